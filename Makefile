@@ -1,0 +1,31 @@
+# Everything runs in .venv, which is made on first use. PYTHON chooses the interpreter.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+NATIVE := $(wildcard src/slosh/native/*) CMakeLists.txt pyproject.toml
+
+.PHONY: demo test lint bench-embed docs clean
+
+demo: $(VENV)/.ready            ## embed, compare and retrieve real or generated sets; writes demo/
+	$(BIN)/python examples/demo.py
+
+test: $(VENV)/.ready            ## all tests
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.ready            ## ruff and mypy
+	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
+
+bench-embed: $(VENV)/.ready     ## the kernel beside its peers; writes benchmarks/results/embed.json
+	$(BIN)/python benchmarks/bench_embed.py
+
+docs: $(VENV)/.ready            ## redraw the pictures of docs/
+	$(BIN)/python docs/draw_embedding.py
+
+$(VENV)/.ready: $(NATIVE)
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) build dist demo .pytest_cache .mypy_cache .ruff_cache .hypothesis benchmarks/results

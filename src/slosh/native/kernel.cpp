@@ -1,0 +1,284 @@
+// One set in, one group of slices out: project, sort, take quantiles, subtract the reference, scale. Everything one set needs
+// stays in the caches. Compiled once for each instruction set (CMakeLists.txt); no templates of the standard library are used here, because
+// the linker keeps one copy of those, and it could be one that this machine cannot run.
+#include "job.h"
+#include "large.h"
+#include "network.h"
+#include "quantiles.h"
+#include "transport.h"
+
+namespace slosh {
+namespace SLOSH_ARCH {
+
+// From this many elements on the network loses to counting (docs/kernel.md has the measurements): to the selection of bins, and to a whole sort.
+constexpr int64_t kSelect = 3072;
+constexpr int64_t kRadix = 8192;
+constexpr int64_t kTile = 16;
+
+SLOSH_INLINE int64_t padded(int64_t n) { return (n + kTile - 1) / kTile * kTile; }
+
+// Places for one lane of a large set: an odd number of cache lines, or all lanes would fall into the same few sets of the cache.
+SLOSH_INLINE int64_t lane_height(int64_t n) { return padded(n) / kTile % 2 ? padded(n) : padded(n) + kTile; }
+
+size_t scratch_bytes(const Embedding &job) {
+  const int64_t lanes = job.groups[0].lanes, wide = job.weights ? 2 : 1, n = job.largest;
+  const int64_t network = padded(n < kRadix ? n : kRadix) * lanes * wide;            // keys, with weights beside them
+  const int64_t counting = n > kSelect ? lane_height(n) * lanes + 2 * n * wide : 0;   // keys, then one lane's items and their spare places
+  return size_t((network > counting ? network : counting) + padded(kTile * job.dim) + padded(job.n_quantiles * lanes)) * sizeof(float) + 64;
+}
+
+// The values of 16 elements in W slices. A tile of projections is a small matrix product that never leaves the registers: each number
+// is one chain of multiply-adds over the features, so it is the same wherever the element stands in its tile.
+template <int W> SLOSH_INLINE void project(const Embedding &job, const Group &group, const float *points, typename Lanes<W>::F *x) {
+  typedef typename Lanes<W>::F F;
+  const int64_t d = job.dim;
+  if (group.directions) {
+    const float *theta = group.directions, *p0 = points, *p1 = p0 + 4 * d, *p2 = p1 + 4 * d, *p3 = p2 + 4 * d;
+    const int64_t d2 = 2 * d, d3 = 3 * d;  // four pointers and three steps: sixteen pointers would not fit in the registers
+#pragma GCC unroll 16
+    for (int r = 0; r < kTile; ++r) x[r] = F{};
+    for (int64_t k = 0; k < d; ++k, theta += W) {
+      const F t = load<F>(theta);
+      x[0] += t * p0[k], x[1] += t * p0[k + d], x[2] += t * p0[k + d2], x[3] += t * p0[k + d3];
+      x[4] += t * p1[k], x[5] += t * p1[k + d], x[6] += t * p1[k + d2], x[7] += t * p1[k + d3];
+      x[8] += t * p2[k], x[9] += t * p2[k + d], x[10] += t * p2[k + d2], x[11] += t * p2[k + d3];
+      x[12] += t * p3[k], x[13] += t * p3[k + d], x[14] += t * p3[k + d2], x[15] += t * p3[k + d3];
+    }
+  } else if (group.count == W) {
+    for (int r = 0; r < kTile; ++r) x[r] = load<F>(points + r * d + group.first);
+  } else {
+    for (int r = 0; r < kTile; ++r) {
+      F v{};
+      std::memcpy(&v, points + r * d + group.first, size_t(group.count) * sizeof(float));
+      x[r] = v;
+    }
+  }
+}
+
+// Calls use(i, x, skip) for the tiles of a set: x holds the values of elements i to i + 15, of which the first `skip` were in an
+// earlier tile: the last tile ends with the set. Fewer than 16 elements are copied to `few`, and then the rest of x means nothing.
+template <int W, class Use> SLOSH_INLINE void for_tiles(const Embedding &job, const Group &group, int64_t offset, int64_t n, float *few, Use use) {
+  typename Lanes<W>::F x[kTile];
+  const float *points = job.points + offset * job.dim;
+  if (n < kTile) {
+    std::memcpy(few, points, size_t(n * job.dim) * sizeof(float));
+    std::memset(few + n * job.dim, 0, size_t((kTile - n) * job.dim) * sizeof(float));
+    project<W>(job, group, few, x);
+    return use(int64_t(0), x, int64_t(0));
+  }
+  int64_t i = 0;
+  for (; i + kTile <= n; i += kTile) {
+    project<W>(job, group, points + i * job.dim, x);
+    use(i, x, int64_t(0));
+  }
+  if (i < n) {
+    project<W>(job, group, points + (n - kTile) * job.dim, x);
+    use(n - kTile, x, i - (n - kTile));
+  }
+}
+
+// Writes the sorted values of one lane, and their weights, as columns of the (P, n_slices) output. Only k of the n elements have a
+// weight; the rest follow as weightless copies of the last.
+SLOSH_INLINE void put_sorted(const Embedding &job, const Group &group, int64_t offset, int64_t n, int64_t k, int64_t lane,
+                             const float *rows, const float *weights, int64_t step) {
+  const int64_t L = job.n_slices, at = offset * L + group.first + lane;
+  for (int64_t i = 0; i < n; ++i) job.out[at + i * L] = rows[(i < k ? i : k - 1) * step];
+  if (job.out_weights)
+    for (int64_t i = 0; i < n; ++i) job.out_weights[at + i * L] = i >= k ? 0.0f : weights ? weights[i * step] : 1.0f;
+}
+
+// What the weights of one set amount to. Elements of weight zero are left out of everything.
+struct Weights {
+  const float *each = nullptr;  // null if all are equal
+  int64_t positive = 0;
+  double total = 0;
+};
+
+inline Weights look_at(const float *w, int64_t n) {
+  Weights result;
+  result.positive = n;
+  result.total = double(n);
+  if (!w) return result;
+  bool equal = true;
+  int64_t positive = 0;
+  double total = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    equal &= w[i] == w[0];
+    positive += w[i] > 0;
+    total += double(w[i]);
+  }
+  if (equal) return result;
+  return {w, positive, total};
+}
+
+template <int W, bool Residual>
+void embed_network(const Embedding &job, const Group &group, int64_t offset, int64_t n, const Weights &weights, float *rows, float *few,
+                   float *means, double *residual) {
+  typedef typename Lanes<W>::F F;
+  const int64_t M = job.n_quantiles;
+  if (!weights.each) {
+    int64_t height = 0;
+    for_tiles<W>(job, group, offset, n, few, [&](int64_t, F *x, int64_t skip) SLOSH_FLAT {
+      Key<W> key[kTile];
+      for (int r = 0; r < kTile; ++r) key[r] = {x[r]};
+      if (skip || n < kTile)
+        for (int64_t r = 0; r < kTile; ++r)
+          if (r < skip || r >= n) key[r] = Key<W>::last();
+      sort16(key);
+      for (int r = 0; r < kTile; ++r) key[r].put(rows + (height + r) * W);
+      height += kTile;
+    });
+    merge_blocks<Key<W>>(rows, height);
+    if (job.rule == Rule::average)
+      average<F, Residual>(rows, W, n, M, means, W, residual);
+    else if (job.rule == Rule::linear)
+      linear<F>(rows, W, n, M, means, W);
+    else
+      for (int64_t l = 0; l < group.count; ++l) put_sorted(job, group, offset, n, n, l, rows + l, nullptr, W);
+    return;
+  }
+  int64_t height = 0;
+  for_tiles<W>(job, group, offset, n, few, [&](int64_t i, F *x, int64_t skip) SLOSH_FLAT {
+    for (int64_t r = 0; r < kTile; ++r) {
+      WeightedKey<W> key = WeightedKey<W>::last();
+      if (r >= skip && i + r < n && weights.each[i + r] > 0) key = {x[r], all<F>(weights.each[i + r])};
+      key.put(rows + (height + r) * 2 * W);
+    }
+    sort_block<WeightedKey<W>>(rows + height * 2 * W);
+    height += kTile;
+  });
+  merge_blocks<WeightedKey<W>>(rows, height);
+  for (int64_t l = 0; l < group.count; ++l) {
+    const float *v = rows + l, *w = rows + W + l;
+    if (job.rule == Rule::average)
+      weighted_average<Residual>(v, w, 2 * W, weights.positive, weights.total, M, means + l, W, residual + l);
+    else if (job.rule == Rule::linear)
+      weighted_linear(v, w, 2 * W, weights.positive, weights.total, M, means + l, W);
+    else
+      put_sorted(job, group, offset, n, weights.positive, l, v, w, 2 * W);
+  }
+}
+
+template <int W, bool Residual>
+void embed_large(const Embedding &job, const Group &group, int64_t offset, int64_t n, const Weights &weights, float *values, float *few,
+                 float *means, double *residual) {
+  typedef typename Lanes<W>::F F;
+  const int64_t M = job.n_quantiles, height = lane_height(n);
+  F low = Key<W>::last().key, high = -low;
+  for_tiles<W>(job, group, offset, n, few, [&](int64_t i, F *x, int64_t) SLOSH_FLAT {
+    for (int r = 0; r < kTile; ++r) low = lower(low, x[r]), high = upper(high, x[r]);
+    float tile[kTile * W];
+    std::memcpy(tile, x, sizeof(tile));
+    for (int l = 0; l < W; l += 4)
+      for (int r = 0; r < kTile; r += 4) transpose4(tile + r * W + l, W, values + l * height + i + r, height);
+  });
+  uint32_t *items = reinterpret_cast<uint32_t *>(values + W * height);
+  for (int64_t l = 0; l < group.count; ++l) {
+    float *v = values + l * height;
+    if (!weights.each) {
+      if (job.rule == Rule::average && select_average<Residual>(v, n, low[l], high[l], M, items, items + n, means + l, W, residual + l)) continue;
+      for (int64_t i = 0; i < n; ++i) items[i] = to_ordered(v[i]);
+      radix_sort(items, items + n, n);
+      for (int64_t i = 0; i < n; ++i) v[i] = from_ordered(items[i]);
+      if (job.rule == Rule::average)
+        average<float, Residual>(v, 1, n, M, means + l, W, residual + l);
+      else if (job.rule == Rule::linear)
+        linear<float>(v, 1, n, M, means + l, W);
+      else
+        put_sorted(job, group, offset, n, n, l, v, nullptr, 1);
+      continue;
+    }
+    uint64_t *pairs = reinterpret_cast<uint64_t *>(items);
+    const int64_t k = weights.positive;
+    int64_t at = 0;
+    for (int64_t i = 0; i < n; ++i) {
+      uint32_t w;
+      std::memcpy(&w, weights.each + i, 4);
+      pairs[at] = uint64_t(to_ordered(v[i])) << 32 | w;
+      at += weights.each[i] > 0;
+    }
+    radix_sort(pairs, pairs + n, k);
+    float *w = reinterpret_cast<float *>(pairs + n);  // the spare places are free now
+    for (int64_t i = 0; i < k; ++i) {
+      const uint32_t bits = uint32_t(pairs[i]);
+      v[i] = from_ordered(uint32_t(pairs[i] >> 32));
+      std::memcpy(w + i, &bits, 4);
+    }
+    if (job.rule == Rule::average)
+      weighted_average<Residual>(v, w, 1, k, weights.total, M, means + l, W, residual + l);
+    else if (job.rule == Rule::linear)
+      weighted_linear(v, w, 1, k, weights.total, M, means + l, W);
+    else
+      put_sorted(job, group, offset, n, k, l, v, w, 1);
+  }
+}
+
+template <int W> void embed_group(const Embedding &job, int64_t set, int64_t g, void *scratch) {
+  typedef typename Lanes<W>::F F;
+  const Group &group = job.groups[g];
+  const int64_t offset = job.offsets[set], n = job.offsets[set + 1] - offset, M = job.n_quantiles;
+  const Weights weights = look_at(job.weights ? job.weights + offset : nullptr, n);
+  float *means = reinterpret_cast<float *>((reinterpret_cast<uintptr_t>(scratch) + 63) & ~uintptr_t(63));
+  float *few = means + padded(M * W), *rows = few + padded(kTile * job.dim);
+  double residual[W] = {};
+  const bool wanted = job.residual != nullptr;
+  const bool large = n > (job.rule == Rule::average && !weights.each ? kSelect : kRadix);
+  (large ? wanted ? embed_large<W, true> : embed_large<W, false> : wanted ? embed_network<W, true> : embed_network<W, false>)(
+      job, group, offset, n, weights, rows, few, means, residual);
+  if (wanted) {
+    double sum = 0;
+    for (int64_t l = 0; l < group.count; ++l) sum += residual[l];
+    job.residual[set * job.n_groups + g] = sum / weights.total;
+  }
+  if (job.rule == Rule::sort) return;
+  for (int64_t m = 0; m < M; ++m) {
+    F v = load<F>(means + m * W);
+    if (group.reference) v -= load<F>(group.reference + m * W);
+    store(means + m * W, v * job.scale);
+  }
+  float *to = job.out + set * job.out_step + group.first * M;
+  int64_t l = 0;
+  const int64_t M4 = M / 4 * 4;
+  for (; l + 4 <= group.count; l += 4) {
+    for (int64_t m = 0; m < M4; m += 4) transpose4(means + m * W + l, W, to + l * M + m, M);
+    for (int64_t m = M4; m < M; ++m)
+      for (int64_t k = l; k < l + 4; ++k) to[k * M + m] = means[m * W + k];
+  }
+  for (; l < group.count; ++l)
+    for (int64_t m = 0; m < M; ++m) to[l * M + m] = means[m * W + l];
+}
+
+void embed(const Embedding &job, int64_t set, int64_t g, void *scratch) {
+  switch (job.groups[g].lanes) {
+#if SLOSH_LANES >= 16
+    case 16: return embed_group<16>(job, set, g, scratch);
+#endif
+#if SLOSH_LANES >= 8
+    case 8: return embed_group<8>(job, set, g, scratch);
+#endif
+    default: return embed_group<4>(job, set, g, scratch);
+  }
+}
+
+// Sorts sixteen rows that never leave the registers: as many compare-exchanges a second as this machine has to give.
+double exchange_rate(int64_t rounds) {
+  Key<SLOSH_LANES> x[kTile];
+  float seed[SLOSH_LANES];
+  for (int r = 0; r < kTile; ++r) {
+    for (int l = 0; l < SLOSH_LANES; ++l) seed[l] = float((r * 7 + l * 5) % 16);
+    x[r] = Key<SLOSH_LANES>::get(seed);
+  }
+  for (int64_t i = 0; i < rounds; ++i) {
+    sort16(x);
+    for (int r = 0; r < kTile; ++r) __asm__ volatile("" : "+x"(x[r].key));
+  }
+  for (int r = 0; r < kTile; ++r) x[r].put(seed);
+  return 60.0 * double(rounds) * SLOSH_LANES + 0.0 * double(seed[0]);
+}
+
+#define SLOSH_TEXT2(x) #x
+#define SLOSH_TEXT(x) SLOSH_TEXT2(x)
+const Kernel kernel = {SLOSH_TEXT(SLOSH_ARCH), SLOSH_LANES, scratch_bytes, embed, transport, exchange_rate};
+
+}  // namespace SLOSH_ARCH
+}  // namespace slosh
