@@ -1,8 +1,8 @@
-"""The inner loop, behind three functions: `embed`, `sort`, `transport`. The native kernel if it was built, the NumPy reference if not.
+"""The inner loop, behind three functions: `embed`, `sort`, `transport`. Native if it was built, NumPy if not.
 
-Come in: ragged points (P, d) with offsets and weights that `Sets` has checked, and the directions of the slices, or, with
-`directions=None`, values (P, n_slices) that a non-linear slicer has projected already. Go out: arrays. Which one runs can be chosen
-with the environment variable `SLOSH_KERNEL` (`numpy`, `avx512`, `avx2`, `generic`).
+Come in: ragged points (P, d) with offsets and weights that `Sets` has checked, and the directions of the slices, or,
+with `directions=None`, values (P, n_slices) that a non-linear slicer has projected already. Go out: arrays. Which one
+runs can be chosen with the environment variable `SLOSH_KERNEL` (`numpy`, `avx512`, `avx2`, `generic`).
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def _say_once() -> None:
     if not _warned and _asked != "numpy":
         _warned = True
         warnings.warn(
-            "slosh was installed without its native kernel (no C++17 compiler was found) and runs on NumPy: same results, ten to "
-            "fifty times slower. Install a compiler (e.g. apt install g++) and reinstall slosh with "
+            "slosh was installed without its native kernel (no C++17 compiler was found) and runs on NumPy: the same "
+            "results, but many times slower. Install a compiler (e.g. apt install g++) and reinstall slosh with "
             "`pip install --force-reinstall --no-cache-dir slosh`.",
             RuntimeWarning,
             stacklevel=4,
@@ -89,21 +89,35 @@ def embed(
 ) -> None:
     """Writes (quantiles - reference) * scale of every set into `out` (sets, n_slices * n_quantiles), slice after slice.
 
-    `residual`, if given, receives the mean over the slices of the integral of (Q - its bin means)^2, one number a set, unscaled.
+    `residual`, if given, receives the mean over the slices of the integral of (Q - its bin means)^2, one number a set,
+    unscaled.
     """
     if native is None:
         _say_once()
         return kernel_numpy.embed(
-            points, offsets, weights, directions, reference, n_slices, n_quantiles, average, scale, out, residual, threads
+            points,
+            offsets,
+            weights,
+            directions,
+            reference,
+            n_slices,
+            n_quantiles,
+            average,
+            scale,
+            out,
+            residual,
+            threads,
         )
-    native.embed(points, offsets, weights, directions, reference, n_slices, n_quantiles, average, scale, out, residual, threads)
+    native.embed(
+        points, offsets, weights, directions, reference, n_slices, n_quantiles, average, scale, out, residual, threads
+    )
     return None
 
 
 def sort(
     points: Floats, offsets: Offsets, weights: Floats | None, directions: Floats | None, n_slices: int, threads: int
 ) -> tuple[Floats, Floats | None]:
-    """The values of every set, sorted slice by slice, (P, n_slices), and the weights in the same order, or None without weights."""
+    """The values of every set, sorted slice by slice, (P, n_slices), and their weights in the same order, if any."""
     if native is None:
         _say_once()
         return kernel_numpy.sort(points, offsets, weights, directions, n_slices, threads)
@@ -123,7 +137,7 @@ def transport(
     pairs: Offsets,
     threads: int,
 ) -> Doubles:
-    """For each row (i, j) of `pairs`: the mean over the slices of the squared one-dimensional transport distance of set i of a and set j of b.
+    """Of each pair (i, j), set i of a and set j of b: the mean over the slices of the squared distance.
 
     `a` and `b` are what `sort` gave. Exact for any sizes and weights.
     """
@@ -131,5 +145,7 @@ def transport(
         _say_once()
         return kernel_numpy.transport(a, a_offsets, a_weights, b, b_offsets, b_weights, pairs, threads)
     out = np.empty(len(pairs))
-    native.transport(a, a_offsets, a_weights, b, b_offsets, b_weights, np.ascontiguousarray(pairs, np.int64), out, threads)
+    native.transport(
+        a, a_offsets, a_weights, b, b_offsets, b_weights, np.ascontiguousarray(pairs, np.int64), out, threads
+    )
     return out

@@ -1,7 +1,8 @@
-"""The reference: what the native kernel computes, in NumPy and float64. The oracle of the tests, and what runs where no C++ compiler was.
+"""The reference: what the native kernel computes, in NumPy and float64. The tests' oracle; runs where no compiler was.
 
-Same functions and arguments as `slosh.kernel`. Sets of one size are worked on together as one 3-D array, so there is no padding and no
-loop over sets; a set's numbers do not depend on what else is in the batch, because each matrix product is over one set.
+Same functions and arguments as `slosh.kernel`. Sets of one size are worked on together as one 3-D array, so there is no
+padding and no loop over sets; a set's numbers do not depend on what else is in the batch, because each matrix product
+is over one set.
 """
 
 from __future__ import annotations
@@ -85,10 +86,10 @@ def transport(
 def _blocks(
     points: Floats, offsets: Offsets, weights: Floats | None, directions: Floats | None, n_slices: int
 ) -> Iterator[tuple[NDArray[np.int64], Doubles, Doubles | None]]:
-    """Sets of one size at a time: their numbers, their sorted values (sets, n_slices, size), and the weights in the same order.
+    """Sets of one size at a time: which sets, their sorted values (sets, n_slices, size), their weights in that order.
 
-    Elements of weight zero come last, as copies of the largest with a weight, so that they carry nothing. Sets whose weights are all equal
-    have none.
+    Elements of weight zero come last, as copies of the largest with a weight, so that they carry nothing. Sets whose
+    weights are all equal have none.
     """
     sizes = np.diff(offsets)
     equal = np.ones(len(sizes), bool)
@@ -110,7 +111,8 @@ def _blocks(
                     yield rows, values, None
                     continue
                 mass = np.broadcast_to(weights[at].astype(np.float64)[:, None, :], values.shape)
-                # Of equal values the lightest comes first, so that the linear rule does not depend on the order of the elements.
+                # Of equal values the lightest comes first, so that the linear rule does not depend on the order of the
+                # elements.
                 order = np.lexsort((mass, np.where(mass > 0, values, np.inf)), axis=2)
                 values = np.take_along_axis(values, order, axis=2)
                 mass = np.take_along_axis(mass, order, axis=2)
@@ -119,7 +121,7 @@ def _blocks(
 
 
 def _average(values: Doubles, mass: Doubles | None, n_quantiles: int) -> tuple[Doubles, Doubles]:
-    """The mean of each quantile function over M equal bins of (0, 1], and the integral of the squared difference to it."""
+    """The mean of each quantile function over M equal bins of (0, 1], and the integral of the squared rest."""
     n_sets, n_slices, size = values.shape
     flat = values.reshape(-1, size)
     centre = flat[:, :1] + (flat - flat[:, :1]).mean(axis=1, keepdims=True)
@@ -138,7 +140,7 @@ def _average(values: Doubles, mass: Doubles | None, n_quantiles: int) -> tuple[D
 
 
 def _linear(values: Doubles, mass: Doubles | None, n_quantiles: int) -> Doubles:
-    """Each quantile function at (m + 1) / M, by linear interpolation through (cumulative weight, value), constant below the first."""
+    """Each quantile function at (m + 1) / M, interpolated through (cumulative weight, value); constant before."""
     n_sets, n_slices, size = values.shape
     flat = values.reshape(-1, size)
     cuts = _cumulative(flat, None if mass is None else mass.reshape(-1, size))
@@ -148,11 +150,11 @@ def _linear(values: Doubles, mass: Doubles | None, n_quantiles: int) -> Doubles:
     high, low, right, left = _at(flat, at), _at(flat, before), _at(cuts, at), _at(cuts, before)
     span = np.where(right > left, right - left, 1.0)
     part = np.where(at > 0, np.clip((edges - left) / span, 0.0, 1.0), 1.0)
-    return (low + (high - low) * part).reshape(n_sets, n_slices, n_quantiles)
+    return np.asarray(low + (high - low) * part).reshape(n_sets, n_slices, n_quantiles)
 
 
 def _cumulative(values: NDArray[np.floating], mass: NDArray[np.floating] | None) -> Doubles:
-    """The cumulative weight up to and with each element, ending in exactly 1; rows share one line if all weights are equal."""
+    """The cumulative weight up to and with each element, ending in exactly 1; equal weights give equal rows."""
     rows, size = values.shape
     if mass is None:
         return np.broadcast_to(np.arange(1, size + 1) / size, (rows, size))
@@ -165,7 +167,8 @@ def _search(cuts: Doubles, places: Doubles) -> NDArray[np.int64]:
     if cuts.strides[0] == 0 and places.strides[0] == 0:
         found = np.searchsorted(cuts[0], places[0] - 1e-12)
         return np.broadcast_to(np.minimum(found, cuts.shape[1] - 1), places.shape)
-    # One search for many rows: row r is moved to [2r, 2r + 1]. Few rows at a time, so that the move costs no digits that matter.
+    # One search for many rows: row r is moved to [2r, 2r + 1]. Few rows at a time, so that the move costs no digits
+    # that matter.
     result = np.empty(places.shape, np.int64)
     for first in range(0, len(cuts), 1024):
         line = cuts[first : first + 1024]

@@ -1,0 +1,168 @@
+"""What all set embeddings share: a scikit-learn transformer whose samples are sets.
+
+Comes in: anything that `Sets` takes, or an iterator of it. Goes out: one float32 vector per set. A subclass says how
+long its vectors are and embeds one batch; checks, batches, progress and output live here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.spatial.distance import cdist
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+from tqdm.auto import tqdm
+
+from ..sets import Sets, as_sets
+
+Vectors = NDArray[np.float32]
+Self = TypeVar("Self", bound="SetTransformer")
+
+
+class SetTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Base class. A subclass implements `_fit(sets)`, `_n_outputs()` and `_transform(sets, out)`.
+
+    `n_features_in_` is the dimension d of the elements; `origin_` what was subtracted from their coordinates, or None.
+    """
+
+    n_features_in_: int
+    origin_: NDArray[np.float64] | None
+
+    def _fit(self, sets: Sets) -> None:
+        """Checks parameters and learns from `sets`; `n_features_in_` is set already."""
+        raise NotImplementedError
+
+    def _n_outputs(self) -> int:
+        """The length of one embedded vector."""
+        raise NotImplementedError
+
+    def _transform(self, sets: Sets, out: Vectors) -> None:
+        """Writes the vectors of one batch into `out`, (len(sets), _n_outputs()), float32 with contiguous rows."""
+        raise NotImplementedError
+
+    def _batch_points(self) -> int:
+        """Elements handled between two looks at Ctrl-C and the progress bar; bounds the working memory too."""
+        return 1 << 20
+
+    def fit(self: Self, X: Any, y: Any = None) -> Self:
+        """Learns from a collection of sets; `y` is ignored. What needs no data learns the dimension only."""
+        sets = as_sets(X)
+        if len(sets) == 0:
+            raise ValueError(
+                f"{type(self).__name__}.fit needs at least one set, to know the number of features at least."
+            )
+        self.n_features_in_ = sets.dim
+        self.origin_ = sets.origin
+        sets.check_scale(stacklevel=3)
+        self._fit(sets)
+        return self
+
+    def transform(self, X: Any, out: NDArray[Any] | None = None) -> Any:
+        """The vectors of the sets, (n, D) float32.
+
+        Parameters
+        ----------
+        X : a collection of sets (anything that `Sets` takes), or an iterator of sets or of `Sets`, which is read batch
+        by batch and
+            never held whole.
+        out : an array or memory map (n, D) to write into and return. For an iterator it may have more rows than there
+        are sets; the
+            rows written are returned.
+        """
+        return self._vectors(X, out)
+
+    @property
+    def _n_features_out(self) -> int:
+        check_is_fitted(self)
+        return self._n_outputs()
+
+    def distance(self, a: Any, b: Any) -> NDArray[np.float64]:
+        """Euclidean distances between the embedded sets of `a` and `b`, (len(a), len(b))."""
+        x, y = (np.asarray(self._vectors(sets), np.float64) for sets in (a, b))
+        return np.asarray(cdist(x, y))
+
+    def _vectors(self, X: Any, out: NDArray[Any] | None = None) -> NDArray[Any]:
+        """What `transform` gives, without the container that `set_output` may put around it."""
+        return self._run(X, out, lambda batch, rows, part: self._transform(batch, part))
+
+    # -- the loop over batches -----------------------------------------------------------------------------------------
+
+    def _batches(self, X: Any) -> tuple[Iterator[Sets], int | None]:
+        """Batches of checked sets, and how many sets there will be if that is known."""
+        check_is_fitted(self)
+        if isinstance(X, Iterator):
+            return self._same_origin(
+                Sets.stream(X, self._batch_points(), dim=self.n_features_in_, origin=self.origin_)
+            ), None
+        sets = as_sets(X, dim=self.n_features_in_, origin=self.origin_)
+        return self._same_origin(Sets.stream(iter([sets]), self._batch_points(), dim=self.n_features_in_)), len(sets)
+
+    def _same_origin(self, batches: Iterator[Sets]) -> Iterator[Sets]:
+        for batch in batches:
+            ours, theirs = self.origin_, batch.origin
+            same = ours is theirs or (ours is not None and theirs is not None and np.array_equal(ours, theirs))
+            if not same:
+                raise ValueError(
+                    f"These sets were made with origin {_brief(theirs)}, but {type(self).__name__} was fitted on sets "
+                    f"with origin {_brief(ours)}: their coordinates do not compare. Make them with the same origin=."
+                )
+            yield batch
+
+    def _run(
+        self, X: Any, out: NDArray[Any] | None, write: Any, width: int | None = None, dtype: Any = np.float32
+    ) -> NDArray[Any]:
+        """Calls write(batch, rows, part) for every batch; `part` is its place in the (n, width) result."""
+        batches, n = self._batches(X)
+        width = self._n_outputs() if width is None else width
+        if out is not None:
+            if (
+                not isinstance(out, np.ndarray)
+                or out.ndim != 2
+                or out.shape[1] != width
+                or not np.issubdtype(out.dtype, np.floating)
+            ):
+                shape = getattr(out, "shape", type(out).__name__)
+                raise ValueError(
+                    f"out must be a floating-point array of shape ({'n' if n is None else n}, {width}), not {shape}."
+                )
+            if n is not None and len(out) != n:
+                raise ValueError(f"out has {len(out)} rows for {n} sets: make it ({n}, {width}).")
+        result = np.empty((1024 if n is None else n, width), dtype) if out is None else out
+        direct = result.dtype == dtype and result.strides[1] == result.itemsize
+        done = 0
+        with tqdm(
+            total=n, unit="set", unit_scale=True, delay=2, disable=None, leave=False, desc=type(self).__name__
+        ) as bar:
+            for batch in batches:
+                end = done + len(batch)
+                if end > len(result):
+                    if out is not None:
+                        raise ValueError(f"out has {len(out)} rows, but the iterator gave more sets: make it larger.")
+                    # In place: a large block is moved by remapping its pages, so the result is never held twice.
+                    result.resize((max(end, len(result) * 3 // 2), width), refcheck=False)
+                rows = slice(done, end)
+                part = result[rows] if direct else np.empty((len(batch), width), dtype)
+                write(batch, rows, part)
+                if not direct:
+                    result[rows] = part
+                done = end
+                bar.update(len(batch))
+        if done == len(result):
+            return result
+        if out is None:
+            result.resize((done, width), refcheck=False)
+            return result
+        return result[:done]
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array = False
+        tags.input_tags.three_d_array = True
+        return tags
+
+
+def _brief(origin: NDArray[np.float64] | None) -> str:
+    return "none" if origin is None else np.array2string(origin, threshold=6, edgeitems=2)

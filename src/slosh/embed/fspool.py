@@ -1,0 +1,64 @@
+"""Featurewise sort pooling without its learned part, as the paper uses it: each feature sorted and sampled at M places.
+
+Comes in: sets. Goes out: d * M numbers a set, feature after feature. It is the Sliced-Wasserstein embedding whose
+slices are the coordinate axes, without reference and scaling.
+"""
+
+from __future__ import annotations
+
+from numbers import Integral
+
+from .. import kernel
+from ..sets import Sets
+from .base import SetTransformer, Vectors
+
+
+class FSPool(SetTransformer):
+    """Each feature's quantile function at M places, (n, d * M).
+
+    It sees the features one by one: two sets whose features have the same distributions but are related differently (a
+    cross and a plus sign turned by 45 degrees, say) get the same vector. Use `SlicedWasserstein` unless the axes are
+    all that matters.
+
+    Parameters
+    ----------
+    n_quantiles : numbers a feature, M.
+    quantiles : "linear", Q at (m + 1) / M by linear interpolation (the paper's), or "average", the mean of Q in each of
+    M equal bins.
+    n_jobs : threads; -1 is all cores. The result does not depend on it.
+
+    Examples
+    --------
+    >>> FSPool(n_quantiles=2).fit_transform([[[0.0, 5.0], [1.0, 4.0]]])
+    array([[0., 1., 4., 5.]], dtype=float32)
+
+    References
+    ----------
+    Zhang, Hare, Prügel-Bennett: FSPool: Learning Set Representations with Featurewise Sort Pooling; the paper, section
+    5.1.
+    """
+
+    def __init__(self, n_quantiles: int = 16, *, quantiles: str = "linear", n_jobs: int | None = -1) -> None:
+        self.n_quantiles = n_quantiles
+        self.quantiles = quantiles
+        self.n_jobs = n_jobs
+
+    def _fit(self, sets: Sets) -> None:
+        if not isinstance(self.n_quantiles, Integral) or self.n_quantiles < 1:
+            raise ValueError(f"n_quantiles={self.n_quantiles!r}: give a whole number of at least 1.")
+        if self.quantiles not in ("average", "linear"):
+            raise ValueError(f'quantiles={self.quantiles!r}: give "linear" or "average".')
+        kernel.threads(self.n_jobs)
+
+    def _n_outputs(self) -> int:
+        return int(self.n_features_in_ * self.n_quantiles)
+
+    def _transform(self, sets: Sets, out: Vectors) -> None:
+        # Points are their own projections on the axes.
+        kernel.embed(
+            sets.points, sets.offsets, sets.weights, None, None, sets.dim, self.n_quantiles,
+            self.quantiles == "average", 1.0, out, None, kernel.threads(self.n_jobs),
+        )  # fmt: skip
+
+    def _batch_points(self) -> int:
+        return max(1 << 12, (1 << 26) // self.n_features_in_)

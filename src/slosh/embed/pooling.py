@@ -1,0 +1,111 @@
+"""Mean, max and sum pooling: the plainest vectors of a set, (n, d), and a first baseline for anything cleverer.
+
+Also the sums over ragged sets that the other baselines share: `blocks` cuts a batch into parts that fit the cache, and
+`segment_sum` and `segment_mean` take (P, k) numbers, one row an element, to (n, k), one row a set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..sets import Sets
+from .base import SetTransformer, Vectors
+
+Float64 = NDArray[np.float64]
+
+BLOCK_NUMBERS = 1 << 18
+"""Numbers worked on at once, 2 MB of float64: it bounds the memory, whatever the dimension, and stays in cache."""
+
+
+def blocks(sets: Sets) -> Iterator[tuple[slice, Sets]]:
+    """Parts of `sets` of at most `BLOCK_NUMBERS` numbers, or of one set, with the rows of the output they fill."""
+    n_elements = max(1, BLOCK_NUMBERS // sets.dim)
+    start = 0
+    while start < len(sets):
+        stop = int(np.searchsorted(sets.offsets, sets.offsets[start] + n_elements, side="right")) - 1
+        stop = max(start + 1, stop)
+        yield slice(start, stop), sets[start:stop]
+        start = stop
+
+
+def segment_sum(values: Float64, sets: Sets) -> Float64:
+    """The sum over the elements of each set. reduceat sums each set by itself, so batching changes no bit."""
+    total: Float64 = np.add.reduceat(values, sets.offsets[:-1], axis=0)
+    return total
+
+
+def segment_mean(values: Float64, sets: Sets) -> Float64:
+    """The weighted mean over the elements of each set."""
+    if sets.weights is None:
+        return segment_sum(values, sets) / sets.sizes[:, None]
+    weights = sets.weights[:, None].astype(np.float64)
+    return segment_sum(weights * values, sets) / segment_sum(weights, sets)
+
+
+class _Pool(SetTransformer):
+    """What the three share: no parameters, and d numbers a set."""
+
+    def _fit(self, sets: Sets) -> None:
+        pass
+
+    def _n_outputs(self) -> int:
+        return self.n_features_in_
+
+
+class MeanPool(_Pool):
+    """The weighted mean of the elements, (n, d): sum of w_n x_n, with weights that sum to 1. The same as `GeM(p=1)`.
+
+    Its Euclidean distance is never larger than the Wasserstein distance. It sees where a set is, not how it is spread:
+    not for sets that are centred, or differ in shape only.
+
+    >>> from slosh import Sets
+    >>> MeanPool().fit_transform(Sets.from_list([[[0.0, 0.0], [1.0, 4.0]], [[5.0, 6.0]]])).tolist()
+    [[0.5, 2.0], [5.0, 6.0]]
+    """
+
+    def _transform(self, sets: Sets, out: Vectors) -> None:
+        for rows, part in blocks(sets):
+            out[rows] = segment_mean(part.points.astype(np.float64), part)
+
+
+class SumPool(_Pool):
+    """The sum of the elements times their weights as given (1 without weights), (n, d).
+
+    For when the number of elements matters: repeating every element doubles it. Not for sets whose size only says how
+    finely they were sampled.
+
+    >>> from slosh import Sets
+    >>> SumPool().fit_transform(Sets.from_list([[[0.0, 0.0], [1.0, 4.0]], [[5.0, 6.0]]])).tolist()
+    [[1.0, 4.0], [5.0, 6.0]]
+    """
+
+    def _transform(self, sets: Sets, out: Vectors) -> None:
+        for rows, part in blocks(sets):
+            values = part.points.astype(np.float64)
+            if part.weights is not None:
+                values *= part.weights[:, None]
+            total = segment_sum(values, part)
+            if not np.abs(total).max() <= np.finfo(np.float32).max:
+                raise ValueError("SumPool: a sum is too large for float32; scale the data or the weights down")
+            out[rows] = total
+
+
+class MaxPool(_Pool):
+    """The largest value of each feature over the elements, (n, d). Of the weights only zero counts: it leaves one out.
+
+    One outlier decides it: not for noisy sets.
+
+    >>> from slosh import Sets
+    >>> MaxPool().fit_transform(Sets.from_list([[[0.0, 9.0], [1.0, 4.0]], [[5.0, 6.0]]])).tolist()
+    [[1.0, 9.0], [5.0, 6.0]]
+    """
+
+    def _transform(self, sets: Sets, out: Vectors) -> None:
+        for rows, part in blocks(sets):
+            values = part.points
+            if part.weights is not None:  # every set has an element of positive weight
+                values = np.where(part.weights[:, None] > 0, values, np.float32(-np.inf))
+            np.maximum.reduceat(values, part.offsets[:-1], axis=0, out=out[rows])

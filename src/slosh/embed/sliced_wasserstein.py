@@ -1,0 +1,283 @@
+"""The Sliced-Wasserstein embedding: a set becomes a vector, and Euclidean distance stands for the sliced distance.
+
+Comes in: sets. Goes out: L * M numbers a set, slice after slice: the M sampled numbers of each slice's quantile
+function, less those of the reference, over sqrt(L M). Under the average rule a residual norm tells how far the sliced
+distance can be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.spatial.distance import cdist
+from sklearn.utils import check_random_state
+
+from .. import kernel
+from ..sets import Sets
+from ..slices import Slicer, make_slicer
+from .base import SetTransformer, Vectors
+from .references import reference_points
+
+REFERENCES = ("uniform", "normal", "sample", "kmeans", "barycenter")
+
+
+def default_slices(dim: int) -> int:
+    """How many slices are good without thought in d dimensions (docs/defaults.md says how they were chosen).
+
+    >>> [default_slices(d) for d in (1, 2, 3, 8, 64, 384)]
+    [1, 32, 64, 128, 256, 512]
+    """
+    if dim == 1:
+        return 1
+    for least, slices in ((300, 512), (32, 256), (6, 128), (3, 64)):
+        if dim >= least:
+            return slices
+    return 32
+
+
+def auto_slicer(slices: Any, dim: int, n_slices: int | None, random: np.random.RandomState) -> Slicer:
+    """The fitted slicer that `slices` and `n_slices` stand for, in d dimensions."""
+    if isinstance(slices, str) and slices == "auto":
+        slices = "qmc" if dim <= 3 else "orthogonal"
+    slicer = make_slicer(slices)
+    if n_slices is None and slicer.draws:
+        n_slices = default_slices(dim)
+    return slicer.fit(dim, n_slices, random)
+
+
+class SlicedWasserstein(SetTransformer):
+    r"""Embeds sets so that Euclidean distance stands for the Sliced-Wasserstein distance.
+
+    For each of L slices g_theta (a unit direction, unless `slices` says otherwise) the values g(x) of a set's elements,
+    sorted, are its quantile function Q(t), t in (0, 1]. It is sampled into M numbers,
+
+    - ``quantiles="average"``: the mean of Q over each of M equal bins. The embedded distance is never larger than the
+    sliced distance,
+      and `bounds` encloses it.
+    - ``quantiles="linear"``: Q at (m + 1) / M, by linear interpolation (the paper's). With N = M elements in both sets
+    the
+      embedded distance equals the sliced distance.
+
+    and phi = (samples - those of the reference) / sqrt(L M), slice after slice. Elements may have weights
+    (`Sets.weights`).
+
+    Parameters
+    ----------
+    n_slices : number of slices L; None chooses by the dimension (`default_slices`). One slice is exact for d = 1.
+    n_quantiles : numbers a slice, M.
+    slices : "auto" ("qmc" up to d = 3, "orthogonal" beyond), "random", "orthogonal", "qmc", "axis", an array (L, d), a
+        slicer of `slosh.slices`, or a function (P, d) -> (P, L).
+    quantiles : "average" or "linear".
+    reference : None, "uniform" ([0, 1]^d), "normal", "sample" (a random set of the data), "kmeans" (over the elements
+        of all sets), "barycenter" (the mean quantile functions), or a set (N, d) of your own. It cancels out of every
+        distance between two sets; it is the origin for codes that look at signs.
+    random_state : seed of slices and reference.
+    n_jobs : threads; -1 is all cores. The result does not depend on it.
+
+    Attributes
+    ----------
+    slices_ : (L, d) float32 directions, or the fitted slicer if it is not linear.
+    n_slices_ : L.
+    reference_ : (L, M) float32, zero without a reference.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from slosh.embed import SlicedWasserstein
+    >>> rng = np.random.default_rng(0)
+    >>> sets = [rng.normal(size=(n, 3)) for n in (5, 100, 2000)]
+    >>> SlicedWasserstein(n_slices=8, n_quantiles=16).fit_transform(sets).shape
+    (3, 128)
+
+    References
+    ----------
+    Lu, Liu, Soltoggio, Kolouri: SLOSH: Set LOcality Sensitive Hashing via Sliced-Wasserstein Embeddings, section 4.
+    """
+
+    slices_: NDArray[np.float32] | Slicer
+    n_slices_: int
+    reference_: NDArray[np.float32]
+    _slicer: Slicer
+
+    def __init__(
+        self,
+        n_slices: int | None = None,
+        n_quantiles: int = 16,
+        *,
+        slices: Any = "auto",
+        quantiles: str = "average",
+        reference: Any = None,
+        random_state: Any = 0,
+        n_jobs: int | None = -1,
+    ) -> None:
+        self.n_slices = n_slices
+        self.n_quantiles = n_quantiles
+        self.slices = slices
+        self.quantiles = quantiles
+        self.reference = reference
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+
+    def _fit(self, sets: Sets) -> None:
+        if not isinstance(self.n_quantiles, Integral) or self.n_quantiles < 1:
+            raise ValueError(f"n_quantiles={self.n_quantiles!r}: give a whole number of at least 1.")
+        if self.n_slices is not None and (not isinstance(self.n_slices, Integral) or self.n_slices < 1):
+            raise ValueError(
+                f"n_slices={self.n_slices!r}: give a whole number of at least 1, or None to choose by the dimension."
+            )
+        if self.quantiles not in ("average", "linear"):
+            raise ValueError(f'quantiles={self.quantiles!r}: give "average" or "linear".')
+        if isinstance(self.reference, str) and self.reference not in REFERENCES:
+            raise ValueError(
+                f"reference={self.reference!r}: give None, one of {', '.join(REFERENCES)}, or a set (N, d)."
+            )
+        kernel.threads(self.n_jobs)
+        random = check_random_state(self.random_state)
+        self._slicer = auto_slicer(self.slices, sets.dim, self.n_slices, random)
+        self.n_slices_ = self._slicer.n_slices_
+        self.slices_ = self._slicer if self._slicer.directions_ is None else self._slicer.directions_
+        self.reference_ = np.zeros((self.n_slices_, self.n_quantiles), np.float32)
+        if self.reference is not None:
+            self.reference_ = self._reference(sets, random)
+
+    def _reference(self, sets: Sets, random: np.random.RandomState) -> Vectors:
+        """The reference's numbers, (L, M), by the same slices and the same rule as those of any set."""
+        shape = (self.n_slices_, self.n_quantiles)
+        if isinstance(self.reference, str) and self.reference == "barycenter":
+            total = np.zeros(shape)
+            for piece in self._pieces(sets):
+                total += self._quantiles(piece).sum(axis=0, dtype=np.float64).reshape(shape)
+            return (total / len(sets)).astype(np.float32)
+        points, weights = reference_points(self.reference, sets, self.n_quantiles, sets.dim, random)
+        origin = None if isinstance(self.reference, str) else sets.origin  # what is drawn lies where the sets lie
+        single = Sets.from_list([points], None if weights is None else [weights], dim=sets.dim, origin=origin)
+        return self._quantiles(single).reshape(shape)
+
+    def _n_outputs(self) -> int:
+        return int(self.n_slices_ * self.n_quantiles)
+
+    def _batch_points(self) -> int:
+        # A native call of a fraction of a second; a non-linear slicer's values (P, L) have to fit in memory besides.
+        return max(1 << 12, (1 << 26 if self._slicer.directions_ is not None else 1 << 23) // self.n_slices_)
+
+    def _pieces(self, sets: Sets) -> Iterator[Sets]:
+        """Parts of a collection whose vectors take a few megabytes, where the vectors themselves are thrown away."""
+        at_once = max(1, (1 << 22) // self._n_outputs())
+        for first in range(0, len(sets), at_once):
+            yield from Sets.stream(iter([sets[first : first + at_once]]), self._batch_points(), dim=sets.dim)
+
+    def _embed(
+        self, sets: Sets, out: Vectors, reference: Vectors | None, scale: float, residual: NDArray[np.float64] | None
+    ) -> None:
+        directions = self._slicer.directions_
+        points = sets.points if directions is not None else self._slicer.project(sets.points)
+        kernel.embed(
+            points, sets.offsets, sets.weights, directions, reference, self.n_slices_, self.n_quantiles,
+            self.quantiles == "average", scale, out, residual, kernel.threads(self.n_jobs),
+        )  # fmt: skip
+
+    def _quantiles(self, sets: Sets) -> Vectors:
+        out = np.empty((len(sets), self._n_outputs()), np.float32)
+        self._embed(sets, out, None, 1.0, None)
+        return out
+
+    def _transform(self, sets: Sets, out: Vectors) -> None:
+        self._embed_scaled(sets, out, None)
+
+    def _embed_scaled(self, sets: Sets, out: Vectors, residual: NDArray[np.float64] | None) -> None:
+        reference = None if self.reference is None else self.reference_
+        self._embed(sets, out, reference, 1.0 / np.sqrt(self._n_outputs()), residual)
+
+    def transform(self, X: Any, out: NDArray[Any] | None = None, return_residual: bool = False) -> Any:
+        """The vectors of the sets, (n, L * M) float32; with `return_residual` also their residual norms, (n,) float64.
+
+        Parameters
+        ----------
+        X : a collection of sets (anything that `Sets` takes), or an iterator of sets or of `Sets`, which is read batch
+        by batch and
+            never held whole.
+        out : an array or memory map (n, L * M) to write into and return. For an iterator it may have more rows than
+        there are sets;
+            the rows written are returned.
+        return_residual : also return what `residual(X)` gives, from the same pass. Average rule only.
+        """
+        if not return_residual:
+            return self._vectors(X, out)
+        return self._with_residual(X, out)
+
+    def _with_residual(self, X: Any, out: NDArray[Any] | None = None) -> tuple[NDArray[Any], NDArray[np.float64]]:
+        self._need_average("return_residual")
+        norms: list[NDArray[np.float64]] = [np.empty(0)]
+
+        def write(batch: Sets, rows: slice, part: Vectors) -> None:
+            squares = np.empty(len(batch))
+            self._embed_scaled(batch, part, squares)
+            norms.append(np.sqrt(squares))
+
+        vectors = self._run(X, out, write)
+        return vectors, np.concatenate(norms)
+
+    def residual(self, X: Any) -> NDArray[np.float64]:
+        r"""The norm that the average rule leaves out, one number a set.
+
+        r(X)^2 is the mean over the slices of the integral of (Q - the mean of Q in its bin)^2, in the units of the data
+        like every distance. Zero for a set of one element, and where N divides M without weights.
+        """
+        self._need_average("residual")
+
+        def write(batch: Sets, rows: slice, part: NDArray[np.float64]) -> None:
+            done = 0
+            for piece in self._pieces(batch):
+                vectors = np.empty((len(piece), self._n_outputs()), np.float32)
+                self._embed_scaled(piece, vectors, part[done : done + len(piece), 0])
+                done += len(piece)
+            np.sqrt(part, out=part)
+
+        return np.ascontiguousarray(self._run(X, None, write, width=1, dtype=np.float64)[:, 0])
+
+    def bounds(self, a: Any, b: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        r"""A lower and an upper bound on the sliced distance between the sets of `a` and of `b`, each (len(a), len(b)).
+
+        With the embedded distance e and the residual norms r,
+
+            e^2 + (r(X) - r(Y))^2  <=  sliced(X, Y)^2  <=  e^2 + r(X)^2 + r(Y)^2
+
+        where the sliced distance is taken over the same slices (`slosh.pairwise(..., slices=model.slices_)`). Both are
+        widened by what float32 rounds, about (8 + sqrt(d)) * 1e-7 of the vectors' norms. `a` and `b` are collections of
+        sets, or pairs (vectors, residuals) from `transform(..., return_residual=True)`.
+        """
+        self._need_average("bounds")
+        (x, r, slack_x), (y, s, slack_y) = self._with_slack(a), self._with_slack(b)
+        embedded = cdist(x, y)
+        slack = slack_x[:, None] + slack_y[None, :]
+        difference = np.maximum(np.abs(r[:, None] - s[None, :]) - slack, 0.0)
+        lower = np.sqrt(np.maximum(embedded - slack, 0.0) ** 2 + difference**2)
+        upper = np.sqrt((embedded + slack) ** 2 + (r[:, None] + slack) ** 2 + (s[None, :] + slack) ** 2)
+        return lower, upper
+
+    def _with_slack(self, a: Any) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+        """Vectors, residual norms, and an allowance for the norm of the rounding error of each vector."""
+        if isinstance(a, tuple) and len(a) == 2 and getattr(a[0], "ndim", 0) == 2 and getattr(a[1], "ndim", 0) == 1:
+            vectors, norms = np.asarray(a[0], np.float64), np.asarray(a[1], np.float64)
+            if vectors.shape != (len(norms), self._n_outputs()):
+                raise ValueError(
+                    f"vectors {vectors.shape} and residuals {norms.shape}: they must be "
+                    f"(n, {self._n_outputs()}) and (n,)."
+                )
+        else:
+            vectors, norms = self._with_residual(a)
+            vectors = vectors.astype(np.float64)
+        # Each number is a chain of d multiply-adds and a mean, on values no larger than the set's numbers plus its
+        # residual.
+        size = np.linalg.norm(vectors, axis=1) + np.linalg.norm(self.reference_) / np.sqrt(self._n_outputs()) + norms
+        return vectors, norms, (8 + np.sqrt(self.n_features_in_)) * np.finfo(np.float32).eps * size
+
+    def _need_average(self, what: str) -> None:
+        if self.quantiles != "average":
+            raise ValueError(
+                f'{what} needs quantiles="average": the linear rule is no projection, so nothing bounds its error.'
+            )

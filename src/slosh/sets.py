@@ -1,0 +1,682 @@
+"""Sets, the ragged container: the points of all sets in one float32 array, and the offsets where each set starts.
+
+Collections of the user's come in, by way of `convert.py`, and every check of them is made here or there. What goes out
+is finite, of one dimension and without empty sets, so no later step looks again.
+"""
+
+from __future__ import annotations
+
+import itertools
+import operator
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, overload
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .convert import (
+    BLOCK,
+    FLOAT32_MAX,
+    Array,
+    Origin,
+    PrecisionWarning,
+    arrow_lists,
+    arrow_scalars,
+    arrow_vectors,
+    as_array,
+    check_numeric,
+    checked_origin,
+    group_arrays,
+    jagged_arrays,
+    library_of,
+    locate,
+    to_float32,
+    user_level,
+)
+
+__all__ = ["PrecisionWarning", "ScaleWarning", "Sets", "as_sets"]
+
+
+class ScaleWarning(UserWarning):
+    """One feature carries nearly all of the variance, so distances see little else."""
+
+
+class Sets:
+    """n sets of d-dimensional points, ragged: set i is `points[offsets[i]:offsets[i + 1]]`.
+
+    points   (P, d) numbers; kept as float32, without a copy if they are float32 and C-contiguous
+    offsets  (n + 1,) integers from 0 to P, increasing: no set is empty
+    weights  (P,) numbers >= 0, not all zero in any set; None: each element of a set counts the same
+    origin   (d,) numbers subtracted from the points in float64 before they become float32, or "auto" for the rounded
+             median of each feature; it keeps the detail of coordinates that lie far from zero
+
+    Treat the arrays as read-only: slices of a Sets share them.
+
+    >>> Sets([[0, 0], [1, 0], [5, 5]], [0, 2, 3])
+    Sets(2 sets, d=2, sizes 1..1.5..2)
+    """
+
+    __slots__ = ("offsets", "origin", "points", "weights")
+
+    points: NDArray[np.float32]
+    offsets: NDArray[np.int64]
+    weights: NDArray[np.float32] | None
+    origin: NDArray[np.float64] | None
+
+    def __init__(
+        self, points: ArrayLike, offsets: ArrayLike, weights: ArrayLike | None = None, *, origin: Origin = None
+    ) -> None:
+        array = as_array(points, "points")
+        check_numeric(array, "points")
+        if array.ndim != 2 or array.shape[1] == 0:
+            raise ValueError(f"points must be of shape (P, d) with d > 0, not {array.shape}; for scalars: x[:, None]")
+        self.offsets = _checked_offsets(offsets, len(array))
+        self.points, self.origin = to_float32([array], self.offsets, origin)
+        self.weights = None if weights is None else _checked_weights(weights, self.offsets)
+
+    @classmethod
+    def _share(cls, points: Array, offsets: Array, weights: Array | None, origin: Array | None) -> Sets:
+        """A Sets of arrays that were checked before."""
+        new = cls.__new__(cls)
+        new.points, new.offsets, new.weights, new.origin = points, offsets, weights, origin
+        return new
+
+    @classmethod
+    def _build(
+        cls,
+        parts: Sequence[Array],
+        sizes: ArrayLike,
+        weights: Array | None = None,
+        origin: Origin = None,
+        *,
+        first: int = 0,
+        warn: bool = True,
+    ) -> Sets:
+        """Join (P_i, d) arrays, numeric and of one d, into sets of `sizes`; errors call the first set `first`."""
+        offsets = np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
+        if (empty := np.flatnonzero(np.diff(offsets) == 0)).size:
+            raise _empty_set(first + int(empty[0]))
+        points, shift = to_float32(parts, offsets, origin, first, warn)
+        checked = None if weights is None else _checked_weights(weights, offsets, first)
+        return cls._share(points, offsets, checked, shift)
+
+    @classmethod
+    def from_list(
+        cls,
+        sets: Iterable[Any],
+        weights: Iterable[ArrayLike] | None = None,
+        *,
+        dim: int | None = None,
+        origin: Origin = None,
+    ) -> Sets:
+        """Sets from arrays of shape (N_i, d), or nested lists; `weights` holds an array (N_i,) for each set.
+
+        An empty list needs `dim`; otherwise `dim` is the number of features that the sets must have.
+
+        >>> Sets.from_list([[[0.0, 0.0], [1.0, 0.0]], [[5.0, 5.0]]], weights=[[3, 1], [1]])
+        Sets(2 sets, d=2, sizes 1..1.5..2, weighted)
+        """
+        if isinstance(sets, Sets):
+            raise ValueError("this is a Sets already: use it as it is")
+        arrays = [_set_array(x, i) for i, x in enumerate(sets)]
+        sizes = np.array([len(x) for x in arrays], dtype=np.int64)
+        if arrays:
+            _check_dims([x.shape[1] for x in arrays], dim)
+        else:
+            arrays = [np.empty((0, _known_dim(dim)), np.float32)]
+        return cls._build(arrays, sizes, None if weights is None else _join_weights(weights, sizes), origin)
+
+    @classmethod
+    def from_padded(
+        cls,
+        array: Any,
+        lengths: ArrayLike | None = None,
+        mask: ArrayLike | None = None,
+        weights: ArrayLike | None = None,
+        *,
+        origin: Origin = None,
+    ) -> Sets:
+        """Sets from an array (n, max, d): the first `lengths[i]` elements of set i, or those where `mask` is true.
+
+        `mask` is boolean (n, max) and need not be a prefix; with neither, all sets are of size max. `weights` is
+        (n, max). What is padding is never looked at; errors count the elements without it.
+
+        >>> Sets.from_padded(np.zeros((3, 5, 2)), lengths=[1, 4, 5])
+        Sets(3 sets, d=2, sizes 1..4..5)
+        """
+        x = as_array(array, "the padded array")
+        check_numeric(x, "the padded array")
+        if x.ndim != 3 or x.shape[2] == 0:
+            raise ValueError(f"a padded array must be of shape (n, max, d) with d > 0, not {x.shape}")
+        n, width, dim = x.shape
+        there = _mask(n, width, lengths, mask)
+        w = None if weights is None else as_array(weights, "weights")
+        if w is not None and w.shape != (n, width):
+            raise ValueError(f"weights of this padded array must be of shape {(n, width)}, not {w.shape}")
+        if there is None:
+            flat = None if w is None else w.reshape(-1)
+            return cls._build([x.reshape(n * width, dim)], np.full(n, width), flat, origin)
+        return cls._build([x[there]], there.sum(axis=1), None if w is None else w[there], origin)
+
+    @classmethod
+    def from_arrow(cls, column: Any, weights: Any = None, *, dim: int | None = None, origin: Origin = None) -> Sets:
+        """Sets from an Arrow column (Array or ChunkedArray) of lists of vectors: one row is one set.
+
+        The type is list, large_list or fixed_size_list, of fixed_size_list or list, of numbers. One chunk of float32
+        vectors is not copied. `weights` is a column of lists of numbers, or a list of arrays. Nulls are an error.
+
+        >>> import pyarrow as pa
+        >>> Sets.from_arrow(pa.array([[[0.0, 1.0]], [[2.0, 3.0], [4.0, 5.0]]]))
+        Sets(2 sets, d=2, sizes 1..1.5..2)
+        """
+        parts, sizes, found = arrow_vectors(column)
+        if found is None and len(sizes):
+            raise _empty_set(0)  # no set has a vector
+        width = _known_dim(dim) if found is None else found
+        if dim is not None and width != dim:
+            raise _wrong_dim(0, width, f"expected {dim}")
+        parts = [part for part in parts if len(part)] or [np.empty((0, width), np.float32)]
+        return cls._build(parts, sizes, None if weights is None else _join_weights(weights, sizes), origin)
+
+    @classmethod
+    def from_groups(
+        cls,
+        frame: Any,
+        by: Any = None,
+        columns: Sequence[Any] | None = None,
+        weights: Any = None,
+        *,
+        origin: Origin = None,
+    ) -> tuple[Sets, list[Any]]:
+        """Sets and their keys from a pandas or polars table in long form: one row is one element.
+
+        by       the column that names the set of each row, or a list of columns (the keys are then tuples);
+                 None if `frame` is a group-by object
+        columns  the features; by default all numeric columns but `by` and `weights`
+        weights  the name of the column of weights
+
+        Sets come in the order in which they first appear, elements in the order of their rows.
+
+        >>> import pandas as pd
+        >>> Sets.from_groups(pd.DataFrame({"shape": ["b", "a", "b"], "x": [0, 1, 2], "y": [0, 1, 4]}), by="shape")
+        (Sets(2 sets, d=2, sizes 1..1.5..2), ['b', 'a'])
+        """
+        points, sizes, flat, keys = group_arrays(frame, by, columns, weights)
+        return cls._build([points], sizes, flat, origin), keys
+
+    @classmethod
+    def from_torch(cls, tensor: Any, weights: Any = None, *, origin: Origin = None) -> Sets:
+        """Sets from a nested tensor of (N_i, d) tensors, or from a tensor (n, N, d); `weights` as in from_list.
+
+        A jagged float32 tensor on the CPU is not copied. For a padded tensor use `from_padded`, which takes tensors.
+
+        >>> import torch
+        >>> Sets.from_torch(torch.zeros(3, 5, 2))
+        Sets(3 sets, d=2, sizes 5..5..5)
+        """
+        if library_of(tensor) != "torch":
+            raise ValueError(f"from_torch takes a tensor, not {_kind(tensor)}; from_list takes lists of tensors")
+        if tensor.dim() != 3:
+            raise _not_a_collection(tensor.dim())
+        if not tensor.is_nested:
+            n, size, dim = tensor.shape
+            points, sizes = as_array(tensor, "the tensor").reshape(n * size, dim), np.full(n, size)
+        else:
+            jagged = jagged_arrays(tensor)
+            if jagged is None:
+                return cls.from_list(tensor.unbind(), weights, origin=origin)
+            points, sizes = jagged
+        check_numeric(points, "the tensor")
+        if points.shape[1] == 0:
+            raise ValueError("the sets of the tensor have 0 features; they must have at least one")
+        return cls._build([points], sizes, None if weights is None else _join_weights(weights, sizes), origin)
+
+    @classmethod
+    def stream(
+        cls, sets: Iterable[Any], batch_points: int = BLOCK, *, dim: int | None = None, origin: Origin = None
+    ) -> Iterator[Sets]:
+        """Sets of at most `batch_points` elements each, from an iterable of (N_i, d) arrays or of Sets, lazily.
+
+        A set with more elements is a batch of its own; a larger Sets is cut into views. Errors count sets from the
+        start of the stream. `origin="auto"` takes the median of the first batch, for all of them.
+
+        >>> [len(batch) for batch in Sets.stream((np.zeros((40, 3)) for _ in range(5)), batch_points=100)]
+        [2, 2, 1]
+        """
+        if operator.index(batch_points) < 1:
+            raise ValueError(f"batch_points must be at least 1, not {batch_points}")
+        return _batches([sets] if isinstance(sets, Sets) else sets, batch_points, dim, origin)
+
+    @classmethod
+    def concat(cls, collections: Iterable[Sets]) -> Sets:
+        """One Sets with the sets of all: of one dimension and origin, all weighted or none.
+
+        >>> a = Sets.from_list([[[0.0], [1.0]]])
+        >>> len(Sets.concat([a, a, a]))
+        3
+        """
+        given = list(collections)
+        if not given:
+            raise ValueError("nothing to concatenate: give at least one Sets")
+        for i, one in enumerate(given):
+            if not isinstance(one, Sets):
+                raise ValueError(f"item {i} is {_kind(one)}, not a Sets: pass as_sets(item)")
+        filled = [one for one in given if len(one)] or given[:1]  # without sets, weights and origin say nothing
+        for one in given:
+            _check_same(one, given[0].dim, filled[0].origin if len(one) else one.origin)
+        if len({one.weights is None for one in filled}) > 1:
+            raise ValueError(_MIXED_WEIGHTS)
+        if len(filled) == 1:
+            return filled[0]
+        offsets = np.concatenate(([0], np.cumsum(np.concatenate([one.sizes for one in filled]))))
+        weights = [one.weights for one in filled if one.weights is not None]
+        points = np.concatenate([one.points for one in filled])
+        return cls._share(points, offsets, np.concatenate(weights) if weights else None, filled[0].origin)
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """(n,) int64: the number of elements of each set."""
+        return np.diff(self.offsets)
+
+    @property
+    def dim(self) -> int:
+        """The number of features, d."""
+        return int(self.points.shape[1])
+
+    @property
+    def shape(self) -> tuple[int]:
+        """(n,), as of a one-dimensional array: by this scikit-learn knows to index a Sets as it does an array."""
+        return (len(self),)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all arrays."""
+        arrays = (self.points, self.offsets, self.weights, self.origin)
+        return sum(array.nbytes for array in arrays if array is not None)
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __iter__(self) -> Iterator[NDArray[np.float32]]:
+        return (self.points[a:b] for a, b in itertools.pairwise(self.offsets.tolist()))
+
+    def __repr__(self) -> str:
+        parts = [f"{len(self)} set{'s' * (len(self) != 1)}", f"d={self.dim}"]
+        if len(self):
+            sizes = self.sizes
+            parts.append(f"sizes {sizes.min()}..{np.median(sizes):g}..{sizes.max()}")
+        parts += ["weighted"] * (self.weights is not None)
+        return f"Sets({', '.join(parts)})"
+
+    @overload
+    def __getitem__(self, key: int | np.integer[Any]) -> NDArray[np.float32]: ...
+    @overload
+    def __getitem__(self, key: slice | Sequence[int] | Sequence[bool] | Array | tuple[Any, ...]) -> Sets: ...
+
+    def __getitem__(self, key: Any) -> Any:
+        """[i]: the (N_i, d) points of a set, a view. [a:b]: a Sets that shares memory. Otherwise `take`."""
+        if isinstance(key, tuple) and len(key) == 2 and key[1] is Ellipsis:
+            key = key[0]  # scikit-learn writes x[rows, ...]
+        if isinstance(key, slice):
+            start, stop, step = key.indices(len(self))
+            if step != 1:
+                return self.take(np.arange(start, stop, step))
+            offsets = self.offsets[start : max(start, stop) + 1]
+            a, b = int(offsets[0]), int(offsets[-1])
+            weights = None if self.weights is None else self.weights[a:b]
+            return self._share(self.points[a:b], offsets - a, weights, self.origin)
+        if hasattr(key, "__index__") and np.ndim(key) == 0 and not isinstance(key, bool):
+            return self.points[self._span(key)]
+        return self.take(key)
+
+    def weights_of(self, i: int) -> NDArray[np.float32] | None:
+        """The (N_i,) weights of set i, a view; None if the sets have no weights."""
+        span = self._span(i)
+        return None if self.weights is None else self.weights[span]
+
+    def _span(self, i: Any) -> slice:
+        number, n = operator.index(i), len(self)
+        if not -n <= number < n:
+            raise IndexError(f"set {number} is out of range: there are {n} sets")
+        number %= n
+        return slice(int(self.offsets[number]), int(self.offsets[number + 1]))
+
+    def take(self, indices: ArrayLike) -> Sets:
+        """The sets of `indices`, in that order, copied: integers (negative ones count from the end) or a mask (n,).
+
+        >>> Sets.from_padded(np.zeros((3, 5, 2))).take([2, 0, -1])
+        Sets(3 sets, d=2, sizes 5..5..5)
+        """
+        n, rows = len(self), np.asarray(indices)
+        if rows.ndim != 1 or (rows.size and rows.dtype.kind not in "iub"):
+            raise IndexError(f"indices must be integers or a boolean mask in one dimension, not {indices!s:.80}")
+        if rows.dtype.kind == "b":
+            if len(rows) != n:
+                raise IndexError(f"the mask has {len(rows)} values for {n} sets")
+            rows = np.flatnonzero(rows)
+        if (wrong := rows[(rows < -n) | (rows >= n)]).size:
+            raise IndexError(f"set {wrong[0]} is out of range: there are {n} sets")
+        rows = rows.astype(np.int64) % max(n, 1)
+        sizes = self.sizes[rows]
+        offsets = np.concatenate(([0], np.cumsum(sizes)))
+        elements = np.arange(offsets[-1]) + np.repeat(self.offsets[rows] - offsets[:-1], sizes)
+        weights = None if self.weights is None else self.weights[elements]
+        return self._share(np.take(self.points, elements, axis=0), offsets, weights, self.origin)
+
+    def with_origin(self, origin: ArrayLike | None) -> Sets:
+        """The same points, said to be relative to `origin`; nothing is subtracted. To read back what was stored."""
+        shift = None if origin is None else checked_origin(origin, self.dim)
+        return self._share(self.points, self.offsets, self.weights, shift)
+
+    def to_arrow(self) -> Any:
+        """A pyarrow LargeListArray of FixedSizeList<float32>[d] over the same memory, without weights and origin.
+
+        >>> len(Sets.from_padded(np.zeros((3, 5, 2))).to_arrow())
+        3
+        """
+        return arrow_lists(self.offsets, self.points)
+
+    def check_scale(self, stacklevel: int | None = None) -> None:
+        """Warn (ScaleWarning) if one feature has more than 99 % of the variance of all elements.
+
+        Looks at no more than 100,000 elements, evenly spaced. `stacklevel` is that of `warnings.warn`; by default the
+        warning points at the first line outside this package.
+        """
+        if self.dim < 2 or len(self.points) < 100:
+            return
+        variance = self.points[:: -(-len(self.points) // 100_000)].astype(np.float64).var(axis=0)
+        share = variance / (variance.sum() or 1.0)
+        k = int(share.argmax())
+        if np.count_nonzero(variance) >= 2 and share[k] > 0.99:
+            percent = np.floor(1e4 * share[k]) / 100  # cut, not rounded: never 100
+            warnings.warn(
+                f"feature {k} carries {min(percent, 99.99):.2f} % of the variance, so distances will see little of the "
+                "others. If that is not meant, standardise the features: divide each by its standard deviation over "
+                "all elements, x / sets.points.std(axis=0)",
+                ScaleWarning,
+                stacklevel=user_level() if stacklevel is None else stacklevel,
+            )
+
+
+def as_sets(data: Any, *, dim: int | None = None, origin: Origin = None) -> Sets:
+    """Any collection of sets as a `Sets`; what already is one is returned as it is.
+
+    data    Sets; a list, tuple, object array or pandas Series of (N_i, d) arrays; an array (n, N, d); an Arrow or
+            polars column of lists of vectors; a nested tensor of torch
+    dim     the number of features that the sets must have; needed for an empty list only
+    origin  subtracted from the coordinates of what is not a `Sets` yet
+
+    >>> as_sets([[[0.0, 0.0], [1.0, 0.0]], [[5.0, 5.0]]])
+    Sets(2 sets, d=2, sizes 1..1.5..2)
+    """
+    if isinstance(data, list | tuple):
+        return Sets.from_list(data, dim=dim, origin=origin)
+    sets = data if isinstance(data, Sets) else _from_object(data, dim, origin)
+    if dim is not None and sets.dim != dim:
+        raise _wrong_dim(0, sets.dim, f"expected {dim}")
+    return sets
+
+
+def _from_object(data: Any, dim: int | None, origin: Origin) -> Sets:
+    """Sets from one object that holds them all, by the library it comes from."""
+    library, name = library_of(data), type(data).__name__
+    if library == "torch":
+        return Sets.from_torch(data, origin=origin)
+    if library in ("pandas", "polars") and name == "Series":
+        if library == "polars" or hasattr(data.dtype, "pyarrow_dtype"):
+            return Sets.from_arrow(data if library == "polars" else data.array, dim=dim, origin=origin)
+        return Sets.from_list(data.tolist(), dim=dim, origin=origin)
+    if library in ("pandas", "polars"):
+        raise ValueError(
+            f"a {library} {name} is a table, not a collection of sets: Sets.from_groups(frame, by=...) makes a set of "
+            "the rows of each group"
+        )
+    if library == "pyarrow":
+        if hasattr(data, "column_names"):
+            raise ValueError(f"an Arrow {name} has several columns: pass the one that holds the sets")
+        return Sets.from_arrow(data, dim=dim, origin=origin)
+    if isinstance(data, Iterator):
+        raise ValueError(f"a {name} can be read only once: pass list(x), or go through it with Sets.stream(x)")
+    if not isinstance(data, np.ndarray) and not hasattr(data, "__array__") and not hasattr(data, "__array_interface__"):
+        raise ValueError(f"{_kind(data)} is not a collection of sets: pass a list of (N, d) arrays, or a 3-D array")
+    array = as_array(data, "the collection")
+    if array.dtype.kind == "O" and array.ndim == 1:
+        return Sets.from_list(array.tolist(), dim=dim, origin=origin)
+    check_numeric(array, "the collection")
+    if array.ndim != 3:
+        raise _not_a_collection(array.ndim)
+    return Sets.from_padded(array, origin=origin)
+
+
+def _batches(items: Iterable[Any], batch_points: int, dim: int | None, origin: Origin) -> Iterator[Sets]:
+    """The work of Sets.stream: sets wait until they are a batch, arrays and Sets never in the same one."""
+    arrays: list[Array] = []
+    cuts: list[Sets] = []
+    waiting, first, seen = 0, 0, 0  # elements that wait, number of the first set that waits, number of the next set
+    weighted: bool | None = None
+
+    def flush() -> Sets:
+        nonlocal arrays, cuts, waiting, first, origin
+        if cuts:
+            batch = Sets.concat(cuts)
+        else:
+            batch = Sets._build(arrays, [len(x) for x in arrays], None, origin, first=first, warn=first == 0)
+        arrays, cuts, waiting, first, origin = [], [], 0, seen, batch.origin
+        return batch
+
+    for item in items:
+        if isinstance(item, Sets):
+            if len(item) == 0:
+                continue
+            if arrays:
+                yield flush()
+            if seen == 0 and (origin is None or isinstance(origin, str)):
+                origin = item.origin
+            dim = item.dim if dim is None else dim
+            if item.dim != dim:
+                raise _wrong_dim(seen, item.dim, f"expected {dim}")
+            _check_same(item, dim, None if origin is None else checked_origin(origin, dim))
+            weighted = _same_weighting(weighted, item.weights is not None, seen)
+            start = 0
+            while start < len(item):
+                # As many sets as fit beside those that wait; one at least, if none do.
+                room = item.offsets[start] + batch_points - waiting
+                stop = int(np.searchsorted(item.offsets, room, side="right")) - 1
+                if stop <= start and waiting:
+                    yield flush()
+                    continue
+                stop = max(stop, start + 1)
+                cuts.append(item[start:stop])
+                waiting += len(cuts[-1].points)
+                seen += stop - start
+                start = stop
+                if waiting >= batch_points:
+                    yield flush()
+        else:
+            array = _set_array(item, seen)
+            if cuts:
+                yield flush()
+            dim = array.shape[1] if dim is None else dim
+            if array.shape[1] != dim:
+                raise _wrong_dim(seen, array.shape[1], f"expected {dim}")
+            weighted = _same_weighting(weighted, False, seen)
+            if waiting and waiting + len(array) > batch_points:
+                yield flush()
+            arrays.append(array)
+            waiting += len(array)
+            seen += 1
+            if waiting >= batch_points:
+                yield flush()
+    if waiting:
+        yield flush()
+
+
+# ---- checks: each error says which set, which element, and what to do
+
+_MIXED_WEIGHTS = (
+    "some of the sets have weights and some have none: give every element of the others the weight 1 "
+    "(Sets(s.points, s.offsets, np.ones(len(s.points)))), or drop the weights (Sets(s.points, s.offsets))"
+)
+
+
+def _kind(x: Any) -> str:
+    return "None" if x is None else f"a {type(x).__name__}"
+
+
+def _empty_set(number: int) -> ValueError:
+    return ValueError(f"set {number} is empty: drop it, or give it a point")
+
+
+def _wrong_dim(number: int, dim: int, others: str) -> ValueError:
+    return ValueError(f"set {number} has {dim} features, {others}: all sets need the same features")
+
+
+def _not_a_collection(ndim: int) -> ValueError:
+    if ndim == 2:
+        return ValueError("a 2-D array is one set: pass [x] for a collection of one, or a 3-D array")
+    return ValueError(f"a {ndim}-D array is no collection of sets: pass a list of (N, d) arrays, or a 3-D array")
+
+
+def _set_array(x: Any, number: int) -> Array:
+    """x as a numeric array (N, d), N and d > 0; errors call it set `number`."""
+    array = x if type(x) is np.ndarray else None
+    if array is None:
+        if isinstance(x, Sets):
+            raise ValueError(f"set {number} is a Sets, not an array; join several with Sets.concat")
+        array = as_array(x, f"set {number}")
+    if array.ndim == 2 and array.dtype.kind in "fiub" and array.size:
+        return array
+    name = f"set {number}"
+    if array.ndim == 0:
+        raise ValueError(f"{name} is {_kind(x)}, not an array of shape (N, d)")
+    if array.shape[0] == 0:
+        raise _empty_set(number)
+    check_numeric(array, name)
+    if array.ndim == 1:
+        raise ValueError(
+            f"{name} is 1-D, of {len(array)} numbers: a set of scalars must be (N, 1), so pass x[:, None]; "
+            "if the whole collection is one set, pass [x]"
+        )
+    if array.ndim == 2:
+        raise ValueError(f"{name} has 0 features; its shape is {array.shape}, and must be (N, d) with d > 0")
+    raise ValueError(f"{name} is {array.ndim}-D, of shape {array.shape}: a set must be (N, d); pass x.reshape(-1, d)")
+
+
+def _known_dim(dim: int | None) -> int:
+    """dim, which must be given where there is no set to tell it."""
+    if dim is None:
+        raise ValueError("there are no sets, so the number of features is unknown: pass dim")
+    if operator.index(dim) < 1:
+        raise ValueError(f"dim must be at least 1, not {dim}")
+    return operator.index(dim)
+
+
+def _check_dims(dims: Sequence[int], dim: int | None) -> None:
+    if all(d == dims[0] for d in dims) and dim in (None, dims[0]):
+        return
+    usual = Counter(dims).most_common(1)[0][0] if dim is None else dim
+    odd = next(i for i, d in enumerate(dims) if d != usual)
+    raise _wrong_dim(odd, dims[odd], f"the others have {usual}" if dim is None else f"expected {dim}")
+
+
+def _check_same(sets: Sets, dim: int, origin: Array | None) -> None:
+    """Sets that are to be joined must have one dimension and one origin."""
+    if sets.dim != dim:
+        raise ValueError(f"Sets of {dim} and of {sets.dim} features cannot be joined: all sets need the same features")
+    one, other = (None if o is None else o.tolist() for o in (sets.origin, origin))
+    if one != other:
+        raise ValueError(
+            f"Sets with the origins {origin} and {sets.origin} cannot be joined: their coordinates differ by what was "
+            "subtracted; make both with the same origin="
+        )
+
+
+def _same_weighting(before: bool | None, now: bool, number: int) -> bool:
+    if before not in (None, now):
+        raise ValueError(f"set {number} has {'' if now else 'no '}weights, unlike those before it; {_MIXED_WEIGHTS}")
+    return now
+
+
+def _mask(n: int, width: int, lengths: ArrayLike | None, mask: ArrayLike | None) -> NDArray[np.bool_] | None:
+    """Which elements (n, width) of a padded array are there; None: all."""
+    if lengths is not None and mask is not None:
+        raise ValueError("give lengths or mask, not both")
+    if mask is not None:
+        there = as_array(mask, "mask")
+        if there.shape != (n, width) or there.dtype.kind != "b":
+            raise ValueError(f"mask must be boolean of shape {(n, width)}, not {there.dtype} of {there.shape}")
+        return there
+    if lengths is None:
+        return None
+    sizes = as_array(lengths, "lengths")
+    if sizes.shape != (n,) or (n and sizes.dtype.kind not in "iu"):
+        raise ValueError(f"lengths must be {n} integers, one for each set, not {sizes.dtype} of shape {sizes.shape}")
+    if (wrong := np.flatnonzero((sizes < 0) | (sizes > width))).size:
+        raise ValueError(f"set {wrong[0]} has the length {sizes[wrong[0]]}, but the padded array holds 0 to {width}")
+    return np.asarray(np.arange(width) < sizes[:, None])
+
+
+def _checked_offsets(offsets: ArrayLike, total: int) -> NDArray[np.int64]:
+    array = as_array(offsets, "offsets")
+    if array.ndim != 1 or not array.size or array.dtype.kind not in "iu":
+        raise ValueError(f"offsets must be n + 1 integers in one dimension, not {array.dtype} of shape {array.shape}")
+    starts = np.ascontiguousarray(array, dtype=np.int64)
+    sizes = np.diff(starts)
+    if starts[0] != 0:
+        raise ValueError(f"offsets must start at 0, not at {starts[0]}: subtract it, and slice the points to match")
+    if (back := np.flatnonzero(sizes < 0)).size:
+        i = back[0]
+        raise ValueError(f"offsets run backwards at set {i}, from {starts[i]} to {starts[i + 1]}: they must increase")
+    if starts[-1] != total:
+        raise ValueError(f"offsets must end at the number of points, {total}, not at {starts[-1]}")
+    if (empty := np.flatnonzero(sizes == 0)).size:
+        raise _empty_set(int(empty[0]))
+    return starts
+
+
+def _join_weights(weights: Any, sizes: Array) -> Array:
+    """The weights of all sets in one array, from an array (N_i,) for each set or a column of lists."""
+    if library_of(weights) in ("polars", "pyarrow"):
+        flat, lengths = arrow_scalars(weights)
+    else:
+        arrays = [as_array(given, f"weights of set {i}") for i, given in enumerate(weights)]
+        for i, array in enumerate(arrays):
+            check_numeric(array, f"weights of set {i}")
+            if array.ndim != 1:
+                raise ValueError(f"weights of set {i} are {array.ndim}-D: give one array of shape (N,) for each set")
+        flat = np.concatenate(arrays) if arrays else np.empty(0, np.float32)
+        lengths = np.array([len(array) for array in arrays], np.int64)
+    if len(lengths) != len(sizes):
+        raise ValueError(f"weights of {len(lengths)} sets were given for {len(sizes)} sets: give an array for each")
+    if (odd := np.flatnonzero(lengths != sizes)).size:
+        i = odd[0]
+        raise ValueError(f"set {i} has {lengths[i]} weights, {sizes[i]} elements: give one weight for each element")
+    return flat
+
+
+def _checked_weights(weights: ArrayLike, offsets: Array, first: int = 0) -> NDArray[np.float32]:
+    given, total = as_array(weights, "weights"), int(offsets[-1])
+    check_numeric(given, "weights")
+    if given.shape != (total,):
+        raise ValueError(f"weights have the shape {given.shape}, points have {total} rows: give one weight for each")
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        result = np.ascontiguousarray(given, dtype=np.float32)
+    for start in range(0, total, BLOCK):
+        block = result[start : start + BLOCK]
+        if not (block.min() >= 0 and block.max() <= FLOAT32_MAX):  # NaN fails too
+            j = start + int(np.flatnonzero(~((block >= 0) & (block <= FLOAT32_MAX)))[0])
+            remedy = "weights must be finite and >= 0: correct it, or drop the element"
+            if np.isfinite(given[j]) and given[j] > 0:
+                remedy = "it overflows float32; only the ratios in a set count, so divide its weights by their sum"
+            raise ValueError(f"{locate(j, offsets, first)} has the weight {given[j]}; {remedy}")
+    if len(offsets) > 1:
+        largest = np.maximum.reduceat(result, offsets[:-1])  # not the sum, which may overflow
+        if (zero := np.flatnonzero(largest == 0)).size:
+            i = int(zero[0])
+            remedy = "drop the set, or give an element a weight"
+            if np.any(given[offsets[i] : offsets[i + 1]]):
+                remedy = "they are too small for float32; only the ratios in a set count, so divide them by their sum"
+            raise ValueError(f"the weights of set {first + i} are all zero: {remedy}")
+    return result

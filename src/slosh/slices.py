@@ -1,0 +1,454 @@
+"""Slices: the functions g_theta that turn every element of a set into numbers, one for each slice.
+
+Comes in: the dimension d, how many slices, a seed. Goes out: `directions`, unit vectors for the linear slices
+<theta, x>, or a `Slicer`, which also covers the non-linear ones and projects points (P, d) to numbers (P, L).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from itertools import pairwise
+from numbers import Integral, Real
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtri
+from scipy.stats import qmc
+from sklearn.base import BaseEstimator, clone
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+Float32 = NDArray[np.float32]
+Float64 = NDArray[np.float64]
+Seed = int | np.random.RandomState | None
+Evaluate = Callable[[Float64], Float64]
+
+KINDS = ("random", "orthogonal", "qmc", "axis")
+MAX_MONOMIALS = 100_000
+LEAK = 0.2
+BLOCK_NUMBERS = 1 << 17
+"""Numbers held at once while projecting (1 MB of float64): keeps the temporaries in cache, and memory bounded."""
+
+
+def directions(kind: str | ArrayLike, n_slices: int | None, dim: int, random_state: Seed = None) -> Float32:
+    """Unit vectors theta in R^d for linear slices <theta, x>.
+
+    Parameters
+    ----------
+    kind : "random", "orthogonal", "qmc", "axis" or an array (L, d)
+        "random": independent, uniform on the sphere (the paper's). "orthogonal": blocks of d orthonormal vectors, each
+        block uniform over all such, the last one cut. "qmc": evenly spread: equal angles on the half circle for d = 2,
+        a Fibonacci spiral on the half sphere for d = 3 (both turned at random), scrambled Sobol points beyond. "axis":
+        the d coordinate axes. An array: your own vectors, scaled to length 1.
+    n_slices : int or None
+        How many. None only for "axis" and an array, which bring their own number.
+    dim : int
+        d. For d = 1 one slice, [[1.0]], is exact, so that is the answer for every `kind` and `n_slices`.
+    random_state : int, RandomState or None
+        The same draws for a seed on every machine. With "random", "orthogonal" (up to rounding) and "qmc" beyond d = 3
+        the first l of L > l slices are the slices of a draw of l.
+
+    Returns
+    -------
+    float32 array (n_slices, dim), every row of length 1
+
+    >>> directions("orthogonal", 5, 3, random_state=0).shape
+    (5, 3)
+    """
+    dim = _count("dim", dim)
+    if not isinstance(kind, str):
+        return _own_directions(kind, n_slices, dim)
+    if kind not in KINDS:
+        raise _unknown(kind)
+    if n_slices is not None or kind != "axis":
+        n_slices = _count("n_slices", n_slices)
+    random = check_random_state(random_state)
+    if dim == 1:
+        return np.ones((1, 1), np.float32)
+    if kind == "axis":
+        if n_slices not in (None, dim):
+            raise ValueError(
+                f"slices='axis' gives {dim} slices, one an axis; n_slices={n_slices} must be {dim} or None"
+            )
+        return np.eye(dim, dtype=np.float32)
+    assert n_slices is not None
+    draw = {"random": _sphere, "orthogonal": _orthogonal, "qmc": _even}[kind]
+    return draw(random, n_slices, dim).astype(np.float32)
+
+
+def _count(name: str, value: object) -> int:
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
+        raise ValueError(f"{name}={value!r} must be a whole number, 1 or more")
+    return int(value)
+
+
+def _unknown(kind: str) -> ValueError:
+    return ValueError(
+        f"slices={kind!r} is not known; choose one of {', '.join(map(repr, KINDS))}, or pass an array (L, d), "
+        "a slicer (Linear, Polynomial, Circular, Neural) or a function"
+    )
+
+
+def _own_directions(array: ArrayLike, n_slices: int | None, dim: int) -> Float32:
+    try:
+        own = np.array(array, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"slices must be an array of numbers (L, {dim}): {error}") from None
+    if own.ndim != 2 or len(own) == 0 or own.shape[1] != dim:
+        raise ValueError(f"slices must be an array (L, {dim}), one direction a row; got shape {own.shape}")
+    for row in np.flatnonzero(~np.isfinite(own).all(axis=1)):
+        raise ValueError(f"slices: row {row} holds NaN or infinity")
+    largest = np.abs(own).max(axis=1, keepdims=True)
+    for row in np.flatnonzero(largest[:, 0] == 0):
+        raise ValueError(f"slices: row {row} is zero and has no direction")
+    if dim == 1:
+        return np.ones((1, 1), np.float32)
+    if n_slices not in (None, len(own)):
+        raise ValueError(f"slices has {len(own)} rows; n_slices={n_slices} must be {len(own)} or None")
+    own /= largest  # so that squares neither overflow nor vanish
+    return _unit(own).astype(np.float32)
+
+
+def _unit(rows: Float64) -> Float64:
+    unit: Float64 = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    return unit
+
+
+def _sphere(random: np.random.RandomState, n: int, dim: int) -> Float64:
+    return _unit(random.standard_normal((n, dim)))
+
+
+def _orthogonal(random: np.random.RandomState, n: int, dim: int) -> Float64:
+    blocks = []
+    for start in range(0, n, dim):
+        q, r = np.linalg.qr(random.standard_normal((min(dim, n - start), dim)).T)
+        # The decomposition is unique, and q uniform, only once the signs of r's diagonal are fixed.
+        blocks.append((q * np.where(np.diag(r) < 0, -1.0, 1.0)).T)
+    return np.concatenate(blocks)
+
+
+def _even(random: np.random.RandomState, n: int, dim: int) -> Float64:
+    # theta and -theta give the same distance, so half the circle or sphere is enough.
+    if dim == 2:
+        angle = np.pi * (np.arange(n) + random.uniform()) / n
+        return np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    if dim == 3:
+        height = (np.arange(n) + 0.5) / n  # equal steps of height cut bands of equal area
+        radius = np.sqrt(1 - height * height)
+        turn = np.pi * (3 - math.sqrt(5)) * np.arange(n)
+        spiral = np.stack([radius * np.cos(turn), radius * np.sin(turn), height], axis=1)
+        turned: Float64 = spiral @ _orthogonal(random, 3, 3)
+        return turned
+    n_bits = (n - 1).bit_length()
+    points = qmc.Sobol(dim, scramble=False).random_base2(n_bits)[:n]
+    digits = (points * 2.0**n_bits).astype(np.int64)
+    # SciPy's own scrambling draws other numbers from one version to the next. This is the same one, Matousek's: a
+    # shift, and a lower triangular matrix over the binary digits of each coordinate, one column (30 bits) at a time.
+    scrambled = np.tile(random.randint(1 << 30, size=dim, dtype=np.int64), (n, 1))
+    for bit in range(n_bits):
+        column = (1 << 29 - bit) + random.randint(1 << 29 - bit, size=dim, dtype=np.int64)
+        scrambled ^= (digits >> n_bits - 1 - bit & 1) * column
+    return _unit(ndtri((scrambled + 0.5) * 2.0**-30))
+
+
+class _Product:
+    """rows @ weights.T in float64, with the same bits for a row whatever the other rows of the batch are.
+
+    A BLAS product rounds in an order that changes with the shape of the batch, the thread count and the machine. Here
+    it has nothing to round (Ozaki's trick): every row is scaled by a power of two to length <= 1 and split into high +
+    low, whole numbers that make vectors of length <= 2^26. By Cauchy-Schwarz a sum of some of their products is a whole
+    number below 2^53, which float64 holds exactly, so the order cannot matter. What the split leaves out is at worst
+    2^-33 of |row| |weights| with 100,000 columns, 2^-48 with 3: less than float32 resolves.
+    """
+
+    def __init__(self, weights: Float64) -> None:
+        self._low_bits = 26 - math.ceil(math.log2(weights.shape[1]) / 2)  # a low part is at most sqrt(columns) / 2 long
+        high, low, scale = self._split(weights)
+        self._high = np.ascontiguousarray(high.T)
+        self._both = np.ascontiguousarray(np.concatenate([high, low]).T)
+        self._scale = scale.T * 2.0**-52
+
+    def _split(self, rows: Float64) -> tuple[Float64, Float64, Float64]:
+        squares = rows * rows
+        while squares.shape[1] > 1:  # a sum in an order of our own: NumPy does not promise one
+            half = (squares.shape[1] + 1) // 2
+            squares[:, : squares.shape[1] - half] += squares[:, half:]
+            squares = squares[:, :half]
+        scale = np.ldexp(1.0, (np.frexp(squares)[1] + 1) // 2)
+        digits = rows / scale * 2.0**26
+        high = np.rint(digits)
+        return high, np.rint((digits - high) * 2.0**self._low_bits), scale
+
+    def __call__(self, rows: Float64) -> Float64:
+        high, low, scale = self._split(rows)
+        n_outputs = self._high.shape[1]
+        coarse = high @ self._both
+        total: Float64 = low @ self._high
+        total += coarse[:, n_outputs:]
+        total *= 2.0**-self._low_bits
+        total += coarse[:, :n_outputs]
+        total *= self._scale
+        total *= scale
+        return total
+
+
+class Slicer(BaseEstimator):  # type: ignore[misc]
+    """What all slicers share. A subclass implements `_draw` (its parameters, from a seed) and `_evaluator`.
+
+    `linear` says whether the slices are <theta, x>; theta is then `directions_`, which is None otherwise. `draws` says
+    whether `fit` needs `n_slices` (if not, the slicer has a number of its own, and takes None), and `storable` whether
+    an index on disk can keep it. What an element is projected to never depends, not in its last bit, on the others of
+    the batch.
+    """
+
+    linear: ClassVar[bool] = False
+    storable: ClassVar[bool] = True
+    directions_: Float32 | None = None
+    dim_: int
+    n_slices_: int
+
+    @property
+    def draws(self) -> bool:
+        return True
+
+    def fit(self, dim: int, n_slices: int | None = None, random_state: Seed = None) -> Slicer:
+        """Draws `n_slices` slices of R^dim and returns itself; `n_slices_` is 1 where one slice is all there is."""
+        self.dim_ = _count("dim", dim)
+        if self.draws:
+            n_slices = _count("n_slices", n_slices)
+        self.n_slices_ = self._draw(self.dim_, n_slices, check_random_state(random_state))
+        return self
+
+    def project(self, points: NDArray[Any]) -> Float32:
+        """g_theta(x) of every point (P, d) and slice: float32 (P, L), computed in float64."""
+        check_is_fitted(self, "n_slices_")
+        if points.ndim != 2 or points.shape[1] != self.dim_:
+            raise ValueError(f"points must have shape (P, {self.dim_}), as the slicer was fitted; got {points.shape}")
+        out = np.empty((len(points), self.n_slices_), np.float32)
+        with np.errstate(over="ignore", invalid="ignore"):  # found below, with a better message
+            evaluate, columns = self._evaluator()
+            step = max(64, BLOCK_NUMBERS // max(columns, 2 * self.n_slices_))
+            for start in range(0, len(points), step):
+                out[start : start + step] = evaluate(points[start : start + step].astype(np.float64))
+        for row in np.flatnonzero(~np.isfinite(out).all(axis=1)):
+            raise ValueError(
+                f"{self} overflows float32 at element {row}, with a coordinate of {np.abs(points[row]).max():.3g}; "
+                "scale the data, for instance to a standard deviation of 1"
+            )
+        return out
+
+    def _draw(self, dim: int, n_slices: int | None, random: np.random.RandomState) -> int:
+        raise NotImplementedError
+
+    def _evaluator(self) -> tuple[Evaluate, int]:
+        """A function of a block of points (float64), and how many numbers it holds for each of them."""
+        raise NotImplementedError
+
+
+class Linear(Slicer):
+    """g_theta(x) = <theta, x>; `kind` as in `directions`. The only slicer that the native kernel projects itself.
+
+    >>> Linear("axis").fit(2).project(np.array([[3.0, 4.0]])).tolist()
+    [[3.0, 4.0]]
+    """
+
+    linear = True
+
+    def __init__(self, kind: str | ArrayLike = "random") -> None:
+        self.kind = kind
+
+    @property
+    def draws(self) -> bool:
+        return isinstance(self.kind, str) and self.kind != "axis"
+
+    def _draw(self, dim: int, n_slices: int | None, random: np.random.RandomState) -> int:
+        self.directions_ = directions(self.kind, n_slices, dim, random)
+        return len(self.directions_)
+
+    def _evaluator(self) -> tuple[Evaluate, int]:
+        assert self.directions_ is not None
+        return _Product(self.directions_.astype(np.float64)), self.dim_
+
+
+class Polynomial(Slicer):
+    """g_theta(x) = sum over |alpha| = m of theta_alpha x^alpha: homogeneous polynomials of odd degree m.
+
+    theta is uniform on the unit sphere of R^K, K = C(d + m - 1, m) monomials (at most 100,000), in the order of
+    `itertools.combinations_with_replacement`. Odd, so that the sliced distance is a metric; in units of x^m, so that
+    elements far from zero weigh most: not for features of very different scales.
+    """
+
+    coefficients_: Float32
+
+    def __init__(self, degree: int = 3) -> None:
+        self.degree = degree
+
+    def _draw(self, dim: int, n_slices: int | None, random: np.random.RandomState) -> int:
+        degree = _count("degree", self.degree)
+        if degree % 2 == 0:
+            raise ValueError(f"degree={degree} must be odd: an even polynomial cannot tell x from -x")
+        n_monomials = math.comb(dim + degree - 1, degree)
+        if n_monomials > MAX_MONOMIALS:
+            raise ValueError(
+                f"a polynomial of degree={degree} in dimension {dim} has {n_monomials:,} terms, more than "
+                f"{MAX_MONOMIALS:,}; take a smaller degree, reduce the dimension first (PCA), or use linear slices"
+            )
+        self.coefficients_ = directions("random", n_slices, n_monomials, random)
+        return len(self.coefficients_)
+
+    def _evaluator(self) -> tuple[Evaluate, int]:
+        product = _Product(self.coefficients_.astype(np.float64))
+        last = np.arange(self.dim_)  # the last factor of each monomial so far; the next one is no smaller
+        steps = []
+        for _ in range(1, self.degree):
+            counts = self.dim_ - last
+            parent = np.repeat(np.arange(len(last)), counts)
+            last = np.arange(len(parent)) + np.repeat(last + counts - np.cumsum(counts), counts)
+            steps.append((parent, last))
+
+        def evaluate(block: Float64) -> Float64:
+            monomials = block
+            for parent, last in steps:
+                monomials = monomials[:, parent]
+                monomials *= block[:, last]
+            return product(monomials)
+
+        return evaluate, self.coefficients_.shape[1]
+
+
+class Circular(Slicer):
+    """g_theta(x) = |x - r theta|: distances to points theta, uniform on the sphere, at `radius` r from the origin.
+
+    Choose r in the units of the data, no smaller than its extent, after centring it: a small r makes all slices alike.
+    """
+
+    centers_: Float32
+
+    def __init__(self, radius: float = 1.0) -> None:
+        self.radius = radius
+
+    def _draw(self, dim: int, n_slices: int | None, random: np.random.RandomState) -> int:
+        if not isinstance(self.radius, Real) or not 0 < self.radius < math.inf:
+            raise ValueError(f"radius={self.radius!r} must be a positive number")
+        assert n_slices is not None
+        self.centers_ = (float(self.radius) * _sphere(random, n_slices, dim)).astype(np.float32)
+        return n_slices
+
+    def _evaluator(self) -> tuple[Evaluate, int]:
+        centers = np.ascontiguousarray(self.centers_.T, dtype=np.float64)
+
+        def evaluate(block: Float64) -> Float64:
+            # Not |x|^2 - 2 r <theta, x> + r^2, which cancels. Feature by feature: a sum whose order is fixed.
+            total = np.zeros((len(block), centers.shape[1]))
+            for column, center in zip(block.T, centers, strict=True):
+                step = column[:, None] - center
+                step *= step
+                total += step
+            return np.sqrt(total, out=total)
+
+        return evaluate, centers.shape[1]
+
+
+class Neural(Slicer):
+    """g_theta(x) = a random network: `depth` hidden layers of `width` leaky rectifiers, no biases, one output a slice.
+
+    Gaussian weights, scaled so that the size of the numbers stays about that of x; scaling x scales g. Only a
+    pseudo-metric: two different sets may get distance zero.
+    """
+
+    weights_: list[Float32]
+
+    def __init__(self, width: int = 64, depth: int = 2) -> None:
+        self.width = width
+        self.depth = depth
+
+    def _draw(self, dim: int, n_slices: int | None, random: np.random.RandomState) -> int:
+        assert n_slices is not None
+        sizes = [dim] + [_count("width", self.width)] * _count("depth", self.depth) + [n_slices]
+        self.weights_ = []
+        for n_inputs, n_outputs in pairwise(sizes):
+            first = not self.weights_  # only later layers see numbers that a rectifier made smaller
+            scale = math.sqrt((1.0 if first else 2 / (1 + LEAK**2)) / n_inputs)
+            self.weights_.append((scale * random.standard_normal((n_outputs, n_inputs))).astype(np.float32))
+        return n_slices
+
+    def _evaluator(self) -> tuple[Evaluate, int]:
+        layers = [_Product(weights.astype(np.float64)) for weights in self.weights_]
+
+        def evaluate(block: Float64) -> Float64:
+            for layer in layers[:-1]:
+                block = layer(block)
+                block = np.maximum(block, LEAK * block)  # not tanh: NumPy does not promise its last bit
+            return layers[-1](block)
+
+        return evaluate, max(weights.shape[1] for weights in self.weights_)
+
+
+class Function(Slicer):
+    """Your own slices: `function` takes points (P, d), float32 and read-only, and gives finite numbers (P, L).
+
+    It must be deterministic and treat each point by itself; whether the bits are the same in every batch is up to it.
+    `n_slices` is L, or None to find L by calling it once on a few Gaussian points. An index on disk cannot store it.
+    """
+
+    storable = False
+
+    def __init__(self, function: Callable[[Float32], ArrayLike]) -> None:
+        self.function = function
+
+    @property
+    def draws(self) -> bool:
+        return False
+
+    def _draw(self, dim: int, n_slices: int | None, random: np.random.RandomState) -> int:
+        if not callable(self.function):
+            raise ValueError(f"function={self.function!r} must be callable")
+        if n_slices is not None:
+            return _count("n_slices", n_slices)
+        return int(self._call(random.standard_normal((4, dim)).astype(np.float32)).shape[1])
+
+    def project(self, points: NDArray[Any]) -> Float32:
+        check_is_fitted(self, "n_slices_")
+        if len(points) == 0:
+            return np.empty((0, self.n_slices_), np.float32)
+        values = self._call(points)
+        if values.shape[1] != self.n_slices_:
+            raise ValueError(
+                f"slices function {self._name()} gave {values.shape[1]} numbers a point, not "
+                f"n_slices={self.n_slices_}; pass n_slices={values.shape[1]}, or None"
+            )
+        return values
+
+    def _name(self) -> str:
+        return str(getattr(self.function, "__qualname__", repr(self.function)))
+
+    def _call(self, points: NDArray[Any]) -> Float32:
+        given = points.astype(np.float32, copy=False).view()
+        given.flags.writeable = False  # these are the user's own sets: a slip in the function must not change them
+        with np.errstate(over="ignore"):
+            values = np.asarray(self.function(given))
+            if values.dtype.kind not in "fiub":
+                raise ValueError(f"slices function {self._name()} gave {values.dtype}, not real numbers")
+            values = values.astype(np.float32)
+        if values.ndim != 2 or values.shape[0] != len(points) or values.shape[1] == 0:
+            raise ValueError(
+                f"slices function {self._name()} must map points (P, d) to (P, L); "
+                f"from {points.shape} it gave {values.shape}"
+            )
+        for row in np.flatnonzero(~np.isfinite(values).all(axis=1)):
+            raise ValueError(f"slices function {self._name()} gave NaN, or more than float32 holds, for element {row}")
+        return values
+
+
+def make_slicer(slices: str | ArrayLike | Slicer | Callable[[Float32], ArrayLike]) -> Slicer:
+    """An unfitted slicer from what users pass as `slices`: a kind of directions, an array, a slicer, or a function."""
+    if isinstance(slices, Slicer):
+        copy: Slicer = clone(slices)  # the user's own object stays as it is
+        return copy
+    if callable(slices):
+        return Function(slices)
+    if isinstance(slices, str) and slices not in KINDS:
+        raise _unknown(slices)
+    return Linear(slices)

@@ -1,0 +1,56 @@
+"""Shared by all tests: where the real data is, and a fixture that runs a test on every kernel of this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, settings
+
+from slosh import Sets, kernel
+
+DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+
+# The machines that run these tests are shared: no deadline on one example, and the same examples in every run.
+settings.register_profile(
+    "slosh", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+settings.load_profile("slosh")
+
+KERNELS = ["numpy", *(kernel.native.names() if kernel.native else [])]
+
+
+@pytest.fixture(params=KERNELS)
+def each_kernel(request, monkeypatch):
+    """Runs the test on NumPy and on every instruction set the machine has."""
+    if request.param == "numpy":
+        monkeypatch.setattr(kernel, "native", None)
+        monkeypatch.setattr(kernel, "_warned", True)
+        yield "numpy"
+        return
+    before = kernel.native.name()
+    kernel.native.use(request.param)
+    yield request.param
+    kernel.native.use(before)
+
+
+@pytest.fixture(scope="session")
+def mnist():
+    """500 sets of Point Cloud MNIST and their labels; generated rings and bars where the data is not there."""
+    path = DATA / "pointcloud_mnist_2d.npz"
+    if path.exists():
+        with np.load(path) as file:
+            offsets = file["offsets"][:501].astype(np.int64)
+            points = file["points"][: offsets[-1]].astype(np.float32) / 28
+            return Sets(points, offsets), file["labels"][:500].astype(int)
+    rng = np.random.default_rng(0)
+    sets, labels = [], []
+    for i in range(500):
+        n, turn = int(rng.integers(34, 351)), rng.uniform(0, 2 * np.pi, 1)
+        t = rng.uniform(0, 1, n)
+        ring = np.stack([np.cos(2 * np.pi * t), np.sin(2 * np.pi * t)], axis=1) * rng.uniform(0.2, 0.5)
+        bar = (t[:, None] - 0.5) * np.stack([np.cos(turn), np.sin(turn)], axis=1)
+        sets.append((ring if i % 2 else bar) + 0.5 + rng.normal(scale=0.02, size=(n, 2)))
+        labels.append(i % 2)
+    return Sets.from_list(sets), np.array(labels)

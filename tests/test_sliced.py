@@ -1,0 +1,73 @@
+"""slosh.distance and slosh.pairwise against POT."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import slosh
+from slosh import Sets, sliced
+from slosh.slices import Circular, directions
+
+ot = pytest.importorskip("ot")
+
+
+def exact(x, y, theta, u=None, v=None):
+    x, y, theta = (np.asarray(a, np.float64) for a in (x, y, theta))
+    u, v = (None if w is None else np.asarray(w, np.float64) / np.sum(w, dtype=np.float64) for w in (u, v))
+    return np.sqrt(np.mean([ot.wasserstein_1d(x @ t, y @ t, u, v, p=2) for t in theta]))
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_pairwise_is_pot(each_kernel, weighted, monkeypatch):
+    rng = np.random.default_rng(0)
+    sizes = [1, 2, 5, 16, 33, 33, 100, 250]
+    points = [rng.normal(size=(n, 3)) + rng.normal(size=3) for n in sizes]
+    weights = [rng.uniform(0.1, 1, n) for n in sizes] if weighted else None
+    sets = Sets.from_list(points, weights)
+    theta = directions("random", 19, 3, 1)
+    expected = np.zeros((8, 8))
+    for i in range(8):
+        for j in range(i):
+            expected[i, j] = expected[j, i] = exact(sets[i], sets[j], theta, sets.weights_of(i), sets.weights_of(j))
+    np.testing.assert_allclose(slosh.pairwise(sets, slices=theta), expected, atol=1e-5)
+    np.testing.assert_allclose(slosh.pairwise(sets[:3], sets[2:], slices=theta), expected[:3, 2:], atol=1e-5)
+    monkeypatch.setattr(sliced, "NUMBERS", 19 * 40)  # many small blocks
+    monkeypatch.setattr(sliced, "PAIRS", 2)
+    np.testing.assert_allclose(slosh.pairwise(sets, slices=theta), expected, atol=1e-5)
+
+
+def test_weighted_against_unweighted(each_kernel):
+    x = np.array([[0.0], [1.0], [5.0]])
+    twice = np.array([[0.0], [0.0], [1.0], [5.0]])
+    weighted = Sets.from_list([x], [[2.0, 1.0, 1.0]])
+    assert slosh.distance(weighted, twice) == pytest.approx(0, abs=1e-6)
+    assert slosh.distance(weighted, x) > 0.5
+    assert slosh.distance(Sets.from_list([x], [[1.0, 1.0, 0.0]]), x[:2]) == pytest.approx(0, abs=1e-6)
+
+
+def test_it_is_a_metric(mnist):
+    sets = mnist[0][:25]
+    d = slosh.pairwise(sets)
+    assert np.array_equal(d, d.T)
+    assert not np.diag(d).any()
+    assert (d[~np.eye(25, dtype=bool)] > 0).all()
+    assert (d[:, :, None] <= d[:, None, :] + d.T[None, :, :] + 1e-6).all()
+
+
+def test_distance_of_single_sets():
+    assert slosh.distance([[0, 0]], [[3, 4]], slices="axis") == pytest.approx(5 / np.sqrt(2))
+    assert slosh.distance(np.zeros((3, 2)), np.ones((5, 2)), n_slices=1000) == pytest.approx(1, rel=1e-3)
+    assert slosh.distance([[0, 0]], [[3, 4]], slices=Circular(1e-6), n_slices=4) == pytest.approx(5, rel=1e-5)
+    with pytest.raises(ValueError, match="pairwise"):
+        slosh.distance(Sets.from_list([[[0.0]], [[1.0]]]), [[0.0]])
+    with pytest.raises(ValueError, match="feature"):
+        slosh.distance([[0.0, 1.0]], [[0.0]])
+
+
+def test_more_slices_come_nearer_to_the_whole_integral():
+    """For one point each the sliced distance is |v| / sqrt(d) in the mean over the sphere."""
+    v = np.array([[1.0, 2.0, 2.0]])
+    errors = [abs(slosh.distance(v, 0 * v, n_slices=n) - 3 / np.sqrt(3)) for n in (4, 64, 1024)]
+    assert errors[2] < 1e-3
+    assert errors[2] < errors[0]
