@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from slosh import convert
+from slosh import precision
 from slosh.sets import PrecisionWarning, ScaleWarning, Sets, as_sets
 
 shared = np.shares_memory
@@ -216,7 +216,7 @@ def test_scikit_learn_indexes_and_keeps_weights(sets):
 
 
 def test_memory_map_stays_a_view(tmp_path, monkeypatch):
-    monkeypatch.setattr(convert, "BLOCK", 64)
+    monkeypatch.setattr(precision, "BLOCK", 64)
     path = tmp_path / "points.f32"
     np.arange(2000, dtype=np.float32).tofile(path)
     points = np.memmap(path, np.float32, "r", shape=(1000, 2))
@@ -269,7 +269,7 @@ def test_from_list_takes_lists_tuples_and_mixed_dtypes():
 
 
 def test_small_and_large_parts_are_joined_in_order(monkeypatch):
-    monkeypatch.setattr(convert, "BLOCK", 20)
+    monkeypatch.setattr(precision, "BLOCK", 20)
     for sizes in ([1, 2, 30, 1, 1, 9, 1, 12, 3], [25], [3, 3, 3, 3, 3], [10, 10, 1]):
         arrays = cloud(sizes, dtype=np.float64)
         same(Sets.from_list(arrays), arrays)
@@ -457,7 +457,7 @@ def test_weights_of_the_wrong_shape():
 
 
 def test_bad_weights_are_found_block_by_block(monkeypatch):
-    monkeypatch.setattr("slosh.sets.BLOCK", 16)
+    monkeypatch.setattr("slosh.checks.BLOCK", 16)
     weights = np.ones(1000)
     weights[777] = -1
     with raises("set 77, element 7 has the weight -1"):
@@ -629,10 +629,10 @@ def test_a_stray_value_does_not_hide_the_loss():
 
 def test_the_sample_is_even_over_sets_too():
     x = np.arange(60_000.0).reshape(30_000, 2)
-    whole = convert._sample([x], len(x))
+    whole = precision._sample([x], len(x))
     assert whole.shape[1] <= 4096
     assert len(set(np.diff(whole[0]))) == 1
-    np.testing.assert_array_equal(convert._sample(np.split(x, 10_000), len(x)), whole)
+    np.testing.assert_array_equal(precision._sample(np.split(x, 10_000), len(x)), whole)
 
 
 def test_integers_far_from_zero():

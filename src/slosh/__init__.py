@@ -1,7 +1,7 @@
 """slosh: nearest-neighbour search over sets of vectors, by Sliced-Wasserstein embeddings."""
 
 from . import embed, slices
-from .convert import PrecisionWarning
+from .precision import PrecisionWarning
 from .sets import ScaleWarning, Sets
 from .sliced import distance, pairwise
 

@@ -1,4 +1,4 @@
-"""The way of the user's data into plain arrays: arrays, tensors, Arrow columns and tables in, numpy arrays out.
+"""The way out of other libraries: tensors, Arrow columns and tables in, numpy arrays out.
 
 Nothing here knows `Sets`; `sets.py` joins what comes out. None of the other libraries is imported before one of its
 objects was given.
@@ -6,252 +6,14 @@ objects was given.
 
 from __future__ import annotations
 
-import sys
-import warnings
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
-Array: TypeAlias = NDArray[Any]
-Origin: TypeAlias = ArrayLike | Literal["auto"] | None
-
-BLOCK = 1 << 20  # values looked at in one go: bounded memory for memory maps, and a block stays in the cache
-FLOAT32_MAX = float(np.finfo(np.float32).max)
-_LOSS = 1e-4  # the part of a feature's spread that float32 may round away unsaid
-
-
-class PrecisionWarning(UserWarning):
-    """float32 cannot hold the detail of a feature: its values lie far from zero, next to their spread."""
-
-
-# ---- any object
-
-
-def library_of(x: Any) -> str:
-    """Which of the libraries that we know, but do not import, the class of x comes from; "" if none."""
-    for base in type(x).__mro__:
-        root = base.__module__.partition(".")[0]
-        if root in ("pandas", "polars", "pyarrow", "torch"):
-            return root
-    return ""
-
-
-def as_array(x: Any, name: str) -> Array:
-    """x as a plain numpy array of any dtype and shape; without a copy if it is one."""
-    if type(x) is np.ndarray:
-        return x
-    if isinstance(x, np.ma.MaskedArray):
-        raise ValueError(
-            f"{name}: masked arrays are not taken; drop the masked elements, e.g. x.data[~x.mask.any(axis=1)]"
-        )
-    if library_of(x) == "torch":
-        return tensor_array(x, name)
-    try:
-        return np.asarray(x)
-    except ValueError:
-        raise ValueError(_ragged(x, name)) from None
-
-
-def _ragged(x: Any, name: str) -> str:
-    """Why numpy could not make an array of x."""
-    try:
-        lengths = [len(row) for row in x]
-    except TypeError:
-        return f"{name}: numbers and rows are mixed; a set must be of shape (N, d)"
-    odd = next((j for j, length in enumerate(lengths) if length != lengths[0]), None)
-    if odd is None:
-        return f"{name}: its rows are not plain numbers; a set must be of shape (N, d)"
-    return f"{name}: row {odd} has {lengths[odd]} numbers, row 0 has {lengths[0]}; give all rows the same features"
-
-
-def check_numeric(array: Array, name: str) -> None:
-    """Refuse what is not real numbers."""
-    kind = array.dtype.kind
-    if kind in "fiub":
-        return
-    if kind == "c":
-        raise ValueError(
-            f"{name}: complex numbers; give their parts as features, np.concatenate([x.real, x.imag], axis=1)"
-        )
-    if kind == "O":
-        raise ValueError(f"{name}: dtype object, not numbers; convert it, e.g. x.astype(float), with no None in it")
-    raise ValueError(f"{name}: dtype {array.dtype}, not numbers; convert it to a float dtype first")
-
-
-# ---- to float32
-
-
-def checked_origin(origin: ArrayLike, dim: int) -> NDArray[np.float64]:
-    """origin as (dim,) float64."""
-    array = as_array(origin, "origin")
-    if array.dtype.kind not in "fiu" or array.shape != (dim,) or not np.isfinite(array).all():
-        raise ValueError(f'origin must be {dim} finite numbers, one for each feature, or "auto", not {origin!r:.80}')
-    return array.astype(np.float64)
-
-
-def locate(element: int, offsets: Array, first: int) -> str:
-    """Set and element, in words, of a row of the joined points."""
-    i = int(np.searchsorted(offsets, element, side="right")) - 1
-    return f"set {first + i}, element {element - int(offsets[i])}"
-
-
-def to_float32(
-    parts: Sequence[Array], offsets: Array, origin: Origin = None, first: int = 0, warn: bool = True
-) -> tuple[NDArray[np.float32], NDArray[np.float64] | None]:
-    """(P, d) float32 of all parts less the origin, checked to be finite, and the origin.
-
-    One pass, block by block, and a look at a sample for the loss by rounding. A single float32 array is returned as it
-    is. Errors call the set at offsets[0] `first`.
-    """
-    dim = parts[0].shape[1]
-    exact = all(np.can_cast(dtype, np.float32) for dtype in {part.dtype for part in parts})
-    auto = isinstance(origin, str) and origin == "auto"
-    look = auto or (warn and not (exact and origin is None))
-    sample = _sample(parts, int(offsets[-1])) if look else np.empty((dim, 0))
-    shift: NDArray[np.float64] | None = None
-    if origin is not None:
-        shift = _middle(sample) if auto else checked_origin(origin, dim)  # type: ignore[arg-type]
-    keep = len(parts) == 1 and shift is None and parts[0].dtype == np.float32 and parts[0].flags.c_contiguous
-    points = parts[0] if keep else np.empty((int(offsets[-1]), dim), np.float32)
-    row = 0
-    for block in _blocks(parts):
-        piece = points[row : row + len(block)]
-        if not keep:
-            with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-                if shift is not None:
-                    block = block.astype(np.float64) - shift
-                piece[...] = block
-        if not np.isfinite(piece).all():
-            j, k = (int(axis[0]) for axis in np.nonzero(~np.isfinite(piece)))
-            where = f"{locate(row + j, offsets, first)}, feature {k}: {block[j, k]}"
-            if np.isfinite(block[j, k]):
-                raise ValueError(f"{where} overflows float32 (largest {FLOAT32_MAX:.3g}): scale the feature down")
-            raise ValueError(f"{where} is not a finite number; drop the element, or put a number in its place")
-        row += len(block)
-    if warn and sample.size:
-        _warn_of_rounding(sample, shift)
-    return points, shift
-
-
-def _blocks(parts: Sequence[Array]) -> Iterator[Array]:
-    """The rows of all parts in order, about BLOCK values at a time: large parts as views, small ones joined."""
-    rows = max(1, BLOCK // parts[0].shape[1])
-    small: list[Array] = []
-    count = 0
-    for part in parts:
-        if len(part) >= rows:
-            if small:
-                yield np.concatenate(small)
-                small, count = [], 0
-            yield from (part[i : i + rows] for i in range(0, len(part), rows))
-            continue
-        small.append(part)
-        count += len(part)
-        if count >= rows:
-            yield np.concatenate(small)
-            small, count = [], 0
-    if small:
-        yield small[0] if len(small) == 1 else np.concatenate(small)
-
-
-def _sample(parts: Sequence[Array], total: int) -> NDArray[np.float64]:
-    """(d, at most 4096) of the elements, evenly spaced."""
-    dim = parts[0].shape[1]
-    step = -(-total // min(max((1 << 18) // dim, 64), 4096)) or 1
-    taken, row = [np.empty((0, dim))], 0
-    for part in parts:
-        if -row % step < len(part):
-            taken.append(part[-row % step :: step])
-        row += len(part)
-    return np.ascontiguousarray(np.concatenate(taken).T, dtype=np.float64)
-
-
-def _median_and_spread(x: Array) -> tuple[Array, Array]:
-    """Median and spread of each row of x: quartiles, since stray values would stretch the range or the deviation.
-
-    The spread is scaled to be the standard deviation if the values are normal, and is that where more than half of
-    the values are the same.
-    """
-    n = x.shape[1]
-    low, high = n // 4, n - 1 - n // 4
-    ordered = np.partition(x, (low, n // 2, high), axis=1)
-    with np.errstate(over="ignore", invalid="ignore"):  # values that do not fit are reported later, with their place
-        spread = (ordered[:, high] - ordered[:, low]) / 1.349
-        return ordered[:, n // 2], np.where(spread > 0, spread, x.std(axis=1))
-
-
-def _middle(sample: Array) -> NDArray[np.float64]:
-    """The median of each row, rounded to about a tenth of the spread, so that it prints well."""
-    if not sample.size:
-        return np.zeros(len(sample))
-    result = []
-    for middle, spread in zip(*(array.tolist() for array in _median_and_spread(sample)), strict=True):
-        if not np.isfinite(middle) or not np.isfinite(spread):
-            result.append(0.0)
-        else:
-            unit = spread or abs(middle) * 1e-5 or 1.0
-            result.append(round(middle, 1 - int(np.floor(np.log10(unit)))) + 0.0)  # + 0.0 makes 0 of -0
-    return np.array(result)
-
-
-def _warn_of_rounding(sample: Array, shift: Array | None) -> None:
-    """Warn if float32 takes more than _LOSS of the spread of a feature.
-
-    The loss is what 95 % stay below: a few huge values must not stand for all. A feature that is constant but for the
-    noise of 64-bit arithmetic, or that is noise beside the others in 32 bits, has nothing to lose.
-    """
-    n = sample.shape[1]
-    if n < 8:  # too few to tell a spread
-        return
-    x = sample if shift is None else sample - shift[:, None]
-    with np.errstate(over="ignore", under="ignore"):
-        loss = np.abs(x - x.astype(np.float32))
-    loss = np.partition(loss, int(0.95 * (n - 1)), axis=1)[:, int(0.95 * (n - 1))]
-    if not loss.any():
-        return
-    spread = _median_and_spread(x)[1]
-    largest = np.abs(sample).max(axis=1)
-    bad = (loss > _LOSS * spread) & (spread > 1e-12 * largest) & (loss > 2.0**-24 * spread.max())
-    if not bad.any():
-        return
-    k = int(np.argmax(np.divide(loss, spread, out=np.zeros_like(loss), where=bad)))
-    if largest[k] < 1e-30:
-        remedy = "the values are too small for it; multiply all coordinates by a constant"
-    elif shift is None:
-        remedy = f'pass origin="auto", or an array of {len(x)} numbers, to subtract it before the conversion'
-    else:
-        remedy = f"pass an origin that is nearer to the values of this feature than {shift[k]:g}"
-    warnings.warn(
-        f"float32 rounds feature {k} by about {loss[k]:.2g} in the units of the data, {loss[k] / spread[k]:.2g} of its "
-        f"spread ({spread[k]:.3g}): {remedy}",
-        PrecisionWarning,
-        stacklevel=user_level(),
-    )
-
-
-def user_level() -> int:
-    """The stacklevel, for a warning of the caller's, of the first frame outside this package and scikit-learn."""
-    level, frame = 1, sys._getframe(1)
-    while frame.f_back and str(frame.f_globals.get("__name__")).partition(".")[0] in ("slosh", "sklearn"):
-        level, frame = level + 1, frame.f_back
-    return level
-
+from .checks import Array, as_array, check_numeric, library_of, locate, tensor_array
 
 # ---- torch
-
-
-def tensor_array(tensor: Any, name: str) -> Array:
-    """A dense tensor as a numpy array, detached and on the CPU; memory is shared where torch allows."""
-    if tensor.is_nested:
-        raise ValueError(f"{name} is a nested tensor: pass it by itself, or its tensor.unbind()")
-    if tensor.is_floating_point() and tensor.element_size() < 4 and str(tensor.dtype) != "torch.float16":
-        tensor = tensor.float()  # numpy has no bfloat16
-    try:
-        return np.asarray(tensor.detach().cpu().numpy())
-    except (TypeError, RuntimeError) as error:
-        raise ValueError(f"{name}: this tensor cannot become an array ({error}); make it dense first") from None
 
 
 def jagged_arrays(tensor: Any) -> tuple[Array, Array] | None:
@@ -544,3 +306,26 @@ def _refuse_null(null: Array, what: str) -> None:
         raise ValueError(
             f"row {int(np.argmax(null))} of {what} is null or NaN: drop the row, or put a value in its place"
         )
+
+
+# ---- weights
+
+
+def join_weights(weights: Any, sizes: Array) -> Array:
+    """The weights of all sets in one array, from an array (N_i,) for each set or a column of lists."""
+    if library_of(weights) in ("polars", "pyarrow"):
+        flat, lengths = arrow_scalars(weights)
+    else:
+        arrays = [as_array(given, f"weights of set {i}") for i, given in enumerate(weights)]
+        for i, array in enumerate(arrays):
+            check_numeric(array, f"weights of set {i}")
+            if array.ndim != 1:
+                raise ValueError(f"weights of set {i} are {array.ndim}-D: give one array of shape (N,) for each set")
+        flat = np.concatenate(arrays) if arrays else np.empty(0, np.float32)
+        lengths = np.array([len(array) for array in arrays], np.int64)
+    if len(lengths) != len(sizes):
+        raise ValueError(f"weights of {len(lengths)} sets were given for {len(sizes)} sets: give an array for each")
+    if (odd := np.flatnonzero(lengths != sizes)).size:
+        i = odd[0]
+        raise ValueError(f"set {i} has {lengths[i]} weights, {sizes[i]} elements: give one weight for each element")
+    return flat

@@ -1,7 +1,7 @@
 """Sets, the ragged container: the points of all sets in one float32 array, and the offsets where each set starts.
 
-Collections of the user's come in, by way of `convert.py`, and every check of them is made here or there. What goes out
-is finite, of one dimension and without empty sets, so no later step looks again.
+Collections of the user's come in, by way of `convert.py`, and every check of them is made here or in `checks.py`. What
+goes out is finite, of one dimension and without empty sets, so no later step looks again.
 """
 
 from __future__ import annotations
@@ -9,32 +9,34 @@ from __future__ import annotations
 import itertools
 import operator
 import warnings
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .convert import (
+from .checks import (
     BLOCK,
-    FLOAT32_MAX,
+    MIXED_WEIGHTS,
     Array,
-    Origin,
-    PrecisionWarning,
-    arrow_lists,
-    arrow_scalars,
-    arrow_vectors,
     as_array,
+    check_dims,
     check_numeric,
+    checked_offsets,
     checked_origin,
-    group_arrays,
-    jagged_arrays,
+    checked_weights,
+    empty_set,
+    kind_of,
+    known_dim,
     library_of,
-    locate,
-    to_float32,
-    user_level,
+    not_a_collection,
+    padding_mask,
+    same_weighting,
+    set_array,
+    wrong_dim,
 )
+from .convert import arrow_lists, arrow_vectors, group_arrays, jagged_arrays, join_weights
+from .precision import Origin, PrecisionWarning, to_float32, user_level
 
 __all__ = ["PrecisionWarning", "ScaleWarning", "Sets", "as_sets"]
 
@@ -72,9 +74,9 @@ class Sets:
         check_numeric(array, "points")
         if array.ndim != 2 or array.shape[1] == 0:
             raise ValueError(f"points must be of shape (P, d) with d > 0, not {array.shape}; for scalars: x[:, None]")
-        self.offsets = _checked_offsets(offsets, len(array))
+        self.offsets = checked_offsets(offsets, len(array))
         self.points, self.origin = to_float32([array], self.offsets, origin)
-        self.weights = None if weights is None else _checked_weights(weights, self.offsets)
+        self.weights = None if weights is None else checked_weights(weights, self.offsets)
 
     @classmethod
     def _share(cls, points: Array, offsets: Array, weights: Array | None, origin: Array | None) -> Sets:
@@ -97,9 +99,9 @@ class Sets:
         """Join (P_i, d) arrays, numeric and of one d, into sets of `sizes`; errors call the first set `first`."""
         offsets = np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
         if (empty := np.flatnonzero(np.diff(offsets) == 0)).size:
-            raise _empty_set(first + int(empty[0]))
+            raise empty_set(first + int(empty[0]))
         points, shift = to_float32(parts, offsets, origin, first, warn)
-        checked = None if weights is None else _checked_weights(weights, offsets, first)
+        checked = None if weights is None else checked_weights(weights, offsets, first)
         return cls._share(points, offsets, checked, shift)
 
     @classmethod
@@ -120,13 +122,13 @@ class Sets:
         """
         if isinstance(sets, Sets):
             raise ValueError("this is a Sets already: use it as it is")
-        arrays = [_set_array(x, i) for i, x in enumerate(sets)]
+        arrays = [_one_set(x, i) for i, x in enumerate(sets)]
         sizes = np.array([len(x) for x in arrays], dtype=np.int64)
         if arrays:
-            _check_dims([x.shape[1] for x in arrays], dim)
+            check_dims([x.shape[1] for x in arrays], dim)
         else:
-            arrays = [np.empty((0, _known_dim(dim)), np.float32)]
-        return cls._build(arrays, sizes, None if weights is None else _join_weights(weights, sizes), origin)
+            arrays = [np.empty((0, known_dim(dim)), np.float32)]
+        return cls._build(arrays, sizes, None if weights is None else join_weights(weights, sizes), origin)
 
     @classmethod
     def from_padded(
@@ -151,7 +153,7 @@ class Sets:
         if x.ndim != 3 or x.shape[2] == 0:
             raise ValueError(f"a padded array must be of shape (n, max, d) with d > 0, not {x.shape}")
         n, width, dim = x.shape
-        there = _mask(n, width, lengths, mask)
+        there = padding_mask(n, width, lengths, mask)
         w = None if weights is None else as_array(weights, "weights")
         if w is not None and w.shape != (n, width):
             raise ValueError(f"weights of this padded array must be of shape {(n, width)}, not {w.shape}")
@@ -173,12 +175,12 @@ class Sets:
         """
         parts, sizes, found = arrow_vectors(column)
         if found is None and len(sizes):
-            raise _empty_set(0)  # no set has a vector
-        width = _known_dim(dim) if found is None else found
+            raise empty_set(0)  # no set has a vector
+        width = known_dim(dim) if found is None else found
         if dim is not None and width != dim:
-            raise _wrong_dim(0, width, f"expected {dim}")
+            raise wrong_dim(0, width, f"expected {dim}")
         parts = [part for part in parts if len(part)] or [np.empty((0, width), np.float32)]
-        return cls._build(parts, sizes, None if weights is None else _join_weights(weights, sizes), origin)
+        return cls._build(parts, sizes, None if weights is None else join_weights(weights, sizes), origin)
 
     @classmethod
     def from_groups(
@@ -217,9 +219,9 @@ class Sets:
         Sets(3 sets, d=2, sizes 5..5..5)
         """
         if library_of(tensor) != "torch":
-            raise ValueError(f"from_torch takes a tensor, not {_kind(tensor)}; from_list takes lists of tensors")
+            raise ValueError(f"from_torch takes a tensor, not {kind_of(tensor)}; from_list takes lists of tensors")
         if tensor.dim() != 3:
-            raise _not_a_collection(tensor.dim())
+            raise not_a_collection(tensor.dim())
         if not tensor.is_nested:
             n, size, dim = tensor.shape
             points, sizes = as_array(tensor, "the tensor").reshape(n * size, dim), np.full(n, size)
@@ -231,7 +233,7 @@ class Sets:
         check_numeric(points, "the tensor")
         if points.shape[1] == 0:
             raise ValueError("the sets of the tensor have 0 features; they must have at least one")
-        return cls._build([points], sizes, None if weights is None else _join_weights(weights, sizes), origin)
+        return cls._build([points], sizes, None if weights is None else join_weights(weights, sizes), origin)
 
     @classmethod
     def stream(
@@ -262,12 +264,12 @@ class Sets:
             raise ValueError("nothing to concatenate: give at least one Sets")
         for i, one in enumerate(given):
             if not isinstance(one, Sets):
-                raise ValueError(f"item {i} is {_kind(one)}, not a Sets: pass as_sets(item)")
+                raise ValueError(f"item {i} is {kind_of(one)}, not a Sets: pass as_sets(item)")
         filled = [one for one in given if len(one)] or given[:1]  # without sets, weights and origin say nothing
         for one in given:
             _check_same(one, given[0].dim, filled[0].origin if len(one) else one.origin)
         if len({one.weights is None for one in filled}) > 1:
-            raise ValueError(_MIXED_WEIGHTS)
+            raise ValueError(MIXED_WEIGHTS)
         if len(filled) == 1:
             return filled[0]
         offsets = np.concatenate(([0], np.cumsum(np.concatenate([one.sizes for one in filled]))))
@@ -415,7 +417,7 @@ def as_sets(data: Any, *, dim: int | None = None, origin: Origin = None) -> Sets
         return Sets.from_list(data, dim=dim, origin=origin)
     sets = data if isinstance(data, Sets) else _from_object(data, dim, origin)
     if dim is not None and sets.dim != dim:
-        raise _wrong_dim(0, sets.dim, f"expected {dim}")
+        raise wrong_dim(0, sets.dim, f"expected {dim}")
     return sets
 
 
@@ -440,13 +442,13 @@ def _from_object(data: Any, dim: int | None, origin: Origin) -> Sets:
     if isinstance(data, Iterator):
         raise ValueError(f"a {name} can be read only once: pass list(x), or go through it with Sets.stream(x)")
     if not isinstance(data, np.ndarray) and not hasattr(data, "__array__") and not hasattr(data, "__array_interface__"):
-        raise ValueError(f"{_kind(data)} is not a collection of sets: pass a list of (N, d) arrays, or a 3-D array")
+        raise ValueError(f"{kind_of(data)} is not a collection of sets: pass a list of (N, d) arrays, or a 3-D array")
     array = as_array(data, "the collection")
     if array.dtype.kind == "O" and array.ndim == 1:
         return Sets.from_list(array.tolist(), dim=dim, origin=origin)
     check_numeric(array, "the collection")
     if array.ndim != 3:
-        raise _not_a_collection(array.ndim)
+        raise not_a_collection(array.ndim)
     return Sets.from_padded(array, origin=origin)
 
 
@@ -476,9 +478,9 @@ def _batches(items: Iterable[Any], batch_points: int, dim: int | None, origin: O
                 origin = item.origin
             dim = item.dim if dim is None else dim
             if item.dim != dim:
-                raise _wrong_dim(seen, item.dim, f"expected {dim}")
+                raise wrong_dim(seen, item.dim, f"expected {dim}")
             _check_same(item, dim, None if origin is None else checked_origin(origin, dim))
-            weighted = _same_weighting(weighted, item.weights is not None, seen)
+            weighted = same_weighting(weighted, item.weights is not None, seen)
             start = 0
             while start < len(item):
                 # As many sets as fit beside those that wait; one at least, if none do.
@@ -495,13 +497,13 @@ def _batches(items: Iterable[Any], batch_points: int, dim: int | None, origin: O
                 if waiting >= batch_points:
                     yield flush()
         else:
-            array = _set_array(item, seen)
+            array = _one_set(item, seen)
             if cuts:
                 yield flush()
             dim = array.shape[1] if dim is None else dim
             if array.shape[1] != dim:
-                raise _wrong_dim(seen, array.shape[1], f"expected {dim}")
-            weighted = _same_weighting(weighted, False, seen)
+                raise wrong_dim(seen, array.shape[1], f"expected {dim}")
+            weighted = same_weighting(weighted, False, seen)
             if waiting and waiting + len(array) > batch_points:
                 yield flush()
             arrays.append(array)
@@ -511,74 +513,6 @@ def _batches(items: Iterable[Any], batch_points: int, dim: int | None, origin: O
                 yield flush()
     if waiting:
         yield flush()
-
-
-# ---- checks: each error says which set, which element, and what to do
-
-_MIXED_WEIGHTS = (
-    "some of the sets have weights and some have none: give every element of the others the weight 1 "
-    "(Sets(s.points, s.offsets, np.ones(len(s.points)))), or drop the weights (Sets(s.points, s.offsets))"
-)
-
-
-def _kind(x: Any) -> str:
-    return "None" if x is None else f"a {type(x).__name__}"
-
-
-def _empty_set(number: int) -> ValueError:
-    return ValueError(f"set {number} is empty: drop it, or give it a point")
-
-
-def _wrong_dim(number: int, dim: int, others: str) -> ValueError:
-    return ValueError(f"set {number} has {dim} features, {others}: all sets need the same features")
-
-
-def _not_a_collection(ndim: int) -> ValueError:
-    if ndim == 2:
-        return ValueError("a 2-D array is one set: pass [x] for a collection of one, or a 3-D array")
-    return ValueError(f"a {ndim}-D array is no collection of sets: pass a list of (N, d) arrays, or a 3-D array")
-
-
-def _set_array(x: Any, number: int) -> Array:
-    """x as a numeric array (N, d), N and d > 0; errors call it set `number`."""
-    array = x if type(x) is np.ndarray else None
-    if array is None:
-        if isinstance(x, Sets):
-            raise ValueError(f"set {number} is a Sets, not an array; join several with Sets.concat")
-        array = as_array(x, f"set {number}")
-    if array.ndim == 2 and array.dtype.kind in "fiub" and array.size:
-        return array
-    name = f"set {number}"
-    if array.ndim == 0:
-        raise ValueError(f"{name} is {_kind(x)}, not an array of shape (N, d)")
-    if array.shape[0] == 0:
-        raise _empty_set(number)
-    check_numeric(array, name)
-    if array.ndim == 1:
-        raise ValueError(
-            f"{name} is 1-D, of {len(array)} numbers: a set of scalars must be (N, 1), so pass x[:, None]; "
-            "if the whole collection is one set, pass [x]"
-        )
-    if array.ndim == 2:
-        raise ValueError(f"{name} has 0 features; its shape is {array.shape}, and must be (N, d) with d > 0")
-    raise ValueError(f"{name} is {array.ndim}-D, of shape {array.shape}: a set must be (N, d); pass x.reshape(-1, d)")
-
-
-def _known_dim(dim: int | None) -> int:
-    """dim, which must be given where there is no set to tell it."""
-    if dim is None:
-        raise ValueError("there are no sets, so the number of features is unknown: pass dim")
-    if operator.index(dim) < 1:
-        raise ValueError(f"dim must be at least 1, not {dim}")
-    return operator.index(dim)
-
-
-def _check_dims(dims: Sequence[int], dim: int | None) -> None:
-    if all(d == dims[0] for d in dims) and dim in (None, dims[0]):
-        return
-    usual = Counter(dims).most_common(1)[0][0] if dim is None else dim
-    odd = next(i for i, d in enumerate(dims) if d != usual)
-    raise _wrong_dim(odd, dims[odd], f"the others have {usual}" if dim is None else f"expected {dim}")
 
 
 def _check_same(sets: Sets, dim: int, origin: Array | None) -> None:
@@ -593,90 +527,7 @@ def _check_same(sets: Sets, dim: int, origin: Array | None) -> None:
         )
 
 
-def _same_weighting(before: bool | None, now: bool, number: int) -> bool:
-    if before not in (None, now):
-        raise ValueError(f"set {number} has {'' if now else 'no '}weights, unlike those before it; {_MIXED_WEIGHTS}")
-    return now
-
-
-def _mask(n: int, width: int, lengths: ArrayLike | None, mask: ArrayLike | None) -> NDArray[np.bool_] | None:
-    """Which elements (n, width) of a padded array are there; None: all."""
-    if lengths is not None and mask is not None:
-        raise ValueError("give lengths or mask, not both")
-    if mask is not None:
-        there = as_array(mask, "mask")
-        if there.shape != (n, width) or there.dtype.kind != "b":
-            raise ValueError(f"mask must be boolean of shape {(n, width)}, not {there.dtype} of {there.shape}")
-        return there
-    if lengths is None:
-        return None
-    sizes = as_array(lengths, "lengths")
-    if sizes.shape != (n,) or (n and sizes.dtype.kind not in "iu"):
-        raise ValueError(f"lengths must be {n} integers, one for each set, not {sizes.dtype} of shape {sizes.shape}")
-    if (wrong := np.flatnonzero((sizes < 0) | (sizes > width))).size:
-        raise ValueError(f"set {wrong[0]} has the length {sizes[wrong[0]]}, but the padded array holds 0 to {width}")
-    return np.asarray(np.arange(width) < sizes[:, None])
-
-
-def _checked_offsets(offsets: ArrayLike, total: int) -> NDArray[np.int64]:
-    array = as_array(offsets, "offsets")
-    if array.ndim != 1 or not array.size or array.dtype.kind not in "iu":
-        raise ValueError(f"offsets must be n + 1 integers in one dimension, not {array.dtype} of shape {array.shape}")
-    starts = np.ascontiguousarray(array, dtype=np.int64)
-    sizes = np.diff(starts)
-    if starts[0] != 0:
-        raise ValueError(f"offsets must start at 0, not at {starts[0]}: subtract it, and slice the points to match")
-    if (back := np.flatnonzero(sizes < 0)).size:
-        i = back[0]
-        raise ValueError(f"offsets run backwards at set {i}, from {starts[i]} to {starts[i + 1]}: they must increase")
-    if starts[-1] != total:
-        raise ValueError(f"offsets must end at the number of points, {total}, not at {starts[-1]}")
-    if (empty := np.flatnonzero(sizes == 0)).size:
-        raise _empty_set(int(empty[0]))
-    return starts
-
-
-def _join_weights(weights: Any, sizes: Array) -> Array:
-    """The weights of all sets in one array, from an array (N_i,) for each set or a column of lists."""
-    if library_of(weights) in ("polars", "pyarrow"):
-        flat, lengths = arrow_scalars(weights)
-    else:
-        arrays = [as_array(given, f"weights of set {i}") for i, given in enumerate(weights)]
-        for i, array in enumerate(arrays):
-            check_numeric(array, f"weights of set {i}")
-            if array.ndim != 1:
-                raise ValueError(f"weights of set {i} are {array.ndim}-D: give one array of shape (N,) for each set")
-        flat = np.concatenate(arrays) if arrays else np.empty(0, np.float32)
-        lengths = np.array([len(array) for array in arrays], np.int64)
-    if len(lengths) != len(sizes):
-        raise ValueError(f"weights of {len(lengths)} sets were given for {len(sizes)} sets: give an array for each")
-    if (odd := np.flatnonzero(lengths != sizes)).size:
-        i = odd[0]
-        raise ValueError(f"set {i} has {lengths[i]} weights, {sizes[i]} elements: give one weight for each element")
-    return flat
-
-
-def _checked_weights(weights: ArrayLike, offsets: Array, first: int = 0) -> NDArray[np.float32]:
-    given, total = as_array(weights, "weights"), int(offsets[-1])
-    check_numeric(given, "weights")
-    if given.shape != (total,):
-        raise ValueError(f"weights have the shape {given.shape}, points have {total} rows: give one weight for each")
-    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        result = np.ascontiguousarray(given, dtype=np.float32)
-    for start in range(0, total, BLOCK):
-        block = result[start : start + BLOCK]
-        if not (block.min() >= 0 and block.max() <= FLOAT32_MAX):  # NaN fails too
-            j = start + int(np.flatnonzero(~((block >= 0) & (block <= FLOAT32_MAX)))[0])
-            remedy = "weights must be finite and >= 0: correct it, or drop the element"
-            if np.isfinite(given[j]) and given[j] > 0:
-                remedy = "it overflows float32; only the ratios in a set count, so divide its weights by their sum"
-            raise ValueError(f"{locate(j, offsets, first)} has the weight {given[j]}; {remedy}")
-    if len(offsets) > 1:
-        largest = np.maximum.reduceat(result, offsets[:-1])  # not the sum, which may overflow
-        if (zero := np.flatnonzero(largest == 0)).size:
-            i = int(zero[0])
-            remedy = "drop the set, or give an element a weight"
-            if np.any(given[offsets[i] : offsets[i + 1]]):
-                remedy = "they are too small for float32; only the ratios in a set count, so divide them by their sum"
-            raise ValueError(f"the weights of set {first + i} are all zero: {remedy}")
-    return result
+def _one_set(x: Any, number: int) -> Array:
+    if isinstance(x, Sets):
+        raise ValueError(f"set {number} is a Sets, not an array; join several with Sets.concat")
+    return set_array(x, number)

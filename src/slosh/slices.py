@@ -20,6 +20,8 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from .product import ExactProduct
+
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
 Seed = int | np.random.RandomState | None
@@ -153,47 +155,6 @@ def _even(random: np.random.RandomState, n: int, dim: int) -> Float64:
     return _unit(ndtri((scrambled + 0.5) * 2.0**-30))
 
 
-class _Product:
-    """rows @ weights.T in float64, with the same bits for a row whatever the other rows of the batch are.
-
-    A BLAS product rounds in an order that changes with the shape of the batch, the thread count and the machine. Here
-    it has nothing to round (Ozaki's trick): every row is scaled by a power of two to length <= 1 and split into high +
-    low, whole numbers that make vectors of length <= 2^26. By Cauchy-Schwarz a sum of some of their products is a whole
-    number below 2^53, which float64 holds exactly, so the order cannot matter. What the split leaves out is at worst
-    2^-33 of |row| |weights| with 100,000 columns, 2^-48 with 3: less than float32 resolves.
-    """
-
-    def __init__(self, weights: Float64) -> None:
-        self._low_bits = 26 - math.ceil(math.log2(weights.shape[1]) / 2)  # a low part is at most sqrt(columns) / 2 long
-        high, low, scale = self._split(weights)
-        self._high = np.ascontiguousarray(high.T)
-        self._both = np.ascontiguousarray(np.concatenate([high, low]).T)
-        self._scale = scale.T * 2.0**-52
-
-    def _split(self, rows: Float64) -> tuple[Float64, Float64, Float64]:
-        squares = rows * rows
-        while squares.shape[1] > 1:  # a sum in an order of our own: NumPy does not promise one
-            half = (squares.shape[1] + 1) // 2
-            squares[:, : squares.shape[1] - half] += squares[:, half:]
-            squares = squares[:, :half]
-        scale = np.ldexp(1.0, (np.frexp(squares)[1] + 1) // 2)
-        digits = rows / scale * 2.0**26
-        high = np.rint(digits)
-        return high, np.rint((digits - high) * 2.0**self._low_bits), scale
-
-    def __call__(self, rows: Float64) -> Float64:
-        high, low, scale = self._split(rows)
-        n_outputs = self._high.shape[1]
-        coarse = high @ self._both
-        total: Float64 = low @ self._high
-        total += coarse[:, n_outputs:]
-        total *= 2.0**-self._low_bits
-        total += coarse[:, :n_outputs]
-        total *= self._scale
-        total *= scale
-        return total
-
-
 class Slicer(BaseEstimator):  # type: ignore[misc]
     """What all slicers share. A subclass implements `_draw` (its parameters, from a seed) and `_evaluator`.
 
@@ -269,7 +230,7 @@ class Linear(Slicer):
 
     def _evaluator(self) -> tuple[Evaluate, int]:
         assert self.directions_ is not None
-        return _Product(self.directions_.astype(np.float64)), self.dim_
+        return ExactProduct(self.directions_.astype(np.float64)), self.dim_
 
 
 class Polynomial(Slicer):
@@ -299,7 +260,7 @@ class Polynomial(Slicer):
         return len(self.coefficients_)
 
     def _evaluator(self) -> tuple[Evaluate, int]:
-        product = _Product(self.coefficients_.astype(np.float64))
+        product = ExactProduct(self.coefficients_.astype(np.float64))
         last = np.arange(self.dim_)  # the last factor of each monomial so far; the next one is no smaller
         steps = []
         for _ in range(1, self.degree):
@@ -375,7 +336,7 @@ class Neural(Slicer):
         return n_slices
 
     def _evaluator(self) -> tuple[Evaluate, int]:
-        layers = [_Product(weights.astype(np.float64)) for weights in self.weights_]
+        layers = [ExactProduct(weights.astype(np.float64)) for weights in self.weights_]
 
         def evaluate(block: Float64) -> Float64:
             for layer in layers[:-1]:

@@ -1,0 +1,167 @@
+"""From the user's numbers to float32: finite, and with a warning where rounding would take what matters.
+
+Arrays of any numeric dtype come in, one after the other; one float32 array goes out, less an origin that was subtracted
+in float64.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .checks import BLOCK, FLOAT32_MAX, Array, checked_origin, locate
+
+Origin: TypeAlias = ArrayLike | Literal["auto"] | None
+
+_LOSS = 1e-4  # the part of a feature's spread that float32 may round away unsaid
+
+
+class PrecisionWarning(UserWarning):
+    """float32 cannot hold the detail of a feature: its values lie far from zero, next to their spread."""
+
+
+def to_float32(
+    parts: Sequence[Array], offsets: Array, origin: Origin = None, first: int = 0, warn: bool = True
+) -> tuple[NDArray[np.float32], NDArray[np.float64] | None]:
+    """(P, d) float32 of all parts less the origin, checked to be finite, and the origin.
+
+    One pass, block by block, and a look at a sample for the loss by rounding. A single float32 array is returned as it
+    is. Errors call the set at offsets[0] `first`.
+    """
+    dim = parts[0].shape[1]
+    exact = all(np.can_cast(dtype, np.float32) for dtype in {part.dtype for part in parts})
+    auto = isinstance(origin, str) and origin == "auto"
+    look = auto or (warn and not (exact and origin is None))
+    sample = _sample(parts, int(offsets[-1])) if look else np.empty((dim, 0))
+    shift: NDArray[np.float64] | None = None
+    if origin is not None:
+        shift = _middle(sample) if auto else checked_origin(origin, dim)  # type: ignore[arg-type]
+    keep = len(parts) == 1 and shift is None and parts[0].dtype == np.float32 and parts[0].flags.c_contiguous
+    points = parts[0] if keep else np.empty((int(offsets[-1]), dim), np.float32)
+    row = 0
+    for block in _blocks(parts):
+        piece = points[row : row + len(block)]
+        if not keep:
+            with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+                if shift is not None:
+                    block = block.astype(np.float64) - shift
+                piece[...] = block
+        if not np.isfinite(piece).all():
+            j, k = (int(axis[0]) for axis in np.nonzero(~np.isfinite(piece)))
+            where = f"{locate(row + j, offsets, first)}, feature {k}: {block[j, k]}"
+            if np.isfinite(block[j, k]):
+                raise ValueError(f"{where} overflows float32 (largest {FLOAT32_MAX:.3g}): scale the feature down")
+            raise ValueError(f"{where} is not a finite number; drop the element, or put a number in its place")
+        row += len(block)
+    if warn and sample.size:
+        _warn_of_rounding(sample, shift)
+    return points, shift
+
+
+def _blocks(parts: Sequence[Array]) -> Iterator[Array]:
+    """The rows of all parts in order, about BLOCK values at a time: large parts as views, small ones joined."""
+    rows = max(1, BLOCK // parts[0].shape[1])
+    small: list[Array] = []
+    count = 0
+    for part in parts:
+        if len(part) >= rows:
+            if small:
+                yield np.concatenate(small)
+                small, count = [], 0
+            yield from (part[i : i + rows] for i in range(0, len(part), rows))
+            continue
+        small.append(part)
+        count += len(part)
+        if count >= rows:
+            yield np.concatenate(small)
+            small, count = [], 0
+    if small:
+        yield small[0] if len(small) == 1 else np.concatenate(small)
+
+
+def _sample(parts: Sequence[Array], total: int) -> NDArray[np.float64]:
+    """(d, at most 4096) of the elements, evenly spaced."""
+    dim = parts[0].shape[1]
+    step = -(-total // min(max((1 << 18) // dim, 64), 4096)) or 1
+    taken, row = [np.empty((0, dim))], 0
+    for part in parts:
+        if -row % step < len(part):
+            taken.append(part[-row % step :: step])
+        row += len(part)
+    return np.ascontiguousarray(np.concatenate(taken).T, dtype=np.float64)
+
+
+def _median_and_spread(x: Array) -> tuple[Array, Array]:
+    """Median and spread of each row of x: quartiles, since stray values would stretch the range or the deviation.
+
+    The spread is scaled to be the standard deviation if the values are normal, and is that where more than half of
+    the values are the same.
+    """
+    n = x.shape[1]
+    low, high = n // 4, n - 1 - n // 4
+    ordered = np.partition(x, (low, n // 2, high), axis=1)
+    with np.errstate(over="ignore", invalid="ignore"):  # values that do not fit are reported later, with their place
+        spread = (ordered[:, high] - ordered[:, low]) / 1.349
+        return ordered[:, n // 2], np.where(spread > 0, spread, x.std(axis=1))
+
+
+def _middle(sample: Array) -> NDArray[np.float64]:
+    """The median of each row, rounded to about a tenth of the spread, so that it prints well."""
+    if not sample.size:
+        return np.zeros(len(sample))
+    result = []
+    for middle, spread in zip(*(array.tolist() for array in _median_and_spread(sample)), strict=True):
+        if not np.isfinite(middle) or not np.isfinite(spread):
+            result.append(0.0)
+        else:
+            unit = spread or abs(middle) * 1e-5 or 1.0
+            result.append(round(middle, 1 - int(np.floor(np.log10(unit)))) + 0.0)  # + 0.0 makes 0 of -0
+    return np.array(result)
+
+
+def _warn_of_rounding(sample: Array, shift: Array | None) -> None:
+    """Warn if float32 takes more than _LOSS of the spread of a feature.
+
+    The loss is what 95 % stay below: a few huge values must not stand for all. A feature that is constant but for the
+    noise of 64-bit arithmetic, or that is noise beside the others in 32 bits, has nothing to lose.
+    """
+    n = sample.shape[1]
+    if n < 8:  # too few to tell a spread
+        return
+    x = sample if shift is None else sample - shift[:, None]
+    with np.errstate(over="ignore", under="ignore"):
+        loss = np.abs(x - x.astype(np.float32))
+    loss = np.partition(loss, int(0.95 * (n - 1)), axis=1)[:, int(0.95 * (n - 1))]
+    if not loss.any():
+        return
+    spread = _median_and_spread(x)[1]
+    largest = np.abs(sample).max(axis=1)
+    bad = (loss > _LOSS * spread) & (spread > 1e-12 * largest) & (loss > 2.0**-24 * spread.max())
+    if not bad.any():
+        return
+    k = int(np.argmax(np.divide(loss, spread, out=np.zeros_like(loss), where=bad)))
+    if largest[k] < 1e-30:
+        remedy = "the values are too small for it; multiply all coordinates by a constant"
+    elif shift is None:
+        remedy = f'pass origin="auto", or an array of {len(x)} numbers, to subtract it before the conversion'
+    else:
+        remedy = f"pass an origin that is nearer to the values of this feature than {shift[k]:g}"
+    warnings.warn(
+        f"float32 rounds feature {k} by about {loss[k]:.2g} in the units of the data, {loss[k] / spread[k]:.2g} of its "
+        f"spread ({spread[k]:.3g}): {remedy}",
+        PrecisionWarning,
+        stacklevel=user_level(),
+    )
+
+
+def user_level() -> int:
+    """The stacklevel, for a warning of the caller's, of the first frame outside this package and scikit-learn."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back and str(frame.f_globals.get("__name__")).partition(".")[0] in ("slosh", "sklearn"):
+        level, frame = level + 1, frame.f_back
+    return level
