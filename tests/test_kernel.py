@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import zipfile
 from itertools import pairwise
 from pathlib import Path
 
@@ -262,12 +263,41 @@ def test_without_the_native_module_it_runs_and_says_so_once():
     assert done.stderr.count("without its native kernel") == 1
 
 
+@pytest.mark.skipif(os.environ.get("SLOSH_KERNEL") == "numpy", reason="NumPy was asked for")
+def test_where_there_is_a_compiler_there_is_a_kernel():
+    """A kernel that does not compile would otherwise show as skipped tests only."""
+    if not any(shutil.which(name) for name in ("c++", "g++", "clang++")):
+        pytest.skip("no C++ compiler here")
+    assert kernel.native is not None
+
+
 def test_environment_chooses_the_kernel():
     code = "from slosh import kernel; print(kernel.name())"
     assert python(code, SLOSH_KERNEL="numpy").stdout.strip() == "numpy"
     if kernel.native is not None:
         assert python(code, SLOSH_KERNEL="generic").stdout.strip() == "generic"
         assert "no such kernel" in python(code, SLOSH_KERNEL="avx1024").stderr
+
+
+@pytest.mark.parametrize("compiler", ["none", "broken"])
+def test_installs_without_a_compiler(compiler, tmp_path):
+    """A wheel is made all the same, for any machine, with everything but the kernel."""
+    pytest.importorskip("scikit_build_core")
+    source = tmp_path / "source"
+    shutil.copytree(ROOT, source, ignore=shutil.ignore_patterns(".*", "build", "docs", "tests", "benchmarks"))
+    if compiler == "broken":  # finds a compiler, but one that cannot do this
+        (source / "src" / "slosh" / "native" / "kernel.cpp").write_text("#error no vector types here\n")
+    options = ["--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", str(tmp_path)]
+    wheel = [sys.executable, "-m", "pip", "wheel", *options]
+    environment = {**os.environ, **({"CXX": "/bin/false"} if compiler == "none" else {})}
+    done = subprocess.run([*wheel, str(source)], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (made,) = tmp_path.glob("*.whl")
+    assert made.name.endswith("py3-none-any.whl")
+    names = zipfile.ZipFile(made).namelist()
+    assert "slosh/kernel_numpy.py" in names
+    assert "slosh/py.typed" in names
+    assert not [name for name in names if "native" in name]
 
 
 COMPILERS = {"here": ("c++", []), "arm64": ("aarch64-linux-gnu-g++", ["qemu-aarch64", "-L", "/usr/aarch64-linux-gnu"])}

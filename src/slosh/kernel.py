@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from . import kernel_numpy
 from .kernel_numpy import Doubles, Floats, Offsets
+from .precision import user_level
 
 native: Any
 try:
@@ -50,10 +51,10 @@ def _say_once() -> None:
         _warned = True
         warnings.warn(
             "slosh was installed without its native kernel (no C++17 compiler was found) and runs on NumPy: the same "
-            "results, but many times slower. Install a compiler (e.g. apt install g++) and reinstall slosh with "
-            "`pip install --force-reinstall --no-cache-dir slosh`.",
+            "results, but many times slower. Install a compiler (e.g. apt install g++) and then slosh again, with "
+            "pip's --force-reinstall --no-cache-dir.",
             RuntimeWarning,
-            stacklevel=4,
+            stacklevel=user_level(),
         )
 
 

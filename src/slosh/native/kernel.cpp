@@ -148,6 +148,7 @@ void embed_network(const Embedding &job, const Group &group, int64_t offset, int
     height += kTile;
   });
   merge_blocks<WeightedKey<W>>(rows, height);
+  if (job.rule == Rule::average && weighted_average_lanes<W, Residual>(rows, weights.positive, weights.total, M, means, residual)) return;
   for (int64_t l = 0; l < group.count; ++l) {
     const float *v = rows + l, *w = rows + W + l;
     if (job.rule == Rule::average)

@@ -19,7 +19,7 @@ namespace SLOSH_ARCH {
 
 template <int W> struct Lanes {
   typedef float F __attribute__((vector_size(4 * W)));
-  typedef int32_t I __attribute__((vector_size(4 * W)));
+  typedef double D __attribute__((vector_size(8 * W)));
 };
 
 template <class V> SLOSH_INLINE V load(const void *p) {

@@ -102,6 +102,69 @@ template <bool Residual> SLOSH_INLINE void weighted_average(const float *rows, c
   }
 }
 
+// The same for W lanes at once. Every lane has the weights in an order of its own, so its bins begin at other rows; but all lanes reach
+// about the same bin in about the same row, so a few rows meet few bins. For each such meeting calls visit(m, overlap, key), overlap being the
+// part of bin m that the element covers, lane by lane. False, after some visits, where the lanes run too far apart for this to pay.
+template <int W, class Visit>
+SLOSH_INLINE bool meet_bins(const float *rows, int64_t n, double total, int64_t M, Visit visit) {
+  typedef typename Lanes<W>::F F;
+  typedef typename Lanes<W>::D D;
+  const double bins = double(M) / total;
+  const int64_t at_once = n >= 8 * M ? 4 : n >= 4 * M ? 2 : 1;
+  int64_t budget = 12 * n + 8 * M;
+  D upto{};  // cumulative weight, in bins
+  for (int64_t i = 0; i < n; i += at_once) {
+    const int64_t count = n - i < at_once ? n - i : at_once;
+    D edge[5];
+    edge[0] = upto;
+    for (int64_t r = 0; r < count; ++r) {
+      upto += __builtin_convertvector(load<F>(rows + (i + r) * 2 * W + W), D) * bins;
+      edge[r + 1] = upto;
+    }
+    if (i + count == n) edge[count] = D{} + double(M);
+    double least = edge[0][0], most = edge[count][0];
+    for (int l = 1; l < W; ++l) {
+      least = edge[0][l] < least ? edge[0][l] : least;
+      most = edge[count][l] > most ? edge[count][l] : most;
+    }
+    int64_t from = int64_t(least), to = int64_t(most);
+    from = from < M - 1 ? from : M - 1, to = to < M - 1 ? to : M - 1;
+    budget -= (to - from + 1) * count;
+    if (budget < 0) return false;
+    for (int64_t r = 0; r < count; ++r) {
+      // Counted from bin `from`, so that float32 has digits enough.
+      const F begin = __builtin_convertvector(edge[r] - double(from), F), end = __builtin_convertvector(edge[r + 1] - double(from), F);
+      const F key = load<F>(rows + (i + r) * 2 * W);
+      for (int64_t m = from; m <= to; ++m) {
+        const float left = float(m - from);
+        visit(m, upper(lower(end, all<F>(left + 1)) - upper(begin, all<F>(left)), F{}), key);
+      }
+    }
+  }
+  return true;
+}
+
+template <int W, bool Residual>
+SLOSH_INLINE bool weighted_average_lanes(const float *rows, int64_t n, double total, int64_t M, float *means, double *residual) {
+  typedef typename Lanes<W>::F F;
+  const F centre = load<F>(rows + n / 2 * 2 * W);  // sums of differences to it round less
+  for (int64_t m = 0; m < M; ++m) store(means + m * W, F{});
+  const bool done = meet_bins<W>(rows, n, total, M, [&](int64_t m, F overlap, F key) SLOSH_FLAT {
+    store(means + m * W, load<F>(means + m * W) + overlap * (key - centre));
+  });
+  if (!done) return false;
+  for (int64_t m = 0; m < M; ++m) store(means + m * W, load<F>(means + m * W) + centre);
+  if (Residual) {
+    F squares{};
+    meet_bins<W>(rows, n, total, M, [&](int64_t m, F overlap, F key) SLOSH_FLAT {
+      const F x = key - load<F>(means + m * W);
+      squares += overlap * x * x;
+    });
+    for (int l = 0; l < W; ++l) residual[l] = double(squares[l]) * total / double(M);
+  }
+  return true;
+}
+
 // Of equal values the lightest counts as the first: interpolation then does not depend on the order in which the elements came.
 SLOSH_INLINE void weighted_linear(const float *rows, const float *weights, int64_t step, int64_t n, double total, int64_t M, float *values,
                                   int64_t values_step) {

@@ -1,0 +1,44 @@
+"""How the kernel's time grows with the size of a set, beside np.sort alone: `python benchmarks/sweep_sizes.py`.
+
+Nanoseconds of CPU time, one thread, for one element in one slice, d = 3, 64 slices of 16 numbers. Up to 3,072 elements
+the average rule uses the sorting network, beyond it selects bins; the linear rule and weights use the network up to
+8,192 and a radix sort beyond, so the columns beside each other show where each way starts to pay.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bench_embed import N_QUANTILES, N_SLICES, best, cpu, generated
+from slosh import Sets, kernel
+from slosh.embed import SlicedWasserstein
+
+SIZES = (1, 8, 16, 32, 64, 128, 150, 256, 512, 1024, 2048, 3072, 4096, 8192, 10_000, 32_768, 100_000, 1_000_000)
+
+
+def main() -> None:
+    print(f"kernel {kernel.name()}, {cpu()}")
+    print(
+        f"{'N':>9}{'average':>10}{'residual':>10}{'linear':>10}{'weighted':>10}{'np.sort':>10}   ns per element and slice"
+    )
+    for size in SIZES:
+        sets = generated(max(1, min(20_000, 600_000 // size)), size, 3)
+        weights = np.random.RandomState(1).uniform(0.5, 1.5, len(sets.points)).astype(np.float32)
+        weighted = Sets(sets.points, sets.offsets, weights)
+        out = np.zeros((len(sets), N_SLICES * N_QUANTILES), np.float32)
+        average = SlicedWasserstein(N_SLICES, N_QUANTILES, n_jobs=1).fit(sets)
+        linear = SlicedWasserstein(N_SLICES, N_QUANTILES, quantiles="linear", n_jobs=1).fit(sets)
+        some = np.random.RandomState(0).normal(size=(max(1, len(sets) // 10), N_SLICES, size)).astype(np.float32)
+        unit = 1e9 / (len(sets.points) * N_SLICES)
+        cells = [
+            unit * best(lambda: average.transform(sets, out=out), least=0.2),  # noqa: B023
+            unit * best(lambda: average.transform(sets, out=out, return_residual=True), least=0.2),  # noqa: B023
+            unit * best(lambda: linear.transform(sets, out=out), least=0.2),  # noqa: B023
+            unit * best(lambda: average.transform(weighted, out=out), least=0.2),  # noqa: B023
+            1e9 / some.size * best(lambda: np.sort(some, axis=2), least=0.2),  # noqa: B023
+        ]
+        print(f"{size:9}" + "".join(f"{cell:10.2f}" for cell in cells), flush=True)
+
+
+if __name__ == "__main__":
+    main()
