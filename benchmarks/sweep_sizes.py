@@ -18,9 +18,8 @@ SIZES = (1, 8, 16, 32, 64, 128, 150, 256, 512, 1024, 2048, 3072, 4096, 8192, 10_
 
 def main() -> None:
     print(f"kernel {kernel.name()}, {cpu()}")
-    print(
-        f"{'N':>9}{'average':>10}{'residual':>10}{'linear':>10}{'weighted':>10}{'np.sort':>10}   ns per element and slice"
-    )
+    print("ns per element and slice")
+    print("".join(f"{name:>10}" for name in ("N", "average", "residual", "linear", "weighted", "np.sort")))
     for size in SIZES:
         sets = generated(max(1, min(20_000, 600_000 // size)), size, 3)
         weights = np.random.RandomState(1).uniform(0.5, 1.5, len(sets.points)).astype(np.float32)
@@ -37,7 +36,7 @@ def main() -> None:
             unit * best(lambda: average.transform(weighted, out=out), least=0.2),  # noqa: B023
             1e9 / some.size * best(lambda: np.sort(some, axis=2), least=0.2),  # noqa: B023
         ]
-        print(f"{size:9}" + "".join(f"{cell:10.2f}" for cell in cells), flush=True)
+        print(f"{size:10}" + "".join(f"{cell:10.2f}" for cell in cells), flush=True)
 
 
 if __name__ == "__main__":
