@@ -295,7 +295,7 @@ def test_reference_of_ones_own() -> None:
         with pytest.raises(ValueError, match=message):
             reference_points(wrong, sets, 5, 3)  # type: ignore[arg-type]
     for count in (0, None, 2.5):
-        with pytest.raises(ValueError, match="needs a number of points"):
+        with pytest.raises(ValueError, match="n_points"):
             reference_points("uniform", sets, count, 3)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="needs as many elements; the sets have"):
         reference_points("kmeans", sets, 10**6, 3)

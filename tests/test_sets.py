@@ -162,7 +162,7 @@ def test_concat(sets):
         Sets.concat([sets, Sets(sets.points, sets.offsets)])
     with raises("at least one"):
         Sets.concat([])
-    with raises("item 1 is a list", "as_sets"):
+    with raises("item 1 is a list", "from_list"):
         Sets.concat([sets, [np.zeros((2, 2))]])
 
 
@@ -170,7 +170,7 @@ def test_concat_refuses_other_origins():
     x = [np.ones((3, 2))]
     a, b, c = (Sets.from_list(x, origin=o) for o in (None, [1, 1], [1, 2]))
     for one, other in ((a, b), (b, a), (b, c)):
-        with raises("origin", "cannot be joined", "same origin="):
+        with raises("origin", "do not compare", "same origin="):
             Sets.concat([one, other])
     assert Sets.concat([b, b]).origin.tolist() == [1, 1]
     assert Sets.concat([as_sets([], dim=2), b, b]).origin.tolist() == [1, 1]

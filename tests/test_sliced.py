@@ -7,7 +7,8 @@ import pytest
 
 import slosh
 from slosh import Sets, sliced
-from slosh.slices import Circular, directions
+from slosh.embed import SlicedWasserstein
+from slosh.slices import Circular, Polynomial, directions
 
 ot = pytest.importorskip("ot")
 
@@ -71,3 +72,30 @@ def test_more_slices_come_nearer_to_the_whole_integral():
     errors = [abs(slosh.distance(v, 0 * v, n_slices=n) - 3 / np.sqrt(3)) for n in (4, 64, 1024)]
     assert errors[2] < 1e-3
     assert errors[2] < errors[0]
+
+
+def test_origins_are_minded():
+    rng = np.random.default_rng(0)
+    utm = [rng.normal(size=(50, 2)) + np.array([500_000, 4_500_000]) for _ in range(2)]
+    sets = Sets.from_list(utm, origin="auto")
+    expected = slosh.distance(utm[0] - sets.origin, utm[1] - sets.origin)
+    assert expected > 0
+    assert slosh.distance(sets[:1], utm[1]) == pytest.approx(expected, rel=1e-5)
+    assert slosh.distance(utm[0], sets[1:]) == pytest.approx(expected, rel=1e-5)
+    assert slosh.pairwise(sets, utm)[0, 1] == pytest.approx(expected, rel=1e-5)
+    with pytest.raises(ValueError, match="origin"):
+        slosh.distance(sets[:1], Sets.from_list(utm[1:], origin=[500_000, 4_499_000]))
+
+
+def test_a_fitted_slicer_is_taken_as_it_is():
+    sets = [np.random.default_rng(i).normal(size=(30, 2)) for i in range(2)]
+    model = SlicedWasserstein(10, slices=Polynomial(3), random_state=5).fit(sets)
+    lower, upper = model.bounds(sets[:1], sets[1:])
+    assert lower <= slosh.pairwise(sets[:1], sets[1:], slices=model.slices_) <= upper
+
+
+def test_a_collection_is_sent_to_pairwise():
+    x = np.zeros((3, 2))
+    for a, b in [([x, x], x), (x, [x])]:
+        with pytest.raises(ValueError, match="pairwise"):
+            slosh.distance(a, b)

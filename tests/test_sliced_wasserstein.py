@@ -15,7 +15,7 @@ from sklearn.pipeline import make_pipeline
 
 import slosh
 from slosh import Sets
-from slosh.embed import FSPool, SlicedWasserstein, default_slices
+from slosh.embed import FSPool, SlicedWasserstein, WassersteinEmbedding, default_slices
 from slosh.slices import Circular, Linear, Neural, Polynomial
 
 ot = pytest.importorskip("ot")
@@ -345,6 +345,7 @@ def test_defaults():
         ({"n_slices": 2.5}, "n_slices"),
         ({"n_quantiles": 0}, "n_quantiles"),
         ({"n_quantiles": "many"}, "n_quantiles"),
+        ({"n_quantiles": True}, "n_quantiles"),
         ({"quantiles": "median"}, "average"),
         ({"slices": "spiral"}, "orthogonal"),
         ({"slices": np.ones((3, 7))}, "7"),
@@ -369,8 +370,11 @@ def test_bad_input_names_the_remedy():
         model.transform([np.zeros((4, 3)), np.full((2, 3), np.nan)])
     with pytest.raises(ValueError, match="set 2"):
         model.transform(iter([np.zeros((4, 3)), np.zeros((1, 3)), np.zeros((0, 3))]))
-    with pytest.raises(ValueError, match="at least one set"):
-        SlicedWasserstein().fit(sets[:0])
+    for nothing in (sets[:0], []):
+        with pytest.raises(ValueError, match="at least one set"):
+            SlicedWasserstein().fit(nothing)
+    with pytest.raises(ValueError, match=r"next\(Sets.stream"):
+        SlicedWasserstein().fit(iter(sets))
     with pytest.raises(ValueError, match="average"):
         SlicedWasserstein(quantiles="linear").fit(sets).residual(sets)
     from sklearn.exceptions import NotFittedError
@@ -390,6 +394,18 @@ def test_origin_is_kept_and_checked():
     np.testing.assert_allclose(model.transform(iter(city)), expected, atol=1e-6)
     with pytest.raises(ValueError, match="origin"):
         model.transform(Sets.from_list(city, origin=[499_000, 4_500_000]))
+    with pytest.raises(ValueError, match="origin"):
+        model.transform(iter([Sets.from_list([city[0] - 500_000], origin=[0, 4_000_000])]))
+
+
+@pytest.mark.parametrize("embedding", [SlicedWasserstein, WassersteinEmbedding])
+def test_a_reference_of_ones_own_lies_where_the_sets_lie(embedding):
+    city = [np.random.default_rng(i).normal(size=(40, 2)) * 10 + [500_000, 4_500_000] for i in range(3)]
+    sets = Sets.from_list(city, origin="auto")
+    for own in (city[0], sets[:1]):
+        assert np.linalg.norm(embedding(reference=own).fit(sets).transform(sets)[0]) < 1e-4
+    with pytest.raises(ValueError, match="origin"):
+        embedding(reference=Sets.from_list(city[:1], origin=[499_999, 4_500_000])).fit(sets)
 
 
 def test_scale_warning_at_fit():

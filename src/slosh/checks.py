@@ -8,6 +8,7 @@ from __future__ import annotations
 import operator
 from collections import Counter
 from collections.abc import Sequence
+from numbers import Integral
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -74,6 +75,13 @@ def check_numeric(array: Array, name: str) -> None:
     raise ValueError(f"{name}: dtype {array.dtype}, not numbers; convert it to a float dtype first")
 
 
+def checked_count(name: str, value: object) -> int:
+    """A parameter that must be a whole number of at least 1."""
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
+        raise ValueError(f"{name}={value!r} must be a whole number, 1 or more")
+    return int(value)
+
+
 def checked_origin(origin: ArrayLike, dim: int) -> NDArray[np.float64]:
     """origin as (dim,) float64."""
     array = as_array(origin, "origin")
@@ -109,7 +117,8 @@ def empty_set(number: int) -> ValueError:
 
 
 def wrong_dim(number: int, dim: int, others: str) -> ValueError:
-    return ValueError(f"set {number} has {dim} features, {others}: all sets need the same features")
+    features = "1 feature" if dim == 1 else f"{dim} features"
+    return ValueError(f"set {number} has {features}, {others}: all sets need the same features")
 
 
 def not_a_collection(ndim: int) -> ValueError:

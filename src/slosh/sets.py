@@ -10,6 +10,7 @@ import itertools
 import operator
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
+from types import EllipsisType
 from typing import Any, overload
 
 import numpy as np
@@ -264,7 +265,7 @@ class Sets:
             raise ValueError("nothing to concatenate: give at least one Sets")
         for i, one in enumerate(given):
             if not isinstance(one, Sets):
-                raise ValueError(f"item {i} is {kind_of(one)}, not a Sets: pass as_sets(item)")
+                raise ValueError(f"item {i} is {kind_of(one)}, not a Sets: pass Sets.from_list(item)")
         filled = [one for one in given if len(one)] or given[:1]  # without sets, weights and origin say nothing
         for one in given:
             _check_same(one, given[0].dim, filled[0].origin if len(one) else one.origin)
@@ -402,23 +403,41 @@ class Sets:
             )
 
 
-def as_sets(data: Any, *, dim: int | None = None, origin: Origin = None) -> Sets:
+def as_sets(data: Any, *, dim: int | None = None, origin: Origin | EllipsisType = ...) -> Sets:
     """Any collection of sets as a `Sets`; what already is one is returned as it is.
 
     data    Sets; a list, tuple, object array or pandas Series of (N_i, d) arrays; an array (n, N, d); an Arrow or
             polars column of lists of vectors; a nested tensor of torch
     dim     the number of features that the sets must have; needed for an empty list only
-    origin  subtracted from the coordinates of what is not a `Sets` yet
+    origin  subtracted from the coordinates of what is not a `Sets` yet; a `Sets` must have been made with it, unless
+            it is left out
 
     >>> as_sets([[[0.0, 0.0], [1.0, 0.0]], [[5.0, 5.0]]])
     Sets(2 sets, d=2, sizes 1..1.5..2)
     """
+    shift = None if isinstance(origin, EllipsisType) else origin
     if isinstance(data, list | tuple):
-        return Sets.from_list(data, dim=dim, origin=origin)
-    sets = data if isinstance(data, Sets) else _from_object(data, dim, origin)
+        return Sets.from_list(data, dim=dim, origin=shift)
+    sets = data if isinstance(data, Sets) else _from_object(data, dim, shift)
     if dim is not None and sets.dim != dim:
         raise wrong_dim(0, sets.dim, f"expected {dim}")
+    if not isinstance(origin, EllipsisType | str):
+        check_origin(sets, None if origin is None else checked_origin(origin, sets.dim))
     return sets
+
+
+def check_origin(sets: Sets, origin: Array | None) -> None:
+    """Refuse sets whose coordinates do not compare, since something else was subtracted from them."""
+    one, other = (None if o is None else o.tolist() for o in (sets.origin, origin))
+    if one != other and len(sets):
+        raise ValueError(
+            f"these sets were made with the origin {_brief(sets.origin)}, the ones before with {_brief(origin)}, so "
+            "their coordinates do not compare: make all with the same origin="
+        )
+
+
+def _brief(origin: Array | None) -> str:
+    return "none" if origin is None else np.array2string(origin, threshold=6, edgeitems=2)
 
 
 def _from_object(data: Any, dim: int | None, origin: Origin) -> Sets:
@@ -519,12 +538,7 @@ def _check_same(sets: Sets, dim: int, origin: Array | None) -> None:
     """Sets that are to be joined must have one dimension and one origin."""
     if sets.dim != dim:
         raise ValueError(f"Sets of {dim} and of {sets.dim} features cannot be joined: all sets need the same features")
-    one, other = (None if o is None else o.tolist() for o in (sets.origin, origin))
-    if one != other:
-        raise ValueError(
-            f"Sets with the origins {origin} and {sets.origin} cannot be joined: their coordinates differ by what was "
-            "subtracted; make both with the same origin="
-        )
+    check_origin(sets, origin)
 
 
 def _one_set(x: Any, number: int) -> Array:

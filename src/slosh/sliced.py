@@ -18,6 +18,7 @@ from tqdm.auto import tqdm
 from . import kernel
 from .embed.sliced_wasserstein import auto_slicer
 from .sets import Sets, as_sets
+from .slices import Slicer
 
 PAIRS = 1 << 16
 """Pairs between two looks at Ctrl-C and the progress bar."""
@@ -37,7 +38,8 @@ def distance(
     >>> distance([[0.0], [1.0]], [[2.0], [3.0]])
     2.0
     """
-    x, y = _single(a, "a"), _single(b, "b")
+    x = _single(a, "a", b.origin if isinstance(b, Sets) else ...)
+    y = _single(b, "b", x.origin)
     return float(pairwise(x, y, n_slices=n_slices, slices=slices, random_state=random_state, n_jobs=n_jobs)[0, 0])
 
 
@@ -61,8 +63,11 @@ def pairwise(
            [4., 1., 0.]])
     """
     x = as_sets(sets)
-    y = x if other is None else as_sets(other, dim=x.dim)
-    slicer = auto_slicer(slices, x.dim, n_slices, check_random_state(random_state))
+    y = x if other is None else as_sets(other, dim=x.dim, origin=x.origin)
+    if isinstance(slices, Slicer) and getattr(slices, "dim_", None) == x.dim:
+        slicer = slices  # fitted, as `SlicedWasserstein.slices_` is
+    else:
+        slicer = auto_slicer(slices, x.dim, n_slices, check_random_state(random_state))
     threads = kernel.threads(n_jobs)
 
     def sort(block: Sets) -> tuple[Any, Any, Any]:
@@ -95,12 +100,11 @@ def pairwise(
     return np.sqrt(result, out=result)
 
 
-def _single(x: Any, name: str) -> Sets:
-    sets = x if isinstance(x, Sets) else as_sets([x])
-    if len(sets) != 1:
-        raise ValueError(
-            f"{name} holds {len(sets)} sets, distance() compares two single ones: use slosh.pairwise for collections."
-        )
+def _single(x: Any, name: str, origin: Any) -> Sets:
+    collection = isinstance(x, list | tuple) and len(x) > 0 and getattr(x[0], "ndim", 0) == 2
+    sets = as_sets(x if isinstance(x, Sets) or collection else [x], origin=origin)
+    if collection or len(sets) != 1:
+        raise ValueError(f"{name} is a collection; distance() compares two single sets: use slosh.pairwise.")
     return sets
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from itertools import pairwise
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,7 +19,9 @@ from scipy.stats import qmc
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
+from threadpoolctl import threadpool_limits
 
+from .checks import checked_count
 from .product import ExactProduct
 
 Float32 = NDArray[np.float32]
@@ -59,13 +61,13 @@ def directions(kind: str | ArrayLike, n_slices: int | None, dim: int, random_sta
     >>> directions("orthogonal", 5, 3, random_state=0).shape
     (5, 3)
     """
-    dim = _count("dim", dim)
+    dim = checked_count("dim", dim)
     if not isinstance(kind, str):
         return _own_directions(kind, n_slices, dim)
     if kind not in KINDS:
         raise _unknown(kind)
     if n_slices is not None or kind != "axis":
-        n_slices = _count("n_slices", n_slices)
+        n_slices = checked_count("n_slices", n_slices)
     random = check_random_state(random_state)
     if dim == 1:
         return np.ones((1, 1), np.float32)
@@ -78,12 +80,6 @@ def directions(kind: str | ArrayLike, n_slices: int | None, dim: int, random_sta
     assert n_slices is not None
     draw = {"random": _sphere, "orthogonal": _orthogonal, "qmc": _even}[kind]
     return draw(random, n_slices, dim).astype(np.float32)
-
-
-def _count(name: str, value: object) -> int:
-    if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
-        raise ValueError(f"{name}={value!r} must be a whole number, 1 or more")
-    return int(value)
 
 
 def _unknown(kind: str) -> ValueError:
@@ -125,7 +121,8 @@ def _sphere(random: np.random.RandomState, n: int, dim: int) -> Float64:
 def _orthogonal(random: np.random.RandomState, n: int, dim: int) -> Float64:
     blocks = []
     for start in range(0, n, dim):
-        q, r = np.linalg.qr(random.standard_normal((min(dim, n - start), dim)).T)
+        with threadpool_limits(1):  # many small decompositions: LAPACK's threads would wait for each other
+            q, r = np.linalg.qr(random.standard_normal((min(dim, n - start), dim)).T)
         # The decomposition is unique, and q uniform, only once the signs of r's diagonal are fixed.
         blocks.append((q * np.where(np.diag(r) < 0, -1.0, 1.0)).T)
     return np.concatenate(blocks)
@@ -176,9 +173,9 @@ class Slicer(BaseEstimator):  # type: ignore[misc]
 
     def fit(self, dim: int, n_slices: int | None = None, random_state: Seed = None) -> Slicer:
         """Draws `n_slices` slices of R^dim and returns itself; `n_slices_` is 1 where one slice is all there is."""
-        self.dim_ = _count("dim", dim)
+        self.dim_ = checked_count("dim", dim)
         if self.draws:
-            n_slices = _count("n_slices", n_slices)
+            n_slices = checked_count("n_slices", n_slices)
         self.n_slices_ = self._draw(self.dim_, n_slices, check_random_state(random_state))
         return self
 
@@ -247,7 +244,7 @@ class Polynomial(Slicer):
         self.degree = degree
 
     def _draw(self, dim: int, n_slices: int | None, random: np.random.RandomState) -> int:
-        degree = _count("degree", self.degree)
+        degree = checked_count("degree", self.degree)
         if degree % 2 == 0:
             raise ValueError(f"degree={degree} must be odd: an even polynomial cannot tell x from -x")
         n_monomials = math.comb(dim + degree - 1, degree)
@@ -315,19 +312,21 @@ class Circular(Slicer):
 class Neural(Slicer):
     """g_theta(x) = a random network: `depth` hidden layers of `width` leaky rectifiers, no biases, one output a slice.
 
-    Gaussian weights, scaled so that the size of the numbers stays about that of x; scaling x scales g. Only a
-    pseudo-metric: two different sets may get distance zero.
+    `width` None is 64, or d if that is more: a narrower layer is blind to whole directions. Gaussian weights, scaled so
+    that the size of the numbers stays about that of x; scaling x scales g. Only a pseudo-metric: two different sets may
+    get distance zero.
     """
 
     weights_: list[Float32]
 
-    def __init__(self, width: int = 64, depth: int = 2) -> None:
+    def __init__(self, width: int | None = None, depth: int = 2) -> None:
         self.width = width
         self.depth = depth
 
     def _draw(self, dim: int, n_slices: int | None, random: np.random.RandomState) -> int:
         assert n_slices is not None
-        sizes = [dim] + [_count("width", self.width)] * _count("depth", self.depth) + [n_slices]
+        width = max(64, dim) if self.width is None else checked_count("width", self.width)
+        sizes = [dim] + [width] * checked_count("depth", self.depth) + [n_slices]
         self.weights_ = []
         for n_inputs, n_outputs in pairwise(sizes):
             first = not self.weights_  # only later layers see numbers that a rectifier made smaller
@@ -367,7 +366,7 @@ class Function(Slicer):
         if not callable(self.function):
             raise ValueError(f"function={self.function!r} must be callable")
         if n_slices is not None:
-            return _count("n_slices", n_slices)
+            return checked_count("n_slices", n_slices)
         return int(self._call(random.standard_normal((4, dim)).astype(np.float32)).shape[1])
 
     def project(self, points: NDArray[Any]) -> Float32:

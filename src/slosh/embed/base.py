@@ -16,7 +16,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted
 from tqdm.auto import tqdm
 
-from ..sets import Sets, as_sets
+from ..sets import Sets, as_sets, check_origin
 
 Vectors = NDArray[np.float32]
 Self = TypeVar("Self", bound="SetTransformer")
@@ -49,11 +49,12 @@ class SetTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
     def fit(self: Self, X: Any, y: Any = None) -> Self:
         """Learns from a collection of sets; `y` is ignored. What needs no data learns the dimension only."""
+        name = type(self).__name__
+        if isinstance(X, Iterator):
+            raise ValueError(f"{name}.fit reads its sets more than once: pass a list, or fit on next(Sets.stream(x)).")
+        if isinstance(X, list | tuple | Sets) and len(X) == 0:
+            raise ValueError(f"{name}.fit needs at least one set, to know the number of features at least.")
         sets = as_sets(X)
-        if len(sets) == 0:
-            raise ValueError(
-                f"{type(self).__name__}.fit needs at least one set, to know the number of features at least."
-            )
         self.n_features_in_ = sets.dim
         self.origin_ = sets.origin
         sets.check_scale(stacklevel=3)
@@ -66,11 +67,9 @@ class SetTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         Parameters
         ----------
         X : a collection of sets (anything that `Sets` takes), or an iterator of sets or of `Sets`, which is read batch
-        by batch and
-            never held whole.
+            by batch and never held whole.
         out : an array or memory map (n, D) to write into and return. For an iterator it may have more rows than there
-        are sets; the
-            rows written are returned.
+            are sets; the rows written are returned.
         """
         return self._vectors(X, out)
 
@@ -94,21 +93,15 @@ class SetTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         """Batches of checked sets, and how many sets there will be if that is known."""
         check_is_fitted(self)
         if isinstance(X, Iterator):
-            return self._same_origin(
+            return self._stream(
                 Sets.stream(X, self._batch_points(), dim=self.n_features_in_, origin=self.origin_)
             ), None
         sets = as_sets(X, dim=self.n_features_in_, origin=self.origin_)
-        return self._same_origin(Sets.stream(iter([sets]), self._batch_points(), dim=self.n_features_in_)), len(sets)
+        return Sets.stream(iter([sets]), self._batch_points(), dim=self.n_features_in_), len(sets)
 
-    def _same_origin(self, batches: Iterator[Sets]) -> Iterator[Sets]:
+    def _stream(self, batches: Iterator[Sets]) -> Iterator[Sets]:
         for batch in batches:
-            ours, theirs = self.origin_, batch.origin
-            same = ours is theirs or (ours is not None and theirs is not None and np.array_equal(ours, theirs))
-            if not same:
-                raise ValueError(
-                    f"These sets were made with origin {_brief(theirs)}, but {type(self).__name__} was fitted on sets "
-                    f"with origin {_brief(ours)}: their coordinates do not compare. Make them with the same origin=."
-                )
+            check_origin(batch, self.origin_)
             yield batch
 
     def _run(
@@ -118,16 +111,10 @@ class SetTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         batches, n = self._batches(X)
         width = self._n_outputs() if width is None else width
         if out is not None:
-            if (
-                not isinstance(out, np.ndarray)
-                or out.ndim != 2
-                or out.shape[1] != width
-                or not np.issubdtype(out.dtype, np.floating)
-            ):
-                shape = getattr(out, "shape", type(out).__name__)
-                raise ValueError(
-                    f"out must be a floating-point array of shape ({'n' if n is None else n}, {width}), not {shape}."
-                )
+            found = f"{out.dtype} of {out.shape}" if isinstance(out, np.ndarray) else f"a {type(out).__name__}"
+            if not isinstance(out, np.ndarray) or out.dtype.kind != "f" or out.ndim != 2 or out.shape[1] != width:
+                shape = f"({'n' if n is None else n}, {width})"
+                raise ValueError(f"out must be a floating-point array of shape {shape}, not {found}.")
             if n is not None and len(out) != n:
                 raise ValueError(f"out has {len(out)} rows for {n} sets: make it ({n}, {width}).")
         result = np.empty((1024 if n is None else n, width), dtype) if out is None else out
@@ -162,7 +149,3 @@ class SetTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         tags.input_tags.two_d_array = False
         tags.input_tags.three_d_array = True
         return tags
-
-
-def _brief(origin: NDArray[np.float64] | None) -> str:
-    return "none" if origin is None else np.array2string(origin, threshold=6, edgeitems=2)

@@ -6,9 +6,8 @@ slices are the coordinate axes, without reference and scaling.
 
 from __future__ import annotations
 
-from numbers import Integral
-
 from .. import kernel
+from ..checks import checked_count
 from ..sets import Sets
 from .base import SetTransformer, Vectors
 
@@ -16,15 +15,14 @@ from .base import SetTransformer, Vectors
 class FSPool(SetTransformer):
     """Each feature's quantile function at M places, (n, d * M).
 
-    It sees the features one by one: two sets whose features have the same distributions but are related differently (a
-    cross and a plus sign turned by 45 degrees, say) get the same vector. Use `SlicedWasserstein` unless the axes are
-    all that matters.
+    It sees the features one by one: two sets whose features have the same distributions but are related differently
+    (the two diagonals of a square, say) get the same vector. Use `SlicedWasserstein` unless only the axes matter.
 
     Parameters
     ----------
     n_quantiles : numbers a feature, M.
     quantiles : "linear", Q at (m + 1) / M by linear interpolation (the paper's), or "average", the mean of Q in each of
-    M equal bins.
+        M equal bins.
     n_jobs : threads; -1 is all cores. The result does not depend on it.
 
     Examples
@@ -34,8 +32,8 @@ class FSPool(SetTransformer):
 
     References
     ----------
-    Zhang, Hare, Prügel-Bennett: FSPool: Learning Set Representations with Featurewise Sort Pooling; the paper, section
-    5.1.
+    Zhang, Hare, Prügel-Bennett: FSPool: Learning Set Representations with Featurewise Sort Pooling; the paper,
+    section 5.1.
     """
 
     def __init__(self, n_quantiles: int = 16, *, quantiles: str = "linear", n_jobs: int | None = -1) -> None:
@@ -44,8 +42,7 @@ class FSPool(SetTransformer):
         self.n_jobs = n_jobs
 
     def _fit(self, sets: Sets) -> None:
-        if not isinstance(self.n_quantiles, Integral) or self.n_quantiles < 1:
-            raise ValueError(f"n_quantiles={self.n_quantiles!r}: give a whole number of at least 1.")
+        checked_count("n_quantiles", self.n_quantiles)
         if self.quantiles not in ("average", "linear"):
             raise ValueError(f'quantiles={self.quantiles!r}: give "linear" or "average".')
         kernel.threads(self.n_jobs)

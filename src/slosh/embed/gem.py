@@ -5,10 +5,9 @@ Comes in: sets of d features. Goes out: p * d numbers a set.
 
 from __future__ import annotations
 
-from numbers import Integral
-
 import numpy as np
 
+from ..checks import checked_count
 from ..sets import Sets
 from .base import SetTransformer, Vectors
 from .pooling import blocks, segment_mean
@@ -37,8 +36,7 @@ class GeM(SetTransformer):
         self.p = p
 
     def _fit(self, sets: Sets) -> None:
-        if not isinstance(self.p, Integral) or isinstance(self.p, bool) or self.p < 1:
-            raise ValueError(f"p={self.p!r} must be a whole number, 1 or more")
+        checked_count("p", self.p)
 
     def _n_outputs(self) -> int:
         return int(self.p) * self.n_features_in_

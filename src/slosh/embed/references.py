@@ -6,14 +6,13 @@ units of the data, and its weights, or None where each point counts the same.
 
 from __future__ import annotations
 
-from numbers import Integral
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.cluster import KMeans
 from sklearn.utils import check_random_state
 
-from ..sets import Sets
+from ..checks import checked_count
+from ..sets import Sets, check_origin
 
 Float64 = NDArray[np.float64]
 
@@ -38,7 +37,8 @@ def reference_points(
         at its own size and with its weights. "kmeans": the M centres of the elements of all sets, each element counting
         as much as its weight makes it in its set.
     sets : Sets
-        The data; "uniform" and "normal" do not look at it.
+        The data; "uniform" and "normal" do not look at it. What was subtracted from it as its origin is subtracted from
+        an array too, and the result lies where the sets lie.
     n_points : int or None
         M; not looked at for "sample" and for a set of your own, which have a size.
 
@@ -48,10 +48,11 @@ def reference_points(
     if isinstance(kind, Sets):
         if len(kind) != 1:
             raise ValueError(f"reference must be one set; these are {len(kind)}: pass sets[i : i + 1]")
+        check_origin(kind, sets.origin)
         points, weights = _own(kind.points, dim), kind.weights
         return points, None if weights is None else weights.astype(np.float64)
     if not isinstance(kind, str):
-        return _own(kind, dim), None
+        return _own(kind, dim) - (0.0 if sets.origin is None else sets.origin), None
     if kind not in KINDS:
         raise ValueError(
             f"reference={kind!r} is not known; choose one of {', '.join(map(repr, KINDS))}, or pass an array (M, d)"
@@ -63,13 +64,12 @@ def reference_points(
         row = int(random.randint(len(sets), dtype=np.int64))
         weights = sets[row : row + 1].weights
         return sets[row].astype(np.float64), None if weights is None else weights.astype(np.float64)
-    if not isinstance(n_points, Integral) or isinstance(n_points, bool) or n_points < 1:
-        raise ValueError(f"reference={kind!r} needs a number of points; {n_points!r} must be a whole number, 1 or more")
+    n_points = checked_count("n_points", n_points)
     if kind == "uniform":
-        return random.uniform(size=(int(n_points), dim)), None
+        return random.uniform(size=(n_points, dim)), None
     if kind == "normal":
-        return random.standard_normal((int(n_points), dim)), None
-    return _centres(sets, int(n_points), random), None
+        return random.standard_normal((n_points, dim)), None
+    return _centres(sets, n_points, random), None
 
 
 def _own(array: ArrayLike, dim: int) -> Float64:

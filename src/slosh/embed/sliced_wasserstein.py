@@ -8,7 +8,6 @@ distance can be.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from scipy.spatial.distance import cdist
 from sklearn.utils import check_random_state
 
 from .. import kernel
+from ..checks import checked_count
 from ..sets import Sets
 from ..slices import Slicer, make_slicer
 from .base import SetTransformer, Vectors
@@ -56,11 +56,9 @@ class SlicedWasserstein(SetTransformer):
     sorted, are its quantile function Q(t), t in (0, 1]. It is sampled into M numbers,
 
     - ``quantiles="average"``: the mean of Q over each of M equal bins. The embedded distance is never larger than the
-    sliced distance,
-      and `bounds` encloses it.
+      sliced distance, and `bounds` encloses it.
     - ``quantiles="linear"``: Q at (m + 1) / M, by linear interpolation (the paper's). With N = M elements in both sets
-    the
-      embedded distance equals the sliced distance.
+      the embedded distance equals the sliced distance.
 
     and phi = (samples - those of the reference) / sqrt(L M), slice after slice. Elements may have weights
     (`Sets.weights`).
@@ -123,12 +121,9 @@ class SlicedWasserstein(SetTransformer):
         self.n_jobs = n_jobs
 
     def _fit(self, sets: Sets) -> None:
-        if not isinstance(self.n_quantiles, Integral) or self.n_quantiles < 1:
-            raise ValueError(f"n_quantiles={self.n_quantiles!r}: give a whole number of at least 1.")
-        if self.n_slices is not None and (not isinstance(self.n_slices, Integral) or self.n_slices < 1):
-            raise ValueError(
-                f"n_slices={self.n_slices!r}: give a whole number of at least 1, or None to choose by the dimension."
-            )
+        checked_count("n_quantiles", self.n_quantiles)
+        if self.n_slices is not None:
+            checked_count("n_slices", self.n_slices)
         if self.quantiles not in ("average", "linear"):
             raise ValueError(f'quantiles={self.quantiles!r}: give "average" or "linear".')
         if isinstance(self.reference, str) and self.reference not in REFERENCES:
@@ -153,8 +148,7 @@ class SlicedWasserstein(SetTransformer):
                 total += self._quantiles(piece).sum(axis=0, dtype=np.float64).reshape(shape)
             return (total / len(sets)).astype(np.float32)
         points, weights = reference_points(self.reference, sets, self.n_quantiles, sets.dim, random)
-        origin = None if isinstance(self.reference, str) else sets.origin  # what is drawn lies where the sets lie
-        single = Sets.from_list([points], None if weights is None else [weights], dim=sets.dim, origin=origin)
+        single = Sets.from_list([points], None if weights is None else [weights], dim=sets.dim)
         return self._quantiles(single).reshape(shape)
 
     def _n_outputs(self) -> int:
@@ -198,11 +192,9 @@ class SlicedWasserstein(SetTransformer):
         Parameters
         ----------
         X : a collection of sets (anything that `Sets` takes), or an iterator of sets or of `Sets`, which is read batch
-        by batch and
-            never held whole.
+            by batch and never held whole.
         out : an array or memory map (n, L * M) to write into and return. For an iterator it may have more rows than
-        there are sets;
-            the rows written are returned.
+            there are sets; the rows written are returned.
         return_residual : also return what `residual(X)` gives, from the same pass. Average rule only.
         """
         if not return_residual:

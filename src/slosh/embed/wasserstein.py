@@ -6,7 +6,6 @@ and exact where the sliced embedding is fast: the baseline that uses the whole W
 
 from __future__ import annotations
 
-from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.spatial.distance import cdist
 from sklearn.utils.parallel import Parallel, delayed
 
+from .. import kernel
+from ..checks import checked_count
 from ..sets import Sets
 from .base import SetTransformer, Vectors
 from .references import reference_points
@@ -75,10 +76,8 @@ class WassersteinEmbedding(SetTransformer):
 
     def _fit(self, sets: Sets) -> None:
         _pot()
-        if not isinstance(self.n_reference, Integral) or isinstance(self.n_reference, bool) or self.n_reference < 1:
-            raise ValueError(f"n_reference={self.n_reference!r} must be a whole number, 1 or more")
-        if self.n_jobs is not None and (not isinstance(self.n_jobs, Integral) or self.n_jobs == 0):
-            raise ValueError(f"n_jobs={self.n_jobs!r} must be a whole number other than 0, or None")
+        checked_count("n_reference", self.n_reference)
+        kernel.threads(self.n_jobs)
         points, weights = reference_points(
             self.reference, sets, self.n_reference, self.n_features_in_, self.random_state
         )
