@@ -170,6 +170,17 @@ def test_far_from_zero_keeps_its_digits():
     np.testing.assert_allclose(there, model.transform([x]).reshape(8, 16), atol=2e-4 / np.sqrt(128) * 10)
 
 
+def test_the_largest_numbers_do_not_overflow(each_kernel):
+    for size, dim in [(5, 2), (500, 1000), (9000, 1)]:
+        x = np.full((size, dim), 1e15, np.float32) * np.random.default_rng(0).choice([-1, 1], (size, dim))
+        model = SlicedWasserstein(n_slices=4, n_quantiles=3).fit([x])
+        vectors, residual = model.transform([x], return_residual=True)
+        assert np.isfinite(vectors).all()
+        assert np.isfinite(residual).all()
+    with pytest.raises(ValueError, match="scale the feature down"):
+        model.transform([2 * x])
+
+
 @pytest.mark.parametrize("slices", SLICERS, ids=lambda s: type(s).__name__)
 def test_generalised_slicers_equal_their_definition(each_kernel, slices):
     sets = clouds([20, 33], 2)

@@ -14,10 +14,11 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .checks import BLOCK, FLOAT32_MAX, Array, checked_origin, locate
+from .checks import BLOCK, Array, checked_origin, locate
 
 Origin: TypeAlias = ArrayLike | Literal["auto"] | None
 
+LARGEST = 1e15  # in a thousand dimensions a projection is below 4e16, and the sum of 10,000 squares fits float32
 _LOSS = 1e-4  # the part of a feature's spread that float32 may round away unsaid
 
 
@@ -51,11 +52,11 @@ def to_float32(
                 if shift is not None:
                     block = block.astype(np.float64) - shift
                 piece[...] = block
-        if not np.isfinite(piece).all():
-            j, k = (int(axis[0]) for axis in np.nonzero(~np.isfinite(piece)))
+        if piece.size and not (piece.max() <= LARGEST and piece.min() >= -LARGEST):  # NaN fails too
+            j, k = (int(axis[0]) for axis in np.nonzero(~(np.abs(piece) <= LARGEST)))
             where = f"{locate(row + j, offsets, first)}, feature {k}: {block[j, k]}"
             if np.isfinite(block[j, k]):
-                raise ValueError(f"{where} overflows float32 (largest {FLOAT32_MAX:.3g}): scale the feature down")
+                raise ValueError(f"{where} is beyond {LARGEST:g}, and sums of squares overflow: scale the feature down")
             raise ValueError(f"{where} is not a finite number; drop the element, or put a number in its place")
         row += len(block)
     if warn and sample.size:

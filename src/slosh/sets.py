@@ -123,6 +123,9 @@ class Sets:
         """
         if isinstance(sets, Sets):
             raise ValueError("this is a Sets already: use it as it is")
+        for name, given in (("sets", sets), ("weights", [] if weights is None else weights)):
+            if isinstance(given, str | dict) or not isinstance(given, Iterable):
+                raise ValueError(f"{name} is {kind_of(given)}, not a list of arrays, one for each set")
         arrays = [_one_set(x, i) for i, x in enumerate(sets)]
         sizes = np.array([len(x) for x in arrays], dtype=np.int64)
         if arrays:
