@@ -34,7 +34,7 @@ def test_pairwise_is_pot(each_kernel, weighted, monkeypatch):
     np.testing.assert_allclose(slosh.pairwise(sets, slices=theta), expected, atol=1e-5)
     np.testing.assert_allclose(slosh.pairwise(sets[:3], sets[2:], slices=theta), expected[:3, 2:], atol=1e-5)
     monkeypatch.setattr(sliced, "NUMBERS", 19 * 40)  # many small blocks
-    monkeypatch.setattr(sliced, "PAIRS", 2)
+    monkeypatch.setattr(sliced, "STEPS", 19 * 100)
     np.testing.assert_allclose(slosh.pairwise(sets, slices=theta), expected, atol=1e-5)
 
 

@@ -20,8 +20,8 @@ from .embed.sliced_wasserstein import auto_slicer
 from .sets import Sets, as_sets
 from .slices import Slicer
 
-PAIRS = 1 << 16
-"""Pairs between two looks at Ctrl-C and the progress bar."""
+STEPS = 1 << 25
+"""Elements times slices between two looks at Ctrl-C and the progress bar."""
 NUMBERS = 1 << 23
 """Sorted numbers of one block of sets: bounds the memory."""
 
@@ -89,8 +89,10 @@ def pairwise(
                 pairs = np.indices((rows.stop - rows.start, columns.stop - columns.start)).reshape(2, -1).T
                 if other is None and i == j:
                     pairs = pairs[pairs[:, 0] < pairs[:, 1]]
-                for first in range(0, len(pairs), PAIRS):
-                    part = np.ascontiguousarray(pairs[first : first + PAIRS])
+                steps = slicer.n_slices_ * (len(a[0]) // (len(a[1]) - 1) + len(b[0]) // (len(b[1]) - 1))
+                at_once = max(1, STEPS // steps)
+                for first in range(0, len(pairs), at_once):
+                    part = np.ascontiguousarray(pairs[first : first + at_once])
                     result[rows.start + part[:, 0], columns.start + part[:, 1]] = kernel.transport(
                         *a, *b, part, threads
                     )
