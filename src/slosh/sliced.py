@@ -38,8 +38,7 @@ def distance(
     >>> distance([[0.0], [1.0]], [[2.0], [3.0]])
     2.0
     """
-    x = _single(a, "a", b.origin if isinstance(b, Sets) else ...)
-    y = _single(b, "b", x.origin)
+    x, y = two_sides(a, b, single=True)
     return float(pairwise(x, y, n_slices=n_slices, slices=slices, random_state=random_state, n_jobs=n_jobs)[0, 0])
 
 
@@ -64,10 +63,7 @@ def pairwise(
     """
     x = as_sets(sets)
     y = x if other is None else as_sets(other, dim=x.dim, origin=x.origin)
-    if isinstance(slices, Slicer) and getattr(slices, "dim_", None) == x.dim:
-        slicer = slices  # fitted, as `SlicedWasserstein.slices_` is
-    else:
-        slicer = auto_slicer(slices, x.dim, n_slices, check_random_state(random_state))
+    slicer = fitted_slicer(slices, x.dim, n_slices, random_state)
     threads = kernel.threads(n_jobs)
 
     def sort(block: Sets) -> tuple[Any, Any, Any]:
@@ -102,12 +98,26 @@ def pairwise(
     return np.sqrt(result, out=result)
 
 
+def two_sides(x: Any, y: Any, *, single: bool = False) -> tuple[Sets, Sets]:
+    """One set, and another or (without `single`) a collection, with coordinates that compare."""
+    origin = y.origin if isinstance(y, Sets) else ...
+    a = _single(x, "the first", origin)
+    return a, _single(y, "the second", a.origin) if single else as_sets(y, dim=a.dim, origin=a.origin)
+
+
 def _single(x: Any, name: str, origin: Any) -> Sets:
     collection = isinstance(x, list | tuple) and len(x) > 0 and getattr(x[0], "ndim", 0) == 2
     sets = as_sets(x if isinstance(x, Sets) or collection else [x], origin=origin)
     if collection or len(sets) != 1:
-        raise ValueError(f"{name} is a collection; distance() compares two single sets: use slosh.pairwise.")
+        raise ValueError(f"{name} is a collection, not a single set: use slosh.pairwise, or pass one of its sets.")
     return sets
+
+
+def fitted_slicer(slices: Any, dim: int, n_slices: int | None, random_state: Any) -> Slicer:
+    """As `SlicedWasserstein` would fit it; what is fitted already, as its `slices_`, is taken as it is."""
+    if isinstance(slices, Slicer) and getattr(slices, "dim_", None) == dim:
+        return slices
+    return auto_slicer(slices, dim, n_slices, check_random_state(random_state))
 
 
 def _blocks(sets: Sets, n_slices: int) -> list[slice]:

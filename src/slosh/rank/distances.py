@@ -1,0 +1,120 @@
+"""Exact distances from one set to many candidates, in the units of the data: to re-rank what a search has found.
+
+Comes in: a query set and a collection. Goes out: one float64 distance for each set of the collection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from joblib import Parallel, delayed
+from numpy.typing import NDArray
+from scipy.spatial import cKDTree
+from scipy.spatial.distance import cdist
+
+from .. import kernel
+from ..sliced import pairwise, two_sides
+from .match import Cloud, cloud, optimal_plan
+
+Float64 = NDArray[np.float64]
+TREE_DIM = 12
+"""Up to this dimension a k-d tree finds nearest elements faster than comparing all of them."""
+
+
+def sliced_wasserstein(
+    query: Any,
+    candidates: Any,
+    *,
+    n_slices: int | None = None,
+    slices: Any = "auto",
+    random_state: Any = 0,
+    n_jobs: int | None = -1,
+) -> Float64:
+    r"""sqrt( mean over L slices of integral_0^1 (Q_query(t) - Q_candidate(t))^2 dt ), one number a candidate.
+
+    Exact one-dimensional transport for any sizes and weights, in the native kernel; costs about L (N + N') steps and
+    the sort of each candidate. The parameters are those of `slosh.pairwise`.
+
+    >>> sliced_wasserstein([[0.0], [1.0]], [[[2.0], [3.0]], [[0.0], [1.0]]])
+    array([2., 0.])
+    """
+    x, y = two_sides(query, candidates)
+    found = pairwise(x, y, n_slices=n_slices, slices=slices, random_state=random_state, n_jobs=n_jobs)
+    return np.asarray(found[0])
+
+
+def wasserstein(query: Any, candidates: Any, *, n_jobs: int | None = -1) -> Float64:
+    r"""The 2-Wasserstein distance, sqrt( min over plans of sum_ij P_ij |x_i - y_j|^2 ), one number a candidate.
+
+    Exact, by POT's network simplex; the cost grows with about the cube of the number of elements (3 ms for 150 by 150).
+    Needs `pip install "slosh[transport]"`.
+
+    >>> wasserstein([[0.0, 0.0]], [[[3.0, 4.0]], [[0.0, 0.0], [0.0, 2.0]]]).round(3)
+    array([5.   , 1.414])
+    """
+
+    def distance(a: Cloud, b: Cloud) -> float:
+        _, cost = optimal_plan(a, b)
+        return float(np.sqrt(cost))
+
+    return _against(query, candidates, distance, n_jobs)
+
+
+def chamfer(query: Any, candidates: Any, *, n_jobs: int | None = -1) -> Float64:
+    r"""The mean distance of an element to the nearest of the other set, there and back, one number a candidate.
+
+    (sum_i u_i min_j |x_i - y_j| + sum_j v_j min_i |x_i - y_j|) / 2 with the weights u, v of the elements. Not a metric:
+    it does not see how many elements share a nearest one.
+
+    >>> chamfer([[0.0], [1.0]], [[[0.0], [1.0], [1.0]], [[3.0]]])
+    array([0.  , 2.25])
+    """
+
+    def distance(a: Cloud, b: Cloud) -> float:
+        there, back = _nearest(a[0], b[0])
+        return float(there @ a[1] + back @ b[1]) / 2
+
+    return _against(query, candidates, distance, n_jobs)
+
+
+def hausdorff(query: Any, candidates: Any, *, n_jobs: int | None = -1) -> Float64:
+    r"""The largest distance of an element to the nearest of the other set, there or back, one number a candidate.
+
+    max( max_i min_j |x_i - y_j|, max_j min_i |x_i - y_j| ). One stray element decides it. Weights do not count,
+    but elements of weight zero are left out.
+
+    >>> hausdorff([[0.0], [1.0]], [[[0.0], [1.0], [1.0]], [[3.0]]])
+    array([0., 3.])
+    """
+
+    def distance(a: Cloud, b: Cloud) -> float:
+        there, back = _nearest(a[0], b[0])
+        return float(max(there.max(), back.max()))
+
+    return _against(query, candidates, distance, n_jobs)
+
+
+def _against(query: Any, candidates: Any, distance: Callable[[Cloud, Cloud], float], n_jobs: int | None) -> Float64:
+    x, y = two_sides(query, candidates)
+    one = cloud(x, 0)
+    # SciPy's trees and POT let go of the GIL while they work.
+    workers = Parallel(n_jobs=kernel.threads(n_jobs), prefer="threads")
+    return np.array(workers(delayed(distance)(one, cloud(y, i)) for i in range(len(y))), np.float64)
+
+
+def _nearest(x: Float64, y: Float64) -> tuple[Float64, Float64]:
+    """From each element the distance to the nearest of the other set."""
+    if x.shape[1] <= TREE_DIM and len(x) + len(y) > 64:
+        return cKDTree(y).query(x)[0], cKDTree(x).query(y)[0]
+    if len(x) * len(y) <= 1 << 22:
+        table = cdist(x, y)
+        return table.min(axis=1), table.min(axis=0)
+    rows = max(1, (1 << 22) // len(y))  # memory stays bounded for large sets
+    there, back = np.empty(len(x)), np.full(len(y), np.inf)
+    for first in range(0, len(x), rows):
+        table = cdist(x[first : first + rows], y)
+        there[first : first + rows] = table.min(axis=1)
+        np.minimum(back, table.min(axis=0), out=back)
+    return there, back
