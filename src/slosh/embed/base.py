@@ -89,15 +89,16 @@ class SetTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
     # -- the loop over batches -----------------------------------------------------------------------------------------
 
-    def _batches(self, X: Any) -> tuple[Iterator[Sets], int | None]:
-        """Batches of checked sets, and how many sets there will be if that is known."""
+    def _batches(self, X: Any) -> tuple[Iterator[Sets], int | None, bool]:
+        """Batches of checked sets, how many sets there will be if that is known, and whether one batch is all."""
         check_is_fitted(self)
+        dim, at_once = self.n_features_in_, self._batch_points()
         if isinstance(X, Iterator):
-            return self._stream(
-                Sets.stream(X, self._batch_points(), dim=self.n_features_in_, origin=self.origin_)
-            ), None
-        sets = as_sets(X, dim=self.n_features_in_, origin=self.origin_)
-        return Sets.stream(iter([sets]), self._batch_points(), dim=self.n_features_in_), len(sets)
+            return self._stream(Sets.stream(X, at_once, dim=dim, origin=self.origin_)), None, False
+        sets = as_sets(X, dim=dim, origin=self.origin_)
+        if len(sets.points) <= at_once:
+            return iter([sets] if len(sets) else []), len(sets), True
+        return Sets.stream(iter([sets]), at_once, dim=dim), len(sets), False
 
     def _stream(self, batches: Iterator[Sets]) -> Iterator[Sets]:
         for batch in batches:
@@ -108,7 +109,7 @@ class SetTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         self, X: Any, out: NDArray[Any] | None, write: Any, width: int | None = None, dtype: Any = np.float32
     ) -> NDArray[Any]:
         """Calls write(batch, rows, part) for every batch; `part` is its place in the (n, width) result."""
-        batches, n = self._batches(X)
+        batches, n, short = self._batches(X)
         width = self._n_outputs() if width is None else width
         if out is not None:
             found = f"{out.dtype} of {out.shape}" if isinstance(out, np.ndarray) else f"a {type(out).__name__}"
@@ -120,9 +121,9 @@ class SetTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         result = np.empty((1024 if n is None else n, width), dtype) if out is None else out
         direct = result.dtype == dtype and result.strides[1] == result.itemsize
         done = 0
-        with tqdm(
-            total=n, unit="set", unit_scale=True, delay=2, disable=None, leave=False, desc=type(self).__name__
-        ) as bar:
+        # On a terminal only, and only if it takes longer than two seconds.
+        progress = {"unit": "set", "unit_scale": True, "delay": 2, "leave": False, "desc": type(self).__name__}
+        with tqdm(total=n, disable=True if short else None, **progress) as bar:
             for batch in batches:
                 end = done + len(batch)
                 if end > len(result):

@@ -69,8 +69,6 @@ class Covariance(SetTransformer):
             scatter *= np.divide(1.0, freedom, out=np.zeros_like(freedom), where=freedom > 0)[:, :, None]
             trace = np.einsum("nii->n", scatter)
             scatter[:, diagonal, diagonal] += self.regularization * trace[:, None]
-            if not np.abs(scatter).max() <= np.finfo(np.float32).max:
-                raise ValueError("Covariance: a squared deviation is too large for float32; scale the data down")
             out[rows] = scatter.reshape(len(part), dim * dim)
 
 

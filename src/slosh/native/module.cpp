@@ -68,7 +68,7 @@ template <class Work> void parallel(int64_t n, int64_t grain, int threads, size_
       next = n;
     }
   };
-  const int64_t useful = std::min<int64_t>(threads, (n + grain - 1) / grain);
+  const int64_t useful = std::min<int64_t>(threads, (n + grain - 1) / grain);  // a thread without work is not begun
   std::vector<std::thread> others;
   for (int64_t t = 1; t < useful; ++t) {
     try {
@@ -143,6 +143,9 @@ void run_embedding(Embedding job, int64_t n_sets, const float *directions, const
     parts.resize(size_t(n_sets * job.n_groups));
     job.residual = parts.data();
   }
+  // A thread costs tens of microseconds, more on a busy machine: begin none for less work than that (about 1 ns a step).
+  const int64_t steps = job.offsets[n_sets] * job.n_slices * (1 + (directions ? job.dim / 32 : 0));
+  threads = int(std::min<int64_t>(threads, 1 + steps / 200000));
   const int64_t tasks = n_sets * job.n_groups;
   const int64_t grain = std::max<int64_t>(1, std::min<int64_t>(64 * job.n_groups, tasks / (16 * std::max(threads, 1))));
   parallel(tasks, grain, threads, chosen->scratch_bytes(job),
@@ -216,11 +219,14 @@ void transport(const Matrix &a, const Offsets &a_offsets, const std::optional<Ma
   if (a_weights) check(a_weights->shape(0) == a.shape(0) && a_weights->shape(1) == a.shape(1), "a_weights must be like a");
   if (b_weights) check(b_weights->shape(0) == b.shape(0) && b_weights->shape(1) == b.shape(1), "b_weights must be like b");
   check(out.shape(0) == pairs.shape(0), "one number a pair");
+  if (pairs.shape(0) == 0) return;
   const int64_t n = int64_t(pairs.shape(0)), na = int64_t(a_offsets.shape(0)) - 1, nb_ = int64_t(b_offsets.shape(0)) - 1;
   for (int64_t i = 0; i < n; ++i) {
     const int64_t s = pairs.data()[2 * i], t = pairs.data()[2 * i + 1];
     check(s >= 0 && s < na && t >= 0 && t < nb_, "a pair names a set that is not there");
   }
+  const int64_t steps = n * int64_t(a.shape(1)) * (int64_t(a.shape(0)) / na + int64_t(b.shape(0)) / nb_ + 1);
+  threads = int(std::min<int64_t>(threads, 1 + steps / 200000));
   const Transport job{a.data(), b.data(), a_weights ? a_weights->data() : nullptr, b_weights ? b_weights->data() : nullptr,
                       a_offsets.data(), b_offsets.data(), pairs.data(), int64_t(a.shape(1)), out.data()};
   nb::gil_scoped_release free;
