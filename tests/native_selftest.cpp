@@ -30,7 +30,7 @@ int main() {
       for (float &x : weights) x = uniform() + 1.5f;
       for (float &x : theta) x = uniform();
       const std::vector<int64_t> offsets = {0, n};
-      const Group group = {0, L, 4, theta.data(), nullptr};
+      const Group group = {0, L, 4, 4, theta.data(), nullptr};
       std::vector<float> out(size_t(std::max(n * L, L * M))), out_weights(n * L);
       double residual = 0;
       Embedding job{};

@@ -14,6 +14,7 @@ struct Group {
   int64_t first;              // slice
   int64_t count;              // slices used of the lanes
   int64_t lanes;              // 4, 8 or 16
+  int64_t step;               // floats from one row of these to the next
   const float *directions;    // (dim, lanes), or null if the values are projected already
   const float *reference;     // (n_quantiles, lanes), or null
 };
@@ -30,7 +31,7 @@ struct Embedding {
   float *out;                 // average, linear: row s at out + s * out_step, n_slices * n_quantiles; sort: (P, n_slices)
   int64_t out_step;
   float *out_weights;         // sort with weights: (P, n_slices)
-  double *residual;           // (n_sets, n_groups) or null
+  double *residual;           // (n_sets, slices / 4 rounded up) or null: the sum over four slices each
   int64_t largest;            // elements of the largest set
 };
 

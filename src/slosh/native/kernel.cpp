@@ -14,30 +14,40 @@ namespace SLOSH_ARCH {
 constexpr int64_t kSelect = 3072;
 constexpr int64_t kRadix = 8192;
 constexpr int64_t kTile = 16;
+// Larger sets take four slices at a time: the projected values of a group have to fit in a bounded scratch.
+constexpr int64_t kHuge = int64_t(1) << 17;
 
 SLOSH_INLINE int64_t padded(int64_t n) { return (n + kTile - 1) / kTile * kTile; }
 
 // Places for one lane of a large set: an odd number of cache lines, or all lanes would fall into the same few sets of the cache.
 SLOSH_INLINE int64_t lane_height(int64_t n) { return padded(n) / kTile % 2 ? padded(n) : padded(n) + kTile; }
 
+SLOSH_INLINE int64_t few_floats(const Embedding &job) { return padded(kTile * (job.dim + kTile)); }
+
 size_t scratch_bytes(const Embedding &job) {
   const int64_t lanes = job.groups[0].lanes, wide = job.weights ? 2 : 1, n = job.largest;
-  const int64_t network = padded(n < kRadix ? n : kRadix) * lanes * wide;            // keys, with weights beside them
-  const int64_t counting = n > kSelect ? lane_height(n) * lanes + 2 * n * wide : 0;   // keys, then one lane's items and their spare places
-  return size_t((network > counting ? network : counting) + padded(kTile * job.dim) + padded(job.n_quantiles * lanes)) * sizeof(float) + 64;
+  const int64_t network = padded(n < kRadix ? n : kRadix) * lanes * wide;  // keys, with weights beside them
+  const auto counting = [&](int64_t size, int64_t w) { return lane_height(size) * w + 2 * size * wide; };  // keys, one lane's items
+  int64_t rows = network;
+  if (n > kSelect) {
+    const int64_t narrow = counting(n, 4), full = counting(n < kHuge ? n : kHuge, lanes);
+    rows = n > kHuge && narrow > full ? narrow : full;
+    rows = rows > network ? rows : network;
+  }
+  return size_t(rows + few_floats(job) + 3 * padded(job.n_quantiles * lanes)) * sizeof(float) + 64;
 }
 
 // The values of 16 elements in W slices. A tile of projections is a small matrix product that never leaves the registers: each number
 // is one chain of multiply-adds over the features, so it is the same wherever the element stands in its tile.
-template <int W> SLOSH_INLINE void project(const Embedding &job, const Group &group, const float *points, typename Lanes<W>::F *x) {
-  typedef typename Lanes<W>::F F;
-  const int64_t d = job.dim;
+template <int W>
+SLOSH_INLINE void project(const Embedding &job, const Group &group, const float *points, int64_t d, typename Lanes<W>::F *x) {
+  typedef typename Lanes<W>::F F;  // d: floats from one element to the next
   if (group.directions) {
     const float *theta = group.directions, *p0 = points, *p1 = p0 + 4 * d, *p2 = p1 + 4 * d, *p3 = p2 + 4 * d;
     const int64_t d2 = 2 * d, d3 = 3 * d;  // four pointers and three steps: sixteen pointers would not fit in the registers
 #pragma GCC unroll 16
     for (int r = 0; r < kTile; ++r) x[r] = F{};
-    for (int64_t k = 0; k < d; ++k, theta += W) {
+    for (int64_t k = 0; k < job.dim; ++k, theta += group.step) {
       const F t = load<F>(theta);
       x[0] += t * p0[k], x[1] += t * p0[k + d], x[2] += t * p0[k + d2], x[3] += t * p0[k + d3];
       x[4] += t * p1[k], x[5] += t * p1[k + d], x[6] += t * p1[k + d2], x[7] += t * p1[k + d3];
@@ -56,23 +66,34 @@ template <int W> SLOSH_INLINE void project(const Embedding &job, const Group &gr
 }
 
 // Calls use(i, x, skip) for the tiles of a set: x holds the values of elements i to i + 15, of which the first `skip` were in an
-// earlier tile: the last tile ends with the set. Fewer than 16 elements are copied to `few`, and then the rest of x means nothing.
+// earlier tile: the last tile ends with the set. Fewer than 16 elements are copied to `few`, and then the rest of x means nothing. So are
+// elements at a distance of a power of two, which would all fall into the same set of the first cache.
 template <int W, class Use> SLOSH_INLINE void for_tiles(const Embedding &job, const Group &group, int64_t offset, int64_t n, float *few, Use use) {
   typename Lanes<W>::F x[kTile];
-  const float *points = job.points + offset * job.dim;
+  const int64_t d = job.dim;
+  const float *points = job.points + offset * d;
   if (n < kTile) {
-    std::memcpy(few, points, size_t(n * job.dim) * sizeof(float));
-    std::memset(few + n * job.dim, 0, size_t((kTile - n) * job.dim) * sizeof(float));
-    project<W>(job, group, few, x);
+    std::memcpy(few, points, size_t(n * d) * sizeof(float));
+    std::memset(few + n * d, 0, size_t((kTile - n) * d) * sizeof(float));
+    project<W>(job, group, few, d, x);
     return use(int64_t(0), x, int64_t(0));
   }
+  const bool aliased = d % 512 == 0 && group.directions;
+  const auto values = [&](int64_t i) SLOSH_FLAT {
+    if (aliased) {
+      for (int64_t r = 0; r < kTile; ++r) std::memcpy(few + r * (d + kTile), points + (i + r) * d, size_t(d) * sizeof(float));
+      project<W>(job, group, few, d + kTile, x);
+    } else {
+      project<W>(job, group, points + i * d, d, x);
+    }
+  };
   int64_t i = 0;
   for (; i + kTile <= n; i += kTile) {
-    project<W>(job, group, points + i * job.dim, x);
+    values(i);
     use(i, x, int64_t(0));
   }
   if (i < n) {
-    project<W>(job, group, points + (n - kTile) * job.dim, x);
+    values(n - kTile);
     use(n - kTile, x, i - (n - kTile));
   }
 }
@@ -113,7 +134,7 @@ inline Weights look_at(const float *w, int64_t n) {
 
 template <int W, bool Residual>
 void embed_network(const Embedding &job, const Group &group, int64_t offset, int64_t n, const Weights &weights, float *rows, float *few,
-                   float *means, double *residual) {
+                   double *sums, float *means, double *residual) {
   typedef typename Lanes<W>::F F;
   const int64_t M = job.n_quantiles;
   if (!weights.each) {
@@ -148,11 +169,13 @@ void embed_network(const Embedding &job, const Group &group, int64_t offset, int
     height += kTile;
   });
   merge_blocks<WeightedKey<W>>(rows, height);
-  if (job.rule == Rule::average && weighted_average_lanes<W, Residual>(rows, weights.positive, weights.total, M, means, residual)) return;
+  if (job.rule == Rule::average && weighted_average<F, Residual>(rows, rows + W, 2 * W, weights.positive, weights.total, M, false, sums,
+                                                                 means, W, residual))
+    return;
   for (int64_t l = 0; l < group.count; ++l) {
     const float *v = rows + l, *w = rows + W + l;
     if (job.rule == Rule::average)
-      weighted_average<Residual>(v, w, 2 * W, weights.positive, weights.total, M, means + l, W, residual + l);
+      weighted_average<float, Residual>(v, w, 2 * W, weights.positive, weights.total, M, true, sums, means + l, W, residual + l);
     else if (job.rule == Rule::linear)
       weighted_linear(v, w, 2 * W, weights.positive, weights.total, M, means + l, W);
     else
@@ -162,7 +185,7 @@ void embed_network(const Embedding &job, const Group &group, int64_t offset, int
 
 template <int W, bool Residual>
 void embed_large(const Embedding &job, const Group &group, int64_t offset, int64_t n, const Weights &weights, float *values, float *few,
-                 float *means, double *residual) {
+                 double *sums, float *means, double *residual) {
   typedef typename Lanes<W>::F F;
   const int64_t M = job.n_quantiles, height = lane_height(n);
   F low = Key<W>::last().key, high = -low;
@@ -206,7 +229,7 @@ void embed_large(const Embedding &job, const Group &group, int64_t offset, int64
       std::memcpy(w + i, &bits, 4);
     }
     if (job.rule == Rule::average)
-      weighted_average<Residual>(v, w, 1, k, weights.total, M, means + l, W, residual + l);
+      weighted_average<float, Residual>(v, w, 1, k, weights.total, M, true, sums, means + l, W, residual + l);
     else if (job.rule == Rule::linear)
       weighted_linear(v, w, 1, k, weights.total, M, means + l, W);
     else
@@ -214,27 +237,31 @@ void embed_large(const Embedding &job, const Group &group, int64_t offset, int64
   }
 }
 
-template <int W> void embed_group(const Embedding &job, int64_t set, int64_t g, void *scratch) {
+template <int W> void embed_group(const Embedding &job, const Group &group, int64_t set, void *scratch) {
   typedef typename Lanes<W>::F F;
-  const Group &group = job.groups[g];
   const int64_t offset = job.offsets[set], n = job.offsets[set + 1] - offset, M = job.n_quantiles;
   const Weights weights = look_at(job.weights ? job.weights + offset : nullptr, n);
   float *means = reinterpret_cast<float *>((reinterpret_cast<uintptr_t>(scratch) + 63) & ~uintptr_t(63));
-  float *few = means + padded(M * W), *rows = few + padded(kTile * job.dim);
+  double *sums = reinterpret_cast<double *>(means + padded(M * W));
+  float *few = means + 3 * padded(M * W), *rows = few + few_floats(job);
   double residual[W] = {};
   const bool wanted = job.residual != nullptr;
   const bool large = n > (job.rule == Rule::average && !weights.each ? kSelect : kRadix);
   (large ? wanted ? embed_large<W, true> : embed_large<W, false> : wanted ? embed_network<W, true> : embed_network<W, false>)(
-      job, group, offset, n, weights, rows, few, means, residual);
+      job, group, offset, n, weights, rows, few, sums, means, residual);
   if (wanted) {
-    double sum = 0;
-    for (int64_t l = 0; l < group.count; ++l) sum += residual[l];
-    job.residual[set * job.n_groups + g] = sum / weights.total;
+    // Four slices a sum, whatever the lanes: the total must not depend on how slices are grouped.
+    double *parts = job.residual + set * ((job.n_slices + 3) / 4) + group.first / 4;
+    for (int64_t l = 0; l < group.count; l += 4) {
+      double sum = 0;
+      for (int64_t k = l; k < group.count && k < l + 4; ++k) sum += residual[k];
+      parts[l / 4] = sum / weights.total;
+    }
   }
   if (job.rule == Rule::sort) return;
   for (int64_t m = 0; m < M; ++m) {
     F v = load<F>(means + m * W);
-    if (group.reference) v -= load<F>(group.reference + m * W);
+    if (group.reference) v -= load<F>(group.reference + m * group.step);
     store(means + m * W, v * job.scale);
   }
   float *to = job.out + set * job.out_step + group.first * M;
@@ -250,14 +277,25 @@ template <int W> void embed_group(const Embedding &job, int64_t set, int64_t g, 
 }
 
 void embed(const Embedding &job, int64_t set, int64_t g, void *scratch) {
-  switch (job.groups[g].lanes) {
+  const Group &group = job.groups[g];
+  if (group.lanes > 4 && job.offsets[set + 1] - job.offsets[set] > kHuge) {
+    for (int64_t l = 0; l < group.count; l += 4) {
+      Group part = group;
+      part.first += l, part.lanes = 4, part.count = group.count - l < 4 ? group.count - l : 4;
+      if (part.directions) part.directions += l;
+      if (part.reference) part.reference += l;
+      embed_group<4>(job, part, set, scratch);
+    }
+    return;
+  }
+  switch (group.lanes) {
 #if SLOSH_LANES >= 16
-    case 16: return embed_group<16>(job, set, g, scratch);
+    case 16: return embed_group<16>(job, group, set, scratch);
 #endif
 #if SLOSH_LANES >= 8
-    case 8: return embed_group<8>(job, set, g, scratch);
+    case 8: return embed_group<8>(job, group, set, scratch);
 #endif
-    default: return embed_group<4>(job, set, g, scratch);
+    default: return embed_group<4>(job, group, set, scratch);
   }
 }
 

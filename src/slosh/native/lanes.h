@@ -2,6 +2,7 @@
 // compiled once for each instruction set; SLOSH_ARCH names the namespace of that copy, SLOSH_LANES its widest vector.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 
@@ -31,6 +32,27 @@ template <class V> SLOSH_INLINE V load(const void *p) {
 template <class V> SLOSH_INLINE void store(void *p, const V &v) { std::memcpy(p, &v, sizeof(V)); }
 
 template <class V> SLOSH_INLINE V all(float x) { return V{} + x; }
+
+// The same lanes in double, one lane being a plain number.
+template <class F> struct WideOf {
+  typedef typename Lanes<sizeof(F) / sizeof(float)>::D type;
+};
+template <> struct WideOf<float> {
+  typedef double type;
+};
+template <class F> using Wide = typename WideOf<F>::type;
+
+SLOSH_INLINE double widen(float x) { return double(x); }
+template <class F> SLOSH_INLINE Wide<F> widen(const F &x) { return __builtin_convertvector(x, Wide<F>); }
+template <class F> SLOSH_INLINE F narrow(const Wide<F> &x) { return __builtin_convertvector(x, F); }
+template <> SLOSH_INLINE float narrow<float>(const double &x) { return float(x); }
+
+// lane[l] += x[l]
+template <class D> SLOSH_INLINE void add_lanes(double *lane, const D &x) {
+  double each[sizeof(D) / sizeof(double)];
+  store(each, x);
+  for (size_t l = 0; l < sizeof(D) / sizeof(double); ++l) lane[l] += each[l];
+}
 
 // GCC 12 makes a compare and a blend of `a < b ? a : b`; the minimum and maximum instructions take half the time.
 template <class V> SLOSH_INLINE V lower(V a, V b) { return a < b ? a : b; }

@@ -109,7 +109,7 @@ struct Groups {
       int64_t lanes = widest;
       while (lanes > 4 && L - first <= lanes / 2) lanes /= 2;
       const int64_t count = std::min(lanes, L - first);
-      list.push_back({first, count, lanes, nullptr, nullptr});
+      list.push_back({first, count, lanes, lanes, nullptr, nullptr});
       first += count;
     }
     size_t size = 0;
@@ -132,15 +132,14 @@ struct Groups {
 
 void run_embedding(Embedding job, int64_t n_sets, const float *directions, const float *reference, int threads) {
   if (n_sets == 0) return;
-  // Very large sets take few slices at a time: the projected values of one group have to fit in a bounded scratch.
-  const int64_t widest = job.largest > (1 << 17) ? std::min<int64_t>(4, chosen->lanes) : chosen->lanes;
-  const Groups groups(widest, job.n_slices, job.dim, job.n_quantiles, directions, reference);
+  const Groups groups(chosen->lanes, job.n_slices, job.dim, job.n_quantiles, directions, reference);
   job.groups = groups.list.data();
   job.n_groups = int64_t(groups.list.size());
   std::vector<double> parts;
+  const int64_t n_parts = (job.n_slices + 3) / 4;
   double *residual = job.residual;
   if (residual) {
-    parts.resize(size_t(n_sets * job.n_groups));
+    parts.resize(size_t(n_sets * n_parts));
     job.residual = parts.data();
   }
   // A thread costs tens of microseconds, more on a busy machine: begin none for less work than that (about 1 ns a step).
@@ -153,7 +152,7 @@ void run_embedding(Embedding job, int64_t n_sets, const float *directions, const
   if (residual)
     for (int64_t s = 0; s < n_sets; ++s) {
       double sum = 0;
-      for (int64_t g = 0; g < job.n_groups; ++g) sum += parts[size_t(s * job.n_groups + g)];
+      for (int64_t p = 0; p < n_parts; ++p) sum += parts[size_t(s * n_parts + p)];
       residual[s] = sum / double(job.n_slices);
     }
 }
@@ -270,6 +269,5 @@ NB_MODULE(_native, m) {
   m.def("names", &slosh::names, "The instruction sets this machine can run, best first.");
   m.def("name", [] { return std::string(slosh::chosen->name); }, "The instruction set in use.");
   m.def("use", &slosh::use, "name"_a, "Take another instruction set of `names()`, for tests and benchmarks.");
-  m.def("lanes", [] { return slosh::chosen->lanes; }, "Slices worked on at once.");
   m.def("exchange_rate", &slosh::exchange_rate, "rounds"_a, "Compare-exchanges of single numbers a second, in registers.");
 }

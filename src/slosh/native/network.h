@@ -6,8 +6,6 @@
 // whole, and each merge runs its layers three (or two) at a time over eight rows at a time.
 #pragma once
 
-#include <limits>
-
 #include "lanes.h"
 
 namespace slosh {
@@ -19,7 +17,7 @@ template <int W> struct Key {
   static constexpr int floats = W;
   typename Lanes<W>::F key;
   static SLOSH_INLINE Key get(const float *p) { return {load<typename Lanes<W>::F>(p)}; }
-  static SLOSH_INLINE Key last() { return {all<typename Lanes<W>::F>(std::numeric_limits<float>::infinity())}; }
+  static SLOSH_INLINE Key last() { return {all<typename Lanes<W>::F>(__builtin_inff())}; }
   SLOSH_INLINE void put(float *p) const { store(p, key); }
 };
 
@@ -31,7 +29,7 @@ template <int W> struct WeightedKey {
     return {load<typename Lanes<W>::F>(p), load<typename Lanes<W>::F>(p + W)};
   }
   static SLOSH_INLINE WeightedKey last() {
-    return {all<typename Lanes<W>::F>(std::numeric_limits<float>::infinity()), typename Lanes<W>::F{}};
+    return {all<typename Lanes<W>::F>(__builtin_inff()), typename Lanes<W>::F{}};
   }
   SLOSH_INLINE void put(float *p) const {
     store(p, key);

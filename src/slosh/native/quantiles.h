@@ -7,50 +7,46 @@
 namespace slosh {
 namespace SLOSH_ARCH {
 
-// The mean of Q over each of the M equal bins of (0, 1], n elements of equal weight. Sums run over the differences to the bin's first
-// element, so their rounding scales with the bin's spread and not with the distance from zero. With Residual, `residual`
-// gains the sum over the bins of n * integral (Q - mean)^2, lane by lane.
+// The sum of f(row) over the rows [from, to): eight at a time in float32, those sums in double. A long bin, or one far value in it,
+// then costs no digits of the others.
+template <class F, class Function> SLOSH_INLINE Wide<F> sum_rows(const float *rows, int64_t step, int64_t from, int64_t to, Function f) {
+  Wide<F> total{};
+  int64_t k = from;
+  for (; k + 8 <= to; k += 8) {
+    const float *p = rows + k * step;
+    const F a = f(load<F>(p)) + f(load<F>(p + step)), b = f(load<F>(p + 2 * step)) + f(load<F>(p + 3 * step));
+    const F c = f(load<F>(p + 4 * step)) + f(load<F>(p + 5 * step)), d = f(load<F>(p + 6 * step)) + f(load<F>(p + 7 * step));
+    total += widen(F((a + b) + (c + d)));
+  }
+  F rest{};
+  for (; k < to; ++k) rest += f(load<F>(rows + k * step));
+  return total + widen(rest);
+}
+
+// The mean of Q over each of the M equal bins of (0, 1], n elements of equal weight. Sums run over the differences to an element in the
+// middle of the bin, so their rounding scales with the bin's spread and not with the distance from zero. With Residual, `residual` gains the
+// sum over the bins of n * integral (Q - mean)^2, lane by lane.
 template <class F, bool Residual> SLOSH_INLINE void average(const float *rows, int64_t step, int64_t n, int64_t M, float *means,
                                                             int64_t means_step, double *residual) {
-  constexpr int W = sizeof(F) / sizeof(float);
-  const float per_bin = float(double(M) / double(n));
+  const double per_bin = double(M) / double(n);
   int64_t i = 0, rest = 0;  // the bin begins `rest / M` into element i
   const int64_t whole = n / M, part = n % M;
   for (int64_t m = 0; m < M; ++m) {
     int64_t j = i + whole, end = rest + part;  // and ends `end / M` into element j
     if (end >= M) end -= M, ++j;
-    const F first = load<F>(rows + i * step);
-    F mean = first;
+    F mean = load<F>(rows + i * step);
     if (j > i) {
-      const float tail = float(end) / float(M);
-      F sum{};
-      int64_t k = i + 1;
-      for (; k + 8 <= j; k += 8) {
-        const float *p = rows + k * step;
-        const F a = (load<F>(p) - first) + (load<F>(p + step) - first);
-        const F b = (load<F>(p + 2 * step) - first) + (load<F>(p + 3 * step) - first);
-        const F c = (load<F>(p + 4 * step) - first) + (load<F>(p + 5 * step) - first);
-        const F d = (load<F>(p + 6 * step) - first) + (load<F>(p + 7 * step) - first);
-        sum += (a + b) + (c + d);
-      }
-      for (; k < j; ++k) sum += load<F>(rows + k * step) - first;
-      if (end) sum += (load<F>(rows + j * step) - first) * tail;
-      mean += sum * per_bin;
+      const double head = double(M - rest) / double(M), tail = double(end) / double(M);
+      const F first = mean, last = load<F>(rows + (end ? j : i) * step), middle = load<F>(rows + (i + (j - i) / 2) * step);
+      Wide<F> sum = sum_rows<F>(rows, step, i + 1, j, [&](F x) SLOSH_FLAT { return x - middle; });
+      sum += widen(F(first - middle)) * head;
+      if (end) sum += widen(F(last - middle)) * tail;
+      mean = middle + narrow<F>(sum * per_bin);
       if (Residual) {
-        const float head = float(M - rest) / float(M);
-        const F f = first - mean;
-        F squares = f * f * head;
-        for (k = i + 1; k < j; ++k) {
-          const F x = load<F>(rows + k * step) - mean;
-          squares += x * x;
-        }
-        if (end) {
-          const F x = load<F>(rows + j * step) - mean;
-          squares += x * x * tail;
-        }
-        float lane[W];
-        store(lane, squares);
-        for (int l = 0; l < W; ++l) residual[l] += double(lane[l]);
+        Wide<F> squares = sum_rows<F>(rows, step, i + 1, j, [&](F x) SLOSH_FLAT { return (x - mean) * (x - mean); });
+        squares += widen(F((first - mean) * (first - mean))) * head;
+        if (end) squares += widen(F((last - mean) * (last - mean))) * tail;
+        add_lanes(residual, squares);
       }
     }
     store(means + m * means_step, mean);
@@ -72,43 +68,15 @@ template <class F> SLOSH_INLINE void linear(const float *rows, int64_t step, int
   }
 }
 
-// The same two rules for one lane whose n elements have weights (all positive, in the order of the values, summing to `total`).
-template <bool Residual> SLOSH_INLINE void weighted_average(const float *rows, const float *weights, int64_t step, int64_t n, double total,
-                                                            int64_t M, float *means, int64_t means_step, double *residual) {
-  const double width = total / double(M);
-  int64_t i = 0;
-  double left = weights[0];  // what is left of the weight of element i
-  for (int64_t m = 0; m < M; ++m) {
-    const int64_t from = i;
-    const double from_left = left, first = rows[i * step];
-    double need = width, sum = 0;
-    while (need > left && i + 1 < n) {
-      sum += left * (double(rows[i * step]) - first);
-      need -= left;
-      ++i;
-      left = weights[i * step];
-    }
-    sum += need * (double(rows[i * step]) - first);
-    left -= need;
-    const double mean = first + sum / width;
-    if (Residual) {
-      for (int64_t k = from; k <= i; ++k) {
-        const double x = double(rows[k * step]) - mean;
-        *residual += x * x * (k == i ? need : k == from ? from_left : double(weights[k * step]));
-      }
-    }
-    means[m * means_step] = float(mean);
-    if (left <= 0 && i + 1 < n) left = weights[++i * step];
-  }
-}
-
-// The same for W lanes at once. Every lane has the weights in an order of its own, so its bins begin at other rows; but all lanes reach
-// about the same bin in about the same row, so a few rows meet few bins. For each such meeting calls visit(m, overlap, key), overlap being the
-// part of bin m that the element covers, lane by lane. False, after some visits, where the lanes run too far apart for this to pay.
-template <int W, class Visit>
-SLOSH_INLINE bool meet_bins(const float *rows, int64_t n, double total, int64_t M, Visit visit) {
-  typedef typename Lanes<W>::F F;
-  typedef typename Lanes<W>::D D;
+// The average rule with weights (all positive, in the order of the values, summing to `total`). V is one lane or a vector of them; every
+// lane has the weights in an order of its own, so its bins begin at other rows, but all lanes reach about the same bin in about
+// the same row, so a few rows meet few bins. For each such meeting calls visit(m, overlap, row): overlap is the part of bin m that the
+// element covers, lane by lane, in double, since a light element may lie far out. A meeting without overlap changes nothing, so a
+// lane's numbers do not depend on its neighbours. False, after some visits, where the lanes run too far apart for this to pay.
+template <class F, class Visit>
+SLOSH_INLINE bool meet_bins(const float *weights, int64_t step, int64_t n, double total, int64_t M, bool patient, Visit visit) {
+  constexpr int W = sizeof(F) / sizeof(float);
+  typedef Wide<F> D;
   const double bins = double(M) / total;
   const int64_t at_once = n >= 8 * M ? 4 : n >= 4 * M ? 2 : 1;
   int64_t budget = 12 * n + 8 * M;
@@ -118,49 +86,52 @@ SLOSH_INLINE bool meet_bins(const float *rows, int64_t n, double total, int64_t 
     D edge[5];
     edge[0] = upto;
     for (int64_t r = 0; r < count; ++r) {
-      upto += __builtin_convertvector(load<F>(rows + (i + r) * 2 * W + W), D) * bins;
+      upto += widen(load<F>(weights + (i + r) * step)) * bins;
       edge[r + 1] = upto;
     }
     if (i + count == n) edge[count] = D{} + double(M);
-    double least = edge[0][0], most = edge[count][0];
+    double begins[W], ends[W];
+    store(begins, edge[0]), store(ends, edge[count]);
+    double least = begins[0], most = ends[0];
     for (int l = 1; l < W; ++l) {
-      least = edge[0][l] < least ? edge[0][l] : least;
-      most = edge[count][l] > most ? edge[count][l] : most;
+      least = begins[l] < least ? begins[l] : least;
+      most = ends[l] > most ? ends[l] : most;
     }
     int64_t from = int64_t(least), to = int64_t(most);
     from = from < M - 1 ? from : M - 1, to = to < M - 1 ? to : M - 1;
     budget -= (to - from + 1) * count;
-    if (budget < 0) return false;
-    for (int64_t r = 0; r < count; ++r) {
-      // Counted from bin `from`, so that float32 has digits enough.
-      const F begin = __builtin_convertvector(edge[r] - double(from), F), end = __builtin_convertvector(edge[r + 1] - double(from), F);
-      const F key = load<F>(rows + (i + r) * 2 * W);
+    if (budget < 0 && !patient) return false;
+    for (int64_t r = 0; r < count; ++r)
       for (int64_t m = from; m <= to; ++m) {
-        const float left = float(m - from);
-        visit(m, upper(lower(end, all<F>(left + 1)) - upper(begin, all<F>(left)), F{}), key);
+        const D left = D{} + double(m), right = D{} + double(m + 1);
+        const D begin = edge[r] < left ? left : edge[r], end = edge[r + 1] < right ? edge[r + 1] : right;
+        const D overlap = end - begin;
+        visit(m, overlap < 0 ? D{} : overlap, i + r);
       }
-    }
   }
   return true;
 }
 
-template <int W, bool Residual>
-SLOSH_INLINE bool weighted_average_lanes(const float *rows, int64_t n, double total, int64_t M, float *means, double *residual) {
-  typedef typename Lanes<W>::F F;
-  const F centre = load<F>(rows + n / 2 * 2 * W);  // sums of differences to it round less
-  for (int64_t m = 0; m < M; ++m) store(means + m * W, F{});
-  const bool done = meet_bins<W>(rows, n, total, M, [&](int64_t m, F overlap, F key) SLOSH_FLAT {
-    store(means + m * W, load<F>(means + m * W) + overlap * (key - centre));
+// `sums` has M places of one Wide<F> each.
+template <class F, bool Residual>
+SLOSH_INLINE bool weighted_average(const float *rows, const float *weights, int64_t step, int64_t n, double total, int64_t M, bool patient,
+                                   double *sums, float *means, int64_t means_step, double *residual) {
+  constexpr int W = sizeof(F) / sizeof(float);
+  typedef Wide<F> D;
+  const D centre = widen(load<F>(rows + n / 2 * step));  // sums of differences to it round less
+  for (int64_t m = 0; m < M; ++m) store(sums + m * W, D{});
+  const bool done = meet_bins<F>(weights, step, n, total, M, patient, [&](int64_t m, D overlap, int64_t row) SLOSH_FLAT {
+    store(sums + m * W, load<D>(sums + m * W) + overlap * (widen(load<F>(rows + row * step)) - centre));
   });
   if (!done) return false;
-  for (int64_t m = 0; m < M; ++m) store(means + m * W, load<F>(means + m * W) + centre);
+  for (int64_t m = 0; m < M; ++m) store(means + m * means_step, narrow<F>(load<D>(sums + m * W) + centre));
   if (Residual) {
-    F squares{};
-    meet_bins<W>(rows, n, total, M, [&](int64_t m, F overlap, F key) SLOSH_FLAT {
-      const F x = key - load<F>(means + m * W);
+    D squares{};
+    meet_bins<F>(weights, step, n, total, M, true, [&](int64_t m, D overlap, int64_t row) SLOSH_FLAT {
+      const D x = widen(load<F>(rows + row * step)) - centre - load<D>(sums + m * W);
       squares += overlap * x * x;
     });
-    for (int l = 0; l < W; ++l) residual[l] = double(squares[l]) * total / double(M);
+    add_lanes(residual, D(squares * (total / double(M))));
   }
   return true;
 }
