@@ -21,6 +21,7 @@ bench-embed: $(VENV)/.ready     ## the kernel beside its peers; writes benchmark
 docs: $(VENV)/.ready            ## redraw the pictures of docs/
 	$(BIN)/python docs/draw_embedding.py
 	$(BIN)/python docs/draw_when_not.py
+	$(BIN)/python docs/draw_hashing.py
 
 $(VENV)/.ready: $(NATIVE)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

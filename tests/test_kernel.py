@@ -33,10 +33,13 @@ def collection(sizes, dim, kind="normal", weighted=False, seed=0):
         points = np.full_like(points, 3.0)
     elif kind == "far":
         points = points + 1000.0
+    elif kind == "outlier":
+        points[offsets[:-1]] = -1e6
     weights = None
     if weighted:
         weights = rng.uniform(0.1, 2.0, offsets[-1]) * (rng.random(offsets[-1]) > 0.2)
-        weights[offsets[:-1]] = 0.5
+        weights[offsets[:-1]] = 1e-6 if kind == "outlier" else 0.5
+        weights[offsets[1:] - 1] = 0.5
         weights = weights.astype(np.float32)
     return points.astype(np.float32), offsets, weights
 
@@ -112,7 +115,7 @@ SIZES = st.one_of(
     dim=st.sampled_from([1, 2, 3, 7, 40]),
     n_slices=st.sampled_from([1, 3, 4, 5, 8, 13, 16, 17, 33]),
     n_quantiles=st.sampled_from([1, 2, 5, 16, 64, 333]),
-    kind=st.sampled_from(["normal", "ties", "heavy", "constant", "far"]),
+    kind=st.sampled_from(["normal", "ties", "heavy", "constant", "far", "outlier"]),
     weighted=st.booleans(),
     referred=st.booleans(),
     seed=st.integers(0, 1000),
@@ -121,6 +124,9 @@ SIZES = st.one_of(
 @example([5000, 16], 2, 5, 16, "heavy", False, False, 1)
 @example([9000, 16], 2, 5, 16, "ties", True, False, 1)
 @example([4000], 2, 4, 3999, "normal", False, False, 2)
+@example([3000, 20000], 1, 1, 16, "outlier", False, False, 0)
+@example([17, 100, 1000, 9000], 2, 8, 16, "outlier", True, False, 0)
+@example([140_000, 30], 2, 17, 16, "normal", True, False, 0)
 def test_kernel_equals_reference(each_kernel, sizes, dim, n_slices, n_quantiles, kind, weighted, referred, seed):
     points, offsets, weights = collection(sizes, dim, kind, weighted, seed)
     theta = directions(n_slices, dim, seed)
@@ -137,6 +143,17 @@ def test_kernel_equals_reference(each_kernel, sizes, dim, n_slices, n_quantiles,
         assert np.abs(out - expected).max() <= loose * size
         if average:
             assert np.abs(np.sqrt(residual) - np.sqrt(left_out)).max() <= 2e-5 * size
+
+
+@pytest.mark.parametrize("n", [3000, 20_000, 200_000])
+def test_one_far_value_costs_the_others_no_digits(each_kernel, n):
+    x = np.random.default_rng(0).normal(size=(n, 1)).astype(np.float32)
+    x[0] = -1e6
+    out, residual = run(kernel.embed, x, np.array([0, n]), None, np.ones((1, 1), np.float32), 16, True)
+    ordered = np.sort(x[:, 0].astype(np.float64))
+    bins = np.repeat(ordered, 16).reshape(16, n)
+    np.testing.assert_allclose(2 * out[0], bins.mean(axis=1), rtol=2e-6, atol=2e-7)
+    assert residual[0] == pytest.approx(bins.var(axis=1).mean(), rel=1e-5)
 
 
 @native
@@ -171,7 +188,7 @@ def test_projected_values_are_taken_as_they_are(each_kernel, n_slices, weighted)
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("average", [True, False])
 def test_same_bits_for_any_threads_and_batches(each_kernel, weighted, average):
-    points, offsets, weights = collection([1, 9, 16, 33, 150, 700, 3100, 40, 2, 9000], 3, weighted=weighted)
+    points, offsets, weights = collection([1, 9, 16, 33, 150, 700, 3100, 40, 2, 9000, 131_073], 3, weighted=weighted)
     theta = directions(21, 3)
     whole, residual = run(kernel.embed, points, offsets, weights, theta, 16, average)
     for threads in (2, 5):
@@ -180,25 +197,21 @@ def test_same_bits_for_any_threads_and_batches(each_kernel, weighted, average):
         assert not average or np.array_equal(residual, residual_again)
     for i in range(len(offsets) - 1):
         a, b = offsets[i], offsets[i + 1]
-        alone, _ = run(
-            kernel.embed,
-            points[a:b],
-            np.array([0, b - a]),
-            None if weights is None else weights[a:b],
-            theta,
-            16,
-            average,
-        )
+        mass = None if weights is None else weights[a:b]
+        alone, left_out = run(kernel.embed, points[a:b], np.array([0, b - a]), mass, theta, 16, average)
         assert np.array_equal(alone[0], whole[i])
+        assert not average or left_out[0] == residual[i]
 
 
 @native
-def test_a_slice_does_not_depend_on_its_neighbours():
-    points, offsets, _ = collection([9, 150, 4000], 3)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_slice_does_not_depend_on_its_neighbours(each_kernel, weighted):
+    points, offsets, weights = collection([9, 150, 4000, 9000], 3, weighted=weighted)
+    points[:9] *= np.linspace(1, 1e4, 9)[:, None]
     theta = directions(40, 3)
-    whole, _ = run(kernel.embed, points, offsets, None, theta, 16, True)
+    whole, _ = run(kernel.embed, points, offsets, weights, theta, 16, True)
     for n in (1, 5, 8, 13, 16, 24):
-        part, _ = run(kernel.embed, points, offsets, None, theta[:n], 16, True)
+        part, _ = run(kernel.embed, points, offsets, weights, theta[:n], 16, True)
         assert np.array_equal(part, whole[:, : n * 16])
 
 
@@ -241,9 +254,10 @@ def test_threads():
 
 
 def python(code, **environment):
+    kept = {key: value for key, value in os.environ.items() if key != "SLOSH_KERNEL"}
     return subprocess.run(
         [sys.executable, "-c", code],
-        env={**os.environ, **environment},
+        env={**kept, **environment},
         capture_output=True,
         text=True,
         timeout=120,

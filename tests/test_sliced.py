@@ -94,6 +94,11 @@ def test_a_fitted_slicer_is_taken_as_it_is():
     assert lower <= slosh.pairwise(sets[:1], sets[1:], slices=model.slices_) <= upper
 
 
+def test_nothing_compares_to_nothing():
+    assert slosh.pairwise([]).shape == (0, 0)
+    assert slosh.pairwise([], [[[0.0]]]).shape == (0, 1)
+
+
 def test_a_collection_is_sent_to_pairwise():
     x = np.zeros((3, 2))
     for a, b in [([x, x], x), (x, [x])]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import warnings
 
 import numpy as np
 import pytest
@@ -96,6 +97,30 @@ def test_average_rule_converges_as_m_grows(each_kernel, weighted):
     assert (np.diff(embedded_gaps) < 1e-5).all()
     assert embedded_gaps[-1] < 1e-3 < embedded_gaps[0]
     assert (np.diff(widths) < 0).all()
+
+
+@pytest.mark.parametrize("n", [17, 1000, 20_000])
+@pytest.mark.parametrize("kind", ["outlier", "light outlier", "lognormal"])
+def test_bounds_hold_for_wild_data(each_kernel, n, kind):
+    if each_kernel == "numpy" and n > 1000:
+        pytest.skip("slow on NumPy")
+    rng = np.random.default_rng(n)
+    x, y = rng.normal(size=(2, n, 2))
+    weights = np.ones(n)
+    if kind == "lognormal":
+        x, y = -rng.lognormal(0, 3, (n, 2)), rng.lognormal(0, 3, (n, 2))
+    else:
+        x[0] = -1e6
+    if kind == "light outlier":
+        weights[0] = 1e-7
+    sets = Sets.from_list([x, y, np.repeat(x, 2, axis=0)], [weights, np.ones(n), np.repeat(weights, 2)])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", slosh.ScaleWarning)
+        model = SlicedWasserstein(n_slices=5, n_quantiles=8, slices="random").fit(sets)
+    lower, upper = model.bounds(sets, sets)
+    exact = slosh.pairwise(sets, slices=model.slices_)
+    assert (lower <= exact).all()
+    assert (exact <= upper).all()
 
 
 def test_bounds_from_vectors_are_those_from_sets():
@@ -288,6 +313,42 @@ def test_same_bits_for_any_batching_and_threads(mnist, each_kernel, monkeypatch)
         assert np.array_equal(clone(model).set_params(n_jobs=jobs).fit(sets).transform(sets), expected)
 
 
+def test_a_set_larger_than_a_batch_takes_its_slices_in_turns(monkeypatch):
+    x = np.random.default_rng(0).normal(size=(3000, 2)).astype(np.float32)
+    model = SlicedWasserstein(40, 8, slices="random", reference="normal").fit([x])
+    vectors, residual = model.transform([x], return_residual=True)
+    monkeypatch.setattr("slosh.embed.sliced_wasserstein.STEPS", 3000 * 16)
+    again, residual_again = model.transform([x, x], return_residual=True)
+    assert np.array_equal(again, np.concatenate([vectors, vectors]))
+    np.testing.assert_allclose(residual_again, residual[0], rtol=1e-12)
+
+
+def test_what_is_fitted_stays_fitted():
+    sets = clouds([20, 30])
+    model = SlicedWasserstein(4, 8, reference="normal").fit(sets)
+    expected = model.transform(sets)
+    model.set_params(n_quantiles=3, reference=None, quantiles="linear", n_slices=2)
+    assert np.array_equal(model.transform(sets), expected)
+    assert model.residual(sets).shape == (2,)
+
+
+def test_read_only_output_is_refused():
+    sets = clouds([20, 30])
+    model = SlicedWasserstein(4, 8).fit(sets)
+    out = np.zeros((2, 32), np.float32)
+    out.flags.writeable = False
+    with pytest.raises(ValueError, match="read-only"):
+        model.transform(sets, out=out)
+
+
+def test_slices_are_not_the_users_own_draws():
+    """Data drawn with the seed of the slices must not be the slices."""
+    data = np.random.RandomState(0).standard_normal((8, 3))
+    data /= np.linalg.norm(data, axis=1, keepdims=True)
+    slices = SlicedWasserstein(8, slices="random", random_state=0).fit([data]).slices_
+    assert np.abs(slices - data).max() > 0.1
+
+
 def test_one_large_set_and_many_quantiles():
     x = np.random.default_rng(0).normal(size=(300_000, 2)).astype(np.float32)
     model = SlicedWasserstein(5, 1000).fit([x])
@@ -381,7 +442,7 @@ def test_bad_input_names_the_remedy():
         model.transform([np.zeros((4, 3)), np.full((2, 3), np.nan)])
     with pytest.raises(ValueError, match="set 2"):
         model.transform(iter([np.zeros((4, 3)), np.zeros((1, 3)), np.zeros((0, 3))]))
-    for nothing in (sets[:0], []):
+    for nothing in (sets[:0], [], np.zeros((0, 3, 2))):
         with pytest.raises(ValueError, match="at least one set"):
             SlicedWasserstein().fit(nothing)
     with pytest.raises(ValueError, match=r"next\(Sets.stream"):

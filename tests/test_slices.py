@@ -214,7 +214,7 @@ def test_axis_slices_give_the_coordinates_themselves() -> None:
 
 def test_linear_holds_from_the_smallest_numbers_to_the_largest() -> None:
     theta = directions("random", 9, 4, 0).astype(float)
-    for scale in (1e-44, 1e-30, 1e30, 1e38):
+    for scale in (1e-44, 1e-30, 1, 1e15):
         x = cloud(30, 4).clip(-3, 3) * np.float32(scale)
         expected = (x.astype(float) @ theta.T).astype(np.float32)
         np.testing.assert_allclose(Linear("random").fit(4, 9, 0).project(x), expected, rtol=1e-6, atol=scale * 1e-6)
@@ -255,10 +255,10 @@ def test_polynomial_errors() -> None:
     slicer = Polynomial(5).fit(3, 4, 0)
     x = cloud(10, 3)
     x[7] *= 1e9
-    with pytest.raises(ValueError, match=r"Polynomial\(degree=5\) overflows float32 at element 7.*scale the data"):
+    with pytest.raises(ValueError, match=r"Polynomial\(degree=5\) is beyond 1e\+16 at element 7.*scale the data"):
         slicer.project(x)
     x[7] *= 1e25
-    with pytest.raises(ValueError, match="overflows float32 at element 7"):
+    with pytest.raises(ValueError, match=r"is beyond 1e\+16 at element 7"):
         Polynomial(15).fit(3, 4, 0).project(x)
 
 
@@ -321,8 +321,8 @@ def test_a_users_function() -> None:
         (lambda x: x[:, :0], r"it gave \(4, 0\)"),
         (lambda x: x * 1j, "gave complex"),
         (lambda x: np.full((len(x), 2), "a"), "not real numbers"),
-        (lambda x: np.full((len(x), 2), np.nan), "NaN, or more than float32 holds, for element 0"),
-        (lambda x: np.full((len(x), 2), 1e300), "more than float32 holds"),
+        (lambda x: np.full((len(x), 2), np.nan), "NaN, or more than 1e\\+16, for element 0"),
+        (lambda x: np.full((len(x), 2), 1e300), "more than 1e\\+16"),
         (lambda x: x.__imul__(2), "read-only"),
     ],
 )

@@ -1,9 +1,20 @@
 """slosh: nearest-neighbour search over sets of vectors, by Sliced-Wasserstein embeddings."""
 
-from . import embed, slices
+from . import embed, evaluate, hash, rank, slices
 from .precision import PrecisionWarning
 from .sets import ScaleWarning, Sets
 from .sliced import distance, pairwise
 
 __version__ = "0.1.0"
-__all__ = ["PrecisionWarning", "ScaleWarning", "Sets", "distance", "embed", "pairwise", "slices"]
+__all__ = [
+    "PrecisionWarning",
+    "ScaleWarning",
+    "Sets",
+    "distance",
+    "embed",
+    "evaluate",
+    "hash",
+    "pairwise",
+    "rank",
+    "slices",
+]

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.utils import check_random_state
 
 Array: TypeAlias = NDArray[Any]
 
@@ -80,6 +81,14 @@ def checked_count(name: str, value: object) -> int:
     if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
         raise ValueError(f"{name}={value!r} must be a whole number, 1 or more")
     return int(value)
+
+
+def random_stream(random_state: Any) -> np.random.RandomState:
+    """The draws of a seed: a stream of our own, so that data drawn with the same seed is not the same numbers."""
+    if isinstance(random_state, int | np.integer) and 0 <= random_state < 1 << 32:
+        return np.random.RandomState(np.array([0x510514, int(random_state)], np.uint32))
+    stream: np.random.RandomState = check_random_state(random_state)
+    return stream
 
 
 def checked_origin(origin: ArrayLike, dim: int) -> NDArray[np.float64]:

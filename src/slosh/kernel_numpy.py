@@ -41,9 +41,10 @@ def embed(
                 residual[rows] = left_out.mean(axis=1)
         else:
             quantiles = _linear(values, mass, n_quantiles)
+        found = quantiles.astype(np.float32)  # before the reference is subtracted: it was rounded too
         if reference is not None:
-            quantiles -= reference
-        out[rows] = (quantiles * scale).reshape(len(rows), -1)
+            found -= reference
+        out[rows] = (found * np.float32(scale)).reshape(len(rows), -1)
 
 
 def sort(

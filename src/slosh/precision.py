@@ -27,7 +27,7 @@ class PrecisionWarning(UserWarning):
 
 
 def to_float32(
-    parts: Sequence[Array], offsets: Array, origin: Origin = None, first: int = 0, warn: bool = True
+    parts: Sequence[Array], offsets: Array, origin: Origin = None, first: int = 0
 ) -> tuple[NDArray[np.float32], NDArray[np.float64] | None]:
     """(P, d) float32 of all parts less the origin, checked to be finite, and the origin.
 
@@ -37,7 +37,7 @@ def to_float32(
     dim = parts[0].shape[1]
     exact = all(np.can_cast(dtype, np.float32) for dtype in {part.dtype for part in parts})
     auto = isinstance(origin, str) and origin == "auto"
-    look = auto or (warn and not (exact and origin is None))
+    look = auto or not (exact and origin is None)
     sample = _sample(parts, int(offsets[-1])) if look else np.empty((dim, 0))
     shift: NDArray[np.float64] | None = None
     if origin is not None:
@@ -59,8 +59,8 @@ def to_float32(
                 raise ValueError(f"{where} is beyond {LARGEST:g}, and sums of squares overflow: scale the feature down")
             raise ValueError(f"{where} is not a finite number; drop the element, or put a number in its place")
         row += len(block)
-    if warn and sample.size:
-        _warn_of_rounding(sample, shift)
+    if sample.size:
+        _warn_of_rounding(sample, shift, _spread_within(parts, offsets))
     return points, shift
 
 
@@ -125,14 +125,27 @@ def _middle(sample: Array) -> NDArray[np.float64]:
     return np.array(result)
 
 
-def _warn_of_rounding(sample: Array, shift: Array | None) -> None:
-    """Warn if float32 takes more than _LOSS of the spread of a feature.
+def _spread_within(parts: Sequence[Array], offsets: Array) -> Array:
+    """The median, over at most 256 sets, of the spread of each feature inside a set; NaN if no set has two elements."""
+    n = len(offsets) - 1
+    spreads = []
+    for i in range(0, n, -(-n // 256)):
+        start, stop = int(offsets[i]), int(offsets[i + 1])
+        points = parts[0][start:stop] if len(parts) == 1 else parts[i] if len(parts) == n else parts[0][:0]
+        if len(points) > 1:
+            with np.errstate(over="ignore", invalid="ignore"):
+                spreads.append(points[:: -(-len(points) // 64)].astype(np.float64).std(axis=0))
+    return np.median(spreads, axis=0) if spreads else np.full(parts[0].shape[1], np.nan)
+
+
+def _warn_of_rounding(sample: Array, shift: Array | None, within: Array) -> None:
+    """Warn if float32 takes more than _LOSS of the spread of a feature, over all sets or inside of one.
 
     The loss is what 95 % stay below: a few huge values must not stand for all. A feature that is constant but for the
     noise of 64-bit arithmetic, or that is noise beside the others in 32 bits, has nothing to lose.
     """
     n = sample.shape[1]
-    if n < 8:  # too few to tell a spread
+    if n < 2:  # too few to tell a spread
         return
     x = sample if shift is None else sample - shift[:, None]
     with np.errstate(over="ignore", under="ignore"):
@@ -140,13 +153,16 @@ def _warn_of_rounding(sample: Array, shift: Array | None) -> None:
     loss = np.partition(loss, int(0.95 * (n - 1)), axis=1)[:, int(0.95 * (n - 1))]
     if not loss.any():
         return
-    spread = _median_and_spread(x)[1]
+    over_all = _median_and_spread(x)[1]
+    spread = np.fmin(over_all, np.where(within > 0, within, np.nan))
     largest = np.abs(sample).max(axis=1)
     bad = (loss > _LOSS * spread) & (spread > 1e-12 * largest) & (loss > 2.0**-24 * spread.max())
     if not bad.any():
         return
     k = int(np.argmax(np.divide(loss, spread, out=np.zeros_like(loss), where=bad)))
-    if largest[k] < 1e-30:
+    if 2.0**-24 * over_all[k] > _LOSS * spread[k]:
+        remedy = "the sets lie far from each other; if only their shapes matter, subtract from each a centre of its own"
+    elif largest[k] < 1e-30:
         remedy = "the values are too small for it; multiply all coordinates by a constant"
     elif shift is None:
         remedy = f'pass origin="auto", or an array of {len(x)} numbers, to subtract it before the conversion'

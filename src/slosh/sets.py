@@ -23,6 +23,7 @@ from .checks import (
     as_array,
     check_dims,
     check_numeric,
+    checked_count,
     checked_offsets,
     checked_origin,
     checked_weights,
@@ -38,6 +39,9 @@ from .checks import (
 )
 from .convert import arrow_lists, arrow_vectors, group_arrays, jagged_arrays, join_weights
 from .precision import Origin, PrecisionWarning, to_float32, user_level
+
+MOST_SETS = 1 << 16
+"""Sets in one batch of a stream at most, however small they are."""
 
 __all__ = ["PrecisionWarning", "ScaleWarning", "Sets", "as_sets"]
 
@@ -95,13 +99,12 @@ class Sets:
         origin: Origin = None,
         *,
         first: int = 0,
-        warn: bool = True,
     ) -> Sets:
         """Join (P_i, d) arrays, numeric and of one d, into sets of `sizes`; errors call the first set `first`."""
         offsets = np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
         if (empty := np.flatnonzero(np.diff(offsets) == 0)).size:
             raise empty_set(first + int(empty[0]))
-        points, shift = to_float32(parts, offsets, origin, first, warn)
+        points, shift = to_float32(parts, offsets, origin, first)
         checked = None if weights is None else checked_weights(weights, offsets, first)
         return cls._share(points, offsets, checked, shift)
 
@@ -241,9 +244,15 @@ class Sets:
 
     @classmethod
     def stream(
-        cls, sets: Iterable[Any], batch_points: int = BLOCK, *, dim: int | None = None, origin: Origin = None
+        cls,
+        sets: Iterable[Any],
+        batch_points: int = BLOCK,
+        *,
+        batch_sets: int = MOST_SETS,
+        dim: int | None = None,
+        origin: Origin = None,
     ) -> Iterator[Sets]:
-        """Sets of at most `batch_points` elements each, from an iterable of (N_i, d) arrays or of Sets, lazily.
+        """Sets of at most `batch_points` elements and `batch_sets` sets each, from (N_i, d) arrays or Sets, lazily.
 
         A set with more elements is a batch of its own; a larger Sets is cut into views. Errors count sets from the
         start of the stream. `origin="auto"` takes the median of the first batch, for all of them.
@@ -251,9 +260,10 @@ class Sets:
         >>> [len(batch) for batch in Sets.stream((np.zeros((40, 3)) for _ in range(5)), batch_points=100)]
         [2, 2, 1]
         """
-        if operator.index(batch_points) < 1:
-            raise ValueError(f"batch_points must be at least 1, not {batch_points}")
-        return _batches([sets] if isinstance(sets, Sets) else sets, batch_points, dim, origin)
+        if not isinstance(sets, Iterable):
+            raise ValueError(f"sets is {kind_of(sets)}: pass an iterable of (N, d) arrays, or of Sets")
+        points, most = checked_count("batch_points", batch_points), checked_count("batch_sets", batch_sets)
+        return _batches([sets] if isinstance(sets, Sets) else sets, points, most, dim, origin)
 
     @classmethod
     def concat(cls, collections: Iterable[Sets]) -> Sets:
@@ -474,7 +484,9 @@ def _from_object(data: Any, dim: int | None, origin: Origin) -> Sets:
     return Sets.from_padded(array, origin=origin)
 
 
-def _batches(items: Iterable[Any], batch_points: int, dim: int | None, origin: Origin) -> Iterator[Sets]:
+def _batches(
+    items: Iterable[Any], batch_points: int, batch_sets: int, dim: int | None, origin: Origin
+) -> Iterator[Sets]:
     """The work of Sets.stream: sets wait until they are a batch, arrays and Sets never in the same one."""
     arrays: list[Array] = []
     cuts: list[Sets] = []
@@ -483,10 +495,8 @@ def _batches(items: Iterable[Any], batch_points: int, dim: int | None, origin: O
 
     def flush() -> Sets:
         nonlocal arrays, cuts, waiting, first, origin
-        if cuts:
-            batch = Sets.concat(cuts)
-        else:
-            batch = Sets._build(arrays, [len(x) for x in arrays], None, origin, first=first, warn=first == 0)
+        sizes = [len(x) for x in arrays]
+        batch = Sets.concat(cuts) if cuts else Sets._build(arrays, sizes, None, origin, first=first)
         arrays, cuts, waiting, first, origin = [], [], 0, seen, batch.origin
         return batch
 
@@ -508,6 +518,7 @@ def _batches(items: Iterable[Any], batch_points: int, dim: int | None, origin: O
                 # As many sets as fit beside those that wait; one at least, if none do.
                 room = item.offsets[start] + batch_points - waiting
                 stop = int(np.searchsorted(item.offsets, room, side="right")) - 1
+                stop = min(stop, start + batch_sets - (seen - first))
                 if stop <= start and waiting:
                     yield flush()
                     continue
@@ -516,7 +527,7 @@ def _batches(items: Iterable[Any], batch_points: int, dim: int | None, origin: O
                 waiting += len(cuts[-1].points)
                 seen += stop - start
                 start = stop
-                if waiting >= batch_points:
+                if waiting >= batch_points or seen - first >= batch_sets:
                     yield flush()
         else:
             array = _one_set(item, seen)
@@ -531,7 +542,7 @@ def _batches(items: Iterable[Any], batch_points: int, dim: int | None, origin: O
             arrays.append(array)
             waiting += len(array)
             seen += 1
-            if waiting >= batch_points:
+            if waiting >= batch_points or seen - first >= batch_sets:
                 yield flush()
     if waiting:
         yield flush()

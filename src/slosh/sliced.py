@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils import check_random_state
 from tqdm.auto import tqdm
 
 from . import kernel
+from .checks import random_stream
 from .embed.sliced_wasserstein import auto_slicer
 from .sets import Sets, as_sets
 from .slices import Slicer
@@ -61,6 +61,8 @@ def pairwise(
            [3., 0., 1.],
            [4., 1., 0.]])
     """
+    if isinstance(sets, list | tuple) and len(sets) == 0:
+        return np.zeros((0, 0 if other is None else len(as_sets(other))))
     x = as_sets(sets)
     y = x if other is None else as_sets(other, dim=x.dim, origin=x.origin)
     slicer = fitted_slicer(slices, x.dim, n_slices, random_state)
@@ -82,16 +84,16 @@ def pairwise(
                 if other is None and j < i:
                     continue
                 b = a if other is None and i == j else sort(y[columns])
-                pairs = np.indices((rows.stop - rows.start, columns.stop - columns.start)).reshape(2, -1).T
-                if other is None and i == j:
-                    pairs = pairs[pairs[:, 0] < pairs[:, 1]]
-                steps = slicer.n_slices_ * (len(a[0]) // (len(a[1]) - 1) + len(b[0]) // (len(b[1]) - 1))
-                at_once = max(1, STEPS // steps)
-                for first in range(0, len(pairs), at_once):
-                    part = np.ascontiguousarray(pairs[first : first + at_once])
-                    result[rows.start + part[:, 0], columns.start + part[:, 1]] = kernel.transport(
-                        *a, *b, part, threads
-                    )
+                n_rows, n_columns = rows.stop - rows.start, columns.stop - columns.start
+                steps = slicer.n_slices_ * (len(a[0]) // n_rows + len(b[0]) // n_columns)
+                at_once = min(1 << 16, max(1, STEPS // steps))
+                for first in range(0, n_rows * n_columns, at_once):
+                    flat = np.arange(first, min(first + at_once, n_rows * n_columns))
+                    part = np.stack(np.divmod(flat, n_columns), axis=1)
+                    if other is None and i == j:
+                        part = part[part[:, 0] < part[:, 1]]
+                    found = kernel.transport(*a, *b, part, threads)
+                    result[rows.start + part[:, 0], columns.start + part[:, 1]] = found
                     bar.update(len(part))
     if other is None:
         result += result.T
@@ -117,7 +119,7 @@ def fitted_slicer(slices: Any, dim: int, n_slices: int | None, random_state: Any
     """As `SlicedWasserstein` would fit it; what is fitted already, as its `slices_`, is taken as it is."""
     if isinstance(slices, Slicer) and getattr(slices, "dim_", None) == dim:
         return slices
-    return auto_slicer(slices, dim, n_slices, check_random_state(random_state))
+    return auto_slicer(slices, dim, n_slices, random_stream(random_state))
 
 
 def _blocks(sets: Sets, n_slices: int) -> list[slice]:

@@ -32,6 +32,7 @@ Evaluate = Callable[[Float64], Float64]
 KINDS = ("random", "orthogonal", "qmc", "axis")
 MAX_MONOMIALS = 100_000
 LEAK = 0.2
+LARGEST = 1e16  # the sum of the squares of 10,000 values fits float32
 BLOCK_NUMBERS = 1 << 17
 """Numbers held at once while projecting (1 MB of float64): keeps the temporaries in cache, and memory bounded."""
 
@@ -120,11 +121,11 @@ def _sphere(random: np.random.RandomState, n: int, dim: int) -> Float64:
 
 def _orthogonal(random: np.random.RandomState, n: int, dim: int) -> Float64:
     blocks = []
-    for start in range(0, n, dim):
-        with threadpool_limits(1):  # many small decompositions: LAPACK's threads would wait for each other
+    with threadpool_limits(1):  # many small decompositions: LAPACK's threads would wait for each other
+        for start in range(0, n, dim):
             q, r = np.linalg.qr(random.standard_normal((min(dim, n - start), dim)).T)
-        # The decomposition is unique, and q uniform, only once the signs of r's diagonal are fixed.
-        blocks.append((q * np.where(np.diag(r) < 0, -1.0, 1.0)).T)
+            # The decomposition is unique, and q uniform, only once the signs of r's diagonal are fixed.
+            blocks.append((q * np.where(np.diag(r) < 0, -1.0, 1.0)).T)
     return np.concatenate(blocks)
 
 
@@ -190,9 +191,10 @@ class Slicer(BaseEstimator):  # type: ignore[misc]
             step = max(64, BLOCK_NUMBERS // max(columns, 2 * self.n_slices_))
             for start in range(0, len(points), step):
                 out[start : start + step] = evaluate(points[start : start + step].astype(np.float64))
-        for row in np.flatnonzero(~np.isfinite(out).all(axis=1)):
+        if not (len(out) == 0 or (out.max() <= LARGEST and out.min() >= -LARGEST)):  # NaN fails too
+            row = int(np.flatnonzero(~(np.abs(out) <= LARGEST).all(axis=1))[0])
             raise ValueError(
-                f"{self} overflows float32 at element {row}, with a coordinate of {np.abs(points[row]).max():.3g}; "
+                f"{self} is beyond {LARGEST:g} at element {row}, with a coordinate of {np.abs(points[row]).max():.3g}; "
                 "scale the data, for instance to a standard deviation of 1"
             )
         return out
@@ -397,8 +399,8 @@ class Function(Slicer):
                 f"slices function {self._name()} must map points (P, d) to (P, L); "
                 f"from {points.shape} it gave {values.shape}"
             )
-        for row in np.flatnonzero(~np.isfinite(values).all(axis=1)):
-            raise ValueError(f"slices function {self._name()} gave NaN, or more than float32 holds, for element {row}")
+        for row in np.flatnonzero(~(np.abs(values) <= LARGEST).all(axis=1)):
+            raise ValueError(f"slices function {self._name()} gave NaN, or more than {LARGEST:g}, for element {row}")
         return values
 
 

@@ -16,7 +16,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted
 from tqdm.auto import tqdm
 
-from ..sets import Sets, as_sets, check_origin
+from ..sets import MOST_SETS, Sets, as_sets, check_origin
 
 Vectors = NDArray[np.float32]
 Self = TypeVar("Self", bound="SetTransformer")
@@ -45,19 +45,19 @@ class SetTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
     def _batch_points(self) -> int:
         """Elements handled between two looks at Ctrl-C and the progress bar; bounds the working memory too."""
-        return 1 << 20
+        return max(1 << 10, min(1 << 20, (1 << 22) // self.n_features_in_))
 
     def fit(self: Self, X: Any, y: Any = None) -> Self:
         """Learns from a collection of sets; `y` is ignored. What needs no data learns the dimension only."""
         name = type(self).__name__
         if isinstance(X, Iterator):
             raise ValueError(f"{name}.fit reads its sets more than once: pass a list, or fit on next(Sets.stream(x)).")
-        if isinstance(X, list | tuple | Sets) and len(X) == 0:
+        sets = as_sets(X, dim=1) if isinstance(X, list | tuple) and len(X) == 0 else as_sets(X)
+        if len(sets) == 0:
             raise ValueError(f"{name}.fit needs at least one set, to know the number of features at least.")
-        sets = as_sets(X)
         self.n_features_in_ = sets.dim
         self.origin_ = sets.origin
-        sets.check_scale(stacklevel=3)
+        sets.check_scale()
         self._fit(sets)
         return self
 
@@ -93,12 +93,14 @@ class SetTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         """Batches of checked sets, how many sets there will be if that is known, and whether one batch is all."""
         check_is_fitted(self)
         dim, at_once = self.n_features_in_, self._batch_points()
+        most = max(1, min(MOST_SETS, (1 << 23) // self._n_outputs()))
         if isinstance(X, Iterator):
-            return self._stream(Sets.stream(X, at_once, dim=dim, origin=self.origin_)), None, False
+            batches = Sets.stream(X, at_once, batch_sets=most, dim=dim, origin=self.origin_)
+            return self._stream(batches), None, False
         sets = as_sets(X, dim=dim, origin=self.origin_)
-        if len(sets.points) <= at_once:
+        if len(sets.points) <= at_once and len(sets) <= most:
             return iter([sets] if len(sets) else []), len(sets), True
-        return Sets.stream(iter([sets]), at_once, dim=dim), len(sets), False
+        return Sets.stream(iter([sets]), at_once, batch_sets=most, dim=dim), len(sets), False
 
     def _stream(self, batches: Iterator[Sets]) -> Iterator[Sets]:
         for batch in batches:
@@ -116,6 +118,8 @@ class SetTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
             if not isinstance(out, np.ndarray) or out.dtype.kind != "f" or out.ndim != 2 or out.shape[1] != width:
                 shape = f"({'n' if n is None else n}, {width})"
                 raise ValueError(f"out must be a floating-point array of shape {shape}, not {found}.")
+            if not out.flags.writeable:
+                raise ValueError("out is read-only: open the memory map with mode 'r+' or 'w+', or pass a copy.")
             if n is not None and len(out) != n:
                 raise ValueError(f"out has {len(out)} rows for {n} sets: make it ({n}, {width}).")
         result = np.empty((1024 if n is None else n, width), dtype) if out is None else out

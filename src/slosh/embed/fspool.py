@@ -58,4 +58,4 @@ class FSPool(SetTransformer):
         )  # fmt: skip
 
     def _batch_points(self) -> int:
-        return max(1 << 12, (1 << 26) // self.n_features_in_)
+        return max(1 << 10, (1 << 22) // self.n_features_in_)

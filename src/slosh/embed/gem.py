@@ -45,9 +45,10 @@ class GeM(SetTransformer):
         dim = sets.dim
         for rows, part in blocks(sets):
             # Scaled by a power of two to at most 1 in each set and feature, high powers neither overflow nor vanish.
-            largest = np.maximum.reduceat(np.abs(part.points), part.offsets[:-1], axis=0)
+            counted = part.points if part.weights is None else part.points * (part.weights > 0)[:, None]
+            largest = np.maximum.reduceat(np.abs(counted), part.offsets[:-1], axis=0)
             scale = np.ldexp(1.0, np.frexp(largest)[1])
-            x = part.points / np.repeat(scale, part.sizes, axis=0)
+            x = counted / np.repeat(scale, part.sizes, axis=0)
             power = x.copy()
             for q in range(1, self.p + 1):
                 mean = segment_mean(power, part)

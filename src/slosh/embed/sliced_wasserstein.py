@@ -13,15 +13,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
-from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
 
 from .. import kernel
-from ..checks import checked_count
+from ..checks import checked_count, random_stream
 from ..sets import Sets
 from ..slices import Slicer, make_slicer
 from .base import SetTransformer, Vectors
 from .references import reference_points
 
+STEPS = 1 << 26
+"""Elements times slices of one native call: a fraction of a second, so that Ctrl-C is heard."""
 REFERENCES = ("uniform", "normal", "sample", "kmeans", "barycenter")
 
 
@@ -101,6 +103,7 @@ class SlicedWasserstein(SetTransformer):
     n_slices_: int
     reference_: NDArray[np.float32]
     _slicer: Slicer
+    _average: bool
 
     def __init__(
         self,
@@ -132,8 +135,9 @@ class SlicedWasserstein(SetTransformer):
                 f"reference={self.reference!r}: give None, one of {', '.join(REFERENCES)}, or a set (N, d)."
             )
         kernel.threads(self.n_jobs)
-        random = check_random_state(self.random_state)
+        random = random_stream(self.random_state)
         self._slicer = auto_slicer(self.slices, sets.dim, self.n_slices, random)
+        self._average = self.quantiles == "average"  # what is fitted stays, whatever set_params changes later
         self.n_slices_ = self._slicer.n_slices_
         self.slices_ = self._slicer if self._slicer.directions_ is None else self._slicer.directions_
         self.reference_ = np.zeros((self.n_slices_, self.n_quantiles), np.float32)
@@ -142,7 +146,7 @@ class SlicedWasserstein(SetTransformer):
 
     def _reference(self, sets: Sets, random: np.random.RandomState) -> Vectors:
         """The reference's numbers, (L, M), by the same slices and the same rule as those of any set."""
-        shape = (self.n_slices_, self.n_quantiles)
+        shape = self.reference_.shape
         if isinstance(self.reference, str) and self.reference == "barycenter":
             total = np.zeros(shape)
             for piece in self._pieces(sets):
@@ -153,11 +157,12 @@ class SlicedWasserstein(SetTransformer):
         return self._quantiles(single).reshape(shape)
 
     def _n_outputs(self) -> int:
-        return int(self.n_slices_ * self.n_quantiles)
+        return int(self.reference_.size)
 
     def _batch_points(self) -> int:
-        # A native call of a fraction of a second; a non-linear slicer's values (P, L) have to fit in memory besides.
-        return max(1 << 12, (1 << 26 if self._slicer.directions_ is not None else 1 << 23) // self.n_slices_)
+        # A native call of a fraction of a second; points, and the values (P, L) of a non-linear slicer, of megabytes.
+        steps = STEPS if self._slicer.directions_ is not None else 1 << 23
+        return max(1 << 10, min(steps // self.n_slices_, (1 << 22) // self.n_features_in_))
 
     def _pieces(self, sets: Sets) -> Iterator[Sets]:
         """Parts of a collection whose vectors take a few megabytes, where the vectors themselves are thrown away."""
@@ -168,12 +173,25 @@ class SlicedWasserstein(SetTransformer):
     def _embed(
         self, sets: Sets, out: Vectors, reference: Vectors | None, scale: float, residual: NDArray[np.float64] | None
     ) -> None:
-        directions = self._slicer.directions_
+        directions, n_quantiles = self._slicer.directions_, self.reference_.shape[1]
         points = sets.points if directions is not None else self._slicer.project(sets.points)
-        kernel.embed(
-            points, sets.offsets, sets.weights, directions, reference, self.n_slices_, self.n_quantiles,
-            self.quantiles == "average", scale, out, residual, kernel.threads(self.n_jobs),
-        )  # fmt: skip
+        # A set larger than a batch comes alone, and takes its slices in turns; a multiple of 16 fills the lanes.
+        turns = self.n_slices_
+        if directions is not None and len(points) * self.n_slices_ > STEPS:
+            turns = max(16, STEPS // len(points) // 16 * 16)
+        part = np.zeros(len(sets) if residual is not None else 0)
+        if residual is not None:
+            residual[:] = 0
+        for first in range(0, self.n_slices_, turns):
+            last = min(first + turns, self.n_slices_)
+            kernel.embed(
+                points, sets.offsets, sets.weights, None if directions is None else directions[first:last],
+                None if reference is None else reference[first:last], last - first, n_quantiles, self._average, scale,
+                out[:, first * n_quantiles : last * n_quantiles], None if residual is None else part,
+                kernel.threads(self.n_jobs),
+            )  # fmt: skip
+            if residual is not None:
+                residual += part * ((last - first) / self.n_slices_)
 
     def _quantiles(self, sets: Sets) -> Vectors:
         out = np.empty((len(sets), self._n_outputs()), np.float32)
@@ -184,7 +202,7 @@ class SlicedWasserstein(SetTransformer):
         self._embed_scaled(sets, out, None)
 
     def _embed_scaled(self, sets: Sets, out: Vectors, residual: NDArray[np.float64] | None) -> None:
-        reference = None if self.reference is None else self.reference_
+        reference = self.reference_ if self.reference_.any() else None
         self._embed(sets, out, reference, 1.0 / np.sqrt(self._n_outputs()), residual)
 
     def transform(self, X: Any, out: NDArray[Any] | None = None, return_residual: bool = False) -> Any:
@@ -270,7 +288,8 @@ class SlicedWasserstein(SetTransformer):
         return vectors, norms, (8 + np.sqrt(self.n_features_in_)) * np.finfo(np.float32).eps * size
 
     def _need_average(self, what: str) -> None:
-        if self.quantiles != "average":
+        check_is_fitted(self)
+        if not self._average:
             raise ValueError(
                 f'{what} needs quantiles="average": the linear rule is no projection, so nothing bounds its error.'
             )

@@ -14,7 +14,7 @@ from scipy.spatial.distance import cdist
 from sklearn.utils.parallel import Parallel, delayed
 
 from .. import kernel
-from ..checks import checked_count
+from ..checks import checked_count, random_stream
 from ..sets import Sets
 from .base import SetTransformer, Vectors
 from .references import reference_points
@@ -79,7 +79,7 @@ class WassersteinEmbedding(SetTransformer):
         checked_count("n_reference", self.n_reference)
         kernel.threads(self.n_jobs)
         points, weights = reference_points(
-            self.reference, sets, self.n_reference, self.n_features_in_, self.random_state
+            self.reference, sets, self.n_reference, self.n_features_in_, random_stream(self.random_state)
         )
         if weights is None:
             weights = np.ones(len(points))

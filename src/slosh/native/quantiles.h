@@ -83,10 +83,11 @@ SLOSH_INLINE bool meet_bins(const float *weights, int64_t step, int64_t n, doubl
   D upto{};  // cumulative weight, in bins
   for (int64_t i = 0; i < n; i += at_once) {
     const int64_t count = n - i < at_once ? n - i : at_once;
-    D edge[5];
+    D edge[5], own[4];
     edge[0] = upto;
     for (int64_t r = 0; r < count; ++r) {
-      upto += widen(load<F>(weights + (i + r) * step)) * bins;
+      own[r] = widen(load<F>(weights + (i + r) * step)) * bins;
+      upto += own[r];
       edge[r + 1] = upto;
     }
     if (i + count == n) edge[count] = D{} + double(M);
@@ -105,8 +106,9 @@ SLOSH_INLINE bool meet_bins(const float *weights, int64_t step, int64_t n, doubl
       for (int64_t m = from; m <= to; ++m) {
         const D left = D{} + double(m), right = D{} + double(m + 1);
         const D begin = edge[r] < left ? left : edge[r], end = edge[r + 1] < right ? edge[r + 1] : right;
-        const D overlap = end - begin;
-        visit(m, overlap < 0 ? D{} : overlap, i + r);
+        // An element inside the bin counts with its own weight: a difference of edges would lose a light one's digits.
+        const D apart = end - begin, overlap = apart < 0 ? D{} : apart;
+        visit(m, edge[r] < left ? overlap : right < edge[r + 1] ? overlap : own[r], i + r);
       }
   }
   return true;

@@ -1,0 +1,175 @@
+"""Hashes for distances: which cell of a random grid on a random line a vector falls in (Datar and others, 2004).
+
+Vectors (n, D) come in, T tables of k whole numbers each (n, T, k) go out. Near vectors often have all k numbers of a
+table in common; how often depends on their distance alone, and is known in closed form.
+"""
+
+from __future__ import annotations
+
+import math
+from numbers import Integral, Real
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import erf
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from ..checks import as_array, check_numeric, checked_count
+from .rotations import Dense
+from .vectors import blocks, check_numbers, checked_vectors, fitting_vectors, hash_stream
+
+Float64 = NDArray[np.float64]
+Self = TypeVar("Self", bound="PStableHash")
+
+INT32_END = 2.0**31
+
+
+class PStableHash(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    r"""T tables of k hashes h(u) = floor((<a, u> + b) / w), b uniform in [0, w).
+
+    With p = 2 the numbers of a are standard normal, and <a, u> - <a, v> is normal with the standard deviation
+    r = |u - v|_2. With p = 1 they are standard Cauchy numbers, the difference is one of scale r = |u - v|_1. So the
+    probability that two vectors agree in one hash depends on their distance only (`collision_probability`), and all
+    hashes are independent: in at least one table all k agree with the probability of `success_probability`.
+
+    Parameters
+    ----------
+    width : w, the width of a cell, in the units of the vectors. A good start is four times the distance at which
+        neighbours are to be found.
+    n_hashes : k, hashes in a table. More of them make buckets smaller.
+    n_tables : T. More of them find more of the neighbours.
+    p : 2 or 1, the distance |u - v|_p.
+    random_state : seed. The first tables of more are those of fewer.
+
+    Attributes
+    ----------
+    directions_ : (T, k, D) float64, the vectors a.
+    offsets_ : (T, k) float64, the numbers b.
+    n_features_in_ : D.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from slosh.hash import PStableHash
+    >>> vectors = np.random.default_rng(0).normal(size=(100, 64))
+    >>> PStableHash(width=4.0, n_hashes=8, n_tables=10).fit_transform(vectors).shape
+    (100, 10, 8)
+
+    References
+    ----------
+    Datar, Immorlica, Indyk, Mirrokni: Locality-Sensitive Hashing Scheme Based on p-Stable Distributions (2004). The
+    SLOSH paper, section 3.2.
+    """
+
+    directions_: Float64
+    offsets_: Float64
+    n_features_in_: int
+    _width: float
+    _projection: Dense
+
+    def __init__(self, width: float, n_hashes: int = 8, n_tables: int = 10, p: int = 2, random_state: Any = 0) -> None:
+        self.width = width
+        self.n_hashes = n_hashes
+        self.n_tables = n_tables
+        self.p = p
+        self.random_state = random_state
+
+    def fit(self: Self, X: Any, y: Any = None) -> Self:
+        """Draws a and b for vectors (n, D); it learns nothing else from them. `y` is ignored."""
+        self._checked()
+        vectors = fitting_vectors(X)
+        check_numbers(vectors)
+        random = hash_stream(self.random_state)
+        self.n_features_in_ = vectors.shape[1]
+        shape = (self.n_hashes, self.n_features_in_)
+        draw = random.standard_normal if self.p == 2 else random.standard_cauchy
+        tables = [(draw(shape), random.uniform(size=self.n_hashes)) for _ in range(self.n_tables)]
+        self.directions_ = np.stack([a for a, _ in tables])
+        self._projection = Dense(self.directions_.reshape(-1, self.n_features_in_))
+        self._width = float(self.width)
+        self.offsets_ = np.stack([b for _, b in tables]) * self._width
+        return self
+
+    def transform(self, X: Any) -> NDArray[np.int32]:
+        """The hashes of vectors (n, D): int32 (n, T, k). They never depend on the others of the batch."""
+        check_is_fitted(self)
+        vectors = checked_vectors(X, self.n_features_in_)
+        offsets = self.offsets_.ravel()
+        out = np.empty((len(vectors), *self.offsets_.shape), np.int32)
+        for rows, block in blocks(vectors, self._projection.block_rows):
+            cells = self._projection.project(block)
+            cells += offsets
+            cells /= self._width
+            np.floor(cells, out=cells)
+            if not (cells.min() >= -INT32_END and cells.max() < INT32_END):
+                row, hash_ = (int(i) for i in np.argwhere(~((cells >= -INT32_END) & (cells < INT32_END)))[0])
+                raise ValueError(
+                    f"X: row {rows.start + row} falls into cell {cells[row, hash_]:.3g}, beyond int32: "
+                    f"width={self._width!r} is too small for these vectors, take a larger one or centre them"
+                )
+            out[rows] = cells.reshape(-1, *self.offsets_.shape)
+        return out
+
+    def collision_probability(self, r: ArrayLike) -> Any:
+        r"""How likely two vectors at the distance r = |u - v|_p agree in one hash, of the shape of `r`.
+
+        With s = w / r and the standard normal distribution function Phi,
+
+            p = 2:  1 - 2 Phi(-s) - 2 / (sqrt(2 pi) s) (1 - exp(-s^2 / 2))
+            p = 1:  2 atan(s) / pi - ln(1 + s^2) / (pi s)
+
+        Falls from 1 at r = 0 to 0 at infinity.
+        """
+        self._checked()
+        distance = _distances(r)
+        with np.errstate(over="ignore", divide="ignore"):
+            s = np.minimum(float(self.width) / distance, 1e150)  # where P is 1, and s^2 is still a number
+        return (_gaussian if self.p == 2 else _cauchy)(s)[()]
+
+    def success_probability(self, r: ArrayLike) -> Any:
+        """How likely two vectors at the distance r share a bucket, 1 - (1 - P(r)^k)^T, of the shape of `r`.
+
+        That is: they agree in all k hashes of at least one of the T tables; P(r) is `collision_probability(r)`.
+        """
+        return at_least_one_table(self.collision_probability(r), self.n_hashes, self.n_tables)
+
+    def _checked(self) -> None:
+        if not isinstance(self.width, Real) or isinstance(self.width, bool) or not 0 < self.width < math.inf:
+            raise ValueError(f"width={self.width!r} must be a positive number")
+        checked_count("n_hashes", self.n_hashes)
+        checked_count("n_tables", self.n_tables)
+        if not isinstance(self.p, Integral) or isinstance(self.p, bool) or self.p not in (1, 2):
+            raise ValueError(f"p={self.p!r} must be 2 (Euclidean distance) or 1 (the sum of absolute differences)")
+
+
+def at_least_one_table(P: ArrayLike, k: int, T: int) -> Any:
+    """1 - (1 - P^k)^T, without cancellation where it is small."""
+    with np.errstate(divide="ignore"):  # log of 0 where P = 1
+        return -np.expm1(T * np.log1p(-(np.asarray(P, np.float64) ** k)))
+
+
+def _distances(r: ArrayLike) -> Float64:
+    array = as_array(r, "r")
+    check_numeric(array, "r")
+    array = array.astype(np.float64)
+    if not np.all(array >= 0):
+        raise ValueError(f"r must be a distance, 0 or more, not {array.min():.6g}")
+    return array
+
+
+def _gaussian(s: Float64) -> Float64:
+    """P of p = 2 at s = w / r; for tiny s its series, where s^2 may be lost."""
+    t = np.clip(s, 1e-4, None)
+    whole = erf(t / math.sqrt(2)) + math.sqrt(2 / math.pi) / t * np.expm1(-t * t / 2)
+    t = np.clip(s, None, 1e-4)
+    return np.where(s > 1e-4, whole, t * (1 - t * t / 12) / math.sqrt(2 * math.pi))
+
+
+def _cauchy(s: Float64) -> Float64:
+    """P of p = 1 at s = w / r; for tiny s its series."""
+    t = np.clip(s, 1e-4, None)
+    whole = 2 * np.arctan(t) - np.log1p(t * t) / t
+    t = np.clip(s, None, 1e-4)
+    return np.where(s > 1e-4, whole, t * (1 - t * t / 6)) / math.pi

@@ -1,0 +1,134 @@
+"""What a hash promises about neighbours, in the paper's symbols: R, c, P1, P2, rho, k, T.
+
+A family of hashes is (R, c, P1, P2)-sensitive if vectors within the distance R agree in a hash with a probability of
+P1 at least, and vectors farther apart than c R with P2 at most. k hashes make a table's key, T tables are looked up.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any
+
+from ..checks import checked_count
+from .pstable import PStableHash, at_least_one_table
+from .sign import SignHash
+
+MOST_TABLES = 10**9  # beyond is a slip, and a scan is faster
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """The promise of a hash for the radius R and the factor c; `dataclasses.replace(s, k=12, T=40)` asks what if.
+
+    >>> s = sensitivity(PStableHash(width=4.0, n_hashes=8, n_tables=10), R=1.0, c=2.0)
+    >>> f"P1 {s.P1:.3f}, P2 {s.P2:.3f}, rho {s.rho:.3f}; near {s.near:.3f}, far {s.far:.3f}"
+    'P1 0.801, P2 0.610, rho 0.449; near 0.842, far 0.175'
+    """
+
+    R: float
+    c: float
+    P1: float
+    P2: float
+    k: int = 1
+    T: int = 1
+
+    @property
+    def rho(self) -> float:
+        """log P1 / log P2: to look for one of n vectors takes about n^rho tables. Smaller is better; 1 is a scan."""
+        if self.P2 == 0:
+            return 0.0
+        return math.log(self.P1) / math.log(self.P2)
+
+    @property
+    def near(self) -> float:
+        """The least probability that vectors within R share a bucket: 1 - (1 - P1^k)^T."""
+        return float(at_least_one_table(self.P1, self.k, self.T))
+
+    @property
+    def far(self) -> float:
+        """The largest probability that vectors beyond c R share a bucket: 1 - (1 - P2^k)^T."""
+        return float(at_least_one_table(self.P2, self.k, self.T))
+
+
+def sensitivity(hash: PStableHash | SignHash | Callable[[float], Any], R: float, c: float) -> Sensitivity:
+    """P1 = P(R), P2 = P(c R) and rho of a hash; it need not be fitted.
+
+    Parameters
+    ----------
+    hash : a `PStableHash`: R is a distance |u - v|_p, k and T are its own. Or a `SignHash`: R is an angle, and c R at
+        most pi; of a single bit, k = T = 1. Or any falling function r -> P(r), also with k = T = 1.
+    R : the radius, more than 0.
+    c : the factor, more than 1.
+
+    >>> f"{sensitivity(SignHash(), R=0.3, c=2.0).rho:.3f}"
+    '0.474'
+    """
+    if not isinstance(R, Real) or not 0 < R < math.inf:
+        raise ValueError(f"R={R!r} must be a positive number")
+    if not isinstance(c, Real) or not 1 < c < math.inf:
+        raise ValueError(f"c={c!r} must be a number larger than 1")
+    if isinstance(hash, PStableHash):
+        probability, k, T = hash.collision_probability, int(hash.n_hashes), int(hash.n_tables)
+    elif isinstance(hash, SignHash):
+        if c * R > math.pi * (1 + 1e-12):
+            raise ValueError(
+                f"R={R!r} and c={c!r}: for a SignHash R is an angle in radians, and c R must be at most pi"
+            )
+        probability, k, T = hash.collision_probability, 1, 1
+    elif callable(hash):
+        probability, k, T = hash, 1, 1
+    else:
+        raise ValueError(f"hash must be a PStableHash, a SignHash or a function r -> P(r), not a {type(hash).__name__}")
+    P1, P2 = float(probability(R)), float(probability(c * R))
+    if not 1 >= P1 > P2 >= 0:
+        raise ValueError(f"P1={P1} at R={R!r} and P2={P2} at c R={c * R:.6g}: the hash does not tell them apart")
+    return Sensitivity(float(R), float(c), P1, P2, k, T)
+
+
+def hashes_needed(P2: float, n: int, candidates: float = 1.0) -> int:
+    """The least k for which no more than `candidates` of n far vectors are expected in a bucket: n P2^k <= candidates.
+
+    >>> hashes_needed(P2=0.61, n=1_000_000)
+    28
+    """
+    _check_probability("P2", P2, most=False)
+    checked_count("n", n)
+    if not isinstance(candidates, Real) or not 0 < candidates < math.inf:
+        raise ValueError(f"candidates={candidates!r} must be a positive number")
+    return max(1, _ceil(math.log(n / candidates) / -math.log(P2)))
+
+
+def tables_needed(P1: float, k: int, success: float) -> int:
+    """The least T for which 1 - (1 - P1^k)^T >= success.
+
+    >>> tables_needed(P1=0.8, k=8, success=0.95)
+    17
+    """
+    _check_probability("P1", P1, most=True)
+    checked_count("k", k)
+    _check_probability("success", success, most=False)
+    share = P1**k
+    if share == 1:
+        return 1
+    T = math.log1p(-success) / math.log1p(-share) if share > 0 else math.inf
+    if T > MOST_TABLES:
+        raise ValueError(
+            f"P1={P1} and k={k}: a table succeeds with the probability {share:.3g}, and {T:.3g} of them are needed; "
+            "take fewer hashes k"
+        )
+    return max(1, _ceil(T))
+
+
+def _ceil(number: float) -> int:
+    """The next whole number up, not counting what the logarithms rounded."""
+    return math.ceil(number * (1 - 1e-13))
+
+
+def _check_probability(name: str, value: float, most: bool) -> None:
+    if not isinstance(value, Real) or isinstance(value, bool) or not (0 < value < 1 or (most and value == 1)):
+        raise ValueError(
+            f"{name}={value!r} must be a probability, more than 0 and {'at most' if most else 'less than'} 1"
+        )
