@@ -38,10 +38,17 @@ template <class F, bool Residual> SLOSH_INLINE void average(const float *rows, i
     if (j > i) {
       const double head = double(M - rest) / double(M), tail = double(end) / double(M);
       const F first = mean, last = load<F>(rows + (end ? j : i) * step), middle = load<F>(rows + (i + (j - i) / 2) * step);
-      Wide<F> sum = sum_rows<F>(rows, step, i + 1, j, [&](F x) SLOSH_FLAT { return x - middle; });
-      sum += widen(F(first - middle)) * head;
-      if (end) sum += widen(F(last - middle)) * tail;
-      mean = middle + narrow<F>(sum * per_bin);
+      if (whole < 32) {  // so few that float32 loses nothing the result would show
+        F sum = (first - middle) * float(head);
+        if (end) sum += (last - middle) * float(tail);
+        for (int64_t k = i + 1; k < j; ++k) sum += load<F>(rows + k * step) - middle;
+        mean = middle + sum * float(per_bin);
+      } else {
+        Wide<F> sum = sum_rows<F>(rows, step, i + 1, j, [&](F x) SLOSH_FLAT { return x - middle; });
+        sum += widen(F(first - middle)) * head;
+        if (end) sum += widen(F(last - middle)) * tail;
+        mean = middle + narrow<F>(sum * per_bin);
+      }
       if (Residual) {
         Wide<F> squares = sum_rows<F>(rows, step, i + 1, j, [&](F x) SLOSH_FLAT { return (x - mean) * (x - mean); });
         squares += widen(F((first - mean) * (first - mean))) * head;
