@@ -34,7 +34,7 @@ size_t scratch_bytes(const Embedding &job) {
     rows = n > kHuge && narrow > full ? narrow : full;
     rows = rows > network ? rows : network;
   }
-  return size_t(rows + few_floats(job) + 3 * padded(job.n_quantiles * lanes)) * sizeof(float) + 64;
+  return size_t(rows + few_floats(job) + padded(job.n_quantiles * lanes)) * sizeof(float) + 64;
 }
 
 // The values of 16 elements in W slices. A tile of projections is a small matrix product that never leaves the registers: each number
@@ -134,7 +134,7 @@ inline Weights look_at(const float *w, int64_t n) {
 
 template <int W, bool Residual>
 void embed_network(const Embedding &job, const Group &group, int64_t offset, int64_t n, const Weights &weights, float *rows, float *few,
-                   double *sums, float *means, double *residual) {
+                   float *means, double *residual) {
   typedef typename Lanes<W>::F F;
   const int64_t M = job.n_quantiles;
   if (!weights.each) {
@@ -169,13 +169,10 @@ void embed_network(const Embedding &job, const Group &group, int64_t offset, int
     height += kTile;
   });
   merge_blocks<WeightedKey<W>>(rows, height);
-  if (job.rule == Rule::average && weighted_average<F, Residual>(rows, rows + W, 2 * W, weights.positive, weights.total, M, false, sums,
-                                                                 means, W, residual))
-    return;
   for (int64_t l = 0; l < group.count; ++l) {
     const float *v = rows + l, *w = rows + W + l;
     if (job.rule == Rule::average)
-      weighted_average<float, Residual>(v, w, 2 * W, weights.positive, weights.total, M, true, sums, means + l, W, residual + l);
+      weighted_average<Residual>(v, w, 2 * W, weights.positive, weights.total, M, means + l, W, residual + l);
     else if (job.rule == Rule::linear)
       weighted_linear(v, w, 2 * W, weights.positive, weights.total, M, means + l, W);
     else
@@ -185,7 +182,7 @@ void embed_network(const Embedding &job, const Group &group, int64_t offset, int
 
 template <int W, bool Residual>
 void embed_large(const Embedding &job, const Group &group, int64_t offset, int64_t n, const Weights &weights, float *values, float *few,
-                 double *sums, float *means, double *residual) {
+                 float *means, double *residual) {
   typedef typename Lanes<W>::F F;
   const int64_t M = job.n_quantiles, height = lane_height(n);
   F low = Key<W>::last().key, high = -low;
@@ -229,7 +226,7 @@ void embed_large(const Embedding &job, const Group &group, int64_t offset, int64
       std::memcpy(w + i, &bits, 4);
     }
     if (job.rule == Rule::average)
-      weighted_average<float, Residual>(v, w, 1, k, weights.total, M, true, sums, means + l, W, residual + l);
+      weighted_average<Residual>(v, w, 1, k, weights.total, M, means + l, W, residual + l);
     else if (job.rule == Rule::linear)
       weighted_linear(v, w, 1, k, weights.total, M, means + l, W);
     else
@@ -242,13 +239,12 @@ template <int W> void embed_group(const Embedding &job, const Group &group, int6
   const int64_t offset = job.offsets[set], n = job.offsets[set + 1] - offset, M = job.n_quantiles;
   const Weights weights = look_at(job.weights ? job.weights + offset : nullptr, n);
   float *means = reinterpret_cast<float *>((reinterpret_cast<uintptr_t>(scratch) + 63) & ~uintptr_t(63));
-  double *sums = reinterpret_cast<double *>(means + padded(M * W));
-  float *few = means + 3 * padded(M * W), *rows = few + few_floats(job);
+  float *few = means + padded(M * W), *rows = few + few_floats(job);
   double residual[W] = {};
   const bool wanted = job.residual != nullptr;
   const bool large = n > (job.rule == Rule::average && !weights.each ? kSelect : kRadix);
   (large ? wanted ? embed_large<W, true> : embed_large<W, false> : wanted ? embed_network<W, true> : embed_network<W, false>)(
-      job, group, offset, n, weights, rows, few, sums, means, residual);
+      job, group, offset, n, weights, rows, few, means, residual);
   if (wanted) {
     // Four slices a sum, whatever the lanes: the total must not depend on how slices are grouped.
     double *parts = job.residual + set * ((job.n_slices + 3) / 4) + group.first / 4;

@@ -75,74 +75,37 @@ template <class F> SLOSH_INLINE void linear(const float *rows, int64_t step, int
   }
 }
 
-// The average rule with weights (all positive, in the order of the values, summing to `total`). V is one lane or a vector of them; every
-// lane has the weights in an order of its own, so its bins begin at other rows, but all lanes reach about the same bin in about
-// the same row, so a few rows meet few bins. For each such meeting calls visit(m, overlap, row): overlap is the part of bin m that the
-// element covers, lane by lane, in double, since a light element may lie far out. A meeting without overlap changes nothing, so a
-// lane's numbers do not depend on its neighbours. False, after some visits, where the lanes run too far apart for this to pay.
-template <class F, class Visit>
-SLOSH_INLINE bool meet_bins(const float *weights, int64_t step, int64_t n, double total, int64_t M, bool patient, Visit visit) {
-  constexpr int W = sizeof(F) / sizeof(float);
-  typedef Wide<F> D;
-  const double bins = double(M) / total;
-  const int64_t at_once = n >= 8 * M ? 4 : n >= 4 * M ? 2 : 1;
-  int64_t budget = 12 * n + 8 * M;
-  D upto{};  // cumulative weight, in bins
-  for (int64_t i = 0; i < n; i += at_once) {
-    const int64_t count = n - i < at_once ? n - i : at_once;
-    D edge[5], own[4];
-    edge[0] = upto;
-    for (int64_t r = 0; r < count; ++r) {
-      own[r] = widen(load<F>(weights + (i + r) * step)) * bins;
-      upto += own[r];
-      edge[r + 1] = upto;
+// The average rule for one lane whose n elements have weights (all positive, in the order of the values, summing to `total`). In double,
+// and an element inside a bin counts with its own weight, never with a difference of sums: a light element may lie far out.
+template <bool Residual> SLOSH_INLINE void weighted_average(const float *rows, const float *weights, int64_t step, int64_t n, double total,
+                                                            int64_t M, float *means, int64_t means_step, double *residual) {
+  const double width = total / double(M);
+  int64_t i = 0;
+  double left = weights[0];  // what is left of the weight of element i
+  for (int64_t m = 0; m < M; ++m) {
+    const int64_t from = i;
+    const double from_left = left, first = rows[i * step];
+    const bool to_the_end = m + 1 == M;
+    double need = width, sum = 0;
+    while ((need > left || to_the_end) && i + 1 < n) {
+      sum += left * (double(rows[i * step]) - first);
+      need -= left;
+      ++i;
+      left = weights[i * step];
     }
-    if (i + count == n) edge[count] = D{} + double(M);
-    double begins[W], ends[W];
-    store(begins, edge[0]), store(ends, edge[count]);
-    double least = begins[0], most = ends[0];
-    for (int l = 1; l < W; ++l) {
-      least = begins[l] < least ? begins[l] : least;
-      most = ends[l] > most ? ends[l] : most;
-    }
-    int64_t from = int64_t(least), to = int64_t(most);
-    from = from < M - 1 ? from : M - 1, to = to < M - 1 ? to : M - 1;
-    budget -= (to - from + 1) * count;
-    if (budget < 0 && !patient) return false;
-    for (int64_t r = 0; r < count; ++r)
-      for (int64_t m = from; m <= to; ++m) {
-        const D left = D{} + double(m), right = D{} + double(m + 1);
-        const D begin = edge[r] < left ? left : edge[r], end = edge[r + 1] < right ? edge[r + 1] : right;
-        // An element inside the bin counts with its own weight: a difference of edges would lose a light one's digits.
-        const D apart = end - begin, overlap = apart < 0 ? D{} : apart;
-        visit(m, edge[r] < left ? overlap : right < edge[r + 1] ? overlap : own[r], i + r);
+    const double taken = to_the_end ? left : need;
+    sum += taken * (double(rows[i * step]) - first);
+    left -= taken;
+    const double mean = first + sum / width;
+    if (Residual) {
+      for (int64_t k = from; k <= i; ++k) {
+        const double x = double(rows[k * step]) - mean;
+        *residual += x * x * (k == i ? taken : k == from ? from_left : double(weights[k * step]));
       }
+    }
+    means[m * means_step] = float(mean);
+    if (left <= 0 && i + 1 < n) left = weights[++i * step];
   }
-  return true;
-}
-
-// `sums` has M places of one Wide<F> each.
-template <class F, bool Residual>
-SLOSH_INLINE bool weighted_average(const float *rows, const float *weights, int64_t step, int64_t n, double total, int64_t M, bool patient,
-                                   double *sums, float *means, int64_t means_step, double *residual) {
-  constexpr int W = sizeof(F) / sizeof(float);
-  typedef Wide<F> D;
-  const D centre = widen(load<F>(rows + n / 2 * step));  // sums of differences to it round less
-  for (int64_t m = 0; m < M; ++m) store(sums + m * W, D{});
-  const bool done = meet_bins<F>(weights, step, n, total, M, patient, [&](int64_t m, D overlap, int64_t row) SLOSH_FLAT {
-    store(sums + m * W, load<D>(sums + m * W) + overlap * (widen(load<F>(rows + row * step)) - centre));
-  });
-  if (!done) return false;
-  for (int64_t m = 0; m < M; ++m) store(means + m * means_step, narrow<F>(load<D>(sums + m * W) + centre));
-  if (Residual) {
-    D squares{};
-    meet_bins<F>(weights, step, n, total, M, true, [&](int64_t m, D overlap, int64_t row) SLOSH_FLAT {
-      const D x = widen(load<F>(rows + row * step)) - centre - load<D>(sums + m * W);
-      squares += overlap * x * x;
-    });
-    add_lanes(residual, D(squares * (total / double(M))));
-  }
-  return true;
 }
 
 // Of equal values the lightest counts as the first: interpolation then does not depend on the order in which the elements came.
