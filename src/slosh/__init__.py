@@ -1,6 +1,6 @@
 """slosh: nearest-neighbour search over sets of vectors, by Sliced-Wasserstein embeddings."""
 
-from . import embed, evaluate, hash, rank, slices
+from . import embed, evaluate, hash, rank, search, slices
 from .precision import PrecisionWarning
 from .sets import ScaleWarning, Sets
 from .sliced import distance, pairwise
@@ -16,5 +16,6 @@ __all__ = [
     "hash",
     "pairwise",
     "rank",
+    "search",
     "slices",
 ]

@@ -17,8 +17,8 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from ..checks import as_array, check_numeric, checked_count
+from ..vectors import blocks, check_numbers, checked_vectors, fitting_vectors, hash_stream
 from .rotations import Dense
-from .vectors import blocks, check_numbers, checked_vectors, fitting_vectors, hash_stream
 
 Float64 = NDArray[np.float64]
 Self = TypeVar("Self", bound="PStableHash")

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ..product import ExactProduct
 from ..slices import directions
-from .vectors import Float32
+from ..vectors import Float32
 
 ROTATIONS = ("hadamard", "orthogonal", "gaussian")
 SMALLEST = 128  # the least size of a Hadamard rotation

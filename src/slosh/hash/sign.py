@@ -14,9 +14,9 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted
 
 from ..checks import Array, as_array, check_numeric, checked_count
+from ..vectors import Float32, blocks, check_numbers, checked_vectors, fitting_vectors, hash_stream
 from .codes import UInt8, pack
 from .rotations import ROTATIONS, Dense, Hadamard, make_rotation
-from .vectors import Float32, blocks, check_numbers, checked_vectors, fitting_vectors, hash_stream
 
 Float64 = NDArray[np.float64]
 Self = TypeVar("Self", bound="SignHash")

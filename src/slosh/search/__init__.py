@@ -1,0 +1,7 @@
+"""Vectors to neighbours: searches behind one small protocol."""
+
+from .base import Search, load
+from .exact import ExactSearch
+from .result import RangeResult, Result, Stats
+
+__all__ = ["ExactSearch", "RangeResult", "Result", "Search", "Stats", "load"]

@@ -1,0 +1,281 @@
+"""The protocol of all searches: vectors with rows come in, the rows nearest to a query go out.
+
+Here are the checks, the bookkeeping of rows, saving and loading; a subclass keeps the vectors and finds the nearest.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from abc import abstractmethod
+from numbers import Real
+from typing import Any, TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+
+from .. import kernel
+from ..checks import Array, checked_count
+from ..vectors import check_numbers, checked_vectors
+from . import files
+from .result import RangeResult, Result, Stats
+from .rows import Int64, Mask, Rows
+
+Float32: TypeAlias = NDArray[np.float32]
+Float64: TypeAlias = NDArray[np.float64]
+Self = TypeVar("Self", bound="Search")
+
+CLASSES: dict[str, type[Search]] = {}
+"""Searches by name, for `load`."""
+LEAST_HOLES = 1024
+"""With fewer removals than this, closing up is not worth it."""
+
+
+class Search(BaseEstimator):  # type: ignore[misc]
+    """Base class. What users call is here; a subclass implements the methods with an underscore.
+
+    `rows` are int64, chosen by the user or counted from 0; a row that was removed is never given out again. An error
+    leaves everything as it was. Searching from several threads at once is safe, changing meanwhile is not.
+    """
+
+    n_jobs: int | None
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        CLASSES[cls.__name__] = cls
+
+    # What users call
+
+    def __len__(self) -> int:
+        """How many rows there are."""
+        return len(self._rows) if self._started else 0
+
+    def __contains__(self, row: object) -> bool:
+        return self._started and isinstance(row, (int, np.integer)) and bool(self._rows._find(np.array([row]))[0] >= 0)
+
+    @property
+    def dim(self) -> int | None:
+        """The length of the vectors; None before the first `add`."""
+        return self._dim if self._started else None
+
+    @property
+    def rows(self) -> Int64:
+        """The rows that are there, in increasing order."""
+        return self._rows.sorted() if self._started else np.empty(0, np.int64)
+
+    def add(self, vectors: Any, rows: Any = None) -> Int64:
+        """Adds vectors (n, D) under `rows`, or under the next free ones; returns the rows.
+
+        All of them or, with an error, none. A row that exists is an error. Numbers are kept as float32.
+        """
+        array = checked_vectors(vectors, self.dim, name="vectors", expected="those of this search have")
+        check_numbers(array, "vectors")
+        table = self._rows if self._started else Rows()
+        new = table.new(rows, len(array))
+        if not self._started:
+            self._check_params()
+            self._rows, self._dim, self._lock = table, int(array.shape[1]), threading.RLock()
+            self._start(array)
+            self._started = True
+        if len(array):
+            self._add(array)
+            table.add(new)
+            self._added()
+        return new
+
+    def remove(self, rows: Any) -> None:
+        """Removes rows; one that is not there, or is given twice, is an error, and nothing is changed."""
+        if not self._started:
+            raise ValueError("the collection is empty: there is nothing to remove")
+        positions = self._rows.removal(rows)
+        if not len(positions):
+            return
+        self._rows.remove(positions)
+        self._removed(positions)
+        holes = self._rows.n_positions - len(self._rows)
+        if holes > max(LEAST_HOLES, len(self._rows)):
+            self._close_up(self._rows.close_up())
+
+    def search(self, queries: Any, k: int = 10, *, allowed: Any = None, recall: float | None = None) -> Result:
+        """The k nearest rows of each query, nearest first, equal distances by row.
+
+        Parameters
+        ----------
+        queries : vectors (n_queries, D).
+        k : how many; if there are fewer (or fewer are allowed), all of them.
+        allowed : only these rows: a boolean mask (an entry for each row from 0 to the highest), or a list of rows.
+        recall : the part of the true k nearest that is to be found, on average: 1.0 is exact. None is the default of
+            this search.
+
+        Returns
+        -------
+        Result : unpacks as (distances, rows), each (n_queries, min(k, number allowed)); `.stats`.
+        """
+        started = time.perf_counter()
+        checked_count("k", k)
+        array = self._queries(queries)
+        promise = checked_recall(recall)
+        mask, n_allowed = self._rows.allowed(allowed)
+        k = min(int(k), n_allowed)
+        if k == 0 or not len(array):
+            shape = (len(array), k)
+            none = np.zeros(len(array), np.int64)
+            stats = Stats(none, none, 1.0, time.perf_counter() - started)
+            return Result(np.empty(shape), np.empty(shape, np.int64), stats)
+        squares, positions, work = self._search(array, k, mask, n_allowed, promise)
+        rows = np.where(positions >= 0, self._rows.row[positions], -1)
+        return Result(np.sqrt(squares), rows, work.stats(time.perf_counter() - started))
+
+    def range_search(
+        self, queries: Any, radius: float, *, allowed: Any = None, recall: float | None = None
+    ) -> RangeResult:
+        """All rows at most `radius` away from each query, nearest first. The parameters are those of `search`."""
+        started = time.perf_counter()
+        if not isinstance(radius, Real) or isinstance(radius, bool) or not float(radius) >= 0:
+            raise ValueError(f"radius={radius!r} must be a distance, 0 or more")
+        array = self._queries(queries)
+        promise = checked_recall(recall)
+        mask, n_allowed = self._rows.allowed(allowed)
+        if n_allowed == 0 or not len(array):
+            none = np.zeros(len(array), np.int64)
+            offsets = np.zeros(len(array) + 1, np.int64)
+            stats = Stats(none, none, 1.0, time.perf_counter() - started)
+            return RangeResult(offsets, np.empty(0), np.empty(0, np.int64), stats)
+        offsets, squares, positions, work = self._range_search(array, float(radius), mask, n_allowed, promise)
+        rows = self._rows.row[positions]
+        return RangeResult(offsets, np.sqrt(squares), rows, work.stats(time.perf_counter() - started))
+
+    def vectors(self, rows: Any) -> Float32:
+        """The stored vectors of these rows, (n, D) float32."""
+        if not self._started:
+            raise ValueError("the collection is empty: it has no vectors")
+        return self._vectors(self._rows.positions(rows, done="give rows that are"))
+
+    def info(self) -> dict[str, Any]:
+        """Counts, memory in bytes, and what the search has learnt from its vectors."""
+        about: dict[str, Any] = {"search": type(self).__name__, "rows": len(self), "dim": self.dim}
+        if self._started:
+            about["bytes"] = self._bytes()
+            about["bytes_per_row"] = round(sum(about["bytes"].values()) / max(1, len(self)), 1)
+        return about
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the search with its vectors into one file, which `load` reads. An existing file is replaced whole."""
+        if not self._started:
+            raise ValueError("the collection is empty: there is nothing to save")
+        header, arrays = self._state()
+        header = {"class": type(self).__name__, "dim": self._dim, **header}
+        files.write(path, header, {**self._rows.state(), **arrays})
+
+    @classmethod
+    def load(cls: type[Self], path: str | os.PathLike[str]) -> Self:
+        """A search that `save` wrote. What is damaged, or was not written by `save`, is refused with a ValueError."""
+        header, arrays = files.read(path)
+        kind = CLASSES.get(str(header.get("class")))
+        if kind is None or not issubclass(kind, cls):
+            raise ValueError(
+                f"{os.fspath(path)} holds a {header.get('class')}: load it with that class, or search.load"
+            )
+        try:
+            self = kind._from_header(header)
+            self._check_params()
+            self._rows, self._dim, self._lock = Rows.from_state(arrays), int(header["dim"]), threading.RLock()
+            self._restore(header, arrays)
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            raise ValueError(f"{os.fspath(path)} is damaged ({error}): build the search again, and save it") from None
+        self._started = True
+        return self
+
+    # What a subclass implements
+
+    _started = False
+    _rows: Rows
+    _dim: int
+    _lock: threading.RLock
+
+    def _check_params(self) -> None:
+        """Refuses wrong parameters of the constructor."""
+        kernel.threads(self.n_jobs)
+
+    @abstractmethod
+    def _start(self, vectors: Array) -> None:
+        """Before the first vectors: `_dim` is set, checked vectors are there to learn from."""
+
+    @abstractmethod
+    def _add(self, vectors: Array) -> None:
+        """Stores vectors at the positions from `_rows.n_positions` on. If it raises, nothing may have changed."""
+
+    def _added(self) -> None:
+        """After `_rows` has the new rows."""
+
+    def _removed(self, positions: Int64) -> None:
+        """After `_rows` has lost these."""
+
+    @abstractmethod
+    def _close_up(self, kept: Int64) -> None:
+        """The vector of position kept[i] goes to position i."""
+
+    @abstractmethod
+    def _search(
+        self, queries: Float32, k: int, mask: Mask | None, n_allowed: int, recall: float | None
+    ) -> tuple[Float64, Int64, Work]:
+        """Squared distances and positions (n_queries, k), sorted by distance, then row; 1 <= k <= n_allowed."""
+
+    @abstractmethod
+    def _range_search(
+        self, queries: Float32, radius: float, mask: Mask | None, n_allowed: int, recall: float | None
+    ) -> tuple[Int64, Float64, Int64, Work]:
+        """Offsets (n_queries + 1,), squared distances and positions, sorted in each query."""
+
+    @abstractmethod
+    def _vectors(self, positions: Int64) -> Float32: ...
+
+    @abstractmethod
+    def _bytes(self) -> dict[str, int]:
+        """Memory by what it is for."""
+
+    @abstractmethod
+    def _state(self) -> tuple[dict[str, Any], dict[str, Array]]:
+        """What `_restore` needs: a header for JSON, and arrays. The parameters go into header["params"]."""
+
+    @abstractmethod
+    def _restore(self, header: dict[str, Any], arrays: dict[str, Array]) -> None:
+        """`_rows` and `_dim` are set. Must refuse (ValueError, KeyError) what does not fit together."""
+
+    @classmethod
+    def _from_header(cls: type[Self], header: dict[str, Any]) -> Self:
+        return cls(**header["params"])
+
+    def _queries(self, queries: Any) -> Float32:
+        if not len(self):
+            raise ValueError("the collection is empty: add vectors first")
+        array = checked_vectors(queries, self._dim, name="queries", expected="those of this search have")
+        check_numbers(array, "queries")
+        return np.ascontiguousarray(array, np.float32)
+
+
+class Work:
+    """What was done for each query, on the way to `Stats`."""
+
+    def __init__(self, candidates: Array, scanned: Array, recall: float | None) -> None:
+        self.candidates = np.asarray(candidates, np.int64)
+        self.scanned = np.asarray(scanned, np.int64)
+        self.recall = recall
+
+    def stats(self, seconds: float) -> Stats:
+        return Stats(self.candidates, self.scanned, self.recall, seconds)
+
+
+def checked_recall(recall: Any) -> float | None:
+    if recall is None:
+        return None
+    if not isinstance(recall, Real) or isinstance(recall, bool) or not 0 < float(recall) <= 1:
+        raise ValueError(f"recall={recall!r} must be more than 0 and at most 1; 1.0 is exact")
+    return float(recall)
+
+
+def load(path: str | os.PathLike[str]) -> Search:
+    """A search that `save` wrote, of whichever class it is."""
+    return Search.load(path)

@@ -1,0 +1,89 @@
+"""What a search gives back: distances, rows, and what it took to find them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Float64 = NDArray[np.float64]
+Int64 = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Stats:
+    """What a search did, and what it promises.
+
+    candidates : (n_queries,) vectors whose distance to the query was computed in full.
+    scanned : (n_queries,) rows of which a shorter form (prefix, code, bucket entry) was looked at.
+    recall : the recall that was promised: 1.0 is exact, None is no promise.
+    seconds : for all queries together.
+    full_distances : (n_queries,) distances between sets, from their points; None where none was asked for.
+    """
+
+    candidates: Int64
+    scanned: Int64
+    recall: float | None
+    seconds: float
+    full_distances: Int64 | None = None
+
+    def __str__(self) -> str:
+        promise = "no promise" if self.recall is None else "exact" if self.recall == 1 else f"recall {self.recall:.3f}"
+        parts = [f"{_mean(self.scanned)} scanned", f"{_mean(self.candidates)} vectors compared"]
+        if self.full_distances is not None:
+            parts.append(f"{_mean(self.full_distances)} full distances")
+        n = len(self.candidates)
+        return f"{n} queries in {self.seconds:.3g} s, {promise}; a query: {', '.join(parts)}"
+
+
+def _mean(numbers: Int64) -> str:
+    return f"{numbers.mean():.4g}" if len(numbers) else "0"
+
+
+@dataclass(frozen=True)
+class Result:
+    """The k nearest rows of each query. Unpacks as `distances, rows = result`.
+
+    distances : (n_queries, k) float64, increasing.
+    rows : (n_queries, k) int64. Where an approximate search found fewer than k, the rest is -1 at the distance inf.
+    stats : see `Stats`.
+    """
+
+    distances: Float64
+    rows: Int64
+    stats: Stats
+
+    def __iter__(self) -> Iterator[Any]:
+        yield self.distances
+        yield self.rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+@dataclass(frozen=True)
+class RangeResult:
+    """All rows within a radius: those of query i are `rows[offsets[i]:offsets[i + 1]]`, nearest first.
+
+    `result[i]` is (distances, rows) of query i; iterating gives one such pair a query.
+    """
+
+    offsets: Int64
+    distances: Float64
+    rows: Int64
+    stats: Stats
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, i: int) -> tuple[Float64, Int64]:
+        if not -len(self) <= i < len(self):
+            raise IndexError(f"query {i}: there were {len(self)}")
+        part = slice(self.offsets[i % len(self)], self.offsets[i % len(self) + 1])
+        return self.distances[part], self.rows[part]
+
+    def __iter__(self) -> Iterator[tuple[Float64, Int64]]:
+        return (self[i] for i in range(len(self)))
