@@ -188,6 +188,15 @@ class Search(BaseEstimator):  # type: ignore[misc]
         self._started = True
         return self
 
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickle and copy: all but the lock, which belongs to the process."""
+        return {name: value for name, value in super().__getstate__().items() if name != "_lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        if self._started:
+            self._lock = threading.RLock()
+
     # What a subclass implements
 
     _started = False
