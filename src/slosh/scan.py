@@ -6,12 +6,13 @@ positions.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from . import kernel
+from . import kernel, scan_numpy
 
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
@@ -26,8 +27,18 @@ def squares(
     `vectors` are float32 (n, D), or int16 with a scale for each. The bits depend on the two vectors only.
     """
     out = np.empty(len(positions))
-    if kernel.native is not None and hasattr(kernel.native, "squares"):
-        kernel.native.squares(queries, vectors, scale, offsets, positions, out, kernel.threads(n_jobs))
+    if kernel.native is not None:
+        floats, shorts = (vectors, None) if scale is None else (None, vectors)
+        kernel.native.squares(
+            queries,
+            floats,
+            shorts,
+            scale,
+            np.ascontiguousarray(offsets, np.int64),
+            np.ascontiguousarray(positions, np.int64),
+            out,
+            kernel.threads(n_jobs),
+        )
         return out
     step = max(1, (1 << 18) // max(1, queries.shape[1]))
     which = np.repeat(np.arange(len(queries)), np.diff(offsets))
@@ -65,3 +76,72 @@ def within(
     near = np.flatnonzero(np.sqrt(exact) <= radius)
     order = near[np.lexsort((rows[positions[near]], exact[near], which[near]))]
     return np.searchsorted(which[order], np.arange(n + 1)).astype(np.int64), exact[order], positions[order]
+
+
+@dataclass
+class Ladder:
+    """Queries, and prefixes of the stored vectors in blocks and lists (search/ladder.py, search/lists.py)."""
+
+    queries: Float32
+    prefixes: Float32
+    slack: Float64
+    skip: Int64 | None
+    vectors: NDArray[Any]
+    scale: Float32 | None
+    rows: Int64
+    blocks: Float32
+    slots: Int64
+    masks: NDArray[np.uint16]
+    centroids: Float32
+    radii: Float32
+    list_start: Int64
+    list_blocks: Int64
+
+    def _call(self, threads: int, **rest: Any) -> Any:
+        """The native function, on all queries."""
+        given = dict(vars(self))
+        vectors, scale = given.pop("vectors"), given["scale"]
+        floats, shorts = (vectors, None) if scale is None else (None, vectors)
+        return kernel.native.ladder(**given, floats=floats, shorts=shorts, threads=threads, **rest)
+
+
+def ladder(
+    job: Ladder, k: int, budget: int, depth: int, exact: bool, threads: int
+) -> tuple[Float64, Int64, Int64, Int64]:
+    """The k nearest of each query: squared distances and positions (n_queries, k); rows scanned, vectors compared."""
+    n = len(job.queries)
+    out, positions = np.empty((n, k)), np.empty((n, k), np.int64)
+    scanned, candidates = np.zeros(n, np.int64), np.zeros(n, np.int64)
+    if kernel.native is not None:
+        job._call(
+            threads, budget=budget, depth=depth, exact=exact, radius=None, errors=None, largest_error=0.0, out=out,
+            out_positions=positions, scanned=scanned, candidates=candidates,
+        )  # fmt: skip
+    else:
+        for i in range(n):
+            out[i], positions[i], scanned[i], candidates[i] = scan_numpy.nearest(job, i, k, budget, depth, exact)
+    return out, positions, scanned, candidates
+
+
+def ladder_within(
+    job: Ladder, radius: Float64, errors: Float32 | None, threads: int
+) -> tuple[Int64, Float64, Int64, Int64, Int64]:
+    """All within a radius of each query: offsets, squared distances and positions; rows scanned, vectors compared.
+
+    With `errors` (n,), all whose distance less its error is within the radius.
+    """
+    n = len(job.queries)
+    scanned, candidates = np.zeros(n, np.int64), np.zeros(n, np.int64)
+    if kernel.native is not None:
+        largest = 0.0 if errors is None else float(errors.max(initial=0.0))
+        found = job._call(
+            threads, budget=0, depth=0, exact=True, radius=radius, errors=errors, largest_error=largest, out=None,
+            out_positions=None, scanned=scanned, candidates=candidates,
+        )  # fmt: skip
+        return *found, scanned, candidates
+    parts = []
+    for i in range(n):
+        squares_i, positions_i, scanned[i], candidates[i] = scan_numpy.within(job, i, float(radius[i]), errors)
+        parts.append((squares_i, positions_i))
+    offsets = np.concatenate([[0], np.cumsum([len(a) for a, _ in parts])]).astype(np.int64)
+    return offsets, np.concatenate([a for a, _ in parts]), np.concatenate([b for _, b in parts]), scanned, candidates

@@ -45,12 +45,59 @@ struct Transport {
   double *out;                         // (n,) mean over the slices of the squared distance
 };
 
+// Stored vectors by position: floats, or 16-bit whole numbers with a scale for each vector.
+struct Vectors {
+  const float *floats;    // (n, dim) or null
+  const int16_t *shorts;  // (n, dim) or null
+  const float *scale;     // (n,), with shorts
+  int64_t dim;
+};
+
+// Which vectors to compare each query with.
+struct Pairs {
+  const float *queries;      // (n_queries, dim)
+  Vectors vectors;
+  const int64_t *offsets;    // (n_queries + 1,)
+  const int64_t *positions;  // those of query i: offsets[i] to offsets[i + 1]
+  double *out;               // squared distances, like positions
+};
+
+// Prefixes of the stored vectors in blocks of sixteen, blocks in lists; see scan.h and search/ladder.py.
+struct Ladder {
+  const float *queries;        // (n_queries, dim)
+  const float *prefixes;       // (n_queries, width)
+  const double *slack;         // (n_queries,) what rounding may add to the distance of two prefixes
+  const int64_t *skip;         // (n_queries,) a position that is not to be found, or null
+  Vectors vectors;
+  const int64_t *rows;         // (n,) for equal distances
+  const float *blocks;         // (n_blocks, width, 16)
+  const int64_t *slots;        // (n_blocks, 16) positions
+  const uint16_t *masks;       // (n_blocks,) bit l: lane l may be found
+  int64_t width, n_lists;
+  const float *centroids;      // (n_lists / 16 rounded up, width, 16)
+  const float *radii;          // (n_lists,) no prefix of a list is farther from its centroid
+  const int64_t *list_start;   // (n_lists + 1,)
+  const int64_t *list_blocks;  // (n_blocks,) blocks of list after list
+  int64_t k, budget, depth;    // nearest: how many, rows to scan, vectors to compare at most
+  bool exact;
+  const double *radius;        // (n_queries,) all within it; null for the k nearest
+  const float *errors;         // (n,) a vector may be nearer by this, or null
+  double largest_error;
+  double *out;                 // (n_queries, k)
+  int64_t *out_positions;
+  int64_t *scanned, *candidates;  // (n_queries,)
+  void *sink;                  // with radius: where what is found goes
+  void (*put)(void *sink, int64_t query, double square, int64_t position);
+};
+
 struct Kernel {
   const char *name;
   int64_t lanes;
   size_t (*scratch_bytes)(const Embedding &);
   void (*embed)(const Embedding &, int64_t set, int64_t group, void *scratch);
   void (*transport)(const Transport &, int64_t pair);
+  void (*squares)(const Pairs &, int64_t query);
+  void (*ladder)(const Ladder &, int64_t query);
   double (*exchange_rate)(int64_t rounds);  // compare-exchanges done, for the benchmark's floor
 };
 

@@ -5,6 +5,7 @@
 #include "large.h"
 #include "network.h"
 #include "quantiles.h"
+#include "scan.h"
 #include "transport.h"
 
 namespace slosh {
@@ -313,7 +314,7 @@ double exchange_rate(int64_t rounds) {
 
 #define SLOSH_TEXT2(x) #x
 #define SLOSH_TEXT(x) SLOSH_TEXT2(x)
-const Kernel kernel = {SLOSH_TEXT(SLOSH_ARCH), SLOSH_LANES, scratch_bytes, embed, transport, exchange_rate};
+const Kernel kernel = {SLOSH_TEXT(SLOSH_ARCH), SLOSH_LANES, scratch_bytes, embed, transport, squares, ladder, exchange_rate};
 
 }  // namespace SLOSH_ARCH
 }  // namespace slosh

@@ -233,6 +233,110 @@ void transport(const Matrix &a, const Offsets &a_offsets, const std::optional<Ma
            [&](int64_t i, void *) { chosen->transport(job, i); });
 }
 
+typedef ndarray<const int16_t, ndim<2>, c_contig, nb::device::cpu> Shorts;
+typedef ndarray<const double, ndim<1>, c_contig, nb::device::cpu> ConstDoubles;
+typedef ndarray<int64_t, ndim<1>, c_contig, nb::device::cpu> Longs;
+
+Vectors new_vectors(const std::optional<Matrix> &floats, const std::optional<Shorts> &shorts, const std::optional<Vector> &scale, int64_t n, int64_t dim) {
+  check(floats.has_value() != shorts.has_value(), "vectors: floats or shorts");
+  if (floats) check(int64_t(floats->shape(0)) == n && int64_t(floats->shape(1)) == dim, "vectors must be (n, dim)");
+  if (shorts) {
+    check(int64_t(shorts->shape(0)) == n && int64_t(shorts->shape(1)) == dim, "vectors must be (n, dim)");
+    check(scale && int64_t(scale->shape(0)) == n, "one scale a vector");
+  }
+  return {floats ? floats->data() : nullptr, shorts ? shorts->data() : nullptr, shorts ? scale->data() : nullptr, dim};
+}
+
+void squares(const Matrix &queries, const std::optional<Matrix> &floats, const std::optional<Shorts> &shorts, const std::optional<Vector> &scale,
+             const Offsets &offsets, const Offsets &positions, Doubles out, int threads) {
+  const int64_t dim = int64_t(queries.shape(1)), n_queries = int64_t(queries.shape(0));
+  const int64_t n = floats ? int64_t(floats->shape(0)) : shorts ? int64_t(shorts->shape(0)) : 0;
+  const Vectors vectors = new_vectors(floats, shorts, scale, n, dim);
+  check(int64_t(offsets.shape(0)) == n_queries + 1 && offsets.data()[0] == 0 && offsets.data()[n_queries] == int64_t(positions.shape(0)) &&
+            out.shape(0) == positions.shape(0), "offsets must run from 0 to the number of positions");
+  for (int64_t i = 0; i < n_queries; ++i) check(offsets.data()[i] <= offsets.data()[i + 1], "offsets must increase");
+  for (size_t i = 0; i < positions.shape(0); ++i) check(positions.data()[i] >= 0 && positions.data()[i] < n, "a position that is not there");
+  const Pairs job{queries.data(), vectors, offsets.data(), positions.data(), out.data()};
+  threads = int(std::min<int64_t>(threads, 1 + int64_t(positions.shape(0)) * dim / 400000));
+  nb::gil_scoped_release free;
+  parallel(n_queries, std::max<int64_t>(1, std::min<int64_t>(64, n_queries / (8 * threads))), threads, 0,
+           [&](int64_t i, void *) { chosen->squares(job, i); });
+}
+
+struct Found {
+  double square;
+  int64_t position;
+};
+
+// Either `radius` and nothing of k, or k, budget, depth, exact, out and out_positions. Returns offsets, squares and positions with a radius.
+nb::object ladder(const Matrix &queries, const Matrix &prefixes, const ConstDoubles &slack, const std::optional<Offsets> &skip,
+                  const std::optional<Matrix> &floats, const std::optional<Shorts> &shorts, const std::optional<Vector> &scale, const Offsets &rows,
+                  const ndarray<const float, shape<-1, -1, 16>, c_contig, nb::device::cpu> &blocks,
+                  const ndarray<const int64_t, shape<-1, 16>, c_contig, nb::device::cpu> &slots,
+                  const ndarray<const uint16_t, ndim<1>, c_contig, nb::device::cpu> &masks,
+                  const ndarray<const float, shape<-1, -1, 16>, c_contig, nb::device::cpu> &centroids, const Vector &radii, const Offsets &list_start,
+                  const Offsets &list_blocks, int64_t budget, int64_t depth, bool exact, const std::optional<ConstDoubles> &radius,
+                  const std::optional<Vector> &errors, double largest_error, const std::optional<ndarray<double, ndim<2>, c_contig, nb::device::cpu>> &out,
+                  const std::optional<ndarray<int64_t, ndim<2>, c_contig, nb::device::cpu>> &out_positions, Longs scanned, Longs candidates, int threads) {
+  Ladder job{};
+  const int64_t n_queries = int64_t(queries.shape(0)), n = int64_t(rows.shape(0)), n_blocks = int64_t(blocks.shape(0));
+  job.queries = queries.data(), job.prefixes = prefixes.data(), job.slack = slack.data(), job.skip = skip ? skip->data() : nullptr;
+  job.vectors = new_vectors(floats, shorts, scale, n, int64_t(queries.shape(1)));
+  job.rows = rows.data(), job.blocks = blocks.data(), job.slots = slots.data(), job.masks = masks.data();
+  job.width = int64_t(prefixes.shape(1)), job.n_lists = int64_t(radii.shape(0));
+  job.centroids = centroids.data(), job.radii = radii.data(), job.list_start = list_start.data(), job.list_blocks = list_blocks.data();
+  check(int64_t(prefixes.shape(0)) == n_queries && int64_t(slack.shape(0)) == n_queries && (!skip || int64_t(skip->shape(0)) == n_queries) &&
+            int64_t(scanned.shape(0)) == n_queries && int64_t(candidates.shape(0)) == n_queries, "one of each a query");
+  check(int64_t(blocks.shape(1)) == job.width && int64_t(slots.shape(0)) == n_blocks && int64_t(masks.shape(0)) == n_blocks &&
+            int64_t(list_blocks.shape(0)) == n_blocks && n_blocks < int64_t(1) << 28, "one of each a block");
+  check(job.n_lists > 0 && int64_t(centroids.shape(0)) == (job.n_lists + 15) / 16 && int64_t(centroids.shape(1)) == job.width &&
+            int64_t(list_start.shape(0)) == job.n_lists + 1 && list_start.data()[0] == 0 && list_start.data()[job.n_lists] == n_blocks, "one of each a list");
+  for (int64_t l = 0; l < job.n_lists; ++l) check(list_start.data()[l] <= list_start.data()[l + 1], "lists must follow each other");
+  // What the blocks hold is checked where they are made and read (search/lists.py): a look at each would take longer than a query.
+  job.budget = budget, job.depth = depth, job.exact = exact;
+  job.radius = radius ? radius->data() : nullptr;
+  job.scanned = scanned.data(), job.candidates = candidates.data();
+  if (errors) {
+    check(int64_t(errors->shape(0)) == n, "one error a vector");
+    job.errors = errors->data();
+    job.largest_error = largest_error;
+  }
+  std::vector<std::vector<Found>> found;
+  if (radius) {
+    check(int64_t(radius->shape(0)) == n_queries, "one radius a query");
+    found.resize(size_t(n_queries));
+    job.sink = &found;
+    job.put = [](void *sink, int64_t query, double square, int64_t position) {
+      (*static_cast<std::vector<std::vector<Found>> *>(sink))[size_t(query)].push_back({square, position});
+    };
+  } else {
+    check(out && out_positions && int64_t(out->shape(0)) == n_queries && out->shape(0) == out_positions->shape(0) && out->shape(1) == out_positions->shape(1) &&
+              out->shape(1) > 0 && depth > 0, "out and out_positions must be (n_queries, k)");
+    job.out = out->data(), job.out_positions = out_positions->data(), job.k = int64_t(out->shape(1));
+    job.depth = std::max(depth, job.k);
+  }
+  {
+    nb::gil_scoped_release free;
+    parallel(n_queries, std::max<int64_t>(1, std::min<int64_t>(16, n_queries / (4 * threads))), threads, 0,
+             [&](int64_t i, void *) { chosen->ladder(job, i); });
+  }
+  if (!radius) return nb::none();
+  size_t total = 0;
+  for (const auto &f : found) total += f.size();
+  const auto owned = [](auto *data, size_t size) {
+    nb::capsule owner(data, [](void *p) noexcept { delete[] static_cast<decltype(data)>(p); });
+    return ndarray<nb::numpy, std::remove_pointer_t<decltype(data)>, ndim<1>>(data, {size}, owner);
+  };
+  int64_t *starts = new int64_t[size_t(n_queries) + 1], *positions = new int64_t[total];
+  double *result = new double[total];
+  starts[0] = 0;
+  for (int64_t i = 0, at = 0; i < n_queries; ++i) {
+    for (const Found &f : found[size_t(i)]) result[at] = f.square, positions[at++] = f.position;
+    starts[i + 1] = at;
+  }
+  return nb::make_tuple(owned(starts, size_t(n_queries) + 1), owned(result, total), owned(positions, total));
+}
+
 std::vector<std::string> names() {
   std::vector<std::string> result;
   for (const Kernel *k : kernels()) result.emplace_back(k->name);
@@ -266,6 +370,11 @@ NB_MODULE(_native, m) {
         "out_weights"_a.none(), "threads"_a);
   m.def("transport", &slosh::transport, "a"_a, "a_offsets"_a, "a_weights"_a.none(), "b"_a, "b_offsets"_a, "b_weights"_a.none(), "pairs"_a,
         "out"_a, "threads"_a);
+  m.def("squares", &slosh::squares, "queries"_a, "floats"_a.none(), "shorts"_a.none(), "scale"_a.none(), "offsets"_a, "positions"_a, "out"_a,
+        "threads"_a);
+  m.def("ladder", &slosh::ladder, "queries"_a, "prefixes"_a, "slack"_a, "skip"_a.none(), "floats"_a.none(), "shorts"_a.none(), "scale"_a.none(),
+        "rows"_a, "blocks"_a, "slots"_a, "masks"_a, "centroids"_a, "radii"_a, "list_start"_a, "list_blocks"_a, "budget"_a, "depth"_a, "exact"_a,
+        "radius"_a.none(), "errors"_a.none(), "largest_error"_a, "out"_a.none(), "out_positions"_a.none(), "scanned"_a, "candidates"_a, "threads"_a);
   m.def("names", &slosh::names, "The instruction sets this machine can run, best first.");
   m.def("name", [] { return std::string(slosh::chosen->name); }, "The instruction set in use.");
   m.def("use", &slosh::use, "name"_a, "Take another instruction set of `names()`, for tests and benchmarks.");

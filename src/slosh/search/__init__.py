@@ -2,11 +2,12 @@
 
 from .base import Search, load
 from .exact import ExactSearch
+from .ladder import LadderSearch
 from .result import RangeResult, Result, Stats
 
-__all__ = ["ExactSearch", "RangeResult", "Result", "Search", "Stats", "default_search", "load"]
+__all__ = ["ExactSearch", "LadderSearch", "RangeResult", "Result", "Search", "Stats", "default_search", "load"]
 
 
 def default_search() -> Search:
     """A new search of the kind that is taken where none is named."""
-    return ExactSearch()
+    return LadderSearch()

@@ -1,8 +1,13 @@
-"""Vectors by position, growing as they are added: in float32, or in 16 bits with the norm of what was rounded off."""
+"""Vectors by position, growing as they are added: in float32, or in 16 bits with the norm of what was rounded off.
+
+The 16-bit form of a vector is whole numbers from -32767 to 32767 and a scale of its own. It depends on that vector alone,
+so whatever else is stored, it is the same. It may lie in a file instead of memory.
+"""
 
 from __future__ import annotations
 
-from typing import TypeAlias
+import os
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,53 +19,192 @@ from .rows import Int64
 Float32: TypeAlias = NDArray[np.float32]
 
 SAMPLE = 4096
+LARGEST = 32767
+EPS = float(np.finfo(np.float32).eps)
+
+
+class Store(Protocol):
+    """Vectors by position."""
+
+    @property
+    def array(self) -> NDArray[Any]:
+        """What is stored, (n, D)."""
+
+    @property
+    def scale(self) -> Float32 | None:
+        """(n,) what each row of `array` is to be multiplied by; None: nothing."""
+
+    @property
+    def errors(self) -> Float32 | None:
+        """(n,) at most so far is each vector from the one that was added; None: not at all."""
+
+    @property
+    def n_bytes(self) -> int: ...
+    def append(self, vectors: Array) -> None: ...
+    def take(self, positions: Int64 | slice) -> Float32:
+        """Vectors as they are stored, in float32 (of 16 bits: rounded to it)."""
+
+    def keep(self, kept: Int64) -> None: ...
+    def state(self) -> dict[str, Array]: ...
+
+
+class Grown:
+    """An array that grows at the end: in memory (whose unused end costs nothing until it is written), or in a file."""
+
+    def __init__(self, width: tuple[int, ...], dtype: Any, path: str | os.PathLike[str] | None = None) -> None:
+        self._path = None if path is None else os.fspath(path)
+        self._width, self._dtype, self.used = width, np.dtype(dtype), 0
+        self._data = self._room(0)
+
+    def _room(self, n: int) -> Array:
+        shape = (max(n, 1), *self._width)
+        if self._path is None:
+            return np.empty(shape, self._dtype)
+        mode: Any = "r+" if os.path.exists(self._path) and n else "w+"
+        return np.memmap(self._path, self._dtype, mode, shape=shape)
+
+    @property
+    def array(self) -> Array:
+        return self._data[: self.used]
+
+    @property
+    def n_bytes(self) -> int:
+        """In memory."""
+        return self.array.nbytes if self._path is None else 0
+
+    def more(self, n: int) -> Array:
+        """Room for n more at the end, to be written to."""
+        end = self.used + n
+        if end > len(self._data):
+            room = self._room(max(end, self.used + self.used // 2))  # a file is mapped again, longer, with its content
+            if self._path is None:
+                room[: self.used] = self.array
+            self._data = room
+        self.used = end
+        return self._data[end - n : end]
+
+    def extend(self, values: Array) -> None:
+        self.more(len(values))[...] = values
+
+    def replace(self, values: Array) -> None:
+        """`values` instead of all there was; they may be a part of it."""
+        values = np.array(values) if self._path is not None else values
+        self.used = 0
+        if self._path is None:
+            self._data = np.ascontiguousarray(values, self._dtype)
+            self.used = len(values)
+        else:
+            self.extend(values)
 
 
 class FloatStore:
     """Float32 vectors."""
 
-    def __init__(self, dim: int) -> None:
-        self._data: Float32 = np.empty((0, dim), np.float32)
-        self._used = 0
+    scale = None
+    errors = None
+
+    def __init__(self, dim: int, path: str | os.PathLike[str] | None = None) -> None:
+        self._data = Grown((dim,), np.float32, path)
         self._middle: tuple[int, Float32] | None = None
 
     @classmethod
-    def from_array(cls, array: Array, n: int, dim: int) -> FloatStore:
+    def from_array(cls, array: Array, n: int, dim: int, path: str | os.PathLike[str] | None = None) -> FloatStore:
         if array.shape != (n, dim) or array.dtype != np.float32:
             raise ValueError(f"its vectors are {array.dtype} of shape {array.shape}, not float32 of {(n, dim)}")
-        self = cls(dim)
-        self._data, self._used = array, n
+        self = cls(dim, path)
+        self._data.replace(array)
         return self
 
     @property
     def array(self) -> Float32:
-        return self._data[: self._used]
+        return self._data.array
 
     @property
     def n_bytes(self) -> int:
-        return self._data.nbytes
+        return self._data.n_bytes
 
     def append(self, vectors: Array) -> None:
-        end = self._used + len(vectors)
-        if end > len(self._data):
-            larger = np.empty((max(end, self._used + self._used // 2), self._data.shape[1]), np.float32)
-            larger[: self._used] = self.array
-            self._data = larger
-        for rows, block in blocks(vectors, max(1, BLOCK // self._data.shape[1])):
-            self._data[self._used + rows.start : self._used + rows.stop] = block
-        self._used = end
+        room = self._data.more(len(vectors))
+        for rows, block in blocks(vectors, max(1, BLOCK // vectors.shape[1])):
+            room[rows] = block
 
-    def take(self, positions: Int64) -> Float32:
-        return self.array[positions]
+    def take(self, positions: Int64 | slice) -> Float32:
+        return np.array(self.array[positions])
 
     def keep(self, kept: Int64) -> None:
-        self._data = self.array[kept]
-        self._used = len(kept)
+        self._data.replace(self.array[kept])
         self._middle = None
+
+    def state(self) -> dict[str, Array]:
+        return {"vectors": self.array}
 
     def middle(self) -> Float32:
         """About the mean of the vectors; it only has to be near, and is taken anew when their number has doubled."""
-        if self._middle is None or self._used > 2 * self._middle[0]:
-            step = max(1, self._used // SAMPLE)
-            self._middle = self._used, self.array[::step].mean(axis=0, dtype=np.float64).astype(np.float32)
+        n = len(self.array)
+        if self._middle is None or n > 2 * self._middle[0]:
+            step = max(1, n // SAMPLE)
+            self._middle = n, self.array[::step].mean(axis=0, dtype=np.float64).astype(np.float32)
         return self._middle[1]
+
+
+class ShortStore:
+    """Vectors of 16-bit whole numbers, x = scale * whole, the scale its largest number / 32767."""
+
+    def __init__(self, dim: int, path: str | os.PathLike[str] | None = None) -> None:
+        self._data = Grown((dim,), np.int16, path)
+        self._scale, self._errors = Grown((), np.float32), Grown((), np.float32)
+
+    @classmethod
+    def from_state(
+        cls, arrays: dict[str, Array], n: int, dim: int, path: str | os.PathLike[str] | None = None
+    ) -> ShortStore:
+        self = cls(dim, path)
+        for name, to in (("vectors", self._data), ("scale", self._scale), ("errors", self._errors)):
+            array = arrays[name]
+            if array.shape != (n, *to._width) or array.dtype != to._dtype:
+                raise ValueError(f"its {name} are {array.dtype} of shape {array.shape}")
+            to.replace(array)
+        return self
+
+    @property
+    def array(self) -> NDArray[np.int16]:
+        return self._data.array
+
+    @property
+    def scale(self) -> Float32:
+        return self._scale.array
+
+    @property
+    def errors(self) -> Float32:
+        return self._errors.array
+
+    @property
+    def n_bytes(self) -> int:
+        return self._data.n_bytes + self._scale.n_bytes + self._errors.n_bytes
+
+    def append(self, vectors: Array) -> None:
+        data, scales, errors = (part.more(len(vectors)) for part in (self._data, self._scale, self._errors))
+        for rows, block in blocks(vectors, max(1, BLOCK // 4 // vectors.shape[1])):
+            data[rows], scales[rows], errors[rows] = rounded(block)
+
+    def take(self, positions: Int64 | slice) -> Float32:
+        return self.array[positions] * self.scale[positions][:, None]
+
+    def keep(self, kept: Int64) -> None:
+        for part in (self._data, self._scale, self._errors):
+            part.replace(part.array[kept])
+
+    def state(self) -> dict[str, Array]:
+        return {"vectors": self.array, "scale": self.scale, "errors": self.errors}
+
+
+def rounded(block: Float32) -> tuple[NDArray[np.int16], Float32, Float32]:
+    """Vectors (n, D) as 16-bit whole numbers, their scales, and the norms of the differences, rounded up."""
+    largest = np.abs(block).max(axis=1).astype(np.float64)
+    scale = (largest / LARGEST).astype(np.float32)
+    scale = np.where(scale > 0, np.maximum(scale, np.float32(1e-37)), np.float32(1))  # zeros, and what is all but zero
+    exact = block / scale[:, None].astype(np.float64)
+    whole = np.clip(np.rint(exact), -LARGEST, LARGEST)
+    exact -= whole
+    error = np.sqrt(np.einsum("ij,ij->i", exact, exact)) * scale
+    return whole.astype(np.int16), scale, np.nextafter((error * (1 + 1e-6)).astype(np.float32), np.float32(np.inf))

@@ -1,0 +1,278 @@
+// Distances from a query to stored vectors, and the ladder: prefixes in inverted lists, scanned sixteen rows at a time, then the vectors of the
+// best. Types of this file are in the namespace of the instruction set, so that no template of the standard library is shared between copies.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "job.h"
+#include "lanes.h"
+
+namespace slosh {
+namespace SLOSH_ARCH {
+
+constexpr int kRows = 16;  // rows of a block, whatever the lanes
+
+typedef Lanes<8>::D Wide8;
+typedef Lanes<8>::F Float8;
+typedef int16_t Short8 __attribute__((vector_size(16)));
+
+SLOSH_INLINE Wide8 eight(const float *from) { return __builtin_convertvector(load<Float8>(from), Wide8); }
+SLOSH_INLINE Wide8 eight(const int16_t *from) {
+#if SLOSH_LANES >= 16
+  return Wide8(_mm512_cvtepi32_pd(_mm256_cvtepi16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i *>(from)))));
+#else
+  return __builtin_convertvector(load<Short8>(from), Wide8);
+#endif
+}
+
+// |q - scale * x|^2 in double. The order of the sum depends on the dimension only, so equal vectors are at equal distances.
+template <class T> inline double square(const float *q, const T *x, double scale, int64_t dim) {
+  Wide8 sum[4] = {};
+  int64_t i = 0;
+  for (; i + 32 <= dim; i += 32)
+    for (int part = 0; part < 4; ++part) {
+      const Wide8 d = eight(q + i + 8 * part) - eight(x + i + 8 * part) * scale;
+      sum[part] += d * d;
+    }
+  for (; i + 8 <= dim; i += 8) {
+    const Wide8 d = eight(q + i) - eight(x + i) * scale;
+    sum[0] += d * d;
+  }
+  const Wide8 both = (sum[0] + sum[1]) + (sum[2] + sum[3]);
+  double lane[8];
+  store(lane, both);
+  double total = ((lane[0] + lane[1]) + (lane[2] + lane[3])) + ((lane[4] + lane[5]) + (lane[6] + lane[7]));
+  for (; i < dim; ++i) {
+    const double d = double(q[i]) - double(x[i]) * scale;
+    total += d * d;
+  }
+  return total;
+}
+
+SLOSH_INLINE double square(const Vectors &v, const float *q, int64_t position) {
+  return v.shorts ? square(q, v.shorts + position * v.dim, double(v.scale[position]), v.dim) : square(q, v.floats + position * v.dim, 1.0, v.dim);
+}
+
+SLOSH_INLINE void fetch(const Vectors &v, int64_t position) {
+  const char *at = v.shorts ? reinterpret_cast<const char *>(v.shorts + position * v.dim) : reinterpret_cast<const char *>(v.floats + position * v.dim);
+  const int64_t bytes = std::min<int64_t>(v.dim * (v.shorts ? 2 : 4), 512);  // the machine goes on by itself
+  for (int64_t b = 0; b < bytes; b += 64) __builtin_prefetch(at + b);
+}
+
+inline void squares(const Pairs &job, int64_t query) {
+  const float *q = job.queries + query * job.vectors.dim;
+  const int64_t end = job.offsets[query + 1];
+  for (int64_t i = job.offsets[query]; i < end; ++i) {
+    if (i + 2 < end) fetch(job.vectors, job.positions[i + 2]);
+    job.out[i] = square(job.vectors, q, job.positions[i]);
+  }
+}
+
+// Bit l: lane l is at most `limit`.
+template <int W> SLOSH_INLINE unsigned at_most(const typename Lanes<W>::F &x, float limit) {
+  float lane[W];
+  store(lane, x);
+  unsigned bits = 0;
+  for (int l = 0; l < W; ++l) bits |= unsigned(lane[l] <= limit) << l;
+  return bits;
+}
+#if defined(__x86_64__)
+template <> SLOSH_INLINE unsigned at_most<4>(const Lanes<4>::F &x, float limit) {
+  return unsigned(_mm_movemask_ps(_mm_cmple_ps(x, _mm_set1_ps(limit))));
+}
+#if SLOSH_LANES >= 8
+template <> SLOSH_INLINE unsigned at_most<8>(const Lanes<8>::F &x, float limit) {
+  return unsigned(_mm256_movemask_ps(_mm256_cmp_ps(x, _mm256_set1_ps(limit), _CMP_LE_OQ)));
+}
+#endif
+#if SLOSH_LANES >= 16
+template <> SLOSH_INLINE unsigned at_most<16>(const Lanes<16>::F &x, float limit) {
+  return unsigned(_mm512_cmp_ps_mask(x, _mm512_set1_ps(limit), _CMP_LE_OQ));
+}
+#endif
+#endif
+
+// Squared distances from a query's prefix to the sixteen rows of a block, each (width, 16).
+SLOSH_INLINE void block_squares(const float *q, const float *block, int64_t width, float *out) {
+  typedef Lanes<SLOSH_LANES>::F F;
+  constexpr int parts = kRows / SLOSH_LANES;
+  F sum[parts] = {};
+  for (int64_t k = 0; k < width; ++k)
+    for (int part = 0; part < parts; ++part) {
+      const F d = load<F>(block + k * kRows + part * SLOSH_LANES) - q[k];
+      sum[part] += d * d;
+    }
+  for (int part = 0; part < parts; ++part) store(out + part * SLOSH_LANES, sum[part]);
+}
+
+SLOSH_INLINE unsigned sixteen_at_most(const float *x, float limit) {
+  typedef Lanes<SLOSH_LANES>::F F;
+  unsigned bits = 0;
+  for (int part = 0; part < kRows / SLOSH_LANES; ++part)
+    bits |= at_most<SLOSH_LANES>(load<F>(x + part * SLOSH_LANES), limit) << (part * SLOSH_LANES);
+  return bits;
+}
+
+struct Near {
+  float square;
+  uint32_t place;  // block * 16 + lane
+};
+SLOSH_INLINE bool operator<(const Near &a, const Near &b) { return a.square < b.square || (a.square == b.square && a.place < b.place); }
+
+struct Hit {
+  double square;
+  int64_t row, position;
+};
+SLOSH_INLINE bool operator<(const Hit &a, const Hit &b) { return a.square < b.square || (a.square == b.square && a.row < b.row); }
+
+struct List {
+  float square;
+  int32_t list;
+};
+SLOSH_INLINE bool operator<(const List &a, const List &b) { return a.square > b.square || (a.square == b.square && a.list > b.list); }  // for a heap
+
+struct Climb {
+  const Ladder &job;
+  const int64_t query;
+  const float *prefix, *vector;
+  const double slack;
+  const int64_t skip;
+  std::vector<List> lists;
+  std::vector<Near> near;
+  std::vector<Hit> hits;
+  int64_t scanned = 0, candidates = 0;
+
+  Climb(const Ladder &j, int64_t q)
+      : job(j), query(q), prefix(j.prefixes + q * j.width), vector(j.queries + q * j.vectors.dim), slack(j.slack[q]), skip(j.skip ? j.skip[q] : -1) {
+    lists.resize(size_t(job.n_lists));
+    float found[kRows];
+    for (int64_t first = 0; first < job.n_lists; first += kRows) {
+      block_squares(prefix, job.centroids + first * job.width, job.width, found);
+      for (int64_t l = first; l < std::min(job.n_lists, first + kRows); ++l) lists[size_t(l)] = {found[l - first], int32_t(l)};
+    }
+    std::make_heap(lists.begin(), lists.end());
+  }
+
+  // What a prefix may be away, squared, if the vector is within `radius`: the prefix is never farther, but for rounding.
+  float limit_of(double radius) const {
+    const double reach = radius * (1 + 1e-5) + slack;
+    const double squared = reach * reach * (1 + 1e-6);
+    return squared < 3e38 ? float(squared) : std::numeric_limits<float>::infinity();
+  }
+
+  // No row of the list is within `radius`.
+  bool beyond(const List &l, double radius) const { return std::sqrt(double(l.square)) * (1 - 1e-5) - double(job.radii[l.list]) - slack > radius; }
+
+  template <class Take> void scan(int32_t list, const float &limit, Take take) {
+    float found[kRows];
+    for (int64_t i = job.list_start[list]; i < job.list_start[list + 1]; ++i) {
+      const int64_t block = job.list_blocks[i];
+      const unsigned mask = job.masks[block];
+      if (!mask) continue;
+      scanned += __builtin_popcount(mask);
+      block_squares(prefix, job.blocks + block * job.width * kRows, job.width, found);
+      for (unsigned bits = sixteen_at_most(found, limit) & mask; bits; bits &= bits - 1) {
+        const int lane = __builtin_ctz(bits);
+        take(Near{found[lane], uint32_t(block * kRows + lane)});
+      }
+    }
+  }
+
+  // The prefixes nearest to the query, `depth` of them, from the nearest lists, until `budget` rows were scanned.
+  void approach(int64_t budget, int64_t depth) {
+    float limit = std::numeric_limits<float>::infinity();
+    const size_t full = size_t(2 * depth + 32);
+    near.reserve(full + kRows);
+    size_t left = lists.size();
+    const auto cut = [&] {
+      std::nth_element(near.begin(), near.begin() + depth - 1, near.end());
+      near.resize(size_t(depth));
+      limit = near.back().square;
+    };
+    while (left && scanned < budget) {
+      std::pop_heap(lists.begin(), lists.begin() + int64_t(left));
+      const List &l = lists[--left];
+      if (beyond(l, std::sqrt(double(limit)))) continue;
+      scan(l.list, limit, [&](const Near &n) {
+        if (!(n.square <= limit)) return;
+        near.push_back(n);
+        if (near.size() >= full) cut();
+      });
+    }
+    if (near.size() > size_t(depth)) cut();
+    std::sort(near.begin(), near.end());
+  }
+
+  // All prefixes that a vector within `radius` may have.
+  void surround(double radius) {
+    const float limit = limit_of(radius);
+    near.clear();
+    for (const List &l : lists)
+      if (!beyond(l, radius)) scan(l.list, limit, [&](const Near &n) { near.push_back(n); });
+    std::sort(near.begin(), near.end());
+  }
+
+  // The vectors of `near`, in order, until no later one can be among the k nearest.
+  void rerank(int64_t k) {
+    hits.clear();
+    float limit = std::numeric_limits<float>::infinity();
+    for (size_t i = 0; i < near.size() && near[i].square <= limit; ++i) {
+      if (i + 2 < near.size()) fetch(job.vectors, job.slots[near[i + 2].place]);
+      const int64_t position = job.slots[near[i].place];
+      if (position == skip) continue;
+      ++candidates;
+      const Hit hit{square(job.vectors, vector, position), job.rows[position], position};
+      if (int64_t(hits.size()) < k) {
+        hits.push_back(hit);
+        std::push_heap(hits.begin(), hits.end());
+      } else if (hit < hits.front()) {
+        std::pop_heap(hits.begin(), hits.end());
+        hits.back() = hit;
+        std::push_heap(hits.begin(), hits.end());
+      } else {
+        continue;
+      }
+      if (int64_t(hits.size()) == k) limit = limit_of(std::sqrt(hits.front().square));
+    }
+    std::sort_heap(hits.begin(), hits.end());
+  }
+};
+
+inline void ladder(const Ladder &job, int64_t query) {
+  Climb climb(job, query);
+  if (job.radius) {
+    const double radius = job.radius[query];
+    climb.surround(radius + job.largest_error);
+    for (size_t i = 0; i < climb.near.size(); ++i) {
+      if (i + 2 < climb.near.size()) fetch(job.vectors, job.slots[climb.near[i + 2].place]);
+      const int64_t position = job.slots[climb.near[i].place];
+      if (position == climb.skip) continue;
+      ++climb.candidates;
+      const double found = square(job.vectors, climb.vector, position);
+      if (std::sqrt(found) - (job.errors ? double(job.errors[position]) : 0.0) <= radius) job.put(job.sink, query, found, position);
+    }
+  } else {
+    const int64_t k = job.k;
+    climb.approach(job.budget, job.depth + (job.skip ? 1 : 0));
+    climb.rerank(k);
+    if (job.exact) {
+      const bool enough = int64_t(climb.hits.size()) == k;
+      const double radius = enough ? std::sqrt(climb.hits.back().square) : std::numeric_limits<double>::infinity();
+      climb.surround(radius);
+      climb.rerank(k);
+    }
+    for (int64_t i = 0; i < k; ++i) {
+      const bool there = i < int64_t(climb.hits.size());
+      job.out[query * k + i] = there ? climb.hits[size_t(i)].square : std::numeric_limits<double>::infinity();
+      job.out_positions[query * k + i] = there ? climb.hits[size_t(i)].position : -1;
+    }
+  }
+  job.scanned[query] = climb.scanned;
+  job.candidates[query] = climb.candidates;
+}
+
+}  // namespace SLOSH_ARCH
+}  // namespace slosh

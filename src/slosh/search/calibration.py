@@ -1,0 +1,61 @@
+"""How much to look at for a recall: measured on the collection itself, to a lower confidence bound.
+
+Stored vectors are the queries, none of them its own neighbour. Come in: the part of its true neighbours that each query
+found. Goes out: a recall that may be promised.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import t as student
+
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What was measured, and what it takes.
+
+    k, recall : what was asked for.
+    budget : rows whose prefix is scanned, at least.
+    depth : vectors that are compared, at most.
+    measured : the mean recall of the sample.
+    promised : its one-sided 95% lower confidence bound; at least `recall`.
+    n_queries : size of the sample.
+    n_rows : size of the collection then.
+    """
+
+    k: int
+    recall: float
+    budget: int
+    depth: int
+    measured: float
+    promised: float
+    n_queries: int
+    n_rows: int
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def lower_bound(recalls: NDArray[np.float64]) -> float:
+    """The one-sided 95% lower confidence bound of a mean recall, by Student's t.
+
+    As if one more query had found nothing: a sample in which every query finds all is no proof of recall 1.
+
+    >>> round(lower_bound(np.ones(999)), 4)
+    0.9974
+    """
+    with_failure = np.append(recalls, 0.0)
+    n = len(with_failure)
+    spread = with_failure.std(ddof=1) / np.sqrt(n)
+    return float(with_failure.mean() - student.ppf(CONFIDENCE, n - 1) * spread)
+
+
+def found_part(found: NDArray[np.int64], truth: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Of each query, which part of its true neighbours (n, k) is among those found (n, k)."""
+    return np.asarray((found[:, :, None] == truth[:, None, :]).any(axis=1).mean(axis=1))

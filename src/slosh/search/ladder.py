@@ -1,0 +1,475 @@
+"""The default search: short prefixes of the vectors first, the vectors of the best of them last.
+
+Every step of the ladder is an orthogonal projection of the next, so a distance at one step is never larger than at the
+next. Stopped early the search is approximate, with a recall that was measured; taken until no lower bound is below the
+k-th distance found it is exact.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+
+from .. import kernel, scan
+from ..checks import Array, checked_count, random_stream
+from . import basis as bases
+from .base import Float32, Float64, Search, Work, checked_recall
+from .basis import ROUNDING, Basis
+from .calibration import Calibration, found_part, lower_bound
+from .lists import Lists, centroids
+from .rows import Int64, Mask
+from .store import FloatStore, ShortStore
+
+LEAST = 1024
+"""With fewer rows there is nothing to learn a basis from, and no need of one: every search is exact."""
+SAMPLE = 16384
+"""Vectors that the basis is learnt from."""
+LONGEST = 128
+"""Directions of a prefix, at most."""
+GROWTH = 8
+"""Basis and lists are learnt anew, at the next search, when the collection has grown by this factor."""
+FEW = 2048
+"""So many allowed rows, or fewer, are compared one by one."""
+QUERIES = 500
+"""Stored vectors that a calibration asks for."""
+
+
+class LadderSearch(Search):
+    r"""Nearest vectors by prefixes in an orthonormal basis, inverted lists, and 16-bit vectors; approximate or exact.
+
+    A prefix is the vector's coordinates along the main directions of a sample, and the norm of the rest. Prefixes lie in
+    lists around centroids. A search scans the lists nearest to the query until it has seen enough rows, compares the
+    vectors of the best prefixes, and stops where no lower bound is left below the k-th distance. How much is enough is
+    measured on the collection (`calibrate`). With ``recall=1.0`` every list is looked at that a bound does not exclude.
+
+    Rows are added and removed without a rebuild. Basis and lists are learnt at the first search of 1024 rows or more,
+    and again when the collection has grown by a factor of 8; if what is added differs from what they were learnt from,
+    `info()["retrain"]` says so, and `train()` learns them anew. A wrong basis costs time, never correctness.
+
+    Distances are those of the vectors as they are stored: rounded to 16 bits (whole numbers, with a scale for each
+    vector), which moves a vector by about 1e-5 of its largest number. ``precision=32`` keeps float32; then ``recall=1.0``
+    gives the same rows and distances as `ExactSearch`.
+
+    Parameters
+    ----------
+    recall : what is promised if a search does not say; 1.0 is exact.
+    n_components : directions of the basis; None chooses by the data.
+    n_lists : inverted lists; None chooses by the number of rows, 1 is a plain scan of the prefixes.
+    precision : 16 or 32, bits of a stored number.
+    path : a file for the vectors, which are then read from disk as they are needed; None keeps them in memory. It is
+        overwritten, and it is no saved search (`save` writes one, with the vectors).
+    random_state : seed of the samples.
+    n_jobs : threads, over the queries. The result does not depend on it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from slosh.search import LadderSearch
+    >>> vectors = np.random.default_rng(0).normal(size=(5000, 64)) * 0.9 ** np.arange(64)
+    >>> search = LadderSearch()
+    >>> rows = search.add(vectors)
+    >>> search.search(vectors[:2], k=3, recall=1.0).rows[:, 0]
+    array([0, 1])
+    """
+
+    _store: FloatStore | ShortStore
+    _basis: Basis
+    _lists: Lists
+    _trained: int
+    _reach: float
+    _calibrations: dict[tuple[int, float], Calibration]
+    _drift: dict[str, float]
+
+    def __init__(
+        self,
+        *,
+        recall: float = 0.99,
+        n_components: int | None = None,
+        n_lists: int | None = None,
+        precision: int = 16,
+        path: str | os.PathLike[str] | None = None,
+        random_state: Any = 0,
+        n_jobs: int | None = -1,
+    ) -> None:
+        self.recall = recall
+        self.n_components = n_components
+        self.n_lists = n_lists
+        self.precision = precision
+        self.path = path
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+
+    def _check_params(self) -> None:
+        super()._check_params()
+        if self.recall is None:
+            raise ValueError("recall=None: give a number up to 1.0")
+        checked_recall(self.recall)
+        for name in ("n_components", "n_lists"):
+            if getattr(self, name) is not None:
+                checked_count(name, getattr(self, name))
+        if self.n_components is not None and self.n_components > LONGEST:
+            raise ValueError(f"n_components={self.n_components}: at most {LONGEST}")
+        if self.precision not in (16, 32):
+            raise ValueError(f"precision={self.precision!r} must be 16 or 32, the bits of a stored number")
+
+    def _start(self, vectors: Array) -> None:
+        self._store = (ShortStore if self.precision == 16 else FloatStore)(self._dim, self.path)
+        self._forget()
+
+    def _forget(self) -> None:
+        """No basis: a prefix is the vector's norm, and all rows are in one list."""
+        self._basis = Basis(np.zeros(self._dim), np.empty((0, self._dim)))
+        self._lists = Lists(np.zeros((1, 1), np.float32))
+        self._trained, self._reach, self._calibrations = 0, 0.0, {}
+        self._drift = {"rest": 0.0, "rest_since": 0.0, "rows_since": 0.0, "crowding": 1.0}
+
+    def _add(self, vectors: Array) -> None:
+        self._store.append(vectors)
+
+    def _added(self) -> None:
+        if self._trained:  # before that, the next search learns from all that is there
+            self._file(self._lists._place.used)
+
+    def _file(self, first: int) -> None:
+        """Puts the vectors from position `first` on into the lists."""
+        step = max(1, (1 << 22) // self._dim)
+        for start in range(first, self._rows.n_positions, step):
+            stored = self._store.take(slice(start, min(start + step, self._rows.n_positions)))
+            prefixes, norms = self._basis.prefixes(stored)
+            self._lists.append(prefixes)
+            self._reach = max(self._reach, float(norms.max()))
+            if self._trained:
+                self._drift["rest_since"] += float(np.square(prefixes[:, -1], dtype=np.float64).sum())
+                self._drift["rows_since"] += len(prefixes)
+        dead = np.flatnonzero(~self._rows.alive[first:]) + first
+        if len(dead):
+            self._lists.remove(dead)
+
+    def _removed(self, positions: Int64) -> None:
+        filed = positions[positions < self._lists._place.used]
+        self._lists.remove(filed)
+
+    def _close_up(self, kept: Int64) -> None:
+        self._store.keep(kept)
+        if self._trained:
+            self._fill()
+
+    def _fill(self) -> None:
+        """All rows into empty lists, in the basis that is there."""
+        self._lists = Lists(self._lists.centres)
+        self._reach, trained, self._trained = 0.0, self._trained, 0
+        self._file(0)
+        self._trained = trained
+        crowd = self._lists.counts / max(1, self._lists.counts.sum())
+        self._drift["crowding"] = float(np.square(crowd).sum() * len(crowd))
+
+    def train(self) -> None:
+        """Learns basis and lists from the rows that are there, and forgets the calibrations. Done by itself once."""
+        if not self._started or len(self) < 2:
+            raise ValueError("train needs two rows or more: add vectors first")
+        with self._lock:
+            random = random_stream(self.random_state)
+            alive = np.flatnonzero(self._rows.alive)
+            at = alive if len(alive) <= SAMPLE else np.sort(random.choice(alive, SAMPLE, replace=False))
+            sample = self._store.take(at)
+            full = bases.fit(sample, LONGEST if self.n_components is None else self.n_components, random)
+            self._basis = full if self.n_components is not None else full.cut(prefix_length(full, sample))
+            prefixes, _ = self._basis.prefixes(sample)
+            n_lists = min(default_lists(len(alive)) if self.n_lists is None else self.n_lists, len(alive))
+            if len(at) < min(len(alive), 64 * n_lists):
+                at = np.sort(random.choice(alive, min(len(alive), 64 * n_lists), replace=False))
+                step = max(1, (1 << 22) // self._dim)
+                parts = (self._store.take(at[i : i + step]) for i in range(0, len(at), step))
+                prefixes = np.concatenate([self._basis.prefixes(part)[0] for part in parts])
+            self._lists = Lists(centroids(prefixes, n_lists, random))
+            self._calibrations = {}
+            rest = float(np.square(prefixes[:, -1], dtype=np.float64).mean())
+            self._drift = {"rest": rest, "rest_since": 0.0, "rows_since": 0.0, "crowding": 1.0}
+            self._fill()
+            self._trained = len(alive)
+
+    def _prepare(self) -> None:
+        """Learns what is to be learnt before a search."""
+        with self._lock:
+            n = len(self)
+            if n >= LEAST and n >= GROWTH * self._trained:
+                self.train()
+            elif not self._trained:
+                first = self._lists._place.used
+                self._file(first)
+
+    def calibrate(self, k: int = 10, recall: float | None = None) -> Calibration:
+        """Measures what it takes to find this part of the k nearest, on 500 of the stored vectors, and keeps it.
+
+        The least work is taken for which the lower confidence bound of the mean recall reaches `recall`. A search does
+        this by itself when it is first asked for a recall, and again when the number of rows has doubled or halved.
+        """
+        checked_count("k", k)
+        target = checked_recall(recall) or self.recall
+        if not self._started or len(self) < 2:
+            raise ValueError("calibrate needs two rows or more: add vectors first")
+        self._prepare()
+        with self._lock:
+            known = self._calibrations.get((k, target))
+            if known is None or not known.n_rows / 2 <= len(self) <= known.n_rows * 2:
+                known = self._calibrations[k, target] = self._measure(k, target)
+        return known
+
+    def _measure(self, k: int, target: float) -> Calibration:
+        n = len(self)
+        k_there = min(k, n - 1)
+        alive = np.flatnonzero(self._rows.alive)
+        random = random_stream(self.random_state)
+        sample = alive if n <= QUERIES else np.sort(random.choice(alive, QUERIES, replace=False))
+        queries = self._store.take(sample)
+        prefixes = self._basis.prefixes(queries)
+
+        def run(budget: int, depth: int, exact: bool = False) -> tuple[Int64, float]:
+            _, found, work = self._climb(queries, k_there, None, budget, depth, exact, sample, prefixes)
+            seen, compared = float(work.scanned.mean()), float(work.candidates.mean())
+            return found, cost(seen + len(self._lists.radii), self._basis.width, compared, depth, self._dim)
+
+        truth, most = run(n, 8 * k_there, exact=True)
+        exact = Calibration(k, target, n, 0, 1.0, 1.0, len(sample), n)
+        if target == 1.0 or lower_bound(np.ones(len(sample))) < target:
+            return exact
+
+        def reached(budget: int, depth: int) -> tuple[float, float, float]:
+            found, price = run(budget, depth)
+            recalls = found_part(found, truth)
+            return lower_bound(recalls), float(recalls.mean()), price
+
+        best, best_price = exact, most
+        deep = max(64, 32 * k_there)
+        budgets = steps(max(256, 2 * k_there), n)
+        first = least(len(budgets), lambda i: reached(budgets[i], deep)[0] >= target)
+        depths = steps(k_there, deep)
+        for budget in budgets[first : first + 4]:
+            j = least(len(depths), lambda i, b=budget: reached(b, depths[i])[0] >= target)  # type: ignore[misc]
+            if j == len(depths):
+                continue
+            bound, mean, price = reached(budget, depths[j])
+            if price < best_price:
+                best, best_price = Calibration(k, target, budget, depths[j], mean, bound, len(sample), n), price
+        return best
+
+    def _search(
+        self, queries: Float32, k: int, mask: Mask | None, n_allowed: int, recall: float | None
+    ) -> tuple[Float64, Int64, Work]:
+        self._prepare()
+        if n_allowed <= FEW and mask is not None:
+            return self._compare_all(queries, k, mask)
+        target = self.recall if recall is None else recall
+        exact = target == 1.0 or not self._trained
+        plan = None if exact else self.calibrate(k, target)
+        if plan is None or plan.depth == 0:
+            return self._climb(queries, k, mask, max(FEW, len(self) // 64), max(64, 4 * k), True)
+        squares, positions, work = self._climb(queries, k, mask, plan.budget, plan.depth, False)
+        work.recall = plan.promised
+        short = np.flatnonzero(positions[:, -1] < 0)
+        if len(short):  # fewer than k were found: the filter has left the lists that were scanned all but empty
+            redone = self._climb(queries[short], k, mask, plan.budget, plan.depth, True)
+            squares[short], positions[short] = redone[:2]
+            work.candidates[short] += redone[2].candidates
+            work.scanned[short] += redone[2].scanned
+        return squares, positions, work
+
+    def _compare_all(self, queries: Float32, k: int, mask: Mask) -> tuple[Float64, Int64, Work]:
+        """Every allowed row with every query, in turns of bounded memory."""
+        allowed = np.flatnonzero(mask)
+        squares, positions = np.empty((len(queries), k)), np.empty((len(queries), k), np.int64)
+        step = max(1, (1 << 20) // len(allowed))
+        for first in range(0, len(queries), step):
+            part = queries[first : first + step]
+            offsets = np.arange(len(part) + 1) * len(allowed)
+            pairs = np.tile(allowed, len(part))
+            found = scan.squares(part, self._store.array, self._store.scale, offsets, pairs, self.n_jobs)
+            rows = slice(first, first + len(part))
+            squares[rows], positions[rows] = scan.best(found, pairs, offsets, self._rows.row, k)
+        n = np.full(len(queries), len(allowed))
+        return squares, positions, Work(n, np.zeros_like(n), 1.0)
+
+    def _climb(
+        self,
+        queries: Float32,
+        k: int,
+        mask: Mask | None,
+        budget: int,
+        depth: int,
+        exact: bool,
+        skip: Int64 | None = None,
+        prefixes: tuple[Float32, Float64] | None = None,
+    ) -> tuple[Float64, Int64, Work]:
+        squares, positions, *work = scan.ladder(
+            self._ladder(queries, mask, skip, prefixes), k, budget, depth, exact, kernel.threads(self.n_jobs)
+        )
+        return squares, positions, Work(work[1], work[0], 1.0 if exact else None)
+
+    def _ladder(
+        self, queries: Float32, mask: Mask | None, skip: Int64 | None = None, prefixes: Any = None
+    ) -> scan.Ladder:
+        prefix, norms = self._basis.prefixes(queries) if prefixes is None else prefixes
+        lists = self._lists
+        return scan.Ladder(
+            queries=queries,
+            prefixes=prefix,
+            slack=ROUNDING * (norms + self._reach),
+            skip=skip,
+            vectors=self._store.array,
+            scale=self._store.scale,
+            rows=self._rows.row,
+            blocks=lists.blocks,
+            slots=lists.slots,
+            masks=lists.masks if mask is None or len(self) == np.count_nonzero(mask) else lists.allowed(mask),
+            centroids=lists.centroids,
+            radii=lists.radii,
+            list_start=lists.start,
+            list_blocks=lists.order,
+        )
+
+    def _range_search(
+        self, queries: Float32, radius: float, mask: Mask | None, n_allowed: int, recall: float | None
+    ) -> tuple[Int64, Float64, Int64, Work]:
+        offsets, squares, positions, work = self._within(queries, np.full(len(queries), radius), mask, None)
+        return *scan.within(squares, positions, offsets, self._rows.row, radius), work
+
+    def _within(
+        self, queries: Float32, radii: Float64, mask: Mask | None, errors: Float32 | None
+    ) -> tuple[Int64, Float64, Int64, Work]:
+        """All positions within a radius of each query, in no order; with `errors`, all that may be once rounding is undone."""
+        self._prepare()
+        offsets, squares, positions, *work = scan.ladder_within(
+            self._ladder(queries, mask), radii, errors, kernel.threads(self.n_jobs)
+        )
+        return offsets, squares, positions, Work(work[1], work[0], 1.0)
+
+    def _vectors(self, positions: Int64) -> Float32:
+        return self._store.take(positions)
+
+    def _bytes(self) -> dict[str, int]:
+        rows = self._rows.row.nbytes + self._rows.alive.nbytes
+        basis = self._basis.directions.nbytes * 4
+        return {"vectors": self._store.n_bytes, "prefixes": self._lists.n_bytes, "rows": rows, "basis": basis}
+
+    def info(self) -> dict[str, Any]:
+        """As of every search; also the basis, the lists, what was calibrated, and whether to train again (and why)."""
+        about = super().info()
+        if self._started:
+            about |= {
+                "trained_on": self._trained,
+                "n_components": len(self._basis.directions),
+                "n_lists": len(self._lists.radii),
+                "calibrations": [c.as_dict() for c in self._calibrations.values()],
+                "retrain": self._due(),
+            }
+        return about
+
+    def _due(self) -> str | None:
+        """Why basis and lists should be learnt anew, or None."""
+        if not self._trained:
+            return None
+        drift, n = self._drift, len(self)
+        since = drift["rows_since"]
+        if n > 4 * self._trained:
+            return f"{n} rows, learnt from {self._trained}: the lists have become long; call train()"
+        if n < self._trained / 4:
+            return f"{n} rows, learnt from {self._trained}: there are more lists than are needed; call train()"
+        if since >= 100 and drift["rest_since"] / since > 2 * drift["rest"] + 1e-6 * self._reach**2:
+            ratio = drift["rest_since"] / since / max(drift["rest"], 1e-300)
+            return f"the basis leaves out {ratio:.3g} times as much of the {since:.0f} rows added since: call train()"
+        crowd = self._lists.counts / max(1, self._lists.counts.sum())
+        crowding = float(np.square(crowd).sum() * len(crowd))
+        if crowding > 2 * drift["crowding"] + 1:
+            return f"rows crowd in few lists, {crowding / drift['crowding']:.3g} times as much as at first: call train()"
+        return None
+
+    def _state(self) -> tuple[dict[str, Any], dict[str, Array]]:
+        params = {name: getattr(self, name) for name in ("recall", "n_components", "n_lists", "precision")}
+        params["random_state"] = self.random_state if isinstance(self.random_state, int) else None
+        with self._lock:
+            self._prepare()
+        header = {
+            "params": params,
+            "trained": self._trained,
+            "reach": self._reach,
+            "drift": self._drift,
+            "calibrations": [c.as_dict() for c in self._calibrations.values()],
+        }
+        basis = {"middle": self._basis.middle, "directions": self._basis.directions}
+        return header, {**self._store.state(), **basis, **self._lists.state()}
+
+    def _restore(self, header: dict[str, Any], arrays: dict[str, Array]) -> None:
+        n = self._rows.n_positions
+        if self.precision == 16:
+            self._store = ShortStore.from_state(arrays, n, self._dim, self.path)
+        else:
+            self._store = FloatStore.from_array(arrays["vectors"], n, self._dim, self.path)
+        middle, directions = arrays["middle"], arrays["directions"]
+        if middle.shape != (self._dim,) or directions.shape[1:] != (self._dim,):
+            raise ValueError(f"its basis has the shapes {middle.shape} and {directions.shape}")
+        self._basis = Basis(middle, directions)
+        self._lists = Lists.from_state(arrays, n, self._basis.width)
+        self._trained, self._reach = int(header["trained"]), float(header["reach"])
+        self._drift = {name: float(header["drift"][name]) for name in ("rest", "rest_since", "rows_since", "crowding")}
+        known = [Calibration(**c) for c in header["calibrations"]]
+        self._calibrations = {(c.k, c.recall): c for c in known}
+
+
+def cost(scanned: float, width: int, compared: float, depth: int, dim: int) -> float:
+    """What a search takes, about in nanoseconds (docs/search.md): prefixes scanned, sorted, and vectors compared."""
+    return 0.08 * scanned * width + 8.0 * depth + compared * (40 + 0.12 * dim)
+
+
+def default_lists(n: int) -> int:
+    """How many lists n rows are put into: a scan of all is quick up to some thousands."""
+    return 1 if n < 8192 else int(2 ** round(np.log2(n**0.5)))
+
+
+def steps(first: int, last: int) -> list[int]:
+    """From `first` to `last`, each about a third more than the one before."""
+    found = [min(first, last)]
+    while found[-1] < last:
+        found.append(min(last, max(found[-1] + 1, int(found[-1] * 1.35))))
+    return found
+
+
+def least(n: int, good: Any) -> int:
+    """The first i in [0, n) that is good, where all after a good one are; n if none is."""
+    low, high = 0, n
+    while low < high:
+        middle = (low + high) // 2
+        if good(middle):
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def prefix_length(basis: Basis, sample: Float32) -> int:
+    """How many directions of the basis pay: more make a scan longer, and leave fewer vectors to compare.
+
+    Of some vectors of the sample the nearest ten are found among all of it, and then, for each length, how many rows have a
+    prefix nearer than that of the tenth: these would be compared.
+    """
+    n_queries, k = min(200, len(sample) // 4), 10
+    prefixes, _ = basis.prefixes(sample)
+    table = np.empty((n_queries, len(sample)))
+    for i in range(n_queries):
+        away = sample - sample[i]
+        table[i] = np.einsum("ij,ij->i", away, away, dtype=np.float64)
+        table[i, i] = np.inf
+    kth = np.partition(table, k - 1, axis=1)[:, k - 1]
+    rest = np.square(prefixes[:, -1], dtype=np.float64)
+    lengths = [p for p in (4, 8, 12, 16, 24, 32, 48, 64, 96, 128) if p < len(basis.directions)] + [len(basis.directions)]
+    prices = []
+    for p in lengths:
+        short = prefixes[:, :p].astype(np.float64)
+        left = np.sqrt(np.square(prefixes[:, p:-1], dtype=np.float64).sum(axis=1) + rest)
+        short = np.column_stack([short, left])
+        square = np.square(short, dtype=np.float64).sum(axis=1)
+        low = square[:n_queries, None] + square[None] - 2 * short[:n_queries] @ short.T
+        compared = float(np.mean(np.sum(low <= kth[:, None], axis=1)))
+        prices.append(cost(len(sample) / 8, p + 1, compared, 0, sample.shape[1]))
+    return lengths[int(np.argmin(prices))]
