@@ -8,6 +8,6 @@ from .result import RangeResult, Result, Stats
 __all__ = ["ExactSearch", "LadderSearch", "RangeResult", "Result", "Search", "Stats", "default_search", "load"]
 
 
-def default_search() -> Search:
-    """A new search of the kind that is taken where none is named."""
-    return LadderSearch()
+def default_search(precision: int = 16) -> Search:
+    """A new search of the kind that is taken where none is named; 32 bits where a distance of 0 must be 0."""
+    return LadderSearch(precision=precision)
