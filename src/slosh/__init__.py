@@ -1,6 +1,6 @@
 """slosh: nearest-neighbour search over sets of vectors, by Sliced-Wasserstein embeddings."""
 
-from . import embed, evaluate, hash, rank, search, slices
+from . import embed, evaluate, hash, neighbors, rank, search, slices
 from .precision import PrecisionWarning
 from .sets import ScaleWarning, Sets
 from .sliced import distance, pairwise
@@ -14,6 +14,7 @@ __all__ = [
     "embed",
     "evaluate",
     "hash",
+    "neighbors",
     "pairwise",
     "rank",
     "search",
