@@ -1,24 +1,19 @@
 """The float scan: every vector is compared with every query. The twin that all other searches are measured by.
 
-A block of rows and a block of queries go through one matrix product; what its rounding leaves open is computed again,
-from the differences, in float64.
+The scan itself is in `flat.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from .. import scan
 from ..checks import Array
+from . import flat
 from .base import Float32, Float64, Search, Work
 from .rows import Int64, Mask
 from .store import FloatStore
-
-TILE_ROWS, TILE_QUERIES = 4096, 256
-EPS = float(np.finfo(np.float32).eps)
 
 
 class ExactSearch(Search):
@@ -72,86 +67,14 @@ class ExactSearch(Search):
     def _search(
         self, queries: Float32, k: int, mask: Mask | None, n_allowed: int, recall: float | None
     ) -> tuple[Float64, Int64, Work]:
-        squares, positions = np.empty((len(queries), k)), np.empty((len(queries), k), np.int64)
-        n_rows = self._rows.n_positions
-        for first in range(0, len(queries), TILE_QUERIES):
-            part = slice(first, first + TILE_QUERIES)
-            offsets, found = self._nearby(queries[part], mask, k)
-            exact = scan.squares(queries[part], self._store.array, None, offsets, found, self.n_jobs)
-            squares[part], positions[part] = scan.best(exact, found, offsets, self._rows.row, k)
-        work = np.full(len(queries), n_allowed)
-        return squares, positions, Work(work, np.full(len(queries), n_rows), 1.0)
-
-    def _nearby(self, queries: Float32, mask: Mask | None, k: int) -> tuple[Int64, Int64]:
-        """The positions that may be among the k nearest of each query, (offsets, positions)."""
-        n = len(queries)
-        limit = np.full(n, np.inf)  # the k-th smallest upper bound so far
-        kept_q, kept_p = np.empty(0, np.int64), np.empty(0, np.int64)
-        kept_low, kept_high = np.empty(0), np.empty(0)
-        for rows, low, high in self._tiles(queries, mask):
-            near = low <= limit[:, None]
-            if (fresh := np.isinf(limit)).any() and low.shape[1] > k:  # the first tile: cut it to what can be
-                limit[fresh] = np.partition(high[fresh], k - 1, axis=1)[:, k - 1]
-                near = low <= limit[:, None]
-            q, column = np.nonzero(near)
-            kept_q, kept_p = np.concatenate([kept_q, q]), np.concatenate([kept_p, rows[column]])
-            kept_low, kept_high = np.concatenate([kept_low, low[near]]), np.concatenate([kept_high, high[near]])
-            limit = np.minimum(limit, _kth(kept_q, kept_high, n, k))
-            stay = kept_low <= limit[kept_q]
-            kept_q, kept_p, kept_low, kept_high = kept_q[stay], kept_p[stay], kept_low[stay], kept_high[stay]
-        order = np.argsort(kept_q, kind="stable")
-        return np.searchsorted(kept_q[order], np.arange(n + 1)), kept_p[order]
-
-    def _tiles(self, queries: Float32, mask: Mask | None) -> Iterator[tuple[Int64, Float32, Float32]]:
-        """For block after block of allowed rows: positions, and bounds on the squared distances (n_queries, block)."""
-        vectors = self._store.array
-        positions = None if mask is None else np.flatnonzero(mask)
-        n = len(vectors) if positions is None else len(positions)
-        # The product of two vectors about the middle of the rows is small where distances are: little is rounded off.
-        middle = self._store.middle()
-        centred = queries - middle
-        lengths = np.einsum("ij,ij->i", centred, centred, dtype=np.float64)[:, None]
-        for first in range(0, n, TILE_ROWS):
-            if positions is None:
-                where = np.arange(first, min(first + TILE_ROWS, n))
-                block = vectors[first : first + TILE_ROWS] - middle
-            else:
-                where = positions[first : first + TILE_ROWS]
-                block = vectors[where] - middle
-            sizes = np.einsum("ij,ij->i", block, block, dtype=np.float64)[None, :]
-            square = (lengths + sizes) - 2.0 * (centred @ block.T).astype(np.float64)
-            # A product of D terms is off by at most D eps |x| |y|; centring rounds by eps of either.
-            slack = (self._dim + 8) * EPS * (lengths + sizes + 1e-30)
-            yield where, square - slack, square + slack
+        found = flat.nearest(self._store, self._rows.row, queries, k, mask, self.n_jobs)
+        return *found, self._work(len(queries), n_allowed)
 
     def _range_search(
         self, queries: Float32, radius: float, mask: Mask | None, n_allowed: int, recall: float | None
     ) -> tuple[Int64, Float64, Int64, Work]:
-        parts = []
-        for first in range(0, len(queries), TILE_QUERIES):
-            part = queries[first : first + TILE_QUERIES]
-            tiles = [
-                (q + first, rows[column])
-                for rows, low, _ in self._tiles(part, mask)
-                for q, column in [np.nonzero(low <= radius**2)]
-            ]
-            parts += tiles
-        q = np.concatenate([a for a, _ in parts])
-        found = np.concatenate([b for _, b in parts])
-        order = np.argsort(q, kind="stable")
-        offsets, found = np.searchsorted(q[order], np.arange(len(queries) + 1)), found[order]
-        exact = scan.squares(queries, self._store.array, None, offsets, found, self.n_jobs)
-        ranges = scan.within(exact, found, offsets, self._rows.row, radius)
-        n = np.full(len(queries), n_allowed)
-        return *ranges, Work(n, np.full(len(queries), self._rows.n_positions), 1.0)
+        found = flat.within(self._store, self._rows.row, queries, radius, mask, self.n_jobs)
+        return *found, self._work(len(queries), n_allowed)
 
-
-def _kth(group: Int64, values: Float64, n: int, k: int) -> Float64:
-    """Of each of n groups the k-th smallest value, inf where there are fewer."""
-    order = np.lexsort((values, group))
-    starts = np.searchsorted(group[order], np.arange(n + 1))
-    at = starts[:-1] + k - 1
-    there = at < starts[1:]
-    out = np.full(n, np.inf)
-    out[there] = values[order][at[there]]
-    return out
+    def _work(self, n_queries: int, n_allowed: int) -> Work:
+        return Work(np.full(n_queries, n_allowed), np.full(n_queries, self._rows.n_positions), 1.0)
