@@ -7,6 +7,7 @@ table in common; how often depends on their distance alone, and is known in clos
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from numbers import Integral, Real
 from typing import Any, TypeVar
 
@@ -16,7 +17,7 @@ from scipy.special import erf
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from ..checks import as_array, check_numeric, checked_count
+from ..checks import Array, as_array, check_numeric, checked_count
 from ..vectors import blocks, check_numbers, checked_vectors, fitting_vectors, hash_stream
 from .rotations import Dense
 
@@ -96,21 +97,47 @@ class PStableHash(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """The hashes of vectors (n, D): int32 (n, T, k). They never depend on the others of the batch."""
         check_is_fitted(self)
         vectors = checked_vectors(X, self.n_features_in_)
-        offsets = self.offsets_.ravel()
         out = np.empty((len(vectors), *self.offsets_.shape), np.int32)
+        for rows, places in self._places(vectors):
+            out[rows] = np.floor(places, out=places)
+        return out
+
+    def positions(self, X: Any) -> Float64:
+        """(<a, u> + b) / w of vectors (n, D), float64 (n, T, k): the hashes with the places in the cells.
+
+        `transform` gives their floor; what is behind the point is how far the vector is from the borders of its cell.
+        """
+        check_is_fitted(self)
+        vectors = checked_vectors(X, self.n_features_in_)
+        out = np.empty((len(vectors), *self.offsets_.shape))
+        for rows, places in self._places(vectors):
+            out[rows] = places
+        return out
+
+    def _places(self, vectors: Array) -> Iterator[tuple[slice, Float64]]:
+        """Block by block, (rows, positions)."""
+        offsets = self.offsets_.ravel()
         for rows, block in blocks(vectors, self._projection.block_rows):
-            cells = self._projection.project(block)
-            cells += offsets
-            cells /= self._width
-            np.floor(cells, out=cells)
-            if not (cells.min() >= -INT32_END and cells.max() < INT32_END):
-                row, hash_ = (int(i) for i in np.argwhere(~((cells >= -INT32_END) & (cells < INT32_END)))[0])
+            places = self._projection.project(block)
+            places += offsets
+            places /= self._width
+            if not (places.min() >= -INT32_END and places.max() < INT32_END):
+                row, hash_ = (int(i) for i in np.argwhere(~((places >= -INT32_END) & (places < INT32_END)))[0])
                 raise ValueError(
-                    f"X: row {rows.start + row} falls into cell {cells[row, hash_]:.3g}, beyond int32: "
+                    f"X: row {rows.start + row} falls into cell {places[row, hash_]:.3g}, beyond int32: "
                     f"width={self._width!r} is too small for these vectors, take a larger one or centre them"
                 )
-            out[rows] = cells.reshape(-1, *self.offsets_.shape)
-        return out
+            yield rows, places.reshape(-1, *self.offsets_.shape)
+
+    def _set_state(self, directions: Float64, offsets: Float64) -> None:
+        """Takes over what another hash of the same parameters has drawn."""
+        self._checked()
+        shape = (self.n_tables, self.n_hashes)
+        if directions.shape[:2] != shape or directions.ndim != 3 or offsets.shape != shape:
+            raise ValueError(f"directions of shape {directions.shape} for {shape[0]} tables of {shape[1]} hashes")
+        self.directions_, self.offsets_, self._width = directions, offsets, float(self.width)
+        self.n_features_in_ = directions.shape[2]
+        self._projection = Dense(directions.reshape(-1, self.n_features_in_))
 
     def collision_probability(self, r: ArrayLike) -> Any:
         r"""How likely two vectors at the distance r = |u - v|_p agree in one hash, of the shape of `r`.
