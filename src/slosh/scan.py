@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import kernel, scan_numpy
+from .scan_numpy import as_stored
 
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
@@ -44,9 +45,7 @@ def squares(
     which = np.repeat(np.arange(len(queries)), np.diff(offsets))
     for first in range(0, len(positions), step):
         part = slice(first, first + step)
-        block = vectors[positions[part]].astype(np.float64)
-        if scale is not None:
-            block *= scale[positions[part], None]
+        block = as_stored(vectors, scale, positions[part])
         block -= queries[which[part]]
         block *= block
         # pairwise sums down the rows: the order does not depend on how many rows there are
@@ -76,6 +75,24 @@ def within(
     near = np.flatnonzero(np.sqrt(exact) <= radius)
     order = near[np.lexsort((rows[positions[near]], exact[near], which[near]))]
     return np.searchsorted(which[order], np.arange(n + 1)).astype(np.int64), exact[order], positions[order]
+
+
+def prefixes(
+    vectors: NDArray[Any], scale: Float32 | None, middle: Float64, directions: Float64, n_jobs: int | None
+) -> tuple[Float32, Float64]:
+    """Coordinates of vectors (n, D), less the middle, along orthonormal directions (p, D), and the norm of the rest:
+    (n, p + 1) in float32; and the norms about the middle, (n,).
+    """
+    n, dim = vectors.shape
+    out, norms = np.empty((n, len(directions) + 1), np.float32), np.empty(n)
+    if kernel.native is None:
+        scan_numpy.prefixes(vectors, scale, middle, directions, out, norms)
+        return out, norms
+    filled = np.zeros((len(directions) + 1, -(-dim // 8) * 8))
+    filled[0, :dim], filled[1:, :dim] = middle, directions
+    floats, shorts = (vectors, None) if scale is None else (None, vectors)
+    kernel.native.prefixes(floats, shorts, scale, filled[0], filled[1:], dim, out, norms, kernel.threads(n_jobs))
+    return out, norms
 
 
 @dataclass

@@ -1,11 +1,14 @@
-"""The ladder of one query in NumPy: the twin of native/scan.h where there is no compiler, and its oracle in the tests."""
+"""The ladder in NumPy: the twin of native/scan.h where there is no compiler, and its oracle in the tests."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from .checks import BLOCK
+from .product import ExactProduct
 
 if TYPE_CHECKING:
     from .scan import Ladder
@@ -13,6 +16,31 @@ if TYPE_CHECKING:
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
+
+
+def as_stored(vectors: NDArray[Any], scale: Float32 | None, at: Any) -> Float64:
+    """The vectors at these positions: floats, or 16-bit numbers that stand for the float32 number scale * whole."""
+    if scale is None:
+        return np.asarray(vectors[at], np.float64)
+    return np.asarray(vectors[at] * scale[at][:, None], np.float64)
+
+
+def prefixes(
+    vectors: NDArray[Any], scale: Float32 | None, middle: Float64, directions: Float64, out: Float32, norms: Float64
+) -> None:
+    """Writes coordinates along the directions and the norm of the rest into `out`, the norms about the middle too."""
+    product = ExactProduct(directions) if len(directions) else None
+    step = max(1, BLOCK // vectors.shape[1])
+    for first in range(0, len(vectors), step):
+        part = slice(first, first + step)
+        centred = as_stored(vectors, scale, part)
+        centred -= middle
+        norms[part] = np.sqrt(np.square(centred).sum(axis=1))
+        if product is not None:
+            along = product(centred)
+            out[part, :-1] = along
+            centred -= along @ directions  # a difference of squares would lose the digits of a small rest
+        out[part, -1] = np.sqrt(np.square(centred).sum(axis=1))
 
 
 def nearest(job: Ladder, i: int, k: int, budget: int, depth: int, exact: bool) -> tuple[Float64, Int64, int, int]:
@@ -47,7 +75,7 @@ def within(job: Ladder, i: int, radius: float, errors: Float32 | None) -> tuple[
 
 
 def _scan(job: Ladder, i: int, budget: int | None, depth: int | None) -> tuple[Float64, Int64, int]:
-    """Of the rows in the nearest lists, `budget` or more of them (None: all), the `depth` nearest prefixes (None: all)."""
+    """Of the rows in the nearest lists, `budget` or more of them (None: all), the nearest prefixes, `depth` of them."""
     masks = job.masks[job.list_blocks]
     there = np.unpackbits(np.stack([masks & 255, masks >> 8], axis=1).astype(np.uint8), axis=1, bitorder="little")
     if budget is None:
@@ -80,9 +108,7 @@ def _squares(job: Ladder, i: int, positions: Int64) -> Float64:
     step = max(1, (1 << 18) // job.queries.shape[1])
     for first in range(0, len(positions), step):
         part = positions[first : first + step]
-        block = job.vectors[part].astype(np.float64)
-        if job.scale is not None:
-            block *= job.scale[part, None]
+        block = as_stored(job.vectors, job.scale, part)
         block -= job.queries[i]
         block *= block
         out[first : first + step] = block.sum(axis=1)

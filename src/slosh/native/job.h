@@ -62,6 +62,18 @@ struct Pairs {
   double *out;               // squared distances, like positions
 };
 
+// Coordinates of vectors along orthonormal directions, and the norm of the rest. Rows of `directions` and `middle` are filled up with zeros to a
+// multiple of eight.
+struct Prefixes {
+  Vectors vectors;
+  int64_t n, n_directions, padded;  // vectors, directions, numbers of a direction
+  const double *middle;             // (padded,)
+  const double *directions;         // (n_directions, padded)
+  float *out;                       // (n, n_directions + 1)
+  double *norms;                    // (n,) of the vectors about the middle
+};
+constexpr int64_t kTogether = 4;    // vectors that are worked on together
+
 // Prefixes of the stored vectors in blocks of sixteen, blocks in lists; see scan.h and search/ladder.py.
 struct Ladder {
   const float *queries;        // (n_queries, dim)
@@ -97,6 +109,7 @@ struct Kernel {
   void (*embed)(const Embedding &, int64_t set, int64_t group, void *scratch);
   void (*transport)(const Transport &, int64_t pair);
   void (*squares)(const Pairs &, int64_t query);
+  void (*prefixes)(const Prefixes &, int64_t tile, void *scratch);
   void (*ladder)(const Ladder &, int64_t query);
   double (*exchange_rate)(int64_t rounds);  // compare-exchanges done, for the benchmark's floor
 };

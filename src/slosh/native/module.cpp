@@ -263,6 +263,19 @@ void squares(const Matrix &queries, const std::optional<Matrix> &floats, const s
            [&](int64_t i, void *) { chosen->squares(job, i); });
 }
 
+void prefixes(const std::optional<Matrix> &floats, const std::optional<Shorts> &shorts, const std::optional<Vector> &scale, const ConstDoubles &middle,
+              const ndarray<const double, ndim<2>, c_contig, nb::device::cpu> &directions, int64_t dim, Columns out, Doubles norms, int threads) {
+  const int64_t n = int64_t(out.shape(0)), p = int64_t(directions.shape(0)), padded = int64_t(directions.shape(1));
+  const Prefixes job{new_vectors(floats, shorts, scale, n, dim), n, p, padded, middle.data(), directions.data(), out.data(), norms.data()};
+  check(padded % 8 == 0 && padded >= dim && int64_t(middle.shape(0)) == padded && int64_t(out.shape(1)) == p + 1 && int64_t(norms.shape(0)) == n,
+        "directions and middle must be filled up to a multiple of eight; out must be (n, directions + 1)");
+  threads = int(std::min<int64_t>(threads, 1 + n * dim * (p + 1) / 400000));
+  const int64_t tiles = (n + kTogether - 1) / kTogether;
+  nb::gil_scoped_release free;
+  parallel(tiles, std::max<int64_t>(1, std::min<int64_t>(32, tiles / (8 * threads))), threads, size_t(kTogether * padded) * sizeof(double) + 64,
+           [&](int64_t i, void *scratch) { chosen->prefixes(job, i, scratch); });
+}
+
 struct Found {
   double square;
   int64_t position;
@@ -371,6 +384,8 @@ NB_MODULE(_native, m) {
   m.def("transport", &slosh::transport, "a"_a, "a_offsets"_a, "a_weights"_a.none(), "b"_a, "b_offsets"_a, "b_weights"_a.none(), "pairs"_a,
         "out"_a, "threads"_a);
   m.def("squares", &slosh::squares, "queries"_a, "floats"_a.none(), "shorts"_a.none(), "scale"_a.none(), "offsets"_a, "positions"_a, "out"_a,
+        "threads"_a);
+  m.def("prefixes", &slosh::prefixes, "floats"_a.none(), "shorts"_a.none(), "scale"_a.none(), "middle"_a, "directions"_a, "dim"_a, "out"_a, "norms"_a,
         "threads"_a);
   m.def("ladder", &slosh::ladder, "queries"_a, "prefixes"_a, "slack"_a, "skip"_a.none(), "floats"_a.none(), "shorts"_a.none(), "scale"_a.none(),
         "rows"_a, "blocks"_a, "slots"_a, "masks"_a, "centroids"_a, "radii"_a, "list_start"_a, "list_blocks"_a, "budget"_a, "depth"_a, "exact"_a,

@@ -19,26 +19,30 @@ typedef Lanes<8>::D Wide8;
 typedef Lanes<8>::F Float8;
 typedef int16_t Short8 __attribute__((vector_size(16)));
 
-SLOSH_INLINE Wide8 eight(const float *from) { return __builtin_convertvector(load<Float8>(from), Wide8); }
-SLOSH_INLINE Wide8 eight(const int16_t *from) {
+SLOSH_INLINE Wide8 eight(const float *from, float) { return __builtin_convertvector(load<Float8>(from), Wide8); }
+SLOSH_INLINE Wide8 eight(const int16_t *from, float scale) {
 #if SLOSH_LANES >= 16
-  return Wide8(_mm512_cvtepi32_pd(_mm256_cvtepi16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i *>(from)))));
+  const Float8 x = Float8(_mm256_cvtepi32_ps(_mm256_cvtepi16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i *>(from))))) * scale;
 #else
-  return __builtin_convertvector(load<Short8>(from), Wide8);
+  const Float8 x = __builtin_convertvector(load<Short8>(from), Float8) * scale;
 #endif
+  return __builtin_convertvector(x, Wide8);
 }
+SLOSH_INLINE float one(const float *from, float) { return *from; }
+SLOSH_INLINE float one(const int16_t *from, float scale) { return float(*from) * scale; }
 
-// |q - scale * x|^2 in double. The order of the sum depends on the dimension only, so equal vectors are at equal distances.
-template <class T> inline double square(const float *q, const T *x, double scale, int64_t dim) {
+// |q - x|^2 in double, where 16-bit numbers of x stand for the float scale * x. The order of the sum depends on the dimension only, so equal
+// vectors are at equal distances.
+template <class T> inline double square(const float *q, const T *x, float scale, int64_t dim) {
   Wide8 sum[4] = {};
   int64_t i = 0;
   for (; i + 32 <= dim; i += 32)
     for (int part = 0; part < 4; ++part) {
-      const Wide8 d = eight(q + i + 8 * part) - eight(x + i + 8 * part) * scale;
+      const Wide8 d = eight(q + i + 8 * part, 1) - eight(x + i + 8 * part, scale);
       sum[part] += d * d;
     }
   for (; i + 8 <= dim; i += 8) {
-    const Wide8 d = eight(q + i) - eight(x + i) * scale;
+    const Wide8 d = eight(q + i, 1) - eight(x + i, scale);
     sum[0] += d * d;
   }
   const Wide8 both = (sum[0] + sum[1]) + (sum[2] + sum[3]);
@@ -46,14 +50,14 @@ template <class T> inline double square(const float *q, const T *x, double scale
   store(lane, both);
   double total = ((lane[0] + lane[1]) + (lane[2] + lane[3])) + ((lane[4] + lane[5]) + (lane[6] + lane[7]));
   for (; i < dim; ++i) {
-    const double d = double(q[i]) - double(x[i]) * scale;
+    const double d = double(q[i]) - double(one(x + i, scale));
     total += d * d;
   }
   return total;
 }
 
 SLOSH_INLINE double square(const Vectors &v, const float *q, int64_t position) {
-  return v.shorts ? square(q, v.shorts + position * v.dim, double(v.scale[position]), v.dim) : square(q, v.floats + position * v.dim, 1.0, v.dim);
+  return v.shorts ? square(q, v.shorts + position * v.dim, v.scale[position], v.dim) : square(q, v.floats + position * v.dim, 1, v.dim);
 }
 
 SLOSH_INLINE void fetch(const Vectors &v, int64_t position) {
@@ -69,6 +73,59 @@ inline void squares(const Pairs &job, int64_t query) {
     if (i + 2 < end) fetch(job.vectors, job.positions[i + 2]);
     job.out[i] = square(job.vectors, q, job.positions[i]);
   }
+}
+
+SLOSH_INLINE double sum(const Wide8 &x) {
+  double lane[8];
+  store(lane, x);
+  return ((lane[0] + lane[1]) + (lane[2] + lane[3])) + ((lane[4] + lane[5]) + (lane[6] + lane[7]));
+}
+
+// Four vectors at a time, so that a direction is read once for all of them. A vector's numbers do not depend on the other three.
+inline void prefixes(const Prefixes &job, int64_t tile, void *scratch) {
+  const int64_t dim = job.vectors.dim, padded = job.padded, p = job.n_directions, first = tile * kTogether;
+  const int64_t count = std::min(kTogether, job.n - first);
+  double *centred = reinterpret_cast<double *>((reinterpret_cast<uintptr_t>(scratch) + 63) & ~uintptr_t(63));
+  double along[kTogether];
+  for (int64_t v = 0; v < kTogether; ++v) {
+    double *to = centred + v * padded;
+    const int64_t from = first + std::min(v, count - 1);  // what is missing is the last one again
+    if (job.vectors.shorts) {
+      const float scale = job.vectors.scale[from];
+      for (int64_t i = 0; i < dim; ++i) to[i] = double(one(job.vectors.shorts + from * dim + i, scale)) - job.middle[i];
+    } else {
+      for (int64_t i = 0; i < dim; ++i) to[i] = double(job.vectors.floats[from * dim + i]) - job.middle[i];
+    }
+    for (int64_t i = dim; i < padded; ++i) to[i] = 0;
+  }
+  const auto norm = [&](int64_t v) {
+    Wide8 total{};
+    for (int64_t i = 0; i < padded; i += 8) {
+      const Wide8 x = load<Wide8>(centred + v * padded + i);
+      total += x * x;
+    }
+    return std::sqrt(sum(total));
+  };
+  for (int64_t v = 0; v < count; ++v) job.norms[first + v] = norm(v);
+  for (int64_t k = 0; k < p; ++k) {
+    const double *direction = job.directions + k * padded;
+    Wide8 total[kTogether] = {};
+    for (int64_t i = 0; i < padded; i += 8) {
+      const Wide8 d = load<Wide8>(direction + i);
+      for (int64_t v = 0; v < kTogether; ++v) total[v] += load<Wide8>(centred + v * padded + i) * d;
+    }
+    for (int64_t v = 0; v < kTogether; ++v) along[v] = sum(total[v]);
+    // Taken off at once: what is left at the end is the rest, and no direction sees what another has taken.
+    for (int64_t i = 0; i < padded; i += 8) {
+      const Wide8 d = load<Wide8>(direction + i);
+      for (int64_t v = 0; v < kTogether; ++v) {
+        double *at = centred + v * padded + i;
+        store(at, load<Wide8>(at) - d * along[v]);
+      }
+    }
+    for (int64_t v = 0; v < count; ++v) job.out[(first + v) * (p + 1) + k] = float(along[v]);
+  }
+  for (int64_t v = 0; v < count; ++v) job.out[(first + v) * (p + 1) + p] = float(norm(v));
 }
 
 // Bit l: lane l is at most `limit`.

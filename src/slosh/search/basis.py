@@ -7,21 +7,20 @@ The distance of two prefixes is never larger than that of the vectors, whatever 
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.extmath import randomized_svd
 
-from ..checks import BLOCK
-from ..product import ExactProduct
+from .. import scan
 
 Float32: TypeAlias = NDArray[np.float32]
 Float64: TypeAlias = NDArray[np.float64]
 
 ROUNDING = 2e-7
-"""How far rounding may move a prefix, as a part of the vector's norm about the middle: 2^-24 by float32, and less than
-2^-33 by the product and the basis."""
+"""How far rounding may move a prefix, as a part of the vector's norm about the middle: 2^-24 by float32, far less by
+the products in float64 and by a basis that is orthonormal up to their rounding."""
 
 
 class Basis:
@@ -29,30 +28,17 @@ class Basis:
 
     def __init__(self, middle: Float64, directions: Float64) -> None:
         self.middle, self.directions = middle, directions
-        self._product = ExactProduct(directions) if len(directions) else None
 
     @property
     def width(self) -> int:
         """Numbers of a prefix."""
         return len(self.directions) + 1
 
-    def prefixes(self, vectors: Float32) -> tuple[Float32, Float64]:
-        """(n, p + 1) the prefixes, and (n,) the norms of the vectors about the middle.
-
-        A row's bits do not depend on the others.
+    def prefixes(self, vectors: NDArray[Any], scale: Float32 | None, n_jobs: int | None) -> tuple[Float32, Float64]:
+        """The prefixes of vectors (with a scale for each, if they are 16-bit), (n, p + 1), and their norms about the
+        middle, (n,). A row's bits do not depend on the others.
         """
-        out, norms = np.empty((len(vectors), self.width), np.float32), np.empty(len(vectors))
-        step = max(1, BLOCK // vectors.shape[1])
-        for first in range(0, len(vectors), step):
-            part = slice(first, first + step)
-            centred = vectors[part] - self.middle
-            norms[part] = np.sqrt(np.einsum("ij,ij->i", centred, centred))
-            if self._product is not None:
-                along = self._product(centred)
-                out[part, :-1] = along
-                centred -= along @ self.directions  # a difference of squares would lose the digits of a small rest
-            out[part, -1] = np.sqrt(np.einsum("ij,ij->i", centred, centred))
-        return out, norms
+        return scan.prefixes(vectors, scale, self.middle, self.directions, n_jobs)
 
     def cut(self, n_directions: int) -> Basis:
         return Basis(self.middle, np.ascontiguousarray(self.directions[:n_directions]))

@@ -39,8 +39,8 @@ QUERIES = 500
 class LadderSearch(Search):
     r"""Nearest vectors by prefixes in an orthonormal basis, inverted lists, and 16-bit vectors; approximate or exact.
 
-    A prefix is the vector's coordinates along the main directions of a sample, and the norm of the rest. Prefixes lie in
-    lists around centroids. A search scans the lists nearest to the query until it has seen enough rows, compares the
+    A prefix is the vector's coordinates along the main directions of a sample, and the norm of the rest. Prefixes lie
+    in lists around centroids. A search scans the lists nearest to the query until it has seen enough rows, compares the
     vectors of the best prefixes, and stops where no lower bound is left below the k-th distance. How much is enough is
     measured on the collection (`calibrate`). With ``recall=1.0`` every list is looked at that a bound does not exclude.
 
@@ -48,9 +48,9 @@ class LadderSearch(Search):
     and again when the collection has grown by a factor of 8; if what is added differs from what they were learnt from,
     `info()["retrain"]` says so, and `train()` learns them anew. A wrong basis costs time, never correctness.
 
-    Distances are those of the vectors as they are stored: rounded to 16 bits (whole numbers, with a scale for each
-    vector), which moves a vector by about 1e-5 of its largest number. ``precision=32`` keeps float32; then ``recall=1.0``
-    gives the same rows and distances as `ExactSearch`.
+    Distances are those of the vectors rounded to 16 bits, queries too: whole numbers with a scale for each vector, the
+    largest number being 32767, so about five digits. ``precision=32`` keeps float32; then ``recall=1.0`` gives the rows
+    and the distances that `ExactSearch` gives.
 
     Parameters
     ----------
@@ -136,8 +136,8 @@ class LadderSearch(Search):
         """Puts the vectors from position `first` on into the lists."""
         step = max(1, (1 << 22) // self._dim)
         for start in range(first, self._rows.n_positions, step):
-            stored = self._store.take(slice(start, min(start + step, self._rows.n_positions)))
-            prefixes, norms = self._basis.prefixes(stored)
+            part = slice(start, min(start + step, self._rows.n_positions))
+            prefixes, norms = self._prefixes(part)
             self._lists.append(prefixes)
             self._reach = max(self._reach, float(norms.max()))
             if self._trained:
@@ -146,6 +146,11 @@ class LadderSearch(Search):
         dead = np.flatnonzero(~self._rows.alive[first:]) + first
         if len(dead):
             self._lists.remove(dead)
+
+    def _prefixes(self, at: Any) -> tuple[Float32, Float64]:
+        """Of the vectors as they are stored."""
+        scale = self._store.scale
+        return self._basis.prefixes(self._store.array[at], None if scale is None else scale[at], self.n_jobs)
 
     def _removed(self, positions: Int64) -> None:
         filed = positions[positions < self._lists._place.used]
@@ -175,14 +180,15 @@ class LadderSearch(Search):
             at = alive if len(alive) <= SAMPLE else np.sort(random.choice(alive, SAMPLE, replace=False))
             sample = self._store.take(at)
             full = bases.fit(sample, LONGEST if self.n_components is None else self.n_components, random)
-            self._basis = full if self.n_components is not None else full.cut(prefix_length(full, sample))
-            prefixes, _ = self._basis.prefixes(sample)
+            if self.n_components is None:
+                prefixes, _ = full.prefixes(sample, None, self.n_jobs)
+                full = full.cut(prefix_length(prefixes, sample))
+            self._basis = full
             n_lists = min(default_lists(len(alive)) if self.n_lists is None else self.n_lists, len(alive))
             if len(at) < min(len(alive), 64 * n_lists):
                 at = np.sort(random.choice(alive, min(len(alive), 64 * n_lists), replace=False))
-                step = max(1, (1 << 22) // self._dim)
-                parts = (self._store.take(at[i : i + step]) for i in range(0, len(at), step))
-                prefixes = np.concatenate([self._basis.prefixes(part)[0] for part in parts])
+            step = max(1, (1 << 22) // self._dim)
+            prefixes = np.concatenate([self._prefixes(at[i : i + step])[0] for i in range(0, len(at), step)])
             self._lists = Lists(centroids(prefixes, n_lists, random))
             self._calibrations = {}
             rest = float(np.square(prefixes[:, -1], dtype=np.float64).mean())
@@ -224,7 +230,7 @@ class LadderSearch(Search):
         random = random_stream(self.random_state)
         sample = alive if n <= QUERIES else np.sort(random.choice(alive, QUERIES, replace=False))
         queries = self._store.take(sample)
-        prefixes = self._basis.prefixes(queries)
+        prefixes = self._basis.prefixes(queries, None, self.n_jobs)
 
         def run(budget: int, depth: int, exact: bool = False) -> tuple[Int64, float]:
             _, found, work = self._climb(queries, k_there, None, budget, depth, exact, sample, prefixes)
@@ -259,6 +265,7 @@ class LadderSearch(Search):
         self, queries: Float32, k: int, mask: Mask | None, n_allowed: int, recall: float | None
     ) -> tuple[Float64, Int64, Work]:
         self._prepare()
+        queries, _ = self._store.like(queries)
         if n_allowed <= FEW and mask is not None:
             return self._compare_all(queries, k, mask)
         target = self.recall if recall is None else recall
@@ -310,7 +317,7 @@ class LadderSearch(Search):
     def _ladder(
         self, queries: Float32, mask: Mask | None, skip: Int64 | None = None, prefixes: Any = None
     ) -> scan.Ladder:
-        prefix, norms = self._basis.prefixes(queries) if prefixes is None else prefixes
+        prefix, norms = self._basis.prefixes(queries, None, self.n_jobs) if prefixes is None else prefixes
         lists = self._lists
         return scan.Ladder(
             queries=queries,
@@ -332,13 +339,16 @@ class LadderSearch(Search):
     def _range_search(
         self, queries: Float32, radius: float, mask: Mask | None, n_allowed: int, recall: float | None
     ) -> tuple[Int64, Float64, Int64, Work]:
+        queries, _ = self._store.like(queries)
         offsets, squares, positions, work = self._within(queries, np.full(len(queries), radius), mask, None)
         return *scan.within(squares, positions, offsets, self._rows.row, radius), work
 
     def _within(
         self, queries: Float32, radii: Float64, mask: Mask | None, errors: Float32 | None
     ) -> tuple[Int64, Float64, Int64, Work]:
-        """All positions within a radius of each query, in no order; with `errors`, all that may be once rounding is undone."""
+        """All positions within a radius of each query, in no order; with `errors`, all that may be, their vectors being
+        nearer by as much.
+        """
         self._prepare()
         offsets, squares, positions, *work = scan.ladder_within(
             self._ladder(queries, mask), radii, errors, kernel.threads(self.n_jobs)
@@ -382,7 +392,9 @@ class LadderSearch(Search):
         crowd = self._lists.counts / max(1, self._lists.counts.sum())
         crowding = float(np.square(crowd).sum() * len(crowd))
         if crowding > 2 * drift["crowding"] + 1:
-            return f"rows crowd in few lists, {crowding / drift['crowding']:.3g} times as much as at first: call train()"
+            return (
+                f"rows crowd in few lists, {crowding / drift['crowding']:.3g} times as much as at first: call train()"
+            )
         return None
 
     def _state(self) -> tuple[dict[str, Any], dict[str, Array]]:
@@ -447,29 +459,30 @@ def least(n: int, good: Any) -> int:
     return low
 
 
-def prefix_length(basis: Basis, sample: Float32) -> int:
-    """How many directions of the basis pay: more make a scan longer, and leave fewer vectors to compare.
+def prefix_length(prefixes: Float32, sample: Float32) -> int:
+    """How many directions pay: more make a scan longer, and leave fewer vectors to compare.
 
-    Of some vectors of the sample the nearest ten are found among all of it, and then, for each length, how many rows have a
-    prefix nearer than that of the tenth: these would be compared.
+    `prefixes` are those of the sample along all directions. Of some vectors the nearest ten are found among all of the
+    sample, and then, for each length, how many rows have a prefix nearer than the tenth: these would be compared.
     """
-    n_queries, k = min(200, len(sample) // 4), 10
-    prefixes, _ = basis.prefixes(sample)
-    table = np.empty((n_queries, len(sample)))
-    for i in range(n_queries):
-        away = sample - sample[i]
-        table[i] = np.einsum("ij,ij->i", away, away, dtype=np.float64)
-        table[i, i] = np.inf
-    kth = np.partition(table, k - 1, axis=1)[:, k - 1]
-    rest = np.square(prefixes[:, -1], dtype=np.float64)
-    lengths = [p for p in (4, 8, 12, 16, 24, 32, 48, 64, 96, 128) if p < len(basis.directions)] + [len(basis.directions)]
+    n_queries, k, most = min(256, len(sample) // 4), 10, prefixes.shape[1] - 1
+    kth = np.partition(_table(sample, n_queries), k - 1, axis=1)[:, k - 1, None]
+    squares = np.square(prefixes, dtype=np.float64)
+    lengths = [p for p in (4, 8, 12, 16, 24, 32, 48, 64, 96, 128) if p < most] + [most]
     prices = []
     for p in lengths:
-        short = prefixes[:, :p].astype(np.float64)
-        left = np.sqrt(np.square(prefixes[:, p:-1], dtype=np.float64).sum(axis=1) + rest)
-        short = np.column_stack([short, left])
-        square = np.square(short, dtype=np.float64).sum(axis=1)
-        low = square[:n_queries, None] + square[None] - 2 * short[:n_queries] @ short.T
-        compared = float(np.mean(np.sum(low <= kth[:, None], axis=1)))
+        rest = np.sqrt(squares[:, p:].sum(axis=1))
+        low = _table(np.column_stack([prefixes[:, :p], rest]).astype(np.float32), n_queries)
+        compared = float(np.mean(np.sum(low <= kth, axis=1)))
         prices.append(cost(len(sample) / 8, p + 1, compared, 0, sample.shape[1]))
-    return lengths[int(np.argmin(prices))]
+    return int(lengths[int(np.argmin(prices))])
+
+
+def _table(vectors: Float32, n_queries: int) -> Float64:
+    """Squared distances from the first few vectors to all of them, up to rounding; none is near to itself."""
+    middle = vectors.mean(axis=0)
+    centred = vectors - middle
+    squares = np.einsum("ij,ij->i", centred, centred, dtype=np.float64)
+    table: Float64 = squares[:n_queries, None] + squares - 2.0 * (centred[:n_queries] @ centred.T)
+    table[np.arange(n_queries), np.arange(n_queries)] = np.inf
+    return table

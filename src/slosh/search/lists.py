@@ -34,7 +34,7 @@ def in_blocks(rows: Float32) -> Float32:
 def centroids(prefixes: Float32, n_lists: int, random: np.random.RandomState) -> Float32:
     """`n_lists` centres of a sample of prefixes."""
     if n_lists == 1:
-        return prefixes.mean(axis=0, keepdims=True, dtype=np.float64).astype(np.float32)
+        return np.asarray(prefixes.mean(axis=0, keepdims=True, dtype=np.float64), np.float32)
     first = prefixes[random.choice(len(prefixes), n_lists, replace=False)]
     model = KMeans(n_lists, init=first, n_init=1, max_iter=12, tol=1e-3, algorithm="lloyd").fit(prefixes)
     return np.ascontiguousarray(model.cluster_centers_, np.float32)
@@ -129,7 +129,7 @@ class Lists:
         """The masks of the blocks where only these positions may be found."""
         there = mask[self.slots] & (self.slots >= 0)
         low, high = np.packbits(there, axis=1, bitorder="little").astype(np.uint16).T
-        return (low | (high << 8)) & self.masks
+        return np.asarray((low | (high << 8)) & self.masks)
 
     def state(self) -> dict[str, Array]:
         parts = {name: part.array for name, part in self._parts().items()}
@@ -168,7 +168,9 @@ class Lists:
             and np.array_equal(slots.reshape(-1)[place], np.arange(n_positions))
         )
         if good:
-            there = np.unpackbits(np.stack([self.masks & 255, self.masks >> 8], axis=1).astype(np.uint8), axis=1, bitorder="little")
+            there = np.unpackbits(
+                np.stack([self.masks & 255, self.masks >> 8], axis=1).astype(np.uint8), axis=1, bitorder="little"
+            )
             good = bool((slots[there.astype(bool)] >= 0).all())
             self._sort()
             good = good and np.array_equal(np.diff(self.start), -(-self.counts // WIDE))

@@ -1,7 +1,7 @@
 """Vectors by position, growing as they are added: in float32, or in 16 bits with the norm of what was rounded off.
 
-The 16-bit form of a vector is whole numbers from -32767 to 32767 and a scale of its own. It depends on that vector alone,
-so whatever else is stored, it is the same. It may lie in a file instead of memory.
+The 16-bit form of a vector is whole numbers from -32767 to 32767 and a scale of its own. It depends on that vector
+alone: whatever else is stored, it is the same. Vectors may lie in a file instead of memory.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from ..vectors import blocks
 from .rows import Int64
 
 Float32: TypeAlias = NDArray[np.float32]
+Float64: TypeAlias = NDArray[np.float64]
 
 SAMPLE = 4096
 LARGEST = 32767
@@ -42,7 +43,10 @@ class Store(Protocol):
     def n_bytes(self) -> int: ...
     def append(self, vectors: Array) -> None: ...
     def take(self, positions: Int64 | slice) -> Float32:
-        """Vectors as they are stored, in float32 (of 16 bits: rounded to it)."""
+        """Vectors as they are stored, in float32."""
+
+    def like(self, vectors: Float32) -> tuple[Float32, Float64]:
+        """Vectors as they would be stored, and how far that moves them, at most."""
 
     def keep(self, kept: Int64) -> None: ...
     def state(self) -> dict[str, Array]: ...
@@ -131,6 +135,9 @@ class FloatStore:
     def take(self, positions: Int64 | slice) -> Float32:
         return np.array(self.array[positions])
 
+    def like(self, vectors: Float32) -> tuple[Float32, Float64]:
+        return vectors, np.zeros(len(vectors))
+
     def keep(self, kept: Int64) -> None:
         self._data.replace(self.array[kept])
         self._middle = None
@@ -148,7 +155,7 @@ class FloatStore:
 
 
 class ShortStore:
-    """Vectors of 16-bit whole numbers, x = scale * whole, the scale its largest number / 32767."""
+    """Vectors of 16-bit whole numbers, the scale being the largest number / 32767."""
 
     def __init__(self, dim: int, path: str | os.PathLike[str] | None = None) -> None:
         self._data = Grown((dim,), np.int16, path)
@@ -190,6 +197,10 @@ class ShortStore:
     def take(self, positions: Int64 | slice) -> Float32:
         return self.array[positions] * self.scale[positions][:, None]
 
+    def like(self, vectors: Float32) -> tuple[Float32, Float64]:
+        whole, scale, errors = rounded(vectors)
+        return whole * scale[:, None], errors.astype(np.float64)
+
     def keep(self, kept: Int64) -> None:
         for part in (self._data, self._scale, self._errors):
             part.replace(part.array[kept])
@@ -199,12 +210,14 @@ class ShortStore:
 
 
 def rounded(block: Float32) -> tuple[NDArray[np.int16], Float32, Float32]:
-    """Vectors (n, D) as 16-bit whole numbers, their scales, and the norms of the differences, rounded up."""
-    largest = np.abs(block).max(axis=1).astype(np.float64)
-    scale = (largest / LARGEST).astype(np.float32)
-    scale = np.where(scale > 0, np.maximum(scale, np.float32(1e-37)), np.float32(1))  # zeros, and what is all but zero
-    exact = block / scale[:, None].astype(np.float64)
-    whole = np.clip(np.rint(exact), -LARGEST, LARGEST)
-    exact -= whole
-    error = np.sqrt(np.einsum("ij,ij->i", exact, exact)) * scale
-    return whole.astype(np.int16), scale, np.nextafter((error * (1 + 1e-6)).astype(np.float32), np.float32(np.inf))
+    """Vectors (n, D) as 16-bit whole numbers and their scales, and the norms of the differences, rounded up.
+
+    What is stored for x is the float32 number scale * whole.
+    """
+    largest = np.abs(block).max(axis=1)
+    scale = np.maximum(largest / np.float32(LARGEST), np.float32(1e-37))
+    whole = np.clip(np.rint(block / scale[:, None]), -LARGEST, LARGEST).astype(np.int16)
+    away = (whole * scale[:, None]).astype(np.float64)
+    away -= block
+    errors = np.sqrt(np.einsum("ij,ij->i", away, away)) * (1 + 1e-6)
+    return whole, scale, np.nextafter(errors.astype(np.float32), np.float32(np.inf))
