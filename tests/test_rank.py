@@ -156,6 +156,16 @@ def test_plot(dim, tmp_path):
     assert figure.axes[0].get_title() == "why"
 
 
+def test_plot_into_axes_of_ones_own(tmp_path):
+    figure_class = pytest.importorskip("matplotlib.figure").Figure
+    figure = figure_class()
+    left, right = figure.subplots(1, 2)
+    sets = clouds([30, 25], 2)
+    assert rank.explain(sets[:1], sets[1:]).plot(axes=right) is figure
+    assert not left.has_data()
+    assert right.has_data()
+
+
 def test_plot_needs_two_or_three_dimensions():
     with pytest.raises(ValueError, match="PCA"):
         rank.explain(np.zeros((2, 5)), np.ones((3, 5))).plot()

@@ -49,37 +49,46 @@ class Explanation:
             f"sliced distance {self.distance:.6g} over {len(self.slices)} slices; elements of x that add most: {share}"
         )
 
-    def plot(self, path: str | Path | None = None, *, title: str | None = None) -> Any:
+    def plot(self, path: str | Path | None = None, *, title: str | None = None, axes: Any = None) -> Any:
         """Draws both sets, each element as large as its share, with the optimal matching between them if POT is there.
 
-        For d = 2 and d = 3. Saves to `path` if given; returns the matplotlib figure. Needs `pip install "slosh[plot]"`.
+        For d = 2 and d = 3. Saves to `path` if given; returns the matplotlib figure. With `axes`, draws into these (for
+        d = 3 of `projection="3d"`), as a part of a figure of your own. Needs `pip install "slosh[plot]"`.
         """
         dim = self.x.dim
         if dim not in (2, 3):
             raise ValueError(f"a picture needs sets in 2 or 3 dimensions, not {dim}: reduce them first, e.g. with PCA")
-        try:
-            from matplotlib.figure import Figure
-        except ImportError as error:
-            raise ImportError('a picture needs matplotlib; install it with: pip install "slosh[plot]"') from error
-        figure = Figure(figsize=(6.4, 6.4), layout="constrained")
-        axis: Any = figure.add_subplot(projection="3d" if dim == 3 else None)
+        if axes is None:
+            try:
+                from matplotlib.figure import Figure
+            except ImportError as error:
+                raise ImportError('a picture needs matplotlib; install it with: pip install "slosh[plot]"') from error
+            figure = Figure(figsize=(6.4, 6.4), layout="constrained")
+            axes = figure.add_subplot(projection="3d" if dim == 3 else None)
         for x, y in self._pairs():
-            axis.plot(*np.stack([x, y], axis=1), color="0.75", linewidth=0.6, zorder=1)
+            axes.plot(*np.stack([x, y], axis=1), color="0.7", linewidth=0.8, zorder=1)
         for sets, shares, colour, marker, name in (
             (self.x, self.x_elements, "#0072B2", "o", "x"),
             (self.y, self.y_elements, "#E69F00", "D", "y"),
         ):
             share = shares / (shares.max() or 1.0)
             label = f"{name}: {len(sets[0])} elements"
-            axis.scatter(
-                *sets[0].T, s=8 + 90 * share, color=colour, marker=marker, alpha=0.75, linewidths=0, label=label
+            axes.scatter(
+                *sets[0].T,
+                s=8 + 90 * share,
+                color=colour,
+                marker=marker,
+                alpha=0.75,
+                linewidths=0,
+                label=label,
+                zorder=2,
             )
-        axis.set_aspect("equal")
-        axis.legend(loc="best", frameon=False)
-        axis.set_title(title or f"sliced distance {self.distance:.4g}; size: share of its square", fontsize=10)
+        axes.set_aspect("equal")
+        axes.legend(loc="best", frameon=False)
+        axes.set_title(title or f"sliced distance {self.distance:.4g}; size: share of its square", fontsize=10)
         if path is not None:
-            figure.savefig(path, dpi=120)
-        return figure
+            axes.figure.savefig(path, dpi=120)
+        return axes.figure
 
     def _pairs(self) -> list[tuple[NDArray[np.float32], NDArray[np.float32]]]:
         from .match import match
