@@ -67,12 +67,12 @@ def best(exact: Float64, positions: Int64, offsets: Int64, rows: Int64, k: int) 
 
 
 def within(
-    exact: Float64, positions: Int64, offsets: Int64, rows: Int64, radius: float
+    exact: Float64, positions: Int64, offsets: Int64, rows: Int64, radii: Float64
 ) -> tuple[Int64, Float64, Int64]:
-    """Those at most `radius` away, by query, distance, then row: offsets, squares, positions."""
+    """Those at most a radius (n_queries,) away, by query, distance, then row: offsets, squares, positions."""
     n = len(offsets) - 1
     which = np.repeat(np.arange(n), np.diff(offsets))
-    near = np.flatnonzero(np.sqrt(exact) <= radius)
+    near = np.flatnonzero(np.sqrt(exact) <= radii[which])
     order = near[np.lexsort((rows[positions[near]], exact[near], which[near]))]
     return np.searchsorted(which[order], np.arange(n + 1)).astype(np.int64), exact[order], positions[order]
 
@@ -131,7 +131,7 @@ def ladder(
     scanned, candidates = np.zeros(n, np.int64), np.zeros(n, np.int64)
     if kernel.native is not None:
         job._call(
-            threads, budget=budget, depth=depth, exact=exact, radius=None, errors=None, largest_error=0.0, out=out,
+            threads, budget=budget, depth=depth, exact=exact, radius=None, out=out,
             out_positions=positions, scanned=scanned, candidates=candidates,
         )  # fmt: skip
     else:
@@ -140,25 +140,19 @@ def ladder(
     return out, positions, scanned, candidates
 
 
-def ladder_within(
-    job: Ladder, radius: Float64, errors: Float32 | None, threads: int
-) -> tuple[Int64, Float64, Int64, Int64, Int64]:
-    """All within a radius of each query: offsets, squared distances and positions; rows scanned, vectors compared.
-
-    With `errors` (n,), all whose distance less its error is within the radius.
-    """
+def ladder_within(job: Ladder, radii: Float64, threads: int) -> tuple[Int64, Float64, Int64, Int64, Int64]:
+    """All within a radius of each query: offsets, squared distances and positions; rows scanned, vectors compared."""
     n = len(job.queries)
     scanned, candidates = np.zeros(n, np.int64), np.zeros(n, np.int64)
     if kernel.native is not None:
-        largest = 0.0 if errors is None else float(errors.max(initial=0.0))
         found = job._call(
-            threads, budget=0, depth=0, exact=True, radius=radius, errors=errors, largest_error=largest, out=None,
+            threads, budget=0, depth=0, exact=True, radius=radii, out=None,
             out_positions=None, scanned=scanned, candidates=candidates,
         )  # fmt: skip
         return *found, scanned, candidates
     parts = []
     for i in range(n):
-        squares_i, positions_i, scanned[i], candidates[i] = scan_numpy.within(job, i, float(radius[i]), errors)
+        squares_i, positions_i, scanned[i], candidates[i] = scan_numpy.within(job, i, float(radii[i]))
         parts.append((squares_i, positions_i))
     offsets = np.concatenate([[0], np.cumsum([len(a) for a, _ in parts])]).astype(np.int64)
     return offsets, np.concatenate([a for a, _ in parts]), np.concatenate([b for _, b in parts]), scanned, candidates

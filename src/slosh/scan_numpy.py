@@ -64,13 +64,12 @@ def nearest(job: Ladder, i: int, k: int, budget: int, depth: int, exact: bool) -
     )
 
 
-def within(job: Ladder, i: int, radius: float, errors: Float32 | None) -> tuple[Float64, Int64, int, int]:
+def within(job: Ladder, i: int, radius: float) -> tuple[Float64, Int64, int, int]:
     """Squared distances and positions of all within the radius of query i; rows scanned, vectors compared."""
     low, positions, scanned = _scan(job, i, None, None)
-    reach = radius + (0.0 if errors is None else float(errors.max(initial=0.0)))
-    positions = positions[np.sqrt(low) * (1 - 1e-5) - job.slack[i] <= reach]
+    positions = positions[np.sqrt(low) * (1 - 1e-5) - job.slack[i] <= radius]
     squares = _squares(job, i, positions)
-    near = np.sqrt(squares) - (0.0 if errors is None else errors[positions]) <= radius
+    near = np.sqrt(squares) <= radius
     return squares[near], positions[near], scanned, len(positions)
 
 

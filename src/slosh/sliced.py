@@ -68,22 +68,16 @@ def pairwise(
     slicer = fitted_slicer(slices, x.dim, n_slices, random_state)
     threads = kernel.threads(n_jobs)
 
-    def sort(block: Sets) -> tuple[Any, Any, Any]:
-        linear = slicer.directions_
-        points = block.points if linear is not None else slicer.project(block.points)
-        values, weights = kernel.sort(points, block.offsets, block.weights, linear, slicer.n_slices_, threads)
-        return values, block.offsets, weights
-
     result = np.zeros((len(x), len(y)))
     blocks_x, blocks_y = _blocks(x, slicer.n_slices_), _blocks(y, slicer.n_slices_)
     total = result.size if other is not None else result.size // 2
     with tqdm(total=total, unit="pair", unit_scale=True, delay=2, disable=None, leave=False, desc="pairwise") as bar:
         for i, rows in enumerate(blocks_x):
-            a = sort(x[rows])
+            a = sorted_slices(x[rows], slicer, threads)
             for j, columns in enumerate(blocks_y):
                 if other is None and j < i:
                     continue
-                b = a if other is None and i == j else sort(y[columns])
+                b = a if other is None and i == j else sorted_slices(y[columns], slicer, threads)
                 n_rows, n_columns = rows.stop - rows.start, columns.stop - columns.start
                 steps = slicer.n_slices_ * (len(a[0]) // n_rows + len(b[0]) // n_columns)
                 at_once = min(1 << 16, max(1, STEPS // steps))
@@ -98,6 +92,14 @@ def pairwise(
     if other is None:
         result += result.T
     return np.sqrt(result, out=result)
+
+
+def sorted_slices(sets: Sets, slicer: Slicer, threads: int) -> tuple[Any, Any, Any]:
+    """Values, offsets and weights as `kernel.transport` takes them."""
+    linear = slicer.directions_
+    points = sets.points if linear is not None else slicer.project(sets.points)
+    values, weights = kernel.sort(points, sets.offsets, sets.weights, linear, slicer.n_slices_, threads)
+    return values, sets.offsets, weights
 
 
 def two_sides(x: Any, y: Any, *, single: bool = False) -> tuple[Sets, Sets]:

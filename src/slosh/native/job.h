@@ -93,8 +93,6 @@ struct Ladder {
   int64_t k, budget, depth;    // nearest: how many, rows to scan, vectors to compare at most
   bool exact;
   const double *radius;        // (n_queries,) all within it; null for the k nearest
-  const float *errors;         // (n,) a vector may be nearer by this, or null
-  double largest_error;
   double *out;                 // (n_queries, k)
   int64_t *out_positions;
   int64_t *scanned, *candidates;  // (n_queries,)

@@ -289,7 +289,7 @@ nb::object ladder(const Matrix &queries, const Matrix &prefixes, const ConstDoub
                   const ndarray<const uint16_t, ndim<1>, c_contig, nb::device::cpu> &masks,
                   const ndarray<const float, shape<-1, -1, 16>, c_contig, nb::device::cpu> &centroids, const Vector &radii, const Offsets &list_start,
                   const Offsets &list_blocks, int64_t budget, int64_t depth, bool exact, const std::optional<ConstDoubles> &radius,
-                  const std::optional<Vector> &errors, double largest_error, const std::optional<ndarray<double, ndim<2>, c_contig, nb::device::cpu>> &out,
+                  const std::optional<ndarray<double, ndim<2>, c_contig, nb::device::cpu>> &out,
                   const std::optional<ndarray<int64_t, ndim<2>, c_contig, nb::device::cpu>> &out_positions, Longs scanned, Longs candidates, int threads) {
   Ladder job{};
   const int64_t n_queries = int64_t(queries.shape(0)), n = int64_t(rows.shape(0)), n_blocks = int64_t(blocks.shape(0));
@@ -309,11 +309,6 @@ nb::object ladder(const Matrix &queries, const Matrix &prefixes, const ConstDoub
   job.budget = budget, job.depth = depth, job.exact = exact;
   job.radius = radius ? radius->data() : nullptr;
   job.scanned = scanned.data(), job.candidates = candidates.data();
-  if (errors) {
-    check(int64_t(errors->shape(0)) == n, "one error a vector");
-    job.errors = errors->data();
-    job.largest_error = largest_error;
-  }
   std::vector<std::vector<Found>> found;
   if (radius) {
     check(int64_t(radius->shape(0)) == n_queries, "one radius a query");
@@ -389,7 +384,7 @@ NB_MODULE(_native, m) {
         "threads"_a);
   m.def("ladder", &slosh::ladder, "queries"_a, "prefixes"_a, "slack"_a, "skip"_a.none(), "floats"_a.none(), "shorts"_a.none(), "scale"_a.none(),
         "rows"_a, "blocks"_a, "slots"_a, "masks"_a, "centroids"_a, "radii"_a, "list_start"_a, "list_blocks"_a, "budget"_a, "depth"_a, "exact"_a,
-        "radius"_a.none(), "errors"_a.none(), "largest_error"_a, "out"_a.none(), "out_positions"_a.none(), "scanned"_a, "candidates"_a, "threads"_a);
+        "radius"_a.none(), "out"_a.none(), "out_positions"_a.none(), "scanned"_a, "candidates"_a, "threads"_a);
   m.def("names", &slosh::names, "The instruction sets this machine can run, best first.");
   m.def("name", [] { return std::string(slosh::chosen->name); }, "The instruction set in use.");
   m.def("use", &slosh::use, "name"_a, "Take another instruction set of `names()`, for tests and benchmarks.");

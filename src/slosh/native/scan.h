@@ -302,14 +302,14 @@ inline void ladder(const Ladder &job, int64_t query) {
   Climb climb(job, query);
   if (job.radius) {
     const double radius = job.radius[query];
-    climb.surround(radius + job.largest_error);
+    climb.surround(radius);
     for (size_t i = 0; i < climb.near.size(); ++i) {
       if (i + 2 < climb.near.size()) fetch(job.vectors, job.slots[climb.near[i + 2].place]);
       const int64_t position = job.slots[climb.near[i].place];
       if (position == climb.skip) continue;
       ++climb.candidates;
       const double found = square(job.vectors, climb.vector, position);
-      if (std::sqrt(found) - (job.errors ? double(job.errors[position]) : 0.0) <= radius) job.put(job.sink, query, found, position);
+      if (std::sqrt(found) <= radius) job.put(job.sink, query, found, position);
     }
   } else {
     const int64_t k = job.k;

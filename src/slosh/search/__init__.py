@@ -4,8 +4,19 @@ from .base import Search, load
 from .exact import ExactSearch
 from .ladder import LadderSearch
 from .result import RangeResult, Result, Stats
+from .set_search import SetSearch
 
-__all__ = ["ExactSearch", "LadderSearch", "RangeResult", "Result", "Search", "Stats", "default_search", "load"]
+__all__ = [
+    "ExactSearch",
+    "LadderSearch",
+    "RangeResult",
+    "Result",
+    "Search",
+    "SetSearch",
+    "Stats",
+    "default_search",
+    "load",
+]
 
 
 def default_search(precision: int = 16) -> Search:

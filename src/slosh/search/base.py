@@ -13,11 +13,11 @@ from numbers import Real
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 
 from .. import kernel
-from ..checks import Array, checked_count
+from ..checks import Array, as_array, checked_count
 from ..vectors import check_numbers, checked_vectors
 from . import files
 from .result import RangeResult, Result, Stats
@@ -123,29 +123,33 @@ class Search(BaseEstimator):  # type: ignore[misc]
             shape = (len(array), k)
             none = np.zeros(len(array), np.int64)
             stats = Stats(none, none, 1.0, time.perf_counter() - started)
-            return Result(np.empty(shape), np.empty(shape, np.int64), stats)
+            return Result(np.empty(shape), np.empty(shape, np.int64), stats, self._distance_kind)
         squares, positions, work = self._search(array, k, mask, n_allowed, promise)
         rows = np.where(positions >= 0, self._rows.row[positions], -1)
-        return Result(np.sqrt(squares), rows, work.stats(time.perf_counter() - started))
+        stats = work.stats(time.perf_counter() - started)
+        return Result(self._distances(squares), rows, stats, self._distance_kind)
 
     def range_search(
-        self, queries: Any, radius: float, *, allowed: Any = None, recall: float | None = None
+        self, queries: Any, radius: ArrayLike, *, allowed: Any = None, recall: float | None = None
     ) -> RangeResult:
-        """All rows at most `radius` away from each query, nearest first. The parameters are those of `search`."""
+        """All rows at most `radius` away from each query, nearest first; one radius for all queries, or one for each.
+
+        The other parameters are those of `search`.
+        """
         started = time.perf_counter()
-        if not isinstance(radius, Real) or isinstance(radius, bool) or not float(radius) >= 0:
-            raise ValueError(f"radius={radius!r} must be a distance, 0 or more")
         array = self._queries(queries)
+        radii = checked_radii(radius, len(array))
         promise = checked_recall(recall)
         mask, n_allowed = self._rows.allowed(allowed)
         if n_allowed == 0 or not len(array):
             none = np.zeros(len(array), np.int64)
             offsets = np.zeros(len(array) + 1, np.int64)
             stats = Stats(none, none, 1.0, time.perf_counter() - started)
-            return RangeResult(offsets, np.empty(0), np.empty(0, np.int64), stats)
-        offsets, squares, positions, work = self._range_search(array, float(radius), mask, n_allowed, promise)
+            return RangeResult(offsets, np.empty(0), np.empty(0, np.int64), stats, self._distance_kind)
+        offsets, squares, positions, work = self._range_search(array, radii, mask, n_allowed, promise)
         rows = self._rows.row[positions]
-        return RangeResult(offsets, np.sqrt(squares), rows, work.stats(time.perf_counter() - started))
+        stats = work.stats(time.perf_counter() - started)
+        return RangeResult(offsets, self._distances(squares), rows, stats, self._distance_kind)
 
     def vectors(self, rows: Any) -> Float32:
         """The stored vectors of these rows, (n, D) float32."""
@@ -204,6 +208,14 @@ class Search(BaseEstimator):  # type: ignore[misc]
     _dim: int
     _lock: threading.RLock
 
+    @property
+    def _distance_kind(self) -> str:
+        return "embedded"
+
+    def _distances(self, squares: Float64) -> Float64:
+        """The distances that stand for what `_search` and `_range_search` return: their roots."""
+        return np.sqrt(squares)
+
     def _check_params(self) -> None:
         """Refuses wrong parameters of the constructor."""
         kernel.threads(self.n_jobs)
@@ -234,9 +246,17 @@ class Search(BaseEstimator):  # type: ignore[misc]
 
     @abstractmethod
     def _range_search(
-        self, queries: Float32, radius: float, mask: Mask | None, n_allowed: int, recall: float | None
+        self, queries: Float32, radii: Float64, mask: Mask | None, n_allowed: int, recall: float | None
     ) -> tuple[Int64, Float64, Int64, Work]:
-        """Offsets (n_queries + 1,), squared distances and positions, sorted in each query."""
+        """Offsets (n_queries + 1,), squared distances and positions, sorted in each query; radii (n_queries,)."""
+
+    def _moved(self, positions: Int64) -> Float64:
+        """How far storing has moved these vectors, at most; queries are moved in the same way."""
+        return np.zeros(len(positions))
+
+    def _moves(self, queries: Float32) -> Float64:
+        """How far a search moves these queries, at most."""
+        return np.zeros(len(queries))
 
     @abstractmethod
     def _vectors(self, positions: Int64) -> Float32: ...
@@ -283,6 +303,14 @@ def checked_recall(recall: Any) -> float | None:
     if not isinstance(recall, Real) or isinstance(recall, bool) or not 0 < float(recall) <= 1:
         raise ValueError(f"recall={recall!r} must be more than 0 and at most 1; 1.0 is exact")
     return float(recall)
+
+
+def checked_radii(radius: Any, n: int) -> Float64:
+    """A radius for each of n queries."""
+    array = as_array(radius, "radius")
+    if array.dtype.kind not in "fiu" or array.shape not in ((), (n,)) or not np.all(array >= 0):
+        raise ValueError(f"radius={radius!r:.60} must be a distance, 0 or more; or {n} of them, one for each query")
+    return np.ascontiguousarray(np.broadcast_to(array, n), np.float64)
 
 
 def load(path: str | os.PathLike[str]) -> Search:

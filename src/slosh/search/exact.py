@@ -71,9 +71,9 @@ class ExactSearch(Search):
         return *found, self._work(len(queries), n_allowed)
 
     def _range_search(
-        self, queries: Float32, radius: float, mask: Mask | None, n_allowed: int, recall: float | None
+        self, queries: Float32, radii: Float64, mask: Mask | None, n_allowed: int, recall: float | None
     ) -> tuple[Int64, Float64, Int64, Work]:
-        found = flat.within(self._store, self._rows.row, queries, radius, mask, self.n_jobs)
+        found = flat.within(self._store, self._rows.row, queries, radii, mask, self.n_jobs)
         return *found, self._work(len(queries), n_allowed)
 
     def _work(self, n_queries: int, n_allowed: int) -> Work:

@@ -7,8 +7,10 @@ from the differences, in float64. Squared distances and positions go out.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .. import scan
 from .base import Float32, Float64
@@ -33,23 +35,21 @@ def nearest(
 
 
 def within(
-    store: FloatStore, rows: Int64, queries: Float32, radius: float, mask: Mask | None, n_jobs: int | None
+    store: FloatStore, rows: Int64, queries: Float32, radii: Float64, mask: Mask | None, n_jobs: int | None
 ) -> tuple[Int64, Float64, Int64]:
-    """All at most `radius` away: offsets (n_queries + 1,), squared distances and positions, sorted in each query."""
+    """All at most a radius away: offsets (n_queries + 1,), squared distances and positions, sorted in each query."""
     parts = []
     for first in range(0, len(queries), TILE_QUERIES):
-        part = queries[first : first + TILE_QUERIES]
-        parts += [
-            (q + first, where[column])
-            for where, low, _ in _tiles(store, part, mask)
-            for q, column in [np.nonzero(low <= radius**2)]
-        ]
+        part = slice(first, first + TILE_QUERIES)
+        limits = np.square(radii[part]) * (1 + 1e-12)
+        tiles = (tile.near(limits) for tile in _tiles(store, queries[part], mask))
+        parts += [(q + first, found) for q, found, _, _ in tiles]
     q = np.concatenate([a for a, _ in parts])
     found = np.concatenate([b for _, b in parts])
     order = np.argsort(q, kind="stable")
     offsets, found = np.searchsorted(q[order], np.arange(len(queries) + 1)), found[order]
     exact = scan.squares(queries, store.array, None, offsets, found, n_jobs)
-    return scan.within(exact, found, offsets, rows, radius)
+    return scan.within(exact, found, offsets, rows, radii)
 
 
 def _nearby(store: FloatStore, queries: Float32, mask: Mask | None, k: int) -> tuple[Int64, Int64]:
@@ -58,45 +58,69 @@ def _nearby(store: FloatStore, queries: Float32, mask: Mask | None, k: int) -> t
     limit = np.full(n, np.inf)  # the k-th smallest upper bound so far
     kept_q, kept_p = np.empty(0, np.int64), np.empty(0, np.int64)
     kept_low, kept_high = np.empty(0), np.empty(0)
-    for rows, low, high in _tiles(store, queries, mask):
-        near = low <= limit[:, None]
-        if (fresh := np.isinf(limit)).any() and low.shape[1] > k:  # the first tile: cut it to what can be
-            limit[fresh] = np.partition(high[fresh], k - 1, axis=1)[:, k - 1]
-            near = low <= limit[:, None]
-        q, column = np.nonzero(near)
-        kept_q, kept_p = np.concatenate([kept_q, q]), np.concatenate([kept_p, rows[column]])
-        kept_low, kept_high = np.concatenate([kept_low, low[near]]), np.concatenate([kept_high, high[near]])
-        limit = np.minimum(limit, _kth(kept_q, kept_high, n, k))
+    for tile in _tiles(store, queries, mask):
+        if np.isinf(limit).all() and len(tile.where) > k:  # the first tile: cut it to what can be
+            limit = tile.kth(k)
+        q, p, low, high = tile.near(limit)
+        kept_q, kept_p = np.concatenate([kept_q, q]), np.concatenate([kept_p, p])
+        kept_low, kept_high = np.concatenate([kept_low, low]), np.concatenate([kept_high, high])
+        limit = np.minimum(limit, kth_smallest(kept_q, kept_high, n, k))
         stay = kept_low <= limit[kept_q]
         kept_q, kept_p, kept_low, kept_high = kept_q[stay], kept_p[stay], kept_low[stay], kept_high[stay]
     order = np.argsort(kept_q, kind="stable")
     return np.searchsorted(kept_q[order], np.arange(n + 1)), kept_p[order]
 
 
-def _tiles(store: FloatStore, queries: Float32, mask: Mask | None) -> Iterator[tuple[Int64, Float64, Float64]]:
-    """For block after block of allowed rows: positions, and bounds on the squared distances (n_queries, block)."""
+class _Tile:
+    """Scores |x|^2 - 2 <q, x> of a block of queries and rows; with |q|^2 they are squared distances, up to rounding."""
+
+    def __init__(self, where: Int64, centred: Float32, block: Float32, lengths: Float64) -> None:
+        self.where, self.lengths = where, lengths
+        self.sizes = np.einsum("ij,ij->i", block, block, dtype=np.float64)
+        # A product of D terms is off by at most D eps |q| |x|; centring, and the sum, round by eps of either.
+        self.unit = (block.shape[1] + 16) * EPS
+        dtype = np.float32 if max(lengths.max(), self.sizes.max()) < 1e30 else np.float64
+        self.score: NDArray[Any] = centred.astype(dtype, copy=False) @ block.T.astype(dtype, copy=False)
+        self.score *= -2
+        self.score += self.sizes.astype(dtype)
+
+    def _slack(self, lengths: Float64, sizes: Any) -> Float64:
+        return np.asarray(self.unit * (lengths + sizes) + 1e-30)
+
+    def kth(self, k: int) -> Float64:
+        """Of each query, an upper bound on the k-th smallest squared distance."""
+        score = np.partition(self.score, k - 1, axis=1)[:, k - 1].astype(np.float64)
+        return np.asarray(score + self.lengths + self._slack(self.lengths, self.sizes.max()))
+
+    def near(self, limit: Float64) -> tuple[Int64, Int64, Float64, Float64]:
+        """Which queries and positions may be within the squared distance `limit`; bounds on their squared distances."""
+        with np.errstate(over="ignore"):
+            most = (limit - self.lengths + self._slack(self.lengths, self.sizes.max())).astype(self.score.dtype)
+        most = np.nextafter(most, most.dtype.type(np.inf))
+        q, column = np.nonzero(self.score <= most[:, None])
+        square = self.score[q, column] + self.lengths[q]
+        slack = self._slack(self.lengths[q], self.sizes[column])
+        return q, self.where[column], square - slack, square + slack
+
+
+def _tiles(store: FloatStore, queries: Float32, mask: Mask | None) -> Iterator[_Tile]:
+    """Block after block of the allowed rows."""
     vectors = store.array
     positions = None if mask is None else np.flatnonzero(mask)
     n = len(vectors) if positions is None else len(positions)
     # The product of two vectors about the middle of the rows is small where distances are: little is rounded off.
     middle = store.middle()
     centred = queries - middle
-    lengths = np.einsum("ij,ij->i", centred, centred, dtype=np.float64)[:, None]
+    lengths = np.einsum("ij,ij->i", centred, centred, dtype=np.float64)
     for first in range(0, n, TILE_ROWS):
-        if positions is None:
-            where = np.arange(first, min(first + TILE_ROWS, n))
-            block = vectors[first : first + TILE_ROWS] - middle
-        else:
-            where = positions[first : first + TILE_ROWS]
-            block = vectors[where] - middle
-        sizes = np.einsum("ij,ij->i", block, block, dtype=np.float64)[None, :]
-        square = (lengths + sizes) - 2.0 * (centred @ block.T).astype(np.float64)
-        # A product of D terms is off by at most D eps |x| |y|; centring rounds by eps of either.
-        slack = (queries.shape[1] + 8) * EPS * (lengths + sizes + 1e-30)
-        yield where, square - slack, square + slack
+        where = (
+            np.arange(first, min(first + TILE_ROWS, n)) if positions is None else positions[first : first + TILE_ROWS]
+        )
+        block = vectors[first : first + TILE_ROWS] if positions is None else vectors[where]
+        yield _Tile(where, centred, block - middle, lengths)
 
 
-def _kth(group: Int64, values: Float64, n: int, k: int) -> Float64:
+def kth_smallest(group: Int64, values: Float64, n: int, k: int) -> Float64:
     """Of each of n groups the k-th smallest value, inf where there are fewer."""
     order = np.lexsort((values, group))
     starts = np.searchsorted(group[order], np.arange(n + 1))

@@ -337,23 +337,22 @@ class LadderSearch(Search):
         )
 
     def _range_search(
-        self, queries: Float32, radius: float, mask: Mask | None, n_allowed: int, recall: float | None
+        self, queries: Float32, radii: Float64, mask: Mask | None, n_allowed: int, recall: float | None
     ) -> tuple[Int64, Float64, Int64, Work]:
-        queries, _ = self._store.like(queries)
-        offsets, squares, positions, work = self._within(queries, np.full(len(queries), radius), mask, None)
-        return *scan.within(squares, positions, offsets, self._rows.row, radius), work
-
-    def _within(
-        self, queries: Float32, radii: Float64, mask: Mask | None, errors: Float32 | None
-    ) -> tuple[Int64, Float64, Int64, Work]:
-        """All positions within a radius of each query, in no order; with `errors`, all that may be, their vectors being
-        nearer by as much.
-        """
         self._prepare()
+        queries, _ = self._store.like(queries)
         offsets, squares, positions, *work = scan.ladder_within(
-            self._ladder(queries, mask), radii, errors, kernel.threads(self.n_jobs)
+            self._ladder(queries, mask), radii, kernel.threads(self.n_jobs)
         )
-        return offsets, squares, positions, Work(work[1], work[0], 1.0)
+        found = scan.within(squares, positions, offsets, self._rows.row, radii)
+        return *found, Work(work[1], work[0], 1.0)
+
+    def _moved(self, positions: Int64) -> Float64:
+        errors = self._store.errors
+        return np.zeros(len(positions)) if errors is None else errors[positions].astype(np.float64)
+
+    def _moves(self, queries: Float32) -> Float64:
+        return self._store.like(queries)[1]
 
     def _vectors(self, positions: Int64) -> Float32:
         return self._store.take(positions)

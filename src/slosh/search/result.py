@@ -50,11 +50,13 @@ class Result:
     distances : (n_queries, k) float64, increasing.
     rows : (n_queries, k) int64. Where an approximate search found fewer than k, the rest is -1 at the distance inf.
     stats : see `Stats`.
+    distance_kind : "embedded" (Euclidean, of the vectors), "hamming" (bits), or the name of a distance between sets.
     """
 
     distances: Float64
     rows: Int64
     stats: Stats
+    distance_kind: str = "embedded"
 
     def __iter__(self) -> Iterator[Any]:
         yield self.distances
@@ -75,6 +77,7 @@ class RangeResult:
     distances: Float64
     rows: Int64
     stats: Stats
+    distance_kind: str = "embedded"
 
     def __len__(self) -> int:
         return len(self.offsets) - 1

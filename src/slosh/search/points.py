@@ -1,0 +1,59 @@
+"""The sets themselves by position, growing as they are added: for distances that need the points."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..checks import MIXED_WEIGHTS, Array
+from ..sets import Sets
+from .rows import Int64
+from .store import Grown
+
+
+class Points:
+    """Ragged points; all sets have weights, or none."""
+
+    def __init__(self, dim: int, weighted: bool, origin: Array | None) -> None:
+        self._points = Grown((dim,), np.float32)
+        self._ends = Grown((), np.int64)
+        self._weights = Grown((), np.float32) if weighted else None
+        self.origin = origin
+
+    @property
+    def n_bytes(self) -> int:
+        return sum(part.n_bytes for part in (self._points, self._ends, self._weights) if part is not None)
+
+    def check(self, sets: Sets) -> None:
+        """Refuses what cannot be appended."""
+        if (sets.weights is not None) != (self._weights is not None):
+            raise ValueError(MIXED_WEIGHTS)
+
+    def append(self, sets: Sets) -> None:
+        first = self._points.used
+        self._points.extend(sets.points)
+        self._ends.extend(sets.offsets[1:] + first)
+        if self._weights is not None and sets.weights is not None:
+            self._weights.extend(sets.weights)
+
+    def cut(self, n: int) -> None:
+        """Forgets all after the first n sets."""
+        end = int(self._ends.array[n - 1]) if n else 0
+        self._ends.used, self._points.used = n, end
+        if self._weights is not None:
+            self._weights.used = end
+
+    def take(self, positions: Int64) -> Sets:
+        """Copies of the sets at these positions."""
+        starts = np.where(positions > 0, self._ends.array[positions - 1], 0)
+        sizes = self._ends.array[positions] - starts
+        offsets = np.concatenate([[0], np.cumsum(sizes)])
+        at = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], sizes)
+        weights = None if self._weights is None else self._weights.array[at]
+        return Sets._share(self._points.array[at], offsets, weights, self.origin)
+
+    def keep(self, kept: Int64) -> None:
+        sets = self.take(kept)
+        self._points.replace(sets.points)
+        self._ends.replace(sets.offsets[1:])
+        if self._weights is not None and sets.weights is not None:
+            self._weights.replace(sets.weights)

@@ -1,0 +1,433 @@
+"""Search over sets: an embedding, a search over its vectors, and the points for distances between the sets themselves.
+
+Sets come in, the nearest sets go out: by the embedded distance, re-ranked by an exact set distance, or certified: the
+true nearest under the sliced distance, proved by bounds.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import clone
+from tqdm.auto import tqdm
+
+from .. import kernel, rank
+from ..checks import as_array, checked_count
+from ..embed import SlicedWasserstein
+from ..embed.base import SetTransformer
+from ..sets import Sets, as_sets
+from ..sliced import NUMBERS, fitted_slicer, sorted_slices
+from .base import Search, checked_radii
+from .flat import kth_smallest
+from .ladder import LadderSearch
+from .points import Points
+from .result import RangeResult, Result, Stats
+from .rows import Rows
+from .store import Grown
+
+Float32 = NDArray[np.float32]
+Float64 = NDArray[np.float64]
+Int64 = NDArray[np.int64]
+Distance = Callable[[Sets, Sets], ArrayLike]
+
+RERANK: dict[str, Distance] = {
+    "wasserstein": rank.wasserstein,
+    "chamfer": rank.chamfer,
+    "hausdorff": rank.hausdorff,
+}
+BATCH = 256
+"""Queries worked on together."""
+CHUNK = 1 << 24
+"""Numbers of the vectors that are held while sets are added."""
+SAFE = 1 + 1e-5
+"""A computed sliced distance is off by less than this factor: float32 sums of 32 terms, the rest in double."""
+
+
+class SetSearch:
+    r"""Nearest sets, in memory: embedding, search and exact distances in one.
+
+    The vector of a set is its embedding and, with the average rule of `SlicedWasserstein`, its residual norm r as one
+    more number. The distance of two such vectors, sqrt(|phi(X) - phi(Y)|^2 + (r(X) - r(Y))^2), is a lower bound of the
+    sliced distance, nearer to it than the embedded distance alone; it is what `search` ranks by.
+
+    Parameters
+    ----------
+    embedding : an embedding of `slosh.embed`; None is `SlicedWasserstein()`. It is fitted on the first sets that are
+        added, unless it is fitted already, and then stays as it is.
+    search : a search of `slosh.search`, of which a copy is filled; None is `LadderSearch()`.
+    n_jobs : threads.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from slosh.search import SetSearch
+    >>> rng = np.random.default_rng(0)
+    >>> clouds = [rng.normal(size=(rng.integers(20, 60), 2)) * s for s in rng.uniform(0.5, 2, 100)]
+    >>> search = SetSearch()
+    >>> rows = search.add(clouds)
+    >>> result = search.search(clouds[:1], k=3, certify=True)
+    >>> int(result.rows[0, 0]), float(result.distances[0, 0]), result.distance_kind
+    (0, 0.0, 'sliced')
+    """
+
+    _started = False
+    _rows: Rows
+    _points: Points
+    _residuals: Grown
+    _errors: Grown
+
+    def __init__(
+        self, embedding: SetTransformer | None = None, search: Search | None = None, *, n_jobs: int | None = -1
+    ) -> None:
+        self.n_jobs = n_jobs
+        self._threads = kernel.threads(n_jobs)
+        self.embedding: SetTransformer = SlicedWasserstein(n_jobs=n_jobs) if embedding is None else embedding
+        if not hasattr(self.embedding, "n_features_in_"):
+            self.embedding = clone(self.embedding)
+        self.vector_search: Search = LadderSearch(n_jobs=n_jobs) if search is None else clone(search)
+
+    def __len__(self) -> int:
+        return len(self._rows) if self._started else 0
+
+    @property
+    def rows(self) -> Int64:
+        """The rows that are there, in increasing order."""
+        return self._rows.sorted() if self._started else np.empty(0, np.int64)
+
+    @property
+    def _bounded(self) -> bool:
+        """Bounds on the sliced distance are known."""
+        return isinstance(self.embedding, SlicedWasserstein) and self.embedding._average
+
+    def add(self, sets: Any, rows: Any = None) -> Int64:
+        """Adds sets (anything that `Sets` takes) under `rows`, or under the next free ones; returns the rows.
+
+        All of them or, with an error or an interrupt, none.
+        """
+        collection = as_sets(sets, dim=getattr(self.embedding, "n_features_in_", None))
+        table = self._rows if self._started else Rows()
+        new = table.new(rows, len(collection))
+        if not len(collection):
+            return new
+        if not self._started:
+            if not hasattr(self.embedding, "n_features_in_"):
+                self.embedding.fit(collection)
+            self._points = Points(collection.dim, collection.weights is not None, collection.origin)
+            self._residuals, self._errors = Grown((), np.float64), Grown((), np.float64)
+            self._rows, self._started = table, True
+        self._points.check(collection)
+        before = table.n_positions
+        step = max(1, CHUNK // self.embedding._n_outputs())
+        try:
+            with tqdm(total=len(new), unit="set", delay=2, disable=None, leave=False, desc="add") as bar:
+                for first in range(0, len(new), step):
+                    part = slice(first, first + step)
+                    self._add(collection[part], new[part])
+                    bar.update(len(new[part]))
+        except BaseException:
+            self._undo(before, new)
+            raise
+        return new
+
+    def _add(self, sets: Sets, rows: Int64) -> None:
+        vectors, residuals, errors = self._embed(sets)
+        self.vector_search.add(vectors, rows)
+        errors += self.vector_search._moved(self.vector_search._rows._find(rows))
+        self._points.append(sets)
+        self._residuals.extend(residuals)
+        self._errors.extend(errors)
+        self._rows.add(rows)
+
+    def _undo(self, before: int, new: Int64) -> None:
+        """After an add that failed: nothing of it is left."""
+        there = [row for row in new.tolist() if row in self.vector_search]
+        if there:
+            self.vector_search.remove(there)
+        positions = np.arange(before, self._rows.n_positions)
+        self._rows.remove(positions)
+        after = self._rows.n_positions
+        self._points.cut(after)
+        self._residuals.used = self._errors.used = after
+
+    def _embed(self, sets: Sets) -> tuple[Float32, Float64, Float64]:
+        """Vectors, residual norms, and how far rounding may have moved each vector."""
+        if not self._bounded:
+            vectors = self.embedding.transform(sets)
+            return vectors, np.zeros(len(sets)), np.zeros(len(sets))
+        embedding: Any = self.embedding
+        vectors, residuals = embedding.transform(sets, return_residual=True)
+        errors = embedding.rounding(vectors, residuals)
+        return np.column_stack([vectors, residuals.astype(np.float32)]), residuals, errors
+
+    def remove(self, rows: Any) -> None:
+        """Removes rows; one that is not there, or is given twice, is an error, and nothing is changed."""
+        if not self._started:
+            raise ValueError("the collection is empty: there is nothing to remove")
+        positions = self._rows.removal(rows)
+        self.vector_search.remove(rows)
+        self._rows.remove(positions)
+        if self._rows.n_positions - len(self._rows) > max(1024, len(self._rows)):
+            kept = self._rows.close_up()
+            self._points.keep(kept)
+            self._residuals.replace(self._residuals.array[kept])
+            self._errors.replace(self._errors.array[kept])
+
+    def sets(self, rows: Any) -> Sets:
+        """The stored sets of these rows."""
+        if not self._started:
+            raise ValueError("the collection is empty: it has no sets")
+        return self._points.take(self._rows.positions(rows, done="give rows that are"))
+
+    def info(self) -> dict[str, Any]:
+        """Counts and memory in bytes, of the points and of the search over the vectors."""
+        about = {"rows": len(self), "embedding": repr(self.embedding), "search": self.vector_search.info()}
+        if self._started:
+            about["bytes"] = {"points": self._points.n_bytes, "bounds": self._residuals.n_bytes + self._errors.n_bytes}
+        return about
+
+    def search(
+        self,
+        queries: Any,
+        k: int = 10,
+        *,
+        allowed: Any = None,
+        recall: float | None = None,
+        rerank: str | Distance | None = None,
+        depth: int | None = None,
+        certify: bool = False,
+    ) -> Result:
+        """The k nearest sets of each query.
+
+        Parameters
+        ----------
+        queries : sets, as for `add`.
+        k, allowed, recall : as for every search, by the embedded distance.
+        rerank : "sliced", "wasserstein", "chamfer", "hausdorff", or a function (query, candidates) -> distances of
+            `Sets` of one and of many sets: the `depth` nearest by the embedded distance are ordered by this one.
+        depth : how many; None is 4 k, at least 32.
+        certify : the true k nearest under the sliced distance, with the slices of the embedding, from the points: no
+            binning, and no set left out but by proof. `stats.full_distances` says how many distances it took.
+        """
+        started = time.perf_counter()
+        checked_count("k", k)
+        if depth is not None:
+            checked_count("depth", depth)
+        sets = self._queries(queries)
+        measure = self._measure(rerank)
+        if certify and rerank is not None:
+            raise ValueError("certify orders by the sliced distance: leave rerank out")
+        if certify:
+            self._need_bounds()
+        found = []
+        for batch in self._batches(sets):
+            if certify:
+                found.append(self._certified(batch, k, allowed))
+            elif measure is not None:
+                found.append(self._reranked(batch, k, max(k, depth or max(4 * k, 32)), allowed, recall, measure))
+            else:
+                found.append(self.vector_search.search(self._embed(batch)[0], k, allowed=allowed, recall=recall))
+        kind = "sliced" if certify else rerank if isinstance(rerank, str) else "own" if rerank else "embedded"
+        return _joined(found, time.perf_counter() - started, kind, (len(sets), min(k, len(self))))
+
+    def range_search(
+        self, queries: Any, radius: ArrayLike, *, allowed: Any = None, certify: bool = False
+    ) -> RangeResult:
+        """All sets at most `radius` away from each query, nearest first; one radius for all queries, or one for each.
+
+        By the embedded distance or, with `certify`, by the sliced distance, from the points: none is left out.
+        """
+        started = time.perf_counter()
+        sets = self._queries(queries)
+        radii = checked_radii(radius, len(sets))
+        if certify:
+            self._need_bounds()
+        found, first = [], 0
+        for batch in self._batches(sets):
+            part = radii[first : first + len(batch)]
+            first += len(batch)
+            if certify:
+                found.append(self._certified_range(batch, part, allowed))
+            else:
+                found.append(self.vector_search.range_search(self._embed(batch)[0], part, allowed=allowed))
+        seconds, kind = time.perf_counter() - started, "sliced" if certify else "embedded"
+        counts = [np.diff(part.offsets) for part in found]
+        return RangeResult(
+            np.concatenate([[0], *counts]).cumsum(),
+            np.concatenate([np.empty(0), *(part.distances for part in found)]),
+            np.concatenate([np.empty(0, np.int64), *(part.rows for part in found)]),
+            _summed([part.stats for part in found], seconds),
+            kind,
+        )
+
+    def _queries(self, queries: Any) -> Sets:
+        if not len(self):
+            raise ValueError("the collection is empty: add sets first")
+        return as_sets(queries, dim=self.embedding.n_features_in_)
+
+    def _batches(self, sets: Sets) -> Iterator[Sets]:
+        bar = tqdm(total=len(sets), unit="query", delay=2, disable=None, leave=False, desc="search")
+        with bar:
+            for first in range(0, len(sets), BATCH):
+                batch = sets[first : first + BATCH]
+                yield batch
+                bar.update(len(batch))
+
+    def _need_bounds(self) -> None:
+        if not self._bounded:
+            raise ValueError(
+                "certify needs bounds on the sliced distance, which only SlicedWasserstein(quantiles='average') has: "
+                f"this search embeds by {self.embedding!r}"
+            )
+
+    def _measure(self, rerank: Any) -> Distance | str | None:
+        if rerank is None:
+            return None
+        if callable(rerank):
+            own: Distance = rerank
+            return own
+        if rerank == "sliced":
+            if not isinstance(self.embedding, SlicedWasserstein):
+                raise ValueError("rerank='sliced' takes its slices from SlicedWasserstein: choose it as the embedding")
+            return "sliced"
+        if isinstance(rerank, str) and rerank in RERANK:
+            return RERANK[rerank]
+        raise ValueError(f"rerank={rerank!r}: give 'sliced', {', '.join(map(repr, RERANK))}, or a function")
+
+    def _reranked(
+        self, queries: Sets, k: int, depth: int, allowed: Any, recall: float | None, measure: Distance | str
+    ) -> Result:
+        near = self.vector_search.search(self._embed(queries)[0], depth, allowed=allowed, recall=recall)
+        n, width = near.rows.shape
+        there = near.rows >= 0
+        distances = np.full((n, width), np.inf)
+        which = np.nonzero(there)[0]
+        positions = self._rows._find(near.rows[there])
+        if measure == "sliced":
+            distances[there] = self._sliced(queries, which, positions)
+        elif callable(measure):
+            for i in range(n):
+                candidates = self._points.take(positions[which == i])
+                given = as_array(measure(queries[i : i + 1], candidates), "what rerank returned")
+                if given.shape != (len(candidates),) or given.dtype.kind not in "fiu" or np.isnan(given).any():
+                    raise ValueError(f"rerank must return {len(candidates)} distances, one for each candidate")
+                distances[i, there[i]] = given
+        order = np.lexsort((near.rows, distances), axis=1)[:, : min(k, width)]
+        stats = Stats(near.stats.candidates, near.stats.scanned, near.stats.recall, 0.0, there.sum(axis=1))
+        return Result(np.take_along_axis(distances, order, 1), np.take_along_axis(near.rows, order, 1), stats)
+
+    def _sliced(self, queries: Sets, which: Int64, positions: Int64, ready: Any = None) -> Float64:
+        """The sliced distance of query which[i] and the set at positions[i], from the points."""
+        slicer = fitted_slicer(self.embedding.slices_, queries.dim, None, None)  # type: ignore[attr-defined]
+        a = sorted_slices(queries, slicer, self._threads) if ready is None else ready
+        unique, inverse = np.unique(positions, return_inverse=True)
+        ends = self._points._ends.array
+        sizes = ends[unique] - np.where(unique > 0, ends[unique - 1], 0)
+        group = np.cumsum(sizes) // max(1, NUMBERS // slicer.n_slices_)  # memory stays bounded
+        out = np.empty(len(positions))
+        for g in np.unique(group):
+            first, last = np.searchsorted(group, [g, g + 1])
+            b = sorted_slices(self._points.take(unique[first:last]), slicer, self._threads)
+            mine = np.flatnonzero((inverse >= first) & (inverse < last))
+            pairs = np.stack([which[mine], inverse[mine] - first], axis=1)
+            out[mine] = kernel.transport(a[0], a[1], a[2], b[0], b[1], b[2], pairs, self._threads)
+        return np.sqrt(out, out=out)
+
+    def _certified(self, queries: Sets, k: int, allowed: Any) -> Result:
+        n = len(queries)
+        vectors, _, errors = self._embed(queries)
+        errors += self.vector_search._moves(vectors)
+        near = self.vector_search.search(vectors, k, allowed=allowed, recall=1.0)
+        k = near.rows.shape[1]
+        if k == 0:
+            return near
+        slicer = fitted_slicer(self.embedding.slices_, queries.dim, None, None)  # type: ignore[attr-defined]
+        ready = sorted_slices(queries, slicer, self._threads)
+        which, positions = np.repeat(np.arange(n), k), self._rows._find(near.rows.ravel())
+        distances = self._sliced(queries, which, positions, ready)
+        limit = distances.reshape(n, k).max(axis=1)
+        rest = self._candidates(vectors, errors, limit, allowed)
+        known = np.isin(
+            rest.which * self._rows.n_positions + rest.positions, which * self._rows.n_positions + positions
+        )
+        rest.keep(~known)
+        wave = 4
+        while len(rest.which):
+            # The next few of each query, nearest lower bound first: each distance found may spare the ones behind it.
+            now = rest.place() < wave
+            more = self._sliced(queries, rest.which[now], rest.positions[now], ready)
+            which, positions = np.append(which, rest.which[now]), np.append(positions, rest.positions[now])
+            distances = np.append(distances, more)
+            limit = np.minimum(limit, kth_smallest(which, distances, n, k))
+            rest.keep(~now & (rest.low <= limit[rest.which] * SAFE))
+            wave *= 2
+        order = np.lexsort((self._rows.row[positions], distances, which))
+        starts = np.searchsorted(which[order], np.arange(n))
+        best = order[starts[:, None] + np.arange(k)]
+        full = np.bincount(which, minlength=n)
+        stats = Stats(near.stats.candidates + rest.compared, near.stats.scanned + rest.scanned, 1.0, 0.0, full)
+        return Result(distances[best], self._rows.row[positions[best]], stats)
+
+    def _candidates(self, vectors: Float32, errors: Float64, limit: Float64, allowed: Any) -> _Rest:
+        """All sets that may be within the sliced distance `limit` of each query, nearest lower bound first."""
+        reach = limit * SAFE + errors + self._errors.array.max(initial=0.0)
+        near = self.vector_search.range_search(vectors, reach, allowed=allowed, recall=1.0)
+        which = np.repeat(np.arange(len(vectors)), np.diff(near.offsets))
+        positions = self._rows._find(near.rows)
+        low = np.maximum(near.distances - errors[which] - self._errors.array[positions], 0.0)
+        rest = _Rest(which, positions, low, near.stats.candidates, near.stats.scanned)
+        rest.keep(low <= limit[which] * SAFE)
+        return rest
+
+    def _certified_range(self, queries: Sets, radii: Float64, allowed: Any) -> RangeResult:
+        vectors, _, errors = self._embed(queries)
+        errors += self.vector_search._moves(vectors)
+        rest = self._candidates(vectors, errors, radii, allowed)
+        distances = self._sliced(queries, rest.which, rest.positions)
+        near = np.flatnonzero(distances <= radii[rest.which])
+        rows = self._rows.row[rest.positions]
+        order = near[np.lexsort((rows[near], distances[near], rest.which[near]))]
+        n = len(queries)
+        stats = Stats(rest.compared, rest.scanned, 1.0, 0.0, np.bincount(rest.which, minlength=n))
+        offsets = np.searchsorted(rest.which[order], np.arange(n + 1))
+        return RangeResult(offsets, distances[order], rows[order], stats)
+
+
+class _Rest:
+    """Sets that are not excluded yet: of which query, at which position, with which lower bound; sorted by it."""
+
+    def __init__(self, which: Int64, positions: Int64, low: Float64, compared: Int64, scanned: Int64) -> None:
+        order = np.lexsort((low, which))
+        self.which, self.positions, self.low = which[order], positions[order], low[order]
+        self.compared, self.scanned = compared, scanned
+
+    def keep(self, kept: NDArray[np.bool_]) -> None:
+        self.which, self.positions, self.low = self.which[kept], self.positions[kept], self.low[kept]
+
+    def place(self) -> Int64:
+        """Of each, how many of its query come before it."""
+        return np.arange(len(self.which)) - np.searchsorted(self.which, self.which)
+
+
+def _summed(parts: list[Stats], seconds: float) -> Stats:
+    none = np.empty(0, np.int64)
+    full = [part.full_distances for part in parts if part.full_distances is not None]
+    return Stats(
+        np.concatenate([none, *(part.candidates for part in parts)]),
+        np.concatenate([none, *(part.scanned for part in parts)]),
+        parts[0].recall if parts else 1.0,
+        seconds,
+        np.concatenate(full) if full else None,
+    )
+
+
+def _joined(parts: list[Result], seconds: float, kind: str, shape: tuple[int, int]) -> Result:
+    stats = _summed([part.stats for part in parts], seconds)
+    if not parts:
+        return Result(np.empty(shape), np.empty(shape, np.int64), stats, kind)
+    return Result(
+        np.concatenate([part.distances for part in parts]), np.concatenate([part.rows for part in parts]), stats, kind
+    )
