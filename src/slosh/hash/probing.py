@@ -180,7 +180,7 @@ def _smallest(score: Float32, count: int) -> Int64:
 def _tables(p: int) -> tuple[Float32, Float32]:
     """log P(stays), and `crossing` of the lower border, at STEPS places of a cell."""
     place = (np.arange(STEPS) + 0.5) / STEPS
-    return _log_stays(place, SPREAD, p).astype(np.float32), crossing(place, SPREAD, p).astype(np.float32)
+    return log_stays(place, SPREAD, p).astype(np.float32), crossing(place, SPREAD, p).astype(np.float32)
 
 
 def crossing(distance: Float64, spread: float, p: int) -> Float64:
@@ -190,10 +190,11 @@ def crossing(distance: Float64, spread: float, p: int) -> Float64:
     distance; for p = 1, where it would fall again near the far border, P(stays) is that in the middle from there on.
     """
     inside = np.minimum(distance, 0.5) if p == 1 else distance
-    return _log_stays(inside, spread, p) - _log(_cdf(-distance / spread, p) - _cdf(-(1 + distance) / spread, p))
+    return log_stays(inside, spread, p) - _log(_cdf(-distance / spread, p) - _cdf(-(1 + distance) / spread, p))
 
 
-def _log_stays(place: Float64, spread: float, p: int) -> Float64:
+def log_stays(place: Float64, spread: float, p: int) -> Float64:
+    """log P(stays): the neighbour is in the query's own cell, which is at `place` in it."""
     return _log(_cdf((1 - place) / spread, p) - _cdf(-place / spread, p))
 
 
@@ -216,7 +217,7 @@ def bucket_probabilities(positions: Float64, found: Probes, ratios: Float64, p: 
     out = np.empty((len(ratios), *found.tables.shape))
     for i, ratio in enumerate(ratios):
         spread = max(float(ratio), 1e-9)
-        stays = _log_stays(place, spread, p)
+        stays = log_stays(place, spread, p)
         to_border = np.concatenate([place, 1 - place], axis=2) / spread
         leaves = _log(_cdf(-to_border, p) - _cdf(-to_border - 1 / spread, p)) - np.concatenate([stays, stays], axis=2)
         table = np.concatenate([np.zeros((n, T, 1)), leaves], axis=2)
@@ -231,8 +232,8 @@ def success(
     """How likely a neighbour at the distance ratio * width is in one of the probed buckets, and the standard error.
 
     Given where a query lies in its cells the probability is known, 1 - prod_t (1 - sum of the buckets of table t); it
-    is averaged over `draws` of that place, uniform in the cells, which is what the offsets of the hash make it. Both are
-    of the shape of `ratios`; for several `n_probes`, in increasing order, (len(n_probes), len(ratios)).
+    is averaged over `draws` of that place, uniform in the cells, as the offsets of the hash make it. Both are of
+    the shape of `ratios`; for several `n_probes`, in increasing order, (len(n_probes), len(ratios)).
     """
     levels = [n_probes] if isinstance(n_probes, int) else list(n_probes)
     random = np.random.RandomState(np.array([0x9B0B, n_tables, n_hashes], np.uint32))

@@ -1,0 +1,227 @@
+"""Hash tables in flat arrays: which stored rows have the same k whole numbers as a query, in each of T tables.
+
+Cells (n, T, k) of rows come in and are filed under 64-bit keys, in sorted runs that hold all tables one after another;
+buckets are found by bisection. Keys of probes come in, the positions in their buckets go out.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..checks import Array
+from ..hash.probing import Probes
+from .rows import Int64
+
+UInt64: TypeAlias = NDArray[np.uint64]
+Positions: TypeAlias = NDArray[np.int32]
+
+LEAST_RUN = 4096
+"""Rows that the second run may hold, at least, before it is merged into the first."""
+PART_OF_RUN = 16
+"""... and at least this part of the first."""
+ENTRY = 12
+"""Bytes of a row in a table: its key and its position."""
+MOST_ROWS = (1 << 31) - 1
+
+
+class Buckets:
+    """Two sorted runs, a large one and a small one for what was added since.
+
+    The key of a bucket is sum_i m_i cell_i modulo 2^64, with odd multipliers m_i of its table, mixed, and with the
+    number of the table as its highest bits. The sum makes the key of a neighbouring bucket a short step from that of
+    the query's own. Two buckets with the same key, one pair in 2^60 or so, are looked into together.
+    """
+
+    def __init__(self, n_tables: int, n_hashes: int) -> None:
+        self.n_tables, self.n_hashes = n_tables, n_hashes
+        number = np.arange(1, n_tables * n_hashes + 1, dtype=np.uint64)
+        self._factors: UInt64 = (_mixed(number) | np.uint64(1)).reshape(n_tables, n_hashes)
+        self._bits = (n_tables - 1).bit_length()
+        self._runs: list[tuple[UInt64, Positions]] = [_empty(), _empty()]
+
+    @property
+    def n_rows(self) -> int:
+        """Rows that were filed and not dropped."""
+        return sum(len(keys) for keys, _ in self._runs) // self.n_tables
+
+    @property
+    def n_bytes(self) -> int:
+        return sum(keys.nbytes + positions.nbytes for keys, positions in self._runs)
+
+    def sums(self, cells: NDArray[np.floating]) -> UInt64:
+        """(n, T), the sums of cells (n, T, k), whole numbers."""
+        whole = cells.astype(np.int64).view(np.uint64)
+        whole *= self._factors
+        sums: UInt64 = whole.sum(axis=2, dtype=np.uint64)
+        return sums
+
+    def keys(self, sums: UInt64, tables: Int64) -> UInt64:
+        """Keys of the sums of buckets in these tables."""
+        mixed = _mixed(sums)
+        if self._bits:
+            mixed >>= np.uint64(self._bits)
+            mixed |= tables.astype(np.uint64) << np.uint64(64 - self._bits)
+        return mixed
+
+    def probe_keys(self, cells: NDArray[np.floating], probes: Probes) -> UInt64:
+        """(n, P), the keys of the probed buckets of queries with these cells."""
+        own = np.take_along_axis(self.sums(cells), probes.tables, axis=1)
+        none = np.zeros((self.n_tables, 1), np.uint64)
+        # one column for each move: -k to -1 down, 0 none, 1 to k up
+        steps = np.concatenate([-self._factors[:, ::-1], none, self._factors], axis=1).ravel()
+        at = probes.tables * (2 * self.n_hashes + 1) + self.n_hashes
+        for column in range(probes.moves.shape[2]):
+            own += steps[at + probes.moves[:, :, column]]
+        return self.keys(own, probes.tables)
+
+    def add(self, sums: UInt64, first: int) -> None:
+        """Files rows, of which these are the sums (n, T), at the positions from `first` on."""
+        n = len(sums)
+        if not n:
+            return
+        if first + n > MOST_ROWS:
+            raise ValueError(f"{first + n} rows are more than a search by buckets can hold, {MOST_ROWS}")
+        tables = np.arange(self.n_tables)
+        keys = self.keys(sums, tables)
+        new_keys, new_positions = np.empty(n * self.n_tables, np.uint64), np.empty(n * self.n_tables, np.int32)
+        for table in tables:
+            order = np.argsort(keys[:, table])
+            part = slice(table * n, (table + 1) * n)
+            new_keys[part], new_positions[part] = keys[order, table], order + first
+        main, extra = self._runs
+        if not len(main[0]):
+            main = new_keys, new_positions
+        else:
+            extra = _merged(extra, (new_keys, new_positions))
+            if len(extra[0]) > max(LEAST_RUN * self.n_tables, len(main[0]) // PART_OF_RUN):
+                main, extra = _merged(main, extra), _empty()
+        self._runs = [main, extra]
+
+    def merge(self) -> None:
+        """Makes one run of the two."""
+        main, extra = self._runs
+        if len(extra[0]):
+            self._runs = [_merged(main, extra), _empty()]
+
+    def keep(self, kept: Int64, n_positions: int) -> None:
+        """The row of position kept[i] goes to position i; all others are dropped."""
+        to = np.full(n_positions, -1, np.int32)
+        to[kept] = np.arange(len(kept), dtype=np.int32)
+        for i, (keys, positions) in enumerate(self._runs):
+            moved = to[positions]
+            self._runs[i] = keys[moved >= 0], moved[moved >= 0]
+
+    def find(self, keys: UInt64) -> tuple[Int64, Int64]:
+        """Where the buckets of these keys begin and end in each run: (runs, *keys.shape) twice."""
+        starts = np.zeros((2, *keys.shape), np.int64)
+        ends = starts.copy()
+        for i, (run, _) in enumerate(self._runs):
+            if len(run):
+                starts[i] = ends[i] = np.searchsorted(run, keys)
+                there = run[np.minimum(starts[i], len(run) - 1)] == keys  # most probed buckets are empty
+                ends[i][there] = np.searchsorted(run, keys[there], side="right")
+        return starts, ends
+
+    def entries(self, starts: Int64, ends: Int64) -> Int64:
+        """The positions in the buckets [start, end) of each run, one query after the other; (runs, n, P) come in."""
+        counts = np.moveaxis(ends - starts, 0, 1)  # by query, then run, then bucket
+        total = int(counts.sum())
+        if not total:
+            return np.empty(0, np.int64)
+        run_of = np.broadcast_to(np.array([0, 1])[None, :, None], counts.shape)
+        begins = np.moveaxis(starts, 0, 1)
+        counts, run_of, begins = counts.ravel(), run_of.ravel(), begins.ravel()
+        filled = counts > 0
+        counts, run_of, begins = counts[filled], run_of[filled], begins[filled]
+        at = np.arange(total) + np.repeat(begins - (np.cumsum(counts) - counts), counts)
+        (_, main), (_, extra) = self._runs
+        out = np.empty(total, np.int64)
+        if not len(extra):
+            out[:] = main[at]
+            return out
+        from_extra = np.repeat(run_of == 1, counts)
+        out[~from_extra], out[from_extra] = main[at[~from_extra]], extra[at[from_extra]]
+        return out
+
+    def state(self) -> dict[str, Array]:
+        self.merge()
+        keys, positions = self._runs[0]
+        return {"bucket_keys": keys, "bucket_positions": positions}
+
+    @classmethod
+    def from_state(cls, arrays: dict[str, Array], n_tables: int, n_hashes: int, n_filed: int) -> Buckets:
+        """What `state` gave; the positions of every table must be those from 0 to n_filed, each once."""
+        keys, positions = arrays["bucket_keys"], arrays["bucket_positions"]
+        size = n_tables * n_filed
+        right = keys.dtype == np.uint64 and positions.dtype == np.int32
+        if not right or keys.shape != (size,) or positions.shape != (size,):
+            raise ValueError(f"its buckets hold {keys.shape} keys and {positions.shape} positions, not {size}")
+        self = cls(n_tables, n_hashes)
+        if size:
+            in_table = positions.reshape(n_tables, n_filed)
+            numbered = all(np.array_equal(np.sort(part), np.arange(n_filed)) for part in in_table)
+            if not numbered or not np.all(keys[1:] >= keys[:-1]):
+                raise ValueError("its buckets are out of order")
+        self._runs[0] = keys, positions
+        return self
+
+
+def distinct(query: Int64, position: Int64, n_positions: int) -> NDArray[np.bool_]:
+    """Of each (query, position) one, whichever comes: in a small hash table, which a sort would take long for.
+
+    Every pair writes its number into its slot; who reads it back is kept, who reads an equal pair's is dropped, and who
+    reads another one's tries again.
+    """
+    keep = np.zeros(len(query), np.bool_)
+    pair = (query * n_positions + position).astype(np.uint64)
+    bits = max(4, (2 * len(pair)).bit_length())
+    table = np.empty(1 << bits, np.int32)
+    left = np.arange(len(pair), dtype=np.int32)
+    mine, factor = pair, np.uint64(0x9E3779B97F4A7C15)
+    while len(left):
+        slot = (mine * factor) >> np.uint64(64 - bits)
+        table[slot] = left
+        winner = table[slot]
+        keep[left[winner == left]] = True
+        again = pair[winner] != mine
+        left, mine = left[again], mine[again]
+        factor = np.uint64((int(factor) * 0xD1342543DE82EF95 + 2) & 0xFFFFFFFFFFFFFFFF | 1)
+    return keep
+
+
+def shortlist(squares: NDArray[np.float64], offsets: Int64, k: int) -> NDArray[np.bool_]:
+    """Which of each query's squares[offsets[i]:offsets[i + 1]] may be among its k smallest: those, and few others.
+
+    The k-th smallest of the minima of 4 k parts is no less than the k-th smallest of all.
+    """
+    parts = 4 * k
+    counts = np.diff(offsets)
+    many = np.flatnonzero(counts > 2 * parts)
+    limit = np.full(len(counts), np.inf)
+    if len(many):
+        bounds = offsets[many, None] + counts[many, None] * np.arange(parts + 1) // parts
+        minima = np.minimum.reduceat(np.append(squares, np.inf), bounds.ravel()).reshape(len(many), -1)[:, :-1]
+        limit[many] = np.partition(minima, k - 1, axis=1)[:, k - 1]
+    return squares <= np.repeat(limit, counts)
+
+
+def _empty() -> tuple[UInt64, Positions]:
+    return np.empty(0, np.uint64), np.empty(0, np.int32)
+
+
+def _merged(a: tuple[UInt64, Positions], b: tuple[UInt64, Positions]) -> tuple[UInt64, Positions]:
+    """One sorted run of two, the longer one first."""
+    at = np.searchsorted(a[0], b[0], side="right")
+    return np.insert(a[0], at, b[0]), np.insert(a[1], at, b[1])
+
+
+def _mixed(x: UInt64) -> UInt64:
+    """A permutation of the 64-bit numbers after which all bits depend on all (SplitMix64's)."""
+    x = x + np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    mixed: UInt64 = x ^ (x >> np.uint64(31))
+    return mixed
