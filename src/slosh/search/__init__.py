@@ -3,12 +3,15 @@
 from .base import Search, load
 from .exact import ExactSearch
 from .ladder import LadderSearch
+from .lsh import LSHSearch, NearResult
 from .result import RangeResult, Result, Stats
 from .set_search import SetSearch
 
 __all__ = [
     "ExactSearch",
+    "LSHSearch",
     "LadderSearch",
+    "NearResult",
     "RangeResult",
     "Result",
     "Search",
