@@ -22,6 +22,7 @@ docs: $(VENV)/.ready            ## redraw the pictures of docs/
 	$(BIN)/python docs/draw_embedding.py
 	$(BIN)/python docs/draw_when_not.py
 	$(BIN)/python docs/draw_hashing.py
+	$(BIN)/python docs/draw_rank.py
 
 $(VENV)/.ready: $(NATIVE)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

@@ -1,0 +1,100 @@
+"""What slosh.rank costs, and what it gains: seconds a pair, and precision after re-ranking what a search found.
+
+    .venv/bin/python benchmarks/rank_cost.py
+
+CPU time of one thread. The first table: generated sets of N elements in 3 dimensions, one query, 4 to 50 candidates.
+The second: precision@10 on Point Cloud MNIST and ModelNet40, by the vectors alone and after re-ranking the 50 nearest.
+A few minutes; docs/rank.md quotes it.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from slosh import Sets, rank
+from slosh.embed import SlicedWasserstein
+from slosh.evaluate import precision_at_k
+from slosh.search import ExactSearch
+
+DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+NAMES = ("sliced_wasserstein", "chamfer", "hausdorff", "wasserstein")
+SIZES = (50, 150, 500, 2000)
+CANDIDATES, K = 50, 10
+
+
+def distances(name: str, query: np.ndarray, candidates: Sets, slices: np.ndarray) -> np.ndarray:
+    """By one thread; slices that are given are not drawn anew for each query."""
+    options = {"slices": slices} if name == "sliced_wasserstein" else {}
+    return getattr(rank, name)(query, candidates, n_jobs=1, **options)
+
+
+def seconds(name: str, query: np.ndarray, candidates: Sets) -> float:
+    """CPU seconds a pair; best of three where that is quick."""
+    slices = SlicedWasserstein().fit(candidates).slices_
+    runs = []
+    for _ in range(3):
+        start = time.process_time()
+        distances(name, query, candidates, slices)
+        runs.append(time.process_time() - start)
+        if runs[-1] > 2:
+            break
+    return min(runs) / len(candidates)
+
+
+def cost() -> None:
+    rng = np.random.default_rng(0)
+    print("| us a pair | " + " | ".join(f"N = {n}" for n in SIZES) + " |\n|" + "---|" * (len(SIZES) + 1))
+    for name in NAMES:
+        cells = []
+        for n in SIZES:
+            n_candidates = 50 if n < 500 else 20 if n < 2000 else 4
+            sets = Sets.from_list([rng.normal(size=(n, 3)) + rng.normal(size=3) for _ in range(n_candidates + 1)])
+            cells.append(f"{1e6 * seconds(name, sets[0], sets[1:]):,.0f}")
+        print(f"| `{name}` | " + " | ".join(cells) + " |", flush=True)
+
+
+def mnist() -> tuple[Sets, np.ndarray, Sets, np.ndarray]:
+    with np.load(DATA / "pointcloud_mnist_2d.npz") as file:
+        sets = Sets(file["points"].astype(np.float32) / 28, file["offsets"])
+        labels, split = file["labels"].astype(int), file["split"]
+    stored, asked = np.flatnonzero(split == 0)[:20_000], np.flatnonzero(split == 1)[:300]
+    return sets.take(stored), labels[stored], sets.take(asked), labels[asked]
+
+
+def modelnet() -> tuple[Sets, np.ndarray, Sets, np.ndarray]:
+    with np.load(DATA / "modelnet40_3d.npz") as file:
+        points = file["points"].reshape(-1, 768, 3)[:, :256].astype(np.float32)
+        labels, split = file["labels"].astype(int), file["split"]
+    asked = np.random.RandomState(0).permutation(np.flatnonzero(split == 1))[:300]
+    stored = np.flatnonzero(split == 0)
+    return Sets.from_padded(points[stored]), labels[stored], Sets.from_padded(points[asked]), labels[asked]
+
+
+def quality() -> None:
+    print(f"\n| precision@{K} | MNIST, 20,000 sets | ModelNet40, 9,843 sets of 256 points |\n|---|---|---|")
+    columns = []
+    for stored, labels, asked, truth in (mnist(), modelnet()):
+        embedding, search = SlicedWasserstein().fit(stored), ExactSearch()
+        search.add(embedding.transform(stored))
+        _, near = search.search(embedding.transform(asked), CANDIDATES)
+        column = [precision_at_k(labels[near[:, :K]], truth)]
+        for name in NAMES:
+            found = np.empty((len(asked), K), np.int64)
+            for i in range(len(asked)):
+                order = np.argsort(distances(name, asked[i], stored.take(near[i]), embedding.slices_), kind="stable")
+                found[i] = near[i][order[:K]]
+            column.append(precision_at_k(labels[found], truth))
+        columns.append(column)
+    names = ["the vectors alone", *(f"`{name}`" for name in NAMES)]
+    for name, *precisions in zip(names, *columns, strict=True):
+        print(f"| {name} | " + " | ".join(f"{p:.3f}" for p in precisions) + " |")
+
+
+if __name__ == "__main__":
+    with threadpool_limits(1):
+        cost()
+        quality()
