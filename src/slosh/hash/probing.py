@@ -23,6 +23,9 @@ SPREAD = 0.3
 """Buckets are ordered for neighbours at this distance, in widths of a cell. From 0.15 to 0.4 it makes little odds."""
 STEPS = 4096
 """Places in a cell that scores tell apart."""
+UNIT, LARGEST = 1 / 1024, 40.0
+"""Scores are whole multiples of a unit, and those of a border no larger: products in float32 then round nothing, and a
+query has the same buckets in any batch."""
 MOST_OF_A_TABLE = 256
 BLOCK_SCORES = 1 << 20
 DRAWS = 512
@@ -137,14 +140,14 @@ def _block(positions: Float64, extra: int, p: int, sets: Template) -> tuple[Int6
     place = positions - np.floor(positions)
     cell = np.minimum((place * STEPS).astype(np.int32), STEPS - 1)
     stays, crosses = _tables(p)
-    home = -stays[cell].sum(axis=2)
-    homes = np.argsort(home, axis=1)
+    home = stays[cell].sum(axis=2)
+    homes = np.argsort(home, axis=1, kind="stable")
     if not extra:
         return homes, np.zeros((n, 0, sets.ranks.shape[1]), np.int16)
     # Of each hash the nearer border, by distance; then the farther ones, which are in the opposite order.
     up = cell >= STEPS // 2
     nearer = np.where(up, STEPS - 1 - cell, cell)
-    order = np.argsort(nearer, axis=2)
+    order = np.argsort(nearer, axis=2, kind="stable")
     sorted_cells = np.take_along_axis(nearer, order, axis=2)
     borders = np.concatenate([crosses[sorted_cells], crosses[STEPS - 1 - sorted_cells[:, :, ::-1]]], axis=2)
     score = (borders.reshape(n * T, 2 * k) @ sets.member).reshape(n, T, -1)
@@ -173,14 +176,16 @@ def _smallest(score: Float32, count: int) -> Int64:
     width = int(np.diff(starts).max())
     values, where = np.full((n, width), np.inf, np.float32), np.zeros((n, width), np.int64)
     values[query, column], where[query, column] = score.ravel()[passed], passed - query * (T * M)
-    return np.take_along_axis(where, np.argsort(values, axis=1)[:, :count], axis=1)
+    return np.take_along_axis(where, np.argsort(values, axis=1, kind="stable")[:, :count], axis=1)
 
 
 @lru_cache(maxsize=2)
 def _tables(p: int) -> tuple[Float32, Float32]:
-    """log P(stays), and `crossing` of the lower border, at STEPS places of a cell."""
+    """-log P(stays), and `crossing` of the lower border, at STEPS places of a cell, in units."""
     place = (np.arange(STEPS) + 0.5) / STEPS
-    return log_stays(place, SPREAD, p).astype(np.float32), crossing(place, SPREAD, p).astype(np.float32)
+    scores = -log_stays(place, SPREAD, p), crossing(place, SPREAD, p)
+    stays, crosses = (np.rint(np.minimum(score, LARGEST) / UNIT).astype(np.float32) for score in scores)
+    return stays, crosses
 
 
 def crossing(distance: Float64, spread: float, p: int) -> Float64:
