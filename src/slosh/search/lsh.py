@@ -144,8 +144,9 @@ class LSHSearch(Search):
         for name, value, least in (("R", R, 0.0), ("c", c, 1.0)):
             if not isinstance(value, Real) or isinstance(value, bool) or not least <= float(value) < math.inf:
                 raise ValueError(f"{name}={value!r} must be a number, {least:g} or more")
-        array = self._queries(queries)
-        promise = checked_recall(success)
+        if success is not None and (not isinstance(success, Real) or not 0 < float(success) <= 1):
+            raise ValueError(f"success={success!r} must be a probability, more than 0 and at most 1")
+        array, promise = self._queries(queries), checked_recall(success)
         mask, n_allowed = self._rows.allowed(allowed)
         rows, distances = np.full(len(array), -1, np.int64), np.full(len(array), np.inf)
         if not len(array) or not n_allowed:

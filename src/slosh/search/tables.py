@@ -178,17 +178,26 @@ class Tables:
 
     def success(self, radius: float, n_probes: int) -> float:
         """How likely a row at this (Euclidean) distance is found, at least."""
-        largest = radius if self.p == 2 else radius * self.store.array.shape[1] ** 0.5  # |x|_1 <= sqrt(D) |x|_2
-        return success(self.T, self.k, n_probes, largest / float(self.hash.width), self.p)
+        return success(self.T, self.k, n_probes, self._largest(radius) / float(self.hash.width), self.p)
 
     def probes_for(self, radius: float, target: float) -> int:
-        """Probes with which `success` is `target`, a third more than the least at most; 0 if there are none."""
-        n_probes = self.T
-        while n_probes <= MOST_PROBES + self.T:
-            if self.success(radius, n_probes) >= target:
-                return n_probes
-            n_probes += max(1, n_probes // 3)
+        """Probes with which `success` is `target`, a quarter more than the least at most; 0 if there are none."""
+        largest = self._largest(radius) / float(self.hash.width)
+        for most in (8 * self.T, MOST_PROBES + self.T):
+            levels = [self.T]
+            while levels[-1] < most:
+                levels.append(min(most, levels[-1] + max(1, levels[-1] // 4)))
+            mean, error = probing.success(self.T, self.k, levels, np.array([largest]), self.p)
+            for n_probes in np.array(levels)[mean[:, 0] - 2 * error[:, 0] >= target].tolist():
+                if self.success(radius, n_probes) >= target:
+                    return int(n_probes)
+            if mean[-1, 0] * (MOST_PROBES + self.T) / most < target:  # every further probe finds less than those before
+                break
         return 0
+
+    def _largest(self, radius: float) -> float:
+        """The largest distance that the hash can see in a Euclidean one: |x|_1 <= sqrt(D) |x|_2."""
+        return radius if self.p == 2 else radius * self.store.array.shape[1] ** 0.5
 
     def state(self) -> dict[str, Array]:
         return {"directions": self.hash.directions_, "offsets": self.hash.offsets_, **self.buckets.state()}

@@ -1,0 +1,819 @@
+"""LSHSearch, its probes and its tuning: against brute force, against simulation, and against ExactSearch."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import threading
+import zipfile
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from conftest import DATA
+from slosh import Sets
+from slosh.embed import SlicedWasserstein
+from slosh.evaluate import recall_at_k
+from slosh.hash import PStableHash, SignHash, probing, tuning
+from slosh.search import ExactSearch, LSHSearch, load, lsh
+from slosh.search.buckets import Buckets, distinct, shortlist
+from slosh.search.calibration import lower_bound
+from slosh.search.tables import success
+
+N, N_QUERIES = 6000, 300
+
+
+def clusters(n, dim=32, n_centres=60, seed=0):
+    """Round clusters of different sizes, in a space of `dim`, of which a few directions matter more than others."""
+    rng = np.random.RandomState(seed)
+    scale = 0.9 ** np.arange(dim)
+    centres = rng.normal(size=(n_centres, dim)) * scale
+    spread = rng.uniform(0.1, 0.5, size=(n_centres, 1))
+    which = rng.randint(n_centres, size=n)
+    return (centres[which] + spread[which] * rng.normal(size=(n, dim)) * scale).astype(np.float32)
+
+
+def digits(n):
+    """n embedded sets of Point Cloud MNIST; generated rings and bars where the data is not there."""
+    path = DATA / "pointcloud_mnist_2d.npz"
+    if path.exists():
+        with np.load(path) as file:
+            offsets = file["offsets"][: n + 1].astype(np.int64)
+            sets = Sets(file["points"][: offsets[-1]].astype(np.float32) / 28, offsets)
+    else:
+        rng = np.random.RandomState(0)
+        t, turn = rng.uniform(size=(n, 100, 1)), rng.uniform(0, np.pi, size=(n, 1, 1))
+        size = rng.uniform(0.1, 0.5, size=(n, 1, 2))
+        ring = np.concatenate([np.cos(2 * np.pi * t), np.sin(2 * np.pi * t)], axis=2) * size
+        bar = (t - 0.5) * np.concatenate([np.cos(turn), np.sin(turn)], axis=2)
+        kind = rng.uniform(size=(n, 1, 1))
+        sets = Sets.from_padded((kind * ring + (1 - kind) * bar).astype(np.float32))
+    return SlicedWasserstein(n_slices=16, n_quantiles=8).fit_transform(sets)
+
+
+@pytest.fixture(scope="module", params=["digits", "clusters"])
+def data(request):
+    """Vectors, held-out queries, and the rows of their true ten nearest."""
+    vectors = digits(N + N_QUERIES) if request.param == "digits" else clusters(N + N_QUERIES)
+    vectors, queries = vectors[:N], vectors[N:]
+    exact = ExactSearch()
+    exact.add(vectors)
+    return vectors, queries, exact.search(queries, 10)
+
+
+@pytest.fixture(scope="module")
+def small():
+    return clusters(3000, dim=12, n_centres=20, seed=3)
+
+
+def plain(**params):
+    return LSHSearch(PStableHash(**{"width": 1.0, "n_hashes": 6, "n_tables": 5, **params}), n_jobs=1)
+
+
+# Probes
+
+
+def every_bucket(positions, p):
+    """(score, table, moves) of all buckets that can be reached, but for the query's own, in order: brute force."""
+    found = []
+    for table, line in enumerate(positions):
+        place = line - np.floor(line)
+        home = -probing.log_stays(place, probing.SPREAD, p).sum()
+        for moves in itertools.product((-1, 0, 1), repeat=len(line)):
+            away = [x if move < 0 else 1 - x for x, move in zip(place, moves, strict=True) if move]
+            if away:
+                score = home + probing.crossing(np.array(away), probing.SPREAD, p).sum()
+                found.append((float(score), table, moves))
+    return sorted(found)
+
+
+def unfolded(moves, k):
+    out = [0] * k
+    for move in moves.tolist():
+        if move:
+            assert out[abs(move) - 1] == 0  # one border of a cell only
+            out[abs(move) - 1] = 1 if move > 0 else -1
+    return tuple(out)
+
+
+@given(st.integers(1, 5), st.integers(1, 3), st.integers(1, 40), st.sampled_from([1, 2]), st.integers(0, 1000))
+@settings(max_examples=60)
+def test_probes_are_the_best_of_all_buckets(k, T, extra, p, seed):
+    positions = np.random.RandomState(seed).uniform(-3, 3, size=(3, T, k))
+    found = probing.probes(positions, T + extra, p)
+    for i, line in enumerate(positions):
+        assert sorted(found.tables[i, :T].tolist()) == list(range(T))
+        assert not found.moves[i, :T].any()
+        truth = every_bucket(line, p)
+        scores = {(table, moves): score for score, table, moves in truth}
+        got = [(int(t), unfolded(m, k)) for t, m in zip(found.tables[i, T:], found.moves[i, T:], strict=True)]
+        assert len(set(got)) == len(got) == min(extra, len(truth))
+        got_scores = np.array([scores[bucket] for bucket in got])
+        # places in a cell are told apart to 1 / 4096, scores to 1 / 1024
+        np.testing.assert_allclose(got_scores, [score for score, _, _ in truth[: len(got)]], atol=0.1)
+
+
+def test_the_order_is_that_of_the_probabilities():
+    positions = np.random.RandomState(0).uniform(size=(50, 6, 10))
+    found = probing.probes(positions, 60)
+    chance = probing.bucket_probabilities(positions, found, np.array([probing.SPREAD]))[0]
+    assert np.all(np.diff(np.log(chance[:, 6:]), axis=1) < 0.05)
+    # which squared distances to the borders, the score of the paper that had the idea, is only about
+    place = positions % 1
+    moved = np.take_along_axis(place[:, :, :], found.tables[:, :, None], axis=1)
+    squares = np.zeros(chance.shape)
+    for column in range(found.moves.shape[2]):
+        move = found.moves[:, :, column]
+        x = np.take_along_axis(moved, np.maximum(np.abs(move) - 1, 0)[:, :, None], axis=2)[:, :, 0]
+        squares += np.where(move < 0, x, np.where(move > 0, 1 - x, 0)) ** 2
+    inside = [
+        np.corrcoef(squares[i, 6:][found.tables[i, 6:] == t], -np.log(chance[i, 6:][found.tables[i, 6:] == t]))[0, 1]
+        for i in range(50)
+        for t in range(6)
+        if np.sum(found.tables[i, 6:] == t) > 5
+    ]
+    assert np.mean(inside) > 0.9
+
+
+def test_a_query_has_the_same_probes_in_any_batch():
+    positions = np.random.RandomState(1).uniform(size=(200, 7, 11))
+    together = probing.probes(positions, 90)
+    for i in (0, 77, 199):
+        alone = probing.probes(positions[i : i + 1], 90)
+        assert np.array_equal(alone.tables[0], together.tables[i])
+        assert np.array_equal(alone.moves[0], together.moves[i])
+    many, few = probing.probes(positions[:, :1], 200).moves[:, :20], probing.probes(positions[:, :1], 20).moves
+    assert np.array_equal(many[:, :, : few.shape[2]], few)
+    assert not many[:, :, few.shape[2] :].any()
+
+
+@pytest.mark.parametrize("p", [1, 2])
+@pytest.mark.parametrize(("T", "k", "n_probes"), [(4, 6, 4), (4, 6, 20), (1, 3, 9), (8, 10, 64)])
+def test_predicted_hit_rates_are_those_of_pairs_at_that_distance(p, T, k, n_probes):
+    """Simulation: positions of pairs at a distance, looked up by the keys that a search uses."""
+    n, rng = 4000, np.random.RandomState(5)
+    draw = rng.standard_normal if p == 2 else rng.standard_cauchy
+    ratios = np.array([0.1, 0.3, 0.6])
+    predicted, error = probing.success(T, k, n_probes, ratios, p)
+    buckets = Buckets(T, k)
+    for ratio, rate, spread in zip(ratios, predicted, error, strict=True):
+        places = rng.uniform(-50, 50, size=(n, T, k))
+        others = places + ratio * draw(places.shape)
+        found = probing.probes(places, n_probes, p)
+        keys = buckets.probe_keys(np.floor(places), found)
+        theirs = buckets.keys(buckets.sums(np.floor(others)), np.arange(T))
+        hits = (keys == np.take_along_axis(theirs, found.tables, axis=1)).any(axis=1)
+        assert abs(hits.mean() - rate) < 4 * np.sqrt(rate * (1 - rate) / n + spread**2) + 1e-4
+    if n_probes == T:
+        closed = PStableHash(1.0, k, T, p).success_probability(ratios)
+        np.testing.assert_allclose(predicted, closed, atol=5 * error.max() + 1e-4)
+
+
+def test_success_is_a_lower_bound_and_rises_with_the_probes():
+    levels = [success(5, 8, n_probes, 0.35, 2) for n_probes in (5, 10, 20, 80, 320)]
+    assert levels[0] == pytest.approx(float(PStableHash(1.0, 8, 5).success_probability(0.35)), abs=1e-12)
+    assert np.all(np.diff(levels) > 0)
+    assert levels[-1] < 1
+    both, _ = probing.success(5, 8, [10, 80], np.array([0.2, 0.35]))
+    np.testing.assert_allclose(both[:, 1], [levels[1], levels[3]], atol=0.02)
+
+
+# Buckets
+
+
+@given(st.integers(1, 5), st.integers(1, 4), st.lists(st.integers(0, 60), min_size=1, max_size=6), st.integers(0, 99))
+@settings(max_examples=40)
+def test_buckets_hold_the_rows_with_equal_cells(T, k, sizes, seed):
+    rng = np.random.RandomState(seed)
+    cells = rng.randint(-2, 3, size=(sum(sizes), T, k)).astype(float)
+    buckets = Buckets(T, k)
+    first = 0
+    for size in sizes:
+        buckets.add(buckets.sums(cells[first : first + size]), first)
+        first += size
+    assert buckets.n_rows == len(cells)
+    asked = rng.randint(-2, 3, size=(7, T, k)).astype(float)
+    tables = np.tile(np.arange(T), (7, 1))
+    own = probing.Probes(tables, np.zeros((7, T, 1), np.int16))
+
+    def looked_up(at):
+        starts, ends = buckets.find(buckets.probe_keys(asked, own))
+        found = buckets.entries(starts, ends)
+        query = np.repeat(np.arange(7), (ends - starts).sum(axis=(0, 2)))
+        for i in range(7):
+            truth = np.flatnonzero((cells[at][:, :, :] == asked[i]).all(axis=2).any(axis=1))
+            per_table = (cells[at] == asked[i]).all(axis=2).sum()
+            assert np.sum(query == i) == per_table
+            assert set(found[query == i].tolist()) == set(truth.tolist())
+
+    looked_up(np.arange(len(cells)))
+    kept = np.flatnonzero(rng.uniform(size=len(cells)) < 0.6)
+    buckets.keep(kept, len(cells))
+    looked_up(kept)
+    if len(kept):
+        again = Buckets.from_state(buckets.state(), T, k, len(kept))
+        assert again.n_rows == len(kept)
+        looked_up(kept)
+
+
+def test_runs_are_merged_as_they_grow(monkeypatch):
+    monkeypatch.setattr("slosh.search.buckets.LEAST_RUN", 10)
+    rng = np.random.RandomState(0)
+    buckets = Buckets(3, 2)
+    sums = buckets.sums(rng.randint(-3, 4, size=(900, 3, 2)).astype(float))
+    for first in range(0, 900, 7):
+        buckets.add(sums[first : first + 7], first)
+        assert len(buckets._runs[1][0]) <= 3 * max(10, len(sums) // 16)
+    whole = Buckets(3, 2)
+    whole.add(sums, 0)
+    buckets.merge()
+    assert np.array_equal(buckets._runs[0][0], whole._runs[0][0])
+
+
+@given(st.integers(0, 400), st.integers(1, 60), st.integers(0, 99))
+def test_distinct_keeps_one_of_each(n, n_positions, seed):
+    rng = np.random.RandomState(seed)
+    query, position = np.sort(rng.randint(4, size=n)), rng.randint(n_positions, size=n)
+    keep = distinct(query, position, n_positions)
+    pairs = list(zip(query.tolist(), position.tolist(), strict=True))
+    kept = list(zip(query[keep].tolist(), position[keep].tolist(), strict=True))
+    assert len(kept) == len(set(kept))
+    assert set(kept) == set(pairs)
+
+
+@given(st.integers(1, 6), st.lists(st.integers(0, 90), min_size=1, max_size=5), st.integers(0, 99))
+def test_a_shortlist_has_the_k_smallest(k, counts, seed):
+    squares = np.random.RandomState(seed).randint(0, 30, size=sum(counts)).astype(float)
+    offsets = np.concatenate([[0], np.cumsum(counts)])
+    keep = shortlist(squares, offsets, k)
+    for start, end in itertools.pairwise(offsets):
+        part = squares[start:end]
+        assert np.array_equal(np.sort(part)[:k], np.sort(part[keep[start:end]])[:k])
+
+
+# The search
+
+
+@pytest.mark.parametrize("target", [0.8, 0.9, 0.95])
+def test_held_out_queries_get_the_recall_and_little_is_looked_at(data, target):
+    vectors, queries, truth = data
+    search = LSHSearch(recall=target)
+    search.add(vectors)
+    found = search.search(queries, 10)
+    assert recall_at_k(found.rows, truth.rows) >= target - 0.02
+    assert found.stats.recall >= target
+    assert found.stats.candidates.mean() < 0.2 * N
+    assert np.all(found.stats.scanned > 0)
+    tuned = search.tuning_
+    assert tuned.recall >= target
+    assert tuned.n_tables * 12 <= 4 * vectors.shape[1]
+    assert search.info()["bytes"]["tables"] == tuned.n_tables * 12 * N
+    # what tuning alone promises, without a calibration
+    alone = LSHSearch(tuned.hash(random_state=1), n_probes=tuned.n_probes)
+    alone.add(vectors)
+    found = alone.search(queries, 10)
+    assert recall_at_k(found.rows, truth.rows) >= target - 0.02
+    assert found.stats.recall is None
+    assert 0.6 < found.stats.candidates.mean() / tuned.candidates < 1.6
+
+
+def test_multi_probe_needs_a_third_of_the_tables(data):
+    vectors, queries, truth = data
+    R = float(np.median(truth.distances[:, -1]))
+    recalls, seen = [], []
+    for T, n_probes in ((24, 24), (8, 32)):
+        search = LSHSearch(PStableHash(4 * R, 10, T), n_probes=n_probes)
+        search.add(vectors)
+        found = search.search(queries, 10)
+        recalls.append(recall_at_k(found.rows, truth.rows))
+        seen.append(found.stats.candidates.mean())
+    assert recalls[1] > recalls[0] - 0.02, recalls
+    assert seen[1] < 1.2 * seen[0], seen
+
+
+def test_given_parameters_are_kept_and_probes_are_calibrated(data):
+    vectors, queries, truth = data
+    R = float(np.median(truth.distances[:, -1]))
+    hash_ = PStableHash(3 * R, 8, 10, random_state=5)
+    search = LSHSearch(hash_)
+    search.add(vectors)
+    first = search.search(queries, 10)
+    assert first.stats.recall is None
+    assert not hasattr(hash_, "directions_")
+    assert (search.hash_.width, search.hash_.n_hashes, search.hash_.n_tables) == (3 * R, 8, 10)
+    assert search.tuning_ is None
+    found = search.search(queries, 10, recall=0.9)
+    assert recall_at_k(found.rows, truth.rows) >= 0.88
+    assert found.stats.recall >= 0.9
+    (about,) = search.info()["calibrations"]
+    assert (about["k"], about["recall"], about["n_rows"]) == (10, 0.9, N)
+    assert about["promised"] == found.stats.recall
+    assert about["measured"] > about["promised"]
+    assert search.calibrate(10, 0.9).n_probes == about["n_probes"] > 10
+
+
+def test_exact_is_exact(data):
+    vectors, queries, _ = data
+    exact, search = ExactSearch(), LSHSearch()
+    rows = np.random.RandomState(0).permutation(3 * N)[:N]
+    for one in (exact, search):
+        one.add(vectors, rows)
+        one.remove(rows[::7])
+    for allowed in (None, rows[1::7], rows[1:400:7]):
+        a, b = exact.search(queries, 12, allowed=allowed), search.search(queries, 12, allowed=allowed, recall=1.0)
+        assert np.array_equal(a.rows, b.rows)
+        assert np.array_equal(a.distances, b.distances)
+        assert b.stats.recall == 1.0
+    radius = float(np.median(exact.search(queries, 12).distances))
+    a, b = exact.range_search(queries, radius), search.range_search(queries, radius, recall=1.0)
+    assert np.array_equal(a.offsets, b.offsets)
+    assert np.array_equal(a.rows, b.rows)
+
+
+def test_adding_and_removing_in_any_order(small):
+    """The same tables, and so the same answers, as a fresh build; rows not yet in the tables are found as well."""
+    rng = np.random.RandomState(7)
+    vectors = small[:2500]
+    mixed = plain(width=2.0)
+    there: dict[int, int] = {}
+    following = 0
+    while following < len(vectors):
+        size = int(rng.choice([1, 3, 40, 300]))
+        rows = mixed.add(vectors[following : following + size], np.arange(len(vectors))[following : following + size])
+        there.update((int(row), int(row)) for row in rows)
+        following += size
+        gone = rng.choice(list(there), size=min(len(there) // 3, int(rng.choice([0, 2, 150]))), replace=False)
+        mixed.remove(gone)
+        for row in gone.tolist():
+            del there[row]
+        if rng.uniform() < 0.3:
+            mixed.search(vectors[:2], 3)
+    rows = np.array(sorted(there))
+    fresh = plain(width=2.0)
+    fresh.add(vectors[rows], rows)
+    queries = small[2500:2600]
+    a, b = fresh.search(queries, 8), mixed.search(queries, 8)
+    unfiled = rows[np.isin(rows, mixed._rows.row[mixed._tables.filed :])]
+    for i in range(len(queries)):  # all that the fresh one found, and perhaps a row that is in no table yet
+        more = set(b.rows[i].tolist()) - set(a.rows[i].tolist())
+        assert more <= set(unfiled.tolist()) | {-1} or b.distances[i].max() <= a.distances[i].max()
+        assert np.all(b.distances[i] <= a.distances[i])
+    mixed._tables.file()
+    b = mixed.search(queries, 8)
+    assert np.array_equal(a.rows, b.rows)
+    assert np.array_equal(a.distances, b.distances)
+    assert np.array_equal(fresh.search(queries, 8, recall=1.0).rows, mixed.search(queries, 8, recall=1.0).rows)
+
+
+def test_many_removals_close_up(small):
+    search = plain(width=2.0)
+    search.add(small)
+    search.search(small[:1], 1)
+    search.remove(np.arange(0, 2600))
+    assert search._rows.n_positions == 400 == search._tables.buckets.n_rows
+    found = search.search(small[2600:2700], 1)
+    assert np.array_equal(found.rows[:, 0], np.arange(2600, 2700))
+
+
+def test_rows_found_are_the_nearest_of_those_in_the_buckets(small):
+    search = plain(width=1.5, n_hashes=4)
+    search.add(small)
+    queries = small[:40] + np.float32(0.05)
+    cells, asked = search.search(queries, 1) and search.hash_.transform(small), search.hash_.transform(queries)
+    found = search.search(queries, 5)
+    for i in range(40):
+        shared = np.flatnonzero((cells == asked[i]).all(axis=2).any(axis=1))
+        assert found.stats.candidates[i] == len(shared)
+        assert found.stats.scanned[i] == (cells == asked[i]).all(axis=2).sum()
+        away = np.linalg.norm(small[shared].astype(float) - queries[i], axis=1)
+        best = shared[np.lexsort((shared, away))][:5]
+        assert np.array_equal(found.rows[i][: len(best)], best)
+        assert np.all(found.rows[i][len(best) :] == -1)
+        assert np.all(np.isinf(found.distances[i][len(best) :]))
+
+
+def test_filters(data):
+    vectors, queries, _ = data
+    search = LSHSearch(recall=0.9)
+    search.add(vectors)
+    exact = ExactSearch()
+    exact.add(vectors)
+    few, half = np.arange(0, N, 10), np.arange(0, N, 2)
+    found = search.search(queries, 10, allowed=few)
+    assert found.stats.recall == 1.0
+    assert np.array_equal(found.rows, exact.search(queries, 10, allowed=few).rows)
+    found = search.search(queries, 10, allowed=half)
+    assert np.isin(found.rows, half).all()
+    assert found.stats.recall is None
+    assert recall_at_k(found.rows, exact.search(queries, 10, allowed=half).rows) >= 0.88
+    assert found.stats.candidates.mean() < 0.2 * N
+    # a filter that goes with the distance: the rows that are farthest from the queries
+    far = np.argsort(-np.linalg.norm(vectors - queries.mean(axis=0), axis=1))[: N // 2]
+    assert np.all(search.search(queries, 10, allowed=far).rows >= 0)
+
+
+def test_range_search_finds_rows_as_often_as_it_says(data):
+    vectors, queries, truth = data
+    radius = float(np.median(truth.distances[:, -1]))
+    search = LSHSearch(PStableHash(4 * radius, 8, 6), n_probes=12)
+    search.add(vectors)
+    exact = ExactSearch()
+    exact.add(vectors)
+    a, b = exact.range_search(queries, radius), search.range_search(queries, radius)
+    assert b.stats.recall == success(6, 8, 12, 0.25, 2)
+    found = len(b.rows) / len(a.rows)
+    assert b.stats.recall - 0.1 < found < 1  # of rows at most that far
+    for i in range(len(queries)):
+        assert set(b[i][1].tolist()) <= set(a[i][1].tolist())
+        assert np.all(np.diff(b[i][0]) >= 0)
+    b = search.range_search(queries, radius, recall=0.95)
+    assert 0.95 <= b.stats.recall < 1
+    assert len(b.rows) / len(a.rows) > 0.93
+    each = search.range_search(queries, np.linspace(0, radius, len(queries)))
+    assert each.stats.recall == search.range_search(queries[:1], radius).stats.recall
+    beyond = search.range_search(queries, 40 * radius, recall=0.95)  # no number of probes is enough
+    assert beyond.stats.recall == 1.0
+    assert len(beyond.rows) == len(exact.range_search(queries, 40 * radius).rows)
+
+
+@pytest.mark.parametrize("n_probes", [None, 40])
+def test_near_keeps_its_promise(n_probes):
+    """One row at R from each query, all others far: the rate over many draws of the hash is the probability."""
+    rng = np.random.RandomState(0)
+    dim, R, n = 16, 1.0, 200
+    base = rng.uniform(-100, 100, size=(n, dim)).astype(np.float32)
+    step = rng.normal(size=(n, dim))
+    queries = (base + step * (R / np.linalg.norm(step, axis=1, keepdims=True)) * 0.999).astype(np.float32)
+    rates = []
+    for seed in range(12):
+        search = LSHSearch(PStableHash(3.0, 8, 6, random_state=seed), n_probes=n_probes)
+        search.add(base)
+        found = search.near(queries, R, c=2.0)
+        there = found.rows >= 0
+        assert np.array_equal(found.rows[there], np.flatnonzero(there))
+        assert np.all(np.isinf(found.distances[~there]))
+        assert np.all(found.distances[there] <= 2 * R)
+        rates.append(there.mean())
+    expected = found.success_probability
+    if n_probes is None:
+        assert expected == pytest.approx(float(search.hash_.success_probability(R)), abs=1e-12)
+    assert abs(np.mean(rates) - expected) < 5 * np.sqrt(expected * (1 - expected) / (12 * n)) + 0.01
+    assert found.stats.recall == expected
+    assert len(found) == n
+
+
+def test_near_between_R_and_cR_and_beyond(small):
+    search = LSHSearch(recall=0.95)
+    search.add(small)
+    away = ExactSearch()
+    away.add(small)
+    queries = small[:50] + np.float32(0.1)
+    nearest = away.search(queries, 1).distances[:, 0]
+    R = float(np.median(nearest))
+    found = search.near(queries, R, 1.5)
+    assert found.success_probability >= 0.95
+    assert search.tuning_ is not None
+    assert np.all(found.rows[nearest > 1.5 * R] == -1)
+    assert np.mean(found.rows[nearest <= R] >= 0) > 0.8
+    found = search.near(queries, R, 1.5, success=1.0)
+    assert np.array_equal(found.rows >= 0, nearest <= 1.5 * R)
+    only = search.near(queries, R, 1.5, allowed=[7], success=1.0)
+    assert set(only.rows.tolist()) <= {7, -1}
+    assert len(search.near(queries[:0], R)) == 0
+
+
+def test_what_cannot_be_promised_is_exact():
+    vectors = np.random.RandomState(0).normal(size=(3000, 24)).astype(np.float32)
+    search = LSHSearch(PStableHash(0.5, 12, 2))  # cells far too narrow
+    search.add(vectors)
+    found = search.search(vectors[:20], 5, recall=0.9)
+    assert found.stats.recall == 1.0
+    assert np.all(found.stats.candidates == 3000)
+    (about,) = search.info()["calibrations"]
+    assert about["exact"]
+    (note,) = search.info()["notes"]
+    assert "recall 0.9 of the 5 nearest cannot be promised by probes: such searches are exact" in note
+    # vectors with no neighbours to speak of: tuning sees that little can be won, and the promise is kept all the same
+    default = LSHSearch(recall=0.95)
+    default.add(vectors)
+    assert default.search(vectors[:50], 5).stats.recall >= 0.95
+
+
+def test_few_rows_are_scanned():
+    search = LSHSearch()
+    vectors = clusters(500)
+    search.add(vectors)
+    assert search.search(vectors[:5], 3).stats.recall == 1.0
+    assert search.near(vectors[:5], 0.1).success_probability == 1.0
+    assert search.hash_ is None
+    assert search.info()["notes"] == ["2048 rows or fewer: every search is exact"]
+    search.add(clusters(2000, seed=1))
+    search.search(vectors[:5], 3)
+    assert search.hash_ is not None
+    assert search.info()["notes"] == []
+
+
+def test_calibrations_and_tables_follow_the_collection(small):
+    search = plain(width=2.0)
+    search.add(small[:1000])
+    search.search(small[:2], 3, recall=0.8)
+    first = search.calibrate(3, 0.8)
+    search.add(small[1000:1900])
+    assert search.calibrate(3, 0.8) is first
+    search.add(small[1900:2100])
+    second = search.calibrate(3, 0.8)
+    assert (first.n_rows, second.n_rows) == (1000, 2100)
+    search.remove(np.arange(1100))
+    assert search.calibrate(3, 0.8).n_rows == 1000
+
+
+def test_tuned_again_when_the_collection_has_grown():
+    vectors = clusters(9000, dim=8)
+    search = LSHSearch()
+    search.add(vectors[:2100])
+    search.search(vectors[:2], 3)
+    first = search.tuning_
+    assert first.n == 2100
+    search.add(vectors[2100:8000])
+    search.search(vectors[:2], 3)
+    assert search.tuning_ is first
+    search.add(vectors[8000:])
+    search.search(vectors[:2], 3)
+    assert search.tuning_.n == 9000
+    assert search._tables.filed == 9000
+
+
+def test_a_stored_vector_is_not_its_own_neighbour_in_a_calibration(small, monkeypatch):
+    """Copies are neighbours, a vector itself is none: nothing but itself in its buckets is a recall of 0."""
+    apart = np.arange(600)[:, None] * np.full((1, 4), 100.0)
+    search = LSHSearch(PStableHash(1.0, 2, 2))
+    search.add(apart)
+    assert search.calibrate(1, 0.5).exact
+    twice = LSHSearch(PStableHash(1.0, 2, 2))
+    twice.add(np.concatenate([apart, apart]))
+    plan = twice.calibrate(1, 0.9)
+    assert plan.n_probes == 2
+    assert plan.measured == 1.0
+    assert plan.promised == lower_bound(np.ones(400))
+    many = LSHSearch(PStableHash(1.0, 2, 2))
+    many.add(np.repeat(apart[:100], 9, axis=0))
+    assert many.calibrate(3, 0.9).measured == 1.0
+
+
+def test_copies_and_single_points_are_no_trouble():
+    for vectors in (np.zeros((3000, 4)), np.repeat(clusters(60), 50, axis=0), clusters(3000) * 1e-20 + 1e3):
+        search = LSHSearch()
+        search.add(vectors)
+        found = search.search(vectors[:5], 4)
+        assert np.all(found.rows >= 0)
+        assert np.all(found.distances <= 1e-3)
+
+
+def test_cauchy_hashes(small):
+    search = plain(width=8.0, p=1)
+    search.add(small)
+    found = search.search(small[:50], 5, recall=0.9)
+    exact = search.search(small[:50], 5, recall=1.0)
+    assert recall_at_k(found.rows, exact.rows) > 0.85
+    result = search.range_search(small[:50], 0.3)
+    assert result.stats.recall == success(5, 6, 5, 0.3 * np.sqrt(12) / 8, 1)
+
+
+def test_threads_searching_at_once(small):
+    search = LSHSearch(n_jobs=1)
+    search.add(small)
+    results = [None] * 4
+
+    def run(i):
+        results[i] = search.search(small[:30], 5).rows
+
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for found in results:
+        assert np.array_equal(found, results[0])
+
+
+def test_small_batches_are_the_same(data, monkeypatch):
+    vectors, queries, _ = data
+    search = plain(width=float(np.std(vectors)), n_tables=6)
+    search.add(vectors)
+    whole = search.search(queries, 10)
+    monkeypatch.setattr("slosh.search.tables.BATCH_ENTRIES", 50)
+    monkeypatch.setattr("slosh.search.tables.BATCH_QUERIES", 37)
+    parts = search.search(queries, 10)
+    assert np.array_equal(whole.rows, parts.rows)
+    assert np.array_equal(whole.stats.scanned, parts.stats.scanned)
+
+
+# Tuning
+
+
+def test_predictions_from_a_sample(data):
+    vectors, _, _ = data
+    whole = tuning.tune(vectors, recall=0.9)
+    part = tuning.tune(vectors[:1500], n=N, recall=0.9)
+    assert whole.n == part.n == N
+    assert part.width / whole.width == pytest.approx(1, abs=0.6)
+    search = LSHSearch(part.hash(), n_probes=part.n_probes)
+    search.add(vectors)
+    exact = ExactSearch()
+    exact.add(vectors)
+    sample = np.random.RandomState(0).permutation(N)[:300]
+    truth = exact.search(vectors[sample], 11).rows[:, 1:]
+    found = search.search(vectors[sample], 11).rows[:, 1:]
+    assert recall_at_k(found, truth) > 0.9 - 0.05  # extrapolated to four times as many
+
+
+def test_extrapolated_distances_of_a_square():
+    """Uniform in a square, away from its border: the law is exact there."""
+    rng = np.random.RandomState(0)
+    queries = rng.uniform(0.1, 0.9, size=(400, 2)).astype(np.float32)
+    points = rng.uniform(size=(16000, 2)).astype(np.float32)
+    near = np.sort(tuning.distances(queries, points[:2000]), axis=1)[:, :16]
+    truth = np.sort(tuning.distances(queries, points), axis=1)[:, :5]
+    found = tuning.extrapolated(near, 2000, 16000, 5)
+    np.testing.assert_allclose(np.log(found).mean(axis=0), np.log(truth).mean(axis=0), atol=0.1)
+
+
+def test_tuning_for_a_radius(small):
+    found = tuning.tune(small, R=0.5, success=0.9)
+    assert found.recall >= 0.9
+    assert success(found.n_tables, found.n_hashes, found.n_probes, 0.5 / found.width, 2) > 0.88
+    assert found.candidates < len(small)
+
+
+def test_memory_bounds_the_tables(small):
+    assert tuning.tune(small, memory=24).n_tables <= 2
+    assert tuning.tune(small, memory=12).n_tables == 1
+
+
+def test_a_tuning_reads_well(small):
+    found = tuning.tune(small, k=5, recall=0.8)
+    assert str(found).startswith(f"{found.n_tables} tables of {found.n_hashes} hashes, width ")
+    assert "(target 0.8)" in str(found)
+    assert f"of {len(small)} vectors compared" in str(found)
+    assert tuning.tune(small, k=5, recall=0.8) == found
+    assert found.fraction == found.candidates / len(small)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda x: tuning.tune(x[:1]), "tune needs two vectors or more"),
+        (lambda x: tuning.tune(x, n=5), "n=5, but there are 3000 vectors"),
+        (
+            lambda x: tuning.tune(x, recall=1.0),
+            r"recall=1.0 must be more than 0 and less than 1; for 1 take ExactSearch",
+        ),
+        (lambda x: tuning.tune(x, R=1.0, success=0), "success=0 must be more than 0"),
+        (lambda x: tuning.tune(x, R=-1.0), "R=-1.0 must be a positive distance"),
+        (lambda x: tuning.tune(x, k=0), "k=0 must be a whole number, 1 or more"),
+        (lambda x: tuning.tune(x, memory=4), "memory=4: one table takes 12 bytes a row"),
+        (lambda x: tuning.tune(x * np.nan), "row 0 holds NaN"),
+    ],
+)
+def test_tuning_errors(small, call, message):
+    with pytest.raises(ValueError, match=message):
+        call(small)
+
+
+# Files
+
+
+def filled(vectors):
+    search = LSHSearch(recall=0.8)
+    search.add(vectors, np.arange(len(vectors)) + 9)
+    search.search(vectors[:2], 4)
+    search.remove([9, 13])
+    search.add(vectors[:3] + np.float32(0.1))
+    return search
+
+
+def test_saved_and_loaded(small, tmp_path):
+    path = tmp_path / "search.slosh"
+    for search in (filled(small), plain(width=2.0), LSHSearch(n_probes=30, random_state=4)):
+        if not len(search):
+            search.add(small)
+        search.save(path)
+        again = load(path)
+        assert isinstance(again, LSHSearch)
+        for params in ({"recall": 1.0}, {"recall": 0.8}, {}):
+            a, b = search.search(small[:40], 4, **params), again.search(small[:40], 4, **params)
+            assert np.array_equal(a.rows, b.rows)
+            assert np.array_equal(a.distances, b.distances)
+            assert a.stats.recall == b.stats.recall
+        a, b = search.info(), again.info()
+        assert a == b
+        again.add(small[:2])
+        again.remove(again.rows[:5])
+        assert np.all(again.search(small[:5], 3).rows >= -1)
+    search = LSHSearch(PStableHash(2.0, 6, 5, random_state=np.random.RandomState(1)))
+    search.add(small)
+    search.save(path)
+    assert np.array_equal(load(path).search(small[:20], 3).rows, search.search(small[:20], 3).rows)
+
+
+def test_calibrations_are_kept(small, tmp_path, monkeypatch):
+    search = filled(small)
+    search.save(tmp_path / "a")
+    again = load(tmp_path / "a")
+    monkeypatch.setattr(lsh, "true_neighbours", None)  # nothing is measured again
+    assert again.search(small[:3], 4).stats.recall == search.search(small[:3], 4).stats.recall
+
+
+def rewritten(path, change):
+    """The file with its header and arrays changed, and its checksums right."""
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    header = json.loads(members["header.json"])
+    change(header, members)
+    members["header.json"] = json.dumps(header).encode()
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda header, members: header.pop("tuning"),
+        lambda header, members: header.update(hash=None),
+        lambda header, members: header.update(filed=10),
+        lambda header, members: header.update(filed=-1),
+        lambda header, members: header["hash"].update(n_tables=header["hash"]["n_tables"] + 1),
+        lambda header, members: header["hash"].update(width=-1.0),
+        lambda header, members: header["params"].update(recall=3),
+        lambda header, members: header["calibrations"].append({"k": 3}),
+        lambda header, members: members.pop("bucket_keys.npy"),
+        lambda header, members: members.update({"bucket_positions.npy": members["bucket_keys.npy"]}),
+        lambda header, members: members.update({"offsets.npy": members["directions.npy"]}),
+        lambda header, members: members.update(
+            {"bucket_keys.npy": members["bucket_keys.npy"][:128] + members["bucket_keys.npy"][:127:-1]}
+        ),
+    ],
+)
+def test_damaged_files_are_refused(small, tmp_path, change):
+    path = tmp_path / "search"
+    filled(small).save(path)
+    load(path)
+    rewritten(path, change)
+    with pytest.raises(ValueError, match="damaged"):
+        load(path)
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+    with pytest.raises(ValueError, match="cut short or damaged"):
+        load(path)
+
+
+# Bad input
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"hash": SignHash()}, "hash must be a PStableHash or None, not a SignHash"),
+        ({"hash": PStableHash(-1.0)}, "width=-1.0 must be a positive number"),
+        ({"n_probes": 0}, "n_probes=0 must be a whole number, 1 or more"),
+        ({"recall": 0}, "recall=0 must be more than 0 and at most 1"),
+        ({"recall": None}, "recall=None: give a number"),
+        ({"random_state": None}, "random_state=None must be a whole number, 0 or more"),
+        ({"n_jobs": 0}, "n_jobs=0: give a number of threads"),
+    ],
+)
+def test_wrong_parameters(params, message):
+    search = LSHSearch(**params)
+    with pytest.raises(ValueError, match=message):
+        search.add(np.zeros((3, 2)))
+    assert len(search) == 0
+
+
+def test_wrong_questions(small):
+    search = LSHSearch()
+    with pytest.raises(ValueError, match="the collection is empty: add vectors first"):
+        search.near(small[:1], 1.0)
+    with pytest.raises(ValueError, match="calibrate needs two rows or more: add vectors first"):
+        search.calibrate()
+    search.add(small)
+    for R, c, message in (
+        (-1.0, 2.0, r"R=-1.0 must be a number, 0 or more"),
+        (np.nan, 2.0, "R=nan must be a number"),
+        ("a", 2.0, "R='a' must be a number"),
+        (1.0, 0.5, r"c=0.5 must be a number, 1 or more"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            search.near(small[:1], R, c)
+    with pytest.raises(ValueError, match="queries has vectors of 3 numbers; those of this search have 12"):
+        search.near(small[:1, :3], 1.0)
+    with pytest.raises(ValueError, match="success=2 must be a probability, more than 0 and at most 1"):
+        search.near(small[:1], 1.0, success=2)
+    with pytest.raises(ValueError, match="k=0 must be a whole number"):
+        search.calibrate(0)
+    narrow = plain(width=1e-12)
+    narrow.add(small)
+    with pytest.raises(ValueError, match="beyond int32: width=1e-12 is too small"):
+        narrow.search(small[:1], 1)
