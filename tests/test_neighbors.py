@@ -12,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import neighbors as oracle
 from sklearn.base import clone, is_classifier, is_outlier_detector, is_regressor
+from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
 from sklearn.exceptions import NotFittedError
-from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_val_score
+from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_val_score, train_test_split
 from sklearn.pipeline import Pipeline, make_pipeline
 from threadpoolctl import threadpool_limits
 
@@ -446,6 +447,9 @@ def test_grid_search_and_pipelines(digits):
     search = GridSearchCV(KNeighborsClassifier(embedding=SlicedWasserstein()), grid, cv=3).fit(sets, labels)
     assert search.best_params_["embedding__n_quantiles"] == 16
     assert search.score(sets[:50], labels[:50]) > 0.8
+    train, test, known, truth = train_test_split(sets, labels, stratify=labels, random_state=0)
+    calibrated = CalibratedClassifierCV(KNeighborsClassifier(), cv=3).fit(train, known)
+    assert calibrated.score(test, truth) > 0.7
     steps = Pipeline([("classify", KNeighborsClassifier())])
     assert cross_val_score(steps.set_params(classify__n_neighbors=1), sets, labels, cv=3).mean() > 0.7
     reduced = make_pipeline(SlicedWasserstein(), PCA(20, random_state=0))

@@ -146,7 +146,7 @@ class SetNeighbors(BaseEstimator):  # type: ignore[misc]
                 got = f"the class {given.__name__}" if isinstance(given, type) else kind_of(given)
                 raise ValueError(f"{'search' if 'search' in methods else 'embedding'} is {got}: give {what}, or None")
         embedding = SlicedWasserstein() if self.embedding is None else clone(self.embedding)
-        # Stored in 32 bits, a set that is met again is at distance 0, and copies are ties.
+        # In 32 bits, so that distances are those of the vectors to the last digits.
         return embedding, default_search(precision=32) if self.search is None else clone(self.search)
 
     def _extend(self, X: Any, y: Array) -> None:
@@ -541,6 +541,11 @@ def _check_length(y: Array, n: int, about: str = "") -> None:
 def _checked_labels(y: Any) -> Array:
     """Labels (n,), which can be sorted."""
     labels = as_array(y, "y")
+    if labels.dtype.kind == "O":
+        kinds = sorted({type(label).__name__ for label in labels.ravel()})
+        if len(kinds) > 1:
+            raise ValueError(f"y mixes labels of the types {', '.join(kinds)}: give all of them one type")
+        labels = np.array(labels.tolist())
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
     if labels.ndim != 1:
@@ -548,11 +553,6 @@ def _checked_labels(y: Any) -> Array:
             f"y must be (n,), one label for each set, not of shape {labels.shape}: for several labels a set fit a "
             "classifier for each"
         )
-    if labels.dtype.kind == "O":
-        kinds = sorted({type(label).__name__ for label in labels})
-        if len(kinds) > 1:
-            raise ValueError(f"y mixes labels of the types {', '.join(kinds)}: give all of them one type")
-        labels = np.array(labels.tolist())
     if labels.dtype.kind == "f" and (wrong := np.flatnonzero(~np.isfinite(labels))).size:
         raise ValueError(f"y[{wrong[0]}] is {labels[wrong[0]]}: give every set a label")
     check_classification_targets(labels)
