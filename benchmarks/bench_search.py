@@ -20,16 +20,18 @@ os.environ["MKL_NUM_THREADS"] = "1"
 os.environ["OMP_WAIT_POLICY"] = "passive"
 
 import argparse
+import copy
 import gc
 import json
 import platform
+import resource
 import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +45,7 @@ import search_data
 import slosh
 import slosh.search
 from search_data import Collection
+from search_report import CERTIFIED, FLOAT_SCAN, LADDER, YARDSTICK, goals
 from slosh import kernel
 from slosh.evaluate import recall_at_k
 from slosh.hash import SignHash
@@ -52,8 +55,7 @@ Array = NDArray[Any]
 ROOT = Path(__file__).resolve().parents[1]
 K, BITS = 10, 1024
 LEVELS = (0.5, 0.8, 0.9, 0.95, 0.98, 0.99, 0.999, 1.0)
-YARDSTICK, FLOAT_SCAN, LADDER, CERTIFIED = "FAISS binary flat", "FAISS flat", "LadderSearch", "certified"
-CHUNK = 50_000  # vectors given to an index at a time
+CHUNK, LEAST_BATCH = 50_000, 400  # vectors given to an index at a time, queries timed at a time
 
 
 class Skipped(Exception):
@@ -76,8 +78,8 @@ class Built:
     size: Callable[[], int]
     note: str = ""
     facts: Callable[[], dict[str, Any]] = dict  # asked after the searches
-    beside: dict[str, Level] = field(default_factory=dict)  # timed in the same rounds, for a ratio
-    truth: dict[int, Array] | None = None  # the true rows of some queries, where ExactSearch's are not the truth
+    beside: Callable[[], list[Level]] = list  # timed in the same rounds, for a ratio
+    truth: Callable[[], Array] | None = None  # of the first queries, where it is not what ExactSearch finds
     build_seconds: float | None = None  # where it was not built in this run
 
 
@@ -97,6 +99,10 @@ class Bench:
     @property
     def queries(self) -> Array:
         return self.data.queries
+
+    @property
+    def dim(self) -> int:
+        return int(self.data.queries.shape[1])
 
     def chunks(self) -> Iterator[tuple[int, Array]]:
         """The vectors in pieces, as arrays in memory."""
@@ -182,26 +188,27 @@ def ladder(bench: Bench) -> Built:
 
 def certified(bench: Bench) -> Built:
     """The true nearest by the sliced distance. A few queries are compared with all sets one by one, from the points."""
-    model, sets = bench.data.model, bench.data.query_sets
-    search = need("SetSearch")(embedding=model, search=need(LADDER)(n_jobs=1))
+    model, sets = copy.copy(bench.data.model).set_params(n_jobs=1), bench.data.query_sets
+    search = need("SetSearch")(model, need(LADDER)(n_jobs=1), n_jobs=1)
     for batch in bench.data.batches():
         search.add(batch)
-    flat = faiss.IndexFlatL2(bench.queries.shape[1])
-    for _, chunk in bench.chunks():
-        flat.add(chunk)
-    few = 20 if len(bench.data) <= 200_000 else 2
-    found: dict[int, list[Array]] = {i: [] for i in range(min(few, len(sets)))}
-    for batch in bench.data.batches():
-        for i, parts in found.items():
-            parts.append(sliced_wasserstein(sets[i], batch, slices=model.slices_))
-    truth = {i: np.argsort(np.concatenate(parts), kind="stable")[:K] for i, parts in found.items()}
-    return Built(
-        [Level("proved", lambda part: search.search(sets[part], K, certify=True))],
-        lambda: sum(search.info()["bytes"].values()),
-        note=f"takes sets, and embeds them; recall against the sliced distance to every set, of {len(truth)} queries",
-        beside={FLOAT_SCAN: Level(FLOAT_SCAN, lambda part: flat.search(bench.queries[part], K)[1])},
-        truth=truth,
-    )
+
+    def size() -> int:
+        about = search.info()
+        return sum(about["bytes"].values()) + sum(about["search"]["bytes"].values())
+
+    def truth() -> Array:
+        few = sets[: 20 if len(bench.data) <= 200_000 else 2]
+        found = [[sliced_wasserstein(x, batch, slices=model.slices_) for x in few] for batch in bench.data.batches()]
+        return np.argsort(np.concatenate(found, axis=1), axis=1, kind="stable")[:, :K]
+
+    def float_scan() -> list[Level]:
+        index = fill(faiss.IndexFlatL2(bench.dim), bench)
+        return [Level(FLOAT_SCAN, lambda part: index.search(bench.queries[part], K)[1])]
+
+    levels = [Level("proved", lambda part: search.search(sets[part], K, certify=True))]
+    note = "takes sets, and embeds them; recall of the ten nearest by the sliced distance, of a few queries"
+    return Built(levels, size, note, beside=float_scan, truth=truth)
 
 
 # -- FAISS and usearch -------------------------------------------------------------------------------------------------
@@ -240,12 +247,12 @@ def faiss_built(index: Any, bench: Bench, settings: dict[str, Callable[[], None]
 
 
 def flat(bench: Bench) -> Built:
-    index = fill(faiss.IndexFlatL2(bench.queries.shape[1]), bench)
+    index = fill(faiss.IndexFlatL2(bench.dim), bench)
     return faiss_built(index, bench, {"scan": lambda: None}, "batches by |x|^2 - 2xy + |y|^2 in float32, which rounds")
 
 
 def faiss_lsh(bench: Bench) -> Built:
-    index = faiss.IndexLSH(bench.queries.shape[1], BITS, True, True)
+    index = faiss.IndexLSH(bench.dim, BITS, True, True)
     index.train(bench.sample(50_000))
     return faiss_built(fill(index, bench), bench, {"scan": lambda: None}, "rotated, thresholds at the medians")
 
@@ -284,7 +291,7 @@ def n_lists(bench: Bench, many: int) -> int:
 
 
 def rabitq(bench: Bench) -> Built:
-    lists, dim = n_lists(bench, 2048), bench.queries.shape[1]
+    lists, dim = n_lists(bench, 2048), bench.dim
     base = faiss.index_factory(dim, f"HR{dim},IVF{lists},RaBitQ")
     faiss.extract_index_ivf(base).cp.max_points_per_centroid = 64
     note = f"Hadamard rotation, {lists} lists, one bit a number; float32 vectors for the re-rank"
@@ -292,7 +299,7 @@ def rabitq(bench: Bench) -> Built:
 
 
 def prefix(bench: Bench, bits: int) -> Built:
-    lists, dim = n_lists(bench, 4096), bench.queries.shape[1]
+    lists, dim = n_lists(bench, 4096), bench.dim
     base = faiss.index_factory(dim, f"PCA16,IVF{lists},Flat")
     faiss.extract_index_ivf(base).cp.max_points_per_centroid = 64
     store = faiss.IndexScalarQuantizer(dim, faiss.ScalarQuantizer.QT_fp16) if bits == 16 else None
@@ -336,7 +343,7 @@ def hnsw(bench: Bench) -> Built:
     m, construction = 32, 40
 
     def make() -> Any:
-        index = faiss.IndexHNSWFlat(bench.queries.shape[1], m)
+        index = faiss.IndexHNSWFlat(bench.dim, m)
         index.hnsw.efConstruction = construction
         grow(bench, lambda _, chunk: index.add(chunk))
         return index
@@ -353,7 +360,7 @@ def usearch_graph(bench: Bench) -> Built:
     construction = 128 if len(bench.data) <= 200_000 else 40
 
     def make() -> Any:
-        graph = UsearchIndex(ndim=bench.queries.shape[1], metric="l2sq", dtype="f16", expansion_add=construction)
+        graph = UsearchIndex(ndim=bench.dim, metric="l2sq", dtype="f16", expansion_add=construction)
         grow(bench, lambda first, chunk: graph.add(np.arange(first, first + len(chunk)), chunk, threads=1))
         return graph
 
@@ -409,13 +416,6 @@ def rows_of(found: Any) -> Array:
     return np.asarray(found.rows if isinstance(found, slosh.search.Result) else found)
 
 
-def recall_of(found: Array, built: Built, bench: Bench) -> float:
-    if built.truth is None:
-        return float(np.mean(recall_at_k(found, bench.truth[: len(found)])))
-    known = list(built.truth)
-    return float(np.mean(recall_at_k(found[known], np.array([built.truth[i] for i in known]))))
-
-
 def once(search: Callable[[slice], Any], part: slice) -> tuple[float, float]:
     """CPU and wall-clock seconds of one call."""
     wall, cpu = time.perf_counter(), time.process_time()
@@ -429,7 +429,9 @@ def measure(method: Callable[[Bench], Built], bench: Bench) -> dict[str, Any]:
     start = time.process_time()
     built = method(bench)
     seconds = time.process_time() - start
-    timed = [*built.levels, bench.yardstick, *built.beside.values()]
+    beside = built.beside()
+    truth = bench.truth if built.truth is None else built.truth()
+    timed = [*built.levels, bench.yardstick, *beside]
     rows: list[dict[str, Any]] = []
     batches: list[slice] = []
     for level in timed:
@@ -439,11 +441,12 @@ def measure(method: Callable[[Bench], Built], bench: Bench) -> dict[str, Any]:
         start = time.process_time()
         found = level.search(slice(0, n))
         spent = time.process_time() - start
-        # Batches of half a second, but of 100 queries at least: matrix products need them.
-        batches.append(slice(0, int(np.clip(n * 0.5 / max(spent, 1e-6), min(100, n), n))))
+        # Batches of half a second, but never small ones: FAISS's float scan becomes a matrix product, and 7 times as
+        # fast, from 125 queries on (128,000 numbers).
+        batches.append(slice(0, int(np.clip(n * 0.5 / max(spent, 1e-6), min(LEAST_BATCH, n), n))))
         row: dict[str, Any] = {"level": level.name, "first_s": round(first, 4)}
         if level in built.levels:
-            row["recall"] = round(recall_of(rows_of(found), built, bench), 5)
+            row["recall"] = round(float(np.mean(recall_at_k(rows_of(found)[: len(truth)], truth))), 5)
         if isinstance(found, slosh.search.Result):
             stats = found.stats
             row["promised"] = stats.recall
@@ -460,7 +463,7 @@ def measure(method: Callable[[Bench], Built], bench: Bench) -> dict[str, Any]:
         row["wall_qps"] = round(part.stop / min(turn[number][1] for turn in times), 2)
     for row, level in zip(rows[: len(built.levels)], built.levels, strict=True):
         alone, spent = [], 0.0
-        for i in range(min(n, 100)):
+        for i in range(min(n, 20 * bench.rounds)):
             alone.append(once(level.search, slice(i, i + 1))[0])
             spent += alone[-1]
             if spent > 1 and i >= 4:
@@ -476,9 +479,9 @@ def measure(method: Callable[[Bench], Built], bench: Bench) -> dict[str, Any]:
         "levels": rows[: len(built.levels)],
         **built.facts(),
     }
-    if built.beside:
+    if beside:
         others = rows[len(built.levels) + 1 :]
-        result["beside_qps"] = {name: row["qps"] for name, row in zip(built.beside, others, strict=True)}
+        result["beside_qps"] = {level.name: row["qps"] for level, row in zip(beside, others, strict=True)}
     return result
 
 
@@ -499,26 +502,53 @@ def machine() -> dict[str, Any]:
     }  # fmt: skip
 
 
-def save(results: dict[str, Any], path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_suffix(".unfinished")
-    unfinished.write_text(json.dumps(results, indent=1) + "\n")
-    unfinished.replace(path)
+class Report:
+    """The JSON file. It is read again before each change, so that two runs can fill one file."""
+
+    def __init__(self, path: Path, keep: bool, quick: bool) -> None:
+        self.path = path
+        results: dict[str, Any] = {"sizes": {}, "growth": {}}
+        if keep and path.exists():
+            results = self.read()
+            if results["machine"] != plain(machine()):
+                raise SystemExit(f"{path} is of another machine or other versions: measure everything anew")
+        command = shlex.join(["python", "benchmarks/bench_search.py", *sys.argv[1:]])
+        results.update(machine=machine(), date=f"{datetime.now():%Y-%m-%d}", command=command, quick=quick)
+        self.write(results)
+
+    def read(self) -> dict[str, Any]:
+        return dict(json.loads(self.path.read_text()))
+
+    def write(self, results: dict[str, Any]) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = self.path.with_suffix(".unfinished")
+        unfinished.write_text(json.dumps(results, indent=1) + "\n")
+        unfinished.replace(self.path)
+
+    def measured(self, kind: str, size: int) -> set[str]:
+        methods = self.read()[kind].get(str(size), {}).get("methods", {})
+        return {name for name, result in methods.items() if "levels" in result}
+
+    def add(self, kind: str, size: int, bench: Bench, name: str, result: dict[str, Any]) -> None:
+        results = self.read()
+        section = results[kind].setdefault(str(size), {"methods": {}})
+        section.update(data=bench.data.data, rows=len(bench.data), queries=len(bench.queries), dim=bench.dim)
+        methods = {**section["methods"], name: result}
+        section["methods"] = {name: methods[name] for name in METHODS if name in methods}
+        self.write(results)
 
 
-def run(bench: Bench, names: list[str], section: dict[str, Any], write: Callable[[], None]) -> None:
+def run(bench: Bench, names: list[str], write: Callable[[str, dict[str, Any]], None]) -> None:
     """Measures methods one after the other, each with its memory freed before the next; writes after each."""
-    size, data = len(bench.data), bench.data
-    section.update(data=data.data, rows=size, queries=len(bench.queries), dim=int(bench.queries.shape[1]))
-    print(f"\n{size:,} sets: {data.data}; {len(bench.queries)} queries, D = {section['dim']}")
+    print(f"\n{len(bench.data):,} sets: {bench.data.data}; {len(bench.queries)} queries, D = {bench.dim}", flush=True)
     for name in names:
         try:
             result = measure(METHODS[name], bench)
         except Skipped as reason:
             result = {"date": f"{datetime.now():%Y-%m-%d %H:%M}", "skipped": str(reason)}
             print(f"{name}: {reason}", flush=True)
-        section.setdefault("methods", {})[name] = result
-        write()
+        result["peak_gb"] = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6, 1)  # so far
+        write(name, result)
         gc.collect()
         if "skipped" in result:
             continue
@@ -533,36 +563,6 @@ def run(bench: Bench, names: list[str], section: dict[str, Any], write: Callable
             )
 
 
-# -- what is to be reached ---------------------------------------------------------------------------------------------
-
-
-def goals(results: dict[str, Any]) -> list[tuple[bool | None, str]]:
-    """What the design asks for, with what was measured: (reached, a line); None where it was not measured."""
-    lines: list[tuple[bool | None, str]] = []
-    for section in sorted(results["sizes"].values(), key=lambda section: section["rows"]):
-        methods, n = section["methods"], section["rows"]
-        recall, factor = (0.99, 3) if n <= 60_000 else (0.95, 20)
-        goal = f"{n:,} sets: LadderSearch at recall@10 >= {recall}: {factor} x the queries/s of {YARDSTICK}"
-        levels = methods.get(LADDER, {}).get("levels", [])
-        if good := [row for row in levels if row["recall"] >= recall]:
-            row = max(good, key=lambda row: row["x_yardstick"])
-            found = f"{row['x_yardstick']:.1f} x ({row['qps']:,.0f}/s, {row['level']}, measured {row['recall']:.4f})"
-            lines.append((row["x_yardstick"] >= factor, f"{goal}: {found}"))
-        else:
-            lines.append((False if levels else None, f"{goal}: " + ("no such recall" if levels else "not measured")))
-        if levels:
-            bytes_a_set = methods[LADDER]["bytes_per_set"]
-            goal = f"{n:,} sets: LadderSearch takes at most 2,300 bytes a set"
-            lines.append((bytes_a_set <= 2300, f"{goal}: {bytes_a_set:,.0f}"))
-        goal = f"{n:,} sets: certified search at least as fast as a float scan of the vectors"
-        if rows := methods.get(CERTIFIED, {}).get("levels"):
-            scan, qps = methods[CERTIFIED]["beside_qps"][FLOAT_SCAN], rows[0]["qps"]
-            lines.append((qps >= scan, f"{goal}: {qps:,.0f}/s against {scan:,.0f}/s, {qps / scan:.2f} x"))
-        else:
-            lines.append((None, f"{goal}: not measured"))
-    return lines
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", type=int, nargs="*", default=[60_000, 1_000_000],
@@ -573,24 +573,18 @@ def main() -> None:
     parser.add_argument("--missing", action="store_true", help="only what --out does not hold yet")
     parser.add_argument("--quick", action="store_true", help="a few thousand sets: only to see that it runs")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--build-limit", type=float, default=900, help="seconds that building a graph may take")
+    parser.add_argument("--build-limit", type=float, default=600, help="seconds that building a graph may take")
     parser.add_argument("--cache", type=Path, default=search_data.CACHE, help="for 4.2 GB of vectors, and for graphs")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "search.json")
     options = parser.parse_args()
     faiss.omp_set_num_threads(1)
 
-    results: dict[str, Any] = {"sizes": {}, "growth": {}}
-    if options.out.exists() and (options.only or options.missing):
-        results = json.loads(options.out.read_text())
-        if results["machine"] != plain(machine()):
-            raise SystemExit(f"{options.out} is of another machine or other versions: measure everything anew")
-    command = "python benchmarks/bench_search.py " + shlex.join(sys.argv[1:])
-    results.update(machine=machine(), date=f"{datetime.now():%Y-%m-%d}", command=command.strip(), quick=options.quick)
-    print(", ".join(f"{key} {value}" for key, value in results["machine"].items()))
+    report = Report(options.out, bool(options.only or options.missing), options.quick)
+    print(", ".join(f"{key} {value}" for key, value in machine().items()))
 
     n_train, n_maps, n_queries = search_data.N_TRAIN, search_data.N_MAPS, search_data.N_QUERIES
     if options.quick:
-        n_train, n_maps, n_queries = 1500, 2, 100
+        n_train, n_maps, n_queries = 1200, 2, 50
         options.sizes, options.growth, options.rounds = [n_train, n_train * n_maps], [], 1
 
     def collection(size: int, growth: bool) -> Collection:
@@ -599,23 +593,20 @@ def main() -> None:
         everything = search_data.million(n_maps, cache=options.cache, n_train=n_train, n_queries=n_queries)
         return everything if size >= min(1_000_000, n_train * n_maps) else everything.subset(size)
 
-    def names(section: dict[str, Any], among: Any) -> list[str]:
-        wanted = [name for name in METHODS if name in among and (not options.only or name in options.only)]
-        measured = {name for name, result in section.get("methods", {}).items() if "levels" in result}
-        return [name for name in wanted if not (options.missing and name in measured)]
-
     for kind, sizes, among in (("sizes", options.sizes, METHODS), ("growth", options.growth, GROWTH_METHODS)):
         for size in sizes:
-            section = results[kind].setdefault(str(size), {})
-            if chosen := names(section, among):
+            names = [name for name in METHODS if name in among and name in (options.only or METHODS)]
+            if options.missing:
+                names = [name for name in names if name not in report.measured(kind, size)]
+            if names:
                 bench = Bench(collection(size, kind == "growth"), options.cache, options.rounds, options.build_limit)
-                run(bench, chosen, section, lambda: save(results, options.out))
+                run(bench, names, partial(report.add, kind, size, bench))
                 del bench
                 gc.collect()
 
     print("\nTo reach:" + (" (at this size it means nothing)" if options.quick else ""))
-    for reached, line in goals(results):
-        print({True: "  pass  ", False: "  FAIL  ", None: "  -     "}[reached] + line)
+    for reached, goal, found in goals(report.read()):
+        print({True: "  pass  ", False: "  FAIL  ", None: "  -     "}[reached] + f"{goal}: {found}")
     print(f"written to {options.out}")
 
 

@@ -160,6 +160,8 @@ class LadderSearch(Search):
         self._store.keep(kept)
         if self._trained:
             self._fill()
+        else:
+            self._forget()
 
     def _fill(self) -> None:
         """All rows into empty lists, in the basis that is there."""
@@ -269,7 +271,7 @@ class LadderSearch(Search):
         if n_allowed <= FEW and mask is not None:
             return self._compare_all(queries, k, mask)
         target = self.recall if recall is None else recall
-        exact = target == 1.0 or not self._trained
+        exact = target == 1.0 or not self._trained or len(self) < LEAST or 4 * k >= n_allowed
         plan = None if exact else self.calibrate(k, target)
         if plan is None or plan.depth == 0:
             return self._climb(queries, k, mask, max(FEW, len(self) // 64), max(64, 4 * k), True)
@@ -465,6 +467,8 @@ def prefix_length(prefixes: Float32, sample: Float32) -> int:
     sample, and then, for each length, how many rows have a prefix nearer than the tenth: these would be compared.
     """
     n_queries, k, most = min(256, len(sample) // 4), 10, prefixes.shape[1] - 1
+    if len(sample) < 64:
+        return min(most, 8)
     kth = np.partition(_table(sample, n_queries), k - 1, axis=1)[:, k - 1, None]
     squares = np.square(prefixes, dtype=np.float64)
     lengths = [p for p in (4, 8, 12, 16, 24, 32, 48, 64, 96, 128) if p < most] + [most]

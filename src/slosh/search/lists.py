@@ -6,11 +6,13 @@ lanes. Rows are appended to the last block of their list; a removal clears a bit
 
 from __future__ import annotations
 
+import warnings
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
+from sklearn.exceptions import ConvergenceWarning
 
 from ..checks import Array
 from .rows import Int64, Mask
@@ -36,7 +38,9 @@ def centroids(prefixes: Float32, n_lists: int, random: np.random.RandomState) ->
     if n_lists == 1:
         return np.asarray(prefixes.mean(axis=0, keepdims=True, dtype=np.float64), np.float32)
     first = prefixes[random.choice(len(prefixes), n_lists, replace=False)]
-    model = KMeans(n_lists, init=first, n_init=1, max_iter=12, tol=1e-3, algorithm="lloyd").fit(prefixes)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct prefixes than lists: some stay empty
+        model = KMeans(n_lists, init=first, n_init=1, max_iter=12, tol=1e-3, algorithm="lloyd").fit(prefixes)
     return np.ascontiguousarray(model.cluster_centers_, np.float32)
 
 

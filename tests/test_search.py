@@ -1,0 +1,583 @@
+"""The protocol, for every search: the same answers as NumPy whatever was added and removed before, and clear errors."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+import threading
+import zipfile
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from slosh import kernel, search
+from slosh.search import ExactSearch, LadderSearch, load
+from slosh.search.rows import Rows
+from slosh.search.store import FloatStore, Grown, ShortStore, rounded
+
+MAKERS = {
+    "exact": lambda: ExactSearch(n_jobs=1),
+    "ladder": lambda: LadderSearch(n_jobs=1),
+    "ladder32": lambda: LadderSearch(precision=32, n_jobs=1),
+    "lists": lambda: LadderSearch(precision=32, n_components=3, n_lists=5, n_jobs=2),
+    "lists16": lambda: LadderSearch(n_components=2, n_lists=4),
+    "lsh": lambda: search.LSHSearch(n_jobs=1),
+    "hamming": lambda: search.HammingSearch(rerank=16, n_jobs=1),
+}
+MAKERS = {
+    name: make
+    for name, make in MAKERS.items()
+    if name not in ("lsh", "hamming") or hasattr(search, {"lsh": "LSHSearch", "hamming": "HammingSearch"}[name])
+}
+
+
+@pytest.fixture(params=list(MAKERS))
+def make(request):
+    return MAKERS[request.param]
+
+
+def nearest(queries, vectors, rows, k):
+    """By distance, then row: what every exact search has to give."""
+    table = np.square(queries[:, None].astype(np.float64) - vectors[None].astype(np.float64)).sum(axis=2)
+    order = np.stack([np.lexsort((rows, line))[:k] for line in table])
+    return np.sqrt(np.take_along_axis(table, order, axis=1)), rows[order]
+
+
+def whole(shape, seed, low=-4, high=5):
+    """Vectors of small whole numbers: distances are exact, and there are many ties."""
+    return np.random.default_rng(seed).integers(low, high, shape).astype(np.float32)
+
+
+def check_exact(index, vectors, rows, queries, k, allowed=None):
+    """`index` answers as a scan of the vectors does; 16-bit vectors up to their rounding."""
+    result = index.search(queries, k, allowed=allowed, recall=1.0)
+    if allowed is not None:
+        keep = np.isin(rows, allowed)
+        vectors, rows = vectors[keep], rows[keep]
+    k = min(k, len(rows))
+    assert result.distances.shape == result.rows.shape == (len(queries), k)
+    if getattr(index, "precision", 32) == 32:
+        distances, found = nearest(queries, vectors, rows, k)
+        assert np.array_equal(result.rows, found)
+        np.testing.assert_allclose(result.distances, distances, rtol=1e-12)
+        return
+    stored = index.vectors(rows)
+    np.testing.assert_allclose(stored, vectors, atol=1e-4 * max(1, np.abs(vectors).max()))
+    asked, _ = index._store.like(np.asarray(queries, np.float32))
+    distances, _ = nearest(asked, stored, rows, k)
+    np.testing.assert_allclose(result.distances, distances, rtol=1e-9, atol=1e-9)
+    place = {int(row): i for i, row in enumerate(rows)}
+    for query, line, found in zip(asked, result.distances, result.rows, strict=True):
+        assert len(set(found.tolist())) == k
+        true = np.linalg.norm(stored[[place[r] for r in found.tolist()]].astype(float) - query, axis=1)
+        np.testing.assert_allclose(line, true, rtol=1e-9, atol=1e-9)
+
+
+def test_exact_on_every_kernel(make, each_kernel):
+    vectors, rows = whole((300, 9), 0), np.random.default_rng(1).permutation(1000)[:300].astype(np.int64)
+    index = make()
+    assert np.array_equal(index.add(vectors[:100], rows[:100]), rows[:100])
+    index.add(vectors[100:], rows[100:])
+    queries = whole((7, 9), 2)
+    for k in (1, 5, 300, 1000):
+        check_exact(index, vectors, rows, queries, k)
+    if hasattr(index, "train"):
+        index.train()
+        check_exact(index, vectors, rows, queries, 5)
+        check_exact(index, vectors, rows, queries, 20, allowed=rows[::3])
+
+
+def test_range_search(make, each_kernel):
+    vectors, queries = whole((200, 6), 3), whole((5, 6), 4)
+    index = make()
+    index.add(vectors)
+    if hasattr(index, "train"):
+        index.train()
+    if getattr(index, "precision", 32) == 16:
+        vectors, queries = index.vectors(np.arange(200)), index._store.like(queries)[0]
+    table = np.linalg.norm(queries[:, None].astype(float) - vectors[None], axis=2)
+    for radius in (0.0, 5.0, np.linspace(2, 9, 5), 1e9):
+        result = index.range_search(queries, radius + 1e-9, recall=1.0)
+        assert len(result) == 5
+        for i, (distances, rows) in enumerate(result):
+            there = np.flatnonzero(table[i] <= np.broadcast_to(radius, 5)[i] + 1e-9)
+            assert set(rows.tolist()) == set(there.tolist())
+            assert np.all(np.diff(distances) >= 0)
+            np.testing.assert_allclose(distances, table[i][rows], rtol=1e-9, atol=1e-9)
+        assert np.array_equal(result[-1][1], result[4][1])
+    with pytest.raises(IndexError, match="query 5"):
+        result[5]
+
+
+def test_a_mask_and_a_list_of_rows_are_the_same(make):
+    vectors, rows = whole((120, 5), 5), np.arange(120) * 2
+    index = make()
+    index.add(vectors, rows)
+    index.remove([0, 4])
+    allowed = rows[10:60:3]
+    mask = np.zeros(239, bool)
+    mask[allowed] = True
+    queries = whole((4, 5), 6)
+    a, b = index.search(queries, 5, allowed=mask), index.search(queries, 5, allowed=allowed.tolist())
+    assert np.array_equal(a.rows, b.rows)
+    assert np.isin(a.rows, allowed).all()
+    check_exact(index, vectors[2:], rows[2:], queries, 7, allowed=allowed)
+    assert index.search(queries, 5, allowed=[]).rows.shape == (4, 0)
+    assert len(index.range_search(queries, 1.0, allowed=[])[0][1]) == 0
+    assert index.search(queries[:0], 5).rows.shape == (0, 5)
+    with pytest.raises(ValueError, match=r"mask of 10 entries, but row 238 is there: give an entry for each row"):
+        index.search(queries, allowed=mask[:10])
+    with pytest.raises(ValueError, match="row 4 is not there"):
+        index.search(queries, allowed=[2, 4])
+    with pytest.raises(ValueError, match="one dimension"):
+        index.search(queries, allowed=mask[None])
+
+
+def test_results_do_not_depend_on_threads_or_batches(make):
+    rng = np.random.default_rng(7)
+    vectors = (rng.normal(size=(3000, 24)) * 0.8 ** np.arange(24)).astype(np.float32)
+    index = make()
+    index.add(vectors)
+    queries = vectors[:40] + np.float32(0.01)
+    one = index.search(queries, 10, recall=0.8)
+    index.n_jobs = 3
+    many = index.search(queries, 10, recall=0.8)
+    assert np.array_equal(one.rows, many.rows)
+    assert np.array_equal(one.distances, many.distances)
+    for i in (0, 17):
+        single = index.search(queries[i : i + 1], 10, recall=0.8)
+        assert np.array_equal(single.rows[0], one.rows[i])
+        assert np.array_equal(single.distances[0], one.distances[i])
+
+
+def test_a_stored_vector_is_its_own_nearest(make):
+    vectors = np.random.default_rng(8).normal(size=(500, 16)).astype(np.float32) * 1e3
+    index = make()
+    index.add(vectors)
+    distances, rows = index.search(vectors[:50], 1, recall=1.0)
+    assert np.array_equal(rows[:, 0], np.arange(50))
+    assert np.all(distances == 0)
+
+
+def test_duplicates_come_in_the_order_of_their_rows(make):
+    index = make()
+    rows = np.random.default_rng(9).permutation(400)
+    index.add(np.ones((400, 3)) * 0.1, rows)
+    distances, found = index.search(np.ones((1, 3)) * 0.1, 25, recall=1.0)
+    assert np.array_equal(found[0], np.arange(25))
+    assert np.all(distances == 0)
+
+
+def test_extreme_vectors(make, each_kernel):
+    """Huge, tiny and mixed sizes: nothing overflows, nothing is lost."""
+    base = whole((60, 4), 10)
+    for scale in (1e17, 1e-17, 1e-30):
+        index = make()
+        index.add(base * np.float32(scale))
+        distances, rows = index.search(base[:5] * np.float32(scale), 3, recall=1.0)
+        want, _ = nearest(base[:5], base, np.arange(60), 3)
+        np.testing.assert_allclose(distances, want * np.float32(scale), rtol=1e-3, atol=1e-4 * scale)
+        assert np.all(rows >= 0)
+    index = make()
+    mixed = np.concatenate([base, base + 1e6]).astype(np.float32)
+    index.add(mixed)
+    distances, _ = index.search(mixed[60:64], 2, recall=1.0)
+    assert np.all(distances[:, 0] == 0)
+    index = make()
+    index.add(np.zeros((10, 4)))
+    assert np.array_equal(index.search(np.zeros((1, 4)), 3).rows, [[0, 1, 2]])
+
+
+def test_saved_and_loaded(make, tmp_path, each_kernel):
+    vectors = whole((400, 8), 11)
+    index = make()
+    index.add(vectors, np.arange(400) + 7)
+    index.remove(np.arange(20, 40))
+    queries = whole((5, 8), 12)
+    before = index.search(queries, 6, recall=0.9)
+    index.save(tmp_path / "a.search")
+    again = load(tmp_path / "a.search")
+    assert type(again) is type(index)
+    assert len(again) == 380
+    assert np.array_equal(again.rows, index.rows)
+    after = again.search(queries, 6, recall=0.9)
+    assert np.array_equal(before.rows, after.rows)
+    assert np.array_equal(before.distances, after.distances)
+    assert again.add(vectors[:2]).tolist() == [407, 408]  # rows go on where they were
+    again.remove([30 + 20])
+    again.save(tmp_path / "a.search")  # over itself
+    assert len(type(index).load(tmp_path / "a.search")) == 381
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.search"]
+
+
+def test_a_damaged_file_is_refused_with_a_sentence(make, tmp_path):
+    index = make()
+    index.add(whole((200, 8), 13))
+    if hasattr(index, "train"):
+        index.train()
+    path = tmp_path / "a.search"
+    index.save(path)
+    good = path.read_bytes()
+    rng = np.random.default_rng(14)
+    for length in (0, 1, 100, len(good) // 2, len(good) - 1):
+        path.write_bytes(good[:length])
+        with pytest.raises(ValueError, match=r"a\.search is (cut short or damaged|no saved search)"):
+            load(path)
+    for at in rng.integers(0, len(good), 150).tolist():
+        path.write_bytes(good[:at] + bytes([good[at] ^ (1 << int(rng.integers(8)))]) + good[at + 1 :])
+        try:
+            again = load(path)  # some bytes of a zip file mean nothing, e.g. its dates
+        except ValueError as error:
+            assert "a.search" in str(error)  # noqa: PT017
+        else:
+            assert np.array_equal(again.search(index.vectors([3]), 3).rows, index.search(index.vectors([3]), 3).rows)
+    path.write_text("not a search at all")
+    with pytest.raises(ValueError, match="no saved search"):
+        load(path)
+    with pytest.raises(FileNotFoundError):
+        load(tmp_path / "none")
+
+
+def rewritten(path, change):
+    """The archive at `path` with its members changed by `change(name, bytes) -> bytes | None`."""
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in members.items():
+            new = change(name, content)
+            if new is not None:
+                archive.writestr(name, new)
+
+
+def test_a_file_that_claims_what_it_does_not_have(tmp_path):
+    path = tmp_path / "a.search"
+
+    def saved():
+        index = LadderSearch(n_components=2, n_lists=3)
+        index.add(whole((100, 4), 15))
+        index.train()
+        index.save(path)
+
+    saved()
+    rewritten(
+        path,
+        lambda name, content: (
+            content.replace(b"(100, 4)", b"(10000000000000, 4)") if name == "vectors.npy" else content
+        ),
+    )
+    with pytest.raises(ValueError, match=r"vectors\.npy"):
+        load(path)
+    saved()
+    with zipfile.ZipFile(path) as archive:
+        names = [name for name in archive.namelist() if name != "header.json"]
+    for missing in names:
+        saved()
+        rewritten(path, lambda name, content, missing=missing: None if name == missing else content)
+        with pytest.raises(ValueError, match="is damaged"):
+            load(path)
+    for key, value, message in [
+        ("version", 99, "format version 99"),
+        ("kind", "other", "no saved search"),
+        ("class", "os.system", "holds a os.system"),
+        ("dim", 5, "damaged"),
+        ("params", {"recall": 7}, "damaged"),
+        ("params", {"nonsense": 1}, "damaged"),
+    ]:
+        saved()
+
+        def header(name, content, key=key, value=value):
+            return json.dumps({**json.loads(content), key: value}).encode() if name == "header.json" else content
+
+        rewritten(path, header)
+        with pytest.raises(ValueError, match=message):
+            load(path)
+    saved()
+    with pytest.raises(ValueError, match="holds a LadderSearch"):
+        ExactSearch.load(path)
+
+
+def test_numbers_that_would_read_outside_are_refused(tmp_path):
+    """The kernel trusts the lists: what a file says of them is checked."""
+    index = LadderSearch(n_components=2, n_lists=3)
+    index.add(whole((100, 4), 16))
+    index.train()
+    header, arrays = index._state()
+    arrays |= index._rows.state()
+    for name, at, value in [
+        ("lists_slots", (0, 0), 10**6),
+        ("lists_slots", (0, 0), -1),
+        ("lists_list", 0, 77),
+        ("lists_list", 0, -3),
+        ("lists_place", 5, 10**9),
+        ("lists_place", 5, -1),
+        ("lists_counts", 0, 10**6),
+        ("lists_masks", -1, 65535),
+    ]:
+        changed = {key: np.array(array) for key, array in arrays.items()}
+        changed[name][at] = value
+        fresh = LadderSearch(n_components=2, n_lists=3)
+        fresh._rows, fresh._dim = Rows.from_state(changed), 4
+        if np.array_equal(changed[name], arrays[name]):
+            continue
+        with pytest.raises(ValueError, match="do not fit together"):
+            fresh._restore(header, changed)
+
+
+def test_bad_input(make):
+    index = make()
+    with pytest.raises(ValueError, match="the collection is empty: add vectors first"):
+        index.search(np.zeros((1, 3)))
+    with pytest.raises(ValueError, match="nothing to remove"):
+        index.remove([0])
+    with pytest.raises(ValueError, match="nothing to save"):
+        index.save("never-written")
+    index.add(whole((30, 3), 17))
+    for queries, message in [
+        (np.zeros((1, 4)), r"queries has vectors of 4 numbers; those of this search have 3"),
+        (np.zeros(3), r"queries is 1-D, of 3 numbers: vectors must be \(n, D\), so pass x\[None\]"),
+        ([[0, 1, np.nan]], r"queries: row 0 holds NaN \(column 2\)"),
+        ([[0, np.inf, 1]], "queries: row 0 holds infinity"),
+        ([["a", "b", "c"]], "queries: dtype"),
+        (None, "queries is None"),
+        ([[0, 1], [1, 2, 3]], "row 1 has 3 numbers, row 0 has 2"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            index.search(queries)
+        with pytest.raises(ValueError, match=message):
+            index.range_search(queries, 1.0)
+    for k in (0, -1, 1.5, "3", True, None):
+        with pytest.raises(ValueError, match=r"k=.* must be a whole number, 1 or more"):
+            index.search(np.zeros((1, 3)), k)
+    for recall in (0, -0.5, 1.5, "high", np.nan):
+        with pytest.raises(ValueError, match=r"recall=.* must be more than 0 and at most 1"):
+            index.search(np.zeros((1, 3)), recall=recall)
+    for radius in (-1.0, np.nan, "far", [1.0, 2.0]):
+        with pytest.raises(ValueError, match=r"radius=.* must be a distance, 0 or more"):
+            index.range_search(np.zeros((1, 3)), radius)
+    with pytest.raises(ValueError, match="row 99 is not there"):
+        index.vectors([99])
+
+
+def test_an_error_changes_nothing(make):
+    vectors = whole((30, 3), 18)
+    index = make()
+    index.add(vectors, np.arange(30))
+    queries = whole((3, 3), 19)
+    before = index.search(queries, 30, recall=1.0)
+    bad = vectors[:3].copy()
+    bad[2, 1] = np.nan
+    for call, message in [
+        (lambda: index.add(vectors[:2], [30, 3]), "row 3 exists: remove it first, or give another; nothing was added"),
+        (lambda: index.add(vectors[:2], [31, 31]), "row 31 is given twice"),
+        (lambda: index.add(vectors[:2], [31]), "2 vectors and 1 rows"),
+        (lambda: index.add(vectors[:2], [-1, 31]), "rows holds -1: a row is 0"),
+        (lambda: index.add(vectors[:2], [0.5, 31]), "rows must be whole numbers"),
+        (lambda: index.add(vectors[:2, :2]), "vectors has vectors of 2 numbers; those of this search have 3"),
+        (lambda: index.add(bad), r"vectors: row 2 holds NaN \(column 1\)"),
+        (lambda: index.remove([3, 99]), "row 99 is not there: it was never added, or is removed already"),
+        (lambda: index.remove([3, 3]), "row 3 is given twice; nothing was changed"),
+        (lambda: index.remove([[3]]), "one dimension"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            call()
+        assert len(index) == 30
+    after = index.search(queries, 30, recall=1.0)
+    assert np.array_equal(before.rows, after.rows)
+    assert np.array_equal(before.distances, after.distances)
+    index.remove([3])
+    with pytest.raises(ValueError, match="row 3 is not there: it was never added, or is removed already"):
+        index.remove([3])
+    assert 3 not in index
+    assert 4 in index
+    assert index.add(vectors[3:4], [3]).tolist() == [3]  # what was removed may come again, if the user says so
+    assert index.add(vectors[:1]).tolist() == [30]
+
+
+def test_nothing_is_started_by_vectors_that_are_refused(make):
+    index = make()
+    with pytest.raises(ValueError, match="NaN"):
+        index.add([[np.nan, 1.0]])
+    assert len(index) == 0
+    assert index.dim is None
+    index.add([[1.0, 2.0, 3.0]])
+    assert index.dim == 3
+    assert index.add(np.empty((0, 3))).tolist() == []
+
+
+def test_copies_are_independent(make):
+    index = make()
+    index.add(whole((50, 3), 20))
+    for other in (copy.deepcopy(index), pickle.loads(pickle.dumps(index))):
+        other.remove([0])
+        assert len(index) == 50
+        assert len(other) == 49
+
+
+def test_threads_may_search_together(make):
+    vectors = np.random.default_rng(21).normal(size=(2500, 12)).astype(np.float32)
+    index = make()
+    index.add(vectors)
+    found, failures = [None] * 8, []
+
+    def work(i):
+        try:
+            found[i] = index.search(vectors[:20], 5, recall=0.9).rows
+        except Exception as error:  # a thread must not swallow it
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    assert all(np.array_equal(rows, found[0]) for rows in found)
+
+
+def test_stats_and_info(make):
+    index = make()
+    assert index.info()["rows"] == 0
+    index.add(whole((64, 3), 22))
+    result = index.search(whole((4, 3), 23), 5, recall=1.0)
+    assert result.stats.recall == 1.0
+    assert result.stats.candidates.shape == result.stats.scanned.shape == (4,)
+    assert "exact" in str(result.stats)
+    distances, rows = result
+    assert distances is result.distances
+    assert rows is result.rows
+    assert len(result) == 4
+    about = index.info()
+    assert about["rows"] == 64
+    assert about["dim"] == 3
+    assert about["bytes_per_row"] > 0
+    json.dumps(about)
+
+
+class Collection(RuleBasedStateMachine):
+    """Adds, removes, trains, saves: after every step the answers are those of a scan, and of a fresh build."""
+
+    maker = "exact"
+
+    @initialize(seed=st.integers(0, 1 << 16), dim=st.integers(1, 6))
+    def start(self, seed, dim):
+        self.random, self.dim = np.random.default_rng(seed), dim
+        self.index = MAKERS[self.maker]()
+        self.there: dict[int, np.ndarray] = {}
+
+    @rule(n=st.integers(1, 40), own=st.booleans())
+    def add(self, n, own):
+        vectors = self.random.integers(-3, 4, (n, self.dim)).astype(np.float32)
+        free = np.setdiff1d(np.arange(4000), list(self.there))
+        rows = self.index.add(vectors, self.random.choice(free, n, replace=False) if own else None)
+        assert not set(rows.tolist()) & set(self.there)
+        self.there |= dict(zip(rows.tolist(), vectors, strict=True))
+
+    @precondition(lambda self: self.there)
+    @rule(part=st.floats(0, 1))
+    def remove(self, part):
+        rows = self.random.permutation(list(self.there))[: int(part * len(self.there)) + 1]
+        self.index.remove(rows)
+        for row in rows.tolist():
+            del self.there[row]
+
+    @precondition(lambda self: len(self.there) >= 2)
+    @rule()
+    def train(self):
+        if hasattr(self.index, "train"):
+            self.index.train()
+
+    @precondition(lambda self: self.there)
+    @rule()
+    def store(self):
+        self.index = pickle.loads(pickle.dumps(self.index))
+
+    @precondition(lambda self: self.there)
+    @rule(k=st.integers(1, 60), part=st.floats(0, 1))
+    def ask_some(self, k, part):
+        rows = np.array(sorted(self.there))
+        allowed = self.random.choice(rows, int(part * len(rows)), replace=False)
+        if len(allowed):
+            self._check(k, allowed)
+
+    @invariant()
+    def same_as_a_scan(self):
+        if getattr(self, "there", None):
+            self._check(5, None)
+
+    def _check(self, k, allowed):
+        assert len(self.index) == len(self.there)
+        rows = np.array(sorted(self.there))
+        vectors = np.stack([self.there[row] for row in rows.tolist()])
+        queries = self.random.integers(-3, 4, (3, self.dim)).astype(np.float32)
+        check_exact(self.index, vectors, rows, queries, k, allowed)
+        fresh = MAKERS[self.maker]()
+        fresh.add(vectors, rows)
+        a = fresh.search(queries, k, allowed=allowed, recall=1.0)
+        b = self.index.search(queries, k, allowed=allowed, recall=1.0)
+        assert np.array_equal(a.rows, b.rows)
+        assert np.array_equal(a.distances, b.distances)
+
+
+@pytest.mark.parametrize("maker", list(MAKERS))
+def test_any_order_of_adds_and_removes(maker, monkeypatch):
+    monkeypatch.setattr("slosh.search.base.LEAST_HOLES", 20)  # so that holes are closed up now and then
+    machine = type("Machine", (Collection,), {"maker": maker})
+    state = machine.TestCase
+    state.settings = settings(
+        max_examples=20, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
+    )
+    state().runTest()
+
+
+@given(
+    vectors=st.lists(
+        st.lists(st.floats(-(2.0**59), 2.0**59, width=32), min_size=3, max_size=3), min_size=1, max_size=20
+    ).map(lambda x: np.array(x, np.float32))
+)
+def test_rounded_to_16_bits(vectors):
+    wholes, scale, errors = rounded(vectors)
+    back = wholes * scale[:, None]
+    away = np.linalg.norm(back.astype(np.float64) - vectors, axis=1)
+    assert np.all(away <= errors)
+    assert np.all(errors <= np.abs(vectors).max(axis=1) * 6e-5 + 1e-36)
+    again, _ = ShortStore(3).like(back)
+    np.testing.assert_allclose(again, back, rtol=2e-7, atol=1e-37)
+
+
+def test_stores_grow_in_memory_and_on_disk(tmp_path):
+    for path in (None, tmp_path / "vectors"):
+        array = Grown((3,), np.float32, path)
+        want = np.empty((0, 3), np.float32)
+        for n in (1, 5, 0, 100, 7):
+            part = np.random.default_rng(n).normal(size=(n, 3)).astype(np.float32)
+            array.extend(part)
+            want = np.concatenate([want, part])
+            assert np.array_equal(array.array, want)
+        assert array.n_bytes == (want.nbytes if path is None else 0)
+        array.replace(array.array[::2])
+        assert np.array_equal(array.array, want[::2])
+    store = FloatStore(3)
+    with pytest.raises(ValueError, match="its vectors are"):
+        store.from_array(np.zeros((2, 4)), 2, 3)
+
+
+def test_numpy_gives_the_same_as_the_kernel():
+    if kernel.native is None:
+        pytest.skip("no native kernel here")
+    vectors = np.random.default_rng(24).normal(size=(2000, 20)).astype(np.float32)
+    queries = vectors[:30] + np.float32(0.05)
+    index = LadderSearch(n_lists=16, n_components=4, n_jobs=1)
+    index.add(vectors)
+    index.train()
+    a = index._climb(index._store.like(queries)[0], 10, None, 400, 40, False)
+    native, kernel.native = kernel.native, None
+    try:
+        b = index._climb(index._store.like(queries)[0], 10, None, 400, 40, False)
+    finally:
+        kernel.native = native
+    assert np.mean(a[1] == b[1]) > 0.99  # a prefix at the end of the budget may round to the other side
+    np.testing.assert_allclose(a[0][a[1] == b[1]], b[0][a[1] == b[1]], rtol=1e-12)
