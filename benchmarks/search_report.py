@@ -1,0 +1,174 @@
+"""What `make bench-search` measured, in words: the goals, the tables of docs/benchmarks-search.md, and the picture.
+
+    python benchmarks/search_report.py [benchmarks/results/search.json]
+
+With a file it becomes docs/results/search.json. Then the tables between the markers of the page are made anew from
+that, and docs/search_curves.png is drawn. The page thus never disagrees with the measurements; a test looks after it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS, PAGE = ROOT / "docs" / "results" / "search.json", ROOT / "docs" / "benchmarks-search.md"
+YARDSTICK, FLOAT_SCAN, LADDER, CERTIFIED = "FAISS binary flat", "FAISS flat", "LadderSearch", "certified"
+OURS = ("ExactSearch", "HammingSearch", "LSHSearch", LADDER, CERTIFIED)
+RECALLS = (0.5, 0.9, 0.95, 0.99, 0.999)
+
+
+def sections(results: dict[str, Any], kind: str = "sizes") -> list[dict[str, Any]]:
+    return sorted((part for part in results[kind].values() if "rows" in part), key=lambda section: section["rows"])
+
+
+def best(result: dict[str, Any], recall: float) -> dict[str, Any] | None:
+    """The fastest setting of a method that was measured to have at least this recall."""
+    good = [row for row in result.get("levels", []) if row["recall"] >= recall]
+    return max(good, key=lambda row: row["qps"]) if good else None
+
+
+def goals(results: dict[str, Any]) -> list[tuple[bool | None, str, str]]:
+    """What was to be reached: (reached, what, measured); None where it was not measured."""
+    lines: list[tuple[bool | None, str, str]] = []
+    for section in sections(results):
+        methods, n = section["methods"], section["rows"]
+        recall, factor = (0.99, 3) if n <= 60_000 else (0.95, 20)
+        ladder, certified = methods.get(LADDER, {}), methods.get(CERTIFIED, {})
+        goal = f"{n:,} sets: {LADDER} at recall@10 of {recall} or more, {factor} x the queries/s of {YARDSTICK}"
+        if row := best(ladder, recall):
+            found = f"{row['x_yardstick']:.1f} x ({row['qps']:,.0f}/s with {row['level']}, recall {row['recall']:.4f})"
+            lines.append((row["x_yardstick"] >= factor, goal, found))
+        else:
+            lines.append((False, goal, "no such recall") if "levels" in ladder else (None, goal, "not measured"))
+        goal = f"{n:,} sets: {LADDER} takes at most 2,300 bytes a set, everything counted"
+        if "levels" in ladder:
+            lines.append((ladder["bytes_per_set"] <= 2300, goal, f"{ladder['bytes_per_set']:,.0f}"))
+        else:
+            lines.append((None, goal, "not measured"))
+        goal = f"{n:,} sets: certified search at least as fast as {FLOAT_SCAN}, the float scan of the vectors"
+        if "levels" in certified:
+            scan, row = certified["beside_qps"][FLOAT_SCAN], certified["levels"][0]
+            found = f"{row['qps'] / scan:.1f} x ({row['qps']:,.0f}/s against {scan:,.0f}/s)"
+            lines.append((row["qps"] >= scan, goal, found))
+        else:
+            lines.append((None, goal, "not measured"))
+    return lines
+
+
+# -- tables ------------------------------------------------------------------------------------------------------------
+
+
+def number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def table(heads: list[str], rows: list[list[str]]) -> str:
+    lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
+    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
+
+
+def setting(results: dict[str, Any]) -> str:
+    machine = results["machine"]
+    return (
+        f"{machine['cpu']}, {machine['cores']} cores, one thread; kernel {machine['kernel']}, FAISS {machine['faiss']} "
+        f"({machine['faiss_simd']}), usearch {machine['usearch']}, NumPy {machine['numpy']}, Python "
+        f"{machine['python']}; {results['date']} (`docs/results/search.json`)."
+    )
+
+
+def reached(results: dict[str, Any]) -> str:
+    words = {True: "yes", False: "**no**", None: "not measured"}
+    return table(["to reach", "measured", "reached"], [[what, found, words[ok]] for ok, what, found in goals(results)])
+
+
+def overview(section: dict[str, Any]) -> str:
+    """A row for each method: what it costs, and how fast it is at which recall."""
+    heads = ["", "bytes a set", "build, s", *(f"recall {recall:g}" for recall in RECALLS), "highest recall"]
+    rows, notes = [], []
+    for name, result in section["methods"].items():
+        shown = f"**{name}**" if name in OURS else name
+        if "levels" not in result:
+            notes.append(f"{name} is left out: {result['skipped']}.")
+            continue
+        cells = [shown, f"{result['bytes_per_set']:,.0f}", f"{result['build_s']:,.1f}"]
+        for recall in RECALLS:
+            row = best(result, recall)
+            cells.append("" if row is None else f"{number(row['qps'])} ({number(row['x_yardstick'])} x)")
+        rows.append([*cells, f"{max(row['recall'] for row in result['levels']):.4f}"])
+        if result["note"]:
+            notes.append(f"{name}: {result['note']}.")
+    title = f"{section['rows']:,} sets ({section['data']}), D = {section['dim']}, {section['queries']} queries. "
+    about = f"Queries/s at this recall@10 or more, and how many times {YARDSTICK} that is."
+    return "\n\n".join([title + about, table(heads, rows), "\n".join(f"- {note}" for note in notes)])
+
+
+def settings(section: dict[str, Any]) -> str:
+    """Every setting of our own searches: what was asked for, and what came out."""
+    heads = ["", "asked for", "recall@10", "queries/s", "x binary flat", "one query alone, us", "scanned", "compared"]
+    rows = []
+    for name, result in section["methods"].items():
+        for row in result.get("levels", []) if name in OURS else []:
+            compared = number(row["candidates"])
+            if "full_distances" in row:
+                compared += f" vectors, {number(row['full_distances'])} sets"
+            cells = [row["level"], f"{row['recall']:.4f}", number(row["qps"]), number(row["x_yardstick"])]
+            rows.append([name, *cells, number(row["p50_us"]), number(row["scanned"]), compared])
+    return f"{section['rows']:,} sets:\n\n" + table(heads, rows)
+
+
+def growth(results: dict[str, Any]) -> str:
+    """How queries/s fall with the number of sets, at recall .9 or more."""
+    parts = [*sections(results, "growth"), *(part for part in sections(results) if part["rows"] > 60_000)]
+    names = [name for name in (FLOAT_SCAN, "ExactSearch", YARDSTICK, "LSHSearch", LADDER)
+             if any("levels" in part["methods"].get(name, {}) for part in parts)]  # fmt: skip
+    rows = []
+    for part in parts:
+        cells = [f"{part['rows']:,}"]
+        for name in names:
+            row = best(part["methods"].get(name, {}), 0.0 if name == YARDSTICK else 0.9)
+            cell = "" if row is None else number(row["qps"])
+            if row is not None and name == "LSHSearch":
+                cell += f" ({row['candidates'] / part['rows']:.2%} compared)"
+            cells.append(cell)
+        rows.append(cells)
+    return table(["sets", *names], rows)
+
+
+def parts(results: dict[str, Any]) -> dict[str, str]:
+    """What stands between which markers of the page."""
+    made = {"setting": setting(results), "goals": reached(results), "growth": growth(results)}
+    for section in sections(results):
+        size = "million" if section["rows"] > 60_000 else "mnist"
+        made |= {f"{size} methods": overview(section), f"{size} settings": settings(section)}
+    return made
+
+
+def filled(page: str, results: dict[str, Any]) -> str:
+    """The page with everything between its markers made of the results."""
+    for name, text in parts(results).items():
+        marker = re.compile(rf"(<!-- {name} -->\n).*?(\n<!-- / -->)", re.DOTALL)
+        page, n = marker.subn(lambda match, text=text: match[1] + "\n" + text + "\n" + match[2], page)
+        if n != 1:
+            raise ValueError(f"the page has {n} places for {name!r}, not one")
+    return page
+
+
+def main() -> None:
+    if len(sys.argv) > 1:
+        text = Path(sys.argv[1]).read_text(encoding="utf-8")
+        if json.loads(text)["quick"]:
+            raise SystemExit(f"{sys.argv[1]} is of a quick run: its numbers mean nothing")
+        RESULTS.write_text(text, encoding="utf-8")
+    results = json.loads(RESULTS.read_text(encoding="utf-8"))
+    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8"), results), encoding="utf-8")
+    subprocess.run([sys.executable, str(ROOT / "docs" / "draw_search.py")], check=True)
+    print(f"written: {RESULTS}, {PAGE}, docs/search_curves.png")
+
+
+if __name__ == "__main__":
+    main()
