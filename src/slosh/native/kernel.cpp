@@ -34,6 +34,7 @@ size_t scratch_bytes(const Embedding &job) {
     const int64_t narrow = counting(n, 4), full = counting(n < kHuge ? n : kHuge, lanes);
     rows = n > kHuge && narrow > full ? narrow : full;
     rows = rows > network ? rows : network;
+    rows += int64_t(sizeof(Tables) / sizeof(float));
   }
   return size_t(rows + few_floats(job) + padded(job.n_quantiles * lanes)) * sizeof(float) + 64;
 }
@@ -195,10 +196,11 @@ void embed_large(const Embedding &job, const Group &group, int64_t offset, int64
       for (int r = 0; r < kTile; r += 4) transpose4(tile + r * W + l, W, values + l * height + i + r, height);
   });
   uint32_t *items = reinterpret_cast<uint32_t *>(values + W * height);
+  Tables *tables = reinterpret_cast<Tables *>(items + 2 * n);  // used without weights only
   for (int64_t l = 0; l < group.count; ++l) {
     float *v = values + l * height;
     if (!weights.each) {
-      if (job.rule == Rule::average && select_average<Residual>(v, n, low[l], high[l], M, items, items + n, means + l, W, residual + l)) continue;
+      if (job.rule == Rule::average && select_average<Residual>(v, n, low[l], high[l], M, items, items + n, *tables, means + l, W, residual + l)) continue;
       for (int64_t i = 0; i < n; ++i) items[i] = to_ordered(v[i]);
       radix_sort(items, items + n, n);
       for (int64_t i = 0; i < n; ++i) v[i] = from_ordered(items[i]);

@@ -68,13 +68,21 @@ template <class Item> inline void radix_sort(Item *items, Item *spare, int64_t n
   }
 }
 
+// What `select_average` counts in: 168 KiB, more than the whole stack of a thread on some systems (musl: 128 KiB).
+struct Tables {
+  static constexpr int64_t most = 4096;
+  uint64_t both[2][most], before[most];
+  double of_bucket[most];
+  uint32_t start[most + 1], place[most];
+  uint8_t is_cut[most];
+};
+
 // The average rule for n values of equal weight, from `low` to `high`, without a full sort. False, with nothing written, where this is
 // not the way: the values crowd into few buckets, so that ordering the cut ones would be as long as a sort, or there are more than 2^21. The
 // caller then sorts. `items` and `spare` have n places each.
 template <bool Residual>
-inline bool select_average(const float *x, int64_t n, float low, float high, int64_t M, uint32_t *items, uint32_t *spare, float *means,
-                           int64_t means_step, double *residual) {
-  constexpr int64_t kMost = 4096;
+inline bool select_average(const float *x, int64_t n, float low, float high, int64_t M, uint32_t *items, uint32_t *spare, Tables &tables,
+                           float *means, int64_t means_step, double *residual) {
   constexpr int32_t top = (1 << 30) - 1;
   const double range = double(high) - double(low);
   if (!(range > 0)) {
@@ -97,7 +105,7 @@ inline bool select_average(const float *x, int64_t n, float low, float high, int
   constexpr int at_count = 40;
   constexpr uint64_t one = uint64_t(1) << at_count;
   const uint32_t inside = (uint32_t(1) << shift) - 1;
-  uint64_t both[2][kMost];
+  auto &both = tables.both;
   for (int t = 0; t < 2; ++t) std::memset(both[t], 0, size_t(buckets) * sizeof(uint64_t));
   int64_t i = 0;
   for (; i + 2 <= n; i += 2) {
@@ -105,8 +113,8 @@ inline bool select_average(const float *x, int64_t n, float low, float high, int
     both[1][items[i + 1] >> shift] += one | (items[i + 1] & inside);
   }
   if (i < n) both[0][items[i] >> shift] += one | (items[i] & inside);
-  uint32_t start[kMost + 1];  // elements before the bucket
-  uint64_t before[kMost];     // and their sum
+  uint32_t *start = tables.start;    // elements before the bucket
+  uint64_t *before = tables.before;  // and their sum
   {
     uint64_t elements = 0, sum = 0;
     for (int64_t b = 0; b < buckets; ++b) {
@@ -120,8 +128,8 @@ inline bool select_average(const float *x, int64_t n, float low, float high, int
 
   // Bin m begins `part / M` into element `at`. The buckets that such an edge cuts get a place in `cut_items`, plus one.
   const int64_t whole = n / M, rest = n % M;
-  uint32_t place[kMost], cut = 0;
-  uint8_t is_cut[kMost];
+  uint32_t *place = tables.place, cut = 0;
+  uint8_t *is_cut = tables.is_cut;
   std::memset(place, 0, size_t(buckets) * sizeof(uint32_t));
   std::memset(is_cut, 0, size_t(buckets));
   const auto bucket_of = [&](int64_t at) SLOSH_FLAT {
@@ -129,13 +137,16 @@ inline bool select_average(const float *x, int64_t n, float low, float high, int
     for (int64_t half = buckets / 2; half > 0; half /= 2) b += int64_t(start[b + half]) <= at ? half : 0;
     return b;  // the last that begins at or before `at`: the one that holds it
   };
+  int64_t from = bucket_of(0);
   for (int64_t m = 1, at = 0, part = 0; m < M; ++m) {
     at += whole, part += rest;
     if (part >= M) part -= M, ++at;
     const int64_t b = bucket_of(at);
+    if (bucket_of(part ? at : at - 1) == from) return false;  // a whole bin in one bucket: its spread may be far below a bucket's width
+    from = b;
     if (!is_cut[b] && (int64_t(start[b]) < at || part)) is_cut[b] = 1, place[b] = cut + 1, cut += start[b + 1] - start[b];
   }
-  if (2 * int64_t(cut) >= n) return false;
+  if (2 * int64_t(cut) >= n || (M > 1 && bucket_of(n - 1) == from)) return false;
   uint32_t kept = 0;  // the elements of cut buckets, first one after the other, without a branch
   for (i = 0; i < n; ++i) {
     spare[kept] = items[i];
@@ -145,7 +156,7 @@ inline bool select_average(const float *x, int64_t n, float low, float high, int
   for (uint32_t k = 0; k < kept; ++k) cut_items[place[spare[k] >> shift]++ - 1] = spare[k];
 
   const double unit = 1.0 / double(scale);
-  double of_bucket[Residual ? kMost : 1];  // the mean of the bin that a bucket lies in
+  double *of_bucket = tables.of_bucket;  // the mean of the bin that a bucket lies in
   double upto = 0, squares = 0;            // the integral up to the bin's beginning; all these sums are exact in a double
   int64_t from_b = 0, from_at = 0, from_part = 0;
   for (int64_t m = 0; m < M; ++m) {
@@ -176,8 +187,8 @@ inline bool select_average(const float *x, int64_t n, float low, float high, int
     if (Residual) {
       for (int64_t c = from_b; c <= b; ++c) of_bucket[c] = mean;  // of cut buckets it is not used
       const auto add = [&](int64_t c, int64_t begin, int64_t finish) SLOSH_FLAT {
-        const uint32_t *p = cut_items + place[c] - 1 - start[c];
-        for (int64_t k = begin; k < finish; ++k) squares += (double(p[k]) - mean) * (double(p[k]) - mean);
+        const uint32_t *p = cut_items + place[c] - 1;
+        for (int64_t k = begin - start[c]; k < finish - start[c]; ++k) squares += (double(p[k]) - mean) * (double(p[k]) - mean);
       };
       if (is_cut[from_b]) {
         const int64_t finish = start[from_b + 1];

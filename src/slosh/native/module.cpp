@@ -73,8 +73,8 @@ template <class Work> void parallel(int64_t n, int64_t grain, int threads, size_
   for (int64_t t = 1; t < useful; ++t) {
     try {
       others.emplace_back(run);
-    } catch (const std::system_error &) {
-      break;  // no more threads to be had: the ones there are do the work
+    } catch (const std::exception &) {
+      break;  // no more threads, or no memory for them: the ones there are do the work
     }
   }
   run();
@@ -132,7 +132,8 @@ struct Groups {
 
 void run_embedding(Embedding job, int64_t n_sets, const float *directions, const float *reference, int threads) {
   if (n_sets == 0) return;
-  const Groups groups(chosen->lanes, job.n_slices, job.dim, job.n_quantiles, directions, reference);
+  const Kernel *const kernel = chosen;  // `use` may change it meanwhile, and the groups are laid out for this one
+  const Groups groups(kernel->lanes, job.n_slices, job.dim, job.n_quantiles, directions, reference);
   job.groups = groups.list.data();
   job.n_groups = int64_t(groups.list.size());
   std::vector<double> parts;
@@ -147,8 +148,8 @@ void run_embedding(Embedding job, int64_t n_sets, const float *directions, const
   threads = int(std::min<int64_t>(threads, 1 + steps / 200000));
   const int64_t tasks = n_sets * job.n_groups;
   const int64_t grain = std::max<int64_t>(1, std::min<int64_t>(64 * job.n_groups, tasks / (16 * std::max(threads, 1))));
-  parallel(tasks, grain, threads, chosen->scratch_bytes(job),
-           [&](int64_t i, void *scratch) { chosen->embed(job, i / job.n_groups, i % job.n_groups, scratch); });
+  parallel(tasks, grain, threads, kernel->scratch_bytes(job),
+           [&](int64_t i, void *scratch) { kernel->embed(job, i / job.n_groups, i % job.n_groups, scratch); });
   if (residual)
     for (int64_t s = 0; s < n_sets; ++s) {
       double sum = 0;
@@ -230,7 +231,7 @@ void transport(const Matrix &a, const Offsets &a_offsets, const std::optional<Ma
                       a_offsets.data(), b_offsets.data(), pairs.data(), int64_t(a.shape(1)), out.data()};
   nb::gil_scoped_release free;
   parallel(n, std::max<int64_t>(1, std::min<int64_t>(256, n / (16 * std::max(threads, 1)))), threads, 0,
-           [&](int64_t i, void *) { chosen->transport(job, i); });
+           [&job, kernel = chosen](int64_t i, void *) { kernel->transport(job, i); });
 }
 
 typedef ndarray<const int16_t, ndim<2>, c_contig, nb::device::cpu> Shorts;
@@ -260,7 +261,7 @@ void squares(const Matrix &queries, const std::optional<Matrix> &floats, const s
   threads = int(std::min<int64_t>(threads, 1 + int64_t(positions.shape(0)) * dim / 400000));
   nb::gil_scoped_release free;
   parallel(n_queries, std::max<int64_t>(1, std::min<int64_t>(64, n_queries / (8 * threads))), threads, 0,
-           [&](int64_t i, void *) { chosen->squares(job, i); });
+           [&job, kernel = chosen](int64_t i, void *) { kernel->squares(job, i); });
 }
 
 void prefixes(const std::optional<Matrix> &floats, const std::optional<Shorts> &shorts, const std::optional<Vector> &scale, const ConstDoubles &middle,
@@ -273,7 +274,7 @@ void prefixes(const std::optional<Matrix> &floats, const std::optional<Shorts> &
   const int64_t tiles = (n + kTogether - 1) / kTogether;
   nb::gil_scoped_release free;
   parallel(tiles, std::max<int64_t>(1, std::min<int64_t>(32, tiles / (8 * threads))), threads, size_t(kTogether * padded) * sizeof(double) + 64,
-           [&](int64_t i, void *scratch) { chosen->prefixes(job, i, scratch); });
+           [&job, kernel = chosen](int64_t i, void *scratch) { kernel->prefixes(job, i, scratch); });
 }
 
 struct Found {
@@ -326,7 +327,7 @@ nb::object ladder(const Matrix &queries, const Matrix &prefixes, const ConstDoub
   {
     nb::gil_scoped_release free;
     parallel(n_queries, std::max<int64_t>(1, std::min<int64_t>(16, n_queries / (4 * threads))), threads, 0,
-             [&](int64_t i, void *) { chosen->ladder(job, i); });
+             [&job, kernel = chosen](int64_t i, void *) { kernel->ladder(job, i); });
   }
   if (!radius) return nb::none();
   size_t total = 0;

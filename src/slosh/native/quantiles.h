@@ -128,6 +128,7 @@ SLOSH_INLINE void weighted_linear(const float *rows, const float *weights, int64
       risen = before + lightest;
       upto += sum;
     }
+    if (m + 1 == M) value = rows[(n - 1) * step], risen = t;  // exactly, however the sums were rounded
     values[m * values_step] = float(t < risen ? low + (value - low) * ((t - before) / (risen - before)) : value);
   }
 }
