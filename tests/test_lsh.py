@@ -484,6 +484,26 @@ def test_near_between_R_and_cR_and_beyond(small):
     assert len(search.near(queries[:0], R)) == 0
 
 
+def test_queries_unlike_the_collection_get_more_probes(data):
+    vectors, queries, _ = data
+    search = LSHSearch(recall=0.9)
+    search.add(vectors)
+    usual = search.search(queries, 10)
+    rng = np.random.RandomState(0)
+    reach = search.calibrate(10, 0.9).reach
+    step = rng.normal(size=queries.shape)
+    moved = queries + (step * (0.8 * reach / np.linalg.norm(step, axis=1, keepdims=True))).astype(np.float32)
+    found = search.search(moved, 10)
+    plan = search.calibrate(10, 0.9)
+    few = search._look_up(search._tables, moved.astype(np.float32), 10, None, plan.n_probes)[1]
+    exact = search.search(moved, 10, recall=1.0).rows
+    assert found.stats.scanned.mean() > usual.stats.scanned.mean()
+    assert recall_at_k(found.rows, exact) > recall_at_k(few, exact)
+    alone = search.search(np.full((1, vectors.shape[1]), 1e3), 10)  # where there is nothing at all
+    assert alone.stats.candidates[0] >= N
+    assert np.all(alone.rows >= 0)
+
+
 def test_what_cannot_be_promised_is_exact():
     vectors = np.random.RandomState(0).normal(size=(3000, 24)).astype(np.float32)
     search = LSHSearch(PStableHash(0.5, 12, 2))  # cells far too narrow

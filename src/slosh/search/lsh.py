@@ -26,7 +26,7 @@ from .buckets import shortlist
 from .result import Stats
 from .rows import Int64, Mask
 from .store import FloatStore
-from .tables import MOST_PROBES, ProbeCalibration, Tables, Truth, described, true_neighbours
+from .tables import ProbeCalibration, Tables, Truth, described, true_neighbours
 
 FEW = 2048
 """So many allowed rows, or fewer, are compared one by one; tables are not tuned for so few."""
@@ -66,9 +66,10 @@ class LSHSearch(Search):
     it has grown or shrunk by a factor of 4. Then, or whenever ``recall=`` is given, probes are calibrated to a lower
     confidence bound of the recall; if no number of them is enough the search is exact, and `info()` says so.
 
-    Fewer than 2048 rows, or allowed rows, are compared one by one. With a filter (`allowed`) that lets one of f rows
-    through, probes are those for f k neighbours; `stats.recall` is then None, since a filter that goes with the
-    distance may do worse. A search with a recall never returns fewer than k rows: a query that found fewer is scanned.
+    A calibration is made of stored vectors, and holds for queries like them. A query whose k-th neighbour is farther
+    than theirs gets more probes, as many as the formula says, up to eight times the number; one that finds fewer than k
+    rows is scanned. With a filter (`allowed`) many queries are of this kind, and `stats.recall` is None, since nothing
+    was measured for the filter. Allowed rows that are 2048 or fewer, or not one of 16, are compared one by one.
 
     Parameters
     ----------
@@ -258,25 +259,43 @@ class LSHSearch(Search):
         tables = self._prepare(k)
         if target is None:
             return self._look_up(tables, queries, k, mask, self.n_probes or tables.T)
+        plan = self.calibrate(k, target)
         filtered = n_allowed < len(self)
-        share = 1 << math.ceil(math.log2(len(self) / n_allowed))  # one of so many is allowed, rounded up
-        plan = self.calibrate(k * share, target)
         if plan.exact or (filtered and plan.candidates >= n_allowed):
             return self._scan(queries, k, mask, n_allowed)
         squares, positions, work = self._look_up(tables, queries, k, mask, plan.n_probes)
+        self._look_farther(tables, plan, queries, k, mask, n_allowed, (squares, positions, work))
         work.recall = None if filtered else plan.promised
-        # Queries far from the rows, or the allowed ones, find fewer than k: look farther for them, then everywhere.
-        for wide in (True, False):
-            short = np.flatnonzero(positions[:, -1] < 0)
-            if len(short):
-                part = queries[short]
-                found = (
-                    self._look_up(tables, part, k, mask, MOST_PROBES) if wide else self._scan(part, k, mask, n_allowed)
-                )
-                squares[short], positions[short] = found[:2]
-                work.candidates[short] += found[2].candidates
-                work.scanned[short] += found[2].scanned
         return squares, positions, work
+
+    def _look_farther(
+        self,
+        tables: Tables,
+        plan: ProbeCalibration,
+        queries: Float32,
+        k: int,
+        mask: Mask | None,
+        n_allowed: int,
+        found: tuple[Float64, Int64, Work],
+    ) -> None:
+        """More probes, as the formula says, for queries farther from the rows than the stored vectors are.
+
+        Those that find fewer than k rows even then are scanned.
+        """
+        squares, positions, work = found
+        far = np.flatnonzero(np.sqrt(squares[:, -1]) > plan.reach)  # infinite where fewer than k were found
+        probes = tables.farther(np.sqrt(squares[far]), plan.n_probes, plan.recall)
+        for n_probes in [*np.unique(probes[probes > plan.n_probes]).tolist(), 0]:
+            part = far[probes == n_probes] if n_probes else np.flatnonzero(np.isinf(squares[:, -1]))
+            if len(part):
+                more = (
+                    self._look_up(tables, queries[part], k, mask, n_probes)
+                    if n_probes
+                    else self._scan(queries[part], k, mask, n_allowed)
+                )
+                squares[part], positions[part] = more[:2]
+                work.candidates[part] += more[2].candidates
+                work.scanned[part] += more[2].scanned
 
     def _range_search(
         self, queries: Float32, radii: Float64, mask: Mask | None, n_allowed: int, recall: float | None

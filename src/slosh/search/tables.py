@@ -28,6 +28,10 @@ QUERIES = 400
 """Stored vectors that stand in for queries, to tune and to calibrate."""
 MOST_PROBES = 1024
 """... besides the buckets of the query itself."""
+FARTHER = 8
+"""A query far from its neighbours gets so many times the calibrated probes, at most."""
+FAR_RATIOS = np.array([0.0, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.85, 1.0, 1.5, 3.0])
+"""Distances in widths, for these."""
 BATCH_ENTRIES, BATCH_QUERIES = 1 << 18, 512
 
 
@@ -60,6 +64,7 @@ class ProbeCalibration:
     measured : the mean recall over `n_queries` stored vectors, none of them its own neighbour.
     promised : its one-sided 95% lower confidence bound; at least `recall`.
     candidates : vectors compared for a query, on average.
+    reach : the distance of the k-th nearest was no larger for 95% of them; queries beyond it get more probes.
     n_rows : size of the collection then.
     """
 
@@ -69,6 +74,7 @@ class ProbeCalibration:
     measured: float
     promised: float
     candidates: float
+    reach: float
     n_queries: int
     n_rows: int
 
@@ -155,26 +161,47 @@ class Tables:
     def calibration(self, truth: Truth, k: int, target: float, n_rows: int) -> ProbeCalibration:
         """The least probes for which the lower bound of the recall is `target`."""
         queries = self.store.take(truth.sample)
-        exact = ProbeCalibration(k, target, 0, 1.0, 1.0, float(n_rows), len(queries), n_rows)
+        exact = ProbeCalibration(k, target, 0, 1.0, 1.0, float(n_rows), 0.0, len(queries), n_rows)
         if target == 1.0 or lower_bound(np.ones(len(queries))) < target:
             return exact
         order = self.first_found(queries, truth.neighbours)
+        reach = float(np.quantile(truth.distances[:, -1], 0.95))
+        far = truth.distances[:, -1] > reach
+
+        def recalls(n_probes: int) -> Float64:
+            probes = np.full(len(queries), n_probes)
+            probes[far] = self.farther(truth.distances[far], n_probes, target)
+            return np.asarray((order < probes[:, None]).mean(axis=1))
+
         low, beyond = self.T, self.T + MOST_PROBES + 1
         high = beyond
         while low < high:  # the more probes, the more is found
             middle = (low + high) // 2
-            if lower_bound((order < middle).mean(axis=1)) >= target:
+            if lower_bound(recalls(middle)) >= target:
                 high = middle
             else:
                 low = middle + 1
         if low == beyond:
             return exact
-        recalls = (order < low).mean(axis=1)
-        some = queries[:64]
+        reached, some = recalls(low), queries[:64]
         compared = sum(len(batch.positions) for batch in self.candidates(some, None, low)) / len(some)
-        return ProbeCalibration(
-            k, target, low, float(recalls.mean()), lower_bound(recalls), compared, len(queries), n_rows
-        )
+        mean, bound = float(reached.mean()), lower_bound(reached)
+        return ProbeCalibration(k, target, low, mean, bound, compared, reach, len(queries), n_rows)
+
+    def farther(self, distances: Float64, n_probes: int, target: float) -> Int64:
+        """Probes for queries that are farther from their k neighbours than others: `n_probes` up to FARTHER times that.
+
+        As many as find `target` of rows at these distances (n, k), on average. If they are the distances of the k
+        nearest found so far, the true ones are no larger, and the recall over the draws of the hash is no less.
+        """
+        levels = [self.T << i for i in range(12) if self.T << i <= MOST_PROBES] or [self.T]
+        ratios = np.clip(self._largest(distances) / float(self.hash.width), 0.0, FAR_RATIOS[-1])
+        table = _success_table(self.T, self.k, self.p, tuple(levels))
+        found = [np.interp(ratios, FAR_RATIOS, line).mean(axis=1) >= target for line in table]
+        first = np.array([*found, np.ones(len(ratios), np.bool_)]).argmax(axis=0)
+        most = min(FARTHER * n_probes, max(n_probes, MOST_PROBES))
+        probes: Int64 = np.clip(np.array([*levels, most])[first], n_probes, most)
+        return probes
 
     def success(self, radius: float, n_probes: int) -> float:
         """How likely a row at this (Euclidean) distance is found, at least."""
@@ -195,7 +222,7 @@ class Tables:
                 break
         return 0
 
-    def _largest(self, radius: float) -> float:
+    def _largest(self, radius: Any) -> Any:
         """The largest distance that the hash can see in a Euclidean one: |x|_1 <= sqrt(D) |x|_2."""
         return radius if self.p == 2 else radius * self.store.array.shape[1] ** 0.5
 
@@ -237,6 +264,13 @@ def true_neighbours(store: FloatStore, rows: Rows, k: int, seed: int, n_jobs: in
     itself[~itself.any(axis=1), -1] = True  # more than k others are copies of it
     shape = (len(sample), k)
     return Truth(sample, found[~itself].reshape(shape), np.sqrt(squares[~itself].reshape(shape)))
+
+
+@lru_cache(maxsize=64)
+def _success_table(n_tables: int, n_hashes: int, p: int, levels: tuple[int, ...]) -> Float64:
+    """(levels, FAR_RATIOS)"""
+    mean, _ = probing.success(n_tables, n_hashes, levels, FAR_RATIOS, p, draws=64)
+    return mean
 
 
 @lru_cache(maxsize=1024)
