@@ -111,6 +111,7 @@ class Ladder:
     masks: NDArray[np.uint16]
     centroids: Float32
     radii: Float32
+    spreads: Float32
     list_start: Int64
     list_blocks: Int64
 
@@ -123,7 +124,7 @@ class Ladder:
 
 
 def ladder(
-    job: Ladder, k: int, budget: int, depth: int, exact: bool, threads: int
+    job: Ladder, k: int, reach: float, depth: int, exact: bool, threads: int
 ) -> tuple[Float64, Int64, Int64, Int64]:
     """The k nearest of each query: squared distances and positions (n_queries, k); rows scanned, vectors compared."""
     n = len(job.queries)
@@ -131,12 +132,12 @@ def ladder(
     scanned, candidates = np.zeros(n, np.int64), np.zeros(n, np.int64)
     if kernel.native is not None:
         job._call(
-            threads, budget=budget, depth=depth, exact=exact, radius=None, out=out,
+            threads, reach=reach, depth=depth, exact=exact, radius=None, out=out,
             out_positions=positions, scanned=scanned, candidates=candidates,
         )  # fmt: skip
     else:
         for i in range(n):
-            out[i], positions[i], scanned[i], candidates[i] = scan_numpy.nearest(job, i, k, budget, depth, exact)
+            out[i], positions[i], scanned[i], candidates[i] = scan_numpy.nearest(job, i, k, reach, depth, exact)
     return out, positions, scanned, candidates
 
 
@@ -146,7 +147,7 @@ def ladder_within(job: Ladder, radii: Float64, threads: int) -> tuple[Int64, Flo
     scanned, candidates = np.zeros(n, np.int64), np.zeros(n, np.int64)
     if kernel.native is not None:
         found = job._call(
-            threads, budget=0, depth=0, exact=True, radius=radii, out=None,
+            threads, reach=0.0, depth=0, exact=True, radius=radii, out=None,
             out_positions=None, scanned=scanned, candidates=candidates,
         )  # fmt: skip
         return *found, scanned, candidates

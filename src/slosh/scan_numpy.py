@@ -18,6 +18,10 @@ Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
 
 
+STRETCH = 1.5
+"""kStretch of native/scan.h."""
+
+
 def as_stored(vectors: NDArray[Any], scale: Float32 | None, at: Any) -> Float64:
     """The vectors at these positions: floats, or 16-bit numbers that stand for the float32 number scale * whole."""
     if scale is None:
@@ -43,14 +47,15 @@ def prefixes(
         out[part, -1] = np.sqrt(np.square(centred).sum(axis=1))
 
 
-def nearest(job: Ladder, i: int, k: int, budget: int, depth: int, exact: bool) -> tuple[Float64, Int64, int, int]:
+def nearest(job: Ladder, i: int, k: int, reach: float, depth: int, exact: bool) -> tuple[Float64, Int64, int, int]:
     """Squared distances and positions (k,) of query i, filled up with inf and -1; rows scanned, vectors compared."""
-    _, positions, scanned = _scan(job, i, budget, max(depth, k))
+    positions, scanned = _approach(job, i, reach, max(depth, k))
     squares = _squares(job, i, positions)
     compared = len(positions)
     if exact:
         radius = np.sqrt(np.partition(squares, k - 1)[k - 1]) if len(squares) >= k else np.inf
-        low, positions, more = _scan(job, i, None, None)
+        low, positions = _scan(job, i, np.arange(len(job.radii)))
+        more = len(positions)
         positions = positions[np.sqrt(low) * (1 - 1e-5) - job.slack[i] <= radius]
         squares = _squares(job, i, positions)
         scanned, compared = scanned + more, compared + len(positions)
@@ -66,40 +71,41 @@ def nearest(job: Ladder, i: int, k: int, budget: int, depth: int, exact: bool) -
 
 def within(job: Ladder, i: int, radius: float) -> tuple[Float64, Int64, int, int]:
     """Squared distances and positions of all within the radius of query i; rows scanned, vectors compared."""
-    low, positions, scanned = _scan(job, i, None, None)
+    low, positions = _scan(job, i, np.arange(len(job.radii)))
+    scanned = len(positions)
     positions = positions[np.sqrt(low) * (1 - 1e-5) - job.slack[i] <= radius]
     squares = _squares(job, i, positions)
     near = np.sqrt(squares) <= radius
     return squares[near], positions[near], scanned, len(positions)
 
 
-def _scan(job: Ladder, i: int, budget: int | None, depth: int | None) -> tuple[Float64, Int64, int]:
-    """Of the rows in the nearest lists, `budget` or more of them (None: all), the nearest prefixes, `depth` of them."""
-    masks = job.masks[job.list_blocks]
+def _approach(job: Ladder, i: int, reach: float, depth: int) -> tuple[Int64, int]:
+    """The nearest prefixes, `depth` of them, from list after list until the next is too far off; rows scanned."""
+    n_lists, width = len(job.radii), job.prefixes.shape[1]
+    centres = job.centroids.transpose(0, 2, 1).reshape(-1, width)[:n_lists]
+    away = np.sqrt(np.square(centres - job.prefixes[i], dtype=np.float64).sum(axis=1)) - reach * job.spreads
+    near, positions, scanned, farthest = np.empty(0), np.empty(0, np.int64), 0, np.inf
+    for c in np.argsort(away, kind="stable"):
+        if away[c] > farthest:
+            break
+        low, more = _scan(job, i, np.array([c]))
+        near, positions, scanned = np.append(near, low), np.append(positions, more), scanned + len(more)
+        if len(near) > depth:
+            best = np.argpartition(near, depth - 1)[:depth]
+            near, positions = near[best], positions[best]
+            farthest = STRETCH * np.sqrt(near.max())
+    return positions, scanned
+
+
+def _scan(job: Ladder, i: int, lists: Int64) -> tuple[Float64, Int64]:
+    """Squared distances to the prefixes of these lists, and their positions."""
+    blocks = np.concatenate([job.list_blocks[job.list_start[c] : job.list_start[c + 1]] for c in lists])
+    masks = job.masks[blocks]
     there = np.unpackbits(np.stack([masks & 255, masks >> 8], axis=1).astype(np.uint8), axis=1, bitorder="little")
-    if budget is None:
-        chosen = np.arange(len(job.list_blocks))
-    else:
-        n_lists = len(job.radii)
-        centres = job.centroids.transpose(0, 2, 1).reshape(-1, job.prefixes.shape[1])[:n_lists]
-        order = np.argsort(np.square(centres - job.prefixes[i], dtype=np.float64).sum(axis=1), kind="stable")
-        per_block = np.concatenate([[0], np.cumsum(there.sum(axis=1, dtype=np.int64))])
-        sizes = per_block[job.list_start[1:]] - per_block[job.list_start[:-1]]
-        taken = order[: int(np.searchsorted(np.cumsum(sizes[order]), budget)) + 1]
-        chosen = np.concatenate([np.arange(job.list_start[c], job.list_start[c + 1]) for c in taken])
-    mask = there[chosen].astype(bool)
-    blocks = job.list_blocks[chosen]
+    positions = np.where(there.astype(bool), job.slots[blocks], -1)
+    mask = (positions >= 0) & (positions != (-1 if job.skip is None else job.skip[i]))
     away = job.blocks[blocks].astype(np.float64) - job.prefixes[i][None, :, None]
-    low = np.square(away).sum(axis=1)[mask]
-    positions = job.slots[blocks][mask]
-    scanned = len(positions)
-    if job.skip is not None:
-        other = positions != job.skip[i]
-        low, positions = low[other], positions[other]
-    if depth is not None and len(low) > depth:
-        best = np.argpartition(low, depth - 1)[:depth]
-        low, positions = low[best], positions[best]
-    return low, positions, scanned
+    return np.square(away).sum(axis=1)[mask], positions[mask]
 
 
 def _squares(job: Ladder, i: int, positions: Int64) -> Float64:

@@ -175,7 +175,7 @@ SLOSH_INLINE unsigned sixteen_at_most(const float *x, float limit) {
 
 struct Near {
   float square;
-  uint32_t place;  // block * 16 + lane
+  uint32_t place;  // block * 16 + lane, or a list
 };
 SLOSH_INLINE bool operator<(const Near &a, const Near &b) { return a.square < b.square || (a.square == b.square && a.place < b.place); }
 
@@ -186,10 +186,12 @@ struct Hit {
 SLOSH_INLINE bool operator<(const Hit &a, const Hit &b) { return a.square < b.square || (a.square == b.square && a.row < b.row); }
 
 struct List {
-  float square;
+  float key;  // distance from the query to the centroid, less `reach` times the spread of the list
   int32_t list;
 };
-SLOSH_INLINE bool operator<(const List &a, const List &b) { return a.square > b.square || (a.square == b.square && a.list > b.list); }  // for a heap
+SLOSH_INLINE bool operator<(const List &a, const List &b) { return a.key > b.key || (a.key == b.key && a.list > b.list); }  // for a heap
+
+constexpr float kStretch = 1.5f;
 
 struct Climb {
   const Ladder &job;
@@ -198,19 +200,18 @@ struct Climb {
   const double slack;
   const int64_t skip;
   std::vector<List> lists;
-  std::vector<Near> near;
+  std::vector<Near> near, away;  // `away`: distances to the centroids, not squared
   std::vector<Hit> hits;
   int64_t scanned = 0, candidates = 0;
 
   Climb(const Ladder &j, int64_t q)
       : job(j), query(q), prefix(j.prefixes + q * j.width), vector(j.queries + q * j.vectors.dim), slack(j.slack[q]), skip(j.skip ? j.skip[q] : -1) {
-    lists.resize(size_t(job.n_lists));
+    away.resize(size_t(job.n_lists));
     float found[kRows];
     for (int64_t first = 0; first < job.n_lists; first += kRows) {
       block_squares(prefix, job.centroids + first * job.width, job.width, found);
-      for (int64_t l = first; l < std::min(job.n_lists, first + kRows); ++l) lists[size_t(l)] = {found[l - first], int32_t(l)};
+      for (int64_t l = first; l < std::min(job.n_lists, first + kRows); ++l) away[size_t(l)] = {std::sqrt(found[l - first]), uint32_t(l)};
     }
-    std::make_heap(lists.begin(), lists.end());
   }
 
   // What a prefix may be away, squared, if the vector is within `radius`: the prefix is never farther, but for rounding.
@@ -221,7 +222,7 @@ struct Climb {
   }
 
   // No row of the list is within `radius`.
-  bool beyond(const List &l, double radius) const { return std::sqrt(double(l.square)) * (1 - 1e-5) - double(job.radii[l.list]) - slack > radius; }
+  bool beyond(const Near &l, double radius) const { return double(l.square) * (1 - 1e-5) - double(job.radii[l.place]) - slack > radius; }
 
   template <class Take> void scan(int32_t list, const float &limit, Take take) {
     float found[kRows];
@@ -238,28 +239,32 @@ struct Climb {
     }
   }
 
-  // The prefixes nearest to the query, `depth` of them, from the nearest lists, until `budget` rows were scanned.
-  void approach(int64_t budget, int64_t depth) {
-    float limit = std::numeric_limits<float>::infinity();
-    const size_t full = size_t(2 * depth + 32);
+  // The prefixes nearest to the query, `depth` of them, from list after list, until the next one is too far off to hold such a prefix: its
+  // centroid, less `reach` times its spread, is farther than kStretch times the last of them. So a query far from all rows looks at more lists
+  // than one amid them, and the same part of its neighbours is found (docs/search.md).
+  void approach(float reach, int64_t depth) {
+    float limit = std::numeric_limits<float>::infinity(), farthest = limit;
+    const size_t full = size_t(depth + std::max<int64_t>(16, depth / 2));
     near.reserve(full + kRows);
-    size_t left = lists.size();
+    lists.resize(away.size());
+    for (size_t l = 0; l < away.size(); ++l) lists[l] = {away[l].square - reach * job.spreads[l], int32_t(l)};
+    std::make_heap(lists.begin(), lists.end());
     const auto cut = [&] {
       std::nth_element(near.begin(), near.begin() + depth - 1, near.end());
       near.resize(size_t(depth));
       limit = near.back().square;
+      farthest = kStretch * std::sqrt(limit);
     };
-    while (left && scanned < budget) {
+    for (size_t left = lists.size(); left && lists.front().key <= farthest;) {
       std::pop_heap(lists.begin(), lists.begin() + int64_t(left));
-      const List &l = lists[--left];
-      if (beyond(l, std::sqrt(double(limit)))) continue;
-      scan(l.list, limit, [&](const Near &n) {
+      const int32_t list = lists[--left].list;
+      scan(list, limit, [&](const Near &n) {
         if (!(n.square <= limit)) return;
         near.push_back(n);
         if (near.size() >= full) cut();
       });
+      if (near.size() > size_t(depth)) cut();
     }
-    if (near.size() > size_t(depth)) cut();
     std::sort(near.begin(), near.end());
   }
 
@@ -267,8 +272,8 @@ struct Climb {
   void surround(double radius) {
     const float limit = limit_of(radius);
     near.clear();
-    for (const List &l : lists)
-      if (!beyond(l, radius)) scan(l.list, limit, [&](const Near &n) { near.push_back(n); });
+    for (const Near &l : away)
+      if (!beyond(l, radius)) scan(int32_t(l.place), limit, [&](const Near &n) { near.push_back(n); });
     std::sort(near.begin(), near.end());
   }
 
@@ -313,7 +318,7 @@ inline void ladder(const Ladder &job, int64_t query) {
     }
   } else {
     const int64_t k = job.k;
-    climb.approach(job.budget, job.depth + (job.skip ? 1 : 0));
+    climb.approach(job.reach, job.depth + (job.skip ? 1 : 0));
     climb.rerank(k);
     if (job.exact) {
       const bool enough = int64_t(climb.hits.size()) == k;

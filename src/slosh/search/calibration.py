@@ -21,8 +21,9 @@ class Calibration:
     """What was measured, and what it takes.
 
     k, recall : what was asked for.
-    budget : rows whose prefix is scanned, at least.
-    depth : vectors that are compared, at most.
+    reach : how many spreads beyond its centroid a list is thought to extend; those that reach the neighbours found so
+        far are scanned.
+    depth : vectors that are compared, at most; 0 stands for an exact search.
     measured : the mean recall of the sample.
     promised : its one-sided 95% lower confidence bound; at least `recall`.
     n_queries : size of the sample.
@@ -31,7 +32,7 @@ class Calibration:
 
     k: int
     recall: float
-    budget: int
+    reach: float
     depth: int
     measured: float
     promised: float

@@ -34,15 +34,18 @@ FEW = 2048
 """So many allowed rows, or fewer, are compared one by one."""
 QUERIES = 500
 """Stored vectors that a calibration asks for."""
+REACHES = tuple(round(0.1 * i, 1) for i in range(-20, 31))
+"""Of these a calibration takes one: spreads that a list is thought to extend beyond its centroid."""
 
 
 class LadderSearch(Search):
     r"""Nearest vectors by prefixes in an orthonormal basis, inverted lists, and 16-bit vectors; approximate or exact.
 
     A prefix is the vector's coordinates along the main directions of a sample, and the norm of the rest. Prefixes lie
-    in lists around centroids. A search scans the lists nearest to the query until it has seen enough rows, compares the
-    vectors of the best prefixes, and stops where no lower bound is left below the k-th distance. How much is enough is
-    measured on the collection (`calibrate`). With ``recall=1.0`` every list is looked at that a bound does not exclude.
+    in lists around centroids. A search scans the lists nearest to the query until the next is too far off to hold a
+    nearer prefix, compares the vectors of the best prefixes, and stops where no lower bound is left below the k-th
+    distance. How far a list is thought to extend, and how many are the best, is measured on the collection
+    (`calibrate`). With ``recall=1.0`` every list is looked at that a bound does not exclude.
 
     Rows are added and removed without a rebuild. Basis and lists are learnt at the first search of 1024 rows or more,
     and again when the collection has grown by a factor of 8; if what is added differs from what they were learnt from,
@@ -208,59 +211,67 @@ class LadderSearch(Search):
                 first = self._lists._place.used
                 self._file(first)
 
-    def calibrate(self, k: int = 10, recall: float | None = None) -> Calibration:
-        """Measures what it takes to find this part of the k nearest, on 500 of the stored vectors, and keeps it.
+    def calibrate(self, k: int = 10, recall: float | None = None, queries: Any = None) -> Calibration:
+        """Measures what it takes to find this part of the k nearest, and keeps it.
 
         The least work is taken for which the lower confidence bound of the mean recall reaches `recall`. A search does
         this by itself when it is first asked for a recall, and again when the number of rows has doubled or halved.
+
+        Parameters
+        ----------
+        k, recall : as for `search`.
+        queries : vectors like those that will be asked for, hundreds of them; None takes 500 of the stored vectors,
+            none of them its own neighbour.
         """
         checked_count("k", k)
         target = checked_recall(recall) or self.recall
         if not self._started or len(self) < 2:
             raise ValueError("calibrate needs two rows or more: add vectors first")
+        asked = None if queries is None else self._store.like(self._queries(queries))[0]
         self._prepare()
         with self._lock:
             known = self._calibrations.get((k, target))
-            if known is None or not known.n_rows / 2 <= len(self) <= known.n_rows * 2:
-                known = self._calibrations[k, target] = self._measure(k, target)
+            if known is None or asked is not None or not known.n_rows / 2 <= len(self) <= known.n_rows * 2:
+                known = self._calibrations[k, target] = self._measure(k, target, asked)
         return known
 
-    def _measure(self, k: int, target: float) -> Calibration:
+    def _measure(self, k: int, target: float, queries: Float32 | None) -> Calibration:
         n = len(self)
         k_there = min(k, n - 1)
-        alive = np.flatnonzero(self._rows.alive)
-        random = random_stream(self.random_state)
-        sample = alive if n <= QUERIES else np.sort(random.choice(alive, QUERIES, replace=False))
-        queries = self._store.take(sample)
+        skip = None
+        if queries is None:
+            alive = np.flatnonzero(self._rows.alive)
+            random = random_stream(self.random_state)
+            skip = alive if n <= QUERIES else np.sort(random.choice(alive, QUERIES, replace=False))
+            queries = self._store.take(skip)
         prefixes = self._basis.prefixes(queries, None, self.n_jobs)
 
-        def run(budget: int, depth: int, exact: bool = False) -> tuple[Int64, float]:
-            _, found, work = self._climb(queries, k_there, None, budget, depth, exact, sample, prefixes)
+        def run(reach: float, depth: int, exact: bool = False) -> tuple[Int64, float]:
+            _, found, work = self._climb(queries, k_there, None, reach, depth, exact, skip, prefixes)
             seen, compared = float(work.scanned.mean()), float(work.candidates.mean())
             return found, cost(seen + len(self._lists.radii), self._basis.width, compared, depth, self._dim)
 
-        truth, most = run(n, 8 * k_there, exact=True)
-        exact = Calibration(k, target, n, 0, 1.0, 1.0, len(sample), n)
-        if target == 1.0 or lower_bound(np.ones(len(sample))) < target:
+        truth, most = run(0.0, 4 * k_there, exact=True)
+        exact = Calibration(k, target, 0.0, 0, 1.0, 1.0, len(queries), n)
+        if target == 1.0 or lower_bound(np.ones(len(queries))) < target:
             return exact
 
-        def reached(budget: int, depth: int) -> tuple[float, float, float]:
-            found, price = run(budget, depth)
+        def reached(reach: float, depth: int) -> tuple[float, float, float]:
+            found, price = run(reach, depth)
             recalls = found_part(found, truth)
             return lower_bound(recalls), float(recalls.mean()), price
 
         best, best_price = exact, most
-        deep = max(64, 32 * k_there)
-        budgets = steps(max(256, 2 * k_there), n)
-        first = least(len(budgets), lambda i: reached(budgets[i], deep)[0] >= target)
+        deep = max(64, 16 * k_there)
+        first = least(len(REACHES), lambda i: reached(REACHES[i], deep)[0] >= target)
         depths = steps(k_there, deep)
-        for budget in budgets[first : first + 4]:
-            j = least(len(depths), lambda i, b=budget: reached(b, depths[i])[0] >= target)  # type: ignore[misc]
+        for reach in REACHES[first : first + 3]:
+            j = least(len(depths), lambda i, r=reach: reached(r, depths[i])[0] >= target)  # type: ignore[misc]
             if j == len(depths):
                 continue
-            bound, mean, price = reached(budget, depths[j])
+            bound, mean, price = reached(reach, depths[j])
             if price < best_price:
-                best, best_price = Calibration(k, target, budget, depths[j], mean, bound, len(sample), n), price
+                best, best_price = Calibration(k, target, reach, depths[j], mean, bound, len(queries), n), price
         return best
 
     def _search(
@@ -274,12 +285,12 @@ class LadderSearch(Search):
         exact = target == 1.0 or not self._trained or len(self) < LEAST or 4 * k >= n_allowed
         plan = None if exact else self.calibrate(k, target)
         if plan is None or plan.depth == 0:
-            return self._climb(queries, k, mask, max(FEW, len(self) // 64), max(64, 4 * k), True)
-        squares, positions, work = self._climb(queries, k, mask, plan.budget, plan.depth, False)
+            return self._climb(queries, k, mask, 0.0, 4 * k, True)
+        squares, positions, work = self._climb(queries, k, mask, plan.reach, plan.depth, False)
         work.recall = plan.promised
         short = np.flatnonzero(positions[:, -1] < 0)
         if len(short):  # fewer than k were found: the filter has left the lists that were scanned all but empty
-            redone = self._climb(queries[short], k, mask, plan.budget, plan.depth, True)
+            redone = self._climb(queries[short], k, mask, plan.reach, plan.depth, True)
             squares[short], positions[short] = redone[:2]
             work.candidates[short] += redone[2].candidates
             work.scanned[short] += redone[2].scanned
@@ -305,14 +316,14 @@ class LadderSearch(Search):
         queries: Float32,
         k: int,
         mask: Mask | None,
-        budget: int,
+        reach: float,
         depth: int,
         exact: bool,
         skip: Int64 | None = None,
         prefixes: tuple[Float32, Float64] | None = None,
     ) -> tuple[Float64, Int64, Work]:
         squares, positions, *work = scan.ladder(
-            self._ladder(queries, mask, skip, prefixes), k, budget, depth, exact, kernel.threads(self.n_jobs)
+            self._ladder(queries, mask, skip, prefixes), k, reach, depth, exact, kernel.threads(self.n_jobs)
         )
         return squares, positions, Work(work[1], work[0], 1.0 if exact else None)
 
@@ -334,6 +345,7 @@ class LadderSearch(Search):
             masks=lists.masks if mask is None or len(self) == np.count_nonzero(mask) else lists.allowed(mask),
             centroids=lists.centroids,
             radii=lists.radii,
+            spreads=lists.spreads,
             list_start=lists.start,
             list_blocks=lists.order,
         )
@@ -468,7 +480,7 @@ def prefix_length(prefixes: Float32, sample: Float32) -> int:
     """
     n_queries, k, most = min(256, len(sample) // 4), 10, prefixes.shape[1] - 1
     if len(sample) < 64:
-        return min(most, 8)
+        return int(min(most, 8))
     kth = np.partition(_table(sample, n_queries), k - 1, axis=1)[:, k - 1, None]
     squares = np.square(prefixes, dtype=np.float64)
     lengths = [p for p in (4, 8, 12, 16, 24, 32, 48, 64, 96, 128) if p < most] + [most]

@@ -50,6 +50,7 @@ class Lists:
         self.centroids = in_blocks(centres)
         n_lists, width = centres.shape
         self.radii: Float32 = np.zeros(n_lists, np.float32)
+        self.squares: NDArray[np.float64] = np.zeros(n_lists)  # of the distances to the centroid, summed
         self.counts: Int64 = np.zeros(n_lists, np.int64)  # rows ever put into each list
         self._blocks, self._slots = Grown((width, WIDE), np.float32), Grown((WIDE,), np.int64)
         self._masks, self._list = Grown((), np.uint16), Grown((), np.int32)
@@ -71,9 +72,14 @@ class Lists:
         return self._masks.array
 
     @property
+    def spreads(self) -> Float32:
+        """How far the rows of each list are from its centroid: the root of the mean square."""
+        return np.sqrt(self.squares / np.maximum(self.counts, 1)).astype(np.float32)
+
+    @property
     def n_bytes(self) -> int:
         parts = (self._blocks, self._slots, self._masks, self._list, self._place)
-        arrays = (self.centres, self.centroids, self.radii, self.counts, self.start, self.order)
+        arrays = (self.centres, self.centroids, self.radii, self.squares, self.counts, self.start, self.order)
         return sum(part.n_bytes for part in parts) + sum(array.nbytes for array in arrays)
 
     def nearest(self, prefixes: Float32) -> tuple[NDArray[np.int64], Float32]:
@@ -97,6 +103,7 @@ class Lists:
         n, first = len(prefixes), self._place.used
         which, far = self.nearest(prefixes)
         np.maximum.at(self.radii, which, far)
+        self.squares += np.bincount(which, np.square(far, dtype=np.float64), minlength=len(self.squares))
         order = np.argsort(which, kind="stable")
         new = np.bincount(which, minlength=len(self.counts))
         rank = np.arange(n) - (np.cumsum(new) - new)[which[order]]  # of each in its list's part of `order`
@@ -137,7 +144,13 @@ class Lists:
 
     def state(self) -> dict[str, Array]:
         parts = {name: part.array for name, part in self._parts().items()}
-        return {"lists_centres": self.centres, "lists_radii": self.radii, "lists_counts": self.counts, **parts}
+        about: dict[str, Array] = {
+            "centres": self.centres,
+            "radii": self.radii,
+            "squares": self.squares,
+            "counts": self.counts,
+        }
+        return {**{f"lists_{name}": array for name, array in about.items()}, **parts}
 
     def _parts(self) -> dict[str, Grown]:
         return {
@@ -155,7 +168,7 @@ class Lists:
         if centres.ndim != 2 or centres.shape[1] != width or not len(centres) or centres.dtype != np.float32:
             raise ValueError(f"its centroids are {centres.dtype} of shape {centres.shape}")
         self = cls(centres)
-        self.radii, self.counts = arrays["lists_radii"], arrays["lists_counts"]
+        self.radii, self.squares, self.counts = (arrays[f"lists_{name}"] for name in ("radii", "squares", "counts"))
         n_blocks = len(arrays["lists_blocks"])
         for name, part in self._parts().items():
             shape = (n_positions if name == "lists_place" else n_blocks, *part._width)
@@ -164,8 +177,9 @@ class Lists:
             part.replace(arrays[name])
         lists, slots, place = self._list.array, self.slots, self._place.array
         good = (
-            self.radii.shape == self.counts.shape == (len(centres),)
+            self.radii.shape == self.counts.shape == self.squares.shape == (len(centres),)
             and self.radii.dtype == np.float32
+            and self.squares.dtype == np.float64
             and self.counts.dtype == np.int64
             and (not n_blocks or (lists.min() >= 0 and lists.max() < len(centres) and slots.max() < n_positions))
             and (not n_positions or (place.min() >= 0 and place.max() < n_blocks * WIDE))
