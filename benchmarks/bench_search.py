@@ -116,7 +116,7 @@ class Bench:
     @cached_property
     def truth(self) -> Array:
         """The K nearest rows of each query, by ExactSearch; kept in the cache."""
-        path = self.cache / f"truth-{self.data.key}-{K}.npy"
+        path = self.cache / f"truth-{self.data.key}-{search_data.digest(self.queries)}-{K}.npy"
         if not path.exists():
             search = slosh.search.ExactSearch(n_jobs=1)
             search.add(self.vectors)
@@ -412,8 +412,10 @@ def plain(value: Any) -> Any:
     return value if isinstance(value, (str, int, float, bool, type(None))) else str(value)
 
 
-def rows_of(found: Any) -> Array:
-    return np.asarray(found.rows if isinstance(found, slosh.search.Result) else found)
+def recall(found: Any, truth: Array) -> float:
+    """Recall@K of as many queries as the truth is known of."""
+    rows = np.asarray(found.rows if isinstance(found, slosh.search.Result) else found)
+    return round(float(np.mean(recall_at_k(rows[: len(truth)], truth))), 5)
 
 
 def once(search: Callable[[slice], Any], part: slice) -> tuple[float, float]:
@@ -425,7 +427,7 @@ def once(search: Callable[[slice], Any], part: slice) -> tuple[float, float]:
 
 def measure(method: Callable[[Bench], Built], bench: Bench) -> dict[str, Any]:
     """Builds a method and measures its settings in turns."""
-    n = len(bench.queries)
+    n = bench.data.n_queries
     start = time.process_time()
     built = method(bench)
     seconds = time.process_time() - start
@@ -446,7 +448,9 @@ def measure(method: Callable[[Bench], Built], bench: Bench) -> dict[str, Any]:
         batches.append(slice(0, int(np.clip(n * 0.5 / max(spent, 1e-6), min(LEAST_BATCH, n), n))))
         row: dict[str, Any] = {"level": level.name, "first_s": round(first, 4)}
         if level in built.levels:
-            row["recall"] = round(float(np.mean(recall_at_k(rows_of(found)[: len(truth)], truth))), 5)
+            row["recall"] = recall(found, truth[:n])
+            if built.truth is None and n < len(bench.queries):
+                row["recall_known_maps"] = recall(level.search(slice(n, None)), truth[n:])
         if isinstance(found, slosh.search.Result):
             stats = found.stats
             row["promised"] = stats.recall
@@ -532,7 +536,7 @@ class Report:
     def add(self, kind: str, size: int, bench: Bench, name: str, result: dict[str, Any]) -> None:
         results = self.read()
         section = results[kind].setdefault(str(size), {"methods": {}})
-        section.update(data=bench.data.data, rows=len(bench.data), queries=len(bench.queries), dim=bench.dim)
+        section.update(data=bench.data.data, rows=len(bench.data), queries=bench.data.n_queries, dim=bench.dim)
         methods = {**section["methods"], name: result}
         section["methods"] = {name: methods[name] for name in METHODS if name in methods}
         self.write(results)
@@ -540,7 +544,7 @@ class Report:
 
 def run(bench: Bench, names: list[str], write: Callable[[str, dict[str, Any]], None]) -> None:
     """Measures methods one after the other, each with its memory freed before the next; writes after each."""
-    print(f"\n{len(bench.data):,} sets: {bench.data.data}; {len(bench.queries)} queries, D = {bench.dim}", flush=True)
+    print(f"\n{len(bench.data):,} sets: {bench.data.data}; {bench.data.n_queries} queries, D = {bench.dim}", flush=True)
     for name in names:
         try:
             result = measure(METHODS[name], bench)
@@ -556,6 +560,8 @@ def run(bench: Bench, names: list[str], write: Callable[[str, dict[str, Any]], N
         print(f"{name}: {about}" + (f"; {result['note']}" if result["note"] else ""))
         for row in result["levels"]:
             extra = f", {row['full_distances']:.1f} full distances" if "full_distances" in row else ""
+            if "recall_known_maps" in row:
+                extra += f"; of known maps {row['recall_known_maps']:.4f}"
             print(
                 f"  {row['level']:24} recall {row['recall']:.4f} {row['qps']:10,.0f} queries/s "
                 f"({row['x_yardstick']:7.2f} x binary flat)  one alone {row['p50_us']:9,.0f} us{extra}",

@@ -35,12 +35,17 @@ QUERY_SEED = 1_000_003
 
 @dataclass
 class Collection:
-    """Vectors to search in, and queries; `batches` gives the sets of the vectors."""
+    """Vectors to search in, and queries; `batches` gives the sets of the vectors.
+
+    The first `n_queries` queries are those that are timed. In the mapped collections more follow: test sets under the
+    same maps as the stored sets, while the first ones are under maps that no stored set has gone through.
+    """
 
     data: str
     vectors: Array
     queries: Array
     query_sets: Sets
+    n_queries: int
     model: SlicedWasserstein
     train: Sets
     maps: Maps | None = None
@@ -52,8 +57,8 @@ class Collection:
 
     @property
     def key(self) -> str:
-        """Names what is cached about this collection: other queries, embedding or data have another key."""
-        return f"{len(self)}-{digest(self.queries, self.vectors[:: max(1, len(self) // 64)])}"
+        """Names what is cached about these vectors: another embedding or other data have another key."""
+        return f"{len(self)}-{digest(self.vectors[:: max(1, len(self) // 64)])}"
 
     def batches(self) -> Iterator[Sets]:
         """The sets of the vectors, in their order, so many at a time that their points take little memory."""
@@ -125,6 +130,12 @@ def moved(sets: Sets, matrix: Array, shift: Array, random: np.random.RandomState
     return Sets((turned + shift + random.normal(scale=JITTER, size=turned.shape)).astype(np.float32), sets.offsets)
 
 
+def each_moved(sets: Sets, maps: Maps, random: np.random.RandomState) -> Sets:
+    """Each set under a map of its own."""
+    matrices, shifts = (np.repeat(np.array(part), sets.sizes, axis=0) for part in zip(*maps, strict=True))
+    return moved(sets, matrices, shifts, random)
+
+
 def mapped(train: Sets, maps: Maps, seed: int) -> Iterator[Sets]:
     """All sets under each of the maps, one map at a time."""
     for number, (matrix, shift) in enumerate(maps):
@@ -135,24 +146,29 @@ def mnist(n_train: int = N_TRAIN, n_queries: int = N_QUERIES) -> Collection:
     """The first n_train of MNIST's 60,000 training sets; the queries are the first test sets."""
     data, train, query_sets = read(n_train, n_queries)
     model = SlicedWasserstein(N_SLICES, N_QUANTILES).fit(train)
-    return Collection(data, model.transform(train), model.transform(query_sets), query_sets, model, train)
+    vectors, queries = model.transform(train), model.transform(query_sets)
+    return Collection(data, vectors, queries, query_sets, len(queries), model, train)
 
 
 def million(
     n_maps: int = N_MAPS, seed: int = 0, cache: Path = CACHE, n_train: int = N_TRAIN, n_queries: int = N_QUERIES
 ) -> Collection:
-    """MNIST's training sets under n_maps affine maps; the queries are test sets, each under a new map of its own."""
+    """MNIST's training sets under n_maps affine maps.
+
+    The queries are n_queries test sets, each under a new map of its own, and then again as many, each under one of the
+    maps of the stored sets.
+    """
     data, train, test = read(n_train, n_queries)
     random = np.random.RandomState(seed)
     maps = [affine_map(random) for _ in range(n_maps)]
     random = np.random.RandomState(QUERY_SEED + seed)
-    own = [affine_map(random) for _ in range(len(test))]
-    matrices, shifts = (np.repeat(np.array(part), test.sizes, axis=0) for part in zip(*own, strict=True))
-    query_sets = moved(test, matrices, shifts, random)
+    new_maps = each_moved(test, [affine_map(random) for _ in range(len(test))], random)
+    known_maps = each_moved(test, [maps[i] for i in random.randint(n_maps, size=len(test))], random)
+    query_sets = Sets.concat([new_maps, known_maps])
 
     model = SlicedWasserstein(N_SLICES, N_QUANTILES).fit(next(mapped(train, maps, seed)))
     queries = model.transform(query_sets)
-    path = cache / f"vectors-{n_maps}x{len(train)}-seed{seed}-{digest(queries)}.npy"
+    path = cache / f"vectors-{n_maps}x{len(train)}-seed{seed}-{digest(queries[:n_queries])}.npy"
     if not path.exists():
         cache.mkdir(parents=True, exist_ok=True)
         unfinished = path.with_suffix(".unfinished")
@@ -164,4 +180,5 @@ def million(
         del vectors
         unfinished.rename(path)
     name = f"{data} under {n_maps} affine maps"
-    return Collection(name, np.load(path, mmap_mode="r"), queries, query_sets, model, train, maps, seed)
+    vectors = np.load(path, mmap_mode="r")
+    return Collection(name, vectors, queries, query_sets, len(test), model, train, maps, seed)

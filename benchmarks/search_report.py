@@ -109,15 +109,21 @@ def overview(section: dict[str, Any]) -> str:
 
 def settings(section: dict[str, Any]) -> str:
     """Every setting of our own searches: what was asked for, and what came out."""
-    heads = ["", "asked for", "recall@10", "queries/s", "x binary flat", "one query alone, us", "scanned", "compared"]
+    levels = [row for name in OURS for row in section["methods"].get(name, {}).get("levels", [])]
+    known = any("recall_known_maps" in row for row in levels)
+    recalls = ["recall@10", "recall@10 of known maps"] if known else ["recall@10"]
+    heads = ["", "asked for", *recalls, "queries/s", "x binary flat", "one query alone, us", "scanned", "compared"]
     rows = []
     for name, result in section["methods"].items():
         for row in result.get("levels", []) if name in OURS else []:
             compared = number(row["candidates"])
             if "full_distances" in row:
                 compared += f" vectors, {number(row['full_distances'])} sets"
-            cells = [row["level"], f"{row['recall']:.4f}", number(row["qps"]), number(row["x_yardstick"])]
-            rows.append([name, *cells, number(row["p50_us"]), number(row["scanned"]), compared])
+            cells = [row["level"], f"{row['recall']:.4f}"]
+            if known:
+                cells.append(f"{row['recall_known_maps']:.4f}" if "recall_known_maps" in row else "")
+            cells += [number(row[key]) for key in ("qps", "x_yardstick", "p50_us", "scanned")]
+            rows.append([name, *cells, compared])
     return f"{section['rows']:,} sets:\n\n" + table(heads, rows)
 
 
