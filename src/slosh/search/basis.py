@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import eigh
 from sklearn.utils.extmath import randomized_svd
 
 from .. import scan
@@ -50,13 +51,13 @@ def fit(sample: Float32, most: int, random: np.random.RandomState) -> Basis:
     centred = sample - middle
     n, dim = centred.shape
     most = min(most, n - 1, dim)
+    largest = np.abs(centred).max(initial=0.0)
+    small = (centred / largest if largest > 0 else centred).astype(np.float32)  # squares that float32 can hold
     if dim <= 1024:
-        _, vectors = np.linalg.eigh(centred.T @ centred)
-        directions = vectors[:, ::-1][:, :most].T
+        _, vectors = eigh((small.T @ small).astype(np.float64), subset_by_index=[dim - most, dim - 1])
+        directions = vectors[:, ::-1].T
     else:
-        _, _, directions = randomized_svd(
-            centred.astype(np.float32), most, n_oversamples=16, n_iter=4, random_state=random, flip_sign=False
-        )
+        _, _, directions = randomized_svd(small, most, n_oversamples=16, n_iter=2, random_state=random, flip_sign=False)
     # Orthonormal in float64, which the lower bound rests on.
     exact, _ = np.linalg.qr(np.ascontiguousarray(directions, np.float64).T)
     return Basis(middle, np.ascontiguousarray(exact.T))

@@ -24,8 +24,8 @@ from .store import FloatStore, ShortStore
 
 LEAST = 1024
 """With fewer rows there is nothing to learn a basis from, and no need of one: every search is exact."""
-SAMPLE = 16384
-"""Vectors that the basis is learnt from."""
+SAMPLE, MOST = 4096, 16384
+"""The basis is learnt from four vectors for each of their numbers, but no fewer and no more than this."""
 LONGEST = 128
 """Directions of a prefix, at most."""
 GROWTH = 8
@@ -182,7 +182,8 @@ class LadderSearch(Search):
         with self._lock:
             random = random_stream(self.random_state)
             alive = np.flatnonzero(self._rows.alive)
-            at = alive if len(alive) <= SAMPLE else np.sort(random.choice(alive, SAMPLE, replace=False))
+            size = min(max(SAMPLE, 4 * self._dim), MOST)
+            at = alive if len(alive) <= size else np.sort(random.choice(alive, size, replace=False))
             sample = self._store.take(at)
             full = bases.fit(sample, LONGEST if self.n_components is None else self.n_components, random)
             if self.n_components is None:
