@@ -661,8 +661,10 @@ def test_extrapolated_distances_of_a_square():
 
 
 def test_tuning_for_a_radius(small):
-    found = tuning.tune(small, R=0.5, success=0.9)
+    found = tuning.tune(small, R=0.5, c=3.0, success=0.9)
     assert found.recall >= 0.9
+    assert found.far < tuning.tune(small, R=0.5, c=1.5, success=0.9).far < 0.9
+    assert tuning.tune(small).far is None
     assert success(found.n_tables, found.n_hashes, found.n_probes, 0.5 / found.width, 2) > 0.88
     assert found.candidates < len(small)
 
@@ -692,6 +694,7 @@ def test_a_tuning_reads_well(small):
         ),
         (lambda x: tuning.tune(x, R=1.0, success=0), "success=0 must be more than 0"),
         (lambda x: tuning.tune(x, R=-1.0), "R=-1.0 must be a positive distance"),
+        (lambda x: tuning.tune(x, R=1.0, c=1.0), "c=1.0 must be a number larger than 1"),
         (lambda x: tuning.tune(x, k=0), "k=0 must be a whole number, 1 or more"),
         (lambda x: tuning.tune(x, memory=4), "memory=4: one table takes 12 bytes a row"),
         (lambda x: tuning.tune(x * np.nan), "row 0 holds NaN"),

@@ -7,7 +7,7 @@ goes out. Nothing is hashed: the geometry of the cells is known, only distances 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from numbers import Real
 from typing import Any, NamedTuple, TypeAlias
@@ -59,6 +59,7 @@ class Tuning:
     candidates : the vectors that are compared for a query, as predicted.
     n : size of the collection.
     microseconds : about what a query takes on one core; `scan_microseconds` what a scan does.
+    far : with R, the probability that a row at the distance c R is compared; None otherwise.
 
     >>> rng = np.random.default_rng(0)
     >>> centres = rng.normal(size=(50, 32))
@@ -78,6 +79,7 @@ class Tuning:
     n: int
     microseconds: float
     scan_microseconds: float
+    far: float | None = None
 
     @property
     def fraction(self) -> float:
@@ -103,6 +105,7 @@ def tune(
     k: int = 10,
     recall: float = 0.9,
     R: float | None = None,
+    c: float = 2.0,
     success: float = 0.9,
     memory: int | None = None,
     random_state: int = 0,
@@ -121,8 +124,9 @@ def tune(
         extrapolated: the logarithm of the j-th of n is normal to psi(j) - log n over the dimension of the data, which
         is estimated from the sample's own neighbours.
     k, recall : the part of the k nearest that is to be found, on average.
-    R, success : instead of them, a radius and the probability with which a row at that distance is to be found: the
-        question of `LSHSearch.near`.
+    R, c, success : instead of them, a radius and the probability with which a row at that distance is to be found: the
+        question of `LSHSearch.near`. The cost is that of the distances that are in the data; c, more than 1, says where
+        a row is far, and `Tuning.far` how often such rows are compared.
     memory : bytes a row for the tables, 12 for each; None: as many as the vector has, 4 D.
     random_state : seed of the sample.
 
@@ -143,6 +147,8 @@ def tune(
         raise ValueError(f"{name}={target!r} must be more than 0 and less than 1; for 1 take ExactSearch")
     if R is not None and (not isinstance(R, Real) or isinstance(R, bool) or not 0 < float(R) < math.inf):
         raise ValueError(f"R={R!r} must be a positive distance")
+    if not isinstance(c, Real) or isinstance(c, bool) or not 1 < float(c) < math.inf:
+        raise ValueError(f"c={c!r} must be a number larger than 1")
     if memory is not None and checked_count("memory", memory) < ENTRY:
         raise ValueError(f"memory={memory}: one table takes {ENTRY} bytes a row")
     random = np.random.RandomState(np.array([0x7E5E, random_state], np.uint32))
@@ -159,7 +165,12 @@ def tune(
     else:
         near = np.full((1, 1), float(R))
     largest = float(np.sqrt(np.einsum("ij,ij->i", sample, sample, dtype=np.float64).max()))
-    return choose(near, table[np.isfinite(table)], size, sample.shape[1], float(target), memory, largest)
+    found = choose(near, table[np.isfinite(table)], size, sample.shape[1], float(target), memory, largest)
+    if R is None:
+        return found
+    ratio = np.array([float(c) * float(R) / found.width])
+    mean, _ = probing.success(found.n_tables, found.n_hashes, found.n_probes, ratio)
+    return replace(found, far=float(mean[0]))
 
 
 def choose(
