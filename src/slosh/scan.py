@@ -132,7 +132,7 @@ def ladder(
     scanned, candidates = np.zeros(n, np.int64), np.zeros(n, np.int64)
     if kernel.native is not None:
         job._call(
-            threads, reach=reach, depth=depth, exact=exact, radius=None, out=out,
+            threads, reach=reach, stretch=scan_numpy.STRETCH, depth=depth, exact=exact, radius=None, out=out,
             out_positions=positions, scanned=scanned, candidates=candidates,
         )  # fmt: skip
     else:
@@ -147,7 +147,7 @@ def ladder_within(job: Ladder, radii: Float64, threads: int) -> tuple[Int64, Flo
     scanned, candidates = np.zeros(n, np.int64), np.zeros(n, np.int64)
     if kernel.native is not None:
         found = job._call(
-            threads, reach=0.0, depth=0, exact=True, radius=radii, out=None,
+            threads, reach=0.0, stretch=1.0, depth=0, exact=True, radius=radii, out=None,
             out_positions=None, scanned=scanned, candidates=candidates,
         )  # fmt: skip
         return *found, scanned, candidates

@@ -19,7 +19,7 @@ Int64 = NDArray[np.int64]
 
 
 STRETCH = 1.5
-"""kStretch of native/scan.h."""
+"""A list is too far off when its centroid, less its reach, is so many times as far as the last of the best prefixes."""
 
 
 def as_stored(vectors: NDArray[Any], scale: Float32 | None, at: Any) -> Float64:

@@ -92,7 +92,7 @@ struct Ladder {
   const int64_t *list_start;   // (n_lists + 1,)
   const int64_t *list_blocks;  // (n_blocks,) blocks of list after list
   int64_t k, depth;            // nearest: how many, vectors to compare at most
-  float reach;                 // and how many spreads beyond its centroid a list is thought to extend
+  float reach, stretch;        // and how many spreads beyond its centroid a list is thought to extend; when to stop, see scan.h
   bool exact;
   const double *radius;        // (n_queries,) all within it; null for the k nearest
   double *out;                 // (n_queries, k)

@@ -289,7 +289,7 @@ nb::object ladder(const Matrix &queries, const Matrix &prefixes, const ConstDoub
                   const ndarray<const int64_t, shape<-1, 16>, c_contig, nb::device::cpu> &slots,
                   const ndarray<const uint16_t, ndim<1>, c_contig, nb::device::cpu> &masks,
                   const ndarray<const float, shape<-1, -1, 16>, c_contig, nb::device::cpu> &centroids, const Vector &radii, const Vector &spreads, const Offsets &list_start,
-                  const Offsets &list_blocks, double reach, int64_t depth, bool exact, const std::optional<ConstDoubles> &radius,
+                  const Offsets &list_blocks, double reach, double stretch, int64_t depth, bool exact, const std::optional<ConstDoubles> &radius,
                   const std::optional<ndarray<double, ndim<2>, c_contig, nb::device::cpu>> &out,
                   const std::optional<ndarray<int64_t, ndim<2>, c_contig, nb::device::cpu>> &out_positions, Longs scanned, Longs candidates, int threads) {
   Ladder job{};
@@ -307,7 +307,7 @@ nb::object ladder(const Matrix &queries, const Matrix &prefixes, const ConstDoub
             int64_t(list_start.shape(0)) == job.n_lists + 1 && list_start.data()[0] == 0 && list_start.data()[job.n_lists] == n_blocks, "one of each a list");
   for (int64_t l = 0; l < job.n_lists; ++l) check(list_start.data()[l] <= list_start.data()[l + 1], "lists must follow each other");
   // What the blocks hold is checked where they are made and read (search/lists.py): a look at each would take longer than a query.
-  job.reach = float(reach), job.depth = depth, job.exact = exact;
+  job.reach = float(reach), job.stretch = float(stretch), job.depth = depth, job.exact = exact;
   job.radius = radius ? radius->data() : nullptr;
   job.scanned = scanned.data(), job.candidates = candidates.data();
   std::vector<std::vector<Found>> found;
@@ -384,7 +384,7 @@ NB_MODULE(_native, m) {
   m.def("prefixes", &slosh::prefixes, "floats"_a.none(), "shorts"_a.none(), "scale"_a.none(), "middle"_a, "directions"_a, "dim"_a, "out"_a, "norms"_a,
         "threads"_a);
   m.def("ladder", &slosh::ladder, "queries"_a, "prefixes"_a, "slack"_a, "skip"_a.none(), "floats"_a.none(), "shorts"_a.none(), "scale"_a.none(),
-        "rows"_a, "blocks"_a, "slots"_a, "masks"_a, "centroids"_a, "radii"_a, "spreads"_a, "list_start"_a, "list_blocks"_a, "reach"_a, "depth"_a, "exact"_a,
+        "rows"_a, "blocks"_a, "slots"_a, "masks"_a, "centroids"_a, "radii"_a, "spreads"_a, "list_start"_a, "list_blocks"_a, "reach"_a, "stretch"_a, "depth"_a, "exact"_a,
         "radius"_a.none(), "out"_a.none(), "out_positions"_a.none(), "scanned"_a, "candidates"_a, "threads"_a);
   m.def("names", &slosh::names, "The instruction sets this machine can run, best first.");
   m.def("name", [] { return std::string(slosh::chosen->name); }, "The instruction set in use.");

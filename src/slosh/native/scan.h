@@ -191,8 +191,6 @@ struct List {
 };
 SLOSH_INLINE bool operator<(const List &a, const List &b) { return a.key > b.key || (a.key == b.key && a.list > b.list); }  // for a heap
 
-constexpr float kStretch = 1.5f;
-
 struct Climb {
   const Ladder &job;
   const int64_t query;
@@ -240,7 +238,7 @@ struct Climb {
   }
 
   // The prefixes nearest to the query, `depth` of them, from list after list, until the next one is too far off to hold such a prefix: its
-  // centroid, less `reach` times its spread, is farther than kStretch times the last of them. So a query far from all rows looks at more lists
+  // centroid, less `reach` times its spread, is farther than `stretch` times the last of them. So a query far from all rows looks at more lists
   // than one amid them, and the same part of its neighbours is found (docs/search.md).
   void approach(float reach, int64_t depth) {
     float limit = std::numeric_limits<float>::infinity(), farthest = limit;
@@ -253,7 +251,7 @@ struct Climb {
       std::nth_element(near.begin(), near.begin() + depth - 1, near.end());
       near.resize(size_t(depth));
       limit = near.back().square;
-      farthest = kStretch * std::sqrt(limit);
+      farthest = job.stretch * std::sqrt(limit);
     };
     for (size_t left = lists.size(); left && lists.front().key <= farthest;) {
       std::pop_heap(lists.begin(), lists.begin() + int64_t(left));
