@@ -45,7 +45,7 @@ ENTRY = 12
 """Bytes of a row in a table."""
 
 # Nanoseconds, measured (docs/search-lsh.md); only their ratios matter.
-HASH, SCORE, PROBE, READ, COMPARE, NUMBER, SCAN = 0.18, 8.0, 300.0, 50.0, 30.0, 0.5, 0.04
+HASH, SCORE, PROBE, LOOKUP, READ, COMPARE, NUMBER, SCAN = 0.18, 8.0, 150.0, 0.075, 50.0, 30.0, 0.5, 0.04
 
 
 @dataclass(frozen=True)
@@ -211,7 +211,7 @@ def _choose(near: Float64, pairs: Float64, n: int, dim: int, target: float, memo
                 if level == len(recalls) or LEVELS[level] * T > MOST_PROBES:
                     continue
                 compared, entries = n * _any(far[level], T) @ weights, n * T * far[level] @ weights
-                price = cost(dim, k, T, LEVELS[level] * T, float(entries), float(compared))
+                price = cost(n, dim, k, T, LEVELS[level] * T, float(entries), float(compared))
                 if best is None or price < best[0]:
                     best = price, w, k, T, LEVELS[level]
     _, w, k, T, about = fallback if best is None else best
@@ -230,15 +230,17 @@ def _finished(
     compared = float(n * _interpolated(hits[level], centres / w) @ weights)
     single = _interpolated(curve(k).chance, centres / w) @ weights
     entries = n * T * float(np.interp(levels[level] / T, LEVELS, single))
-    price = cost(dim, k, T, levels[level], entries, compared)
+    price = cost(n, dim, k, T, levels[level], entries, compared)
     scan = n * (dim * SCAN + 2)
     return Tuning(w, k, T, levels[level], float(recalls[level]), target, compared, n, price / 1e3, scan / 1e3)
 
 
-def cost(dim: int, k: int, T: int, n_probes: float, entries: float, compared: float) -> float:
+def cost(n: int, dim: int, k: int, T: int, n_probes: float, entries: float, compared: float) -> float:
     """Nanoseconds of a query, about: hashing, scoring and finding buckets, reading them, comparing vectors."""
     sets = 4 * probing.per_table(T, int(n_probes)) if n_probes > T else 0
-    probes = T * (sets * SCORE + k * 40) + n_probes * PROBE
+    probes = T * (sets * SCORE + k * 40) + n_probes * (
+        PROBE + LOOKUP * math.sqrt(n * T)
+    )  # the caches are soon too small
     return T * k * dim * HASH + probes + entries * READ + compared * (COMPARE + dim * NUMBER)
 
 

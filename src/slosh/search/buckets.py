@@ -118,11 +118,15 @@ class Buckets:
         """Where the buckets of these keys begin and end in each run: (runs, *keys.shape) twice."""
         starts = np.zeros((2, *keys.shape), np.int64)
         ends = starts.copy()
+        order = np.argsort(keys, axis=None)  # neighbouring keys read the same lines of memory: several times as fast
+        asked = keys.ravel()[order]
         for i, (run, _) in enumerate(self._runs):
             if len(run):
-                starts[i] = ends[i] = np.searchsorted(run, keys)
-                there = run[np.minimum(starts[i], len(run) - 1)] == keys  # most probed buckets are empty
-                ends[i][there] = np.searchsorted(run, keys[there], side="right")
+                first = np.searchsorted(run, asked)
+                last = first.copy()
+                there = run[np.minimum(first, len(run) - 1)] == asked  # most probed buckets are empty
+                last[there] = np.searchsorted(run, asked[there], side="right")
+                starts[i].reshape(-1)[order], ends[i].reshape(-1)[order] = first, last
         return starts, ends
 
     def entries(self, starts: Int64, ends: Int64) -> Int64:
