@@ -22,7 +22,7 @@ from slosh.search.buckets import Buckets, distinct, shortlist
 from slosh.search.calibration import lower_bound
 from slosh.search.tables import success
 
-N, N_QUERIES = 6000, 300
+N, N_QUERIES = 5000, 300
 
 
 def clusters(n, dim=32, n_centres=60, seed=0):
@@ -53,14 +53,21 @@ def digits(n):
     return SlicedWasserstein(n_slices=16, n_quantiles=8).fit_transform(sets)
 
 
-@pytest.fixture(scope="module", params=["digits", "clusters"])
-def data(request):
-    """Vectors, held-out queries, and the rows of their true ten nearest."""
-    vectors = digits(N + N_QUERIES) if request.param == "digits" else clusters(N + N_QUERIES)
-    vectors, queries = vectors[:N], vectors[N:]
+def with_truth(vectors):
+    """Vectors, held-out queries, and their true ten nearest."""
     exact = ExactSearch()
-    exact.add(vectors)
-    return vectors, queries, exact.search(queries, 10)
+    exact.add(vectors[:N])
+    return vectors[:N], vectors[N:], exact.search(vectors[N:], 10)
+
+
+@pytest.fixture(scope="module")
+def grouped():
+    return with_truth(clusters(N + N_QUERIES))
+
+
+@pytest.fixture(scope="module", params=["digits", "clusters"])
+def data(request, grouped):
+    return grouped if request.param == "clusters" else with_truth(digits(N + N_QUERIES))
 
 
 @pytest.fixture(scope="module")
@@ -293,8 +300,8 @@ def test_multi_probe_needs_a_third_of_the_tables(data):
     assert seen[1] < 1.2 * seen[0], seen
 
 
-def test_given_parameters_are_kept_and_probes_are_calibrated(data):
-    vectors, queries, truth = data
+def test_given_parameters_are_kept_and_probes_are_calibrated(grouped):
+    vectors, queries, truth = grouped
     R = float(np.median(truth.distances[:, -1]))
     hash_ = PStableHash(3 * R, 8, 10, random_state=5)
     search = LSHSearch(hash_)
@@ -314,8 +321,8 @@ def test_given_parameters_are_kept_and_probes_are_calibrated(data):
     assert search.calibrate(10, 0.9).n_probes == about["n_probes"] > 10
 
 
-def test_exact_is_exact(data):
-    vectors, queries, _ = data
+def test_exact_is_exact(grouped):
+    vectors, queries, _ = grouped
     exact, search = ExactSearch(), LSHSearch()
     rows = np.random.RandomState(0).permutation(3 * N)[:N]
     for one in (exact, search):
@@ -394,8 +401,8 @@ def test_rows_found_are_the_nearest_of_those_in_the_buckets(small):
         assert np.all(np.isinf(found.distances[i][len(best) :]))
 
 
-def test_filters(data):
-    vectors, queries, _ = data
+def test_filters(grouped):
+    vectors, queries, _ = grouped
     search = LSHSearch(recall=0.9)
     search.add(vectors)
     exact = ExactSearch()
@@ -414,8 +421,8 @@ def test_filters(data):
     assert np.all(search.search(queries, 10, allowed=far).rows >= 0)
 
 
-def test_range_search_finds_rows_as_often_as_it_says(data):
-    vectors, queries, truth = data
+def test_range_search_finds_rows_as_often_as_it_says(grouped):
+    vectors, queries, truth = grouped
     radius = float(np.median(truth.distances[:, -1]))
     search = LSHSearch(PStableHash(4 * radius, 8, 6), n_probes=12)
     search.add(vectors)
@@ -484,8 +491,8 @@ def test_near_between_R_and_cR_and_beyond(small):
     assert len(search.near(queries[:0], R)) == 0
 
 
-def test_queries_unlike_the_collection_get_more_probes(data):
-    vectors, queries, _ = data
+def test_queries_unlike_the_collection_get_more_probes(grouped):
+    vectors, queries, _ = grouped
     search = LSHSearch(recall=0.9)
     search.add(vectors)
     usual = search.search(queries, 10)
@@ -618,8 +625,8 @@ def test_threads_searching_at_once(small):
         assert np.array_equal(found, results[0])
 
 
-def test_small_batches_are_the_same(data, monkeypatch):
-    vectors, queries, _ = data
+def test_small_batches_are_the_same(grouped, monkeypatch):
+    vectors, queries, _ = grouped
     search = plain(width=float(np.std(vectors)), n_tables=6)
     search.add(vectors)
     whole = search.search(queries, 10)
