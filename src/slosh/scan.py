@@ -78,18 +78,18 @@ def within(
 
 
 def prefixes(
-    vectors: NDArray[Any], scale: Float32 | None, middle: Float64, directions: Float64, n_jobs: int | None
+    vectors: NDArray[Any], scale: Float32 | None, filled: Float64, n_jobs: int | None
 ) -> tuple[Float32, Float64]:
-    """Coordinates of vectors (n, D), less the middle, along orthonormal directions (p, D), and the norm of the rest:
-    (n, p + 1) in float32; and the norms about the middle, (n,).
+    """Coordinates of vectors (n, D), less the middle, along p orthonormal directions, and the norm of the rest, in
+    float32 (n, p + 1); and the norms about the middle, (n,).
+
+    `filled` is the middle and the directions, each filled up with zeros to a multiple of eight numbers.
     """
     n, dim = vectors.shape
-    out, norms = np.empty((n, len(directions) + 1), np.float32), np.empty(n)
+    out, norms = np.empty((n, len(filled)), np.float32), np.empty(n)
     if kernel.native is None:
-        scan_numpy.prefixes(vectors, scale, middle, directions, out, norms)
+        scan_numpy.prefixes(vectors, scale, filled[0, :dim], filled[1:, :dim], out, norms)
         return out, norms
-    filled = np.zeros((len(directions) + 1, -(-dim // 8) * 8))
-    filled[0, :dim], filled[1:, :dim] = middle, directions
     floats, shorts = (vectors, None) if scale is None else (None, vectors)
     kernel.native.prefixes(floats, shorts, scale, filled[0], filled[1:], dim, out, norms, kernel.threads(n_jobs))
     return out, norms

@@ -72,7 +72,7 @@ struct Prefixes {
   float *out;                       // (n, n_directions + 1)
   double *norms;                    // (n,) of the vectors about the middle
 };
-constexpr int64_t kTogether = 4;    // vectors that are worked on together
+constexpr int kTogether = 4;        // vectors that are worked on together
 
 // Prefixes of the stored vectors in blocks of sixteen, blocks in lists; see scan.h and search/ladder.py.
 struct Ladder {

@@ -81,24 +81,21 @@ SLOSH_INLINE double sum(const Wide8 &x) {
   return ((lane[0] + lane[1]) + (lane[2] + lane[3])) + ((lane[4] + lane[5]) + (lane[6] + lane[7]));
 }
 
-// Four vectors at a time, so that a direction is read once for all of them. A vector's numbers do not depend on the other three.
-inline void prefixes(const Prefixes &job, int64_t tile, void *scratch) {
-  const int64_t dim = job.vectors.dim, padded = job.padded, p = job.n_directions, first = tile * kTogether;
-  const int64_t count = std::min(kTogether, job.n - first);
-  double *centred = reinterpret_cast<double *>((reinterpret_cast<uintptr_t>(scratch) + 63) & ~uintptr_t(63));
-  double along[kTogether];
-  for (int64_t v = 0; v < kTogether; ++v) {
+// V vectors at a time, so that a direction is read once for all of them. A vector's numbers do not depend on the others.
+template <int V> inline void prefixes_of(const Prefixes &job, int64_t first, double *centred) {
+  const int64_t dim = job.vectors.dim, padded = job.padded, p = job.n_directions;
+  for (int v = 0; v < V; ++v) {
     double *to = centred + v * padded;
-    const int64_t from = first + std::min(v, count - 1);  // what is missing is the last one again
+    const int64_t from = (first + v) * dim;
     if (job.vectors.shorts) {
-      const float scale = job.vectors.scale[from];
-      for (int64_t i = 0; i < dim; ++i) to[i] = double(one(job.vectors.shorts + from * dim + i, scale)) - job.middle[i];
+      const float scale = job.vectors.scale[first + v];
+      for (int64_t i = 0; i < dim; ++i) to[i] = double(one(job.vectors.shorts + from + i, scale)) - job.middle[i];
     } else {
-      for (int64_t i = 0; i < dim; ++i) to[i] = double(job.vectors.floats[from * dim + i]) - job.middle[i];
+      for (int64_t i = 0; i < dim; ++i) to[i] = double(job.vectors.floats[from + i]) - job.middle[i];
     }
     for (int64_t i = dim; i < padded; ++i) to[i] = 0;
   }
-  const auto norm = [&](int64_t v) {
+  const auto norm = [&](int v) {
     Wide8 total{};
     for (int64_t i = 0; i < padded; i += 8) {
       const Wide8 x = load<Wide8>(centred + v * padded + i);
@@ -106,26 +103,34 @@ inline void prefixes(const Prefixes &job, int64_t tile, void *scratch) {
     }
     return std::sqrt(sum(total));
   };
-  for (int64_t v = 0; v < count; ++v) job.norms[first + v] = norm(v);
+  for (int v = 0; v < V; ++v) job.norms[first + v] = norm(v);
   for (int64_t k = 0; k < p; ++k) {
     const double *direction = job.directions + k * padded;
-    Wide8 total[kTogether] = {};
+    double along[V];
+    Wide8 total[V] = {};
     for (int64_t i = 0; i < padded; i += 8) {
       const Wide8 d = load<Wide8>(direction + i);
-      for (int64_t v = 0; v < kTogether; ++v) total[v] += load<Wide8>(centred + v * padded + i) * d;
+      for (int v = 0; v < V; ++v) total[v] += load<Wide8>(centred + v * padded + i) * d;
     }
-    for (int64_t v = 0; v < kTogether; ++v) along[v] = sum(total[v]);
+    for (int v = 0; v < V; ++v) along[v] = sum(total[v]);
     // Taken off at once: what is left at the end is the rest, and no direction sees what another has taken.
     for (int64_t i = 0; i < padded; i += 8) {
       const Wide8 d = load<Wide8>(direction + i);
-      for (int64_t v = 0; v < kTogether; ++v) {
+      for (int v = 0; v < V; ++v) {
         double *at = centred + v * padded + i;
         store(at, load<Wide8>(at) - d * along[v]);
       }
     }
-    for (int64_t v = 0; v < count; ++v) job.out[(first + v) * (p + 1) + k] = float(along[v]);
+    for (int v = 0; v < V; ++v) job.out[(first + v) * (p + 1) + k] = float(along[v]);
   }
-  for (int64_t v = 0; v < count; ++v) job.out[(first + v) * (p + 1) + p] = float(norm(v));
+  for (int v = 0; v < V; ++v) job.out[(first + v) * (p + 1) + p] = float(norm(v));
+}
+
+inline void prefixes(const Prefixes &job, int64_t tile, void *scratch) {
+  double *centred = reinterpret_cast<double *>((reinterpret_cast<uintptr_t>(scratch) + 63) & ~uintptr_t(63));
+  const int64_t first = tile * kTogether;
+  if (first + kTogether <= job.n) return prefixes_of<kTogether>(job, first, centred);
+  for (int64_t i = first; i < job.n; ++i) prefixes_of<1>(job, i, centred);
 }
 
 // Bit l: lane l is at most `limit`.

@@ -29,6 +29,9 @@ class Basis:
 
     def __init__(self, middle: Float64, directions: Float64) -> None:
         self.middle, self.directions = middle, directions
+        dim = len(middle)
+        self._filled = np.zeros((len(directions) + 1, -(-dim // 8) * 8))  # as the kernel reads them
+        self._filled[0, :dim], self._filled[1:, :dim] = middle, directions
 
     @property
     def width(self) -> int:
@@ -39,7 +42,7 @@ class Basis:
         """The prefixes of vectors (with a scale for each, if they are 16-bit), (n, p + 1), and their norms about the
         middle, (n,). A row's bits do not depend on the others.
         """
-        return scan.prefixes(vectors, scale, self.middle, self.directions, n_jobs)
+        return scan.prefixes(vectors, scale, self._filled, n_jobs)
 
     def cut(self, n_directions: int) -> Basis:
         return Basis(self.middle, np.ascontiguousarray(self.directions[:n_directions]))
