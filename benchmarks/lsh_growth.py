@@ -3,9 +3,9 @@
 MNIST's sets under seeded affine maps with jitter (search_data.py), embedded with 16 slices of 16 quantiles, D = 256, so
 that a million vectors are 1 GB. The queries are test sets, under maps of the collection and, as a second kind, each
 under a map of its own: those are farther from the stored vectors than these are from each other. For every size a
-random part is searched for the ten nearest with recall 0.9 and 0.95. Peers: `ExactSearch`, and FAISS's `IndexFlatL2`
-where it is installed. Times are CPU time of one thread, 1,000 queries in one batch, best of several. Prints a table,
-says from where on it wins, and writes a JSON file.
+random part is searched for the ten nearest with recall 0.9 and 0.95. Peers: `ExactSearch`, FAISS's `IndexFlatL2` where
+it is installed, and `LadderSearch`. Times are CPU time of one thread, 1,000 queries in one batch, best of several.
+Prints a table, says from where on it wins, and writes a JSON file.
 
     python benchmarks/lsh_growth.py                       # all sizes, some minutes, 4 GB of memory
     python benchmarks/lsh_growth.py --sizes 10000 30000
@@ -36,7 +36,7 @@ from slosh import Sets, kernel
 from slosh.embed import SlicedWasserstein
 from slosh.evaluate import recall_at_k
 from slosh.hash import PStableHash, probing
-from slosh.search import ExactSearch, LSHSearch
+from slosh.search import ExactSearch, LadderSearch, LSHSearch
 
 try:
     import faiss
@@ -125,6 +125,13 @@ def measure(vectors: Array, queries: dict[str, Array], rounds: int) -> dict[str,
                 "compared": float(found.stats.candidates.mean()) / len(vectors),
                 "probes": search.calibrate(K, recall).n_probes,
             }
+    ladder = LadderSearch(n_jobs=1)
+    ladder.add(vectors)
+    for kind, lines in asked.items():
+        ladder.search(lines[:10], K, recall=0.9)
+        seconds, found = best(lambda lines=lines: ladder.search(lines, K, recall=0.9), rounds)
+        recall = recall_at_k(found.rows, truth[kind])
+        out[f"LadderSearch 0.9, {kind}"] = {"us": seconds / len(lines) * 1e6, "recall": recall}
     single = scan[:100]
     seconds, _ = best(lambda: [search.search(line[None], K, recall=0.9) for line in single], rounds)
     out["LSHSearch 0.9, one query at a time"] = seconds / len(single) * 1e6
@@ -149,7 +156,8 @@ def wins_from(results: list[dict[str, Any]], name: str) -> str:
 
 
 def table(results: list[dict[str, Any]]) -> None:
-    names = [name for name in results[0] if isinstance(results[0][name], dict)]
+    names = [name for name in results[0] if name.startswith("LSH") and isinstance(results[0][name], dict)]
+    ladders = [name for name in results[0] if name.startswith("Ladder")]
     for result in results:
         print(f"\n{result['n']:,} vectors; {result['tuning']}")
         print(f"  tables {result['bytes of tables a row']:.0f} bytes a row, built in {result['first search, s']:.1f} s")
@@ -162,6 +170,8 @@ def table(results: list[dict[str, Any]]) -> None:
                 f"  {name:38} {line['us']:9.0f} us a query, {flat(result) / line['us']:5.2f} times the best flat scan; "
                 f"recall {line['recall']:.3f}, {line['compared']:.2%} compared, {line['probes']} probes"
             )
+        for name in ladders:
+            print(f"  {name:38} {result[name]['us']:9.0f} us a query; recall {result[name]['recall']:.3f}")
         name = "LSHSearch 0.9, one query at a time"
         print(f"  {name:38} {result[name]:9.0f} us a query")
     print()
