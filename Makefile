@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := $(wildcard src/slosh/native/*) CMakeLists.txt pyproject.toml
 
-.PHONY: demo test lint bench-embed docs clean
+.PHONY: demo test lint bench-embed bench-search docs clean
 
 demo: $(VENV)/.ready            ## embed, compare and retrieve real or generated sets; writes demo/
 	$(BIN)/python examples/demo.py
@@ -18,11 +18,15 @@ lint: $(VENV)/.ready            ## ruff and mypy
 bench-embed: $(VENV)/.ready     ## the kernel beside its peers; writes benchmarks/results/embed.json
 	$(BIN)/python benchmarks/bench_embed.py
 
+bench-search: $(VENV)/.ready    ## the searches beside FAISS and usearch, an hour; writes benchmarks/results/search.json
+	$(BIN)/python benchmarks/bench_search.py
+
 docs: $(VENV)/.ready            ## redraw the pictures of docs/
 	$(BIN)/python docs/draw_embedding.py
 	$(BIN)/python docs/draw_when_not.py
 	$(BIN)/python docs/draw_hashing.py
 	$(BIN)/python docs/draw_rank.py
+	$(BIN)/python docs/draw_search.py
 
 $(VENV)/.ready: $(NATIVE)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

@@ -510,7 +510,7 @@ class Report:
     """The JSON file. It is read again before each change, so that two runs can fill one file."""
 
     def __init__(self, path: Path, keep: bool, quick: bool) -> None:
-        self.path = path
+        self.path, self.started = path, f"{datetime.now():%Y-%m-%d %H:%M:%S}"
         results: dict[str, Any] = {"sizes": {}, "growth": {}}
         if keep and path.exists():
             results = self.read()
@@ -537,7 +537,7 @@ class Report:
         results = self.read()
         section = results[kind].setdefault(str(size), {"methods": {}})
         section.update(data=bench.data.data, rows=len(bench.data), queries=bench.data.n_queries, dim=bench.dim)
-        methods = {**section["methods"], name: result}
+        methods = {**section["methods"], name: {"run": self.started, **result}}
         section["methods"] = {name: methods[name] for name in METHODS if name in methods}
         self.write(results)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+import statistics
 import subprocess
 import sys
 from pathlib import Path
@@ -26,9 +27,9 @@ def sections(results: dict[str, Any], kind: str = "sizes") -> list[dict[str, Any
     return sorted((part for part in results[kind].values() if "rows" in part), key=lambda section: section["rows"])
 
 
-def best(result: dict[str, Any], recall: float) -> dict[str, Any] | None:
+def best(result: dict[str, Any], recall: float, of: str = "recall") -> dict[str, Any] | None:
     """The fastest setting of a method that was measured to have at least this recall."""
-    good = [row for row in result.get("levels", []) if row["recall"] >= recall]
+    good = [row for row in result.get("levels", []) if row.get(of, row["recall"]) >= recall]
     return max(good, key=lambda row: row["qps"]) if good else None
 
 
@@ -73,11 +74,18 @@ def table(heads: list[str], rows: list[list[str]]) -> str:
 
 
 def setting(results: dict[str, Any]) -> str:
+    """The machine, and whether all this was one undisturbed run."""
     machine = results["machine"]
+    measured = [result for kind in ("sizes", "growth") for section in sections(results, kind)
+                for result in section["methods"].values() if "levels" in result]  # fmt: skip
+    dates, runs = [result["date"] for result in measured], {result.get("run") for result in measured}
+    waits = statistics.median(row["qps"] / row["wall_qps"] for result in measured for row in result["levels"])
+    when = "one run" if len(runs) == 1 and None not in runs else "put together from several runs"
     return (
         f"{machine['cpu']}, {machine['cores']} cores, one thread; kernel {machine['kernel']}, FAISS {machine['faiss']} "
         f"({machine['faiss_simd']}), usearch {machine['usearch']}, NumPy {machine['numpy']}, Python "
-        f"{machine['python']}; {results['date']} (`docs/results/search.json`)."
+        f"{machine['python']}; {when}, {min(dates)} to {max(dates)} (`docs/results/search.json`). Best wall-clock times "
+        f"are {waits:.2f} times the CPU times, in the median: more than 1 says that other programs were running."
     )
 
 
@@ -128,7 +136,7 @@ def settings(section: dict[str, Any]) -> str:
 
 
 def growth(results: dict[str, Any]) -> str:
-    """How queries/s fall with the number of sets, at recall .9 or more."""
+    """How queries/s fall with the number of sets, at recall .9 or more (of queries like the stored sets)."""
     parts = [*sections(results, "growth"), *(part for part in sections(results) if part["rows"] > 60_000)]
     names = [name for name in (FLOAT_SCAN, "ExactSearch", YARDSTICK, "LSHSearch", LADDER)
              if any("levels" in part["methods"].get(name, {}) for part in parts)]  # fmt: skip
@@ -136,7 +144,7 @@ def growth(results: dict[str, Any]) -> str:
     for part in parts:
         cells = [f"{part['rows']:,}"]
         for name in names:
-            row = best(part["methods"].get(name, {}), 0.0 if name == YARDSTICK else 0.9)
+            row = best(part["methods"].get(name, {}), 0.0 if name == YARDSTICK else 0.9, "recall_known_maps")
             cell = "" if row is None else number(row["qps"])
             if row is not None and name == "LSHSearch":
                 cell += f" ({row['candidates'] / part['rows']:.2%} compared)"
@@ -157,8 +165,8 @@ def parts(results: dict[str, Any]) -> dict[str, str]:
 def filled(page: str, results: dict[str, Any]) -> str:
     """The page with everything between its markers made of the results."""
     for name, text in parts(results).items():
-        marker = re.compile(rf"(<!-- {name} -->\n).*?(\n<!-- / -->)", re.DOTALL)
-        page, n = marker.subn(lambda match, text=text: match[1] + "\n" + text + "\n" + match[2], page)
+        place = re.compile(rf"<!-- {name} -->\n.*?<!-- / -->", re.DOTALL)
+        page, n = place.subn(lambda _, name=name, text=text: f"<!-- {name} -->\n\n{text}\n\n<!-- / -->", page)
         if n != 1:
             raise ValueError(f"the page has {n} places for {name!r}, not one")
     return page
