@@ -84,8 +84,8 @@ def setting(results: dict[str, Any]) -> str:
     return (
         f"{machine['cpu']}, {machine['cores']} cores, one thread; kernel {machine['kernel']}, FAISS {machine['faiss']} "
         f"({machine['faiss_simd']}), usearch {machine['usearch']}, NumPy {machine['numpy']}, Python "
-        f"{machine['python']}; {when}, {min(dates)} to {max(dates)} (`docs/results/search.json`). Best wall-clock times "
-        f"are {waits:.2f} times the CPU times, in the median: more than 1 says that other programs were running."
+        f"{machine['python']}; {when}, {min(dates)} to {max(dates)} (`docs/results/search.json`). Best wall-clock "
+        f"times are {waits:.2f} times the CPU times, in the median: more than 1 says that other programs were running."
     )
 
 
