@@ -110,6 +110,7 @@ struct Kernel {
   void (*transport)(const Transport &, int64_t pair);
   void (*squares)(const Pairs &, int64_t query);
   void (*prefixes)(const Prefixes &, int64_t tile, void *scratch);
+  int64_t (*nearest_list)(const Ladder &, int64_t query);
   void (*ladder)(const Ladder &, int64_t query);
   double (*exchange_rate)(int64_t rounds);  // compare-exchanges done, for the benchmark's floor
 };

@@ -316,7 +316,7 @@ double exchange_rate(int64_t rounds) {
 
 #define SLOSH_TEXT2(x) #x
 #define SLOSH_TEXT(x) SLOSH_TEXT2(x)
-const Kernel kernel = {SLOSH_TEXT(SLOSH_ARCH), SLOSH_LANES, scratch_bytes, embed, transport, squares, prefixes, ladder, exchange_rate};
+const Kernel kernel = {SLOSH_TEXT(SLOSH_ARCH), SLOSH_LANES, scratch_bytes, embed, transport, squares, prefixes, nearest_list, ladder, exchange_rate};
 
 }  // namespace SLOSH_ARCH
 }  // namespace slosh

@@ -18,6 +18,7 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "job.h"
@@ -326,8 +327,13 @@ nb::object ladder(const Matrix &queries, const Matrix &prefixes, const ConstDoub
   }
   {
     nb::gil_scoped_release free;
+    const Kernel *const kernel = chosen;
+    // Queries of the same lists one after the other: what the first has read is still in the cache.
+    std::vector<std::pair<int64_t, int64_t>> order(static_cast<size_t>(n_queries));
+    for (int64_t i = 0; i < n_queries; ++i) order[size_t(i)] = {n_queries > 8 && job.n_lists > 8 ? kernel->nearest_list(job, i) : 0, i};
+    std::sort(order.begin(), order.end());
     parallel(n_queries, std::max<int64_t>(1, std::min<int64_t>(16, n_queries / (4 * threads))), threads, 0,
-             [&job, kernel = chosen](int64_t i, void *) { kernel->ladder(job, i); });
+             [&](int64_t i, void *) { kernel->ladder(job, order[size_t(i)].second); });
   }
   if (!radius) return nb::none();
   size_t total = 0;

@@ -266,8 +266,9 @@ struct Climb {
         near.push_back(n);
         if (near.size() >= full) cut();
       });
-      if (near.size() > size_t(depth)) cut();
+      if (near.size() > size_t(depth + depth / 4) || (farthest == std::numeric_limits<float>::infinity() && near.size() > size_t(depth))) cut();
     }
+    if (near.size() > size_t(depth)) cut();
     std::sort(near.begin(), near.end());
   }
 
@@ -305,6 +306,18 @@ struct Climb {
     std::sort_heap(hits.begin(), hits.end());
   }
 };
+
+// The list whose centroid is nearest to a query.
+inline int64_t nearest_list(const Ladder &job, int64_t query) {
+  float found[kRows], best = std::numeric_limits<float>::infinity();
+  int64_t list = 0;
+  for (int64_t first = 0; first < job.n_lists; first += kRows) {
+    block_squares(job.prefixes + query * job.width, job.centroids + first * job.width, job.width, found);
+    for (int64_t l = first; l < std::min(job.n_lists, first + kRows); ++l)
+      if (found[l - first] < best) best = found[l - first], list = l;
+  }
+  return list;
+}
 
 inline void ladder(const Ladder &job, int64_t query) {
   Climb climb(job, query);

@@ -72,34 +72,48 @@ def _nearby(store: FloatStore, queries: Float32, mask: Mask | None, k: int) -> t
 
 
 class _Tile:
-    """Scores |x|^2 - 2 <q, x> of a block of queries and rows; with |q|^2 they are squared distances, up to rounding."""
+    """Scores |x - m|^2 - 2 <q - m, x> of a block of queries and rows, m being the middle of the rows; with `base`, a
+    number for each query, they are squared distances, up to rounding.
+    """
 
-    def __init__(self, where: Int64, centred: Float32, block: Float32, lengths: Float64) -> None:
-        self.where, self.lengths = where, lengths
-        self.sizes = np.einsum("ij,ij->i", block, block, dtype=np.float64)
-        # A product of D terms is off by at most D eps |q| |x|; centring, and the sum, round by eps of either.
+    def __init__(
+        self,
+        where: Int64,
+        centred: Float32,
+        block: Float32,
+        base: Float64,
+        lengths: Float64,
+        sizes: Float64,
+        norms: Float64,
+    ) -> None:
+        self.where, self.base, self.lengths, self.sizes = where, base, lengths, sizes
+        self.norms, self.reach = norms, np.sqrt(lengths)
+        # A product of D terms is off by at most D eps |q - m| |x|; the sums, and q - m, round by eps of what they hold.
         self.unit = (block.shape[1] + 16) * EPS
-        dtype = np.float32 if max(lengths.max(), self.sizes.max()) < 1e30 else np.float64
+        dtype = np.float32 if max(lengths.max(), np.square(norms).max(), np.abs(base).max()) < 1e30 else np.float64
         self.score: NDArray[Any] = centred.astype(dtype, copy=False) @ block.T.astype(dtype, copy=False)
         self.score *= -2
-        self.score += self.sizes.astype(dtype)
+        self.score += sizes.astype(dtype)
 
-    def _slack(self, lengths: Float64, sizes: Any) -> Float64:
-        return np.asarray(self.unit * (lengths + sizes) + 1e-30)
+    def _slack(self, lengths: Float64, reach: Float64, sizes: Any, norms: Any) -> Float64:
+        return np.asarray(self.unit * (lengths + sizes + 2 * reach * norms) + 1e-30)
+
+    def _most_slack(self) -> Float64:
+        return self._slack(self.lengths, self.reach, self.sizes.max(), self.norms.max())
 
     def kth(self, k: int) -> Float64:
         """Of each query, an upper bound on the k-th smallest squared distance."""
         score = np.partition(self.score, k - 1, axis=1)[:, k - 1].astype(np.float64)
-        return np.asarray(score + self.lengths + self._slack(self.lengths, self.sizes.max()))
+        return np.asarray(score + self.base + self._most_slack())
 
     def near(self, limit: Float64) -> tuple[Int64, Int64, Float64, Float64]:
         """Which queries and positions may be within the squared distance `limit`; bounds on their squared distances."""
         with np.errstate(over="ignore"):
-            most = (limit - self.lengths + self._slack(self.lengths, self.sizes.max())).astype(self.score.dtype)
+            most = (limit - self.base + self._most_slack()).astype(self.score.dtype)
         most = np.nextafter(most, most.dtype.type(np.inf))
         q, column = np.nonzero(self.score <= most[:, None])
-        square = self.score[q, column] + self.lengths[q]
-        slack = self._slack(self.lengths[q], self.sizes[column])
+        square = self.score[q, column] + self.base[q]
+        slack = self._slack(self.lengths[q], self.reach[q], self.sizes[column], self.norms[column])
         return q, self.where[column], square - slack, square + slack
 
 
@@ -108,16 +122,22 @@ def _tiles(store: FloatStore, queries: Float32, mask: Mask | None) -> Iterator[_
     vectors = store.array
     positions = None if mask is None else np.flatnonzero(mask)
     n = len(vectors) if positions is None else len(positions)
-    # The product of two vectors about the middle of the rows is small where distances are: little is rounded off.
-    middle = store.middle()
+    # The product with a query about the middle of the rows is small where distances are: little is rounded off. Rows are
+    # moved there too only if they are far from zero: it takes longer than the product with few queries.
+    middle, sizes, norms = store.about_middle()
     centred = queries - middle
     lengths = np.einsum("ij,ij->i", centred, centred, dtype=np.float64)
+    far = norms.max() > 8 * np.sqrt(sizes.max())
+    base = lengths if far else lengths + 2 * (centred.astype(np.float64) @ middle)
     for first in range(0, n, TILE_ROWS):
-        where = (
-            np.arange(first, min(first + TILE_ROWS, n)) if positions is None else positions[first : first + TILE_ROWS]
+        part: Any = (
+            slice(first, min(first + TILE_ROWS, n)) if positions is None else positions[first : first + TILE_ROWS]
         )
-        block = vectors[first : first + TILE_ROWS] if positions is None else vectors[where]
-        yield _Tile(where, centred, block - middle, lengths)
+        where = np.arange(part.start, part.stop) if positions is None else part
+        block, around = vectors[part], sizes[part]
+        if far:
+            block = block - middle
+        yield _Tile(where, centred, block, base, lengths, around, np.sqrt(around) if far else norms[part])
 
 
 def kth_smallest(group: Int64, values: Float64, n: int, k: int) -> Float64:

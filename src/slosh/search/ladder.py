@@ -221,8 +221,8 @@ class LadderSearch(Search):
         Parameters
         ----------
         k, recall : as for `search`.
-        queries : vectors like those that will be asked for, hundreds of them; None takes 500 of the stored vectors,
-            none of them its own neighbour.
+        queries : vectors like those that will be asked for, hundreds of them; None takes 500 of the stored vectors (or
+            more, for a recall above 0.992), none of them its own neighbour.
         """
         checked_count("k", k)
         target = checked_recall(recall) or self.recall
@@ -243,7 +243,8 @@ class LadderSearch(Search):
         if queries is None:
             alive = np.flatnonzero(self._rows.alive)
             random = random_stream(self.random_state)
-            skip = alive if n <= QUERIES else np.sort(random.choice(alive, QUERIES, replace=False))
+            size = min(n, int(np.clip(4 / max(1 - target, 1e-3), QUERIES, 8 * QUERIES)))  # fewer cannot prove as much
+            skip = np.sort(random.choice(alive, size, replace=False))
             queries = self._store.take(skip)
         prefixes = self._basis.prefixes(queries, None, self.n_jobs)
 
@@ -266,7 +267,7 @@ class LadderSearch(Search):
         deep = max(64, 16 * k_there)
         first = least(len(REACHES), lambda i: reached(REACHES[i], deep)[0] >= target)
         depths = steps(k_there, deep)
-        for reach in REACHES[first : first + 3]:
+        for reach in REACHES[first : first + 10 : 2]:  # more lists, fewer vectors
             j = least(len(depths), lambda i, r=reach: reached(r, depths[i])[0] >= target)  # type: ignore[misc]
             if j == len(depths):
                 continue
@@ -445,7 +446,7 @@ class LadderSearch(Search):
 
 def cost(scanned: float, width: int, compared: float, depth: int, dim: int) -> float:
     """What a search takes, about in nanoseconds (docs/search.md): prefixes scanned, sorted, and vectors compared."""
-    return 0.08 * scanned * width + 8.0 * depth + compared * (40 + 0.12 * dim)
+    return 0.15 * scanned * width + 25.0 * depth + compared * (50 + 0.3 * dim)
 
 
 def default_lists(n: int) -> int:

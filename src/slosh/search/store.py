@@ -7,6 +7,7 @@ alone: whatever else is stored, it is the same. Vectors may lie in a file instea
 from __future__ import annotations
 
 import os
+import threading
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -109,7 +110,14 @@ class FloatStore:
 
     def __init__(self, dim: int, path: str | os.PathLike[str] | None = None) -> None:
         self._data = Grown((dim,), np.float32, path)
-        self._middle: tuple[int, Float32] | None = None
+        self._middle: tuple[int, Float32, Grown, Grown] | None = None
+        self._lock = threading.Lock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_lock": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _lock=threading.Lock())
 
     @classmethod
     def from_array(cls, array: Array, n: int, dim: int, path: str | os.PathLike[str] | None = None) -> FloatStore:
@@ -145,13 +153,24 @@ class FloatStore:
     def state(self) -> dict[str, Array]:
         return {"vectors": self.array}
 
-    def middle(self) -> Float32:
-        """About the mean of the vectors; it only has to be near, and is taken anew when their number has doubled."""
+    def about_middle(self) -> tuple[Float32, Float64, Float64]:
+        """About the mean of the vectors (D,); of each vector |x - mean|^2 and |x|, (n,).
+
+        The mean only has to be near, and is taken anew when their number has doubled.
+        """
         n = len(self.array)
-        if self._middle is None or n > 2 * self._middle[0]:
-            step = max(1, n // SAMPLE)
-            self._middle = n, self.array[::step].mean(axis=0, dtype=np.float64).astype(np.float32)
-        return self._middle[1]
+        with self._lock:
+            if self._middle is None or n > 2 * self._middle[0]:
+                middle = self.array[:: max(1, n // SAMPLE)].mean(axis=0, dtype=np.float64).astype(np.float32)
+                self._middle = n, middle, Grown((), np.float64), Grown((), np.float64)
+            _, middle, sizes, norms = self._middle
+            step = max(1, BLOCK // len(middle))
+            for first in range(sizes.used, n, step):
+                block = self.array[first : first + step].astype(np.float64)
+                norms.extend(np.sqrt(np.einsum("ij,ij->i", block, block)))
+                block -= middle
+                sizes.extend(np.einsum("ij,ij->i", block, block))
+            return middle, sizes.array, norms.array
 
 
 class ShortStore:
