@@ -122,8 +122,8 @@ def _tiles(store: FloatStore, queries: Float32, mask: Mask | None) -> Iterator[_
     vectors = store.array
     positions = None if mask is None else np.flatnonzero(mask)
     n = len(vectors) if positions is None else len(positions)
-    # The product with a query about the middle of the rows is small where distances are: little is rounded off. Rows are
-    # moved there too only if they are far from zero: it takes longer than the product with few queries.
+    # The product with a query about the middle of the rows is small where distances are: little is rounded off. Rows
+    # are moved there too only if they are far from zero: it takes longer than the product with few queries.
     middle, sizes, norms = store.about_middle()
     centred = queries - middle
     lengths = np.einsum("ij,ij->i", centred, centred, dtype=np.float64)
