@@ -102,6 +102,19 @@ struct Ladder {
   void (*put)(void *sink, int64_t query, double square, int64_t position);
 };
 
+// Codes of bits, eight of them side by side in a block: the first words of all eight, then their second words, and so on.
+constexpr int kCodes = 8;
+constexpr int kFour = 4;           // blocks come in fours: all of them are there, and may be read, though none of their codes be allowed
+constexpr int kPlaces = 64;        // places looked at in one call, at most
+constexpr int kPositionBits = 40;  // a code that was found is one number: its distance above so many bits, and its position below
+
+struct Codes {
+  const uint64_t *blocks;     // (n_blocks, n_words, 8), n_blocks a multiple of 4
+  const uint8_t *allowed;     // (n_blocks,) bit l: whether code l of the block may be found
+  const int64_t *active;      // (n_places,) the blocks to look at, in increasing order; null: all of them
+  int64_t n_words, n_places;  // without `active` n_places is n_blocks
+};
+
 struct Kernel {
   const char *name;
   int64_t lanes;
@@ -112,6 +125,7 @@ struct Kernel {
   void (*prefixes)(const Prefixes &, int64_t tile, void *scratch);
   int64_t (*nearest_list)(const Ladder &, int64_t query);
   void (*ladder)(const Ladder &, int64_t query);
+  int64_t (*near_codes)(const Codes &, const uint64_t *query, int64_t first, int64_t last, int64_t limit, uint64_t *found);
   double (*exchange_rate)(int64_t rounds);  // compare-exchanges done, for the benchmark's floor
 };
 
