@@ -54,6 +54,27 @@ class Hadamard:
             self.signs.append((2 * random.randint(2, size=(2, size, 1), dtype=np.int64) - 1).astype(np.float32))
             self.rows.append(random.permutation(size)[: n_bits - start])
 
+    def state(self) -> dict[str, NDArray[Any]]:
+        """What was drawn, for a file."""
+        turns, signs = (np.stack(part)[..., 0] for part in (self.turns, self.signs))
+        return {"turns": turns, "signs": signs, "picked": np.concatenate(self.rows).astype(np.int64)}
+
+    @classmethod
+    def from_state(cls, dim: int, n_bits: int, arrays: dict[str, NDArray[Any]]) -> Hadamard:
+        self = cls.__new__(cls)
+        self.dim, self.n_bits, self.log_size = dim, n_bits, max(SMALLEST - 1, dim - 1).bit_length()
+        size = 1 << self.log_size
+        n, (turns, signs, picked) = -(-n_bits // size), (arrays[name] for name in ("turns", "signs", "picked"))
+        if turns.shape != (n, 2, size // 2) or signs.shape != (n, 2, size) or picked.shape != (n_bits,):
+            raise ValueError("its rotation has another size")
+        if turns.dtype != np.float32 or signs.dtype != np.float32 or picked.dtype != np.int64:
+            raise ValueError("its rotation is not of the expected type")
+        if picked.min() < 0 or picked.max() >= size or not np.isfinite(turns).all() or not (np.abs(signs) == 1).all():
+            raise ValueError("its rotation is none")
+        self.turns, self.signs = list(turns[..., None]), list(signs[..., None])
+        self.rows = [picked[start : start + size].astype(np.intp) for start in range(0, n_bits, size)]
+        return self
+
     @property
     def block_rows(self) -> int:
         return max(64, BLOCK_NUMBERS >> self.log_size)
@@ -125,6 +146,17 @@ class Dense:
         self.directions = directions
         self.n_bits = len(directions)
         self._product: ExactProduct | None = None
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """What was drawn, for a file."""
+        return {"directions": self.directions}
+
+    @classmethod
+    def from_state(cls, dim: int, n_bits: int, arrays: dict[str, NDArray[Any]]) -> Dense:
+        directions = arrays["directions"]
+        if directions.shape != (n_bits, dim) or directions.dtype.kind != "f" or not np.isfinite(directions).all():
+            raise ValueError("its directions have another size, or are none")
+        return cls(directions)
 
     @property
     def block_rows(self) -> int:
