@@ -6,6 +6,7 @@ A code is 128 bytes at 1024 bits, where a vector of 1024 numbers is 4096. Withou
 from __future__ import annotations
 
 from copy import copy
+from dataclasses import asdict, dataclass
 from numbers import Integral
 from typing import Any
 
@@ -18,7 +19,7 @@ from ..hash.codes import as_words
 from ..hash.sign import SignHash
 from . import flat
 from .base import Float32, Float64, Search, Work, checked_recall
-from .calibration import Calibration, lower_bound
+from .calibration import lower_bound
 from .codes import CodeStore, Words
 from .rows import Int64, Mask
 from .store import FloatStore
@@ -28,6 +29,26 @@ PAIRS = 1 << 20
 """Vectors re-ranked in one go, for all queries together."""
 SHARE = 4
 """Where one of so many rows would have to be re-ranked, all of them are compared."""
+
+
+@dataclass(frozen=True)
+class DepthCalibration:
+    """How many codes must be re-ranked to find a part of the k nearest, as measured on the collection.
+
+    k, recall : what was asked for.
+    depth : codes to re-rank; 0: no number is enough, or so many are that the search is exact.
+    measured : the mean recall over `n_queries` stored vectors, none of them its own neighbour.
+    promised : its one-sided 95% lower confidence bound; at least `recall`.
+    n_rows : size of the collection then.
+    """
+
+    k: int
+    recall: float
+    depth: int
+    measured: float
+    promised: float
+    n_queries: int
+    n_rows: int
 
 
 class HammingSearch(Search):
@@ -68,7 +89,7 @@ class HammingSearch(Search):
     _codes: CodeStore
     _store: FloatStore | None
     _fitted_on: int
-    _calibrations: dict[tuple[int, float], Calibration]
+    _calibrations: dict[tuple[int, float], DepthCalibration]
 
     def __init__(self, hash: SignHash | None = None, *, rerank: int = 0, n_jobs: int | None = -1) -> None:
         self.hash = hash
@@ -80,7 +101,7 @@ class HammingSearch(Search):
         """The fitted hash; None before the first vector."""
         return self._hash if self._started else None
 
-    def calibrate(self, k: int = 10, recall: float = 0.95) -> Calibration:
+    def calibrate(self, k: int = 10, recall: float = 0.95) -> DepthCalibration:
         """Measures how many codes must be re-ranked to find this part of the k nearest vectors, and keeps it.
 
         400 of the stored vectors are the queries, none of them its own neighbour. The least depth is taken from which
@@ -106,7 +127,7 @@ class HammingSearch(Search):
             about["hash"] = None if self._hash is None else described(self._hash)
             about["fitted_on"] = self._fitted_on or None
             about["rerank"] = int(self.rerank)
-            about["calibrations"] = [c.as_dict() for _, c in sorted(self._calibrations.items())]
+            about["calibrations"] = [asdict(c) for _, c in sorted(self._calibrations.items())]
         return about
 
     # The protocol
@@ -190,7 +211,7 @@ class HammingSearch(Search):
         depth: int,
         mask: Mask | None,
         n_allowed: int,
-        plan: Calibration | None,
+        plan: DepthCalibration | None,
     ) -> tuple[Float64, Int64, Work]:
         """The nearest by vector of the `depth` nearest by code."""
         squares, positions = np.empty((len(queries), k)), np.empty((len(queries), k), np.int64)
@@ -243,12 +264,12 @@ class HammingSearch(Search):
 
     # How deep to re-rank
 
-    def _measure(self, k: int, target: float) -> Calibration:
+    def _measure(self, k: int, target: float) -> DepthCalibration:
         store = self._need_vectors("calibrate")
         n = len(self)
         truth = true_neighbours(store, self._rows, min(k, n - 1), 0, self.n_jobs)
         sample, k_there = truth.sample, truth.neighbours.shape[1]
-        exact = Calibration(k, target, n, 0, 1.0, 1.0, len(sample), n)
+        exact = DepthCalibration(k, target, 0, 1.0, 1.0, len(sample), n)
         most = (n - 1) // SHARE
         if target == 1.0 or k_there > most or lower_bound(np.ones(len(sample))) < target:
             return exact
@@ -264,7 +285,7 @@ class HammingSearch(Search):
             at = int(failed[-1]) + 1 if len(failed) else 0
             if at < len(depths):
                 mean = float(recalls[at].mean())
-                return Calibration(k, target, n, int(depths[at]), mean, float(bounds[at]), len(sample), n)
+                return DepthCalibration(k, target, int(depths[at]), mean, float(bounds[at]), len(sample), n)
             if deep == most:
                 return exact
             deep = min(most, 4 * deep)
@@ -291,7 +312,7 @@ class HammingSearch(Search):
             "given_fitted": self.hash is not None and is_fitted(self.hash) and not self._fitted_on,
             "hash": None if self._hash is None else described(self._hash),
             "fitted_on": self._fitted_on,
-            "calibrations": [c.as_dict() for c in self._calibrations.values()],
+            "calibrations": [asdict(c) for c in self._calibrations.values()],
         }
         arrays: dict[str, Array] = {"codes": self._codes.take(np.arange(self._rows.n_positions))}
         if self._hash is not None:
@@ -321,7 +342,7 @@ class HammingSearch(Search):
         if self.rerank:
             self._store = FloatStore.from_array(arrays["vectors"], n, self._dim)
         self._fitted_on = int(header["fitted_on"])
-        known = [Calibration(**c) for c in header["calibrations"]]
+        known = [DepthCalibration(**c) for c in header["calibrations"]]
         self._calibrations = {(c.k, c.recall): c for c in known}
 
 
