@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .. import kernel
 from ..product import ExactProduct
 from ..slices import directions
 from ..vectors import Float32
@@ -80,6 +81,9 @@ class Hadamard:
         return max(64, BLOCK_NUMBERS >> self.log_size)
 
     def project(self, block: Float32) -> Float32:
+        return self._project_in_numpy(block) if kernel.native is None else self._project_natively(block)
+
+    def _project_in_numpy(self, block: Float32) -> Float32:
         # Everything is done on the transposed block, (P, B): each operation then runs over long contiguous pieces.
         size, n = 1 << self.log_size, len(block)
         vectors, a, b = (np.empty((size, n), np.float32) for _ in range(3))
@@ -100,6 +104,24 @@ class Hadamard:
             done += len(rows)
         projections: Float32 = out.T
         return projections
+
+    def _project_natively(self, block: Float32) -> Float32:
+        """The same numbers, to the last bit."""
+        size, n = 1 << self.log_size, len(block)
+        vectors = block
+        if self.dim < size:
+            vectors = np.zeros((n, size), np.float32)
+            vectors[:, : self.dim] = block
+        upper, lower = vectors[:, : size // 2], vectors[:, size // 2 :]
+        out = np.empty((n, self.n_bits), np.float32)
+        done = 0
+        for (cos, sin), signs, rows in zip(self.turns, self.signs, self.rows, strict=True):
+            cos, sin = cos[:, 0], sin[:, 0]
+            turned = np.concatenate([upper * cos + lower * sin, upper * sin - lower * cos], axis=1)
+            kernel.native.rotate(turned, signs[:, :, 0], 1)
+            out[:, done : done + len(rows)] = np.take(turned, rows, axis=1)
+            done += len(rows)
+        return out
 
 
 def _turn(x: Float32, turn: Float32, out: Float32, spare: Float32) -> tuple[Float32, Float32]:

@@ -99,7 +99,7 @@ class SignHash(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         """The codes of vectors (n, D): uint8 (n, ceil(n_bits / 8)), the bits in the order of `np.packbits`.
 
         Bit 0 is the highest bit of byte 0. Where n_bits is no multiple of 8 the last byte ends in zeros. A vector's
-        code never depends on the others of the batch. NumPy runs it on one thread with "hadamard".
+        code never depends on the others of the batch. It runs on one thread with "hadamard".
         """
         check_is_fitted(self)
         vectors = checked_vectors(X, self.n_features_in_)

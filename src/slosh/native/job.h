@@ -115,6 +115,13 @@ struct Codes {
   int64_t n_words, n_places;  // without `active` n_places is n_blocks
 };
 
+// Vectors of a power of two of numbers, rotated in place.
+struct Rotation {
+  float *vectors;      // (n, size)
+  const float *signs;  // (2, size) 1 or -1
+  int log_size;
+};
+
 struct Kernel {
   const char *name;
   int64_t lanes;
@@ -126,6 +133,7 @@ struct Kernel {
   int64_t (*nearest_list)(const Ladder &, int64_t query);
   void (*ladder)(const Ladder &, int64_t query);
   int64_t (*near_codes)(const Codes &, const uint64_t *query, int64_t first, int64_t last, int64_t limit, uint64_t *found);
+  void (*rotate)(const Rotation &, int64_t vector, void *spare);
   double (*exchange_rate)(int64_t rounds);  // compare-exchanges done, for the benchmark's floor
 };
 

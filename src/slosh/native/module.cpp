@@ -455,6 +455,15 @@ nb::tuple codes_within(const Words &queries, const Blocks &blocks, const Masks &
   return nb::make_tuple(owned(starts, size_t(n) + 1), owned(distances, total), owned(positions, total));
 }
 
+void rotate(Columns vectors, const Matrix &signs, int threads) {
+  const int64_t n = int64_t(vectors.shape(0)), size = int64_t(vectors.shape(1));
+  check(size >= 16 && (size & (size - 1)) == 0 && signs.shape(0) == 2 && int64_t(signs.shape(1)) == size, "vectors must be (n, a power of two), signs (2, like it)");
+  Rotation job{vectors.data(), signs.data(), 0};
+  while (int64_t(1) << job.log_size < size) ++job.log_size;
+  nb::gil_scoped_release free;
+  parallel(n, 32, threads, size_t(size) * sizeof(float), [&job, kernel = chosen](int64_t i, void *spare) { kernel->rotate(job, i, spare); });
+}
+
 std::vector<std::string> names() {
   std::vector<std::string> result;
   for (const Kernel *k : kernels()) result.emplace_back(k->name);
@@ -498,6 +507,7 @@ NB_MODULE(_native, m) {
   m.def("nearest_codes", &slosh::nearest_codes, "queries"_a, "blocks"_a, "allowed"_a, "active"_a.none(), "rows"_a.none(), "distances"_a, "positions"_a,
         "threads"_a);
   m.def("codes_within", &slosh::codes_within, "queries"_a, "blocks"_a, "allowed"_a, "active"_a.none(), "limits"_a, "threads"_a);
+  m.def("rotate", &slosh::rotate, "vectors"_a, "signs"_a, "threads"_a);
   m.def("names", &slosh::names, "The instruction sets this machine can run, best first.");
   m.def("name", [] { return std::string(slosh::chosen->name); }, "The instruction set in use.");
   m.def("use", &slosh::use, "name"_a, "Take another instruction set of `names()`, for tests and benchmarks.");
