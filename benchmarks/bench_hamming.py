@@ -54,7 +54,7 @@ def main(n_rows: int) -> None:
     started = time.thread_time()
     search.add(collection.vectors)
     seconds = time.thread_time() - started
-    codes, blocks = search._codes.take(np.arange(len(collection))), search._codes.blocks
+    codes, groups = search._codes.take(np.arange(len(collection))), search._codes.groups
     queries = search.hash_.transform(collection.queries)
     words = as_words(queries)
     index = faiss.IndexBinaryFlat(codes.shape[1] * 8)
@@ -62,7 +62,7 @@ def main(n_rows: int) -> None:
     n, n_queries = len(codes), len(queries)
 
     def ours(part: slice, k: int) -> Any:
-        return scan.nearest_codes(words[part], blocks, n, None, None, k, 1)
+        return scan.nearest_codes(words[part], groups, n, None, None, k, 1)
 
     def one_by_one(action: Callable[[slice], Any]) -> Callable[[], None]:
         return lambda: [action(slice(i, i + 1)) for i in range(ONE_BY_ONE)]  # type: ignore[func-returns-value]

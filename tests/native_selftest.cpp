@@ -32,7 +32,7 @@ static void codes(const Kernel &kernel) {
       for (uint64_t &x : code) x = same == 0 ? draw() : same == 1 ? draw() & draw() & draw() & draw() & draw() : 0;
       for (uint64_t &x : query) x = same == 0 ? draw() : 0;
       for (int64_t i = 0; i < n; ++i)
-        for (int64_t w = 0; w < words; ++w) store[size_t((i / kCodes * words + w) * kCodes + i % kCodes)] = code[size_t(i * words + w)];
+        for (int64_t w = 0; w < words; ++w) store[size_t((i / kRow * words + w) * kRow + i % kRow)] = code[size_t(i * words + w)];
       for (int kind = 0; kind < 6; ++kind) {
         std::vector<int64_t> rows(static_cast<size_t>(n)), active;
         std::vector<uint8_t> allowed(static_cast<size_t>(blocks));

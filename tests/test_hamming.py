@@ -35,7 +35,7 @@ def random_codes(n, n_bits, seed=0, spread=0.5):
 
 
 def stored(codes, n_bits):
-    return CodeStore.from_array(codes, len(codes), n_bits).blocks
+    return CodeStore.from_array(codes, len(codes), n_bits).groups
 
 
 def ranked(distances, rows, k):
@@ -68,10 +68,10 @@ def test_equal_distances_come_by_row_in_any_order_of_rows(each_kernel, spread):
     away = hamming(codes[n:], codes[:n])
     mask = np.random.default_rng(2).random(n) < 0.5
     for k in (1, 5, 64, 900):
-        blocks = stored(codes[:n], n_bits)
-        found = scan.nearest_codes(as_words(codes[n:]), blocks, n, None, rows, k, 1)[1]
+        groups = stored(codes[:n], n_bits)
+        found = scan.nearest_codes(as_words(codes[n:]), groups, n, None, rows, k, 1)[1]
         np.testing.assert_array_equal(found, ranked(away, rows, k))
-        found = scan.nearest_codes(as_words(codes[n:]), blocks, n, mask, rows, k, 1)[1]
+        found = scan.nearest_codes(as_words(codes[n:]), groups, n, mask, rows, k, 1)[1]
         np.testing.assert_array_equal(found, ranked(np.where(mask, away, 999), rows, k))
 
 
@@ -83,14 +83,14 @@ def test_filters(each_kernel, share):
     mask[[3, 77]] = True
     away = np.where(mask, hamming(codes[n:], codes[:n]), 10**6)
     k = min(12, int(mask.sum()))
-    blocks = stored(codes[:n], n_bits)
-    found = scan.nearest_codes(as_words(codes[n:]), blocks, n, mask, None, k, 1)
+    groups = stored(codes[:n], n_bits)
+    found = scan.nearest_codes(as_words(codes[n:]), groups, n, mask, None, k, 1)
     np.testing.assert_array_equal(found[1], ranked(away, np.arange(n), k))
-    more = scan.nearest_codes(as_words(codes[n:]), blocks, n, mask, None, int(mask.sum()) + 3, 1)
+    more = scan.nearest_codes(as_words(codes[n:]), groups, n, mask, None, int(mask.sum()) + 3, 1)
     assert (more[1][:, -3:] == -1).all()
     assert np.isinf(more[0][:, -3:]).all()
     limits = np.linspace(-1, n_bits, 30).astype(np.int64)
-    offsets, distances, positions = scan.codes_within(as_words(codes[n:]), blocks, n, mask, np.arange(n), limits, 1)
+    offsets, distances, positions = scan.codes_within(as_words(codes[n:]), groups, n, mask, np.arange(n), limits, 1)
     for i, limit in enumerate(limits):
         part = slice(offsets[i], offsets[i + 1])
         expected = ranked(away[i : i + 1], np.arange(n), n)[0][: int((away[i] <= limit).sum())]
@@ -102,13 +102,13 @@ def test_any_number_of_threads_finds_the_same(each_kernel):
     n, n_bits = 40_000, 64
     codes = random_codes(n + 40, n_bits, 11, 0.3)
     rows = np.random.default_rng(4).permutation(n).astype(np.int64)
-    blocks = stored(codes[:n], n_bits)
+    groups = stored(codes[:n], n_bits)
     for order in (None, rows):
         for n_queries, k in ((1, 3), (2, 700), (40, 10)):
             queries = as_words(codes[n : n + n_queries])
-            one = scan.nearest_codes(queries, blocks, n, None, order, k, 1)
+            one = scan.nearest_codes(queries, groups, n, None, order, k, 1)
             for n_jobs in (2, 3, 8):
-                many = scan.nearest_codes(queries, blocks, n, None, order, k, n_jobs)
+                many = scan.nearest_codes(queries, groups, n, None, order, k, n_jobs)
                 assert all(np.array_equal(a, b) for a, b in zip(one, many, strict=True))
 
 
@@ -133,27 +133,27 @@ def test_faiss_finds_the_same_distances(each_kernel):
 
 @pytest.mark.skipif(kernel.native is None, reason="slosh was installed without its native kernel")
 def test_the_native_scan_refuses_what_it_would_read_beyond():
-    blocks, queries = stored(random_codes(100, 64), 64), as_words(random_codes(2, 64))
+    groups, queries = stored(random_codes(100, 64), 64), as_words(random_codes(2, 64))
     out, positions = np.empty((2, 3)), np.empty((2, 3), np.int64)
-    allowed = np.full(len(blocks), 255, np.uint8)
+    allowed = np.full(4 * len(groups), 255, np.uint8)
     native = kernel.native.nearest_codes
-    native(queries, blocks, allowed, None, None, out, positions, 1)
+    native(queries, groups, allowed, None, None, out, positions, 1)
     for bad in (
-        (as_words(random_codes(2, 128)), blocks, allowed, None, None, out, positions, 1),
-        (queries, blocks[:3], allowed[:3], None, None, out, positions, 1),
-        (queries, blocks, allowed[:4], None, None, out, positions, 1),
-        (queries, blocks, allowed, np.array([1, 1]), None, out, positions, 1),
-        (queries, blocks, allowed, np.array([len(blocks)]), None, out, positions, 1),
-        (queries, blocks, allowed, np.array([-1]), None, out, positions, 1),
-        (queries, blocks, allowed, None, np.arange(100), out, positions, 1),
-        (queries, blocks, allowed, None, None, out[:1], positions, 1),
-        (queries, blocks, allowed, None, None, out, positions[:, :2].copy(), 1),
-        (queries, blocks, allowed, None, None, out[:, :0], positions[:, :0], 1),
+        (as_words(random_codes(2, 128)), groups, allowed, None, None, out, positions, 1),
+        (queries, groups[:3], allowed[:11], None, None, out, positions, 1),
+        (queries, groups, allowed[:4], None, None, out, positions, 1),
+        (queries, groups, allowed, np.array([1, 1]), None, out, positions, 1),
+        (queries, groups, allowed, np.array([4 * len(groups)]), None, out, positions, 1),
+        (queries, groups, allowed, np.array([-1]), None, out, positions, 1),
+        (queries, groups, allowed, None, np.arange(100), out, positions, 1),
+        (queries, groups, allowed, None, None, out[:1], positions, 1),
+        (queries, groups, allowed, None, None, out, positions[:, :2].copy(), 1),
+        (queries, groups, allowed, None, None, out[:, :0], positions[:, :0], 1),
     ):
         with pytest.raises(ValueError):  # noqa: PT011  the messages are for us
             native(*bad)
     with pytest.raises(ValueError, match="limit"):
-        kernel.native.codes_within(queries, blocks, allowed, None, np.array([1]), 1)
+        kernel.native.codes_within(queries, groups, allowed, None, np.array([1]), 1)
 
 
 @settings(max_examples=60)
@@ -165,9 +165,8 @@ def test_codes_can_be_written_piece_by_piece(sizes, n_bits, seed):
         store.write(codes[first : first + size], first)
         first += size
     np.testing.assert_array_equal(store.take(np.arange(len(codes))), codes)
-    np.testing.assert_array_equal(store.blocks[: -(-len(codes) // 8)], stored(codes, n_bits)[: -(-len(codes) // 8)])
-    assert len(store.blocks) % 4 == 0
-    assert store.blocks.ctypes.data % 64 == 0 or not len(codes)
+    np.testing.assert_array_equal(store.groups, stored(codes, n_bits))
+    assert store.groups.ctypes.data % 64 == 0 or not len(codes)
     kept = np.flatnonzero(np.random.default_rng(seed).random(len(codes)) < 0.5)
     store.keep(kept)
     np.testing.assert_array_equal(store.take(np.arange(len(kept))), codes[kept])

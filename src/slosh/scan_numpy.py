@@ -130,7 +130,7 @@ def _squares(job: Ladder, i: int, positions: Int64) -> Float64:
 
 
 def nearest_codes(
-    queries: Words, blocks: Words, n: int, mask: NDArray[np.bool_] | None, rows: Int64 | None, k: int
+    queries: Words, groups: Words, n: int, mask: NDArray[np.bool_] | None, rows: Int64 | None, k: int
 ) -> tuple[Float64, Int64]:
     """See `scan.nearest_codes`. Distance and rank of the row are one whole number: the k smallest of those are kept."""
     order = np.arange(n) if rows is None else np.argsort(rows[:n], kind="stable")
@@ -138,7 +138,7 @@ def nearest_codes(
     rank[order] = np.arange(n)
     none = np.int64(np.iinfo(np.int64).max)
     best = np.full((len(queries), k), none)
-    for part, positions, distances in _compared(queries, blocks, n, mask):
+    for part, positions, distances in _compared(queries, groups, n, mask):
         keys = distances.astype(np.int64) << ROW_BITS | rank[positions]
         keys = np.concatenate([best[part], keys], axis=1)
         best[part] = np.partition(keys, k - 1, axis=1)[:, :k]
@@ -151,11 +151,11 @@ def nearest_codes(
 
 
 def codes_within(
-    queries: Words, blocks: Words, n: int, mask: NDArray[np.bool_] | None, limits: Int64
+    queries: Words, groups: Words, n: int, mask: NDArray[np.bool_] | None, limits: Int64
 ) -> tuple[Int64, Float64, Int64]:
     """Offsets, distances and positions of all codes at most limits[i] bits away from query i."""
     which, found, away = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [np.empty(0)]
-    for part, positions, distances in _compared(queries, blocks, n, mask):
+    for part, positions, distances in _compared(queries, groups, n, mask):
         q, column = np.nonzero(distances <= limits[part, None])
         which.append(q + part.start)
         found.append(positions[column])
@@ -167,14 +167,14 @@ def codes_within(
 
 
 def _compared(
-    queries: Words, blocks: Words, n: int, mask: NDArray[np.bool_] | None
+    queries: Words, groups: Words, n: int, mask: NDArray[np.bool_] | None
 ) -> Iterator[tuple[slice, Int64, NDArray[np.int32]]]:
     """Hamming distances of a few queries and the codes at a few positions that may be found, few after few."""
     at = np.arange(n) if mask is None else np.flatnonzero(mask)
     codes = queries.view(np.uint8)
     for first in range(0, len(at), FEW_CODES):
         positions = at[first : first + FEW_CODES]
-        words = np.ascontiguousarray(blocks[positions // 8, :, positions % 8])
+        words = np.ascontiguousarray(groups[positions // 32, :, positions % 32])
         for start in range(0, len(queries), FEW_QUERIES):
             part = slice(start, min(start + FEW_QUERIES, len(queries)))
             yield part, positions, hamming(codes[part], words.view(np.uint8))

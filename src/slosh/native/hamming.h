@@ -70,6 +70,7 @@ constexpr int kVectors = 4;                    // worked on at a time
 constexpr int kParts = kCodes / Bits::kLanes;  // vectors of a block
 constexpr int kBlocks = kVectors / kParts;     // blocks at a time
 constexpr int kWords = 4;                      // words at a time
+constexpr int kAhead = 4 * kFour;              // the first words of so many blocks on are fetched: the processor does so only up to the end of a page
 static_assert(kBlocks * kParts == kVectors && kFour % kBlocks == 0 && kPlaces % kFour == 0, "whole blocks at a time");
 
 // sum[v] += the bits in which the words w to w + N - 1 of the query and of the codes at[v] differ
@@ -80,7 +81,7 @@ template <int Vectors, int N> SLOSH_COUNTS SLOSH_INLINE void add_words(const uin
     const Bits::V q = Bits::all(query[w + i]);
 #pragma GCC unroll 4
     for (int v = 0; v < Vectors; ++v) {
-      const Bits::V count = Bits::count(Bits::differ(q, load<Bits::V>(at[v] + (w + i) * kCodes)));
+      const Bits::V count = Bits::count(Bits::differ(q, load<Bits::V>(at[v] + (w + i) * kRow)));
       part[v] = i ? Bits::add(part[v], count) : count;
     }
   }
@@ -100,17 +101,21 @@ template <bool Listed>
 SLOSH_COUNTS __attribute__((noinline)) void open_places(const Codes &job, const uint64_t *query, int64_t first, int64_t n, int64_t part, int64_t limit,
                                                   uint64_t *sums, uint8_t *near) {
   typedef Bits::V V;
-  const int64_t size = job.n_words * kCodes;
   const V most = Bits::all(uint64_t(limit));
-  const uint64_t *from = job.blocks + (Listed ? 0 : first * size);
-  const int64_t *active = Listed ? job.active + first : nullptr;
-  const uint8_t *allowed = job.allowed + (Listed ? 0 : first);
-  for (int64_t place = 0; place < n; place += kBlocks, from += Listed ? 0 : kBlocks * size) {
-    const uint64_t *at[kVectors];
+  for (int64_t place = 0; place < n; place += kBlocks) {
+    const uint64_t *at[kVectors], *from = Listed ? nullptr : job.block(first + place);
     V sum[kVectors];
-    const auto block = [&](int b) SLOSH_FLAT { return Listed ? active[place + b < n ? place + b : place] : b; };
+    const auto block = [&](int b) SLOSH_FLAT { return Listed ? job.active[first + (place + b < n ? place + b : place)] : first + place + b; };
 #pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v) at[v] = from + block(v / kParts) * size + v % kParts * Bits::kLanes, sum[v] = Bits::all(0);
+    for (int v = 0; v < kVectors; ++v) {
+      at[v] = Listed ? job.block(block(v / kParts)) + v % kParts * Bits::kLanes : from + v * Bits::kLanes;
+      sum[v] = Bits::all(0);
+    }
+    const int64_t ahead = first + place + kAhead;
+    if (!Listed && ahead % kFour == 0 && ahead < job.n_places) {
+      const uint64_t *next = job.block(ahead), *end = next + (job.n_words < kWords ? job.n_words : kWords) * kRow;
+      for (; next < end; next += 64 / sizeof(uint64_t)) __builtin_prefetch(next);
+    }
     add_all<kVectors>(query, at, 0, part, sum);
 #pragma GCC unroll 4
     for (int b = 0; b < kBlocks; ++b) {
@@ -120,7 +125,7 @@ SLOSH_COUNTS __attribute__((noinline)) void open_places(const Codes &job, const 
         store(sums + (place + b) * kCodes + v * Bits::kLanes, sum[b * kParts + v]);
         bits |= Bits::within(sum[b * kParts + v], most) << v * Bits::kLanes;
       }
-      near[place + b] = uint8_t(bits & allowed[Listed ? block(b) : place + b]);
+      near[place + b] = uint8_t(bits & job.allowed[block(b)]);
     }
   }
 }
@@ -150,7 +155,7 @@ SLOSH_COUNTS inline int64_t near_codes(const Codes &job, const uint64_t *query, 
       V sum[kParts];
       unsigned bits = 0;
 #pragma GCC unroll 4
-      for (int v = 0; v < kParts; ++v) at[v] = job.blocks + block * n_words * kCodes + v * Bits::kLanes, sum[v] = load<V>(sums + place * kCodes + v * Bits::kLanes);
+      for (int v = 0; v < kParts; ++v) at[v] = job.block(block) + v * Bits::kLanes, sum[v] = load<V>(sums + place * kCodes + v * Bits::kLanes);
       add_all<kParts>(query, at, part, n_words, sum);
 #pragma GCC unroll 4
       for (int v = 0; v < kParts; ++v) bits |= Bits::within(sum[v], most) << v * Bits::kLanes;

@@ -102,17 +102,22 @@ struct Ladder {
   void (*put)(void *sink, int64_t query, double square, int64_t position);
 };
 
-// Codes of bits, eight of them side by side in a block: the first words of all eight, then their second words, and so on.
+// Codes of bits, 32 of them side by side in a group: the first words of all 32, then their second words, and so on. Memory is read in its order
+// then, which halves the time where it is the bottleneck. Eight codes of a group are a block; all blocks of a group are there, and may be read, though
+// none of their codes be allowed.
 constexpr int kCodes = 8;
-constexpr int kFour = 4;           // blocks come in fours: all of them are there, and may be read, though none of their codes be allowed
+constexpr int kFour = 4;           // blocks of a group
+constexpr int kRow = kCodes * kFour;
 constexpr int kPlaces = 64;        // places looked at in one call, at most
 constexpr int kPositionBits = 40;  // a code that was found is one number: its distance above so many bits, and its position below
 
 struct Codes {
-  const uint64_t *blocks;     // (n_blocks, n_words, 8), n_blocks a multiple of 4
+  const uint64_t *groups;     // (n_blocks / 4, n_words, 32)
   const uint8_t *allowed;     // (n_blocks,) bit l: whether code l of the block may be found
   const int64_t *active;      // (n_places,) the blocks to look at, in increasing order; null: all of them
-  int64_t n_words, n_places;  // without `active` n_places is n_blocks
+  int64_t n_words, n_places;  // without `active` n_places is n_blocks, a multiple of 4
+
+  const uint64_t *block(int64_t b) const { return groups + b / kFour * n_words * kRow + b % kFour * kCodes; }
 };
 
 // Vectors of a power of two of numbers, rotated in place.

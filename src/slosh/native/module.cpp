@@ -357,7 +357,7 @@ nb::object ladder(const Matrix &queries, const Matrix &prefixes, const ConstDoub
 }
 
 typedef ndarray<const uint64_t, ndim<2>, c_contig, nb::device::cpu> Words;
-typedef ndarray<const uint64_t, shape<-1, -1, kCodes>, c_contig, nb::device::cpu> Blocks;
+typedef ndarray<const uint64_t, shape<-1, -1, kRow>, c_contig, nb::device::cpu> CodeGroups;
 typedef ndarray<const uint8_t, ndim<1>, c_contig, nb::device::cpu> Masks;
 
 // The copy that scans codes: AVX-512 alone cannot count bits.
@@ -373,10 +373,10 @@ int code_threads(const Codes &job, int64_t n, int threads) {
   return int(std::max<int64_t>(1, std::min<int64_t>(threads, 1 + n * job.n_places * ((job.n_words + 3) / 4) / 50000)));
 }
 
-Codes new_codes(const Words &queries, const Blocks &blocks, const Masks &allowed, const std::optional<Offsets> &active) {
-  const int64_t n_blocks = int64_t(blocks.shape(0));
-  check(queries.shape(1) == blocks.shape(1) && blocks.shape(1) > 0 && blocks.shape(1) < 1 << 16, "queries and codes must have the same number of words");
-  check(int64_t(allowed.shape(0)) == n_blocks && n_blocks % kFour == 0, "one mask a block, and blocks in fours");
+Codes new_codes(const Words &queries, const CodeGroups &groups, const Masks &allowed, const std::optional<Offsets> &active) {
+  const int64_t n_blocks = int64_t(groups.shape(0)) * kFour;
+  check(queries.shape(1) == groups.shape(1) && groups.shape(1) > 0 && groups.shape(1) < 1 << 16, "queries and codes must have the same number of words");
+  check(int64_t(allowed.shape(0)) == n_blocks, "one mask a block");
   check(n_blocks < (int64_t(1) << kPositionBits) / kCodes, "too many codes");
   int64_t before = -1;
   for (size_t i = 0; active && i < active->shape(0); ++i) {
@@ -384,16 +384,16 @@ Codes new_codes(const Words &queries, const Blocks &blocks, const Masks &allowed
     check(block > before && block < n_blocks, "active blocks must increase, and be there");
     before = block;
   }
-  return {blocks.data(), allowed.data(), active ? active->data() : nullptr, int64_t(blocks.shape(1)), active ? int64_t(active->shape(0)) : n_blocks};
+  return {groups.data(), allowed.data(), active ? active->data() : nullptr, int64_t(groups.shape(1)), active ? int64_t(active->shape(0)) : n_blocks};
 }
 
 // The k nearest codes of each query: distances and positions (n_queries, k), equal distances by row; `rows` null: by position. Filled up with inf, -1.
-void nearest_codes(const Words &queries, const Blocks &blocks, const Masks &allowed, const std::optional<Offsets> &active, const std::optional<Offsets> &rows,
+void nearest_codes(const Words &queries, const CodeGroups &groups, const Masks &allowed, const std::optional<Offsets> &active, const std::optional<Offsets> &rows,
                    ndarray<double, ndim<2>, c_contig, nb::device::cpu> distances, ndarray<int64_t, ndim<2>, c_contig, nb::device::cpu> positions, int threads) {
-  const Codes job = new_codes(queries, blocks, allowed, active);
+  const Codes job = new_codes(queries, groups, allowed, active);
   const int64_t n = int64_t(queries.shape(0)), k = int64_t(distances.shape(1));
   check(k > 0 && int64_t(distances.shape(0)) == n && int64_t(positions.shape(0)) == n && int64_t(positions.shape(1)) == k, "out must be (queries, k)");
-  for (int64_t i = rows ? int64_t(rows->shape(0)) : 0; rows && i < int64_t(blocks.shape(0)) * kCodes; ++i)
+  for (int64_t i = rows ? int64_t(rows->shape(0)) : 0; rows && i < int64_t(groups.shape(0)) * kRow; ++i)
     check(!(allowed.data()[i / kCodes] >> i % kCodes & 1), "one row a code");
   if (n == 0) return;
   // A pass is shared by up to 16 queries, as long as what they keep is little. Where there are fewer passes than threads, several threads share the
@@ -425,8 +425,8 @@ void nearest_codes(const Words &queries, const Blocks &blocks, const Masks &allo
 }
 
 // All codes at most limits[i] bits away from query i: offsets by query, distances and positions, in the order of the positions.
-nb::tuple codes_within(const Words &queries, const Blocks &blocks, const Masks &allowed, const std::optional<Offsets> &active, const Offsets &limits, int threads) {
-  const Codes job = new_codes(queries, blocks, allowed, active);
+nb::tuple codes_within(const Words &queries, const CodeGroups &groups, const Masks &allowed, const std::optional<Offsets> &active, const Offsets &limits, int threads) {
+  const Codes job = new_codes(queries, groups, allowed, active);
   const int64_t n = int64_t(queries.shape(0)), step = chunk_places(job.n_words), tile = 16;
   check(int64_t(limits.shape(0)) == n, "one limit a query");
   std::vector<std::vector<uint64_t>> found(static_cast<size_t>(n));
@@ -504,9 +504,9 @@ NB_MODULE(_native, m) {
   m.def("ladder", &slosh::ladder, "queries"_a, "prefixes"_a, "slack"_a, "skip"_a.none(), "floats"_a.none(), "shorts"_a.none(), "scale"_a.none(),
         "rows"_a, "blocks"_a, "slots"_a, "masks"_a, "centroids"_a, "radii"_a, "spreads"_a, "list_start"_a, "list_blocks"_a, "reach"_a, "stretch"_a, "depth"_a, "exact"_a,
         "radius"_a.none(), "out"_a.none(), "out_positions"_a.none(), "scanned"_a, "candidates"_a, "threads"_a);
-  m.def("nearest_codes", &slosh::nearest_codes, "queries"_a, "blocks"_a, "allowed"_a, "active"_a.none(), "rows"_a.none(), "distances"_a, "positions"_a,
+  m.def("nearest_codes", &slosh::nearest_codes, "queries"_a, "groups"_a, "allowed"_a, "active"_a.none(), "rows"_a.none(), "distances"_a, "positions"_a,
         "threads"_a);
-  m.def("codes_within", &slosh::codes_within, "queries"_a, "blocks"_a, "allowed"_a, "active"_a.none(), "limits"_a, "threads"_a);
+  m.def("codes_within", &slosh::codes_within, "queries"_a, "groups"_a, "allowed"_a, "active"_a.none(), "limits"_a, "threads"_a);
   m.def("rotate", &slosh::rotate, "vectors"_a, "signs"_a, "threads"_a);
   m.def("names", &slosh::names, "The instruction sets this machine can run, best first.");
   m.def("name", [] { return std::string(slosh::chosen->name); }, "The instruction set in use.");

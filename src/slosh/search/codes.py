@@ -1,7 +1,7 @@
-"""Codes by position, eight side by side, growing as they are added: what the native scan of Hamming distances reads.
+"""Codes by position, 32 side by side, growing as they are added: what the native scan of Hamming distances reads.
 
-Packed codes (n, n_bytes) come in, as `SignHash.transform` gives them. A block holds eight of them as words of 64 bits:
-the first words of all eight, then their second words. Adding writes into the last block, and never moves the others.
+Packed codes (n, n_bytes) come in, as `SignHash.transform` gives them. A group holds 32 of them as words of 64 bits: the
+first words of all 32, then their second words. Adding writes into the last group, and never moves the others.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ from numpy.typing import NDArray
 
 from ..checks import Array
 from ..hash.codes import UInt8, as_words
-from ..scan import CODES, FOUR
+from ..scan import GROUP
 from .rows import Int64
 
 Words: TypeAlias = NDArray[np.uint64]
 
-GROUP = CODES * FOUR
 STEP = 1 << 16
 """Codes that are moved in one go."""
 
@@ -45,31 +44,31 @@ class CodeStore:
         return self
 
     @property
-    def blocks(self) -> Words:
-        """(n_blocks, n_words, 8), n_blocks a multiple of 4; what is behind the last code means nothing."""
-        return self._data[: -(-self._used // GROUP) * FOUR]
+    def groups(self) -> Words:
+        """(n_groups, n_words, 32); what is behind the last code means nothing."""
+        return self._data[: -(-self._used // GROUP)]
 
     @property
     def n_bytes(self) -> int:
-        return int(self.blocks.nbytes)
+        return int(self.groups.nbytes)
 
     def write(self, codes: UInt8, first: int) -> None:
         """Codes for the positions from `first` on, where the store ends afterwards."""
         last = first + len(codes)
-        if last > len(self._data) * CODES:
+        if last > len(self._data) * GROUP:
             data = self._room(max(last, first + first // 2))
             data[: len(self._data)] = self._data
             self._data = data
         for start in range(0, len(codes), STEP):
             words = as_words(codes[start : start + STEP])
             at = np.arange(first + start, first + start + len(words))
-            head = min(-(first + start) % CODES, len(words))  # ends the block that was begun
-            whole = head + (len(words) - head) // CODES * CODES
-            blocks = words[head:whole].reshape(-1, CODES, self.n_words).transpose(0, 2, 1)
-            begin = (first + start + head) // CODES
-            self._data[begin : begin + len(blocks)] = blocks
+            head = min(-(first + start) % GROUP, len(words))  # ends the group that was begun
+            whole = head + (len(words) - head) // GROUP * GROUP
+            groups = words[head:whole].reshape(-1, GROUP, self.n_words).transpose(0, 2, 1)
+            begin = (first + start + head) // GROUP
+            self._data[begin : begin + len(groups)] = groups
             rest = np.r_[0:head, whole : len(words)]
-            self._data[at[rest] // CODES, :, at[rest] % CODES] = words[rest]
+            self._data[at[rest] // GROUP, :, at[rest] % GROUP] = words[rest]
         self._used = last
 
     def take(self, positions: Int64) -> UInt8:
@@ -77,7 +76,7 @@ class CodeStore:
         out = np.empty((len(positions), self.n_bytes_of_code), np.uint8)
         for start in range(0, len(positions), STEP):
             at = positions[start : start + STEP]
-            words = np.ascontiguousarray(self._data[at // CODES, :, at % CODES])
+            words = np.ascontiguousarray(self._data[at // GROUP, :, at % GROUP])
             out[start : start + STEP] = words.view(np.uint8)[:, : self.n_bytes_of_code]
         return out
 
@@ -88,9 +87,9 @@ class CodeStore:
         self.write(codes, 0)
 
     def _room(self, n: int) -> Words:
-        """Blocks for n codes, at an address where no vector of eight words lies across two lines of the cache."""
-        n_blocks = -(-n // GROUP) * FOUR
-        size = n_blocks * self.n_words * CODES
-        memory = np.zeros(size + CODES, np.uint64)
-        first = -(memory.ctypes.data // 8) % CODES
-        return memory[first : first + size].reshape(n_blocks, self.n_words, CODES)
+        """Groups for n codes, at an address where no eight words side by side lie across two lines of the cache."""
+        n_groups = -(-n // GROUP)
+        size = n_groups * self.n_words * GROUP
+        memory = np.zeros(size + 8, np.uint64)
+        first = -(memory.ctypes.data // 8) % 8
+        return memory[first : first + size].reshape(n_groups, self.n_words, GROUP)

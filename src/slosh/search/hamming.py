@@ -234,7 +234,7 @@ class HammingSearch(Search):
             limits = np.minimum(radii, self._codes.n_words * 64).astype(np.int64)
             found = scan.codes_within(
                 self._words(queries),
-                self._codes.blocks,
+                self._codes.groups,
                 self._rows.n_positions,
                 mask,
                 self._rows.row,
@@ -252,7 +252,7 @@ class HammingSearch(Search):
 
     def _nearest(self, words: Words, k: int, mask: Mask | None) -> tuple[Float64, Int64]:
         rows = None if self._rows.ascending else self._rows.row
-        return scan.nearest_codes(words, self._codes.blocks, self._rows.n_positions, mask, rows, k, self.n_jobs)
+        return scan.nearest_codes(words, self._codes.groups, self._rows.n_positions, mask, rows, k, self.n_jobs)
 
     def _need_vectors(self, what: str) -> FloatStore:
         if self._store is None:
