@@ -1,5 +1,5 @@
 // Runs the generic kernel without Python, so that it can be tried on another machine or in an emulator: sorts, averages, linear
-// quantiles and transport of random sets against loops that are too simple to be wrong.
+// quantiles and transport of random sets, and Hamming distances of random codes, against loops that are too simple to be wrong.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "job.h"
+#include "nearest.h"
 
 using namespace slosh;
 
@@ -20,7 +21,53 @@ static void close(double a, double b, const char *what, int64_t n) {
   }
 }
 
+// The nearest codes: any number of words and codes, all or a few of them allowed, rows in order or not.
+static void codes(const Kernel &kernel) {
+  for (int64_t words : {1, 2, 3, 4, 5, 16, 17, 65})
+    for (int64_t n : {1, 7, 8, 31, 32, 33, 300, 1001}) {
+      const int64_t blocks = (n + kCodes * kFour - 1) / (kCodes * kFour) * kFour, k = std::min<int64_t>(n, 1 + std::rand() % 40);
+      const int same = std::rand() % 3;  // the fewer bits are drawn, the more distances are equal
+      std::vector<uint64_t> code(size_t(n * words)), query(static_cast<size_t>(words)), store(size_t(blocks * words * kCodes));
+      const auto draw = [&] { return uint64_t(std::rand()) << 40 ^ uint64_t(std::rand()) << 20 ^ uint64_t(std::rand()); };
+      for (uint64_t &x : code) x = same == 0 ? draw() : same == 1 ? draw() & draw() & draw() & draw() & draw() : 0;
+      for (uint64_t &x : query) x = same == 0 ? draw() : 0;
+      for (int64_t i = 0; i < n; ++i)
+        for (int64_t w = 0; w < words; ++w) store[size_t((i / kRow * words + w) * kRow + i % kRow)] = code[size_t(i * words + w)];
+      for (int kind = 0; kind < 6; ++kind) {
+        std::vector<int64_t> rows(static_cast<size_t>(n)), active;
+        std::vector<uint8_t> allowed(static_cast<size_t>(blocks));
+        std::iota(rows.begin(), rows.end(), 0);
+        if (kind % 2) std::reverse(rows.begin(), rows.end());
+        std::vector<uint64_t> expected;
+        for (int64_t i = 0; i < n; ++i) {
+          if (kind >= 2 && std::rand() % (kind >= 4 ? 50 : 2)) continue;
+          allowed[size_t(i / kCodes)] |= uint8_t(1 << i % kCodes);
+          uint64_t distance = 0;
+          for (int64_t w = 0; w < words; ++w)
+            for (uint64_t x = code[size_t(i * words + w)] ^ query[size_t(w)]; x; x &= x - 1) ++distance;
+          expected.push_back(distance << kPositionBits | uint64_t(i));
+        }
+        for (int64_t b = 0; b < blocks; ++b)
+          if (allowed[size_t(b)]) active.push_back(b);
+        std::sort(expected.begin(), expected.end(), Before{rows.data()});
+        expected.resize(size_t(k), kNoCode);
+        const bool listed = kind >= 4;
+        const Codes job{store.data(), allowed.data(), listed ? active.data() : nullptr, words, listed ? int64_t(active.size()) : blocks};
+        std::vector<uint64_t> found(static_cast<size_t>(k));
+        nearest(kernel, job, query.data(), 0, 1, 0, job.n_places, k, kind % 2 ? rows.data() : nullptr, found.data(), k);
+        for (size_t j = 0; j < found.size(); ++j)
+          if (found[j] != expected[j] && ++failures < 10)
+            std::printf("codes, %d words, n = %d, kind %d: place %d differs\n", int(words), int(n), kind, int(j));
+      }
+    }
+}
+
+#if !defined(SLOSH_TESTED)
+#define SLOSH_TESTED generic
+#endif
+
 int main() {
+  codes(SLOSH_TESTED::kernel);
   const Kernel &kernel = generic::kernel;
   const int64_t L = 4, M = 8, dim = 3;
   for (int64_t n : {1, 2, 3, 15, 16, 17, 50, 150, 513, 3072, 3073, 8193}) {

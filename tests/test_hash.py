@@ -220,6 +220,28 @@ def test_a_seed_does_not_draw_the_data_again() -> None:
     assert not np.array_equal(*(one.transform(vectors) for one in streams))
 
 
+def test_every_kernel_rotates_to_the_same_bits(each_kernel: str) -> None:
+    for dim, n_bits in ((1, 1), (100, 300), (128, 128), (129, 7), (1024, 1500), (3000, 64)):
+        rotation, block = Hadamard(dim, n_bits, np.random.RandomState(1)), gauss(9, dim)
+        expected = rotation._project_in_numpy(block)
+        np.testing.assert_array_equal(rotation.project(block), expected)
+
+
+@pytest.mark.parametrize("rotation", ROTATIONS)
+@pytest.mark.parametrize("center", CENTERS)
+def test_what_was_fitted_can_be_written_and_read(rotation: str, center: str | None) -> None:
+    for dim, n_bits in ((3, 40), (200, 300)):
+        X = gauss(50, dim)
+        fitted, read = SignHash(n_bits, center, rotation).fit(X), SignHash(n_bits, center, rotation)
+        read._set_state(fitted._state(), dim)
+        np.testing.assert_array_equal(read.transform(X), fitted.transform(X))
+        for name in fitted._state():
+            with pytest.raises(KeyError):
+                read._set_state({k: v for k, v in fitted._state().items() if k != name}, dim)
+            with pytest.raises(ValueError, match="its"):
+                read._set_state({**fitted._state(), name: np.zeros((2, 1), np.float32)}, dim)
+
+
 @pytest.mark.parametrize("log_size", [1, 2, 5, 8])
 def test_walsh_hadamard(log_size: int) -> None:
     size, low = 1 << log_size, log_size // 2

@@ -18,6 +18,10 @@ from .scan_numpy import as_stored
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
+Words = NDArray[np.uint64]
+
+GROUP, BLOCK = 32, 8
+"""Codes lie side by side in groups of 32; the masks of the native scan are for eight of them."""
 
 
 def squares(
@@ -157,3 +161,65 @@ def ladder_within(job: Ladder, radii: Float64, threads: int) -> tuple[Int64, Flo
         parts.append((squares_i, positions_i))
     offsets = np.concatenate([[0], np.cumsum([len(a) for a, _ in parts])]).astype(np.int64)
     return offsets, np.concatenate([a for a, _ in parts]), np.concatenate([b for _, b in parts]), scanned, candidates
+
+
+def nearest_codes(
+    queries: Words,
+    groups: Words,
+    n: int,
+    mask: NDArray[np.bool_] | None,
+    rows: Int64 | None,
+    k: int,
+    n_jobs: int | None,
+) -> tuple[Float64, Int64]:
+    """The k nearest codes of each query, by Hamming distance, then row: bits that differ and positions, (n_queries, k).
+
+    Parameters
+    ----------
+    queries : (n_queries, n_words) codes as words of 64 bits.
+    groups : (n_groups, n_words, 32) n codes, as `CodeStore` keeps them.
+    mask : (n,) which may be found; None: all. Where fewer than k may, the rest is -1 at the distance inf.
+    rows : (n,) None if they increase with the position.
+    """
+    if kernel.native is None:
+        return scan_numpy.nearest_codes(queries, groups, n, mask, rows, k)
+    out, positions = np.empty((len(queries), k)), np.empty((len(queries), k), np.int64)
+    kernel.native.nearest_codes(
+        queries, groups, *_allowed(mask, n, len(groups)), rows, out, positions, kernel.threads(n_jobs)
+    )
+    return out, positions
+
+
+def codes_within(
+    queries: Words,
+    groups: Words,
+    n: int,
+    mask: NDArray[np.bool_] | None,
+    rows: Int64,
+    limits: Int64,
+    n_jobs: int | None,
+) -> tuple[Int64, Float64, Int64]:
+    """All codes that differ from query i in at most limits[i] bits: offsets, distances and positions, sorted."""
+    if kernel.native is None:
+        offsets, distances, positions = scan_numpy.codes_within(queries, groups, n, mask, limits)
+    else:
+        offsets, distances, positions = kernel.native.codes_within(
+            queries, groups, *_allowed(mask, n, len(groups)), limits, kernel.threads(n_jobs)
+        )
+    which = np.repeat(np.arange(len(queries)), np.diff(offsets))
+    order = np.lexsort((rows[positions], distances, which))
+    return offsets, distances[order], positions[order]
+
+
+def _allowed(mask: NDArray[np.bool_] | None, n: int, n_groups: int) -> tuple[NDArray[np.uint8], Int64 | None]:
+    """Of each block of eight codes which may be found; and the blocks that have such, None if nearly all have."""
+    allowed = np.zeros(n_groups * GROUP // BLOCK, np.uint8)
+    if mask is None:
+        allowed[: n // BLOCK] = 255
+        if n % BLOCK:
+            allowed[n // BLOCK] = (1 << n % BLOCK) - 1
+        return allowed, None
+    bits = np.packbits(mask, bitorder="little")
+    allowed[: len(bits)] = bits
+    active = np.flatnonzero(allowed)
+    return allowed, None if len(active) > 0.9 * len(allowed) else active

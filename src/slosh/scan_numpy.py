@@ -1,13 +1,18 @@
-"""The ladder in NumPy: the twin of native/scan.h where there is no compiler, and its oracle in the tests."""
+"""The ladder and the scan of codes in NumPy: the twins of native/scan.h and native/hamming.h.
+
+They run where there is no compiler, and are the oracles of the tests.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .checks import BLOCK
+from .hash.codes import hamming
 from .product import ExactProduct
 
 if TYPE_CHECKING:
@@ -16,6 +21,10 @@ if TYPE_CHECKING:
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
+Words = NDArray[np.uint64]
+
+FEW_QUERIES, FEW_CODES = 64, 1 << 14  # compared in one go
+ROW_BITS = 40
 
 
 STRETCH = 1.5
@@ -118,3 +127,54 @@ def _squares(job: Ladder, i: int, positions: Int64) -> Float64:
         block *= block
         out[first : first + step] = block.sum(axis=1)
     return out
+
+
+def nearest_codes(
+    queries: Words, groups: Words, n: int, mask: NDArray[np.bool_] | None, rows: Int64 | None, k: int
+) -> tuple[Float64, Int64]:
+    """See `scan.nearest_codes`. Distance and rank of the row are one whole number: the k smallest of those are kept."""
+    order = np.arange(n) if rows is None else np.argsort(rows[:n], kind="stable")
+    rank = np.empty(n, np.int64)
+    rank[order] = np.arange(n)
+    none = np.int64(np.iinfo(np.int64).max)
+    best = np.full((len(queries), k), none)
+    for part, positions, distances in _compared(queries, groups, n, mask):
+        keys = distances.astype(np.int64) << ROW_BITS | rank[positions]
+        keys = np.concatenate([best[part], keys], axis=1)
+        best[part] = np.partition(keys, k - 1, axis=1)[:, :k]
+    best.sort(axis=1)
+    there = best != none
+    away = np.where(there, best >> ROW_BITS, np.inf)
+    positions = np.full(best.shape, -1, np.int64)
+    positions[there] = order[best[there] & ((1 << ROW_BITS) - 1)]
+    return away, positions
+
+
+def codes_within(
+    queries: Words, groups: Words, n: int, mask: NDArray[np.bool_] | None, limits: Int64
+) -> tuple[Int64, Float64, Int64]:
+    """Offsets, distances and positions of all codes at most limits[i] bits away from query i."""
+    which, found, away = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [np.empty(0)]
+    for part, positions, distances in _compared(queries, groups, n, mask):
+        q, column = np.nonzero(distances <= limits[part, None])
+        which.append(q + part.start)
+        found.append(positions[column])
+        away.append(distances[q, column].astype(np.float64))
+    query = np.concatenate(which)
+    order = np.argsort(query, kind="stable")
+    offsets = np.searchsorted(query[order], np.arange(len(queries) + 1)).astype(np.int64)
+    return offsets, np.concatenate(away)[order], np.concatenate(found)[order]
+
+
+def _compared(
+    queries: Words, groups: Words, n: int, mask: NDArray[np.bool_] | None
+) -> Iterator[tuple[slice, Int64, NDArray[np.int32]]]:
+    """Hamming distances of a few queries and the codes at a few positions that may be found, few after few."""
+    at = np.arange(n) if mask is None else np.flatnonzero(mask)
+    codes = queries.view(np.uint8)
+    for first in range(0, len(at), FEW_CODES):
+        positions = at[first : first + FEW_CODES]
+        words = np.ascontiguousarray(groups[positions // 32, :, positions % 32])
+        for start in range(0, len(queries), FEW_QUERIES):
+            part = slice(start, min(start + FEW_QUERIES, len(queries)))
+            yield part, positions, hamming(codes[part], words.view(np.uint8))

@@ -41,7 +41,7 @@ def hamming(a: ArrayLike, b: ArrayLike) -> NDArray[np.int32]:
     x, y = _checked_codes(a, "a"), _checked_codes(b, "b")
     if x.shape[1] != y.shape[1]:
         raise ValueError(f"a has codes of {x.shape[1]} bytes, b of {y.shape[1]}: they must be codes of the same hash")
-    words_x, words_y = _words(x), _words(y)
+    words_x, words_y = (np.ascontiguousarray(as_words(codes).T) for codes in (x, y))  # all first words come first
     out = np.zeros((len(x), len(y)), np.int32)
     step = max(1, BLOCK // max(1, len(y)))
     for start in range(0, len(x), step):
@@ -66,11 +66,11 @@ def _checked_codes(codes: ArrayLike, name: str) -> UInt8:
     return array
 
 
-def _words(codes: UInt8) -> NDArray[np.uint64]:
-    """Codes as words of 64 bits, (n_words, n): all first words, then all second ones."""
+def as_words(codes: UInt8) -> NDArray[np.uint64]:
+    """Codes (n, n_bytes) as words of 64 bits, (n, n_words), filled up with zeros."""
     padded = np.zeros((len(codes), -(-codes.shape[1] // 8) * 8), np.uint8)
     padded[:, : codes.shape[1]] = codes
-    return np.ascontiguousarray(padded.view(np.uint64).T)
+    return padded.view(np.uint64)
 
 
 def _table_count(words: NDArray[np.uint64]) -> UInt8:

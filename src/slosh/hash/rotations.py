@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .. import kernel
 from ..product import ExactProduct
 from ..slices import directions
 from ..vectors import Float32
@@ -54,11 +55,35 @@ class Hadamard:
             self.signs.append((2 * random.randint(2, size=(2, size, 1), dtype=np.int64) - 1).astype(np.float32))
             self.rows.append(random.permutation(size)[: n_bits - start])
 
+    def state(self) -> dict[str, NDArray[Any]]:
+        """What was drawn, for a file."""
+        turns, signs = (np.stack(part)[..., 0] for part in (self.turns, self.signs))
+        return {"turns": turns, "signs": signs, "picked": np.concatenate(self.rows).astype(np.int64)}
+
+    @classmethod
+    def from_state(cls, dim: int, n_bits: int, arrays: dict[str, NDArray[Any]]) -> Hadamard:
+        self = cls.__new__(cls)
+        self.dim, self.n_bits, self.log_size = dim, n_bits, max(SMALLEST - 1, dim - 1).bit_length()
+        size = 1 << self.log_size
+        n, (turns, signs, picked) = -(-n_bits // size), (arrays[name] for name in ("turns", "signs", "picked"))
+        if turns.shape != (n, 2, size // 2) or signs.shape != (n, 2, size) or picked.shape != (n_bits,):
+            raise ValueError("its rotation has another size")
+        if turns.dtype != np.float32 or signs.dtype != np.float32 or picked.dtype != np.int64:
+            raise ValueError("its rotation is not of the expected type")
+        if picked.min() < 0 or picked.max() >= size or not np.isfinite(turns).all() or not (np.abs(signs) == 1).all():
+            raise ValueError("its rotation is none")
+        self.turns, self.signs = list(turns[..., None]), list(signs[..., None])
+        self.rows = [picked[start : start + size].astype(np.intp) for start in range(0, n_bits, size)]
+        return self
+
     @property
     def block_rows(self) -> int:
         return max(64, BLOCK_NUMBERS >> self.log_size)
 
     def project(self, block: Float32) -> Float32:
+        return self._project_in_numpy(block) if kernel.native is None else self._project_natively(block)
+
+    def _project_in_numpy(self, block: Float32) -> Float32:
         # Everything is done on the transposed block, (P, B): each operation then runs over long contiguous pieces.
         size, n = 1 << self.log_size, len(block)
         vectors, a, b = (np.empty((size, n), np.float32) for _ in range(3))
@@ -79,6 +104,24 @@ class Hadamard:
             done += len(rows)
         projections: Float32 = out.T
         return projections
+
+    def _project_natively(self, block: Float32) -> Float32:
+        """The same numbers, to the last bit."""
+        size, n = 1 << self.log_size, len(block)
+        vectors = block
+        if self.dim < size:
+            vectors = np.zeros((n, size), np.float32)
+            vectors[:, : self.dim] = block
+        upper, lower = vectors[:, : size // 2], vectors[:, size // 2 :]
+        out = np.empty((n, self.n_bits), np.float32)
+        done = 0
+        for (cos, sin), signs, rows in zip(self.turns, self.signs, self.rows, strict=True):
+            cos, sin = cos[:, 0], sin[:, 0]
+            turned = np.concatenate([upper * cos + lower * sin, upper * sin - lower * cos], axis=1)
+            kernel.native.rotate(turned, signs[:, :, 0], 1)
+            out[:, done : done + len(rows)] = np.take(turned, rows, axis=1)
+            done += len(rows)
+        return out
 
 
 def _turn(x: Float32, turn: Float32, out: Float32, spare: Float32) -> tuple[Float32, Float32]:
@@ -125,6 +168,17 @@ class Dense:
         self.directions = directions
         self.n_bits = len(directions)
         self._product: ExactProduct | None = None
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """What was drawn, for a file."""
+        return {"directions": self.directions}
+
+    @classmethod
+    def from_state(cls, dim: int, n_bits: int, arrays: dict[str, NDArray[Any]]) -> Dense:
+        directions = arrays["directions"]
+        if directions.shape != (n_bits, dim) or directions.dtype.kind != "f" or not np.isfinite(directions).all():
+            raise ValueError("its directions have another size, or are none")
+        return cls(directions)
 
     @property
     def block_rows(self) -> int:

@@ -99,7 +99,7 @@ class SignHash(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         """The codes of vectors (n, D): uint8 (n, ceil(n_bits / 8)), the bits in the order of `np.packbits`.
 
         Bit 0 is the highest bit of byte 0. Where n_bits is no multiple of 8 the last byte ends in zeros. A vector's
-        code never depends on the others of the batch. NumPy runs it on one thread with "hadamard".
+        code never depends on the others of the batch. It runs on one thread with "hadamard".
         """
         check_is_fitted(self)
         vectors = checked_vectors(X, self.n_features_in_)
@@ -107,6 +107,26 @@ class SignHash(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         for rows, block in blocks(vectors, self._rotation.block_rows):
             out[rows] = self._codes(block)
         return out
+
+    def _state(self) -> dict[str, Array]:
+        """What was drawn and learnt, for a file."""
+        check_is_fitted(self)
+        learnt = {"center": self.center_, "thresholds": self.thresholds_}
+        return {**self._rotation.state(), **{name: array for name, array in learnt.items() if array is not None}}
+
+    def _set_state(self, arrays: dict[str, Array], dim: int) -> None:
+        """Fits by what `_state` gave; refuses (ValueError, KeyError) what does not fit the parameters."""
+        n_bits = self._checked()
+        kind = Hadamard if self.rotation == "hadamard" else Dense
+        rotation = kind.from_state(dim, n_bits, arrays)
+        learnt: dict[str, Float32 | None] = {"center": None, "thresholds": None}
+        for name, when, size in (("center", "mean", dim), ("thresholds", "median", n_bits)):
+            if self.center == when:
+                array = learnt[name] = arrays[name]
+                if array.shape != (size,) or array.dtype != np.float32 or not np.isfinite(array).all():
+                    raise ValueError(f"the {name} of its hash are not {size} numbers")
+        self.center_, self.thresholds_ = learnt["center"], learnt["thresholds"]
+        self.n_features_in_, self._rotation = dim, rotation
 
     def _codes(self, block: Float32) -> UInt8:
         projections = self._rotation.project(block if self.center_ is None else block - self.center_)

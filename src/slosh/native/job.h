@@ -102,6 +102,31 @@ struct Ladder {
   void (*put)(void *sink, int64_t query, double square, int64_t position);
 };
 
+// Codes of bits, 32 of them side by side in a group: the first words of all 32, then their second words, and so on. Memory is read in its order
+// then, which halves the time where it is the bottleneck. Eight codes of a group are a block; all blocks of a group are there, and may be read, though
+// none of their codes be allowed.
+constexpr int kCodes = 8;
+constexpr int kFour = 4;           // blocks of a group
+constexpr int kRow = kCodes * kFour;
+constexpr int kPlaces = 64;        // places looked at in one call, at most
+constexpr int kPositionBits = 40;  // a code that was found is one number: its distance above so many bits, and its position below
+
+struct Codes {
+  const uint64_t *groups;     // (n_blocks / 4, n_words, 32)
+  const uint8_t *allowed;     // (n_blocks,) bit l: whether code l of the block may be found
+  const int64_t *active;      // (n_places,) the blocks to look at, in increasing order; null: all of them
+  int64_t n_words, n_places;  // without `active` n_places is n_blocks, a multiple of 4
+
+  const uint64_t *block(int64_t b) const { return groups + b / kFour * n_words * kRow + b % kFour * kCodes; }
+};
+
+// Vectors of a power of two of numbers, rotated in place.
+struct Rotation {
+  float *vectors;      // (n, size)
+  const float *signs;  // (2, size) 1 or -1
+  int log_size;
+};
+
 struct Kernel {
   const char *name;
   int64_t lanes;
@@ -112,6 +137,8 @@ struct Kernel {
   void (*prefixes)(const Prefixes &, int64_t tile, void *scratch);
   int64_t (*nearest_list)(const Ladder &, int64_t query);
   void (*ladder)(const Ladder &, int64_t query);
+  int64_t (*near_codes)(const Codes &, const uint64_t *query, int64_t first, int64_t last, int64_t limit, uint64_t *found);
+  void (*rotate)(const Rotation &, int64_t vector, void *spare);
   double (*exchange_rate)(int64_t rounds);  // compare-exchanges done, for the benchmark's floor
 };
 

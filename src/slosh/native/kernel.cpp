@@ -1,6 +1,8 @@
 // One set in, one group of slices out: project, sort, take quantiles, subtract the reference, scale. Everything one set needs
 // stays in the caches. Compiled once for each instruction set (CMakeLists.txt); no templates of the standard library are used here, because
 // the linker keeps one copy of those, and it could be one that this machine cannot run.
+#include "hadamard.h"
+#include "hamming.h"
 #include "job.h"
 #include "large.h"
 #include "network.h"
@@ -316,7 +318,7 @@ double exchange_rate(int64_t rounds) {
 
 #define SLOSH_TEXT2(x) #x
 #define SLOSH_TEXT(x) SLOSH_TEXT2(x)
-const Kernel kernel = {SLOSH_TEXT(SLOSH_ARCH), SLOSH_LANES, scratch_bytes, embed, transport, squares, prefixes, nearest_list, ladder, exchange_rate};
+const Kernel kernel = {SLOSH_TEXT(SLOSH_ARCH), SLOSH_LANES, scratch_bytes, embed, transport, squares, prefixes, nearest_list, ladder, near_codes, rotate, exchange_rate};
 
 }  // namespace SLOSH_ARCH
 }  // namespace slosh

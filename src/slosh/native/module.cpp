@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <cstdlib>
 #include <exception>
 #include <memory>
@@ -22,6 +23,7 @@
 #include <vector>
 
 #include "job.h"
+#include "nearest.h"
 
 namespace nb = nanobind;
 using nb::ndarray, nb::ndim, nb::shape, nb::c_contig;
@@ -283,6 +285,12 @@ struct Found {
   int64_t position;
 };
 
+// An array that Python will free.
+template <class T> ndarray<nb::numpy, T, ndim<1>> owned(T *data, size_t size) {
+  nb::capsule owner(data, [](void *p) noexcept { delete[] static_cast<T *>(p); });
+  return ndarray<nb::numpy, T, ndim<1>>(data, {size}, owner);
+}
+
 // Either `radius` and nothing of k, or k, reach, depth, exact, out and out_positions. Returns offsets, squares and positions with a radius.
 nb::object ladder(const Matrix &queries, const Matrix &prefixes, const ConstDoubles &slack, const std::optional<Offsets> &skip,
                   const std::optional<Matrix> &floats, const std::optional<Shorts> &shorts, const std::optional<Vector> &scale, const Offsets &rows,
@@ -338,10 +346,6 @@ nb::object ladder(const Matrix &queries, const Matrix &prefixes, const ConstDoub
   if (!radius) return nb::none();
   size_t total = 0;
   for (const auto &f : found) total += f.size();
-  const auto owned = [](auto *data, size_t size) {
-    nb::capsule owner(data, [](void *p) noexcept { delete[] static_cast<decltype(data)>(p); });
-    return ndarray<nb::numpy, std::remove_pointer_t<decltype(data)>, ndim<1>>(data, {size}, owner);
-  };
   int64_t *starts = new int64_t[size_t(n_queries) + 1], *positions = new int64_t[total];
   double *result = new double[total];
   starts[0] = 0;
@@ -350,6 +354,114 @@ nb::object ladder(const Matrix &queries, const Matrix &prefixes, const ConstDoub
     starts[i + 1] = at;
   }
   return nb::make_tuple(owned(starts, size_t(n_queries) + 1), owned(result, total), owned(positions, total));
+}
+
+typedef ndarray<const uint64_t, ndim<2>, c_contig, nb::device::cpu> Words;
+typedef ndarray<const uint64_t, shape<-1, -1, kRow>, c_contig, nb::device::cpu> CodeGroups;
+typedef ndarray<const uint8_t, ndim<1>, c_contig, nb::device::cpu> Masks;
+
+// The copy that scans codes: AVX-512 alone cannot count bits.
+const Kernel &code_kernel() {
+#if defined(SLOSH_X86_VARIANTS)
+  if (chosen == &avx512::kernel && !__builtin_cpu_supports("avx512vpopcntdq")) return avx2::kernel;
+#endif
+  return *chosen;
+}
+
+// A thread costs tens of microseconds; a step (four words of eight codes) takes about 4 ns.
+int code_threads(const Codes &job, int64_t n, int threads) {
+  return int(std::max<int64_t>(1, std::min<int64_t>(threads, 1 + n * job.n_places * ((job.n_words + 3) / 4) / 50000)));
+}
+
+Codes new_codes(const Words &queries, const CodeGroups &groups, const Masks &allowed, const std::optional<Offsets> &active) {
+  const int64_t n_blocks = int64_t(groups.shape(0)) * kFour;
+  check(queries.shape(1) == groups.shape(1) && groups.shape(1) > 0 && groups.shape(1) < 1 << 16, "queries and codes must have the same number of words");
+  check(int64_t(allowed.shape(0)) == n_blocks, "one mask a block");
+  check(n_blocks < (int64_t(1) << kPositionBits) / kCodes, "too many codes");
+  int64_t before = -1;
+  for (size_t i = 0; active && i < active->shape(0); ++i) {
+    const int64_t block = active->data()[i];
+    check(block > before && block < n_blocks, "active blocks must increase, and be there");
+    before = block;
+  }
+  return {groups.data(), allowed.data(), active ? active->data() : nullptr, int64_t(groups.shape(1)), active ? int64_t(active->shape(0)) : n_blocks};
+}
+
+// The k nearest codes of each query: distances and positions (n_queries, k), equal distances by row; `rows` null: by position. Filled up with inf, -1.
+void nearest_codes(const Words &queries, const CodeGroups &groups, const Masks &allowed, const std::optional<Offsets> &active, const std::optional<Offsets> &rows,
+                   ndarray<double, ndim<2>, c_contig, nb::device::cpu> distances, ndarray<int64_t, ndim<2>, c_contig, nb::device::cpu> positions, int threads) {
+  const Codes job = new_codes(queries, groups, allowed, active);
+  const int64_t n = int64_t(queries.shape(0)), k = int64_t(distances.shape(1));
+  check(k > 0 && int64_t(distances.shape(0)) == n && int64_t(positions.shape(0)) == n && int64_t(positions.shape(1)) == k, "out must be (queries, k)");
+  for (int64_t i = rows ? int64_t(rows->shape(0)) : 0; rows && i < int64_t(groups.shape(0)) * kRow; ++i)
+    check(!(allowed.data()[i / kCodes] >> i % kCodes & 1), "one row a code");
+  if (n == 0) return;
+  // A pass is shared by up to 16 queries, as long as what they keep is little. Where there are fewer passes than threads, several threads share the
+  // codes of one, and what they found is merged: the same k, however many there are.
+  threads = code_threads(job, n, threads);
+  const int64_t most = std::max<int64_t>(1, std::min<int64_t>(16, (int64_t(1) << 20) / (4 * k + 1024)));
+  const int64_t tile = std::max<int64_t>(1, std::min(most, (n + threads - 1) / threads)), tiles = (n + tile - 1) / tile;
+  const int64_t parts = std::max<int64_t>(1, std::min(threads / tiles, job.n_places / std::max<int64_t>(512, k)));
+  const Kernel &kernel = code_kernel();
+  const int64_t *order = rows ? rows->data() : nullptr;
+  double *out = distances.data();
+  int64_t *out_positions = positions.data();
+  nb::gil_scoped_release free;
+  std::vector<uint64_t> found(size_t(n * parts * k));  // (n, parts, k)
+  parallel(tiles * parts, 1, threads, 0, [&](int64_t i, void *) {
+    const int64_t from = i / parts * tile, to = std::min(n, from + tile), part = i % parts;
+    const auto border = [&](int64_t p) { return p == parts ? job.n_places : p * job.n_places / parts / kFour * kFour; };
+    nearest(kernel, job, queries.data(), from, to, border(part), border(part + 1), k, order, found.data() + (from * parts + part) * k, parts * k);
+  });
+  for (int64_t q = 0; q < n; ++q) {
+    uint64_t *best = found.data() + q * parts * k;
+    if (parts > 1) std::sort(best, best + parts * k, Before{order});
+    for (int64_t j = 0; j < k; ++j) {
+      const bool there = best[j] != kNoCode;
+      out[q * k + j] = there ? double(distance_of(best[j])) : HUGE_VAL;
+      out_positions[q * k + j] = there ? position_of(best[j]) : -1;
+    }
+  }
+}
+
+// All codes at most limits[i] bits away from query i: offsets by query, distances and positions, in the order of the positions.
+nb::tuple codes_within(const Words &queries, const CodeGroups &groups, const Masks &allowed, const std::optional<Offsets> &active, const Offsets &limits, int threads) {
+  const Codes job = new_codes(queries, groups, allowed, active);
+  const int64_t n = int64_t(queries.shape(0)), step = chunk_places(job.n_words), tile = 16;
+  check(int64_t(limits.shape(0)) == n, "one limit a query");
+  std::vector<std::vector<uint64_t>> found(static_cast<size_t>(n));
+  {
+    const Kernel &kernel = code_kernel();
+    nb::gil_scoped_release free;
+    parallel((n + tile - 1) / tile, 1, code_threads(job, n, threads), 0, [&](int64_t i, void *) {
+      std::vector<uint64_t> some(size_t(step * kCodes));
+      for (int64_t place = 0; place < job.n_places; place += step)
+        for (int64_t q = i * tile; q < std::min(n, (i + 1) * tile); ++q) {
+          const int64_t last = std::min(job.n_places, place + step);
+          const int64_t count = kernel.near_codes(job, queries.data() + q * job.n_words, place, last, limits.data()[q], some.data());
+          found[size_t(q)].insert(found[size_t(q)].end(), some.begin(), some.begin() + count);
+        }
+    });
+  }
+  size_t total = 0;
+  for (const auto &f : found) total += f.size();
+  int64_t *starts = new int64_t[size_t(n) + 1], *positions = new int64_t[total];
+  double *distances = new double[total];
+  starts[0] = 0;
+  for (int64_t i = 0, at = 0; i < n; ++i) {
+    for (const uint64_t code : found[size_t(i)]) distances[at] = double(distance_of(code)), positions[at++] = position_of(code);
+    starts[i + 1] = at;
+  }
+  return nb::make_tuple(owned(starts, size_t(n) + 1), owned(distances, total), owned(positions, total));
+}
+
+void rotate(Columns vectors, const Matrix &signs, int threads) {
+  const int64_t n = int64_t(vectors.shape(0)), size = int64_t(vectors.shape(1));
+  check(size >= 16 && (size & (size - 1)) == 0 && signs.shape(0) == 2 && int64_t(signs.shape(1)) == size, "vectors must be (n, a power of two), signs (2, like it)");
+  Rotation job{vectors.data(), signs.data(), 0};
+  while (int64_t(1) << job.log_size < size) ++job.log_size;
+  nb::gil_scoped_release free;
+  parallel(n, 32, threads, size_t(size) * sizeof(float), [&job, kernel = chosen](int64_t i, void *spare) { kernel->rotate(job, i, spare); });
 }
 
 std::vector<std::string> names() {
@@ -392,6 +504,10 @@ NB_MODULE(_native, m) {
   m.def("ladder", &slosh::ladder, "queries"_a, "prefixes"_a, "slack"_a, "skip"_a.none(), "floats"_a.none(), "shorts"_a.none(), "scale"_a.none(),
         "rows"_a, "blocks"_a, "slots"_a, "masks"_a, "centroids"_a, "radii"_a, "spreads"_a, "list_start"_a, "list_blocks"_a, "reach"_a, "stretch"_a, "depth"_a, "exact"_a,
         "radius"_a.none(), "out"_a.none(), "out_positions"_a.none(), "scanned"_a, "candidates"_a, "threads"_a);
+  m.def("nearest_codes", &slosh::nearest_codes, "queries"_a, "groups"_a, "allowed"_a, "active"_a.none(), "rows"_a.none(), "distances"_a, "positions"_a,
+        "threads"_a);
+  m.def("codes_within", &slosh::codes_within, "queries"_a, "groups"_a, "allowed"_a, "active"_a.none(), "limits"_a, "threads"_a);
+  m.def("rotate", &slosh::rotate, "vectors"_a, "signs"_a, "threads"_a);
   m.def("names", &slosh::names, "The instruction sets this machine can run, best first.");
   m.def("name", [] { return std::string(slosh::chosen->name); }, "The instruction set in use.");
   m.def("use", &slosh::use, "name"_a, "Take another instruction set of `names()`, for tests and benchmarks.");

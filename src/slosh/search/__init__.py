@@ -2,6 +2,7 @@
 
 from .base import Search, load
 from .exact import ExactSearch
+from .hamming import HammingSearch
 from .ladder import LadderSearch
 from .lsh import LSHSearch, NearResult
 from .result import RangeResult, Result, Stats
@@ -9,6 +10,7 @@ from .set_search import SetSearch
 
 __all__ = [
     "ExactSearch",
+    "HammingSearch",
     "LSHSearch",
     "LadderSearch",
     "NearResult",

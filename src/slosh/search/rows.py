@@ -50,6 +50,11 @@ class Rows:
         return self._alive[: self._used]
 
     @property
+    def ascending(self) -> bool:
+        """Whether rows increase with the position."""
+        return self._ascending
+
+    @property
     def highest(self) -> int:
         """The highest row there ever was, -1 before the first."""
         return self._highest

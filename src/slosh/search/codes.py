@@ -1,0 +1,95 @@
+"""Codes by position, 32 side by side, growing as they are added: what the native scan of Hamming distances reads.
+
+Packed codes (n, n_bytes) come in, as `SignHash.transform` gives them. A group holds 32 of them as words of 64 bits: the
+first words of all 32, then their second words. Adding writes into the last group, and never moves the others.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..checks import Array
+from ..hash.codes import UInt8, as_words
+from ..scan import GROUP
+from .rows import Int64
+
+Words: TypeAlias = NDArray[np.uint64]
+
+STEP = 1 << 16
+"""Codes that are moved in one go."""
+
+
+class CodeStore:
+    """Codes of n_bits bits."""
+
+    def __init__(self, n_bits: int) -> None:
+        self.n_bytes_of_code = -(-n_bits // 8)
+        self.n_words = -(-n_bits // 64)
+        self._spare = n_bits % 8
+        self._used = 0
+        self._data = self._room(0)
+
+    @classmethod
+    def from_array(cls, array: Array, n: int, n_bits: int) -> CodeStore:
+        """From packed codes; what does not fit is refused."""
+        self = cls(n_bits)
+        if array.shape != (n, self.n_bytes_of_code) or array.dtype != np.uint8:
+            raise ValueError(f"its codes are {array.dtype} of shape {array.shape}, not of {n_bits} bits for {n} rows")
+        if self._spare and np.any(array[:, -1] & (0xFF >> self._spare)):
+            raise ValueError("its codes are longer than they should be")
+        self.write(array, 0)
+        return self
+
+    @property
+    def groups(self) -> Words:
+        """(n_groups, n_words, 32); what is behind the last code means nothing."""
+        return self._data[: -(-self._used // GROUP)]
+
+    @property
+    def n_bytes(self) -> int:
+        return int(self.groups.nbytes)
+
+    def write(self, codes: UInt8, first: int) -> None:
+        """Codes for the positions from `first` on, where the store ends afterwards."""
+        last = first + len(codes)
+        if last > len(self._data) * GROUP:
+            data = self._room(max(last, first + first // 2))
+            data[: len(self._data)] = self._data
+            self._data = data
+        for start in range(0, len(codes), STEP):
+            words = as_words(codes[start : start + STEP])
+            at = np.arange(first + start, first + start + len(words))
+            head = min(-(first + start) % GROUP, len(words))  # ends the group that was begun
+            whole = head + (len(words) - head) // GROUP * GROUP
+            groups = words[head:whole].reshape(-1, GROUP, self.n_words).transpose(0, 2, 1)
+            begin = (first + start + head) // GROUP
+            self._data[begin : begin + len(groups)] = groups
+            rest = np.r_[0:head, whole : len(words)]
+            self._data[at[rest] // GROUP, :, at[rest] % GROUP] = words[rest]
+        self._used = last
+
+    def take(self, positions: Int64) -> UInt8:
+        """Packed codes (n, n_bytes)."""
+        out = np.empty((len(positions), self.n_bytes_of_code), np.uint8)
+        for start in range(0, len(positions), STEP):
+            at = positions[start : start + STEP]
+            words = np.ascontiguousarray(self._data[at // GROUP, :, at % GROUP])
+            out[start : start + STEP] = words.view(np.uint8)[:, : self.n_bytes_of_code]
+        return out
+
+    def keep(self, kept: Int64) -> None:
+        """The code of position kept[i] goes to position i; `kept` increases."""
+        codes = self.take(kept)
+        self._data, self._used = self._room(len(kept)), 0
+        self.write(codes, 0)
+
+    def _room(self, n: int) -> Words:
+        """Groups for n codes, at an address where no eight words side by side lie across two lines of the cache."""
+        n_groups = -(-n // GROUP)
+        size = n_groups * self.n_words * GROUP
+        memory = np.zeros(size + 8, np.uint64)
+        first = -(memory.ctypes.data // 8) % 8
+        return memory[first : first + size].reshape(n_groups, self.n_words, GROUP)
