@@ -847,3 +847,27 @@ def test_wrong_questions(small):
     narrow.add(small)
     with pytest.raises(ValueError, match="beyond int32: width=1e-12 is too small"):
         narrow.search(small[:1], 1)
+
+
+def test_what_no_table_can_hold_is_scanned():
+    vectors = np.random.default_rng(40).normal(size=(3000, 16)).astype(np.float32) * np.float32(1e-3)
+    index = LSHSearch()
+    index.add(vectors)
+    index.search(vectors[:2], 3)
+    far = np.full((1, 16), 1e9, np.float32)
+    assert index.search(far, 3).rows.shape == (1, 3)
+    assert index.near(far, 1.0, 2.0).rows.tolist() == [-1]
+    index.add(np.full((300, 16), 1e9))
+    assert index.search(vectors[:2], 1).rows[:, 0].tolist() == [0, 1]
+    assert len(index.range_search(vectors[:1], np.inf)[0][1]) == 3300
+
+
+def test_tables_can_be_chosen_anew():
+    vectors = np.random.default_rng(41).normal(size=(4000, 8)).astype(np.float32)
+    index = LSHSearch()
+    index.add(vectors)
+    index.near(vectors[:1], 50.0, 2.0)
+    before = index.tuning_
+    assert index.tune(k=10) != before
+    with pytest.raises(ValueError, match="leave hash out"):
+        LSHSearch(PStableHash(1.0)).tune()

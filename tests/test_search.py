@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+import slosh
 from slosh import kernel, search
 from slosh.search import ExactSearch, LadderSearch, load
 from slosh.search.rows import Rows
@@ -373,7 +374,7 @@ def test_an_error_changes_nothing(make):
     for call, message in [
         (lambda: index.add(vectors[:2], [30, 3]), "row 3 exists: remove it first, or give another; nothing was added"),
         (lambda: index.add(vectors[:2], [31, 31]), "row 31 is given twice"),
-        (lambda: index.add(vectors[:2], [31]), "2 vectors and 1 rows"),
+        (lambda: index.add(vectors[:2], [31]), "there are 2 vectors and 1 rows: give one row for each vector"),
         (lambda: index.add(vectors[:2], [-1, 31]), "rows holds -1: a row is 0"),
         (lambda: index.add(vectors[:2], [0.5, 31]), "rows must be whole numbers"),
         (lambda: index.add(vectors[:2, :2]), "vectors has vectors of 2 numbers; those of this search have 3"),
@@ -581,3 +582,116 @@ def test_numpy_gives_the_same_as_the_kernel():
         kernel.native = native
     assert np.mean(a[1] == b[1]) > 0.99  # a list at the edge may round to the other side
     np.testing.assert_allclose(a[0][a[1] == b[1]], b[0][a[1] == b[1]], rtol=1e-12)
+
+
+STEPS = {
+    "write": ("slosh.search.store.Grown.more", lambda self, n: 1 / 0),
+    "rows": ("slosh.search.rows.Rows.add", lambda self, rows: 1 / 0),
+    "file": ("slosh.search.lists.Lists.nearest", lambda self, prefixes: 1 / 0),
+}
+
+
+@pytest.mark.parametrize("step", list(STEPS))
+def test_an_add_that_is_interrupted_leaves_nothing(make, step, monkeypatch):
+    """Whichever step does not come to its end, all is as it was before."""
+    vectors = np.random.default_rng(30).normal(size=(1500, 6)).astype(np.float32)
+    index = make()
+    index.add(vectors[:1200])
+    if hasattr(index, "train"):
+        index.train()
+    before = index.search(vectors[:20], 5, recall=1.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(*STEPS[step])
+        try:
+            index.add(vectors[1200:])
+            interrupted = False
+        except ZeroDivisionError:
+            interrupted = True
+    assert interrupted or step != "rows"
+    assert len(index) == (1200 if interrupted else 1500)
+    if interrupted:
+        after = index.search(vectors[:20], 5, recall=1.0)
+        assert np.array_equal(after.rows, before.rows)
+        assert np.array_equal(after.distances, before.distances)
+        index.add(vectors[1200:])
+    found = index.search(vectors[1200:1230], 1, recall=1.0)
+    assert np.array_equal(found.rows[:, 0], np.arange(1200, 1230))
+
+
+@pytest.mark.parametrize("step", ["prefix_length", "centroids", "Lists"])
+def test_a_training_that_is_interrupted_changes_nothing(step, monkeypatch):
+    vectors = np.random.default_rng(31).normal(size=(3000, 6)).astype(np.float32)
+    index = LadderSearch()
+    index.add(vectors[:1500])
+    index.train()
+    index.add(vectors[1500:] * 5)
+    before = index.search(vectors[:20], 5, recall=1.0)
+
+    def broken(*given):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(f"slosh.search.ladder.{step}", broken)
+        with pytest.raises(KeyboardInterrupt):
+            index.train()
+    after = index.search(vectors[:20], 5, recall=1.0)
+    assert np.array_equal(before.rows, after.rows)
+    assert np.array_equal(before.distances, after.distances)
+
+
+def test_a_file_of_vectors_belongs_to_one_search(tmp_path):
+    path = tmp_path / "vectors"
+    vectors = whole((50, 4), 32)
+    one = LadderSearch(path=path)
+    one.add(vectors)
+    with pytest.raises(ValueError, match="exists, and may belong to another search: delete it, or give another"):
+        LadderSearch(path=path).add(vectors)
+    other = copy.deepcopy(one)
+    other.add(vectors + 100, np.arange(50, 100))
+    one.add(vectors - 100, np.arange(50, 100))
+    assert one.search(vectors[:1] - 100, 1).distances[0, 0] < 1e-2
+    assert other.search(vectors[:1] + 100, 1).distances[0, 0] < 1e-2
+    one.save(tmp_path / "a.search")
+    again = load(tmp_path / "a.search", path=tmp_path / "again", n_jobs=1)
+    assert again.n_jobs == 1
+    assert (tmp_path / "again").stat().st_size >= 100 * 4 * 2
+    assert np.array_equal(again.search(vectors[:5], 3).rows, one.search(vectors[:5], 3).rows)
+    with pytest.raises(ValueError, match="no parameter wrong"):
+        load(tmp_path / "a.search", wrong=1)
+
+
+def test_what_is_saved_may_be_numbers_of_numpy(tmp_path):
+    index = LadderSearch(n_components=np.int64(2), recall=np.float32(0.9), n_jobs=np.int64(1))
+    index.add(whole((2000, 4), 33))
+    index.calibrate(np.int64(5), np.float64(0.5))
+    index.save(tmp_path / "a.search")
+    assert load(tmp_path / "a.search").n_components == 2
+    for bad, error in ((tmp_path / "none" / "a", FileNotFoundError), (tmp_path, IsADirectoryError)):
+        with pytest.raises(error, match=r"is no folder|is a folder"):
+            index.save(bad)
+
+
+def test_it_says_when_16_bits_are_too_few():
+    vectors = np.random.default_rng(34).normal(size=(1500, 8)) + 1e4
+    index = LadderSearch()
+    index.add(vectors)
+    with pytest.warns(
+        slosh.PrecisionWarning, match=r"subtract the mean from all vectors, or take LadderSearch\(precision=32\)"
+    ):
+        index.train()
+
+
+def test_printed(make):
+    index = make()
+    assert "rows" not in repr(index)
+    index.add(whole((30, 3), 35))
+    assert "with 30 rows of 3 numbers" in repr(index)
+    result = index.search(whole((2, 3), 36), 4)
+    assert "4 nearest by" in str(result)
+    assert "rows by" in str(index.range_search(whole((2, 3), 36), 4.0))
+    assert result != index.search(whole((2, 3), 36), 4)
+    with pytest.raises(ValueError, match=r"rows is a single number: pass a list, \[5\]"):
+        index.remove(5)
+    with pytest.raises(ValueError, match="not strings: keep the names in an array"):
+        index.remove(["a"])
+    assert index.search(whole((1, 3), 37), 2, allowed={3, 5}).rows.shape == (1, 2)

@@ -11,6 +11,7 @@ import slosh
 from slosh import Sets, kernel, rank
 from slosh.embed import GeM, SlicedWasserstein
 from slosh.search import ExactSearch, LadderSearch, SetSearch
+from slosh.search.store import Grown
 
 
 def clouds(n, dim, seed, weighted=False, largest=40):
@@ -203,10 +204,15 @@ def test_bad_input(mnist):
         (lambda: search.remove([1, 1]), "twice"),
         (lambda: search.remove([77]), "row 77 is not there"),
         (lambda: search.search(sets[:1], 0), "k=0"),
-        (lambda: search.search(sets[:1], depth=0), "depth=0"),
+        (lambda: search.search(sets[:1], rerank="sliced", depth=0), "depth=0"),
         (lambda: search.search([np.zeros((3, 3))]), "expected 2"),
         (lambda: search.search(sets[:1], rerank="nearest"), "rerank='nearest': give 'sliced'"),
-        (lambda: search.search(sets[:1], rerank="chamfer", certify=True), "leave rerank out"),
+        (lambda: search.search(sets[:1], rerank="chamfer", certify=True), "leave rerank, depth and recall out"),
+        (lambda: search.search(sets[:1], depth=5), "give rerank too"),
+        (lambda: search.add(iter([sets[0]]), [77]), "its length is not known"),
+        (lambda: SetSearch(LadderSearch()), "give an embedding of slosh.embed"),
+        (lambda: SetSearch(search=search), "give a search of slosh.search"),
+        (lambda: SetSearch(search=search.vector_search), "holds 20 rows already"),
         (lambda: search.range_search(sets[:1], -1), "radius=-1"),
         (lambda: search.sets([99]), "row 99 is not there"),
     ]:
@@ -269,3 +275,37 @@ def test_closing_up(mnist, monkeypatch):
     _, want, _ = true_nearest(sets[400:402], sets[300:500], search.embedding.slices_, 3, np.arange(2300, 2500))
     assert np.array_equal(result.rows, want)
     assert kernel.name()
+
+
+def test_a_stream_of_sets(mnist):
+    sets, _ = mnist
+    search, whole = SetSearch(), SetSearch()
+    assert np.array_equal(search.add(iter([sets[i] for i in range(40)])), np.arange(40))
+    whole.add(sets[:40])
+    a, b = search.search(sets[40:45], 5, certify=True), whole.search(sets[40:45], 5, certify=True)
+    assert np.array_equal(a.rows, b.rows)
+    assert "40 sets, d = 2" in repr(search)
+    assert 39 in search
+    assert 40 not in search
+
+    def broken():
+        yield sets[1]
+        raise OSError("the disk is gone")
+
+    with pytest.raises(OSError, match="gone"):
+        search.add(broken())
+    assert len(search) == 40
+    assert SetSearch().add([]).tolist() == []
+
+
+def test_a_first_add_that_fails_leaves_nothing(mnist, monkeypatch):
+    sets, _ = mnist
+    search = SetSearch()
+    with monkeypatch.context() as patch:
+        patch.setattr(Grown, "extend", lambda self, values: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            search.add(sets[:20])
+    assert len(search) == 0
+    assert search.dim is None
+    search.add([np.zeros((3, 5)), np.ones((2, 5))])  # of another dimension
+    assert search.search([np.ones((1, 5))], 1, certify=True).rows.tolist() == [[1]]

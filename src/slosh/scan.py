@@ -115,7 +115,7 @@ class Ladder:
     masks: NDArray[np.uint16]
     centroids: Float32
     radii: Float32
-    spreads: Float32
+    margins: Float32
     list_start: Int64
     list_blocks: Int64
 
@@ -127,21 +127,19 @@ class Ladder:
         return kernel.native.ladder(**given, floats=floats, shorts=shorts, threads=threads, **rest)
 
 
-def ladder(
-    job: Ladder, k: int, reach: float, depth: int, exact: bool, threads: int
-) -> tuple[Float64, Int64, Int64, Int64]:
+def ladder(job: Ladder, k: int, depth: int, exact: bool, threads: int) -> tuple[Float64, Int64, Int64, Int64]:
     """The k nearest of each query: squared distances and positions (n_queries, k); rows scanned, vectors compared."""
     n = len(job.queries)
     out, positions = np.empty((n, k)), np.empty((n, k), np.int64)
     scanned, candidates = np.zeros(n, np.int64), np.zeros(n, np.int64)
     if kernel.native is not None:
         job._call(
-            threads, reach=reach, stretch=scan_numpy.STRETCH, depth=depth, exact=exact, radius=None, out=out,
+            threads, stretch=scan_numpy.STRETCH, depth=depth, exact=exact, radius=None, out=out,
             out_positions=positions, scanned=scanned, candidates=candidates,
         )  # fmt: skip
     else:
         for i in range(n):
-            out[i], positions[i], scanned[i], candidates[i] = scan_numpy.nearest(job, i, k, reach, depth, exact)
+            out[i], positions[i], scanned[i], candidates[i] = scan_numpy.nearest(job, i, k, depth, exact)
     return out, positions, scanned, candidates
 
 
@@ -151,7 +149,7 @@ def ladder_within(job: Ladder, radii: Float64, threads: int) -> tuple[Int64, Flo
     scanned, candidates = np.zeros(n, np.int64), np.zeros(n, np.int64)
     if kernel.native is not None:
         found = job._call(
-            threads, reach=0.0, stretch=1.0, depth=0, exact=True, radius=radii, out=None,
+            threads, stretch=1.0, depth=0, exact=True, radius=radii, out=None,
             out_positions=None, scanned=scanned, candidates=candidates,
         )  # fmt: skip
         return *found, scanned, candidates

@@ -28,7 +28,7 @@ ROW_BITS = 40
 
 
 STRETCH = 1.5
-"""A list is too far off when its centroid, less its reach, is so many times as far as the last of the best prefixes."""
+"""A list is too far off if its centroid, less its margin, is so many times as far as the last of the best prefixes."""
 
 
 def as_stored(vectors: NDArray[Any], scale: Float32 | None, at: Any) -> Float64:
@@ -56,9 +56,9 @@ def prefixes(
         out[part, -1] = np.sqrt(np.square(centred).sum(axis=1))
 
 
-def nearest(job: Ladder, i: int, k: int, reach: float, depth: int, exact: bool) -> tuple[Float64, Int64, int, int]:
+def nearest(job: Ladder, i: int, k: int, depth: int, exact: bool) -> tuple[Float64, Int64, int, int]:
     """Squared distances and positions (k,) of query i, filled up with inf and -1; rows scanned, vectors compared."""
-    positions, scanned = _approach(job, i, reach, max(depth, k))
+    positions, scanned = _approach(job, i, max(depth, k))
     squares = _squares(job, i, positions)
     compared = len(positions)
     if exact:
@@ -88,11 +88,11 @@ def within(job: Ladder, i: int, radius: float) -> tuple[Float64, Int64, int, int
     return squares[near], positions[near], scanned, len(positions)
 
 
-def _approach(job: Ladder, i: int, reach: float, depth: int) -> tuple[Int64, int]:
+def _approach(job: Ladder, i: int, depth: int) -> tuple[Int64, int]:
     """The nearest prefixes, `depth` of them, from list after list until the next is too far off; rows scanned."""
     n_lists, width = len(job.radii), job.prefixes.shape[1]
     centres = job.centroids.transpose(0, 2, 1).reshape(-1, width)[:n_lists]
-    away = np.sqrt(np.square(centres - job.prefixes[i], dtype=np.float64).sum(axis=1)) - reach * job.spreads
+    away = np.sqrt(np.square(centres - job.prefixes[i], dtype=np.float64).sum(axis=1)) - job.margins
     near, positions, scanned, farthest = np.empty(0), np.empty(0, np.int64), 0, np.inf
     for c in np.argsort(away, kind="stable"):
         if away[c] > farthest:

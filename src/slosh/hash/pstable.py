@@ -27,6 +27,10 @@ Self = TypeVar("Self", bound="PStableHash")
 INT32_END = 2.0**31
 
 
+class CellError(ValueError):
+    """A vector is so far off that the number of its cell is no int32."""
+
+
 class PStableHash(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     r"""T tables of k hashes h(u) = floor((<a, u> + b) / w), b uniform in [0, w).
 
@@ -123,7 +127,7 @@ class PStableHash(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             places /= self._width
             if not (places.min() >= -INT32_END and places.max() < INT32_END):
                 row, hash_ = (int(i) for i in np.argwhere(~((places >= -INT32_END) & (places < INT32_END)))[0])
-                raise ValueError(
+                raise CellError(
                     f"X: row {rows.start + row} falls into cell {places[row, hash_]:.3g}, beyond int32: "
                     f"width={self._width!r} is too small for these vectors, take a larger one or centre them"
                 )

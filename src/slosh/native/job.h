@@ -88,11 +88,11 @@ struct Ladder {
   int64_t width, n_lists;
   const float *centroids;      // (n_lists / 16 rounded up, width, 16)
   const float *radii;          // (n_lists,) no prefix of a list is farther from its centroid
-  const float *spreads;        // (n_lists,) how far they are, as the root of the mean square
+  const float *margins;        // (n_lists,) how far beyond its centroid a list is thought to extend
   const int64_t *list_start;   // (n_lists + 1,)
   const int64_t *list_blocks;  // (n_blocks,) blocks of list after list
   int64_t k, depth;            // nearest: how many, vectors to compare at most
-  float reach, stretch;        // and how many spreads beyond its centroid a list is thought to extend; when to stop, see scan.h
+  float stretch;               // and when to stop, see scan.h
   bool exact;
   const double *radius;        // (n_queries,) all within it; null for the k nearest
   double *out;                 // (n_queries, k)

@@ -291,14 +291,14 @@ template <class T> ndarray<nb::numpy, T, ndim<1>> owned(T *data, size_t size) {
   return ndarray<nb::numpy, T, ndim<1>>(data, {size}, owner);
 }
 
-// Either `radius` and nothing of k, or k, reach, depth, exact, out and out_positions. Returns offsets, squares and positions with a radius.
+// Either `radius` and nothing of k, or k, depth, exact, out and out_positions. Returns offsets, squares and positions with a radius.
 nb::object ladder(const Matrix &queries, const Matrix &prefixes, const ConstDoubles &slack, const std::optional<Offsets> &skip,
                   const std::optional<Matrix> &floats, const std::optional<Shorts> &shorts, const std::optional<Vector> &scale, const Offsets &rows,
                   const ndarray<const float, shape<-1, -1, 16>, c_contig, nb::device::cpu> &blocks,
                   const ndarray<const int64_t, shape<-1, 16>, c_contig, nb::device::cpu> &slots,
                   const ndarray<const uint16_t, ndim<1>, c_contig, nb::device::cpu> &masks,
-                  const ndarray<const float, shape<-1, -1, 16>, c_contig, nb::device::cpu> &centroids, const Vector &radii, const Vector &spreads, const Offsets &list_start,
-                  const Offsets &list_blocks, double reach, double stretch, int64_t depth, bool exact, const std::optional<ConstDoubles> &radius,
+                  const ndarray<const float, shape<-1, -1, 16>, c_contig, nb::device::cpu> &centroids, const Vector &radii, const Vector &margins, const Offsets &list_start,
+                  const Offsets &list_blocks, double stretch, int64_t depth, bool exact, const std::optional<ConstDoubles> &radius,
                   const std::optional<ndarray<double, ndim<2>, c_contig, nb::device::cpu>> &out,
                   const std::optional<ndarray<int64_t, ndim<2>, c_contig, nb::device::cpu>> &out_positions, Longs scanned, Longs candidates, int threads) {
   Ladder job{};
@@ -307,16 +307,16 @@ nb::object ladder(const Matrix &queries, const Matrix &prefixes, const ConstDoub
   job.vectors = new_vectors(floats, shorts, scale, n, int64_t(queries.shape(1)));
   job.rows = rows.data(), job.blocks = blocks.data(), job.slots = slots.data(), job.masks = masks.data();
   job.width = int64_t(prefixes.shape(1)), job.n_lists = int64_t(radii.shape(0));
-  job.centroids = centroids.data(), job.radii = radii.data(), job.spreads = spreads.data(), job.list_start = list_start.data(), job.list_blocks = list_blocks.data();
+  job.centroids = centroids.data(), job.radii = radii.data(), job.margins = margins.data(), job.list_start = list_start.data(), job.list_blocks = list_blocks.data();
   check(int64_t(prefixes.shape(0)) == n_queries && int64_t(slack.shape(0)) == n_queries && (!skip || int64_t(skip->shape(0)) == n_queries) &&
             int64_t(scanned.shape(0)) == n_queries && int64_t(candidates.shape(0)) == n_queries, "one of each a query");
   check(int64_t(blocks.shape(1)) == job.width && int64_t(slots.shape(0)) == n_blocks && int64_t(masks.shape(0)) == n_blocks &&
             int64_t(list_blocks.shape(0)) == n_blocks && n_blocks < int64_t(1) << 28, "one of each a block");
-  check(job.n_lists > 0 && int64_t(spreads.shape(0)) == job.n_lists && int64_t(centroids.shape(0)) == (job.n_lists + 15) / 16 && int64_t(centroids.shape(1)) == job.width &&
+  check(job.n_lists > 0 && int64_t(margins.shape(0)) == job.n_lists && int64_t(centroids.shape(0)) == (job.n_lists + 15) / 16 && int64_t(centroids.shape(1)) == job.width &&
             int64_t(list_start.shape(0)) == job.n_lists + 1 && list_start.data()[0] == 0 && list_start.data()[job.n_lists] == n_blocks, "one of each a list");
   for (int64_t l = 0; l < job.n_lists; ++l) check(list_start.data()[l] <= list_start.data()[l + 1], "lists must follow each other");
   // What the blocks hold is checked where they are made and read (search/lists.py): a look at each would take longer than a query.
-  job.reach = float(reach), job.stretch = float(stretch), job.depth = depth, job.exact = exact;
+  job.stretch = float(stretch), job.depth = depth, job.exact = exact;
   job.radius = radius ? radius->data() : nullptr;
   job.scanned = scanned.data(), job.candidates = candidates.data();
   std::vector<std::vector<Found>> found;
@@ -502,7 +502,7 @@ NB_MODULE(_native, m) {
   m.def("prefixes", &slosh::prefixes, "floats"_a.none(), "shorts"_a.none(), "scale"_a.none(), "middle"_a, "directions"_a, "dim"_a, "out"_a, "norms"_a,
         "threads"_a);
   m.def("ladder", &slosh::ladder, "queries"_a, "prefixes"_a, "slack"_a, "skip"_a.none(), "floats"_a.none(), "shorts"_a.none(), "scale"_a.none(),
-        "rows"_a, "blocks"_a, "slots"_a, "masks"_a, "centroids"_a, "radii"_a, "spreads"_a, "list_start"_a, "list_blocks"_a, "reach"_a, "stretch"_a, "depth"_a, "exact"_a,
+        "rows"_a, "blocks"_a, "slots"_a, "masks"_a, "centroids"_a, "radii"_a, "margins"_a, "list_start"_a, "list_blocks"_a, "stretch"_a, "depth"_a, "exact"_a,
         "radius"_a.none(), "out"_a.none(), "out_positions"_a.none(), "scanned"_a, "candidates"_a, "threads"_a);
   m.def("nearest_codes", &slosh::nearest_codes, "queries"_a, "groups"_a, "allowed"_a, "active"_a.none(), "rows"_a.none(), "distances"_a, "positions"_a,
         "threads"_a);

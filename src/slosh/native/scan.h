@@ -191,7 +191,7 @@ struct Hit {
 SLOSH_INLINE bool operator<(const Hit &a, const Hit &b) { return a.square < b.square || (a.square == b.square && a.row < b.row); }
 
 struct List {
-  float key;  // distance from the query to the centroid, less `reach` times the spread of the list
+  float key;  // distance from the query to the centroid, less the margin of the list
   int32_t list;
 };
 SLOSH_INLINE bool operator<(const List &a, const List &b) { return a.key > b.key || (a.key == b.key && a.list > b.list); }  // for a heap
@@ -220,12 +220,15 @@ struct Climb {
   // What a prefix may be away, squared, if the vector is within `radius`: the prefix is never farther, but for rounding.
   float limit_of(double radius) const {
     const double reach = radius * (1 + 1e-5) + slack;
-    const double squared = reach * reach * (1 + 1e-6);
+    const double squared = reach * reach * (1 + 1e-6) + 1e-36;  // below that a square in float32 has few digits
     return squared < 3e38 ? float(squared) : std::numeric_limits<float>::infinity();
   }
 
   // No row of the list is within `radius`.
-  bool beyond(const Near &l, double radius) const { return double(l.square) * (1 - 1e-5) - double(job.radii[l.place]) - slack > radius; }
+  bool beyond(const Near &l, double radius) const {
+    const double far = double(l.square) * (1 - 1e-5) - double(job.radii[l.place]) - slack - 1e-18;
+    return far > radius && far < std::numeric_limits<double>::infinity();  // infinite: float32 has overflowed
+  }
 
   template <class Take> void scan(int32_t list, const float &limit, Take take) {
     float found[kRows];
@@ -243,14 +246,14 @@ struct Climb {
   }
 
   // The prefixes nearest to the query, `depth` of them, from list after list, until the next one is too far off to hold such a prefix: its
-  // centroid, less `reach` times its spread, is farther than `stretch` times the last of them. So a query far from all rows looks at more lists
+  // centroid, less its margin, is farther than `stretch` times the last of them. So a query far from all rows looks at more lists
   // than one amid them, and the same part of its neighbours is found (docs/search.md).
-  void approach(float reach, int64_t depth) {
+  void approach(int64_t depth) {
     float limit = std::numeric_limits<float>::infinity(), farthest = limit;
     const size_t full = size_t(depth + std::max<int64_t>(16, depth / 2));
     near.reserve(full + kRows);
     lists.resize(away.size());
-    for (size_t l = 0; l < away.size(); ++l) lists[l] = {away[l].square - reach * job.spreads[l], int32_t(l)};
+    for (size_t l = 0; l < away.size(); ++l) lists[l] = {away[l].square - job.margins[l], int32_t(l)};
     std::make_heap(lists.begin(), lists.end());
     const auto cut = [&] {
       std::nth_element(near.begin(), near.begin() + depth - 1, near.end());
@@ -334,7 +337,7 @@ inline void ladder(const Ladder &job, int64_t query) {
     }
   } else {
     const int64_t k = job.k;
-    climb.approach(job.reach, job.depth + (job.skip ? 1 : 0));
+    climb.approach(job.depth + (job.skip ? 1 : 0));
     climb.rerank(k);
     if (job.exact) {
       const bool enough = int64_t(climb.hits.size()) == k;

@@ -6,9 +6,12 @@ Here are the checks, the bookkeeping of rows, saving and loading; a subclass kee
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import time
 from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from numbers import Real
 from typing import Any, TypeAlias, TypeVar
 
@@ -22,6 +25,7 @@ from ..vectors import check_numbers, checked_vectors
 from . import files
 from .result import RangeResult, Result, Stats
 from .rows import Int64, Mask, Rows
+from .store import check_free
 
 Float32: TypeAlias = NDArray[np.float32]
 Float64: TypeAlias = NDArray[np.float64]
@@ -45,6 +49,13 @@ class Search(BaseEstimator):  # type: ignore[misc]
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         CLASSES[cls.__name__] = cls
+
+    def __repr__(self, N_CHAR_MAX: int = 700) -> str:
+        text = str(super().__repr__(N_CHAR_MAX))
+        return f"{text} with {len(self)} rows of {self._dim} numbers" if self._started else text
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return self._started
 
     # What users call
 
@@ -74,15 +85,22 @@ class Search(BaseEstimator):  # type: ignore[misc]
         check_numbers(array, "vectors")
         table = self._rows if self._started else Rows()
         new = table.new(rows, len(array))
-        if not self._started:
+        fresh, before, highest = not self._started, table.n_positions, table.highest
+        if fresh:
             self._check_params()
             self._rows, self._dim, self._lock = table, int(array.shape[1]), threading.RLock()
             self._start(array)
             self._started = True
-        if len(array):
-            self._add(array)
-            table.add(new)
-            self._added()
+        try:
+            if len(array):
+                self._add(array)
+                table.add(new)
+                self._added()
+        except BaseException:  # an interrupt too: nothing of it stays
+            table.cut(before, highest)
+            self._cut(before)
+            self._started = not fresh
+            raise
         return new
 
     def remove(self, rows: Any) -> None:
@@ -96,7 +114,8 @@ class Search(BaseEstimator):  # type: ignore[misc]
         self._removed(positions)
         holes = self._rows.n_positions - len(self._rows)
         if holes > max(LEAST_HOLES, len(self._rows)):
-            self._close_up(self._rows.close_up())
+            with uninterrupted():
+                self._close_up(self._rows.close_up())
 
     def search(self, queries: Any, k: int = 10, *, allowed: Any = None, recall: float | None = None) -> Result:
         """The k nearest rows of each query, nearest first, equal distances by row.
@@ -169,19 +188,31 @@ class Search(BaseEstimator):  # type: ignore[misc]
         """Writes the search with its vectors into one file, which `load` reads. An existing file is replaced whole."""
         if not self._started:
             raise ValueError("the collection is empty: there is nothing to save")
+        self._check_params()
         header, arrays = self._state()
         header = {"class": type(self).__name__, "dim": self._dim, **header}
+        header["params"] = {"n_jobs": self.n_jobs, **header["params"]}
         files.write(path, header, {**self._rows.state(), **arrays})
 
     @classmethod
-    def load(cls: type[Self], path: str | os.PathLike[str]) -> Self:
-        """A search that `save` wrote. What is damaged, or was not written by `save`, is refused with a ValueError."""
+    def load(cls: type[Self], path: str | os.PathLike[str], /, **params: Any) -> Self:
+        """A search that `save` wrote. What is damaged, or was not written by `save`, is refused with a ValueError.
+
+        `params` are parameters of the constructor to be changed, e.g. `n_jobs=1`; a `path` of `LadderSearch` puts the
+        vectors into that file.
+        """
         header, arrays = files.read(path)
         kind = CLASSES.get(str(header.get("class")))
         if kind is None or not issubclass(kind, cls):
             raise ValueError(
                 f"{os.fspath(path)} holds a {header.get('class')}: load it with that class, or search.load"
             )
+        if not isinstance(header.get("params"), dict):
+            raise ValueError(f"{os.fspath(path)} is damaged (its parameters are missing): build the search again")
+        if (unknown := set(params) - set(kind._get_param_names())) or "hash" in params:
+            raise ValueError(f"{kind.__name__} has no parameter {', '.join(sorted(unknown)) or 'hash'} to be changed")
+        check_free(params.get("path"))
+        header["params"] = {**header["params"], **params}
         try:
             self = kind._from_header(header)
             self._check_params()
@@ -235,6 +266,10 @@ class Search(BaseEstimator):  # type: ignore[misc]
         """After `_rows` has lost these."""
 
     @abstractmethod
+    def _cut(self, n: int) -> None:
+        """Forgets what `_add` and `_added` did for positions from n on, as far as they came."""
+
+    @abstractmethod
     def _close_up(self, kept: Int64) -> None:
         """The vector of position kept[i] goes to position i."""
 
@@ -285,6 +320,22 @@ class Search(BaseEstimator):  # type: ignore[misc]
         return np.ascontiguousarray(array, np.float32)
 
 
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Ctrl-C waits until what must not be done by halves is done."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    waiting: list[Any] = []
+    before = signal.signal(signal.SIGINT, lambda *given: waiting.append(given))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if waiting and callable(before):
+            before(*waiting[0])
+
+
 class Work:
     """What was done for each query, on the way to `Stats`."""
 
@@ -313,6 +364,6 @@ def checked_radii(radius: Any, n: int) -> Float64:
     return np.ascontiguousarray(np.broadcast_to(array, n), np.float64)
 
 
-def load(path: str | os.PathLike[str]) -> Search:
-    """A search that `save` wrote, of whichever class it is."""
-    return Search.load(path)
+def load(path: str | os.PathLike[str], /, **params: Any) -> Search:
+    """A search that `save` wrote, of whichever class it is; `params` as for `Search.load`."""
+    return Search.load(path, **params)

@@ -52,6 +52,10 @@ class CodeStore:
     def n_bytes(self) -> int:
         return int(self.groups.nbytes)
 
+    def cut(self, n: int) -> None:
+        """Forgets all from n on."""
+        self._used = min(n, self._used)
+
     def write(self, codes: UInt8, first: int) -> None:
         """Codes for the positions from `first` on, where the store ends afterwards."""
         last = first + len(codes)

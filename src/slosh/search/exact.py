@@ -49,6 +49,9 @@ class ExactSearch(Search):
     def _add(self, vectors: Array) -> None:
         self._store.append(vectors)
 
+    def _cut(self, n: int) -> None:
+        self._store.cut(n)
+
     def _close_up(self, kept: Int64) -> None:
         self._store.keep(kept)
 

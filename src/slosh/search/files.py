@@ -11,6 +11,7 @@ import math
 import os
 import zipfile
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any
 
 import numpy as np
@@ -26,11 +27,17 @@ LONGEST_HEADER = 1 << 20
 def write(path: str | os.PathLike[str], header: dict[str, Any], arrays: dict[str, Array]) -> None:
     """Writes to a new name and renames, so that there is always a whole file, the old or the new one."""
     target = Path(path)
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"{target.parent} is no folder: make it first")
+    if target.is_dir():
+        raise IsADirectoryError(f"{target} is a folder: give the name of a file")
     draft = target.with_name(f"{target.name}.{os.getpid()}.tmp")
     try:
         with open(draft, "wb") as stream:
             with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
-                archive.writestr("header.json", json.dumps({"kind": KIND, "version": VERSION, **header}))
+                archive.writestr(
+                    "header.json", json.dumps({"kind": KIND, "version": VERSION, **header}, default=_plain)
+                )
                 for name, array in arrays.items():
                     with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                         npy.write_array(member, np.ascontiguousarray(array), allow_pickle=False)
@@ -39,6 +46,13 @@ def write(path: str | os.PathLike[str], header: dict[str, Any], arrays: dict[str
         os.replace(draft, target)
     finally:
         draft.unlink(missing_ok=True)
+
+
+def _plain(x: Any) -> Any:
+    """NumPy's numbers, for JSON."""
+    if isinstance(x, np.generic):
+        return x.item()
+    raise TypeError(f"{x!r} cannot be saved")
 
 
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Array]]:
@@ -59,7 +73,16 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Array]
         if _starts_like_one(name):
             raise ValueError(f"{name} is cut short or damaged ({error}): build the search again, and save it") from None
         raise ValueError(f"{name} is no saved search: it was not written by `save`") from None
-    except (ValueError, EOFError, KeyError, NotImplementedError, RuntimeError, OverflowError) as error:
+    except (
+        ValueError,
+        EOFError,
+        LookupError,
+        ArithmeticError,
+        RuntimeError,
+        SyntaxError,
+        TypeError,
+        TokenError,
+    ) as error:
         raise ValueError(f"{name} is damaged ({error}): build the search again, and save it") from None
 
 

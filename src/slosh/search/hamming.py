@@ -174,6 +174,11 @@ class HammingSearch(Search):
         if self._hash is None:
             self._hash, self._fitted_on = fitted, len(vectors)
 
+    def _cut(self, n: int) -> None:
+        self._codes.cut(n)
+        if self._store is not None:
+            self._store.cut(n)
+
     def _close_up(self, kept: Int64) -> None:
         self._codes.keep(kept)
         if self._store is not None:

@@ -8,19 +8,22 @@ k-th distance found it is exact.
 from __future__ import annotations
 
 import os
+import warnings
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 
 from .. import kernel, scan
 from ..checks import Array, checked_count, random_stream
+from ..precision import PrecisionWarning, user_level
 from . import basis as bases
 from .base import Float32, Float64, Search, Work, checked_recall
 from .basis import ROUNDING, Basis
 from .calibration import Calibration, found_part, lower_bound
 from .lists import Lists, centroids
 from .rows import Int64, Mask
-from .store import FloatStore, ShortStore
+from .store import FloatStore, ShortStore, check_free
 
 LEAST = 1024
 """With fewer rows there is nothing to learn a basis from, and no need of one: every search is exact."""
@@ -30,8 +33,12 @@ LONGEST = 128
 """Directions of a prefix, at most."""
 GROWTH = 8
 """Basis and lists are learnt anew, at the next search, when the collection has grown by this factor."""
+FILTER = 0.9
+"""A filter that leaves a smaller part of the rows is answered exactly."""
 FEW = 2048
 """So many allowed rows, or fewer, are compared one by one."""
+COARSE = 0.005
+"""Rounding that moves a vector by more than this part of the distance to its neighbours is worth a warning."""
 QUERIES = 500
 """Stored vectors that a calibration asks for."""
 REACHES = tuple(round(0.1 * i, 1) for i in range(-20, 31))
@@ -61,8 +68,9 @@ class LadderSearch(Search):
     n_components : directions of the basis; None chooses by the data.
     n_lists : inverted lists; None chooses by the number of rows, 1 is a plain scan of the prefixes.
     precision : 16 or 32, bits of a stored number.
-    path : a file for the vectors, which are then read from disk as they are needed; None keeps them in memory. It is
-        overwritten, and it is no saved search (`save` writes one, with the vectors).
+    path : a new file for the vectors, which are then read from disk as they are needed; None keeps them in memory. It
+        is no saved search: `save` writes one, with the vectors, and `load(saved, path=...)` puts them on disk again. A
+        copy of the search (pickle, deepcopy) has them in memory.
     random_state : seed of the samples.
     n_jobs : threads, over the queries. The result does not depend on it.
 
@@ -84,6 +92,7 @@ class LadderSearch(Search):
     _reach: float
     _calibrations: dict[tuple[int, float], Calibration]
     _drift: dict[str, float]
+    _filing: bool
 
     def __init__(
         self,
@@ -118,6 +127,7 @@ class LadderSearch(Search):
             raise ValueError(f"precision={self.precision!r} must be 16 or 32, the bits of a stored number")
 
     def _start(self, vectors: Array) -> None:
+        check_free(self.path)
         self._store = (ShortStore if self.precision == 16 else FloatStore)(self._dim, self.path)
         self._forget()
 
@@ -125,7 +135,7 @@ class LadderSearch(Search):
         """No basis: a prefix is the vector's norm, and all rows are in one list."""
         self._basis = Basis(np.zeros(self._dim), np.empty((0, self._dim)))
         self._lists = Lists(np.zeros((1, 1), np.float32))
-        self._trained, self._reach, self._calibrations = 0, 0.0, {}
+        self._trained, self._reach, self._calibrations, self._filing = 0, 0.0, {}, False
         self._drift = {"rest": 0.0, "rest_since": 0.0, "rows_since": 0.0, "crowding": 1.0}
 
     def _add(self, vectors: Array) -> None:
@@ -133,47 +143,50 @@ class LadderSearch(Search):
 
     def _added(self) -> None:
         if self._trained:  # before that, the next search learns from all that is there
-            self._file(self._lists._place.used)
+            self._file()
 
-    def _file(self, first: int) -> None:
-        """Puts the vectors from position `first` on into the lists."""
-        step = max(1, (1 << 22) // self._dim)
+    def _cut(self, n: int) -> None:
+        self._store.cut(n)
+        if self._filing or self._lists._place.used > n:
+            self._forget()
+
+    def _file(self) -> None:
+        """Puts the vectors that are not there yet into the lists."""
+        first, self._filing = self._lists._place.used, True
+        reach, rest = self._put(self._lists, self._basis, first)
+        self._reach = max(self._reach, reach)
+        self._drift["rest_since"] += rest
+        self._drift["rows_since"] += self._rows.n_positions - first
+        self._filing = False
+
+    def _put(self, lists: Lists, basis: Basis, first: int) -> tuple[float, float]:
+        """Files the vectors from position `first` on; their largest norm about the middle, and the rests, squared."""
+        step, reach, rest = max(1, (1 << 22) // self._dim), 0.0, 0.0
         for start in range(first, self._rows.n_positions, step):
-            part = slice(start, min(start + step, self._rows.n_positions))
-            prefixes, norms = self._prefixes(part)
-            self._lists.append(prefixes)
-            self._reach = max(self._reach, float(norms.max()))
-            if self._trained:
-                self._drift["rest_since"] += float(np.square(prefixes[:, -1], dtype=np.float64).sum())
-                self._drift["rows_since"] += len(prefixes)
-        dead = np.flatnonzero(~self._rows.alive[first:]) + first
-        if len(dead):
-            self._lists.remove(dead)
+            prefixes, norms = self._prefixes(slice(start, min(start + step, self._rows.n_positions)), basis)
+            lists.append(prefixes)
+            reach = max(reach, float(norms.max()))
+            rest += float(np.square(prefixes[:, -1], dtype=np.float64).sum())
+        lists.remove(np.flatnonzero(~self._rows.alive[first:]) + first)
+        return reach, rest
 
-    def _prefixes(self, at: Any) -> tuple[Float32, Float64]:
+    def _prefixes(self, at: Any, basis: Basis) -> tuple[Float32, Float64]:
         """Of the vectors as they are stored."""
         scale = self._store.scale
-        return self._basis.prefixes(self._store.array[at], None if scale is None else scale[at], self.n_jobs)
+        return basis.prefixes(self._store.array[at], None if scale is None else scale[at], self.n_jobs)
 
     def _removed(self, positions: Int64) -> None:
         filed = positions[positions < self._lists._place.used]
         self._lists.remove(filed)
 
     def _close_up(self, kept: Int64) -> None:
+        basis, centres, trained, known = self._basis, self._lists.centres, self._trained, self._calibrations
+        rest = self._drift["rest"]
+        self._forget()
         self._store.keep(kept)
-        if self._trained:
-            self._fill()
-        else:
-            self._forget()
-
-    def _fill(self) -> None:
-        """All rows into empty lists, in the basis that is there."""
-        self._lists = Lists(self._lists.centres)
-        self._reach, trained, self._trained = 0.0, self._trained, 0
-        self._file(0)
-        self._trained = trained
-        crowd = self._lists.counts / max(1, self._lists.counts.sum())
-        self._drift["crowding"] = float(np.square(crowd).sum() * len(crowd))
+        if trained:
+            self._learn(basis, centres, trained, rest)
+            self._calibrations = known
 
     def train(self) -> None:
         """Learns basis and lists from the rows that are there, and forgets the calibrations. Done by itself once."""
@@ -185,32 +198,63 @@ class LadderSearch(Search):
             size = min(max(SAMPLE, 4 * self._dim), MOST)
             at = alive if len(alive) <= size else np.sort(random.choice(alive, size, replace=False))
             sample = self._store.take(at)
-            full = bases.fit(sample, LONGEST if self.n_components is None else self.n_components, random)
+            basis = bases.fit(sample, LONGEST if self.n_components is None else self.n_components, random)
             if self.n_components is None:
-                prefixes, _ = full.prefixes(sample, None, self.n_jobs)
-                full = full.cut(prefix_length(prefixes, sample))
-            self._basis = full
+                prefixes, _ = basis.prefixes(sample, None, self.n_jobs)
+                basis = basis.cut(prefix_length(prefixes, sample))
             n_lists = min(default_lists(len(alive)) if self.n_lists is None else self.n_lists, len(alive))
             if len(at) < min(len(alive), 64 * n_lists):
                 at = np.sort(random.choice(alive, min(len(alive), 64 * n_lists), replace=False))
             step = max(1, (1 << 22) // self._dim)
-            prefixes = np.concatenate([self._prefixes(at[i : i + step])[0] for i in range(0, len(at), step)])
-            self._lists = Lists(centroids(prefixes, n_lists, random))
-            self._calibrations = {}
+            parts = [self._prefixes(at[i : i + step], basis)[0] for i in range(0, len(at), step)]
+            prefixes = np.concatenate(parts)
             rest = float(np.square(prefixes[:, -1], dtype=np.float64).mean())
-            self._drift = {"rest": rest, "rest_since": 0.0, "rows_since": 0.0, "crowding": 1.0}
-            self._fill()
-            self._trained = len(alive)
+            self._learn(basis, centroids(prefixes, n_lists, random), len(alive), rest)
+            self._warn_if_coarse(sample)
+
+    def _learn(self, basis: Basis, centres: Float32, trained: int, rest: float) -> None:
+        """Takes another basis and other lists, all rows filed in them, at once: an interrupt before changes nothing."""
+        lists = Lists(centres)
+        reach, _ = self._put(lists, basis, 0)
+        lists.settle()
+        crowd = lists.counts / max(1, lists.counts.sum())
+        crowding = float(np.square(crowd).sum() * len(crowd))
+        learnt = {
+            "_basis": basis,
+            "_lists": lists,
+            "_reach": reach,
+            "_trained": trained,
+            "_calibrations": {},
+            "_filing": False,
+            "_drift": {"rest": rest, "rest_since": 0.0, "rows_since": 0.0, "crowding": crowding},
+        }
+        self.__dict__.update(learnt)
+
+    def _warn_if_coarse(self, sample: Float32) -> None:
+        """Says so if 16 bits are too few for these vectors: far from zero, and near to each other."""
+        errors, few = self._store.errors, sample[:512]
+        if errors is None or len(few) < 20:
+            return
+        near = float(np.median(np.sqrt(np.maximum(np.partition(_table(few, len(few)), 9, axis=1)[:, 9], 0.0))))
+        moved = float(np.median(errors))
+        if near > 0 and moved > COARSE * near:
+            warnings.warn(
+                f"16 bits move a vector by {moved / near:.1%} of the distance to its neighbours, and near ones change "
+                "places: subtract the mean from all vectors, or take LadderSearch(precision=32)",
+                PrecisionWarning,
+                stacklevel=user_level(),
+            )
 
     def _prepare(self) -> None:
         """Learns what is to be learnt before a search."""
         with self._lock:
+            if self._filing:  # interrupted
+                self._forget()
             n = len(self)
             if n >= LEAST and n >= GROWTH * self._trained:
                 self.train()
-            elif not self._trained:
-                first = self._lists._place.used
-                self._file(first)
+            elif self._lists._place.used < self._rows.n_positions:
+                self._file()
 
     def calibrate(self, k: int = 10, recall: float | None = None, queries: Any = None) -> Calibration:
         """Measures what it takes to find this part of the k nearest, and keeps it.
@@ -229,6 +273,8 @@ class LadderSearch(Search):
         if not self._started or len(self) < 2:
             raise ValueError("calibrate needs two rows or more: add vectors first")
         asked = None if queries is None else self._store.like(self._queries(queries))[0]
+        if asked is not None and len(asked) < 30:
+            raise ValueError(f"queries: {len(asked)} are too few to measure a recall with, give 30 or more")
         self._prepare()
         with self._lock:
             known = self._calibrations.get((k, target))
@@ -284,18 +330,21 @@ class LadderSearch(Search):
         if n_allowed <= FEW and mask is not None:
             return self._compare_all(queries, k, mask)
         target = self.recall if recall is None else recall
-        exact = target == 1.0 or not self._trained or len(self) < LEAST or 4 * k >= n_allowed
-        plan = None if exact else self.calibrate(k, target)
+        small = len(self) < LEAST or 32 * k >= n_allowed
+        filtered = n_allowed < FILTER * len(
+            self
+        )  # its rows may lie anywhere: what was measured without it says nothing
+        plan = None if target == 1.0 or not self._trained or small or filtered else self.calibrate(k, target)
         if plan is None or plan.depth == 0:
-            return self._climb(queries, k, mask, 0.0, 4 * k, True)
-        squares, positions, work = self._climb(queries, k, mask, plan.reach, plan.depth, False)
-        work.recall = plan.promised
+            squares, positions, work = self._climb(queries, k, mask, 0.0, 4 * k, True)
+        else:
+            squares, positions, work = self._climb(queries, k, mask, plan.reach, plan.depth, False)
+            work.recall = plan.promised
         short = np.flatnonzero(positions[:, -1] < 0)
-        if len(short):  # fewer than k were found: the filter has left the lists that were scanned all but empty
-            redone = self._climb(queries[short], k, mask, plan.reach, plan.depth, True)
-            squares[short], positions[short] = redone[:2]
-            work.candidates[short] += redone[2].candidates
-            work.scanned[short] += redone[2].scanned
+        if len(short):  # too few lists were looked at, or float32 overflowed
+            everything = self._rows.alive if mask is None else mask
+            squares[short], positions[short], more = self._compare_all(queries[short], k, everything)
+            work.candidates[short] += more.candidates
         return squares, positions, work
 
     def _compare_all(self, queries: Float32, k: int, mask: Mask) -> tuple[Float64, Int64, Work]:
@@ -324,13 +373,12 @@ class LadderSearch(Search):
         skip: Int64 | None = None,
         prefixes: tuple[Float32, Float64] | None = None,
     ) -> tuple[Float64, Int64, Work]:
-        squares, positions, *work = scan.ladder(
-            self._ladder(queries, mask, skip, prefixes), k, reach, depth, exact, kernel.threads(self.n_jobs)
-        )
+        job = self._ladder(queries, mask, reach, skip, prefixes)
+        squares, positions, *work = scan.ladder(job, k, depth, exact, kernel.threads(self.n_jobs))
         return squares, positions, Work(work[1], work[0], 1.0 if exact else None)
 
     def _ladder(
-        self, queries: Float32, mask: Mask | None, skip: Int64 | None = None, prefixes: Any = None
+        self, queries: Float32, mask: Mask | None, reach: float, skip: Int64 | None = None, prefixes: Any = None
     ) -> scan.Ladder:
         prefix, norms = self._basis.prefixes(queries, None, self.n_jobs) if prefixes is None else prefixes
         lists = self._lists
@@ -347,7 +395,7 @@ class LadderSearch(Search):
             masks=lists.masks if mask is None or len(self) == np.count_nonzero(mask) else lists.allowed(mask),
             centroids=lists.centroids,
             radii=lists.radii,
-            spreads=lists.spreads,
+            margins=lists.margins(reach),
             list_start=lists.start,
             list_blocks=lists.order,
         )
@@ -358,7 +406,7 @@ class LadderSearch(Search):
         self._prepare()
         queries, _ = self._store.like(queries)
         offsets, squares, positions, *work = scan.ladder_within(
-            self._ladder(queries, mask), radii, kernel.threads(self.n_jobs)
+            self._ladder(queries, mask, 0.0), radii, kernel.threads(self.n_jobs)
         )
         found = scan.within(squares, positions, offsets, self._rows.row, radii)
         return *found, Work(work[1], work[0], 1.0)
@@ -404,6 +452,8 @@ class LadderSearch(Search):
         if since >= 100 and drift["rest_since"] / since > 2 * drift["rest"] + 1e-6 * self._reach**2:
             ratio = drift["rest_since"] / since / max(drift["rest"], 1e-300)
             return f"the basis leaves out {ratio:.3g} times as much of the {since:.0f} rows added since: call train()"
+        if np.any(outside := self._lists.stretched):
+            return f"rows were added outside of {outside.sum()} of the {len(outside)} lists: call train()"
         crowd = self._lists.counts / max(1, self._lists.counts.sum())
         crowding = float(np.square(crowd).sum() * len(crowd))
         if crowding > 2 * drift["crowding"] + 1:
@@ -414,7 +464,8 @@ class LadderSearch(Search):
 
     def _state(self) -> tuple[dict[str, Any], dict[str, Array]]:
         params = {name: getattr(self, name) for name in ("recall", "n_components", "n_lists", "precision")}
-        params["random_state"] = self.random_state if isinstance(self.random_state, int) else None
+        params["random_state"] = int(self.random_state) if isinstance(self.random_state, Integral) else None
+        params["precision"] = 32 if isinstance(self._store, FloatStore) else 16
         with self._lock:
             self._prepare()
         header = {
@@ -438,7 +489,7 @@ class LadderSearch(Search):
             raise ValueError(f"its basis has the shapes {middle.shape} and {directions.shape}")
         self._basis = Basis(middle, directions)
         self._lists = Lists.from_state(arrays, n, self._basis.width)
-        self._trained, self._reach = int(header["trained"]), float(header["reach"])
+        self._trained, self._reach, self._filing = int(header["trained"]), float(header["reach"]), False
         self._drift = {name: float(header["drift"][name]) for name in ("rest", "rest_since", "rows_since", "crowding")}
         known = [Calibration(**c) for c in header["calibrations"]]
         self._calibrations = {(c.k, c.recall): c for c in known}

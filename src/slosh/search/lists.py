@@ -50,6 +50,7 @@ class Lists:
         self.centroids = in_blocks(centres)
         n_lists, width = centres.shape
         self.radii: Float32 = np.zeros(n_lists, np.float32)
+        self.first_radii: Float32 = self.radii  # at training
         self.squares: NDArray[np.float64] = np.zeros(n_lists)  # of the distances to the centroid, summed
         self.counts: Int64 = np.zeros(n_lists, np.int64)  # rows ever put into each list
         self._blocks, self._slots = Grown((width, WIDE), np.float32), Grown((WIDE,), np.int64)
@@ -71,10 +72,19 @@ class Lists:
     def masks(self) -> NDArray[np.uint16]:
         return self._masks.array
 
+    def margins(self, reach: float) -> Float32:
+        """How far beyond its centroid each list is thought to extend.
+
+        `reach` times the root of the mean square distance of its rows; of a list that rows were added far outside of
+        since training, as far as its farthest row.
+        """
+        spreads = np.sqrt(self.squares / np.maximum(self.counts, 1))
+        return np.where(self.stretched, self.radii, reach * spreads).astype(np.float32)
+
     @property
-    def spreads(self) -> Float32:
-        """How far the rows of each list are from its centroid: the root of the mean square."""
-        return np.sqrt(self.squares / np.maximum(self.counts, 1)).astype(np.float32)
+    def stretched(self) -> Mask:
+        """Lists that rows were added far outside of since training."""
+        return np.asarray(self.radii > 1.2 * self.first_radii)
 
     @property
     def n_bytes(self) -> int:
@@ -131,6 +141,10 @@ class Lists:
         per_list = np.bincount(self._list.array, minlength=len(self.counts))
         self.start = np.concatenate([[0], np.cumsum(per_list)]).astype(np.int64)
 
+    def settle(self) -> None:
+        """What is there now is what the lists were made for."""
+        self.first_radii = self.radii.copy()
+
     def remove(self, positions: Int64) -> None:
         place = self._place.array[positions]
         bits = np.left_shift(1, place % WIDE).astype(np.uint16)
@@ -147,6 +161,7 @@ class Lists:
         about: dict[str, Array] = {
             "centres": self.centres,
             "radii": self.radii,
+            "first_radii": self.first_radii,
             "squares": self.squares,
             "counts": self.counts,
         }
@@ -168,7 +183,8 @@ class Lists:
         if centres.ndim != 2 or centres.shape[1] != width or not len(centres) or centres.dtype != np.float32:
             raise ValueError(f"its centroids are {centres.dtype} of shape {centres.shape}")
         self = cls(centres)
-        self.radii, self.squares, self.counts = (arrays[f"lists_{name}"] for name in ("radii", "squares", "counts"))
+        names = ("radii", "first_radii", "squares", "counts")
+        self.radii, self.first_radii, self.squares, self.counts = (arrays[f"lists_{name}"] for name in names)
         n_blocks = len(arrays["lists_blocks"])
         for name, part in self._parts().items():
             shape = (n_positions if name == "lists_place" else n_blocks, *part._width)
@@ -177,8 +193,8 @@ class Lists:
             part.replace(arrays[name])
         lists, slots, place = self._list.array, self.slots, self._place.array
         good = (
-            self.radii.shape == self.counts.shape == self.squares.shape == (len(centres),)
-            and self.radii.dtype == np.float32
+            self.radii.shape == self.first_radii.shape == self.counts.shape == self.squares.shape == (len(centres),)
+            and self.radii.dtype == self.first_radii.dtype == np.float32
             and self.squares.dtype == np.float64
             and self.counts.dtype == np.int64
             and (not n_blocks or (lists.min() >= 0 and lists.max() < len(centres) and slots.max() < n_positions))

@@ -18,7 +18,7 @@ from sklearn.base import clone
 from .. import scan
 from ..checks import Array, checked_count
 from ..hash import tuning
-from ..hash.pstable import PStableHash
+from ..hash.pstable import CellError, PStableHash
 from ..hash.tuning import Tuning
 from . import flat
 from .base import Float32, Float64, Search, Work, checked_recall
@@ -155,13 +155,16 @@ class LSHSearch(Search):
             return NearResult(rows, distances, 1.0, Stats(none, none, 1.0, time.perf_counter() - started))
         if promise is None and self.hash is None and self.n_probes is None:
             promise = self.recall
-        tables, n_probes, reached = self._for_radius(float(R), n_allowed, promise, float(R))
-        if tables is None:
-            squares, positions, work = self._scan(array, 1, mask, n_allowed)
-        else:
-            squares, positions, work = self._look_up(tables, array, 1, mask, n_probes)
+        try:
+            tables, n_probes, reached = self._for_radius(float(R), n_allowed, promise, float(R))
+            found = None if tables is None else self._look_up(tables, array, 1, mask, n_probes)
+        except CellError:
+            if self.hash is not None:
+                raise
+            found, reached = None, 1.0
+        squares, positions, work = self._scan(array, 1, mask, n_allowed) if found is None else found
         distance, position = np.sqrt(squares[:, 0]), positions[:, 0]
-        there = distance <= float(c) * float(R)
+        there = (distance <= float(c) * float(R)) & (position >= 0)
         rows[there], distances[there] = self._rows.row[position[there]], distance[there]
         work.recall = reached
         return NearResult(rows, distances, reached, work.stats(time.perf_counter() - started))
@@ -183,6 +186,22 @@ class LSHSearch(Search):
                 truth = self._true_neighbours(min(k, len(self) - 1))
                 known = self._calibrations[k, target] = tables.calibration(truth, k, target, len(self))
         return known
+
+    def tune(self, k: int = 10, R: float | None = None) -> Tuning:
+        """Chooses the tables anew: for the k nearest, or for rows at the distance R.
+
+        The first search does it by itself, for what it is asked; do it again if other questions follow.
+        """
+        checked_count("k", k)
+        if self.hash is not None:
+            raise ValueError("tune: the hash was given; leave hash out, and it is chosen")
+        if len(self) < 2:
+            raise ValueError("tune needs two rows or more: add vectors first")
+        with self._lock:
+            self._tune(k, R)
+            self._prepare(k)
+        assert self.tuning_ is not None
+        return self.tuning_
 
     @property
     def hash_(self) -> PStableHash | None:
@@ -235,6 +254,9 @@ class LSHSearch(Search):
     def _add(self, vectors: Array) -> None:
         self._store.append(vectors)
 
+    def _cut(self, n: int) -> None:
+        self._store.cut(n)
+
     def _close_up(self, kept: Int64) -> None:
         n_positions = len(self._store.array)
         self._store.keep(kept)
@@ -254,8 +276,18 @@ class LSHSearch(Search):
         target = recall
         if target is None and self.n_probes is None and self.hash is None:
             target = self.recall
-        if target == 1.0 or self._few(n_allowed):
+        if target == 1.0 or self._few(n_allowed) or 4 * k >= n_allowed or len(self) < 2:
             return self._scan(queries, k, mask, n_allowed)
+        try:
+            return self._find(queries, k, mask, n_allowed, target)
+        except CellError:  # a query or a row that no table can hold
+            if self.hash is not None:
+                raise
+            return self._scan(queries, k, mask, n_allowed)
+
+    def _find(
+        self, queries: Float32, k: int, mask: Mask | None, n_allowed: int, target: float | None
+    ) -> tuple[Float64, Int64, Work]:
         tables = self._prepare(k)
         if target is None:
             return self._look_up(tables, queries, k, mask, self.n_probes or tables.T)
@@ -300,7 +332,16 @@ class LSHSearch(Search):
     def _range_search(
         self, queries: Float32, radii: Float64, mask: Mask | None, n_allowed: int, recall: float | None
     ) -> tuple[Int64, Float64, Int64, Work]:
-        tables, n_probes, reached = self._for_radius(float(radii.max()), n_allowed, recall)
+        if recall is None and self.hash is None and self.n_probes is None:
+            recall = self.recall
+        try:
+            tables, n_probes, reached = self._for_radius(float(radii.max()), n_allowed, recall)
+            if tables is not None:
+                tables.hash.transform(queries)
+        except CellError:
+            if self.hash is not None:
+                raise
+            tables = None
         rows = self._rows.row
         if tables is None:
             found = flat.within(self._store, rows, queries, radii, mask, self.n_jobs)
@@ -358,7 +399,7 @@ class LSHSearch(Search):
 
     def _tune(self, k: int, radius: float | None) -> None:
         """Chooses the hash by the distances of true neighbours, or by a radius, and by those of random pairs."""
-        truth = self._true_neighbours(max(1, min(k, len(self) - 1)))
+        truth = self._true_neighbours(max(1, min(k, len(self) - 1, 100)))  # for more, a scan would be chosen
         queries = self._store.take(truth.sample)
         random = np.random.RandomState(np.array([0x15A0, self.random_state], np.uint32))
         alive = np.flatnonzero(self._rows.alive)

@@ -37,6 +37,7 @@ class Points:
 
     def cut(self, n: int) -> None:
         """Forgets all after the first n sets."""
+        n = min(n, self._ends.used)
         end = int(self._ends.array[n - 1]) if n else 0
         self._ends.used, self._points.used = n, end
         if self._weights is not None:

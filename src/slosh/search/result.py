@@ -13,12 +13,13 @@ Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Stats:
     """What a search did, and what it promises.
 
     candidates : (n_queries,) vectors whose distance to the query was computed in full.
-    scanned : (n_queries,) rows of which a shorter form (prefix, code, bucket entry) was looked at.
+    scanned : (n_queries,) rows of which a shorter form (prefix, code, bucket entry) was looked at; an exact search goes
+        over them twice, and counts them twice.
     recall : the recall that was promised: 1.0 is exact, None is no promise.
     seconds : for all queries together.
     full_distances : (n_queries,) distances between sets, from their points; None where none was asked for.
@@ -43,7 +44,7 @@ def _mean(numbers: Int64) -> str:
     return f"{numbers.mean():.4g}" if len(numbers) else "0"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Result:
     """The k nearest rows of each query. Unpacks as `distances, rows = result`.
 
@@ -62,11 +63,14 @@ class Result:
         yield self.distances
         yield self.rows
 
+    def __str__(self) -> str:
+        return f"{self.rows.shape[1]} nearest by {self.distance_kind} distance; {self.stats}"
+
     def __len__(self) -> int:
         return len(self.rows)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class RangeResult:
     """All rows within a radius: those of query i are `rows[offsets[i]:offsets[i + 1]]`, nearest first.
 
@@ -87,6 +91,9 @@ class RangeResult:
             raise IndexError(f"query {i}: there were {len(self)}")
         part = slice(self.offsets[i % len(self)], self.offsets[i % len(self) + 1])
         return self.distances[part], self.rows[part]
+
+    def __str__(self) -> str:
+        return f"{len(self.rows)} rows by {self.distance_kind} distance; {self.stats}"
 
     def __iter__(self) -> Iterator[tuple[Float64, Int64]]:
         return (self[i] for i in range(len(self)))

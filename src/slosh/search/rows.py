@@ -63,7 +63,7 @@ class Rows:
         """The rows that are there, in increasing order."""
         return np.sort(self.row[self.alive])
 
-    def new(self, rows: Any, n: int) -> Int64:
+    def new(self, rows: Any, n: int, what: str = "vector") -> Int64:
         """`rows` for n vectors that are to be added: checked, or the next n that were never used."""
         if rows is None:
             if self._highest + n > LARGEST_ROW:
@@ -71,7 +71,7 @@ class Rows:
             return np.arange(self._highest + 1, self._highest + 1 + n, dtype=np.int64)
         array = as_rows(rows, "rows")
         if len(array) != n:
-            raise ValueError(f"{n} vectors and {len(array)} rows: give one row for each vector")
+            raise ValueError(f"there are {n} {what}s and {len(array)} rows: give one row for each {what}")
         if n == 0:
             return array
         ascending = bool(np.all(array[1:] > array[:-1]))
@@ -120,6 +120,13 @@ class Rows:
     def remove(self, positions: Int64) -> None:
         self._alive[positions] = False
         self._n_alive -= len(positions)
+        self._order = None
+
+    def cut(self, n: int, highest: int) -> None:
+        """Forgets all positions from n on, after an add that failed; `highest` as it was before."""
+        self._used, self._highest = min(n, self._used), highest
+        self._n_alive = int(np.count_nonzero(self.alive))
+        self._ascending = bool(np.all(self.row[1:] > self.row[:-1]))
         self._order = None
 
     def close_up(self) -> Int64:
@@ -193,9 +200,13 @@ class Rows:
 
 def as_rows(rows: Any, name: str) -> Int64:
     """`rows` as int64 (n,), none negative."""
-    array = as_array(rows, name)
+    array = as_array(list(rows) if isinstance(rows, set | frozenset | range) else rows, name)
     if array.size == 0:
         array = array.astype(np.int64)
+    if array.ndim == 0 and array.dtype.kind in "iu":
+        raise ValueError(f"{name} is a single number: pass a list, [{array}]")
+    if array.dtype.kind in "US":
+        raise ValueError(f"{name} are whole numbers, not strings: keep the names in an array, names[rows]")
     if array.ndim != 1 or array.dtype.kind not in "iu":
         raise ValueError(f"{name} must be whole numbers in one dimension, not {array.dtype} of shape {array.shape}")
     if array.size and (array.min() < 0 or array.max() > LARGEST_ROW):

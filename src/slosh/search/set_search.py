@@ -21,7 +21,7 @@ from ..embed import SlicedWasserstein
 from ..embed.base import SetTransformer
 from ..sets import Sets, as_sets
 from ..sliced import NUMBERS, fitted_slicer, sorted_slices
-from .base import Search, checked_radii
+from .base import LEAST_HOLES, Search, checked_radii, uninterrupted
 from .flat import kth_smallest
 from .ladder import LadderSearch
 from .points import Points
@@ -43,6 +43,8 @@ BATCH = 256
 """Queries worked on together."""
 CHUNK = 1 << 24
 """Numbers of the vectors that are held while sets are added."""
+STREAM = 1 << 22
+"""Points of a batch of an iterator."""
 SAFE = 1 + 1e-5
 """A computed sliced distance is off by less than this factor: float32 sums of 32 terms, the rest in double."""
 
@@ -85,12 +87,31 @@ class SetSearch:
     ) -> None:
         self.n_jobs = n_jobs
         self._threads = kernel.threads(n_jobs)
+        if embedding is not None and not isinstance(embedding, SetTransformer):
+            raise ValueError(f"embedding={embedding!r:.60}: give an embedding of slosh.embed, or None")
+        if search is not None and not isinstance(search, Search):
+            raise ValueError(f"search={search!r:.60}: give a search of slosh.search, e.g. ExactSearch(), or None")
+        if search is not None and len(search):
+            raise ValueError(f"search holds {len(search)} rows already: give an empty one, it is filled from the sets")
         self.embedding: SetTransformer = SlicedWasserstein(n_jobs=n_jobs) if embedding is None else embedding
         if not hasattr(self.embedding, "n_features_in_"):
             self.embedding = clone(self.embedding)
         self.vector_search: Search = LadderSearch(n_jobs=n_jobs) if search is None else clone(search)
 
+    def __repr__(self) -> str:
+        there = f"{len(self)} sets, d = {self.dim}, " if self._started else ""
+        return f"SetSearch({there}{self.embedding!r}, {type(self.vector_search).__name__})"
+
+    def __contains__(self, row: object) -> bool:
+        return self._started and row in self.vector_search
+
+    @property
+    def dim(self) -> int | None:
+        """The dimension of the sets; None before the first `add`."""
+        return int(self.embedding.n_features_in_) if self._started else None
+
     def __len__(self) -> int:
+        """How many sets there are."""
         return len(self._rows) if self._started else 0
 
     @property
@@ -106,21 +127,27 @@ class SetSearch:
     def add(self, sets: Any, rows: Any = None) -> Int64:
         """Adds sets (anything that `Sets` takes) under `rows`, or under the next free ones; returns the rows.
 
-        All of them or, with an error or an interrupt, none.
+        All of them or, with an error or an interrupt, none. An iterator of sets is read batch by batch, without `rows`.
         """
+        if isinstance(sets, Iterator):
+            return self._add_stream(sets, rows)
+        if isinstance(sets, list | tuple) and not len(sets):
+            return np.empty(0, np.int64)
         collection = as_sets(sets, dim=getattr(self.embedding, "n_features_in_", None))
         table = self._rows if self._started else Rows()
-        new = table.new(rows, len(collection))
+        new = table.new(rows, len(collection), "set")
         if not len(collection):
             return new
-        if not self._started:
-            if not hasattr(self.embedding, "n_features_in_"):
-                self.embedding.fit(collection)
+        fresh, before = not self._started, (table.n_positions, table.highest)
+        if fresh:
+            fitted = self.embedding
+            if not hasattr(fitted, "n_features_in_"):
+                fitted = clone(fitted).fit(collection)
             self._points = Points(collection.dim, collection.weights is not None, collection.origin)
             self._residuals, self._errors = Grown((), np.float64), Grown((), np.float64)
+            given, self.embedding = self.embedding, fitted
             self._rows, self._started = table, True
         self._points.check(collection)
-        before = table.n_positions
         step = max(1, CHUNK // self.embedding._n_outputs())
         try:
             with tqdm(total=len(new), unit="set", delay=2, disable=None, leave=False, desc="add") as bar:
@@ -130,8 +157,24 @@ class SetSearch:
                     bar.update(len(new[part]))
         except BaseException:
             self._undo(before, new)
+            if fresh:
+                self.embedding, self._started = given, False
+                self.vector_search = clone(self.vector_search)
             raise
         return new
+
+    def _add_stream(self, sets: Iterator[Any], rows: Any) -> Int64:
+        if rows is not None:
+            raise ValueError("rows of an iterator: its length is not known; add it part by part, or leave rows out")
+        parts: list[Int64] = []
+        try:
+            for batch in Sets.stream(sets, STREAM, dim=getattr(self.embedding, "n_features_in_", None)):
+                parts.append(self.add(batch))
+        except BaseException:
+            if parts:
+                self.remove(np.concatenate(parts))
+            raise
+        return np.concatenate([np.empty(0, np.int64), *parts])
 
     def _add(self, sets: Sets, rows: Int64) -> None:
         vectors, residuals, errors = self._embed(sets)
@@ -142,16 +185,14 @@ class SetSearch:
         self._errors.extend(errors)
         self._rows.add(rows)
 
-    def _undo(self, before: int, new: Int64) -> None:
+    def _undo(self, before: tuple[int, int], new: Int64) -> None:
         """After an add that failed: nothing of it is left."""
-        there = [row for row in new.tolist() if row in self.vector_search]
-        if there:
+        there = new[[row in self.vector_search for row in new.tolist()]]
+        if len(there):
             self.vector_search.remove(there)
-        positions = np.arange(before, self._rows.n_positions)
-        self._rows.remove(positions)
-        after = self._rows.n_positions
-        self._points.cut(after)
-        self._residuals.used = self._errors.used = after
+        self._rows.cut(*before)
+        for part in (self._points, self._residuals, self._errors):
+            part.cut(before[0])
 
     def _embed(self, sets: Sets) -> tuple[Float32, Float64, Float64]:
         """Vectors, residual norms, and how far rounding may have moved each vector."""
@@ -168,13 +209,14 @@ class SetSearch:
         if not self._started:
             raise ValueError("the collection is empty: there is nothing to remove")
         positions = self._rows.removal(rows)
-        self.vector_search.remove(rows)
-        self._rows.remove(positions)
-        if self._rows.n_positions - len(self._rows) > max(1024, len(self._rows)):
-            kept = self._rows.close_up()
-            self._points.keep(kept)
-            self._residuals.replace(self._residuals.array[kept])
-            self._errors.replace(self._errors.array[kept])
+        with uninterrupted():
+            self.vector_search.remove(rows)
+            self._rows.remove(positions)
+            if self._rows.n_positions - len(self._rows) > max(LEAST_HOLES, len(self._rows)):
+                kept = self._rows.close_up()
+                self._points.keep(kept)
+                self._residuals.replace(self._residuals.array[kept])
+                self._errors.replace(self._errors.array[kept])
 
     def sets(self, rows: Any) -> Sets:
         """The stored sets of these rows."""
@@ -218,8 +260,10 @@ class SetSearch:
             checked_count("depth", depth)
         sets = self._queries(queries)
         measure = self._measure(rerank)
-        if certify and rerank is not None:
-            raise ValueError("certify orders by the sliced distance: leave rerank out")
+        if certify and (rerank is not None or depth is not None or recall not in (None, 1.0)):
+            raise ValueError("certify is exact, by the sliced distance: leave rerank, depth and recall out")
+        if depth is not None and rerank is None:
+            raise ValueError("depth says how many are re-ranked: give rerank too")
         if certify:
             self._need_bounds()
         found = []
@@ -230,7 +274,9 @@ class SetSearch:
                 found.append(self._reranked(batch, k, max(k, depth or max(4 * k, 32)), allowed, recall, measure))
             else:
                 found.append(self.vector_search.search(self._embed(batch)[0], k, allowed=allowed, recall=recall))
-        kind = "sliced" if certify else rerank if isinstance(rerank, str) else "own" if rerank else "embedded"
+        kind = "sliced" if certify or measure == "sliced" else "embedded"
+        if callable(measure):
+            kind = str(getattr(measure, "__name__", "own"))
         return _joined(found, time.perf_counter() - started, kind, (len(sets), min(k, len(self))))
 
     def range_search(
@@ -289,7 +335,7 @@ class SetSearch:
         if callable(rerank):
             own: Distance = rerank
             return own
-        if rerank == "sliced":
+        if rerank in ("sliced", "sliced_wasserstein"):
             if not isinstance(self.embedding, SlicedWasserstein):
                 raise ValueError("rerank='sliced' takes its slices from SlicedWasserstein: choose it as the embedding")
             return "sliced"
@@ -343,7 +389,8 @@ class SetSearch:
         near = self.vector_search.search(vectors, k, allowed=allowed, recall=1.0)
         k = near.rows.shape[1]
         if k == 0:
-            return near
+            none = np.zeros(n, np.int64)
+            return Result(near.distances, near.rows, Stats(none, none, 1.0, 0.0, none), "sliced")
         slicer = fitted_slicer(self.embedding.slices_, queries.dim, None, None)  # type: ignore[attr-defined]
         ready = sorted_slices(queries, slicer, self._threads)
         which, positions = np.repeat(np.arange(n), k), self._rows._find(near.rows.ravel())

@@ -49,6 +49,9 @@ class Store(Protocol):
     def like(self, vectors: Float32) -> tuple[Float32, Float64]:
         """Vectors as they would be stored, and how far that moves them, at most."""
 
+    def cut(self, n: int) -> None:
+        """Forgets all from n on."""
+
     def keep(self, kept: Int64) -> None: ...
     def state(self) -> dict[str, Array]: ...
 
@@ -88,6 +91,14 @@ class Grown:
         self.used = end
         return self._data[end - n : end]
 
+    def cut(self, n: int) -> None:
+        """Forgets all from n on."""
+        self.used = min(n, self.used)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy is in memory: two must not write into one file."""
+        return {**vars(self), "_data": np.array(self.array), "_path": None}
+
     def extend(self, values: Array) -> None:
         self.more(len(values))[...] = values
 
@@ -100,6 +111,14 @@ class Grown:
             self.used = len(values)
         else:
             self.extend(values)
+
+
+def check_free(path: str | os.PathLike[str] | None) -> None:
+    """Refuses to write vectors over what is there: another search may be reading it."""
+    if path is not None and os.path.exists(path) and (os.path.isdir(path) or os.path.getsize(path)):
+        raise ValueError(
+            f"path: {os.fspath(path)} exists, and may belong to another search: delete it, or give another"
+        )
 
 
 class FloatStore:
@@ -145,6 +164,10 @@ class FloatStore:
 
     def like(self, vectors: Float32) -> tuple[Float32, Float64]:
         return vectors, np.zeros(len(vectors))
+
+    def cut(self, n: int) -> None:
+        self._data.cut(n)
+        self._middle = None
 
     def keep(self, kept: Int64) -> None:
         self._data.replace(self.array[kept])
@@ -219,6 +242,10 @@ class ShortStore:
     def like(self, vectors: Float32) -> tuple[Float32, Float64]:
         whole, scale, errors = rounded(vectors)
         return whole * scale[:, None], errors.astype(np.float64)
+
+    def cut(self, n: int) -> None:
+        for part in (self._data, self._scale, self._errors):
+            part.cut(n)
 
     def keep(self, kept: Int64) -> None:
         for part in (self._data, self._scale, self._errors):
