@@ -169,3 +169,9 @@ def test_plot_into_axes_of_ones_own(tmp_path):
 def test_plot_needs_two_or_three_dimensions():
     with pytest.raises(ValueError, match="PCA"):
         rank.explain(np.zeros((2, 5)), np.ones((3, 5))).plot()
+
+
+def test_sets_of_different_dimensions_are_refused():
+    for call in (slosh.distance, rank.explain, rank.match):
+        with pytest.raises(ValueError, match="the first set has 3 features, the second 2"):
+            call(np.zeros((4, 3)), np.zeros((5, 2)))

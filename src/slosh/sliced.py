@@ -106,7 +106,12 @@ def two_sides(x: Any, y: Any, *, single: bool = False) -> tuple[Sets, Sets]:
     """One set, and another or (without `single`) a collection, with coordinates that compare."""
     origin = y.origin if isinstance(y, Sets) else ...
     a = _single(x, "the first", origin)
-    return a, _single(y, "the second", a.origin) if single else as_sets(y, dim=a.dim, origin=a.origin)
+    if not single:
+        return a, as_sets(y, dim=a.dim, origin=a.origin)
+    b = _single(y, "the second", a.origin)
+    if a.dim != b.dim:
+        raise ValueError(f"the first set has {a.dim} features, the second {b.dim}: both need the same features")
+    return a, b
 
 
 def _single(x: Any, name: str, origin: Any) -> Sets:
