@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import slosh
 from slosh import Sets, kernel, rank
 from slosh.embed import GeM, SlicedWasserstein
-from slosh.search import ExactSearch, LadderSearch, SetSearch
+from slosh.search import ExactSearch, LadderSearch, LSHSearch, SetSearch
 from slosh.search.store import Grown
 
 
@@ -309,3 +309,14 @@ def test_a_first_add_that_fails_leaves_nothing(mnist, monkeypatch):
     assert search.dim is None
     search.add([np.zeros((3, 5)), np.ones((2, 5))])  # of another dimension
     assert search.search([np.ones((1, 5))], 1, certify=True).rows.tolist() == [[1]]
+
+
+def test_the_recall_of_a_range_search_is_that_of_its_search(mnist):
+    sets, _ = mnist
+    search = SetSearch(SlicedWasserstein(8, 8), LSHSearch())
+    search.add(Sets.concat([sets] * 5))
+    exact = search.range_search(sets[:5], 0.2, recall=1.0)
+    assert exact.stats.recall == 1.0
+    assert len(search.range_search(sets[:5], 0.2).rows) <= len(exact.rows)
+    with pytest.raises(ValueError, match="leave recall out"):
+        search.range_search(sets[:1], 0.2, recall=0.5, certify=True)

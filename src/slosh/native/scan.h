@@ -31,24 +31,27 @@ SLOSH_INLINE Wide8 eight(const int16_t *from, float scale) {
 SLOSH_INLINE float one(const float *from, float) { return *from; }
 SLOSH_INLINE float one(const int16_t *from, float scale) { return float(*from) * scale; }
 
+SLOSH_INLINE double sum(const Wide8 &x) {
+  double lane[8];
+  store(lane, x);
+  return ((lane[0] + lane[1]) + (lane[2] + lane[3])) + ((lane[4] + lane[5]) + (lane[6] + lane[7]));
+}
+
 // |q - x|^2 in double, where 16-bit numbers of x stand for the float scale * x. The order of the sum depends on the dimension only, so equal
 // vectors are at equal distances.
 template <class T> inline double square(const float *q, const T *x, float scale, int64_t dim) {
-  Wide8 sum[4] = {};
+  Wide8 parts[4] = {};
   int64_t i = 0;
   for (; i + 32 <= dim; i += 32)
     for (int part = 0; part < 4; ++part) {
       const Wide8 d = eight(q + i + 8 * part, 1) - eight(x + i + 8 * part, scale);
-      sum[part] += d * d;
+      parts[part] += d * d;
     }
   for (; i + 8 <= dim; i += 8) {
     const Wide8 d = eight(q + i, 1) - eight(x + i, scale);
-    sum[0] += d * d;
+    parts[0] += d * d;
   }
-  const Wide8 both = (sum[0] + sum[1]) + (sum[2] + sum[3]);
-  double lane[8];
-  store(lane, both);
-  double total = ((lane[0] + lane[1]) + (lane[2] + lane[3])) + ((lane[4] + lane[5]) + (lane[6] + lane[7]));
+  double total = sum((parts[0] + parts[1]) + (parts[2] + parts[3]));
   for (; i < dim; ++i) {
     const double d = double(q[i]) - double(one(x + i, scale));
     total += d * d;
@@ -73,12 +76,6 @@ inline void squares(const Pairs &job, int64_t query) {
     if (i + 2 < end) fetch(job.vectors, job.positions[i + 2]);
     job.out[i] = square(job.vectors, q, job.positions[i]);
   }
-}
-
-SLOSH_INLINE double sum(const Wide8 &x) {
-  double lane[8];
-  store(lane, x);
-  return ((lane[0] + lane[1]) + (lane[2] + lane[3])) + ((lane[4] + lane[5]) + (lane[6] + lane[7]));
 }
 
 // V vectors at a time, so that a direction is read once for all of them. A vector's numbers do not depend on the others.

@@ -217,8 +217,6 @@ class LadderSearch(Search):
         lists = Lists(centres)
         reach, _ = self._put(lists, basis, 0)
         lists.settle()
-        crowd = lists.counts / max(1, lists.counts.sum())
-        crowding = float(np.square(crowd).sum() * len(crowd))
         learnt = {
             "_basis": basis,
             "_lists": lists,
@@ -226,7 +224,7 @@ class LadderSearch(Search):
             "_trained": trained,
             "_calibrations": {},
             "_filing": False,
-            "_drift": {"rest": rest, "rest_since": 0.0, "rows_since": 0.0, "crowding": crowding},
+            "_drift": {"rest": rest, "rest_since": 0.0, "rows_since": 0.0, "crowding": lists.crowding},
         }
         self.__dict__.update(learnt)
 
@@ -331,9 +329,8 @@ class LadderSearch(Search):
             return self._compare_all(queries, k, mask)
         target = self.recall if recall is None else recall
         small = len(self) < LEAST or 32 * k >= n_allowed
-        filtered = n_allowed < FILTER * len(
-            self
-        )  # its rows may lie anywhere: what was measured without it says nothing
+        # The rows that a filter leaves may lie anywhere: what was measured without it says nothing about them.
+        filtered = n_allowed < FILTER * len(self)
         plan = None if target == 1.0 or not self._trained or small or filtered else self.calibrate(k, target)
         if plan is None or plan.depth == 0:
             squares, positions, work = self._climb(queries, k, mask, 0.0, 4 * k, True)
@@ -454,12 +451,9 @@ class LadderSearch(Search):
             return f"the basis leaves out {ratio:.3g} times as much of the {since:.0f} rows added since: call train()"
         if np.any(outside := self._lists.stretched):
             return f"rows were added outside of {outside.sum()} of the {len(outside)} lists: call train()"
-        crowd = self._lists.counts / max(1, self._lists.counts.sum())
-        crowding = float(np.square(crowd).sum() * len(crowd))
-        if crowding > 2 * drift["crowding"] + 1:
-            return (
-                f"rows crowd in few lists, {crowding / drift['crowding']:.3g} times as much as at first: call train()"
-            )
+        if self._lists.crowding > 2 * drift["crowding"] + 1:
+            times = self._lists.crowding / drift["crowding"]
+            return f"rows crowd in few lists, {times:.3g} times as much as at first: call train()"
         return None
 
     def _state(self) -> tuple[dict[str, Any], dict[str, Array]]:
@@ -496,7 +490,7 @@ class LadderSearch(Search):
 
 
 def cost(scanned: float, width: int, compared: float, depth: int, dim: int) -> float:
-    """What a search takes, about in nanoseconds (docs/search.md): prefixes scanned, sorted, and vectors compared."""
+    """What a search takes: prefixes scanned and sorted, vectors compared. To choose between settings: ratios count."""
     return 0.15 * scanned * width + 25.0 * depth + compared * (50 + 0.3 * dim)
 
 

@@ -45,6 +45,8 @@ def centroids(prefixes: Float32, n_lists: int, random: np.random.RandomState) ->
 
 
 class Lists:
+    """Prefixes by position, in lists around `centres` (n_lists, width)."""
+
     def __init__(self, centres: Float32) -> None:
         self.centres = centres
         self.centroids = in_blocks(centres)
@@ -85,6 +87,12 @@ class Lists:
     def stretched(self) -> Mask:
         """Lists that rows were added far outside of since training."""
         return np.asarray(self.radii > 1.2 * self.first_radii)
+
+    @property
+    def crowding(self) -> float:
+        """How unequal the lists are: 1 if all hold as many rows, n_lists if one holds all."""
+        share = self.counts / max(1, self.counts.sum())
+        return float(np.square(share).sum() * len(share))
 
     @property
     def n_bytes(self) -> int:

@@ -337,19 +337,21 @@ class LSHSearch(Search):
         try:
             tables, n_probes, reached = self._for_radius(float(radii.max()), n_allowed, recall)
             if tables is not None:
-                tables.hash.transform(queries)
+                return self._look_within(tables, queries, radii, mask, n_probes, reached)
         except CellError:
             if self.hash is not None:
                 raise
-            tables = None
-        rows = self._rows.row
-        if tables is None:
-            found = flat.within(self._store, rows, queries, radii, mask, self.n_jobs)
-            return *found, self._work(len(queries), n_allowed)
+        found = flat.within(self._store, self._rows.row, queries, radii, mask, self.n_jobs)
+        return *found, self._work(len(queries), n_allowed)
+
+    def _look_within(
+        self, tables: Tables, queries: Float32, radii: Float64, mask: Mask | None, n_probes: int, reached: float
+    ) -> tuple[Int64, Float64, Int64, Work]:
+        """All within the radii of the rows in the probed buckets."""
         parts, compared, scanned = [], np.zeros(len(queries), np.int64), np.zeros(len(queries), np.int64)
         for part, offsets, positions, entries in tables.candidates(queries, mask, n_probes):
             exact = scan.squares(queries[part], self._store.array, None, offsets, positions, self.n_jobs)
-            parts.append(scan.within(exact, positions, offsets, rows, radii[part]))
+            parts.append(scan.within(exact, positions, offsets, self._rows.row, radii[part]))
             compared[part], scanned[part] = np.diff(offsets), entries
         counts = np.concatenate([np.diff(offsets) for offsets, _, _ in parts])
         offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)

@@ -79,7 +79,6 @@ class SetSearch:
     _started = False
     _rows: Rows
     _points: Points
-    _residuals: Grown
     _errors: Grown
 
     def __init__(
@@ -144,7 +143,7 @@ class SetSearch:
             if not hasattr(fitted, "n_features_in_"):
                 fitted = clone(fitted).fit(collection)
             self._points = Points(collection.dim, collection.weights is not None, collection.origin)
-            self._residuals, self._errors = Grown((), np.float64), Grown((), np.float64)
+            self._errors = Grown((), np.float64)
             given, self.embedding = self.embedding, fitted
             self._rows, self._started = table, True
         self._points.check(collection)
@@ -177,11 +176,10 @@ class SetSearch:
         return np.concatenate([np.empty(0, np.int64), *parts])
 
     def _add(self, sets: Sets, rows: Int64) -> None:
-        vectors, residuals, errors = self._embed(sets)
+        vectors, errors = self._embed(sets)
         self.vector_search.add(vectors, rows)
         errors += self.vector_search._moved(self.vector_search._rows._find(rows))
         self._points.append(sets)
-        self._residuals.extend(residuals)
         self._errors.extend(errors)
         self._rows.add(rows)
 
@@ -191,18 +189,17 @@ class SetSearch:
         if len(there):
             self.vector_search.remove(there)
         self._rows.cut(*before)
-        for part in (self._points, self._residuals, self._errors):
-            part.cut(before[0])
+        self._points.cut(before[0])
+        self._errors.cut(before[0])
 
-    def _embed(self, sets: Sets) -> tuple[Float32, Float64, Float64]:
-        """Vectors, residual norms, and how far rounding may have moved each vector."""
+    def _embed(self, sets: Sets) -> tuple[Float32, Float64]:
+        """Vectors, and how far rounding may have moved each."""
         if not self._bounded:
-            vectors = self.embedding.transform(sets)
-            return vectors, np.zeros(len(sets)), np.zeros(len(sets))
+            return self.embedding.transform(sets), np.zeros(len(sets))
         embedding: Any = self.embedding
         vectors, residuals = embedding.transform(sets, return_residual=True)
         errors = embedding.rounding(vectors, residuals)
-        return np.column_stack([vectors, residuals.astype(np.float32)]), residuals, errors
+        return np.column_stack([vectors, residuals.astype(np.float32)]), errors
 
     def remove(self, rows: Any) -> None:
         """Removes rows; one that is not there, or is given twice, is an error, and nothing is changed."""
@@ -215,7 +212,6 @@ class SetSearch:
             if self._rows.n_positions - len(self._rows) > max(LEAST_HOLES, len(self._rows)):
                 kept = self._rows.close_up()
                 self._points.keep(kept)
-                self._residuals.replace(self._residuals.array[kept])
                 self._errors.replace(self._errors.array[kept])
 
     def sets(self, rows: Any) -> Sets:
@@ -228,7 +224,7 @@ class SetSearch:
         """Counts and memory in bytes, of the points and of the search over the vectors."""
         about = {"rows": len(self), "embedding": repr(self.embedding), "search": self.vector_search.info()}
         if self._started:
-            about["bytes"] = {"points": self._points.n_bytes, "bounds": self._residuals.n_bytes + self._errors.n_bytes}
+            about["bytes"] = {"points": self._points.n_bytes, "bounds": self._errors.n_bytes}
         return about
 
     def search(
@@ -280,13 +276,22 @@ class SetSearch:
         return _joined(found, time.perf_counter() - started, kind, (len(sets), min(k, len(self))))
 
     def range_search(
-        self, queries: Any, radius: ArrayLike, *, allowed: Any = None, certify: bool = False
+        self,
+        queries: Any,
+        radius: ArrayLike,
+        *,
+        allowed: Any = None,
+        recall: float | None = None,
+        certify: bool = False,
     ) -> RangeResult:
         """All sets at most `radius` away from each query, nearest first; one radius for all queries, or one for each.
 
-        By the embedded distance or, with `certify`, by the sliced distance, from the points: none is left out.
+        By the embedded distance, with the recall of the search over vectors (`LadderSearch` leaves none out); or, with
+        `certify`, by the sliced distance, from the points: none is left out.
         """
         started = time.perf_counter()
+        if certify and recall not in (None, 1.0):
+            raise ValueError("certify leaves none out: leave recall out")
         sets = self._queries(queries)
         radii = checked_radii(radius, len(sets))
         if certify:
@@ -298,7 +303,8 @@ class SetSearch:
             if certify:
                 found.append(self._certified_range(batch, part, allowed))
             else:
-                found.append(self.vector_search.range_search(self._embed(batch)[0], part, allowed=allowed))
+                vectors, _ = self._embed(batch)
+                found.append(self.vector_search.range_search(vectors, part, allowed=allowed, recall=recall))
         seconds, kind = time.perf_counter() - started, "sliced" if certify else "embedded"
         counts = [np.diff(part.offsets) for part in found]
         return RangeResult(
@@ -384,7 +390,7 @@ class SetSearch:
 
     def _certified(self, queries: Sets, k: int, allowed: Any) -> Result:
         n = len(queries)
-        vectors, _, errors = self._embed(queries)
+        vectors, errors = self._embed(queries)
         errors += self.vector_search._moves(vectors)
         near = self.vector_search.search(vectors, k, allowed=allowed, recall=1.0)
         k = near.rows.shape[1]
@@ -430,7 +436,7 @@ class SetSearch:
         return rest
 
     def _certified_range(self, queries: Sets, radii: Float64, allowed: Any) -> RangeResult:
-        vectors, _, errors = self._embed(queries)
+        vectors, errors = self._embed(queries)
         errors += self.vector_search._moves(vectors)
         rest = self._candidates(vectors, errors, radii, allowed)
         distances = self._sliced(queries, rest.which, rest.positions)
