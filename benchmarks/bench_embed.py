@@ -29,6 +29,7 @@ from threadpoolctl import threadpool_limits
 import slosh
 from slosh import Sets, kernel, kernel_numpy
 from slosh.embed import SlicedWasserstein
+from this_machine import cpu
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT.parent / "shared" / "data"
@@ -173,14 +174,6 @@ print(megabytes("VmHWM") - before)
     here = Path(__file__).parent
     done = subprocess.run([sys.executable, "-c", code], cwd=here, capture_output=True, text=True, check=True)
     return float(done.stdout)
-
-
-def cpu() -> str:
-    if Path("/proc/cpuinfo").exists():
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor()
 
 
 def cases(n_mnist: int = 10_000) -> list[tuple[str, Sets]]:

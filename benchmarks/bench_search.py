@@ -50,6 +50,7 @@ from slosh import kernel
 from slosh.evaluate import recall_at_k
 from slosh.hash import SignHash
 from slosh.rank import sliced_wasserstein
+from this_machine import cpu
 
 Array = NDArray[Any]
 ROOT = Path(__file__).resolve().parents[1]
@@ -492,14 +493,6 @@ def measure(method: Callable[[Bench], Built], bench: Bench) -> dict[str, Any]:
         others = rows[len(built.levels) + 1 :]
         result["beside_qps"] = {level.name: row["qps"] for level, row in zip(beside, others, strict=True)}
     return result
-
-
-def cpu() -> str:
-    if Path("/proc/cpuinfo").exists():
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor()
 
 
 def machine() -> dict[str, Any]:

@@ -12,7 +12,7 @@ from slosh.evaluate import recall_at_k
 from slosh.search import ExactSearch, LadderSearch, load
 from slosh.search import basis as bases
 from slosh.search.calibration import found_part, lower_bound
-from slosh.search.ladder import least, prefix_length, steps
+from slosh.search.choices import least, prefix_length, steps
 from slosh.search.lists import Lists
 
 
