@@ -25,12 +25,13 @@ from ..vectors import check_numbers, checked_vectors
 from . import files
 from .result import RangeResult, Result, Stats
 from .rows import Int64, Mask, Rows
-from .store import check_free
+from .store import Room, check_free
 
 Float32: TypeAlias = NDArray[np.float32]
 Float64: TypeAlias = NDArray[np.float64]
 Self = TypeVar("Self", bound="Search")
 
+Learnt: TypeAlias = tuple[dict[str, Any], dict[str, Array]]
 CLASSES: dict[str, type[Search]] = {}
 """Searches by name, for `load`."""
 LEAST_HOLES = 1024
@@ -113,7 +114,7 @@ class Search(BaseEstimator):  # type: ignore[misc]
         self._rows.remove(positions)
         self._removed(positions)
         holes = self._rows.n_positions - len(self._rows)
-        if holes > max(LEAST_HOLES, len(self._rows)):
+        if holes > max(LEAST_HOLES, len(self._rows)) and self._room is None:
             with uninterrupted():
                 self._close_up(self._rows.close_up())
 
@@ -232,9 +233,23 @@ class Search(BaseEstimator):  # type: ignore[misc]
         if self._started:
             self._lock = threading.RLock()
 
+    def _begin(self, dim: int, rows: Rows, room: Room, learnt: Learnt | None) -> None:
+        """Starts as the search of an index: with the vectors that `room` has already, and with what was learnt once.
+
+        Positions then never change: what was removed stays a hole.
+        """
+        self._check_params()
+        self._rows, self._dim, self._lock, self._room = rows, dim, threading.RLock(), room
+        self._start(np.empty((0, dim), np.float32))
+        if learnt is not None:
+            self._relearn(*learnt)
+        self._attached()
+        self._started = True
+
     # What a subclass implements
 
     _started = False
+    _room: Room | None = None
     _rows: Rows
     _dim: int
     _lock: threading.RLock
@@ -299,6 +314,20 @@ class Search(BaseEstimator):  # type: ignore[misc]
     @abstractmethod
     def _bytes(self) -> dict[str, int]:
         """Memory by what it is for."""
+
+    def _learnt(self) -> Learnt:
+        """What was learnt from the collection, and holds for vectors to come: a header for JSON, and arrays."""
+        return {}, {}
+
+    def _relearn(self, header: dict[str, Any], arrays: dict[str, Array]) -> None:
+        """Takes over what `_learnt` gave. Must refuse (ValueError, KeyError) what does not fit."""
+
+    def _attached(self) -> None:
+        """After `_begin`: derives what is to be derived from the vectors that are there."""
+
+    def _exact(self, k: int, n_allowed: int, recall: float | None) -> bool:
+        """Whether a search for k of so many allowed rows will be exact."""
+        return recall == 1.0
 
     @abstractmethod
     def _state(self) -> tuple[dict[str, Any], dict[str, Array]]:

@@ -6,13 +6,14 @@ a checksum; a file that is cut short, damaged, of another kind or of another ver
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import os
 import zipfile
 from pathlib import Path
 from tokenize import TokenError
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.lib import format as npy
@@ -34,18 +35,32 @@ def write(path: str | os.PathLike[str], header: dict[str, Any], arrays: dict[str
     draft = target.with_name(f"{target.name}.{os.getpid()}.tmp")
     try:
         with open(draft, "wb") as stream:
-            with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
-                archive.writestr(
-                    "header.json", json.dumps({"kind": KIND, "version": VERSION, **header}, default=_plain)
-                )
-                for name, array in arrays.items():
-                    with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                        npy.write_array(member, np.ascontiguousarray(array), allow_pickle=False)
+            _write(stream, header, arrays)
             stream.flush()
             os.fsync(stream.fileno())
         os.replace(draft, target)
     finally:
         draft.unlink(missing_ok=True)
+
+
+def _write(stream: IO[bytes], header: dict[str, Any], arrays: dict[str, Array]) -> None:
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
+        archive.writestr("header.json", json.dumps({"kind": KIND, "version": VERSION, **header}, default=_plain))
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                npy.write_array(member, np.ascontiguousarray(array), allow_pickle=False)
+
+
+def pack(header: dict[str, Any], arrays: dict[str, Array]) -> bytes:
+    """The same file as bytes."""
+    stream = io.BytesIO()
+    _write(stream, header, arrays)
+    return stream.getvalue()
+
+
+def unpack(content: bytes, name: str) -> tuple[dict[str, Any], dict[str, Array]]:
+    """What `pack` packed; `name` is for the error."""
+    return _read(io.BytesIO(content), name)
 
 
 def _plain(x: Any) -> Any:
@@ -57,9 +72,13 @@ def _plain(x: Any) -> Any:
 
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Array]]:
     """Header and arrays of a file that `write` wrote; ValueError if it is not one, or damaged."""
-    name = os.fspath(path)
+    with open(path, "rb") as stream:
+        return _read(stream, os.fspath(path))
+
+
+def _read(file: IO[bytes], name: str) -> tuple[dict[str, Any], dict[str, Array]]:
     try:
-        with zipfile.ZipFile(path) as archive:
+        with zipfile.ZipFile(file) as archive:
             header = _header(archive, name)
             arrays = {
                 member.filename.removesuffix(".npy"): _array(archive, member)
@@ -70,7 +89,8 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Array]
     except _Refused as reason:
         raise ValueError(str(reason)) from None
     except zipfile.BadZipFile as error:
-        if _starts_like_one(name):
+        file.seek(0)
+        if file.read(2) == b"PK":
             raise ValueError(f"{name} is cut short or damaged ({error}): build the search again, and save it") from None
         raise ValueError(f"{name} is no saved search: it was not written by `save`") from None
     except (
@@ -88,11 +108,6 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Array]
 
 class _Refused(Exception):
     """A whole file that is not for us."""
-
-
-def _starts_like_one(name: str) -> bool:
-    with open(name, "rb") as stream:
-        return stream.read(2) == b"PK"
 
 
 def _header(archive: zipfile.ZipFile, name: str) -> dict[str, Any]:

@@ -18,11 +18,11 @@ from ..checks import Array, checked_count
 from ..hash.codes import as_words
 from ..hash.sign import SignHash
 from . import flat
-from .base import Float32, Float64, Search, Work, checked_recall
+from .base import Float32, Float64, Learnt, Search, Work, checked_recall
 from .calibration import lower_bound
 from .codes import CodeStore, Words
 from .rows import Int64, Mask
-from .store import FloatStore
+from .store import FloatStore, Grown
 from .tables import true_neighbours
 
 PAIRS = 1 << 20
@@ -88,6 +88,7 @@ class HammingSearch(Search):
     _hash: SignHash | None
     _codes: CodeStore
     _store: FloatStore | None
+    _kept: Grown | None  # codes as an index keeps them
     _fitted_on: int
     _calibrations: dict[tuple[int, float], DepthCalibration]
 
@@ -159,7 +160,8 @@ class HammingSearch(Search):
                 )
             self._hash = copy(given).set_params(n_bits=given._rotation.n_bits)  # whatever becomes of the user's
         self._codes = CodeStore(int(given.n_bits if self._hash is None else self._hash.n_bits))
-        self._store = FloatStore(self._dim) if self.rerank else None
+        self._kept = None if self._room is None else self._room("codes", (self._codes.n_bytes_of_code,), np.uint8)
+        self._store = FloatStore(self._dim, room=self._room) if self.rerank else None
         self._calibrations = {}
 
     def _add(self, vectors: Array) -> None:
@@ -169,6 +171,8 @@ class HammingSearch(Search):
         else:
             fitted, codes = self._hash, self._hash.transform(vectors)
         self._codes.write(codes, self._rows.n_positions)
+        if self._kept is not None:
+            self._kept.extend(codes)
         if self._store is not None:
             self._store.append(vectors)
         if self._hash is None:
@@ -176,6 +180,8 @@ class HammingSearch(Search):
 
     def _cut(self, n: int) -> None:
         self._codes.cut(n)
+        if self._kept is not None:
+            self._kept.cut(n)
         if self._store is not None:
             self._store.cut(n)
 
@@ -310,6 +316,23 @@ class HammingSearch(Search):
 
     # Files
 
+    def _learnt(self) -> Learnt:
+        return {"calibrations": [asdict(c) for c in self._calibrations.values()]}, {}
+
+    def _relearn(self, header: dict[str, Any], arrays: dict[str, Array]) -> None:
+        self._know(header.get("calibrations", []))
+
+    def _know(self, calibrations: list[dict[str, Any]]) -> None:
+        known = [DepthCalibration(**c) for c in calibrations]
+        self._calibrations = {(c.k, c.recall): c for c in known}
+
+    def _attached(self) -> None:
+        if self._kept is not None and self._kept.used:
+            self._codes.write(self._kept.array, 0)
+
+    def _exact(self, k: int, n_allowed: int, recall: float | None) -> bool:
+        return recall == 1.0 and self._store is not None
+
     def _state(self) -> tuple[dict[str, Any], dict[str, Array]]:
         header: dict[str, Any] = {
             "params": {"rerank": int(self.rerank)},
@@ -347,8 +370,7 @@ class HammingSearch(Search):
         if self.rerank:
             self._store = FloatStore.from_array(arrays["vectors"], n, self._dim)
         self._fitted_on = int(header["fitted_on"])
-        known = [DepthCalibration(**c) for c in header["calibrations"]]
-        self._calibrations = {(c.k, c.recall): c for c in known}
+        self._know(header["calibrations"])
 
 
 def is_fitted(hash_: SignHash) -> bool:

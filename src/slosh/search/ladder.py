@@ -18,7 +18,7 @@ from .. import kernel, scan
 from ..checks import Array, checked_count, random_stream
 from ..precision import PrecisionWarning, user_level
 from . import basis as bases
-from .base import Float32, Float64, Search, Work, checked_recall
+from .base import Float32, Float64, Learnt, Search, Work, checked_recall
 from .basis import ROUNDING, Basis
 from .calibration import Calibration, found_part, lower_bound
 from .choices import cost, default_lists, least, prefix_length, steps, table_of
@@ -94,6 +94,7 @@ class LadderSearch(Search):
     _calibrations: dict[tuple[int, float], Calibration]
     _drift: dict[str, float]
     _filing: bool
+    _last: int  # the highest row at training
 
     def __init__(
         self,
@@ -129,14 +130,14 @@ class LadderSearch(Search):
 
     def _start(self, vectors: Array) -> None:
         check_free(self.path)
-        self._store = (ShortStore if self.precision == 16 else FloatStore)(self._dim, self.path)
+        self._store = (ShortStore if self.precision == 16 else FloatStore)(self._dim, self.path, self._room)
         self._forget()
 
     def _forget(self) -> None:
         """No basis: a prefix is the vector's norm, and all rows are in one list."""
         self._basis = Basis(np.zeros(self._dim), np.empty((0, self._dim)))
         self._lists = Lists(np.zeros((1, 1), np.float32))
-        self._trained, self._reach, self._calibrations, self._filing = 0, 0.0, {}, False
+        self._trained, self._reach, self._calibrations, self._filing, self._last = 0, 0.0, {}, False, -1
         self._drift = {"rest": 0.0, "rest_since": 0.0, "rows_since": 0.0, "crowding": 1.0}
 
     def _add(self, vectors: Array) -> None:
@@ -160,15 +161,16 @@ class LadderSearch(Search):
         self._drift["rows_since"] += self._rows.n_positions - first
         self._filing = False
 
-    def _put(self, lists: Lists, basis: Basis, first: int) -> tuple[float, float]:
+    def _put(self, lists: Lists, basis: Basis, first: int, last: int | None = None) -> tuple[float, float]:
         """Files the vectors from position `first` on; their largest norm about the middle, and the rests, squared."""
         step, reach, rest = max(1, (1 << 22) // self._dim), 0.0, 0.0
-        for start in range(first, self._rows.n_positions, step):
-            prefixes, norms = self._prefixes(slice(start, min(start + step, self._rows.n_positions)), basis)
+        last = self._rows.n_positions if last is None else last
+        for start in range(first, last, step):
+            prefixes, norms = self._prefixes(slice(start, min(start + step, last)), basis)
             lists.append(prefixes)
             reach = max(reach, float(norms.max()))
             rest += float(np.square(prefixes[:, -1], dtype=np.float64).sum())
-        lists.remove(np.flatnonzero(~self._rows.alive[first:]) + first)
+        lists.remove(np.flatnonzero(~self._rows.alive[first:last]) + first)
         return reach, rest
 
     def _prefixes(self, at: Any, basis: Basis) -> tuple[Float32, Float64]:
@@ -225,6 +227,7 @@ class LadderSearch(Search):
             "_trained": trained,
             "_calibrations": {},
             "_filing": False,
+            "_last": self._rows.highest,
             "_drift": {"rest": rest, "rest_since": 0.0, "rows_since": 0.0, "crowding": lists.crowding},
         }
         self.__dict__.update(learnt)
@@ -329,10 +332,7 @@ class LadderSearch(Search):
         if n_allowed <= FEW and mask is not None:
             return self._compare_all(queries, k, mask)
         target = self.recall if recall is None else recall
-        small = len(self) < LEAST or 32 * k >= n_allowed
-        # The rows that a filter leaves may lie anywhere: what was measured without it says nothing about them.
-        filtered = n_allowed < FILTER * len(self)
-        plan = None if target == 1.0 or not self._trained or small or filtered else self.calibrate(k, target)
+        plan = None if not self._trained or self._exact(k, n_allowed, target) else self.calibrate(k, target)
         if plan is None or plan.depth == 0:
             squares, positions, work = self._climb(queries, k, mask, 0.0, 4 * k, True)
         else:
@@ -344,6 +344,12 @@ class LadderSearch(Search):
             squares[short], positions[short], more = self._compare_all(queries[short], k, everything)
             work.candidates[short] += more.candidates
         return squares, positions, work
+
+    def _exact(self, k: int, n_allowed: int, recall: float | None) -> bool:
+        small = len(self) < LEAST or 32 * k >= n_allowed
+        # The rows that a filter leaves may lie anywhere: what was measured without it says nothing about them.
+        filtered = n_allowed < FILTER * len(self)
+        return (self.recall if recall is None else recall) == 1.0 or small or filtered
 
     def _compare_all(self, queries: Float32, k: int, mask: Mask) -> tuple[Float64, Int64, Work]:
         """Every allowed row with every query, in turns of bounded memory."""
@@ -457,6 +463,50 @@ class LadderSearch(Search):
             return f"rows crowd in few lists, {times:.3g} times as much as at first: call train()"
         return None
 
+    def _learnt(self) -> Learnt:
+        if not self._trained:
+            return {}, {}
+        header = {
+            "trained": self._trained,
+            "rest": self._drift["rest"],
+            "crowding": self._drift["crowding"],
+            "last": self._last,
+            "calibrations": [c.as_dict() for c in self._calibrations.values()],
+        }
+        lists = {"centres": self._lists.centres, "radii": self._lists.first_radii, "spreads": self._lists.spreads}
+        return header, {"middle": self._basis.middle, "directions": self._basis.directions, **lists}
+
+    def _relearn(self, header: dict[str, Any], arrays: dict[str, Array]) -> None:
+        if not header:
+            return
+        self._basis = self._checked_basis(arrays)
+        self._lists = Lists(np.ascontiguousarray(arrays["centres"], np.float32))
+        n_lists, width = self._lists.centres.shape
+        if width != self._basis.width or arrays["radii"].shape != (n_lists,) or arrays["spreads"].shape != (n_lists,):
+            raise ValueError("its basis and its lists do not fit together")
+        self._lists.first_radii = np.ascontiguousarray(arrays["radii"], np.float32)
+        self._lists.spreads = np.ascontiguousarray(arrays["spreads"], np.float64)
+        self._trained, self._last = int(header["trained"]), int(header["last"])
+        self._drift |= {"rest": float(header["rest"]), "crowding": float(header["crowding"])}
+        self._know(header["calibrations"])
+
+    def _know(self, calibrations: list[dict[str, Any]]) -> None:
+        known = [Calibration(**c) for c in calibrations]
+        self._calibrations = {(c.k, c.recall): c for c in known}
+
+    def _checked_basis(self, arrays: dict[str, Array]) -> Basis:
+        middle, directions = arrays["middle"], arrays["directions"]
+        if middle.shape != (self._dim,) or directions.shape[1:] != (self._dim,):
+            raise ValueError(f"its basis has the shapes {middle.shape} and {directions.shape}")
+        return Basis(middle, directions)
+
+    def _attached(self) -> None:
+        if self._trained:
+            # Rows that were there at training say nothing about how the collection has changed since.
+            old = int(np.searchsorted(self._rows.row, self._last, side="right"))
+            self._reach = max(self._reach, self._put(self._lists, self._basis, 0, old)[0])
+            self._file()
+
     def _state(self) -> tuple[dict[str, Any], dict[str, Array]]:
         params = {name: getattr(self, name) for name in ("recall", "n_components", "n_lists", "precision")}
         params["random_state"] = int(self.random_state) if isinstance(self.random_state, Integral) else None
@@ -479,12 +529,9 @@ class LadderSearch(Search):
             self._store = ShortStore.from_state(arrays, n, self._dim, self.path)
         else:
             self._store = FloatStore.from_array(arrays["vectors"], n, self._dim, self.path)
-        middle, directions = arrays["middle"], arrays["directions"]
-        if middle.shape != (self._dim,) or directions.shape[1:] != (self._dim,):
-            raise ValueError(f"its basis has the shapes {middle.shape} and {directions.shape}")
-        self._basis = Basis(middle, directions)
+        self._basis = self._checked_basis(arrays)
+        self._last = self._rows.highest
         self._lists = Lists.from_state(arrays, n, self._basis.width)
         self._trained, self._reach, self._filing = int(header["trained"]), float(header["reach"]), False
         self._drift = {name: float(header["drift"][name]) for name in ("rest", "rest_since", "rows_since", "crowding")}
-        known = [Calibration(**c) for c in header["calibrations"]]
-        self._calibrations = {(c.k, c.recall): c for c in known}
+        self._know(header["calibrations"])

@@ -53,6 +53,7 @@ class Lists:
         n_lists, width = centres.shape
         self.radii: Float32 = np.zeros(n_lists, np.float32)
         self.first_radii: Float32 = self.radii  # at training
+        self.spreads: NDArray[np.float64] = np.zeros(n_lists)  # root mean square distance to the centroid, at training
         self.squares: NDArray[np.float64] = np.zeros(n_lists)  # of the distances to the centroid, summed
         self.counts: Int64 = np.zeros(n_lists, np.int64)  # rows ever put into each list
         self._blocks, self._slots = Grown((width, WIDE), np.float32), Grown((WIDE,), np.int64)
@@ -77,11 +78,10 @@ class Lists:
     def margins(self, reach: float) -> Float32:
         """How far beyond its centroid each list is thought to extend.
 
-        `reach` times the root of the mean square distance of its rows; of a list that rows were added far outside of
-        since training, as far as its farthest row.
+        `reach` times the root of the mean square distance of its rows, at training, so that it does not depend on which
+        were removed since; of a list that rows were added far outside of since, as far as its farthest row.
         """
-        spreads = np.sqrt(self.squares / np.maximum(self.counts, 1))
-        return np.where(self.stretched, self.radii, reach * spreads).astype(np.float32)
+        return np.where(self.stretched, self.radii, reach * self.spreads).astype(np.float32)
 
     @property
     def stretched(self) -> Mask:
@@ -152,6 +152,7 @@ class Lists:
     def settle(self) -> None:
         """What is there now is what the lists were made for."""
         self.first_radii = self.radii.copy()
+        self.spreads = np.sqrt(self.squares / np.maximum(self.counts, 1))
 
     def remove(self, positions: Int64) -> None:
         place = self._place.array[positions]
@@ -170,6 +171,7 @@ class Lists:
             "centres": self.centres,
             "radii": self.radii,
             "first_radii": self.first_radii,
+            "spreads": self.spreads,
             "squares": self.squares,
             "counts": self.counts,
         }
@@ -193,6 +195,7 @@ class Lists:
         self = cls(centres)
         names = ("radii", "first_radii", "squares", "counts")
         self.radii, self.first_radii, self.squares, self.counts = (arrays[f"lists_{name}"] for name in names)
+        self.spreads = arrays.get("lists_spreads", np.sqrt(self.squares / np.maximum(self.counts, 1)))
         n_blocks = len(arrays["lists_blocks"])
         for name, part in self._parts().items():
             shape = (n_positions if name == "lists_place" else n_blocks, *part._width)
@@ -202,6 +205,8 @@ class Lists:
         lists, slots, place = self._list.array, self.slots, self._place.array
         good = (
             self.radii.shape == self.first_radii.shape == self.counts.shape == self.squares.shape == (len(centres),)
+            and self.spreads.shape == (len(centres),)
+            and self.spreads.dtype == np.float64
             and self.radii.dtype == self.first_radii.dtype == np.float32
             and self.squares.dtype == np.float64
             and self.counts.dtype == np.int64

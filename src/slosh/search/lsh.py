@@ -21,7 +21,7 @@ from ..hash import tuning
 from ..hash.pstable import CellError, PStableHash
 from ..hash.tuning import Tuning
 from . import flat
-from .base import Float32, Float64, Search, Work, checked_recall
+from .base import Float32, Float64, Learnt, Search, Work, checked_recall
 from .buckets import shortlist
 from .result import Stats
 from .rows import Int64, Mask
@@ -241,7 +241,7 @@ class LSHSearch(Search):
             raise ValueError(f"random_state={seed!r} must be a whole number, 0 or more: the same answers every time")
 
     def _start(self, vectors: Array) -> None:
-        self._store = FloatStore(self._dim)
+        self._store = FloatStore(self._dim, room=self._room)
         self.tuning_, self._tables, self._tuned, self._truth, self._calibrations = None, None, 0, None, {}
         if self.hash is not None:
             self._take(clone(self.hash))
@@ -273,10 +273,8 @@ class LSHSearch(Search):
     def _search(
         self, queries: Float32, k: int, mask: Mask | None, n_allowed: int, recall: float | None
     ) -> tuple[Float64, Int64, Work]:
-        target = recall
-        if target is None and self.n_probes is None and self.hash is None:
-            target = self.recall
-        if target == 1.0 or self._few(n_allowed) or 4 * k >= n_allowed or len(self) < 2:
+        target = self._target(recall)
+        if self._exact(k, n_allowed, recall):
             return self._scan(queries, k, mask, n_allowed)
         try:
             return self._find(queries, k, mask, n_allowed, target)
@@ -284,6 +282,13 @@ class LSHSearch(Search):
             if self.hash is not None:
                 raise
             return self._scan(queries, k, mask, n_allowed)
+
+    def _target(self, recall: float | None) -> float | None:
+        """The recall to reach; None: what the probes give."""
+        return self.recall if recall is None and self.n_probes is None and self.hash is None else recall
+
+    def _exact(self, k: int, n_allowed: int, recall: float | None) -> bool:
+        return self._target(recall) == 1.0 or self._few(n_allowed) or 4 * k >= n_allowed or len(self) < 2
 
     def _find(
         self, queries: Float32, k: int, mask: Mask | None, n_allowed: int, target: float | None
@@ -332,10 +337,8 @@ class LSHSearch(Search):
     def _range_search(
         self, queries: Float32, radii: Float64, mask: Mask | None, n_allowed: int, recall: float | None
     ) -> tuple[Int64, Float64, Int64, Work]:
-        if recall is None and self.hash is None and self.n_probes is None:
-            recall = self.recall
         try:
-            tables, n_probes, reached = self._for_radius(float(radii.max()), n_allowed, recall)
+            tables, n_probes, reached = self._for_radius(float(radii.max()), n_allowed, self._target(recall))
             if tables is not None:
                 return self._look_within(tables, queries, radii, mask, n_probes, reached)
         except CellError:
@@ -442,6 +445,35 @@ class LSHSearch(Search):
 
     # Files
 
+    def _learnt(self) -> Learnt:
+        with self._lock:
+            tables = self._tables
+            header = {
+                "hash": None if tables is None else described(tables.hash),
+                "tuning": None if self.tuning_ is None else asdict(self.tuning_),
+                "tuned": self._tuned,
+                "calibrations": [asdict(c) for c in self._calibrations.values()],
+            }
+            drawn = {} if tables is None else tables.state()
+            return header, {name: drawn[name] for name in ("directions", "offsets") if name in drawn}
+
+    def _relearn(self, header: dict[str, Any], arrays: dict[str, Array]) -> None:
+        if not header:
+            return
+        if header["hash"] is not None:
+            hash_ = PStableHash(**header["hash"])
+            hash_._set_state(arrays["directions"], arrays["offsets"])
+            if hash_.n_features_in_ != self._dim:
+                raise ValueError("its hash does not fit its vectors")
+            self._tables = Tables(hash_, self._store)
+        self.tuning_ = None if header["tuning"] is None else Tuning(**header["tuning"])
+        self._tuned = int(header["tuned"])
+        self._know(header["calibrations"])
+
+    def _know(self, calibrations: list[dict[str, Any]]) -> None:
+        known = [ProbeCalibration(**c) for c in calibrations]
+        self._calibrations = {(c.k, c.recall): c for c in known}
+
     def _state(self) -> tuple[dict[str, Any], dict[str, Array]]:
         with self._lock:
             tables = self._tables
@@ -471,5 +503,4 @@ class LSHSearch(Search):
             raise ValueError("its tables are missing")
         self.tuning_ = None if header["tuning"] is None else Tuning(**header["tuning"])
         self._tuned = int(header["tuned"])
-        known = [ProbeCalibration(**c) for c in header["calibrations"]]
-        self._calibrations = {(c.k, c.recall): c for c in known}
+        self._know(header["calibrations"])

@@ -7,16 +7,16 @@ import numpy as np
 from ..checks import MIXED_WEIGHTS, Array
 from ..sets import Sets
 from .rows import Int64
-from .store import Grown
+from .store import Room, in_memory
 
 
 class Points:
     """Ragged points; all sets have weights, or none."""
 
-    def __init__(self, dim: int, weighted: bool, origin: Array | None) -> None:
-        self._points = Grown((dim,), np.float32)
-        self._ends = Grown((), np.int64)
-        self._weights = Grown((), np.float32) if weighted else None
+    def __init__(self, dim: int, weighted: bool, origin: Array | None, room: Room = in_memory) -> None:
+        self._points = room("points", (dim,), np.float32)
+        self._ends = room("ends", (), np.int64)
+        self._weights = room("weights", (), np.float32) if weighted else None
         self.origin = origin
 
     @property

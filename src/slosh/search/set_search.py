@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -21,13 +22,13 @@ from ..embed import SlicedWasserstein
 from ..embed.base import SetTransformer
 from ..sets import Sets, as_sets
 from ..sliced import NUMBERS, fitted_slicer, sorted_slices
-from .base import LEAST_HOLES, Search, checked_radii, uninterrupted
+from .base import LEAST_HOLES, Learnt, Search, checked_radii, uninterrupted
 from .flat import kth_smallest
 from .ladder import LadderSearch
 from .points import Points
 from .result import RangeResult, Result, Stats
 from .rows import Rows
-from .store import Grown
+from .store import Grown, Room, in_memory
 
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
@@ -143,7 +144,7 @@ class SetSearch:
             if not hasattr(fitted, "n_features_in_"):
                 fitted = clone(fitted).fit(collection)
             self._points = Points(collection.dim, collection.weights is not None, collection.origin)
-            self._errors = Grown((), np.float64)
+            self._errors = in_memory("errors", (), np.float64)
             given, self.embedding = self.embedding, fitted
             self._rows, self._started = table, True
         self._points.check(collection)
@@ -176,12 +177,22 @@ class SetSearch:
         return np.concatenate([np.empty(0, np.int64), *parts])
 
     def _add(self, sets: Sets, rows: Int64) -> None:
-        vectors, errors = self._embed(sets)
+        self._append(sets, rows, *self._embed(sets))
+
+    def _append(self, sets: Sets, rows: Int64, vectors: Float32, errors: Float64) -> None:
+        """Adds sets whose vectors are known."""
         self.vector_search.add(vectors, rows)
         errors += self.vector_search._moved(self.vector_search._rows._find(rows))
         self._points.append(sets)
         self._errors.extend(errors)
         self._rows.add(rows)
+
+    def _begin(self, weighted: bool, rows: Rows, room: Room, learnt: Learnt | None) -> None:
+        """Starts as the sets of an index: with those that `room` has already, under `rows`."""
+        self._rows, self._points = rows, Points(self.embedding.n_features_in_, weighted, self.embedding.origin_, room)
+        self._errors = room("errors", (), np.float64)
+        mine, self._started = deepcopy(rows), True
+        self.vector_search._begin(self.embedding._n_outputs() + self._bounded, mine, room, learnt)
 
     def _undo(self, before: tuple[int, int], new: Int64) -> None:
         """After an add that failed: nothing of it is left."""
@@ -209,7 +220,8 @@ class SetSearch:
         with uninterrupted():
             self.vector_search.remove(rows)
             self._rows.remove(positions)
-            if self._rows.n_positions - len(self._rows) > max(LEAST_HOLES, len(self._rows)):
+            holes = self._rows.n_positions - len(self._rows)
+            if holes > max(LEAST_HOLES, len(self._rows)) and self.vector_search._room is None:
                 kept = self._rows.close_up()
                 self._points.keep(kept)
                 self._errors.replace(self._errors.array[kept])

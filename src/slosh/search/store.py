@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -113,6 +114,15 @@ class Grown:
             self.extend(values)
 
 
+Room: TypeAlias = Callable[[str, tuple[int, ...], Any], Grown]
+"""Makes the array of a name, a width and a dtype: where vectors and points are kept, if not in memory."""
+
+
+def in_memory(name: str, width: tuple[int, ...], dtype: Any) -> Grown:
+    """The plain `Room`."""
+    return Grown(width, dtype)
+
+
 def check_free(path: str | os.PathLike[str] | None) -> None:
     """Refuses to write vectors over what is there: another search may be reading it."""
     if path is not None and os.path.exists(path) and (os.path.isdir(path) or os.path.getsize(path)):
@@ -127,8 +137,8 @@ class FloatStore:
     scale = None
     errors = None
 
-    def __init__(self, dim: int, path: str | os.PathLike[str] | None = None) -> None:
-        self._data = Grown((dim,), np.float32, path)
+    def __init__(self, dim: int, path: str | os.PathLike[str] | None = None, room: Room | None = None) -> None:
+        self._data = Grown((dim,), np.float32, path) if room is None else room("vectors", (dim,), np.float32)
         self._middle: tuple[int, Float32, Grown, Grown] | None = None
         self._lock = threading.Lock()
 
@@ -199,9 +209,10 @@ class FloatStore:
 class ShortStore:
     """Vectors of 16-bit whole numbers, the scale being the largest number / 32767."""
 
-    def __init__(self, dim: int, path: str | os.PathLike[str] | None = None) -> None:
-        self._data = Grown((dim,), np.int16, path)
-        self._scale, self._errors = Grown((), np.float32), Grown((), np.float32)
+    def __init__(self, dim: int, path: str | os.PathLike[str] | None = None, room: Room | None = None) -> None:
+        self._data = Grown((dim,), np.int16, path) if room is None else room("vectors", (dim,), np.int16)
+        room = room or in_memory
+        self._scale, self._errors = room("scale", (), np.float32), room("moved", (), np.float32)
 
     @classmethod
     def from_state(
