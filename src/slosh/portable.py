@@ -1,0 +1,109 @@
+"""Fitted objects as plain data, for an index on disk: a tree for JSON and a list of arrays, and back.
+
+Only classes of slosh that are named here are written or made, and only from numbers, strings and arrays: nothing of
+what is read is ever executed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from . import embed, hash, search, slices
+from .checks import Array
+from .sets import Sets
+
+EMBEDDINGS = (
+    embed.SlicedWasserstein,
+    embed.GeM,
+    embed.Covariance,
+    embed.FSPool,
+    embed.WassersteinEmbedding,
+    embed.MeanPool,
+    embed.MaxPool,
+    embed.SumPool,
+)
+SLICERS = (slices.Linear, slices.Polynomial, slices.Circular, slices.Neural)
+SEARCHES = (search.ExactSearch, search.HammingSearch, search.LSHSearch, search.LadderSearch)
+CLASSES: dict[str, type] = {kind.__name__: kind for kind in (*EMBEDDINGS, *SLICERS, hash.PStableHash, *SEARCHES)}
+DEEPEST = 16
+
+
+def dump(thing: Any, arrays: list[Array], where: str) -> Any:
+    """`thing` as a tree for JSON; its arrays are appended to `arrays`. `where` is what an error calls it."""
+    if thing is None or isinstance(thing, bool | int | float | str):
+        return thing
+    if isinstance(thing, np.generic):
+        return thing.item()
+    if isinstance(thing, np.ndarray):
+        if thing.dtype.kind not in "fiub":
+            raise ValueError(f"{where} is an array of {thing.dtype}, which an index cannot store")
+        arrays.append(thing)
+        return {"array": len(arrays) - 1}
+    if isinstance(thing, list | tuple):
+        return {"list": [dump(item, arrays, f"{where}[{i}]") for i, item in enumerate(thing)]}
+    if isinstance(thing, Sets):
+        parts = {name: getattr(thing, name) for name in ("points", "offsets", "weights", "origin")}
+        return {"sets": {name: dump(part, arrays, f"{where}.{name}") for name, part in parts.items()}}
+    if type(thing) is hash.SignHash:
+        drawn = thing._state() if hasattr(thing, "n_features_in_") else {}
+        parts = {"sign": thing.get_params(), "drawn": drawn}
+        tree = {key: {k: dump(v, arrays, f"{where}.{k}") for k, v in part.items()} for key, part in parts.items()}
+        return {**tree, "dim": getattr(thing, "n_features_in_", None)}
+    name = type(thing).__name__
+    if CLASSES.get(name) is type(thing):
+        inside = {key: value for key, value in vars(thing).items() if key in _attributes(thing)}
+        return {"class": name, "has": {key: dump(value, arrays, f"{where}.{key}") for key, value in inside.items()}}
+    if isinstance(thing, slices.Function) or callable(thing):
+        raise ValueError(
+            f"{where} is a Python function, which an index cannot store: another process could not run it. Give an "
+            "array of directions (L, d), or a slicer of slosh.slices; or keep the sets in memory (slosh.search.SetSearch)"
+        )
+    if isinstance(thing, np.random.RandomState | np.random.Generator):
+        raise ValueError(f"{where} is a random generator, which an index cannot store: give a whole number as the seed")
+    raise ValueError(f"{where} is a {type(thing).__name__}, which an index cannot store: it stores classes of slosh")
+
+
+def load(tree: Any, arrays: list[Array], depth: int = 0) -> Any:
+    """What `dump` took apart; ValueError where it is not that."""
+    if tree is None or isinstance(tree, bool | int | float | str):
+        return tree
+    if depth > DEEPEST or not isinstance(tree, dict):
+        raise ValueError("a stored object is not what slosh writes")
+    if "array" in tree:
+        number = tree["array"]
+        if not isinstance(number, int) or not 0 <= number < len(arrays):
+            raise ValueError("a stored object names an array that is not there")
+        return arrays[number]
+    if "list" in tree:
+        return [load(item, arrays, depth + 1) for item in tree["list"]]
+    if "sets" in tree:
+        parts = {name: load(part, arrays, depth + 1) for name, part in tree["sets"].items()}
+        sets = Sets(parts["points"], parts["offsets"], parts.get("weights"))
+        return sets.with_origin(parts.get("origin"))
+    if "sign" in tree:
+        sign = hash.SignHash(**{name: load(part, arrays, depth + 1) for name, part in tree["sign"].items()})
+        if tree["dim"] is not None:
+            drawn = {name: load(part, arrays, depth + 1) for name, part in tree["drawn"].items()}
+            sign._set_state(drawn, int(tree["dim"]))
+        return sign
+    kind = CLASSES.get(str(tree.get("class")))
+    if kind is None:
+        raise ValueError(f"a stored object is a {tree.get('class')!r:.40}, which this slosh does not know")
+    made = kind.__new__(kind)
+    has = {str(name): load(value, arrays, depth + 1) for name, value in tree["has"].items()}
+    if unknown := set(has) - _attributes(made):
+        raise ValueError(f"a stored {kind.__name__} has what it should not: {', '.join(sorted(unknown))}")
+    vars(made).update(has)
+    return made
+
+
+def _attributes(thing: Any) -> set[str]:
+    """What is stored of an object: its parameters, what it has learnt, and nothing else."""
+    kind = type(thing)
+    names = set(kind._get_param_names())
+    if kind in SEARCHES or kind is hash.PStableHash:  # an index keeps what these learn besides
+        return names
+    learnt = {name for base in kind.__mro__ for name in vars(base).get("__annotations__", ()) if name.endswith("_")}
+    return names | learnt | ({"_slicer", "_average"} if kind is embed.SlicedWasserstein else set())
