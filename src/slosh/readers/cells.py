@@ -1,0 +1,224 @@
+"""Cells in `.h5ad` files: one set for each value of an observation column, such as the patient.
+
+The observations are read by anndata, the numbers straight from HDF5, in blocks of rows: a batch of sets is made dense,
+never the whole matrix. Links to other files, and sizes beyond the memory, are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ..checks import Array
+from .files import File, Library, Options, Piece, Unreadable, fits, needs, plain, reading, rows, spans
+
+ANNDATA = Library("anndata", ".h5ad", "cells")
+_BLOCK = 1 << 24  # values read at once
+_DEEPEST = 32
+
+
+def read_h5ad(file: File, options: Options) -> Iterator[Piece]:
+    """Sets of cells, in the order in which the values of `by` first appear."""
+    needs(file, ANNDATA)
+    h5py = needs(file, ANNDATA, "h5py")
+    with reading(file, "h5ad file"), h5py.File(file.path, "r") as store:
+        for key in ("obs", "X" if options.obsm is None else "obsm"):
+            if key not in store:
+                raise Unreadable(f"{file}: has no {key!r}, so it is not an .h5ad file with cells in it")
+        _check_inside(file, h5py, store)
+        obs = _obs(file, store)
+        _check_by(file, options.by, obs)
+        if options.obsm is not None and options.obsm not in store["obsm"]:
+            raise Unreadable(f"{file}: no obsm {options.obsm!r}; there are {_listed(store['obsm'])}")
+        if isinstance(options.weights, str) and options.weights not in obs.columns:
+            raise Unreadable(f"{file}: no observation column {options.weights!r}; there are {_listed(obs.columns)}")
+        chosen = _chosen(file, options, store)
+    return _pieces(file, options, h5py, obs, chosen)
+
+
+def _pieces(file: File, options: Options, h5py: Any, obs: Any, chosen: Array | None) -> Iterator[Piece]:
+    order, offsets, ids, columns = _groups(obs, str(options.by))
+    weights = obs[options.weights].to_numpy(np.float64) if isinstance(options.weights, str) else None
+    with reading(file, "h5ad file"), h5py.File(file.path, "r") as store:
+        matrix = store["X"] if options.obsm is None else store["obsm"][options.obsm]
+        table = Matrix(file, h5py, matrix, len(obs), chosen)
+        for a, b in spans(offsets, options.limit(table.dim)):
+            cells = order[offsets[a] : offsets[b]]
+            metadata = rows(file, {name: values[a:b] for name, values in columns.items()}, b - a)
+            part = None if weights is None else weights[cells]
+            yield Piece(file, table.rows(cells), np.diff(offsets[a : b + 1]), part, ids[a:b], metadata)
+
+
+def _check_inside(file: File, h5py: Any, store: Any) -> None:
+    """Refuse links to other files and data kept in other files."""
+    stack = [("", store, 0)]
+    while stack:
+        path, group, depth = stack.pop()
+        if depth > _DEEPEST:
+            raise Unreadable(f"{file}: {path[:80]} is nested too deeply: refused")
+        for name in group:
+            here, link = f"{path}/{name}", group.get(name, getlink=True)
+            if isinstance(link, h5py.ExternalLink):
+                raise Unreadable(f"{file}: {here} is a link to another file, {link.filename!r:.80}: refused")
+            if not isinstance(link, h5py.HardLink):
+                continue
+            item = group.get(name)
+            if isinstance(item, h5py.Group):
+                stack.append((here, item, depth + 1))
+            elif isinstance(item, h5py.Dataset) and (item.external or item.is_virtual):
+                raise Unreadable(f"{file}: the values of {here} are in another file: refused")
+
+
+def _obs(file: File, store: Any) -> Any:
+    try:
+        from anndata.io import read_elem
+    except ImportError:  # before 0.11
+        from anndata.experimental import read_elem
+    sizes: list[int] = []
+    store["obs"].visititems(lambda _, item: sizes.append(item.nbytes if hasattr(item, "nbytes") else 0))
+    fits(file, "obs", sum(sizes))
+    return read_elem(store["obs"])
+
+
+def _check_by(file: File, by: str | None, obs: Any) -> None:
+    if by is not None and by in obs.columns:
+        missing = obs[by].isna().to_numpy()
+        if missing.any():
+            raise Unreadable(
+                f"{file}: {int(missing.sum())} cells have no {by!r}, the first in row {int(missing.argmax())}: drop "
+                "them, or give them a value"
+            )
+        return
+    kinds = obs.dtypes.astype(str)
+    names = [name for name in obs.columns if kinds[name] in ("category", "object", "bool", "str", "string")]
+    wrong = "give by=, the observation column whose values make the sets" if by is None else f"no column {by!r}"
+    raise Unreadable(f"{file}: {wrong}; those with categories are {_listed(names or obs.columns)}")
+
+
+def _listed(names: Any) -> str:
+    listed = [repr(str(name)) for name in names]
+    return (", ".join(listed[:20]) + ", ..." * (len(listed) > 20)) or "none"
+
+
+def _chosen(file: File, options: Options, store: Any) -> Array | None:
+    """Which columns of X are the variables of `columns`."""
+    if options.columns is None:
+        return None
+    if options.obsm is not None:
+        raise Unreadable(
+            f"{file}: columns= names variables of X, and obsm={options.obsm!r} has none: give one of the two"
+        )
+    names = store["var"][store["var"].attrs["_index"]].asstr()[:].tolist()
+    place = {name: i for i, name in enumerate(names)}
+    if unknown := [name for name in options.columns if name not in place]:
+        raise Unreadable(f"{file}: no variable {unknown[0]!r}; there are {_listed(names)}")
+    return np.array([place[name] for name in options.columns])
+
+
+def _groups(obs: Any, by: str) -> tuple[Array, Array, list[str], dict[str, list[Any]]]:
+    """Rows in the order of their sets, offsets, ids, and for the columns constant within each set their values."""
+    import pandas as pd
+
+    codes, keys = pd.factorize(obs[by])
+    order = np.argsort(codes, kind="stable")
+    offsets = np.concatenate(([0], np.cumsum(np.bincount(codes, minlength=len(keys)))))
+    columns: dict[str, list[Any]] = {}
+    for name in obs.columns:
+        if name == by:
+            columns[name] = [plain(key) for key in keys]
+            continue
+        values = pd.factorize(obs[name])[0][order]
+        low, high = (how.reduceat(values, offsets[:-1]) for how in (np.minimum, np.maximum))
+        first = obs[name].iloc[order[offsets[:-1]]].tolist()
+        kept = [None if a != b or a < 0 else value for a, b, value in zip(low, high, first, strict=True)]
+        if any(value is not None for value in kept):
+            columns[str(name)] = kept
+    return order, offsets, [str(plain(key)) for key in keys], columns
+
+
+class Matrix:
+    """The numbers of all cells, dense or sparse, read by rows."""
+
+    def __init__(self, file: File, h5py: Any, item: Any, n: int, chosen: Array | None) -> None:
+        self._file, self._item, self._chosen, self._n = file, item, chosen, n
+        self._indptr: Array | None = None
+        self._csr: Any = None
+        if isinstance(item, h5py.Dataset):
+            shape = item.shape
+            if item.ndim != 2 or item.dtype.kind not in "fiub":
+                raise Unreadable(
+                    f"{file}: {item.name} is {item.dtype} of shape {item.shape}, not numbers (cells, features)"
+                )
+        else:
+            kind = str(item.attrs.get("encoding-type", "a group"))
+            if kind not in ("csr_matrix", "csc_matrix"):
+                raise Unreadable(f"{file}: {item.name} is {kind}, not a dense or sparse matrix")
+            shape = tuple(int(x) for x in item.attrs["shape"])
+            self._open_sparse(kind, shape)
+        if shape[0] != n:
+            raise Unreadable(f"{file}: {item.name} has {shape[0]} rows, obs has {n}")
+        self._width = int(shape[1])
+        self.dim = self._width if chosen is None else len(chosen)
+
+    def _open_sparse(self, kind: str, shape: tuple[int, ...]) -> None:
+        item, major = self._item, shape[0] if kind == "csr_matrix" else shape[1]
+        fits(self._file, item.name, item["indptr"].nbytes)
+        indptr = np.asarray(item["indptr"][:], np.int64)
+        stored = len(item["data"])
+        ends = len(indptr) == major + 1 and indptr[0] == 0 and indptr[-1] == stored == len(item["indices"])
+        if not ends or np.any(np.diff(indptr) < 0):
+            raise Unreadable(f"{self._file}: the parts of the sparse {item.name} do not agree: it is damaged")
+        self._indptr = indptr
+        if kind == "csc_matrix":  # by columns: all of it is needed for one row
+            from scipy.sparse import csc_matrix
+
+            fits(self._file, item.name, 3 * (item["data"].nbytes + item["indices"].nbytes))
+            data, indices = self._stored(0, stored, shape[0])
+            self._csr = csc_matrix((data, indices, indptr), shape).tocsr()
+
+    def _stored(self, start: int, stop: int, most: int) -> tuple[Array, Array]:
+        """Values and indices of a sparse matrix; an index outside would be written outside."""
+        data, indices = self._item["data"][start:stop], self._item["indices"][start:stop]
+        if len(indices) and not (indices.min() >= 0 and indices.max() < most):
+            raise Unreadable(f"{self._file}: an index of the sparse {self._item.name} is out of range: it is damaged")
+        return data, indices
+
+    def rows(self, wanted: Array) -> Array:
+        """(len(wanted), dim): those rows, dense. The file is read from the first of them to the last, in blocks."""
+        fits(self._file, f"a batch of {self._item.name}", len(wanted) * self.dim * 8)
+        dtype = self._item.dtype if self._indptr is None else self._item["data"].dtype
+        out = np.empty((len(wanted), self.dim), dtype)
+        order = np.argsort(wanted, kind="stable")
+        ordered = wanted[order]
+        done = 0
+        while done < len(ordered):
+            start = int(ordered[done])
+            stop = self._stop(start, int(ordered[-1]) + 1)
+            last = int(np.searchsorted(ordered, stop))
+            out[order[done:last]] = self._block(start, stop, ordered[done:last] - start)
+            done = last
+        return out
+
+    def _stop(self, start: int, most: int) -> int:
+        if self._indptr is None or self._csr is not None:
+            return min(most, start + max(1, _BLOCK // max(1, self._width)))
+        stop = int(np.searchsorted(self._indptr, self._indptr[start] + _BLOCK, side="right")) - 1
+        return min(most, max(stop, start + 1))
+
+    def _block(self, start: int, stop: int, inside: Array) -> Array:
+        """The rows `inside` of the rows start:stop."""
+        if self._indptr is None:
+            block = self._item[start:stop][inside]
+        elif self._csr is not None:
+            block = self._csr[start + inside]
+        else:
+            from scipy.sparse import csr_matrix
+
+            a, b = int(self._indptr[start]), int(self._indptr[stop])
+            data, indices = self._stored(a, b, self._width)
+            block = csr_matrix((data, indices, self._indptr[start : stop + 1] - a), (stop - start, self._width))[inside]
+        if self._chosen is not None:
+            block = block[:, self._chosen]
+        return np.asarray(block if isinstance(block, np.ndarray) else block.toarray())

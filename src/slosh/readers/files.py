@@ -1,0 +1,260 @@
+"""What all readers share: the file that is read, the options, the piece that comes out, and how a bad file is refused.
+
+A reader takes a `File` and `Options` and gives `Piece`s: plain arrays with ids and metadata, not checked yet. An error
+names the file first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..checks import Array
+
+MOST_VALUES = 1 << 26
+"""Numbers in one batch at most, unless one set has more: with many features a batch has fewer points."""
+
+DEFLATE = 1032
+"""No stream of zlib's grows by more than this."""
+
+
+class Unreadable(ValueError):
+    """A file that is not what its name says, is damaged, or claims what it does not have."""
+
+
+class MissingLibrary(ImportError):
+    """A library that a format needs is not installed."""
+
+
+class File(NamedTuple):
+    """A file, its name relative to where the reading began, with forward slashes, and its extension in FORMATS."""
+
+    path: Path
+    name: str
+    suffix: str
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    @property
+    def stem(self) -> str:
+        """The name without its extension."""
+        path = PurePosixPath(self.name)
+        return str(path.with_suffix("")) if path.suffix else self.name
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        path = PurePosixPath(self.name)
+        return {"file": path.name} | ({"folder": str(path.parent)} if len(path.parts) > 1 else {})
+
+    @property
+    def size(self) -> int:
+        return os.path.getsize(self.path)
+
+
+@dataclass(frozen=True)
+class Options:
+    """The arguments of `read` that readers look at, checked."""
+
+    id_column: str | None = None
+    columns: list[str] | None = None
+    weights: str | bool | None = None
+    by: str | None = None
+    obsm: str | None = None
+    n_points: int = 1024
+    random_state: int = 0
+    batch_points: int = 1 << 22
+
+    def limit(self, dim: int) -> int:
+        """Points of `dim` features in a batch."""
+        return max(1, min(self.batch_points, MOST_VALUES // max(dim, 1)))
+
+
+class Piece(NamedTuple):
+    """Sets of one file: set i is the next sizes[i] rows of `points`."""
+
+    file: File
+    points: Array
+    sizes: Array
+    weights: Array | None
+    ids: list[str]
+    metadata: list[dict[str, Any]]
+
+    @classmethod
+    def one(cls, file: File, points: Array, weights: Array | None = None, **metadata: Any) -> Piece:
+        """A file that is one set: its name is the id."""
+        return cls(file, points, np.array([len(points)]), weights, [file.name], [file.metadata | metadata])
+
+
+class Library(NamedTuple):
+    """A library, what is read with it, and the extra that installs it."""
+
+    name: str
+    what: str
+    extra: str
+
+
+class Format(NamedTuple):
+    """How files of one extension are read: in words, the reader, the options it takes, and the library it needs."""
+
+    what: str
+    read: Callable[[File, Options], Iterator[Piece]]
+    takes: frozenset[str] = frozenset()
+    library: Library | None = None
+
+
+def spans(offsets: Array, limit: int) -> Iterator[tuple[int, int]]:
+    """Ranges of sets with at most `limit` elements together; a set with more is a range of its own."""
+    start, n = 0, len(offsets) - 1
+    while start < n:
+        stop = int(np.searchsorted(offsets, int(offsets[start]) + limit, side="right")) - 1
+        stop = min(max(stop, start + 1), n)
+        yield start, stop
+        start = stop
+
+
+def needs(file: File, library: Library, module: str | None = None) -> Any:
+    """The library, or a module of it; an error that names the extra to install if it is not there."""
+    try:
+        return importlib.import_module(module or library.name)
+    except ImportError as error:
+        raise MissingLibrary(
+            f"{file}: reading {library.what} needs {library.name}: pip install 'slosh[{library.extra}]'"
+        ) from error
+
+
+@contextlib.contextmanager
+def reading(file: File, what: str) -> Iterator[None]:
+    """Whatever a library raises over a bad file becomes one sentence with the file's name.
+
+    PanicException is what libraries written in Rust raise; it is no Exception.
+    """
+    try:
+        yield
+    except (Unreadable, MissingLibrary, FileNotFoundError, PermissionError):
+        raise
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        said = " ".join(str(error).split()) or type(error).__name__
+        looks = looks_like(file.path)
+        raise Unreadable(f"{file}: not a readable {what} (it looks like {looks}): {said:.300}") from error
+
+
+_STARTS = {
+    b"\x93NUMPY": "a NumPy array",
+    b"PK\x03\x04": "a zip archive, such as .npz",
+    b"PAR1": "Parquet",
+    b"ARROW1": "Arrow",
+    b"FEA1": "Feather version 1",
+    b"\x89HDF": "HDF5, such as .h5ad",
+    b"LASF": "LAS",
+    b"glTF": "GLB",
+    b"ply": "PLY",
+    b"OFF": "OFF",
+    b"# .PCD": "PCD",
+    b"VERSION .7": "PCD",
+    b"solid": "STL",
+    b"\x1f\x8b": "gzip",
+    b"\x89PNG": "a PNG picture",
+    b"\xff\xd8\xff": "a JPEG picture",
+    b"%PDF": "PDF",
+    b"\x80\x04": "a pickle, which is never read",
+    b"\x80\x05": "a pickle, which is never read",
+    b"version https://git-lfs": "a pointer of Git LFS, not the file: run git lfs pull",
+    b"<!DOCTYPE html": "a web page",
+    b"<html": "a web page",
+}
+
+
+def looks_like(path: Path) -> str:
+    """What the first bytes of a file look like, in words."""
+    try:
+        with open(path, "rb") as stream:
+            start = stream.read(512)
+    except OSError:
+        return "a file that cannot be opened"
+    if not start:
+        return "an empty file"
+    for magic, what in _STARTS.items():
+        if start.startswith(magic):
+            return what
+    if start[:2] == b"\0\0" and len(start) > 3 and start[2] in (8, 9, 11, 12, 13, 14) and 0 < start[3] < 5:
+        return "IDX"
+    if start.decode("utf-8", "ignore").strip() and not set(start) & set(range(9)):
+        return "text"
+    return "binary data"
+
+
+# ---- what a header may claim
+
+
+def memory() -> int:
+    """Bytes of memory that could be taken now, about; a terabyte where the system does not say."""
+    with contextlib.suppress(OSError, ValueError, IndexError), open("/proc/meminfo") as lines:
+        return next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")) * 1024
+    with contextlib.suppress(AttributeError, OSError, ValueError):
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return 1 << 40
+
+
+def fits(file: File, what: str, size: int) -> None:
+    """Refuse to take `size` bytes at once if they are not there."""
+    if size < 0 or size > memory():
+        raise Unreadable(f"{file}: {what} claims {in_words(size)}, more than the memory that is free: refused")
+
+
+def in_words(size: int) -> str:
+    """A number of bytes, as people say it."""
+    amount = float(size)
+    for unit in ("bytes", "KB", "MB", "GB", "TB"):
+        if abs(amount) < 1000:
+            return f"{amount:.3g} {unit}"
+        amount /= 1000
+    return f"{amount:,.3g} PB" if amount < 1e6 else "more than anyone has"
+
+
+# ---- metadata and ids
+
+
+def plain(value: Any) -> Any:
+    """A value that JSON can hold; None stands for missing."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float):
+        return value if np.isfinite(value) else None
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+
+
+def rows(file: File, columns: Mapping[str, Sequence[Any]], n: int) -> list[dict[str, Any]]:
+    """One dict for each of n sets: the file, and the values of the columns that are not missing."""
+    result = [file.metadata for _ in range(n)]
+    for name, values in columns.items():
+        for one, value in zip(result, values, strict=True):
+            if (kept := plain(value)) is not None:
+                one[name] = kept
+    return result
+
+
+def whole_ids(file: File, what: str, values: Sequence[Any]) -> list[str]:
+    """Ids as strings, from strings and whole numbers."""
+    ids = []
+    for i, value in enumerate(values):
+        kept = plain(value)
+        if isinstance(kept, bool) or not isinstance(kept, str | int) or kept == "":
+            raise Unreadable(
+                f"{file}: {what}, row {i} is {value!r:.60}: ids are strings or whole numbers, and none is missing"
+            )
+        ids.append(str(kept))
+    return ids

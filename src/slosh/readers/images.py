@@ -1,0 +1,114 @@
+"""IDX images, the format of MNIST: each image is the set of its non-zero pixels, (column, row).
+
+Plain or compressed by gzip. The size that the header claims is compared with the file, and no more than a batch is held
+at a time. Labels come from the file that lies beside the images.
+"""
+
+from __future__ import annotations
+
+import gzip
+import math
+import os
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..checks import Array
+from .files import DEFLATE, File, Options, Piece, Unreadable, fits, in_words, reading, rows
+from .sources import is_labels
+
+_TYPES = {8: "u1", 9: "i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
+
+
+def read_idx(file: File, options: Options) -> Iterator[Piece]:
+    """One set an image; `weights="grey"` gives each pixel its grey value as weight."""
+    if options.weights not in (None, False, "grey"):
+        raise ValueError(f'{file}: weights={options.weights!r:.60} is not known for images: give "grey", or None')
+    with reading(file, "IDX file"), _open(file.path) as stream:
+        shape, _ = _header(file, stream)
+        if len(shape) != 3:
+            hint = "; labels are read with the images they lie beside" if len(shape) == 1 else ""
+            raise Unreadable(f"{file}: an IDX array of shape {shape}, not images (n, height, width){hint}")
+    return _pieces(file, options)
+
+
+def _pieces(file: File, options: Options) -> Iterator[Piece]:
+    labels = _labels(file)
+    with reading(file, "IDX file"), _open(file.path) as stream:
+        (n, height, width), dtype = _header(file, stream)
+        if labels is not None and len(labels) != n:
+            raise Unreadable(f"{file}: {n} images, but the file of labels beside it has {len(labels)}")
+        at_once = max(1, options.limit(2) // max(1, height * width))
+        for first in range(0, n, at_once):
+            images = _take(file, stream, (min(at_once, n - first), height, width), dtype)
+            number, row, column = np.nonzero(images)
+            points = np.stack([column, row], axis=1).astype(np.uint16 if max(height, width) <= 1 << 16 else np.int64)
+            sizes = np.bincount(number, minlength=len(images))
+            weights = images[number, row, column] if options.weights == "grey" else None
+            ids = [f"{file.stem}/{first + i}" for i in range(len(images))]
+            columns = {} if labels is None else {"label": labels[first : first + len(images)].tolist()}
+            yield Piece(file, points, sizes, weights, ids, rows(file, columns, len(images)))
+        if stream.read(1):
+            raise Unreadable(f"{file}: goes on after the {n} images of its header: it is damaged")
+
+
+def _open(path: Path) -> Any:
+    """The file, unpacked if it is a gzip, whatever it is called."""
+    stream = open(path, "rb")  # noqa: SIM115
+    packed = stream.read(2) == b"\x1f\x8b"
+    stream.seek(0)
+    if not packed:
+        return stream
+    stream.close()
+    return gzip.open(path, "rb")
+
+
+def _header(file: File, stream: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Shape and type of the array, its size compared with the file."""
+    start = stream.read(4)
+    if len(start) < 4 or start[:2] != b"\0\0" or start[2] not in _TYPES or not start[3]:
+        raise Unreadable(f"{file}: not an IDX file: it starts with {start!r}, and should with two zeros, type and rank")
+    sizes = stream.read(4 * start[3])
+    if len(sizes) < 4 * start[3]:
+        raise Unreadable(f"{file}: ends in its header: it is cut short")
+    shape = struct.unpack(f">{start[3]}I", sizes)
+    dtype = np.dtype(_TYPES[start[2]])
+    size, head = math.prod(shape) * dtype.itemsize, 4 + len(sizes)
+    packed = isinstance(stream, gzip.GzipFile)
+    there = file.size * DEFLATE if packed else file.size - head
+    if size > there or (size < there and not packed):
+        most = "can hold at most" if packed else "has"
+        raise Unreadable(f"{file}: claims {in_words(size)} of values, the file {most} {in_words(there)}: refused")
+    return shape, dtype
+
+
+def _take(file: File, stream: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    size = math.prod(shape) * dtype.itemsize
+    fits(file, "an image", size)
+    data = stream.read(size)
+    if len(data) < size:
+        raise Unreadable(f"{file}: ends early: it is cut short")
+    return np.frombuffer(data, dtype).reshape(shape)
+
+
+def _labels(file: File) -> Array | None:
+    """The labels that lie beside images, under the name that the data sets of this format have."""
+    name = file.path.name
+    if "images" not in name:
+        return None
+    bare = name.removesuffix(".gz").replace("images", "labels").replace("idx3", "idx1")
+    for other in (bare, f"{bare}.gz"):
+        path = file.path.with_name(other)
+        if os.path.lexists(path) and is_labels(other):
+            if path.is_symlink() and path.resolve().parent != file.path.resolve().parent:
+                raise Unreadable(f"{path}: a link that leads out of the folder: put the file itself there")
+            beside = File(path, other, ".idx")
+            with reading(beside, "IDX file"), _open(path) as stream:
+                shape, dtype = _header(beside, stream)
+                if len(shape) != 1:
+                    raise Unreadable(f"{path}: an array of shape {shape}, not labels (n,)")
+                return _take(beside, stream, shape, dtype)
+    return None

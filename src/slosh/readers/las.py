@@ -1,0 +1,66 @@
+"""LAS and LAZ, the point clouds of laser scanners, by laspy: coordinates in float64, read in chunks.
+
+The counts in the header are compared with the file before laspy sees it. Coordinates lie far from zero: give `origin`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+import numpy as np
+
+from .files import File, Library, Options, Piece, Unreadable, fits, needs, reading
+
+LASPY = Library("laspy", "LAS and LAZ", "files")
+_CHUNK = 1 << 20
+
+
+def read_las(file: File, options: Options) -> Iterator[Piece]:
+    """One set: x y z, or the dimensions of `columns`, e.g. ["x", "y", "z", "intensity"]."""
+    with reading(file, "LAS cloud"):
+        _check_header(file)
+    return _piece(file, options.columns or ["x", "y", "z"])
+
+
+def _check_header(file: File) -> None:
+    """Refuse counts that the file cannot hold: laspy would take memory, or time, for them."""
+    with open(file.path, "rb") as stream:
+        head = stream.read(375)
+    if len(head) < 227 or head[:4] != b"LASF":
+        raise Unreadable(f"{file}: not a LAS cloud: it does not start with its header")
+    minor = head[25]
+    start, records, form, step, count = struct.unpack_from("<IIBHI", head, 96)
+    extra = 0
+    if minor >= 4:
+        if len(head) < 375:
+            raise Unreadable(f"{file}: ends in its header: it is cut short")
+        extra, count_14 = struct.unpack_from("<IQ", head, 243)
+        count = count_14 or count
+    packed = bool(form & 0x80)
+    size = file.size
+    if start > size or records * 54 > size or extra * 60 > size or step < 20:
+        raise Unreadable(f"{file}: its header claims more than the file has: it is cut short or damaged")
+    if not packed and start + count * step > size:
+        raise Unreadable(f"{file}: the header claims {count} points, the file ends before: it is cut short or damaged")
+    fits(file, f"the header, of {count} points,", count * step)
+
+
+def _piece(file: File, names: list[str]) -> Iterator[Piece]:
+    laspy = needs(file, LASPY)
+    with reading(file, "LAS cloud"), laspy.open(str(file.path)) as las:
+        known = ["x", "y", "z", *las.header.point_format.dimension_names]
+        if unknown := [name for name in names if name not in known]:
+            raise Unreadable(f"{file}: no dimension {unknown[0]!r}; there are {' '.join(known)}: name some in columns=")
+        parts = [np.empty((0, len(names)))]
+        for chunk in las.chunk_iterator(_CHUNK):
+            part = np.empty((len(chunk), len(names)))
+            for k, name in enumerate(names):
+                part[:, k] = chunk[name]
+            parts.append(part)
+        points = np.concatenate(parts)
+        if len(points) != las.header.point_count:
+            raise Unreadable(
+                f"{file}: the header claims {las.header.point_count} points, there are {len(points)}: it is cut short"
+            )
+    yield Piece.one(file, points)

@@ -1,0 +1,125 @@
+"""Meshes and clouds by trimesh, and `.xyz` by NumPy: a mesh is sampled over its surface, a cloud is taken as it is.
+
+trimesh gets bytes and no path, so it can follow no name of another file, such as that of a material. The points of a
+mesh depend on the seed and on its id, and on nothing that is read beside it.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+import warnings
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ..checks import Array
+from .files import File, Library, Options, Piece, Unreadable, fits, in_words, needs, reading
+
+TRIMESH = Library("trimesh", "meshes", "files")
+
+
+def read_mesh(file: File, options: Options) -> Iterator[Piece]:
+    """One set: `n_points` of the surface, or the vertices where there are no faces."""
+    trimesh = needs(file, TRIMESH)
+    what = f"{file.suffix[1:].upper()} mesh"
+    with reading(file, what):
+        data = file.path.read_bytes()
+        if file.suffix == ".glb":
+            _check_glb(file, data)
+        loaded = trimesh.load(io.BytesIO(data), file_type=file.suffix[1:], process=False, skip_materials=True)
+        vertices, faces = _joined(file, loaded)
+        if not len(vertices):
+            raise ValueError("no vertices were found in it")
+        if len(faces) and not 0 <= faces.min() <= faces.max() < len(vertices):
+            raise ValueError("a face names a vertex that is not there")
+    if not len(faces):
+        yield Piece.one(file, vertices)
+        return
+    seed = np.array([0x510514, options.random_state, zlib.crc32(file.name.encode())], np.uint32)
+    points = sample_surface(vertices[faces], options.n_points, np.random.RandomState(seed))
+    if points is None:
+        raise Unreadable(f"{file}: the faces of the mesh have no area, so no points can be sampled: repair it")
+    yield Piece.one(file, points)
+
+
+def sample_surface(triangles: Array, count: int, random: np.random.RandomState) -> Array | None:
+    """(count, 3) points, evenly distributed over (m, 3, 3) triangles; None if they have no area.
+
+    >>> square = np.array([[[0, 0, 0], [1, 0, 0], [1, 1, 0]], [[0, 0, 0], [1, 1, 0], [0, 1, 0]]], float)
+    >>> sample_surface(square, 10_000, np.random.RandomState(0)).mean(axis=0).round(1)
+    array([0.5, 0.5, 0. ])
+    """
+    first, second = triangles[:, 1] - triangles[:, 0], triangles[:, 2] - triangles[:, 0]
+    areas = np.cumsum(np.linalg.norm(np.cross(first, second), axis=1))
+    if not (np.isfinite(areas[-1]) and areas[-1] > 0):
+        return None
+    number, u, v = random.random_sample((3, count))
+    chosen = np.searchsorted(areas, number * areas[-1], side="right").clip(max=len(areas) - 1)
+    outside = u + v > 1  # the other half of the parallelogram, folded back
+    u[outside], v[outside] = 1 - u[outside], 1 - v[outside]
+    return np.asarray(triangles[chosen, 0] + u[:, None] * first[chosen] + v[:, None] * second[chosen])
+
+
+def _joined(file: File, loaded: Any) -> tuple[Array, Array]:
+    """Vertices and faces of all that was loaded, each where the scene puts it."""
+    if not hasattr(loaded, "graph"):
+        return _arrays(loaded)
+    parts = []
+    for node in loaded.graph.nodes_geometry:
+        transform, name = loaded.graph.get(node)
+        if hasattr(loaded.geometry[name], "vertices"):
+            parts.append((transform, *_arrays(loaded.geometry[name])))
+    fits(file, "the scene", sum(x.nbytes + f.nbytes for _, x, f in parts) * 4)
+    vertices, faces, start = [np.empty((0, 3))], [np.empty((0, 3), np.int64)], 0
+    for transform, x, f in parts:
+        vertices.append(x @ transform[:3, :3].T + transform[:3, 3])
+        faces.append(f + start)
+        start += len(x)
+    return np.concatenate(vertices), np.concatenate(faces)
+
+
+def _arrays(geometry: Any) -> tuple[Array, Array]:
+    faces = np.asarray(getattr(geometry, "faces", np.empty((0, 3))), np.int64).reshape(-1, 3)
+    return np.asarray(geometry.vertices, np.float64).reshape(-1, 3), faces
+
+
+def _check_glb(file: File, data: bytes) -> None:
+    """Refuse what a GLB may claim and not have: numbers without bytes, nodes that repeat, other files."""
+    if len(data) < 20 or data[:4] != b"glTF" or data[16:20] != b"JSON":
+        raise ValueError("no GLB header")
+    (length,) = struct.unpack_from("<I", data, 12)
+    tree = json.loads(data[20 : 20 + length])
+    for accessor in tree.get("accessors", []):
+        if not 0 <= accessor["count"] <= len(data):
+            raise Unreadable(f"{file}: claims {accessor['count']} values, the file has {in_words(len(data))}: refused")
+    for buffer in tree.get("buffers", []):
+        if not buffer.get("uri", "data:").startswith("data:"):
+            raise Unreadable(f"{file}: its points are in another file, {buffer['uri']!r:.80}: export it as one .glb")
+    children = [child for node in tree.get("nodes", []) for child in node.get("children", [])]
+    if len(set(children)) < len(children):
+        raise Unreadable(f"{file}: a node of the scene has two parents: refused")
+
+
+def read_xyz(file: File, options: Options) -> Iterator[Piece]:
+    """One set: the first three numbers of each line."""
+    with reading(file, "XYZ cloud"), open(file.path, encoding="utf-8-sig") as stream:
+        start = [stream.readline(1 << 16) for _ in range(3)]
+        skip = int(start[0].strip().isdigit())  # some programs write the number of points first
+        if skip and start[2].strip()[:1].isalpha():
+            raise Unreadable(
+                f"{file}: looks like a molecule, with names of atoms: save the coordinates as .npy or .csv"
+            )
+        delimiter = "," if any("," in line for line in start) else None
+        stream.seek(0)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "loadtxt: input contained no data")
+            points = np.loadtxt(
+                stream, comments=("#", "//"), delimiter=delimiter, skiprows=skip, usecols=(0, 1, 2), ndmin=2
+            )
+        if not len(points):
+            raise ValueError("no lines of numbers were found in it")
+    yield Piece.one(file, points)

@@ -1,0 +1,138 @@
+"""`read`: from a file, a folder or a pattern to batches of sets with ids and metadata.
+
+Arguments are checked, files are listed and the first one is opened when it is called; the rest is read as the batches
+are taken.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from tqdm.auto import tqdm
+
+from ..checks import as_array, checked_count
+from ..precision import Origin
+from .batches import Batch, join
+from .files import File, Format, Options, Piece, needs
+from .formats import FORMATS
+from .sources import find, readable
+
+
+def read(
+    source: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    *,
+    format: str | None = None,
+    id_column: str | None = None,
+    columns: str | Sequence[str] | None = None,
+    weights: str | bool | None = None,
+    by: str | None = None,
+    obsm: str | None = None,
+    n_points: int = 1024,
+    random_state: int = 0,
+    origin: Origin = None,
+    batch_points: int = 1 << 22,
+    progress: bool = True,
+) -> Iterator[Batch]:
+    """Batches of sets, with ids and metadata, from files; `docs/files.md` says what each format gives.
+
+    source        a file, a folder (all files in it that can be read, and in its folders), a pattern such as
+                  "clouds/*.off", or a list of these
+    format        an extension, such as "csv", to be used whatever the files are called
+    id_column     tables: the column with the ids, which in long form says what set a row belongs to; .npz: an array
+    columns       tables: the features, or the list column; .las and .pcd: the fields; .h5ad: the variables
+    weights       tables: a column; .npz: an array; .h5ad: an observation column; IDX: "grey"; False: leave out those
+                  that a file has
+    by            .h5ad: the observation column whose values make the sets; tables: the same as id_column
+    obsm          .h5ad: the key of an embedding to be taken in place of X
+    n_points      points sampled over the surface of a mesh
+    random_state  the seed of that sampling, 0 to 2**32 - 1; a mesh gets the same points whatever is read beside it
+    origin        subtracted from all coordinates, see `Sets`; "auto" is the median of the first batch
+    batch_points  points in a batch, about; fewer with more than 16 features
+
+    >>> import tempfile, pathlib
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> np.save(folder / "square.npy", [[0, 0], [0, 1], [1, 0], [1, 1]])
+    >>> next(read(folder))
+    Batch(sets=Sets(1 set, d=2, sizes 4..4..4), ids=['square.npy'], metadata=[{'file': 'square.npy'}])
+    """
+    chosen = _format(format)
+    for name, value in (("id_column", id_column), ("by", by), ("obsm", obsm)):
+        if value is not None and not isinstance(value, str):
+            raise ValueError(f"{name}={value!r:.80} must be a name")
+    if not (weights is None or weights is False or isinstance(weights, str)):
+        raise ValueError(f"weights={weights!r:.80} must be a name, or False to leave out those that a file has")
+    if isinstance(random_state, bool) or not isinstance(random_state, int | np.integer) or random_state >> 32:
+        raise ValueError(f"random_state={random_state!r:.80} must be a whole number from 0 to 2**32 - 1")
+    _check_origin(origin)
+    options = Options(
+        id_column,
+        _names(columns),
+        weights,
+        by,
+        obsm,
+        checked_count("n_points", n_points),
+        int(random_state),
+        checked_count("batch_points", batch_points),
+    )
+    files = find(source, FORMATS, chosen)
+    known = [FORMATS[file.suffix] for file in files]
+    _check_used(options, files, known)
+    for library, file in {form.library: file for form, file in zip(known[::-1], files[::-1], strict=True)}.items():
+        if library is not None:
+            needs(file, library)
+    first = known[0].read(files[0], options)
+    return join(_pieces(first, files, known, options, progress), options, origin)
+
+
+def _pieces(
+    first: Iterator[Piece], files: list[File], known: list[Format], options: Options, progress: bool
+) -> Iterator[Piece]:
+    several = len(files) > 1
+    unit, total = ("file", len(files)) if several else ("set", None)
+    bar = tqdm(total=total, unit=unit, delay=2, disable=None if progress else True, leave=False, desc="read")
+    with bar:
+        for i, (file, form) in enumerate(zip(files, known, strict=True)):
+            for piece in first if i == 0 else form.read(file, options):
+                yield piece
+                bar.update(0 if several else len(piece.ids))
+            bar.update(int(several))
+
+
+def _format(format: str | None) -> str | None:
+    if format is None:
+        return None
+    suffix = f".{format.lower().removeprefix('.')}" if isinstance(format, str) else ""
+    if suffix not in FORMATS:
+        raise ValueError(f"format={format!r:.80} is not known; {readable(FORMATS)}")
+    return suffix
+
+
+def _names(columns: Any) -> list[str] | None:
+    if columns is None:
+        return None
+    names = [columns] if isinstance(columns, str) else columns
+    if not isinstance(names, Sequence | np.ndarray) or not len(names) or not all(isinstance(x, str) for x in names):
+        raise ValueError(f"columns must be a list of names, not {columns!r:.80}")
+    if len(set(names)) < len(names):
+        raise ValueError(f"columns names one of them twice: {list(names)!r:.200}")
+    return [str(name) for name in names]
+
+
+def _check_origin(origin: Any) -> None:
+    if origin is None or (isinstance(origin, str) and origin == "auto"):
+        return
+    array = as_array(origin, "origin")
+    if array.dtype.kind not in "fiu" or array.ndim != 1 or not np.isfinite(array).all():
+        raise ValueError(f'origin must be finite numbers, one for each feature, or "auto", not {origin!r:.80}')
+
+
+def _check_used(options: Options, files: list[File], known: list[Format]) -> None:
+    """Refuse an option that no file would look at."""
+    taken = frozenset().union(*(form.takes for form in known))
+    for name in ("id_column", "columns", "weights", "by", "obsm"):
+        if getattr(options, name) not in (None, False) and name not in taken:
+            which = " ".join(suffix for suffix, form in FORMATS.items() if name in form.takes)
+            raise ValueError(f"{name}= says nothing about {files[0]}, which is {known[0].what}: it is for {which}")

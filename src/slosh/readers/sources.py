@@ -1,0 +1,131 @@
+"""From what the user names to files: a file, a folder, a pattern or a list of them becomes a list of `File`s.
+
+Folders are walked in the order of their names. Hidden files and those of unknown extension are left out; a link that
+leads out of the folder is refused, since the folder may come from someone else.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from .files import File, Format, Unreadable
+
+_MAGIC = re.compile(r"[*?\[]")
+
+
+def extension(name: str) -> str:
+    """The key of a file name in FORMATS: its extension in lower case, and ".idx" for all names of IDX files."""
+    low = name.lower()
+    bare = low.removesuffix(".gz")
+    if bare.endswith("-ubyte") or re.search(r"\.idx\d?$", bare):
+        return ".idx"
+    return os.path.splitext(low)[1]
+
+
+def is_labels(name: str) -> bool:
+    """Whether this is the file of labels that lies beside IDX images."""
+    return extension(name) == ".idx" and "labels" in name.lower()
+
+
+def find(source: object, formats: dict[str, Format], chosen: str | None) -> list[File]:
+    """All files of a source that can be read, or an error that says what was seen instead."""
+    if isinstance(source, str | os.PathLike):
+        return _one(os.fspath(source), formats, chosen)
+    if isinstance(source, Iterable) and not isinstance(source, bytes | dict):
+        given = list(source)
+        if not given:
+            raise ValueError("the list of sources is empty: give a file, a folder or a pattern")
+        found = []
+        for one in given:
+            if not isinstance(one, str | os.PathLike):
+                raise ValueError(f"a source is the path of a file, a folder or a pattern, not a {type(one).__name__}")
+            found += _one(os.fspath(one), formats, chosen)
+        return found
+    raise ValueError(f"a source is the path of a file, a folder or a pattern, not a {type(source).__name__}")
+
+
+def _one(given: str | bytes, formats: dict[str, Format], chosen: str | None) -> list[File]:
+    name = os.fsdecode(given)
+    if not name:
+        raise ValueError("the source is an empty string: give a file, a folder or a pattern")
+    path = Path(name)
+    if path.is_dir():
+        return _known(_walk(path, path, chosen), name, formats, chosen)
+    if path.is_file():
+        if chosen is None and extension(path.name) not in formats:
+            raise Unreadable(
+                f"{name}: files of {_shown(extension(path.name))} are not known; {readable(formats)}; if it is one "
+                "of these under another name, give format="
+            )
+        return [File(path, path.name, chosen or extension(path.name))]
+    if path.exists():
+        raise Unreadable(f"{name}: neither a file nor a folder")
+    if not _MAGIC.search(name):
+        raise FileNotFoundError(f"{name}: there is no such file or folder")
+    root = fixed_root(name)
+    files: list[File] = []
+    for match in sorted(glob.glob(name, recursive=True)):
+        here = Path(match)
+        files += _walk(here, root, chosen) if here.is_dir() else [_inside(here, root, chosen)]
+    files = list(dict.fromkeys(files))  # ** matches folders and what is in them
+    if not files:
+        raise FileNotFoundError(f"{name}: nothing matches this pattern")
+    return _known(files, name, formats, chosen)
+
+
+def fixed_root(pattern: str) -> Path:
+    """The folder above the first part of a pattern that has a wildcard."""
+    parts = Path(pattern).parts
+    first = next(i for i, part in enumerate(parts) if _MAGIC.search(part))
+    return Path(*parts[:first])
+
+
+def _walk(folder: Path, root: Path, chosen: str | None) -> list[File]:
+    files = []
+    for where, folders, names in os.walk(folder, onerror=_cannot_walk):
+        folders[:] = sorted(one for one in folders if not one.startswith("."))
+        for one in folders:
+            _inside(Path(where, one), root, chosen)  # links to folders are not followed; one that leads out is an error
+        files += [_inside(Path(where, one), root, chosen) for one in sorted(names) if not one.startswith(".")]
+    return sorted((file for file in files if file.path.is_file()), key=lambda file: file.name.split("/"))
+
+
+def _cannot_walk(error: OSError) -> None:
+    raise error
+
+
+def _inside(path: Path, root: Path, chosen: str | None) -> File:
+    """The file by its name below the root; refused if it is a link that leads elsewhere."""
+    if path.is_symlink() and not path.resolve().is_relative_to(root.resolve()):
+        raise Unreadable(
+            f"{path}: a link that leads out of {root}, to {path.resolve()}: put the file itself there, or give it by "
+            "its own name"
+        )
+    return File(path, path.relative_to(root).as_posix(), chosen or extension(path.name))
+
+
+def _known(files: list[File], source: str, formats: dict[str, Format], chosen: str | None) -> list[File]:
+    if chosen is not None:
+        kept = files
+    else:
+        kept = [file for file in files if file.suffix in formats and not is_labels(file.name)]
+    if kept:
+        return kept
+    if not files:
+        raise Unreadable(f"{source}: the folder has no files")
+    seen = Counter(_shown(file.suffix) for file in files)
+    listed = ", ".join(f"{count} of {what}" for what, count in seen.most_common(8))
+    raise Unreadable(f"{source}: none of its files can be read: there are {listed}; {readable(formats)}")
+
+
+def _shown(suffix: str) -> str:
+    return suffix or "no extension"
+
+
+def readable(formats: dict[str, Format] | Sequence[str]) -> str:
+    return f"what can be read is {' '.join(formats)}"

@@ -1,0 +1,252 @@
+"""Tables: Parquet, Arrow and CSV, by pyarrow. One row is one set, with a list column, or one element, in long form.
+
+This module opens the files and reads list columns; `long_form.py` makes sets of rows. What comes in is a `Table` that
+gives record batches of some columns; what goes out are pieces.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..checks import Array
+from ..convert import arrow_scalars, arrow_vectors
+from .files import File, Library, Options, Piece, Unreadable, fits, needs, reading, rows, whole_ids
+from .long_form import read_long
+
+PYARROW = Library("pyarrow", "tables", "tables")
+_ROWS = 1 << 16  # rows of a record batch
+
+
+class Table(NamedTuple):
+    """A file as a schema and a way to go through record batches of some columns, as often as needed.
+
+    `per_row` is the number of values that a row of a list column has on average, if the file says so.
+    """
+
+    file: File
+    what: str
+    schema: Any
+    batches: Callable[[list[str], int], Iterator[Any]]
+    per_row: Callable[[str], int] = lambda _: 1
+
+
+def read_parquet(file: File, options: Options) -> Iterator[Piece]:
+    """Row groups, some rows at a time."""
+    parquet = needs(file, PYARROW, "pyarrow.parquet")
+    limits = {"thrift_string_size_limit": 1 << 28, "thrift_container_size_limit": 1 << 24}
+    with reading(file, "Parquet table"), parquet.ParquetFile(file.path, **limits) as table:
+        schema, about = table.schema_arrow, table.metadata
+
+    def per_row(name: str) -> int:
+        groups = [about.row_group(i) for i in range(about.num_row_groups)]
+        chunks = [group.column(i) for group in groups for i in range(group.num_columns)]
+        values = sum(chunk.num_values for chunk in chunks if chunk.path_in_schema.partition(".")[0] == name)
+        return max(1, int(values // max(1, about.num_rows)))
+
+    def batches(names: list[str], count: int) -> Iterator[Any]:
+        with parquet.ParquetFile(file.path, **limits) as table:
+            yield from table.iter_batches(batch_size=count, columns=names)
+
+    return _sets(Table(file, "Parquet table", schema, batches, per_row), options)
+
+
+def read_arrow(file: File, options: Options) -> Iterator[Piece]:
+    """Arrow IPC, as a file (which is also Feather) or as a stream; memory-mapped."""
+    pa = needs(file, PYARROW)
+    needs(file, PYARROW, "pyarrow.ipc")
+
+    def opened(source: Any) -> tuple[Any, Iterator[Any]]:
+        if bytes(source.read(6)) == b"ARROW1":
+            table = pa.ipc.open_file(source)
+            return table.schema, (table.get_batch(i) for i in range(table.num_record_batches))
+        source.seek(0)
+        stream = pa.ipc.open_stream(source)
+        return stream.schema, iter(stream)
+
+    with reading(file, "Arrow table"), pa.memory_map(str(file.path)) as source:
+        schema = opened(source)[0]
+
+    def batches(names: list[str], count: int) -> Iterator[Any]:
+        with pa.memory_map(str(file.path)) as source:
+            for batch in opened(source)[1]:
+                part = batch.select(names)
+                part.validate(full=True)  # offsets that lead outside would be followed
+                for start in range(0, len(part), count):
+                    yield part.slice(start, count)
+
+    return _sets(Table(file, "Arrow table", schema, batches), options)
+
+
+def read_csv(file: File, options: Options) -> Iterator[Piece]:
+    """Long form only. The types of columns are those of the first megabyte; ids are read as text."""
+    pa = needs(file, PYARROW)
+    csv = needs(file, PYARROW, "pyarrow.csv")
+    parse = csv.ParseOptions(delimiter="\t" if file.suffix == ".tsv" else ",", newlines_in_values=True)
+    what = "CSV table"
+    with reading(file, what), csv.open_csv(file.path, parse_options=parse) as first:
+        guessed = first.schema
+        _check_text(file, first)
+    named = options.id_column or options.by or _default_id(guessed, file)
+    kinds = {}
+    for field in guessed:
+        numeric = pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
+        kinds[field.name] = pa.float64() if numeric and field.name != named else pa.string()
+    for name in options.columns or []:
+        kinds[name] = pa.float64()  # as the user says; text in it is then an error with its row
+    schema = pa.schema([(field.name, kinds[field.name]) for field in guessed])
+
+    def batches(names: list[str], count: int) -> Iterator[Any]:
+        convert = csv.ConvertOptions(column_types=kinds, include_columns=names, strings_can_be_null=True)
+        with csv.open_csv(file.path, parse_options=parse, convert_options=convert) as stream:
+            yield from stream
+
+    return read_long(Table(file, what, schema, batches), options, named)
+
+
+def _check_text(file: File, stream: Any) -> None:
+    names = stream.schema.names
+    if len(set(names)) < len(names):
+        raise Unreadable(f"{file}: two columns have the same name: {names!r:.200}")
+    if any("\0" in name for name in names):
+        raise ValueError("zero bytes in its first line")
+
+
+def _default_id(schema: Any, file: File) -> str:
+    if "id" in schema.names:
+        return "id"
+    from pyarrow import types
+
+    first = schema.field(0)
+    if types.is_string(first.type):
+        return str(first.name)
+    raise Unreadable(
+        f"{file}: give id_column=, the column that says what set a row belongs to; there is no 'id', and the first "
+        f"column, {first.name!r}, is numeric; the columns are {schema.names!r:.200}"
+    )
+
+
+# ---- one row, one set
+
+
+def _sets(table: Table, options: Options) -> Iterator[Piece]:
+    """List columns if there are any and no columns of numbers were asked for, otherwise long form."""
+    names, file = table.schema.names, table.file
+    if len(set(names)) < len(names):
+        raise Unreadable(f"{file}: two columns have the same name: {names!r:.200}")
+    for name in (options.id_column, options.by, options.weights, *(options.columns or [])):
+        if isinstance(name, str) and name not in names:
+            raise Unreadable(f"{file}: no column {name!r}; the columns are {names!r:.300}")
+    lists = [field.name for field in table.schema if _depth(field.type) == 2]
+    asked = options.columns or lists
+    if any(name in lists for name in asked):
+        if len(asked) > 1:
+            raise Unreadable(f"{file}: several columns hold sets, {asked!r:.200}: name one with columns=")
+        return _list_pieces(table, options, asked[0])
+    named = options.id_column or options.by
+    if named is None:
+        raise Unreadable(
+            f"{file}: no column holds sets (a list of vectors in each row), and in long form, one row an element, "
+            f"id_column= must say what set a row belongs to; the columns are {_typed(table.schema)}"
+        )
+    return read_long(table, options, named)
+
+
+def _typed(schema: Any) -> str:
+    return ", ".join(f"{field.name}: {field.type}" for field in schema)[:400]
+
+
+def _depth(kind: Any) -> int:
+    """How many lists there are around numbers; -1 if it is something else."""
+    from pyarrow import types
+
+    if isinstance(kind, types.lib.BaseExtensionType):
+        kind = kind.storage_type
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        inner = _depth(kind.value_type)
+        return inner + 1 if inner >= 0 else -1
+    return 0 if types.is_floating(kind) or types.is_integer(kind) else -1
+
+
+def is_scalar(kind: Any) -> bool:
+    """Whether values of this type can be metadata."""
+    from pyarrow import types
+
+    if types.is_dictionary(kind):
+        kind = kind.value_type
+    return bool(
+        types.is_string(kind)
+        or types.is_large_string(kind)
+        or types.is_integer(kind)
+        or types.is_floating(kind)
+        or types.is_boolean(kind)
+        or types.is_date(kind)
+        or types.is_timestamp(kind)
+        or types.is_decimal(kind)
+    )
+
+
+def _list_pieces(table: Table, options: Options, column: str) -> Iterator[Piece]:
+    file = table.file
+    weights = options.weights if isinstance(options.weights, str) else None
+    with reading(file, table.what):
+        named = options.id_column or options.by or _unique(table)
+        if weights is not None and _depth(table.schema.field(weights).type) != 1:
+            raise Unreadable(f"{file}: the weights of sets in a list column are lists too; {weights!r} is not")
+        others = [f.name for f in table.schema if is_scalar(f.type) and f.name != named]
+        wanted = dict.fromkeys([column, *([weights] if weights else []), *([named] if named else []), *others])
+        first, count = 0, 1024
+        at_once = max(1, min(_ROWS, 2 * options.batch_points // table.per_row(column)))
+        for batch in table.batches(list(wanted), at_once):
+            done = 0
+            while done < len(batch):
+                part = batch.slice(done, count)
+                points, sizes, flat = _vectors(file, part, column, weights, first)
+                ids = [f"{file.stem}/{first + i}" for i in range(len(part))]
+                if named:
+                    ids = whole_ids(file, f"column {named!r}", part.column(named).to_pylist())
+                values = {name: part.column(name).to_pylist() for name in others}
+                yield Piece(file, points, sizes, flat, ids, rows(file, values, len(part)))
+                done += len(part)
+                first += len(part)
+                # As many rows as make a batch, by the size of those just read.
+                mean = max(1, len(points) // len(part))
+                count = max(1, min(_ROWS, options.limit(points.shape[1]) // mean))
+
+
+def _vectors(file: File, part: Any, column: str, weights: str | None, first: int) -> tuple[Array, Array, Array | None]:
+    try:
+        parts, sizes, dim = arrow_vectors(part.column(column))
+        if dim is None:
+            raise ValueError("set 0 is empty: drop it, or give it a point")
+        fits(file, f"column {column!r}", sum(x.nbytes for x in parts))
+        flat = None
+        if weights is not None:
+            flat, lengths = arrow_scalars(part.column(weights))
+            if (odd := np.flatnonzero(lengths != sizes)).size:
+                i = int(odd[0])
+                raise ValueError(f"set {i} has {lengths[i]} weights, {sizes[i]} elements: give one for each element")
+    except ValueError as error:
+        said = re.sub(r"\bset (\d+)", lambda found: f"row {first + int(found[1])}", str(error), count=1)
+        raise Unreadable(f"{file}: column {column!r}: {said}") from None
+    return np.concatenate(parts), sizes, flat
+
+
+def _unique(table: Table) -> str | None:
+    """The column "id" or "name", if it holds an id for each row, none of them twice."""
+    for name in ("id", "name"):
+        if name not in table.schema.names or not is_scalar(table.schema.field(name).type):
+            continue
+        seen: set[str] = set()
+        total = 0
+        for batch in table.batches([name], _ROWS):
+            with contextlib.suppress(Unreadable):
+                seen.update(whole_ids(table.file, name, batch.column(0).to_pylist()))
+            total += len(batch)
+        if len(seen) == total:
+            return name
+    return None
