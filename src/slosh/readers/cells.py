@@ -127,7 +127,6 @@ def _groups(obs: Any, by: str) -> tuple[Array, Array, list[str], dict[str, list[
     columns: dict[str, list[Any]] = {}
     for name in obs.columns:
         if name == by:
-            columns[name] = [plain(key) for key in keys]
             continue
         values = pd.factorize(obs[name])[0][order]
         low, high = (how.reduceat(values, offsets[:-1]) for how in (np.minimum, np.maximum))

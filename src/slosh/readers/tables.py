@@ -101,7 +101,10 @@ def read_csv(file: File, options: Options) -> Iterator[Piece]:
     schema = pa.schema([(field.name, kinds[field.name]) for field in guessed])
 
     def batches(names: list[str], count: int) -> Iterator[Any]:
-        convert = csv.ConvertOptions(column_types=kinds, include_columns=names, strings_can_be_null=True)
+        # Only what is empty is missing: NA may be an id.
+        convert = csv.ConvertOptions(
+            column_types=kinds, include_columns=names, null_values=[""], strings_can_be_null=True
+        )
         with csv.open_csv(file.path, parse_options=parse, convert_options=convert) as stream:
             yield from stream
 
