@@ -1,22 +1,32 @@
 """slosh: nearest-neighbour search over sets of vectors, by Sliced-Wasserstein embeddings."""
 
-from . import embed, evaluate, hash, neighbors, rank, search, slices
+from . import embed, evaluate, hash, neighbors, rank, search, slices, where
+from .engines.locks import IndexLocked
+from .hits import Hit, HitLists, Hits
+from .index import SetIndex, open
 from .precision import PrecisionWarning
 from .sets import ScaleWarning, Sets
 from .sliced import distance, pairwise
 
 __version__ = "0.1.0"
 __all__ = [
+    "Hit",
+    "HitLists",
+    "Hits",
+    "IndexLocked",
     "PrecisionWarning",
     "ScaleWarning",
+    "SetIndex",
     "Sets",
     "distance",
     "embed",
     "evaluate",
     "hash",
     "neighbors",
+    "open",
     "pairwise",
     "rank",
     "search",
     "slices",
+    "where",
 ]

@@ -26,7 +26,7 @@ EMBEDDINGS = (
 )
 SLICERS = (slices.Linear, slices.Polynomial, slices.Circular, slices.Neural)
 SEARCHES = (search.ExactSearch, search.HammingSearch, search.LSHSearch, search.LadderSearch)
-CLASSES: dict[str, type] = {kind.__name__: kind for kind in (*EMBEDDINGS, *SLICERS, hash.PStableHash, *SEARCHES)}
+CLASSES: dict[str, Any] = {kind.__name__: kind for kind in (*EMBEDDINGS, *SLICERS, hash.PStableHash, *SEARCHES)}
 DEEPEST = 16
 
 
@@ -58,7 +58,7 @@ def dump(thing: Any, arrays: list[Array], where: str) -> Any:
     if isinstance(thing, slices.Function) or callable(thing):
         raise ValueError(
             f"{where} is a Python function, which an index cannot store: another process could not run it. Give an "
-            "array of directions (L, d), or a slicer of slosh.slices; or keep the sets in memory (slosh.search.SetSearch)"
+            "array of directions (L, d), or a slicer of slosh.slices; slosh.search.SetSearch takes functions, in memory"
         )
     if isinstance(thing, np.random.RandomState | np.random.Generator):
         raise ValueError(f"{where} is a random generator, which an index cannot store: give a whole number as the seed")

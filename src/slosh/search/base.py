@@ -322,8 +322,11 @@ class Search(BaseEstimator):  # type: ignore[misc]
     def _relearn(self, header: dict[str, Any], arrays: dict[str, Array]) -> None:
         """Takes over what `_learnt` gave. Must refuse (ValueError, KeyError) what does not fit."""
 
-    def _attached(self) -> None:
-        """After `_begin`: derives what is to be derived from the vectors that are there."""
+    def _attached(self, first: int = 0) -> None:
+        """Derives what is to be derived from vectors that are there, and not by `add`: from position `first` on."""
+
+    def _ready(self) -> None:
+        """Learns what is due, so that the next search need not."""
 
     def _exact(self, k: int, n_allowed: int, recall: float | None) -> bool:
         """Whether a search for k of so many allowed rows will be exact."""
@@ -350,15 +353,15 @@ class Search(BaseEstimator):  # type: ignore[misc]
 
 
 @contextmanager
-def uninterrupted() -> Iterator[None]:
-    """Ctrl-C waits until what must not be done by halves is done."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
+def uninterrupted() -> Iterator[list[Any]]:
+    """Ctrl-C waits until what must not be done by halves is done; what is given is no longer empty when one waits."""
     waiting: list[Any] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield waiting
+        return
     before = signal.signal(signal.SIGINT, lambda *given: waiting.append(given))
     try:
-        yield
+        yield waiting
     finally:
         signal.signal(signal.SIGINT, before)
         if waiting and callable(before):

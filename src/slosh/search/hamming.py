@@ -326,9 +326,9 @@ class HammingSearch(Search):
         known = [DepthCalibration(**c) for c in calibrations]
         self._calibrations = {(c.k, c.recall): c for c in known}
 
-    def _attached(self) -> None:
-        if self._kept is not None and self._kept.used:
-            self._codes.write(self._kept.array, 0)
+    def _attached(self, first: int = 0) -> None:
+        if self._kept is not None and self._kept.used > first:
+            self._codes.write(self._kept.array[first:], first)
 
     def _exact(self, k: int, n_allowed: int, recall: float | None) -> bool:
         return recall == 1.0 and self._store is not None

@@ -473,7 +473,11 @@ class LadderSearch(Search):
             "last": self._last,
             "calibrations": [c.as_dict() for c in self._calibrations.values()],
         }
-        lists = {"centres": self._lists.centres, "radii": self._lists.first_radii, "spreads": self._lists.spreads}
+        lists: dict[str, Array] = {
+            "centres": self._lists.centres,
+            "radii": self._lists.first_radii,
+            "spreads": self._lists.spreads,
+        }
         return header, {"middle": self._basis.middle, "directions": self._basis.directions, **lists}
 
     def _relearn(self, header: dict[str, Any], arrays: dict[str, Array]) -> None:
@@ -500,8 +504,13 @@ class LadderSearch(Search):
             raise ValueError(f"its basis has the shapes {middle.shape} and {directions.shape}")
         return Basis(middle, directions)
 
-    def _attached(self) -> None:
-        if self._trained:
+    def _ready(self) -> None:
+        self._prepare()
+
+    def _attached(self, first: int = 0) -> None:
+        if self._trained and first:
+            self._file()
+        elif self._trained:
             # Rows that were there at training say nothing about how the collection has changed since.
             old = int(np.searchsorted(self._rows.row, self._last, side="right"))
             self._reach = max(self._reach, self._put(self._lists, self._basis, 0, old)[0])

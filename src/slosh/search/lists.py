@@ -61,6 +61,7 @@ class Lists:
         self._place = Grown((), np.int64)  # by position: 16 * block + lane
         self.start: Int64 = np.zeros(n_lists + 1, np.int64)
         self.order: Int64 = np.empty(0, np.int64)
+        self._asked: tuple[Mask, NDArray[np.uint16]] | None = None  # the last mask, for searches with the same one
 
     @property
     def blocks(self) -> Float32:
@@ -118,7 +119,7 @@ class Lists:
 
     def append(self, prefixes: Float32) -> None:
         """Puts the prefixes of the next positions into the lists."""
-        n, first = len(prefixes), self._place.used
+        n, first, self._asked = len(prefixes), self._place.used, None
         which, far = self.nearest(prefixes)
         np.maximum.at(self.radii, which, far)
         self.squares += np.bincount(which, np.square(far, dtype=np.float64), minlength=len(self.squares))
@@ -155,15 +156,20 @@ class Lists:
         self.spreads = np.sqrt(self.squares / np.maximum(self.counts, 1))
 
     def remove(self, positions: Int64) -> None:
+        self._asked = None
         place = self._place.array[positions]
         bits = np.left_shift(1, place % WIDE).astype(np.uint16)
         np.bitwise_and.at(self._masks.array, place // WIDE, ~bits)
 
     def allowed(self, mask: Mask) -> NDArray[np.uint16]:
         """The masks of the blocks where only these positions may be found."""
+        if self._asked is not None and self._asked[0] is mask and len(self._asked[1]) == len(self.masks):
+            return self._asked[1]
         there = mask[self.slots] & (self.slots >= 0)
         low, high = np.packbits(there, axis=1, bitorder="little").astype(np.uint16).T
-        return np.asarray((low | (high << 8)) & self.masks)
+        found: NDArray[np.uint16] = np.asarray((low | (high << 8)) & self.masks)
+        self._asked = mask, found
+        return found
 
     def state(self) -> dict[str, Array]:
         parts = {name: part.array for name, part in self._parts().items()}

@@ -19,6 +19,13 @@ Mask: TypeAlias = NDArray[np.bool_]
 LARGEST_ROW = (1 << 62) - 1
 
 
+class Allowed:
+    """Positions that a search may return, found before: the same for several searches, until rows change."""
+
+    def __init__(self, mask: Mask | None, n: int) -> None:
+        self.mask, self.n = mask, n
+
+
 class Rows:
     """Rows by position, in the order of the adds."""
 
@@ -143,6 +150,8 @@ class Rows:
 
         `allowed` is None, a boolean mask with an entry for each row, or a list of rows.
         """
+        if isinstance(allowed, Allowed):
+            return allowed.mask, allowed.n
         if allowed is None:
             return (None if self._n_alive == self._used else self.alive), self._n_alive
         array = as_array(allowed, "allowed")

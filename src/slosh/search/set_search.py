@@ -194,9 +194,27 @@ class SetSearch:
         mine, self._started = deepcopy(rows), True
         self.vector_search._begin(self.embedding._n_outputs() + self._bounded, mine, room, learnt)
 
+    def _adopt(self, rows: Int64) -> None:
+        """Takes in sets that others have put into the arrays of `room`, at the next positions."""
+        first = self._rows.n_positions
+        self._rows.add(rows)
+        self.vector_search._rows.add(rows)
+        self.vector_search._attached(first)
+
+    def _cut_back(self, n: int, highest: int) -> None:
+        """Forgets all from position n on, as if it had never been added."""
+        learnt = self.vector_search._learnt()
+        self.vector_search._rows.cut(n, highest)
+        self.vector_search._cut(n)
+        self._rows.cut(n, highest)
+        self._points.cut(n)
+        self._errors.cut(n)
+        self.vector_search._relearn(*learnt)
+        self.vector_search._attached()
+
     def _undo(self, before: tuple[int, int], new: Int64) -> None:
         """After an add that failed: nothing of it is left."""
-        there = new[[row in self.vector_search for row in new.tolist()]]
+        there = new[self.vector_search._rows._find(new) >= 0] if self.vector_search._started else new[:0]
         if len(there):
             self.vector_search.remove(there)
         self._rows.cut(*before)

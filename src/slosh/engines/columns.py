@@ -1,0 +1,284 @@
+"""The caches of an index: arrays in files that only grow, mapped into memory, and a stamp that says what is good.
+
+On disk, in the folder `cache`:
+
+    NAME.E     the array NAME of epoch E: plain numbers, row after row; what lies behind the stamped part is nothing
+    stamp      JSON: the epoch, for which generation of the database and by which kernel it was made, and for each array
+               its type, its stamped bytes, and a CRC-32 of every 4 MB of them; and a CRC-32 of all that
+
+Only the writer writes. It appends to the arrays and then replaces the stamp (another name, renamed), so what a stamp
+covers never changes while there are processes that read it. Whoever opens the index checks every byte that the stamp
+covers. If anything is wrong nothing of it is used: the writer begins a new epoch, a reader works in its own memory.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import zlib
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..checks import Array
+from ..search.store import Grown, in_memory
+
+BLOCK = 1 << 22
+"""Bytes of one checksum."""
+SLACK = 1 << 26
+"""Bytes that a file is made longer than it has to be, at most."""
+RAGGED = ("points", "weights")
+"""Arrays with a row for each point; all others have one for each set."""
+FORMAT = 1
+
+
+class Stale(Exception):
+    """The caches are not those of this index as it is now, or are damaged."""
+
+
+class Column(Grown):
+    """An array in a file, of which `used` rows are good. A reader's own additions stay in its memory."""
+
+    def __init__(self, path: Path, width: tuple[int, ...], dtype: Any, used: int, writable: bool) -> None:
+        self.file, self.writable = path, writable
+        self._width, self._dtype, self.used = width, np.dtype(dtype), used
+        self.row_bytes = self._dtype.itemsize * math.prod(width)
+        self._path: str | None = os.fspath(path)
+        self.map()
+
+    def map(self) -> None:
+        """Maps the file as long as it is now."""
+        n = self.file.stat().st_size // self.row_bytes
+        if n < self.used:
+            raise Stale(f"{self.file.name} is too short")
+        mode: Any = "r+" if self.writable else "c"  # copy on write: the file stays as it is
+        shape = (n, *self._width)
+        self._data = np.memmap(self.file, self._dtype, mode, shape=shape).view(np.ndarray) if n else np.empty(shape)
+        if not n:
+            self._data = self._data.astype(self._dtype)
+
+    def more(self, n: int) -> Array:
+        end = self.used + n
+        if end > len(self._data):
+            if self._path is None or not self.writable:
+                room = np.empty((end + end // 8, *self._width), self._dtype)
+                room[: self.used] = self.array
+                self._data, self._path = room, None
+            else:
+                size = (end + min(end // 4, SLACK // self.row_bytes)) * self.row_bytes
+                _lengthen(self.file, size)
+                self.map()
+        self.used = end
+        return self._data[end - n : end]
+
+    def replace(self, values: Array) -> None:
+        raise NotImplementedError("an array of an index only grows")
+
+    @property
+    def bytes(self) -> NDArray[np.uint8]:
+        """All of the file's used bytes, or of the memory that took its place."""
+        return self._data.reshape(-1).view(np.uint8)[: self.used * self.row_bytes]
+
+
+def _lengthen(path: Path, size: int) -> None:
+    """Takes the space now, so that a full disk is an error here and not a crash when it is written to."""
+    with open(path, "r+b") as stream:
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(stream.fileno(), 0, size)
+        else:
+            stream.seek(0, os.SEEK_END)
+            while (rest := size - stream.tell()) > 0:
+                stream.write(bytes(min(rest, BLOCK)))
+
+
+class Columns:
+    """All arrays of one index. `n_rows` sets are covered by the stamp that was found good."""
+
+    def __init__(self, folder: Path | None, made_for: dict[str, Any], writable: bool, threads: int) -> None:
+        self._folder, self._made_for, self._writable, self._threads = folder, made_for, writable, threads
+        self._columns: dict[str, Column] = {}
+        self._sums: dict[str, list[int]] = {}
+        self._summed: dict[str, int] = {}
+        self._stamped: dict[str, Any] = {}
+        self.epoch, self.n_rows = 0, 0
+        self.problem: str | None = None
+        if folder is None:
+            return
+        try:
+            if writable:
+                folder.mkdir(exist_ok=True)
+            self._stamped = self._read_stamp()
+            self._open()
+        except Stale as reason:
+            self.problem = str(reason)
+            self._begin()
+
+    def room(self, name: str, width: tuple[int, ...], dtype: Any) -> Grown:
+        """The array of this name, with what is there of it already."""
+        if self._folder is None or (not self._writable and name not in self._columns):
+            if self.n_rows:
+                raise Stale(f"{name} is missing")
+            return in_memory(name, width, dtype)
+        known = self._columns.get(name)
+        if known is None:
+            if self.n_rows:
+                raise Stale(f"{name} is missing")
+            path = self._path(name)
+            path.write_bytes(b"")
+            known = self._columns[name] = Column(path, width, dtype, 0, True)
+            self._sums[name], self._summed[name] = [], 0
+        if known._width != width or known._dtype != np.dtype(dtype):
+            raise Stale(f"{name} is of another type")
+        return known
+
+    def start_again(self, reason: str) -> None:
+        """Forgets all; the arrays are empty, and those of a reader in memory."""
+        self.problem = reason
+        self._columns, self._sums, self._summed = {}, {}, {}
+        self._begin()
+
+    def _begin(self) -> None:
+        self.n_rows, self._stamped = 0, {}
+        self._columns, self._sums, self._summed = {}, {}, {}
+        if self._folder is None or not self._writable:
+            return
+        there = [int(p.suffix[1:]) for p in self._folder.iterdir() if p.suffix[1:].isdecimal()]
+        self.epoch = max([self.epoch, *there]) + 1
+
+    def _path(self, name: str) -> Path:
+        assert self._folder is not None
+        return self._folder / f"{name}.{self.epoch}"
+
+    # The stamp
+
+    def stamp(self, n_rows: int) -> None:
+        """Says that the arrays are good as they are, for so many sets."""
+        if self._folder is None or not self._writable:
+            return
+        arrays: dict[str, Any] = {}
+        for name, column in self._columns.items():
+            self._sum(name, column)
+            about = {"width": list(column._width), "dtype": column._dtype.str, "bytes": self._summed[name]}
+            arrays[name] = {**about, "crc": self._sums[name]}
+        content = {"format": FORMAT, "for": self._made_for, "epoch": self.epoch, "rows": n_rows, "arrays": arrays}
+        text = json.dumps(content, sort_keys=True)
+        draft = self._folder / f"stamp.{os.getpid()}.tmp"
+        try:
+            draft.write_text(json.dumps({"crc": zlib.crc32(text.encode()), "content": text}))
+            os.replace(draft, self._folder / "stamp")
+        finally:
+            draft.unlink(missing_ok=True)
+        self.n_rows, self._stamped = n_rows, content
+
+    def _sum(self, name: str, column: Column) -> None:
+        data, done, sums = column.bytes, self._summed[name], self._sums[name]
+        while done < len(data):
+            end = min(len(data), done // BLOCK * BLOCK + BLOCK)
+            if done % BLOCK:
+                sums[-1] = zlib.crc32(data[done:end].data, sums[-1])
+            else:
+                sums.append(zlib.crc32(data[done:end].data))
+            done = end
+        self._summed[name] = done
+
+    def _read_stamp(self) -> dict[str, Any]:
+        """The stamp, if it is one, and for this index."""
+        assert self._folder is not None
+        try:
+            outer = json.loads((self._folder / "stamp").read_bytes())
+            if zlib.crc32(outer["content"].encode()) != outer["crc"]:
+                raise Stale("the stamp is damaged")
+            content: dict[str, Any] = json.loads(outer["content"])
+            if content["format"] != FORMAT or content["for"] != self._made_for:
+                raise Stale("the stamp is of another state of the index, or of another machine")
+            self.epoch = int(content["epoch"])
+            return content
+        except FileNotFoundError:
+            raise Stale("there is no stamp") from None
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise Stale(f"the stamp is damaged ({error!r:.80})") from None
+
+    def _open(self) -> None:
+        """Maps what the stamp covers, and checks every byte of it."""
+        tasks: list[tuple[str, Column, int]] = []
+        try:
+            n_rows = int(self._stamped["rows"])
+            for name, about in self._stamped["arrays"].items():
+                width, dtype = tuple(int(w) for w in about["width"]), np.dtype(about["dtype"])
+                if dtype.kind not in "fiu" or not name.isidentifier() or min(width, default=1) < 1:
+                    raise Stale(f"{name} is no array of numbers")
+                used, rest = divmod(int(about["bytes"]), dtype.itemsize * math.prod(width))
+                if rest or len(about["crc"]) != -(-int(about["bytes"]) // BLOCK):
+                    raise Stale(f"{name} does not fit its stamp")
+                column = self._columns[name] = Column(self._path(name), width, dtype, used, self._writable)
+                self._sums[name], self._summed[name] = list(about["crc"]), int(about["bytes"])
+                tasks += [(name, column, block) for block in range(len(about["crc"]))]
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise Stale(f"the stamp does not fit the files ({error!r:.80})") from None
+        self._check(tasks)
+        ends = self._columns.get("ends")
+        n_points = int(ends.array[-1]) if ends is not None and n_rows and ends.used == n_rows else 0
+        for name, column in self._columns.items():
+            if column.used != (n_points if name in RAGGED else n_rows):
+                raise Stale(f"{name} has {column.used} rows")
+        self.n_rows = n_rows
+
+    def _check(self, tasks: list[tuple[str, Column, int]]) -> None:
+        def wrong(task: tuple[str, Column, int]) -> str | None:
+            name, column, block = task
+            part = column.bytes[block * BLOCK : (block + 1) * BLOCK]
+            return None if zlib.crc32(part.data) == self._sums[name][block] else name
+
+        with ThreadPoolExecutor(self._threads) as pool:
+            damaged = next((name for name in pool.map(wrong, tasks) if name), None)
+        if damaged:
+            raise Stale(f"{damaged} is damaged")
+
+    def follow(self) -> bool:
+        """A reader's: takes what the writer has stamped since; whether that is any. Stale if it is damaged."""
+        if self._folder is None or self._writable or not self._columns:
+            return False
+        before = self.epoch
+        try:
+            stamped = self._read_stamp()
+        except Stale:
+            return False
+        if self.epoch != before or set(stamped["arrays"]) != set(self._columns):
+            self.epoch = before
+            return False
+        if stamped["rows"] <= self.n_rows:
+            return False
+        tasks: list[tuple[str, Column, int]] = []
+        try:
+            for name, column in self._columns.items():
+                about, done = stamped["arrays"][name], self._summed[name]
+                self._sums[name], self._summed[name] = list(about["crc"]), int(about["bytes"])
+                column.used = self._summed[name] // column.row_bytes
+                column._path = os.fspath(column.file)
+                column.map()
+                tasks += [(name, column, block) for block in range(done // BLOCK, len(about["crc"]))]
+        except (OSError, KeyError, TypeError, ValueError) as error:
+            raise Stale(f"the stamp does not fit the files ({error!r:.80})") from None
+        self._check(tasks)
+        self.n_rows, self._stamped = int(stamped["rows"]), stamped
+        return True
+
+    def tidy(self) -> None:
+        """Deletes the arrays of other epochs; processes that have them open keep them."""
+        if self._folder is None or not self._writable:
+            return
+        for path in self._folder.iterdir():
+            suffix = path.suffix[1:]
+            if suffix == "tmp" or (suffix.isdecimal() and int(suffix) != self.epoch):
+                path.unlink(missing_ok=True)
+
+    @property
+    def disk_bytes(self) -> int:
+        """Of all files of the cache."""
+        if self._folder is None or not self._folder.is_dir():
+            return 0
+        return sum(path.stat().st_size for path in self._folder.iterdir() if path.is_file())

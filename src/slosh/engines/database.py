@@ -1,0 +1,415 @@
+"""The one source of truth of an index: an SQLite database of ids, metadata, points, parameters and what was learnt.
+
+    about      one line each: dim, what was fixed at creation, and counters
+    sets       a line for each set that is there: its row, id, number of elements, metadata as JSON, and its body
+    bodies     points and weights as bytes, float32, little-endian, and a CRC-32 of both
+    fields     a line for each value of the metadata, sorted by it: what `where` is answered from
+    removed    rows that were removed, and by which change; rows are never used twice
+    learnt     what the search has learnt, the newest version
+
+Every change is one transaction, with write-ahead log and synchronous=FULL: when it returns it is on disk, all of it.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import sqlite3
+import threading
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..sets import Sets
+
+Int64 = NDArray[np.int64]
+
+APPLICATION = 0x534C4F53  # "SLOS"
+VERSION = 1
+SCHEMA = """
+CREATE TABLE about(key TEXT PRIMARY KEY, value) WITHOUT ROWID;
+CREATE TABLE sets(row INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, size INTEGER NOT NULL, body INTEGER NOT NULL,
+                  metadata TEXT NOT NULL);
+CREATE TABLE bodies(body INTEGER PRIMARY KEY, crc INTEGER NOT NULL, points BLOB NOT NULL, weights BLOB);
+CREATE TABLE fields(key TEXT NOT NULL, value NOT NULL, row INTEGER NOT NULL,
+                    PRIMARY KEY(key, value, row)) WITHOUT ROWID;
+CREATE TABLE removed(row INTEGER PRIMARY KEY, change INTEGER NOT NULL);
+CREATE TABLE learnt(version INTEGER PRIMARY KEY, state BLOB NOT NULL);
+"""
+FEW = 64
+"""Rows that are asked for one by one; more go in one list."""
+BATCH_POINTS = 1 << 20
+
+
+class Database:
+    """Connections to one database, one for each thread that reads and one that writes."""
+
+    def __init__(self, path: Path | None, read_only: bool) -> None:
+        self.path, self.read_only = path, read_only
+        self._local = threading.local()
+        self._all: list[sqlite3.Connection] = []
+        self._mutex = threading.RLock()
+        self._closed = False
+        if path is not None and not path.is_file():
+            raise FileNotFoundError(f"{path} is not there")
+        self._main = self._connect()
+        self._check()
+
+    @classmethod
+    def create(cls, path: Path | None, about: dict[str, Any]) -> Database:
+        """A new database. A file appears under its name only when it is whole."""
+        if path is None:
+            self = cls.__new__(cls)
+            self.path, self.read_only, self._closed = None, False, False
+            self._local, self._all, self._mutex = threading.local(), [], threading.RLock()
+            self._main = self._connect()
+            _fill(self._main, about)
+            return self
+        draft = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+        try:
+            connection = sqlite3.connect(draft, isolation_level=None)
+            try:
+                connection.execute("PRAGMA page_size = 8192")
+                connection.execute("PRAGMA journal_mode = WAL")
+                connection.execute("PRAGMA synchronous = FULL")
+                _fill(connection, about)
+            finally:
+                connection.close()
+            os.replace(draft, path)
+            _sync_folder(path.parent)
+        finally:
+            for name in (draft, Path(f"{draft}-wal"), Path(f"{draft}-shm")):
+                name.unlink(missing_ok=True)
+        return cls(path, read_only=False)
+
+    def _connect(self) -> sqlite3.Connection:
+        if self.path is None:
+            connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        else:
+            uri = f"{self.path.absolute().as_uri()}?mode={'ro' if self.read_only else 'rw'}"
+            connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=60)
+        with self._mutex:
+            self._all.append(connection)
+        connection.execute("PRAGMA trusted_schema = OFF")
+        connection.execute("PRAGMA cell_size_check = ON")
+        if self.path is not None and not self.read_only:
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("PRAGMA fullfsync = ON")
+        return connection
+
+    def _check(self) -> None:
+        """Refuses a file that is no index, or one of another version."""
+        try:
+            application = self._main.execute("PRAGMA application_id").fetchone()[0]
+            version = self._main.execute("PRAGMA user_version").fetchone()[0]
+            sql = "SELECT name, type FROM sqlite_master WHERE name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
+            tables = dict(self._main.execute(sql))
+        except sqlite3.DatabaseError as error:
+            self.close()
+            raise ValueError(f"{self.path} is no index of slosh, or is damaged ({error})") from None
+        if application != APPLICATION:
+            self.close()
+            raise ValueError(f"{self.path} is a database, but no index of slosh")
+        if version != VERSION:
+            self.close()
+            raise ValueError(
+                f"{self.path} has the format version {version}; this slosh reads {VERSION}: export it with the "
+                "slosh that made it (slosh export), and build it again from that"
+            )
+        expected = {"about", "sets", "bodies", "fields", "removed", "learnt"}
+        if set(tables) != expected or set(tables.values()) != {"table"}:
+            self.close()
+            raise ValueError(
+                f"{self.path} is no index of slosh: it has the tables {', '.join(sorted(tables)) or 'none'}"
+            )
+
+    def close(self) -> None:
+        with self._mutex:
+            self._closed = True
+            for connection in self._all:
+                with suppress(sqlite3.Error):
+                    connection.close()
+            self._all.clear()
+
+    # Transactions
+
+    @contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """A connection that sees one state of the database until the end."""
+        if self.path is None:
+            with self._mutex:
+                yield self._main
+            return
+        connection = getattr(self._local, "connection", None)
+        if connection is None or self._local.pid != os.getpid():
+            connection = self._local.connection = self._connect()
+            self._local.pid = os.getpid()
+        if connection.in_transaction:  # one within another
+            yield connection
+            return
+        with _plain_errors(self.path):
+            connection.execute("BEGIN")
+        try:
+            yield connection
+        finally:
+            if connection.in_transaction:
+                connection.execute("COMMIT")
+
+    @contextmanager
+    def writing(self) -> Iterator[sqlite3.Connection]:
+        """A connection whose changes are all on disk at the end; after an error none of them."""
+        with self._mutex, _plain_errors(self.path):
+            self._main.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._main
+                self._main.execute("COMMIT")
+            except BaseException:
+                if self._main.in_transaction:
+                    self._main.execute("ROLLBACK")
+                raise
+
+    def checkpoint(self) -> None:
+        """Moves the log into the database, as far as nobody reads it."""
+        if self.path is not None and not self.read_only:
+            with suppress(sqlite3.OperationalError):
+                self._main.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def vacuum(self) -> None:
+        """Gives free pages back, if they are worth it."""
+        free = self._main.execute("PRAGMA freelist_count").fetchone()[0]
+        if free * 10 > self._main.execute("PRAGMA page_count").fetchone()[0]:
+            with _plain_errors(self.path):
+                self._main.execute("VACUUM")
+        self.checkpoint()
+
+
+def _fill(connection: sqlite3.Connection, about: dict[str, Any]) -> None:
+    connection.execute("BEGIN")
+    for statement in SCHEMA.split(";"):
+        if statement.strip():
+            connection.execute(statement)
+    connection.execute(f"PRAGMA application_id = {APPLICATION}")
+    connection.execute(f"PRAGMA user_version = {VERSION}")
+    counters = {"change": 0, "generation": 0, "next_row": 0, "next_body": 0, "learnt": 0, "weighted": None}
+    connection.executemany("INSERT INTO about VALUES (?, ?)", ({**counters, **about}).items())
+    connection.execute("COMMIT")
+
+
+def _sync_folder(folder: Path) -> None:
+    """So that the name of a new file is on disk, too."""
+    with suppress(OSError):
+        number = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(number)
+        finally:
+            os.close(number)
+
+
+@contextmanager
+def _plain_errors(path: Path | None) -> Iterator[None]:
+    """SQLite's errors as those of Python, with what to do."""
+    try:
+        yield
+    except sqlite3.IntegrityError:
+        raise
+    except sqlite3.DatabaseError as error:
+        text = str(error)
+        if "full" in text or "disk I/O" in text:
+            raise OSError(
+                errno.ENOSPC, f"{path}: {text}: nothing of this change was stored, all before is; make room, try again"
+            ) from None
+        if "readonly" in text:
+            raise OSError(errno.EROFS, f"{path}: {text}: open the index where it may be written to") from None
+        if "locked" in text:
+            raise OSError(errno.EAGAIN, f"{path}: {text}: another program holds it; try again") from None
+        if "malformed" in text or "not a database" in text:
+            raise ValueError(f"{path} is damaged ({text}): restore it from a copy; index.verify() tells more") from None
+        raise
+
+
+# What is in it
+
+
+def about(connection: sqlite3.Connection, *keys: str) -> list[Any]:
+    """Values by their names."""
+    found = dict(connection.execute(f"SELECT key, value FROM about WHERE key IN ({_marks(len(keys))})", keys))
+    if missing := set(keys) - set(found):
+        raise ValueError(f"the index is damaged: it has no {', '.join(sorted(missing))}")
+    return [found[key] for key in keys]
+
+
+def set_about(connection: sqlite3.Connection, **values: Any) -> None:
+    connection.executemany("INSERT OR REPLACE INTO about VALUES (?, ?)", values.items())
+
+
+def change(connection: sqlite3.Connection) -> int:
+    """The number of the last change."""
+    number: int = connection.execute("SELECT value FROM about WHERE key = 'change'").fetchone()[0]
+    return number
+
+
+def alive(connection: sqlite3.Connection, after: int = -1) -> Int64:
+    """The rows that are there, in order, from `after` on."""
+    return np.fromiter(
+        (row for (row,) in connection.execute("SELECT row FROM sets WHERE row > ? ORDER BY row", (after,))), np.int64
+    )
+
+
+def removed_since(connection: sqlite3.Connection, number: int) -> Int64:
+    return np.fromiter(
+        (row for (row,) in connection.execute("SELECT row FROM removed WHERE change > ?", (number,))), np.int64
+    )
+
+
+def rows_of(connection: sqlite3.Connection, ids: Sequence[str]) -> dict[str, int]:
+    """The rows of those ids that are there."""
+    if len(ids) <= FEW:
+        return dict(connection.execute(f"SELECT id, row FROM sets WHERE id IN ({_marks(len(ids))})", ids))
+    found: dict[str, int] = {}
+    for first in range(0, len(ids), 100_000):
+        part = json.dumps(list(ids[first : first + 100_000]))
+        found |= dict(
+            connection.execute("SELECT id, row FROM sets WHERE id IN (SELECT value FROM json_each(?))", (part,))
+        )
+    return found
+
+
+def described(connection: sqlite3.Connection, rows: Sequence[int]) -> dict[int, tuple[str, str]]:
+    """Of each of these rows its id and its metadata, as JSON."""
+    if len(rows) <= FEW:
+        sql = f"SELECT row, id, metadata FROM sets WHERE row IN ({_marks(len(rows))})"
+        return {row: (name, metadata) for row, name, metadata in connection.execute(sql, rows)}
+    sql = "SELECT row, id, metadata FROM sets WHERE row IN (SELECT value FROM json_each(?))"
+    return {row: (name, metadata) for row, name, metadata in connection.execute(sql, (json.dumps(rows),))}
+
+
+def read_sets(connection: sqlite3.Connection, rows: Int64, dim: int, weighted: bool, origin: Any) -> Sets:
+    """The sets of these rows, in this order."""
+    found: dict[int, tuple[Any, ...]] = {}
+    for first in range(0, len(rows), 4096):
+        part = json.dumps(rows[first : first + 4096].tolist())
+        sql = (
+            "SELECT sets.row, size, points, weights, crc FROM sets JOIN bodies USING (body) "
+            "WHERE sets.row IN (SELECT value FROM json_each(?))"
+        )
+        found |= {line[0]: line for line in connection.execute(sql, (part,))}
+    return _joined([found[row] for row in rows.tolist()], dim, weighted, origin)
+
+
+def stream_sets(
+    connection: sqlite3.Connection, rows: Int64, dim: int, weighted: bool, origin: Any
+) -> Iterator[tuple[Int64, Sets]]:
+    """Rows and their sets, batch by batch."""
+    sizes = np.fromiter(
+        (
+            size
+            for (size,) in connection.execute(
+                "SELECT size FROM sets WHERE row >= ? ORDER BY row", (int(rows[0]) if len(rows) else 0,)
+            )
+        ),
+        np.int64,
+    )
+    there = alive(connection, int(rows[0]) - 1) if len(rows) else rows
+    sizes = sizes[np.searchsorted(there, rows)]
+    group = np.cumsum(sizes) // BATCH_POINTS
+    cuts = [0, *(np.flatnonzero(np.diff(group)) + 1).tolist(), len(rows)]
+    for a, b in pairwise(cuts):
+        if b > a:
+            yield rows[a:b], read_sets(connection, rows[a:b], dim, weighted, origin)
+
+
+def _joined(lines: list[tuple[Any, ...]], dim: int, weighted: bool, origin: Any) -> Sets:
+    sizes = np.array([line[1] for line in lines], np.int64)
+    for row, size, points, weights, crc in lines:
+        if (
+            len(points) != 4 * size * dim
+            or (weights is not None and len(weights) != 4 * size)
+            or crc_of(points, weights) != crc
+        ):
+            raise ValueError(
+                f"the points of row {row} are damaged: restore the index from a copy; verify() lists all of them"
+            )
+    points = np.frombuffer(bytearray().join(line[2] for line in lines), "<f4").reshape(-1, dim)
+    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    own = None
+    if weighted:
+        ones = [np.ones(size, "<f4").tobytes() if weights is None else weights for _, size, _, weights, _ in lines]
+        own = np.frombuffer(bytearray().join(ones), "<f4").astype(np.float32, copy=False)
+    return Sets._share(points.astype(np.float32, copy=False), offsets, own, origin)
+
+
+def crc_of(points: Any, weights: Any) -> int:
+    return zlib.crc32(points) if weights is None else zlib.crc32(weights, zlib.crc32(points))
+
+
+def insert(
+    connection: sqlite3.Connection,
+    rows: Int64,
+    bodies: Int64,
+    ids: Sequence[str],
+    metadata: Sequence[str],
+    fields: Iterable[tuple[str, Any, int]],
+    sets: Sets,
+) -> None:
+    """Lines for new sets."""
+    points = np.ascontiguousarray(sets.points, "<f4").data.cast("B")
+    weights = None
+    if sets.weights is not None:
+        weights = np.ascontiguousarray(sets.weights, "<f4").data.cast("B")
+    starts, width = sets.offsets.tolist(), 4 * sets.dim
+
+    def body_lines() -> Iterator[tuple[Any, ...]]:
+        for i, body in enumerate(bodies.tolist()):
+            part = points[starts[i] * width : starts[i + 1] * width]
+            own = None if weights is None else weights[4 * starts[i] : 4 * starts[i + 1]]
+            yield body, crc_of(part, own), part, own
+
+    connection.executemany("INSERT INTO bodies VALUES (?, ?, ?, ?)", body_lines())
+    lines = zip(rows.tolist(), ids, sets.sizes.tolist(), bodies.tolist(), metadata, strict=True)
+    connection.executemany("INSERT INTO sets VALUES (?, ?, ?, ?, ?)", lines)
+    connection.executemany("INSERT OR IGNORE INTO fields VALUES (?, ?, ?)", fields)
+
+
+def delete(connection: sqlite3.Connection, rows: Int64, fields: Iterable[tuple[str, Any, int]], number: int) -> None:
+    """Takes sets out, and says by which change."""
+    listed = [(row,) for row in rows.tolist()]
+    connection.executemany("DELETE FROM bodies WHERE body = (SELECT body FROM sets WHERE row = ?)", listed)
+    connection.executemany("DELETE FROM sets WHERE row = ?", listed)
+    connection.executemany("DELETE FROM fields WHERE key = ? AND value = ? AND row = ?", fields)
+    connection.executemany("INSERT INTO removed VALUES (?, ?)", [(row, number) for (row,) in listed])
+
+
+def renumber(connection: sqlite3.Connection) -> int:
+    """Rows 0, 1, 2, ... in the order of the ids, and no removals: the database as of a fresh build. How many."""
+    connection.execute("CREATE TEMP TABLE numbers(old INTEGER PRIMARY KEY, new INTEGER NOT NULL)")
+    try:
+        connection.execute("INSERT INTO numbers SELECT row, row_number() OVER (ORDER BY id) - 1 FROM sets")
+        columns = "numbers.new, id, size, body, metadata"
+        for name, statement in (
+            ("sets", f"INSERT INTO new_sets SELECT {columns} FROM sets JOIN numbers ON row = old ORDER BY new"),
+            (
+                "fields",
+                "INSERT INTO new_fields SELECT key, value, new FROM fields JOIN numbers ON row = old ORDER BY 1, 2, 3",
+            ),
+        ):
+            made = next(s for s in SCHEMA.split(";") if s.strip().startswith(f"CREATE TABLE {name}("))
+            connection.execute(made.replace(f"CREATE TABLE {name}(", f"CREATE TABLE new_{name}("))
+            connection.execute(statement)
+            connection.execute(f"DROP TABLE {name}")
+            connection.execute(f"ALTER TABLE new_{name} RENAME TO {name}")
+        connection.execute("DELETE FROM removed")
+        n: int = connection.execute("SELECT count(*) FROM sets").fetchone()[0]
+        return n
+    finally:
+        connection.execute("DROP TABLE numbers")
+
+
+def _marks(n: int) -> str:
+    return ", ".join("?" * n)

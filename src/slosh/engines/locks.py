@@ -1,0 +1,97 @@
+"""Who may change an index: one process at a time, and within it one thread, while others read.
+
+The lock of a process is the operating system's, on a file: it goes when the process goes, however it ends.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+
+class IndexLocked(OSError):
+    """Another process, or another object of this one, has the index open for writing."""
+
+
+class WriterLock:
+    """The right to change an index, held until `release`."""
+
+    def __init__(self, path: Path, index: Path) -> None:
+        stream = open(path, "a+b")  # noqa: SIM115
+        try:
+            _lock(stream)
+        except OSError:
+            stream.seek(0)
+            owner = stream.read(64).decode("ascii", "replace").strip()
+            stream.close()
+            raise IndexLocked(
+                f"{index} is open for writing{f' in process {owner}' if owner.isdigit() else ''}: close it there, or "
+                "open it with read_only=True"
+            ) from None
+        stream.seek(0)
+        stream.truncate()
+        stream.write(str(os.getpid()).encode())
+        stream.flush()
+        self._stream: IO[bytes] | None = stream
+
+    def release(self) -> None:
+        if self._stream is not None:
+            self._stream.close()
+            self._stream = None
+
+
+def _lock(stream: IO[bytes]) -> None:
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        import msvcrt
+
+        stream.seek(1 << 20)  # beyond the number of the process, so that others can read that
+        msvcrt.locking(stream.fileno(), msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
+    else:
+        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+class SharedLock:
+    """Many readers, or one writer; a writer that waits goes before readers that come later."""
+
+    def __init__(self) -> None:
+        self._condition = threading.Condition()
+        self._readers = 0
+        self._writing = False
+        self._waiting = 0
+
+    @contextmanager
+    def shared(self) -> Iterator[None]:
+        with self._condition:
+            while self._writing or self._waiting:
+                self._condition.wait()
+            self._readers += 1
+        try:
+            yield
+        finally:
+            with self._condition:
+                self._readers -= 1
+                if not self._readers:
+                    self._condition.notify_all()
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        with self._condition:
+            self._waiting += 1
+            try:
+                while self._writing or self._readers:
+                    self._condition.wait()
+            finally:
+                self._waiting -= 1
+            self._writing = True
+        try:
+            yield
+        finally:
+            with self._condition:
+                self._writing = False
+                self._condition.notify_all()

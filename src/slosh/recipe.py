@@ -1,0 +1,146 @@
+"""What is fixed when an index is made: how its sets are prepared, embedded and searched. Stored as plain data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import portable
+from .embed import SlicedWasserstein
+from .embed.base import SetTransformer
+from .preprocess import Preprocess
+from .search import HammingSearch, LadderSearch, Search, SetSearch, files
+from .sets import Sets, as_sets
+
+FROM_DATA = {"barycenter", "sample", "kmeans"}
+"""References that are learnt from sets."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Made by `make_recipe`; `embedding` is fitted, `search` is empty."""
+
+    dim: int
+    embedding: SetTransformer
+    search: Search
+    preprocess: Preprocess
+    origin: NDArray[np.float64] | None
+
+    def sets(self, data: Any) -> Sets:
+        """What a user passed, as sets of this index."""
+        return as_sets(data, dim=self.dim, origin=self.origin)
+
+    def prepared(self, sets: Sets) -> Sets:
+        """As they are embedded and compared."""
+        return self.preprocess.apply(sets)
+
+    def pack(self) -> bytes:
+        arrays: list[NDArray[Any]] = []
+        parts = {name: getattr(self, name) for name in ("dim", "embedding", "search", "origin")}
+        tree = {name: portable.dump(part, arrays, name) for name, part in parts.items()}
+        header = {"recipe": tree, "preprocess": self.preprocess.to_dict()}
+        return files.pack(header, {str(i): array for i, array in enumerate(arrays)})
+
+    @classmethod
+    def unpack(cls, content: bytes, name: str) -> Recipe:
+        """What `pack` packed; ValueError for anything else."""
+        header, named = files.unpack(content, f"what is fixed in {name}")
+        try:
+            arrays = [named[str(i)] for i in range(len(named))]
+            parts = {key: portable.load(tree, arrays) for key, tree in header["recipe"].items()}
+            made = cls(**parts, preprocess=Preprocess.from_dict(header["preprocess"]))
+            if not isinstance(made.embedding, SetTransformer) or not isinstance(made.search, Search):
+                raise ValueError("no embedding, or no search")
+            if made.embedding.n_features_in_ != made.dim:
+                raise ValueError("dimensions differ")
+            one = Sets._share(np.zeros((2, made.dim), np.float32), np.array([0, 2]), None, made.origin)
+            made.embedding._vectors(made.prepared(one))
+            made.search._check_params()
+            return made
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+            raise ValueError(f"{name} is damaged, or was not made by slosh: {error}") from None
+
+    def described(self) -> dict[str, Any]:
+        origin = None if self.origin is None else self.origin.tolist()
+        return {
+            "dim": self.dim,
+            "embedding": repr(self.embedding),
+            "vector_length": int(self.embedding._n_outputs()),
+            "search": repr(self.search),
+            "preprocess": repr(self.preprocess),
+            "origin": origin,
+        }
+
+
+def make_recipe(
+    dim: int, embedding: Any, search: Any, preprocess: Preprocess, origin: Any, sample: Any, n_jobs: int | None
+) -> Recipe:
+    """Checks, and fits what is to be fitted: on `sample`, or without data where none is needed."""
+    if embedding is not None and not isinstance(embedding, SetTransformer):
+        raise ValueError(f"embedding={embedding!r:.60}: give an embedding of slosh.embed, or None")
+    if search is not None and not isinstance(search, Search):
+        raise ValueError(f"search={search!r:.60}: give a search of slosh.search, e.g. ExactSearch(), or None")
+    if search is not None and len(search):
+        raise ValueError(f"search holds {len(search)} rows already: give an empty one, it is filled from the sets")
+    chosen: SetTransformer = SlicedWasserstein(n_jobs=n_jobs) if embedding is None else embedding
+    finder: Search = LadderSearch(n_jobs=n_jobs) if search is None else search
+    if getattr(finder, "path", None) is not None:
+        raise ValueError("search has a path of its own: leave it out, an index keeps the vectors on disk in any case")
+    fitted = hasattr(chosen, "n_features_in_")
+    if fitted and chosen.n_features_in_ != dim:
+        raise ValueError(f"embedding was fitted on sets of dimension {chosen.n_features_in_}, and dim={dim}")
+    if isinstance(origin, str) and origin == "auto" and sample is None:
+        raise _needs_sample('origin="auto" is the median of the data')
+    sets = None if sample is None else as_sets(sample, dim=dim, origin=origin)
+    if sets is not None and not len(sets):
+        raise ValueError("sample is empty: give some of the sets, or leave it out")
+    shift = (
+        sets.origin
+        if sets is not None
+        else None
+        if origin is None
+        else Sets([[0.0] * dim], [0, 1], origin=origin).origin
+    )
+    if preprocess.needs_sample:
+        if sets is None:
+            raise _needs_sample("standardize=True learns mean and deviation from data")
+        preprocess = preprocess.fit(sets)
+    ready = None if sets is None else preprocess.apply(sets)
+    if not fitted:
+        reference = getattr(chosen, "reference", None)
+        if ready is None and isinstance(reference, str) and reference in FROM_DATA:
+            raise _needs_sample(f"reference={reference!r} is learnt from data")
+        blank = Sets._share(np.zeros((1, dim), np.float32), np.array([0, 1]), None, shift)
+        chosen = fresh(chosen).fit(blank if ready is None else ready)
+    if isinstance(finder, HammingSearch):
+        finder = _with_hash(finder, chosen, ready)
+    made = Recipe(dim, chosen, fresh(finder), preprocess, shift)
+    made.search._check_params()
+    made.pack()  # says what cannot be stored
+    return made
+
+
+def fresh(estimator: Any) -> Any:
+    """Another of the same parameters; unlike scikit-learn's clone it leaves a fitted hash fitted."""
+    return type(estimator)(**estimator.get_params(deep=False))
+
+
+def _with_hash(search: HammingSearch, embedding: SetTransformer, sample: Sets | None) -> HammingSearch:
+    """With a hash that is fitted now, so that codes never depend on what was added first."""
+    from .hash import SignHash
+
+    given = SignHash() if search.hash is None else search.hash
+    if not hasattr(given, "n_features_in_"):
+        if sample is None and given.center is not None:
+            raise _needs_sample(f"SignHash(center={given.center!r}) learns it from data")
+        sets = Sets.from_list([np.zeros((1, embedding.n_features_in_))]) if sample is None else sample
+        vectors, _ = SetSearch(embedding)._embed(sets.with_origin(embedding.origin_))
+        given = fresh(given).fit(vectors)
+    return HammingSearch(given, rerank=search.rerank, n_jobs=search.n_jobs)
+
+
+def _needs_sample(why: str) -> ValueError:
+    return ValueError(f"{why}: pass some of your sets as sample=, a few hundred or thousand; they are not added")
