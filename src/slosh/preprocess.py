@@ -1,0 +1,262 @@
+"""What is done to every stored set and every query before it is embedded: sampled, standardised, centred, scaled.
+
+Sets come in and Sets go out, of the same elements or fewer; the input is never changed. A set gets the same bits in any
+batch, alone, and in any order.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .checks import as_array, checked_count, kind_of, locate
+from .embed.pooling import blocks, segment_mean
+from .precision import LARGEST
+from .sets import Sets, as_sets
+
+Float64 = NDArray[np.float64]
+Scale = Literal["unit", "rms"]
+Self = TypeVar("Self", bound="Preprocess")
+
+SCALES = ("unit", "rms")
+SEED = 0x5A3B1E
+"""Keeps the draws of a seed apart from those that others make with it."""
+
+
+class Preprocess:
+    """Steps that make sets comparable, in this order.
+
+    Weights are respected throughout: an element of weight zero changes nothing. All is computed in float64, and the
+    result is float32. The `origin` of the sets is kept: it says what was subtracted from them before all this, so sets
+    that were made with different origins are refused later as they would be without these steps.
+
+    Parameters
+    ----------
+    center : subtract its mean from each set. For shapes, wherever they lie.
+    scale : divide each set by its size: "unit", the largest distance of an element from zero (from the mean, with
+        `center`), or "rms", the root of the mean squared distance. A set of size zero stays as it is.
+    standardize : (x - mean) / std for each feature, before `center`. True learns both from the sample that `fit` gets;
+        each set counts the same there, however many elements it has, as it does in an embedding. Or a pair of arrays
+        (mean, std), in the coordinates of the data before an origin was subtracted. A feature whose std is zero is only
+        centred.
+    max_points : at most this many elements of each set: a larger one is sampled, without replacement. The draw depends
+        on the set itself and on `random_state` alone, and all elements that have a weight are equally likely.
+    random_state : an integer.
+
+    Examples
+    --------
+    >>> steps = Preprocess(center=True, scale="unit")
+    >>> steps.apply([[[1.0, 1.0], [5.0, 1.0]], [[7.0, 7.0]]]).points.tolist()
+    [[-1.0, 0.0], [1.0, 0.0], [0.0, 0.0]]
+    """
+
+    mean: Float64 | None
+    std: Float64 | None
+
+    def __init__(
+        self,
+        center: bool = False,
+        scale: Scale | None = None,
+        standardize: bool | tuple[ArrayLike, ArrayLike] = False,
+        max_points: int | None = None,
+        random_state: int = 0,
+    ) -> None:
+        if not isinstance(center, bool | np.bool_):
+            raise ValueError(f"center={center!r:.60} must be True or False")
+        if scale is not None and not (isinstance(scale, str) and scale in SCALES):
+            raise ValueError(f"scale={scale!r:.60}: give None, 'unit' (the largest distance is 1) or 'rms'")
+        if not isinstance(random_state, int | np.integer) or not 0 <= random_state < 1 << 32:
+            raise ValueError(f"random_state={random_state!r:.60} must be a whole number from 0 to 2^32 - 1")
+        self.center = bool(center)
+        self.scale = scale
+        self.max_points = None if max_points is None else checked_count("max_points", max_points)
+        self.random_state = int(random_state)
+        learn = isinstance(standardize, bool | np.bool_)
+        self.mean, self.std = (None, None) if learn else _checked_pair(standardize)
+        self.standardize = bool(standardize) if learn else True
+
+    @property
+    def needs_sample(self) -> bool:
+        """`fit` must come before `apply`."""
+        return self.standardize and self.mean is None
+
+    @property
+    def is_identity(self) -> bool:
+        """`apply` gives back what it gets."""
+        return not self.center and self.scale is None and not self.standardize and self.max_points is None
+
+    def fit(self: Self, sample: Any) -> Self:
+        """Learns mean and std of each feature from these sets, if `standardize` is True and they are not known."""
+        if not self.needs_sample:
+            return self
+        sets = self._sampled(as_sets(sample))
+        if not len(sets):
+            raise ValueError("standardize learns from sets: give fit at least one")
+        total, squares = np.zeros(sets.dim), np.zeros(sets.dim)
+        low, high = np.full(sets.dim, np.inf), np.full(sets.dim, -np.inf)
+        for _, part in blocks(sets):
+            counted = part.points if part.weights is None else part.points[part.weights > 0]
+            low, high = np.minimum(low, counted.min(axis=0)), np.maximum(high, counted.max(axis=0))
+            total += segment_mean(part.points.astype(np.float64), part).sum(axis=0)
+        mean = total / len(sets)
+        for _, part in blocks(sets):
+            squares += segment_mean((part.points - mean) ** 2, part).sum(axis=0)
+        # A feature that is constant has no spread, though rounding may say so.
+        mean, std = np.where(low == high, low, mean), np.where(low == high, 0.0, np.sqrt(squares / len(sets)))
+        self.mean, self.std = mean if sets.origin is None else mean + sets.origin, std
+        return self
+
+    def apply(self, sets: Any) -> Sets:
+        """The sets after all steps; offsets and weights are shared with `sets` unless it is sampled.
+
+        With nothing to do, that is `sets` itself.
+        """
+        given = as_sets(sets)
+        if self.needs_sample:
+            raise ValueError("standardize=True learns from a sample: call fit(sample) first, or give (mean, std)")
+        if self.mean is not None and given.dim != len(self.mean):
+            raise ValueError(
+                f"the sets have {given.dim} features, standardize has {len(self.mean)}: give the same ones"
+            )
+        chosen = self._sampled(given)
+        if not self.center and self.scale is None and not self.standardize:
+            return chosen
+        points = np.empty(chosen.points.shape, np.float32)
+        done = 0
+        for rows, part in blocks(chosen):
+            moved = self._moved(part, rows.start)
+            points[done : done + len(moved)] = moved
+            done += len(moved)
+        return Sets._share(points, chosen.offsets, chosen.weights, chosen.origin)
+
+    def _moved(self, part: Sets, first_set: int) -> Float64:
+        """The points of one block, standardised, centred and scaled."""
+        x = part.points.astype(np.float64)
+        counted = None if part.weights is None else part.weights > 0
+        if self.mean is not None and self.std is not None:
+            x -= self.mean if part.origin is None else self.mean - part.origin
+            with np.errstate(over="ignore"):
+                x /= np.where(self.std > 0, self.std, 1.0)
+            self._check(x, part, first_set)
+        if self.center:
+            # From the first element on, so that equal elements become zeros, not the rounding of their mean.
+            first = part.offsets[:-1]
+            if counted is not None:
+                there = np.flatnonzero(counted)
+                first = there[np.searchsorted(there, first)]
+            x -= np.repeat(x[first], part.sizes, axis=0)
+            x -= np.repeat(segment_mean(x, part), part.sizes, axis=0)
+        if self.scale is not None:
+            squares = (x * x).sum(axis=1)
+            if self.scale == "rms":
+                size = segment_mean(squares[:, None], part)
+            else:
+                counting = squares if counted is None else np.where(counted, squares, 0.0)
+                size = np.maximum.reduceat(counting, part.offsets[:-1])[:, None]
+            size = np.sqrt(size)
+            with np.errstate(over="ignore"):  # elements without weight may lie anywhere
+                x /= np.repeat(np.where(size > 0, size, 1.0), part.sizes, axis=0)
+            self._check(x, part, first_set)
+        return x
+
+    def _check(self, x: Float64, part: Sets, first_set: int) -> None:
+        """Refuses what `Sets` would refuse."""
+        if max(x.max(), -x.min()) <= LARGEST:
+            return
+        j, k = (int(axis[0]) for axis in np.nonzero(~(np.abs(x) <= LARGEST)))
+        place = f"{locate(j, part.offsets, first_set)}, feature {k}"
+        raise ValueError(
+            f"{place}: {part.points[j, k]:g} becomes {x[j, k]:g} by {self!r}, and "
+            f"{LARGEST:g} is the limit: the std of the feature, or the set, is too small for it; drop the element"
+        )
+
+    def _sampled(self, sets: Sets) -> Sets:
+        """The sets with at most `max_points` elements each; `sets` itself if none has more."""
+        most = self.max_points
+        large = np.flatnonzero(sets.sizes > most) if most is not None else np.empty(0, np.int64)
+        if not large.size:
+            return sets
+        kept = np.ones(len(sets.points), bool)
+        stream = np.random.RandomState(0)  # seeded again for each set: a new one takes ten times as long
+        for i in large.tolist():
+            a, b = int(sets.offsets[i]), int(sets.offsets[i + 1])
+            # Elements without weight are not drawn: a set must not be left with nothing but them.
+            elements = np.arange(a, b) if sets.weights is None else a + np.flatnonzero(sets.weights[a:b])
+            stream.seed(np.array([SEED, self.random_state, zlib.crc32(sets.points[a:b].data)], np.uint32))
+            chosen = stream.permutation(len(elements))[:most]
+            kept[a:b] = False
+            kept[elements[chosen]] = True
+        sizes = np.add.reduceat(kept, sets.offsets[:-1], dtype=np.int64)
+        weights = None if sets.weights is None else sets.weights[kept]
+        return Sets._share(sets.points[kept], np.concatenate(([0], np.cumsum(sizes))), weights, sets.origin)
+
+    # -- to be stored and compared -------------------------------------------------------------------------------------
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it, what was learnt included, in plain numbers and lists for JSON; `from_dict` gives the same back."""
+        learnt: Any = self.standardize
+        if self.mean is not None and self.std is not None:
+            learnt = {"mean": self.mean.tolist(), "std": self.std.tolist()}
+        return {
+            "center": self.center,
+            "scale": self.scale,
+            "standardize": learnt,
+            "max_points": self.max_points,
+            "random_state": self.random_state,
+        }
+
+    @classmethod
+    def from_dict(cls: type[Self], stored: Mapping[str, Any]) -> Self:
+        """What `to_dict` gave; a step that is left out is not taken, and one that is not known is an error."""
+        if not isinstance(stored, Mapping):
+            raise ValueError(f"the steps are {kind_of(stored)}: give the dict of Preprocess.to_dict()")
+        known = set(cls().to_dict())
+        if unknown := sorted(set(map(str, stored)) - known):
+            raise ValueError(
+                f"the steps have {unknown[0]!r}, which this version of slosh does not know: use a newer one"
+            )
+        steps = dict(stored)
+        learnt = steps.get("standardize", False)
+        if isinstance(learnt, Mapping):
+            steps["standardize"] = (learnt.get("mean"), learnt.get("std"))
+        return cls(**steps)
+
+    def __eq__(self, other: object) -> bool:
+        return self.to_dict() == other.to_dict() if isinstance(other, Preprocess) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        parts = [f"center={self.center}"] * self.center
+        parts += [f"scale={self.scale!r}"] * (self.scale is not None)
+        learnt = "True" if self.mean is None else f"<mean and std of {len(self.mean)} features>"
+        parts += [f"standardize={learnt}"] * self.standardize
+        if self.max_points is not None:
+            parts += [f"max_points={self.max_points}"] + [f"random_state={self.random_state}"] * (
+                self.random_state != 0
+            )
+        return f"Preprocess({', '.join(parts)})"
+
+
+def _checked_pair(pair: Any) -> tuple[Float64, Float64]:
+    """mean and std, (d,) float64 each."""
+    if not isinstance(pair, tuple | list) or len(pair) != 2:
+        raise ValueError(f"standardize is {kind_of(pair)}: give True, False, or a pair of arrays (mean, std)")
+    arrays = []
+    for name, given in zip(("mean", "std"), pair, strict=True):
+        array = as_array(given, f"the {name} of standardize")
+        if array.ndim != 1 or not array.size or array.dtype.kind not in "fiu" or not np.isfinite(array).all():
+            raise ValueError(
+                f"the {name} of standardize must be finite numbers, one for each feature, not {given!r:.80}"
+            )
+        arrays.append(array.astype(np.float64))
+    mean, std = arrays
+    if len(mean) != len(std):
+        raise ValueError(f"standardize has {len(mean)} means and {len(std)} stds: give one of each for each feature")
+    if (wrong := np.flatnonzero(std < 0)).size:
+        raise ValueError(f"the std of feature {wrong[0]} is {std[wrong[0]]:g}: it must be 0 or more")
+    return mean, std
