@@ -44,11 +44,30 @@ def _check_header(file: File) -> None:
     if not packed and start + count * step > size:
         raise Unreadable(f"{file}: the header claims {count} points, the file ends before: it is cut short or damaged")
     fits(file, f"the header, of {count} points,", count * step)
+    if packed:
+        _check_chunks(file, start, count)
+
+
+def _check_chunks(file: File, start: int, count: int) -> None:
+    """Refuse a table of chunks that the file cannot hold: the library that unpacks them would end the process."""
+    size = file.size
+    with open(file.path, "rb") as stream:
+        stream.seek(start)
+        (table,) = struct.unpack("<q", stream.read(8))
+        if table == -1:  # written at the end, by a program that could not go back
+            stream.seek(size - 8)
+            (table,) = struct.unpack("<q", stream.read(8))
+        if not start + 8 <= table <= size - 8:
+            raise Unreadable(f"{file}: its table of chunks is not in the file: it is cut short or damaged")
+        stream.seek(table)
+        _, chunks = struct.unpack("<II", stream.read(8))
+    if chunks > count or chunks > table - start:
+        raise Unreadable(f"{file}: claims {chunks} chunks for {count} points: it is damaged")
 
 
 def _piece(file: File, names: list[str]) -> Iterator[Piece]:
     laspy = needs(file, LASPY)
-    with reading(file, "LAS cloud"), laspy.open(str(file.path)) as las:
+    with reading(file, "LAS cloud"), laspy.open(str(file.path), laz_backend=laspy.LazBackend.Lazrs) as las:
         known = ["x", "y", "z", *las.header.point_format.dimension_names]
         if unknown := [name for name in names if name not in known]:
             raise Unreadable(f"{file}: no dimension {unknown[0]!r}; there are {' '.join(known)}: name some in columns=")
