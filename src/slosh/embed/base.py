@@ -7,6 +7,7 @@ long its vectors are and embeds one batch; checks, batches, progress and output 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any, TypeVar
 
 import numpy as np
@@ -127,7 +128,7 @@ class SetTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         done = 0
         # On a terminal only, and only if it takes longer than two seconds.
         progress = {"unit": "set", "unit_scale": True, "delay": 2, "leave": False, "desc": type(self).__name__}
-        with tqdm(total=n, disable=True if short else None, **progress) as bar:
+        with nullcontext() if short else tqdm(total=n, disable=None, **progress) as bar:
             for batch in batches:
                 end = done + len(batch)
                 if end > len(result):
@@ -141,7 +142,8 @@ class SetTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
                 if not direct:
                     result[rows] = part
                 done = end
-                bar.update(len(batch))
+                if bar is not None:
+                    bar.update(len(batch))
         if done == len(result):
             return result
         if out is None:

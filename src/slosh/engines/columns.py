@@ -3,6 +3,7 @@
 On disk, in the folder `cache`:
 
     NAME.E     the array NAME of epoch E: plain numbers, row after row; what lies behind the stamped part is nothing
+    derived.E  what the search makes of the vectors of epoch E; a saved file like those of `slosh.search`
     stamp      JSON: the epoch, for which generation of the database and by which kernel it was made, and for each array
                its type, its stamped bytes, and a CRC-32 of every 4 MB of them; and a CRC-32 of all that
 
@@ -25,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..checks import Array
+from ..search import files
 from ..search.store import Grown, in_memory
 
 BLOCK = 1 << 22
@@ -104,7 +106,7 @@ class Columns:
         self._sums: dict[str, list[int]] = {}
         self._summed: dict[str, int] = {}
         self._stamped: dict[str, Any] = {}
-        self.epoch, self.n_rows = 0, 0
+        self.epoch, self.n_rows, self.derived_rows = 0, 0, 0
         self.problem: str | None = None
         if folder is None:
             return
@@ -266,6 +268,28 @@ class Columns:
         self._check(tasks)
         self.n_rows, self._stamped = int(stamped["rows"]), stamped
         return True
+
+    # What a search makes of the vectors: one file, written whole
+
+    def write_derived(self, header: dict[str, Any], arrays: dict[str, Array], n_rows: int) -> None:
+        if self._folder is not None and self._writable:
+            about = {"for": self._made_for, "epoch": self.epoch, "rows": n_rows, "derived": header}
+            files.write(self._path("derived"), about, arrays)
+            self.derived_rows = n_rows
+
+    def read_derived(self) -> tuple[dict[str, Any], dict[str, Array]] | None:
+        """What was written last, if it is for these arrays; None if there is none, or it is damaged."""
+        self.derived_rows = 0
+        if self._folder is None or not self.n_rows:
+            return None
+        try:
+            header, arrays = files.read(self._path("derived"))
+            if header["for"] != self._made_for or header["epoch"] != self.epoch or header["rows"] > self.n_rows:
+                return None
+            self.derived_rows = int(header["rows"])
+            return header["derived"], arrays
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
 
     def tidy(self) -> None:
         """Deletes the arrays of other epochs; processes that have them open keep them."""

@@ -155,7 +155,7 @@ class Local:
         sets.vector_search = fresh(self.recipe.search)
         sets.vector_search.n_jobs = self.n_jobs
         try:
-            sets._begin(weighted, known, room, learnt)
+            sets._begin(weighted, known, room, learnt, self._columns.read_derived())
         except (KeyError, TypeError, ValueError, IndexError) as error:  # learnt by other code: it is learnt anew
             if learnt is None:
                 raise
@@ -418,6 +418,7 @@ class Local:
             return
         state = files.pack({"learnt": header}, arrays)
         if state == self._saved:
+            self._keep_derived()
             return
         with self.database.writing() as c:
             number, version = db.about(c, "change", "learnt")
@@ -425,6 +426,16 @@ class Local:
             c.execute("INSERT INTO learnt VALUES (?, ?)", (version + 1, state))
             db.set_about(c, learnt=version + 1, change=number + 1)
         self._saved, self._learnt, self._change = state, version + 1, number + 1
+        self._keep_derived()
+
+    def _keep_derived(self) -> None:
+        """Caches what the search makes of the vectors, where that spares the next one who opens the index some work."""
+        assert self._sets is not None
+        n = self._sets._rows.n_positions
+        if n - self._columns.derived_rows > max(1024, self._columns.derived_rows // 16):
+            derived = self._sets.vector_search._derived()
+            if derived is not None:
+                self._columns.write_derived(*derived, n)
 
     def _read_learnt(self, c: sqlite3.Connection, version: int) -> Learnt | None:
         found = c.execute("SELECT state FROM learnt WHERE version = ?", (version,)).fetchone()

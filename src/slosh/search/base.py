@@ -233,17 +233,17 @@ class Search(BaseEstimator):  # type: ignore[misc]
         if self._started:
             self._lock = threading.RLock()
 
-    def _begin(self, dim: int, rows: Rows, room: Room, learnt: Learnt | None) -> None:
+    def _begin(self, dim: int, rows: Rows, room: Room, learnt: Learnt | None, derived: Learnt | None = None) -> None:
         """Starts as the search of an index: with the vectors that `room` has already, and with what was learnt once.
 
-        Positions then never change: what was removed stays a hole.
+        `derived` spares some work if it fits. Positions then never change: what was removed stays a hole.
         """
         self._check_params()
         self._rows, self._dim, self._lock, self._room = rows, dim, threading.RLock(), room
         self._start(np.empty((0, dim), np.float32))
         if learnt is not None:
             self._relearn(*learnt)
-        self._attached()
+        self._attached(0, derived)
         self._started = True
 
     # What a subclass implements
@@ -322,8 +322,15 @@ class Search(BaseEstimator):  # type: ignore[misc]
     def _relearn(self, header: dict[str, Any], arrays: dict[str, Array]) -> None:
         """Takes over what `_learnt` gave. Must refuse (ValueError, KeyError) what does not fit."""
 
-    def _attached(self, first: int = 0) -> None:
-        """Derives what is to be derived from vectors that are there, and not by `add`: from position `first` on."""
+    def _derived(self) -> Learnt | None:
+        """What `_attached` would otherwise make of the vectors, for a cache."""
+        return None
+
+    def _attached(self, first: int = 0, derived: Learnt | None = None) -> None:
+        """Derives what is to be derived from vectors that are there, and not by `add`: from position `first` on.
+
+        `derived` is what `_derived` gave for the first of them, or of something else; what does not fit is not used.
+        """
 
     def _ready(self) -> None:
         """Learns what is due, so that the next search need not."""

@@ -326,7 +326,7 @@ class HammingSearch(Search):
         known = [DepthCalibration(**c) for c in calibrations]
         self._calibrations = {(c.k, c.recall): c for c in known}
 
-    def _attached(self, first: int = 0) -> None:
+    def _attached(self, first: int = 0, derived: Learnt | None = None) -> None:
         if self._kept is not None and self._kept.used > first:
             self._codes.write(self._kept.array[first:], first)
 

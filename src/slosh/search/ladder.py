@@ -507,14 +507,34 @@ class LadderSearch(Search):
     def _ready(self) -> None:
         self._prepare()
 
-    def _attached(self, first: int = 0) -> None:
-        if self._trained and first:
+    def _derived(self) -> Learnt | None:
+        if not self._trained or self._filing:
+            return None
+        return {"reach": self._reach, "drift": self._drift}, self._lists.state()
+
+    def _attached(self, first: int = 0, derived: Learnt | None = None) -> None:
+        if self._trained and (first or (derived is not None and self._take(*derived))):
             self._file()
         elif self._trained:
             # Rows that were there at training say nothing about how the collection has changed since.
             old = int(np.searchsorted(self._rows.row, self._last, side="right"))
             self._reach = max(self._reach, self._put(self._lists, self._basis, 0, old)[0])
             self._file()
+
+    def _take(self, header: dict[str, Any], arrays: dict[str, Array]) -> bool:
+        """Takes over lists that hold the first of the rows; whether they are those of this basis."""
+        try:
+            n = len(arrays["lists_place"])
+            lists = Lists.from_state(arrays, n, self._basis.width)
+            mine = n <= self._rows.n_positions and np.array_equal(lists.centres, self._lists.centres)
+            if not mine or not np.array_equal(lists.spreads, self._lists.spreads):
+                return False
+            reach, drift = float(header["reach"]), {name: float(header["drift"][name]) for name in self._drift}
+        except (KeyError, TypeError, ValueError):
+            return False
+        lists.remove(np.flatnonzero(~self._rows.alive[:n]))
+        self._lists, self._reach, self._drift = lists, reach, drift
+        return True
 
     def _state(self) -> tuple[dict[str, Any], dict[str, Array]]:
         params = {name: getattr(self, name) for name in ("recall", "n_components", "n_lists", "precision")}

@@ -187,12 +187,14 @@ class SetSearch:
         self._errors.extend(errors)
         self._rows.add(rows)
 
-    def _begin(self, weighted: bool, rows: Rows, room: Room, learnt: Learnt | None) -> None:
+    def _begin(
+        self, weighted: bool, rows: Rows, room: Room, learnt: Learnt | None, derived: Learnt | None = None
+    ) -> None:
         """Starts as the sets of an index: with those that `room` has already, under `rows`."""
         self._rows, self._points = rows, Points(self.embedding.n_features_in_, weighted, self.embedding.origin_, room)
         self._errors = room("errors", (), np.float64)
         mine, self._started = deepcopy(rows), True
-        self.vector_search._begin(self.embedding._n_outputs() + self._bounded, mine, room, learnt)
+        self.vector_search._begin(self.embedding._n_outputs() + self._bounded, mine, room, learnt, derived)
 
     def _adopt(self, rows: Int64) -> None:
         """Takes in sets that others have put into the arrays of `room`, at the next positions."""
@@ -223,12 +225,21 @@ class SetSearch:
 
     def _embed(self, sets: Sets) -> tuple[Float32, Float64]:
         """Vectors, and how far rounding may have moved each."""
-        if not self._bounded:
-            return self.embedding.transform(sets), np.zeros(len(sets))
+        vectors, residuals = self._vectors(sets)
+        if residuals is None:
+            return vectors, np.zeros(len(sets))
         embedding: Any = self.embedding
-        vectors, residuals = embedding.transform(sets, return_residual=True)
-        errors = embedding.rounding(vectors, residuals)
-        return np.column_stack([vectors, residuals.astype(np.float32)]), errors
+        return vectors, embedding.rounding(vectors[:, :-1], residuals)
+
+    def _vectors(self, sets: Sets) -> tuple[Float32, Float64 | None]:
+        """Vectors as they are searched, and residual norms where there are any."""
+        if not self._bounded:
+            return self.embedding._vectors(sets), None
+        embedding: Any = self.embedding
+        vectors = np.empty((len(sets), embedding._n_outputs() + 1), np.float32)
+        _, residuals = embedding._with_residual(sets, vectors[:, :-1])
+        vectors[:, -1] = residuals
+        return vectors, residuals
 
     def remove(self, rows: Any) -> None:
         """Removes rows; one that is not there, or is given twice, is an error, and nothing is changed."""
@@ -299,7 +310,7 @@ class SetSearch:
             elif measure is not None:
                 found.append(self._reranked(batch, k, max(k, depth or max(4 * k, 32)), allowed, recall, measure))
             else:
-                found.append(self.vector_search.search(self._embed(batch)[0], k, allowed=allowed, recall=recall))
+                found.append(self.vector_search.search(self._vectors(batch)[0], k, allowed=allowed, recall=recall))
         kind = "sliced" if certify or measure == "sliced" else "embedded"
         if callable(measure):
             kind = str(getattr(measure, "__name__", "own"))
@@ -333,7 +344,7 @@ class SetSearch:
             if certify:
                 found.append(self._certified_range(batch, part, allowed))
             else:
-                vectors, _ = self._embed(batch)
+                vectors, _ = self._vectors(batch)
                 found.append(self.vector_search.range_search(vectors, part, allowed=allowed, recall=recall))
         seconds, kind = time.perf_counter() - started, "sliced" if certify else "embedded"
         counts = [np.diff(part.offsets) for part in found]
@@ -351,6 +362,9 @@ class SetSearch:
         return as_sets(queries, dim=self.embedding.n_features_in_)
 
     def _batches(self, sets: Sets) -> Iterator[Sets]:
+        if len(sets) <= BATCH:  # a bar would take longer than the search
+            yield from [sets] if len(sets) else []
+            return
         bar = tqdm(total=len(sets), unit="query", delay=2, disable=None, leave=False, desc="search")
         with bar:
             for first in range(0, len(sets), BATCH):
@@ -382,7 +396,7 @@ class SetSearch:
     def _reranked(
         self, queries: Sets, k: int, depth: int, allowed: Any, recall: float | None, measure: Distance | str
     ) -> Result:
-        near = self.vector_search.search(self._embed(queries)[0], depth, allowed=allowed, recall=recall)
+        near = self.vector_search.search(self._vectors(queries)[0], depth, allowed=allowed, recall=recall)
         n, width = near.rows.shape
         there = near.rows >= 0
         distances = np.full((n, width), np.inf)
