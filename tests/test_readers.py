@@ -644,6 +644,13 @@ def test_a_mesh_without_area(tmp_path):
         everything(tmp_path)
 
 
+def test_text_in_another_encoding(tmp_path, box):
+    for name, comment in (("a.obj", "# Stuhl, grün\n"), ("b.off", "OFF\n# Stuhl, grün\n")):
+        text = box.export(file_type=name[2:])
+        (tmp_path / name).write_bytes((comment + text.removeprefix("OFF\n")).encode("latin-1"))
+    assert everything(tmp_path, n_points=9).sets.sizes.tolist() == [9, 9]
+
+
 def test_an_obj_follows_no_names(tmp_path, box):
     """The material lies where a reader that follows names would find it, and is a trap."""
     home = tmp_path / "home" / "deep"

@@ -138,7 +138,8 @@ def _codes(column: Any) -> Array:
 
 
 def _room(file: File, schema: Any, columns: list[str], total: int) -> None:
-    size = total * sum(16 if _is_number(schema.field(name).type) else 8 for name in columns)
+    # A number is in the table, in the matrix of its file (8 bytes each) and in the batch (4).
+    size = total * sum(20 if _is_number(schema.field(name).type) else 8 for name in columns)
     try:
         fits(file, "the table", size)
     except Unreadable:

@@ -30,6 +30,8 @@ def read_mesh(file: File, options: Options) -> Iterator[Piece]:
         data = file.path.read_bytes()
         if file.suffix == ".glb":
             _check_glb(file, data)
+        elif file.suffix in (".off", ".obj"):
+            data = _utf8(data)
         loaded = trimesh.load(io.BytesIO(data), file_type=file.suffix[1:], process=False, skip_materials=True)
         vertices, faces = _joined(file, loaded)
         if not len(vertices):
@@ -44,6 +46,15 @@ def read_mesh(file: File, options: Options) -> Iterator[Piece]:
     if points is None:
         raise Unreadable(f"{file}: the faces of the mesh have no area, so no points can be sampled: repair it")
     yield Piece.one(file, points)
+
+
+def _utf8(data: bytes) -> bytes:
+    """Text that is not UTF-8, from a comment in another encoding, made so; the numbers are the same in both."""
+    try:
+        data.decode("utf-8")
+        return data
+    except UnicodeDecodeError:
+        return data.decode("latin-1").encode("utf-8")
 
 
 def sample_surface(triangles: Array, count: int, random: np.random.RandomState) -> Array | None:
