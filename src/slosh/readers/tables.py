@@ -167,8 +167,7 @@ def _depth(kind: Any) -> int:
     """How many lists there are around numbers; -1 if it is something else."""
     from pyarrow import types
 
-    if isinstance(kind, types.lib.BaseExtensionType):
-        kind = kind.storage_type
+    kind = getattr(kind, "storage_type", kind)  # of an extension type
     if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
         inner = _depth(kind.value_type)
         return inner + 1 if inner >= 0 else -1
