@@ -233,7 +233,7 @@ def test_an_interrupted_add_leaves_nothing(mnist, monkeypatch):
     search.add(sets[:50])
     monkeypatch.setattr("slosh.search.set_search.CHUNK", 10 * 256)
     calls = []
-    real = SlicedWasserstein.transform
+    real = SlicedWasserstein._embed
 
     def broken(self, *args, **kwargs):
         calls.append(1)
@@ -241,10 +241,10 @@ def test_an_interrupted_add_leaves_nothing(mnist, monkeypatch):
             raise KeyboardInterrupt
         return real(self, *args, **kwargs)
 
-    monkeypatch.setattr(SlicedWasserstein, "transform", broken)
+    monkeypatch.setattr(SlicedWasserstein, "_embed", broken)
     with pytest.raises(KeyboardInterrupt):
         search.add(sets[50:200])
-    monkeypatch.setattr(SlicedWasserstein, "transform", real)
+    monkeypatch.setattr(SlicedWasserstein, "_embed", real)
     assert len(search) == len(search.vector_search) == 50
     search.add(sets[50:200])
     result = search.search(sets[200:205], 5, certify=True)

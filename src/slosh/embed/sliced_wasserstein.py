@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
-from sklearn.utils.validation import check_is_fitted
 
 from .. import kernel
 from ..checks import checked_count, random_stream
@@ -299,7 +298,7 @@ class SlicedWasserstein(SetTransformer):
         return np.asarray(eps * ((8 + np.sqrt(self.n_features_in_)) * size + 24 * residuals))
 
     def _need_average(self, what: str) -> None:
-        check_is_fitted(self)
+        self._need_fit()
         if not self._average:
             raise ValueError(
                 f'{what} needs quantiles="average": the linear rule is no projection, so nothing bounds its error.'

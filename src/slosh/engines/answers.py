@@ -46,7 +46,7 @@ def nearest(
     exact = rerank is None and (certify or sets.vector_search._exact(wanted, n_allowed, recall))
     options: dict[str, Any] = {"allowed": allowed, "recall": recall}
     found = sets.search(queries, wanted + exact, rerank=rerank, depth=depth, certify=certify, **options)
-    described = db.described(c, np.unique(found.rows[found.rows >= 0]).tolist())
+    described = db.described(c, _different(found.rows))
     stats = replace(found.stats, seconds=time.perf_counter() - started)
     lists = [
         _without(hit_list(found.rows[i, :wanted], found.distances[i, :wanted], described, found.distance_kind, stats),
@@ -79,13 +79,19 @@ def _all_tied(
     last = found.distances[tied, k - 1]
     recall = None if certify else 1.0
     near = sets.range_search(queries.take(tied), last * NEXT, allowed=allowed, certify=certify, recall=recall)
-    described = db.described(c, np.unique(near.rows).tolist())
+    described = db.described(c, _different(near.rows))
     out = []
     for i, (distances, rows) in enumerate(near):
         there = distances <= last[i]
         hits = hit_list(rows[there], distances[there], described, found.distance_kind, stats)
         out.append(_first(hits, k))
     return out
+
+
+def _different(rows: Int64) -> list[int]:
+    """Each row once, without those that stand for none."""
+    found: list[int] = rows.ravel().tolist() if rows.size <= 64 else np.unique(rows).tolist()
+    return [row for row in dict.fromkeys(found) if row >= 0]
 
 
 def _first(hits: Hits, k: int) -> Hits:
@@ -121,7 +127,7 @@ def within(
     """All within a radius of each query."""
     started = time.perf_counter()
     found: RangeResult = sets.range_search(queries, radius, allowed=allowed, recall=recall, certify=certify)
-    described = db.described(c, np.unique(found.rows).tolist())
+    described = db.described(c, _different(found.rows))
     stats = replace(found.stats, seconds=time.perf_counter() - started)
     lists = []
     for i, (distances, rows) in enumerate(found):

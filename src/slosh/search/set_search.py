@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from .. import kernel, rank
 from ..checks import as_array, checked_count
 from ..embed import SlicedWasserstein
 from ..embed.base import SetTransformer
-from ..sets import Sets, as_sets
+from ..sets import Sets, as_sets, check_origin
 from ..sliced import NUMBERS, fitted_slicer, sorted_slices
 from .base import LEAST_HOLES, Learnt, Search, checked_radii, uninterrupted
 from .flat import kth_smallest
@@ -237,7 +238,14 @@ class SetSearch:
             return self.embedding._vectors(sets), None
         embedding: Any = self.embedding
         vectors = np.empty((len(sets), embedding._n_outputs() + 1), np.float32)
-        _, residuals = embedding._with_residual(sets, vectors[:, :-1])
+        if len(sets) <= BATCH and len(sets.points) <= embedding._batch_points():  # one call, and nothing around it
+            check_origin(sets, embedding.origin_)
+            residuals = np.empty(len(sets))
+            if len(sets):
+                embedding._embed_scaled(sets, vectors[:, :-1], residuals)
+            np.sqrt(residuals, out=residuals)
+        else:
+            _, residuals = embedding._with_residual(sets, vectors[:, :-1])
         vectors[:, -1] = residuals
         return vectors, residuals
 
@@ -522,6 +530,9 @@ def _summed(parts: list[Stats], seconds: float) -> Stats:
 
 
 def _joined(parts: list[Result], seconds: float, kind: str, shape: tuple[int, int]) -> Result:
+    if len(parts) == 1:
+        one = parts[0]
+        return Result(one.distances, one.rows, replace(one.stats, seconds=seconds), kind)
     stats = _summed([part.stats for part in parts], seconds)
     if not parts:
         return Result(np.empty(shape), np.empty(shape, np.int64), stats, kind)
