@@ -1,6 +1,6 @@
 """slosh: nearest-neighbour search over sets of vectors, by Sliced-Wasserstein embeddings."""
 
-from . import embed, evaluate, hash, neighbors, rank, search, slices, where
+from . import embed, evaluate, hash, neighbors, rank, readers, search, slices, where
 from .engines.locks import IndexLocked
 from .hits import Hit, HitLists, Hits
 from .index import SetIndex, open
@@ -26,6 +26,7 @@ __all__ = [
     "open",
     "pairwise",
     "rank",
+    "readers",
     "search",
     "slices",
     "where",

@@ -7,6 +7,7 @@ gives record batches of some columns; what goes out are pieces.
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -15,6 +16,7 @@ import numpy as np
 
 from ..checks import Array
 from ..convert import arrow_scalars, arrow_vectors
+from ..export import MARK
 from .files import File, Library, Options, Piece, Unreadable, fits, needs, reading, rows, whole_ids
 from .long_form import read_long
 
@@ -195,6 +197,9 @@ def is_scalar(kind: Any) -> bool:
 def _list_pieces(table: Table, options: Options, column: str) -> Iterator[Piece]:
     file = table.file
     weights = options.weights if isinstance(options.weights, str) else None
+    exported = MARK in (table.schema.metadata or {}) and "metadata" in table.schema.names
+    if exported and options.weights is None and "weights" in table.schema.names:
+        weights = "weights"
     with reading(file, table.what):
         named = options.id_column or options.by or _unique(table)
         if weights is not None and _depth(table.schema.field(weights).type) != 1:
@@ -212,12 +217,27 @@ def _list_pieces(table: Table, options: Options, column: str) -> Iterator[Piece]
                 if named:
                     ids = whole_ids(file, f"column {named!r}", part.column(named).to_pylist())
                 values = {name: part.column(name).to_pylist() for name in others}
-                yield Piece(file, points, sizes, flat, ids, rows(file, values, len(part)))
+                about = _parsed(file, values["metadata"], ids) if exported else rows(file, values, len(part))
+                yield Piece(file, points, sizes, flat, ids, about)
                 done += len(part)
                 first += len(part)
                 # As many rows as make a batch, by the size of those just read.
                 mean = max(1, len(points) // len(part))
                 count = max(1, min(_ROWS, options.limit(points.shape[1]) // mean))
+
+
+def _parsed(file: File, texts: list[Any], ids: list[str]) -> list[dict[str, Any]]:
+    """The metadata of an exported index, as they were there."""
+    found: list[dict[str, Any]] = []
+    for name, text in zip(ids, texts, strict=True):
+        try:
+            about = json.loads(text)
+        except (TypeError, ValueError, RecursionError):
+            about = None
+        if not isinstance(about, dict):
+            raise Unreadable(f"{file}: the metadata of {name!r} are {text!r:.60}, not a JSON object")
+        found.append(about)
+    return found
 
 
 def _vectors(file: File, part: Any, column: str, weights: str | None, first: int) -> tuple[Array, Array, Array | None]:
