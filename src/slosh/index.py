@@ -424,8 +424,10 @@ class SetIndex:
             if ready is None or not len(ready):
                 return Pairs([], "sliced" if certify else "embedded")
             allowed = self._engine.allowed(c, filter_)
-            kind = "embedded"
-            for rows, hits in self._each(c, ready, allowed, "duplicates", radius=radius, certify=certify):
+            kind = ready.vector_search._distance_kind
+            recall = None if certify or kind != "embedded" else 1.0
+            asked = {"radius": radius, "certify": certify, "recall": recall}
+            for rows, hits in self._each(c, ready, allowed, "duplicates", **asked):
                 kind, names = hits.distance_kind, db.described(c, rows.tolist())
                 for row, found in zip(rows.tolist(), hits, strict=True):
                     name = names[row][0]
@@ -473,7 +475,7 @@ class SetIndex:
                 part = rows[first : first + BATCH_QUERIES]
                 sets = ready.sets(part)
                 if "radius" in asked:
-                    yield part, answers.within(c, ready, sets, allowed=allowed, own=part, recall=None, **asked)
+                    yield part, answers.within(c, ready, sets, allowed=allowed, own=part, **asked)
                 else:
                     options = {"rerank": None, "depth": None, **asked}
                     yield part, answers.nearest(c, ready, sets, allowed=allowed, own=part, **options)

@@ -18,6 +18,7 @@ import os
 import sqlite3
 import threading
 import zlib
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import pairwise
@@ -46,6 +47,10 @@ CREATE TABLE learnt(version INTEGER PRIMARY KEY, state BLOB NOT NULL);
 FEW = 64
 """Rows that are asked for one by one; more go in one list."""
 BATCH_POINTS = 1 << 20
+LOG_BYTES = 1 << 26
+"""The log is not left longer than this."""
+TIMEOUT = 60
+"""Seconds to wait for another program that holds the database."""
 
 
 class Database:
@@ -53,22 +58,36 @@ class Database:
 
     def __init__(self, path: Path | None, read_only: bool) -> None:
         self.path, self.read_only = path, read_only
-        self._local = threading.local()
-        self._all: list[sqlite3.Connection] = []
-        self._mutex = threading.RLock()
-        self._closed = False
+        self._begin()
         if path is not None and not path.is_file():
             raise FileNotFoundError(f"{path} is not there")
         self._main = self._connect()
+        try:
+            self._main.execute("SELECT count(*) FROM sqlite_master")
+        except sqlite3.OperationalError:
+            if not read_only:
+                self.close()
+                raise
+            self._frozen = True  # a folder that nobody may write to: then nobody does
+            self._main = self._connect()
+        except sqlite3.DatabaseError:
+            pass  # `_check` says it better
         self._check()
+
+    def _begin(self) -> None:
+        self._idle: deque[sqlite3.Connection] = deque()  # for threads that read
+        self._all: list[sqlite3.Connection] = []
+        self._mutex = threading.RLock()
+        self._closed = self._frozen = False
+        self._pid = os.getpid()
 
     @classmethod
     def create(cls, path: Path | None, about: dict[str, Any]) -> Database:
         """A new database. A file appears under its name only when it is whole."""
         if path is None:
             self = cls.__new__(cls)
-            self.path, self.read_only, self._closed = None, False, False
-            self._local, self._all, self._mutex = threading.local(), [], threading.RLock()
+            self.path, self.read_only = None, False
+            self._begin()
             self._main = self._connect()
             _fill(self._main, about)
             return self
@@ -93,8 +112,9 @@ class Database:
         if self.path is None:
             connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         else:
-            uri = f"{self.path.absolute().as_uri()}?mode={'ro' if self.read_only else 'rw'}"
-            connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=60)
+            mode = "mode=rw" if not self.read_only else "mode=ro&immutable=1" if self._frozen else "mode=ro"
+            uri = f"{self.path.absolute().as_uri()}?{mode}"
+            connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=TIMEOUT)
         with self._mutex:
             self._all.append(connection)
         connection.execute("PRAGMA trusted_schema = OFF")
@@ -102,6 +122,7 @@ class Database:
         if self.path is not None and not self.read_only:
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("PRAGMA fullfsync = ON")
+            connection.execute(f"PRAGMA journal_size_limit = {LOG_BYTES}")
         return connection
 
     def _check(self) -> None:
@@ -147,20 +168,19 @@ class Database:
             with self._mutex:
                 yield self._main
             return
-        connection = getattr(self._local, "connection", None)
-        if connection is None or self._local.pid != os.getpid():
-            connection = self._local.connection = self._connect()
-            self._local.pid = os.getpid()
-        if connection.in_transaction:  # one within another
-            yield connection
-            return
+        try:
+            connection = self._idle.pop()
+        except IndexError:
+            connection = self._connect()
         with _plain_errors(self.path):
             connection.execute("BEGIN")
         try:
             yield connection
         finally:
-            if connection.in_transaction:
-                connection.execute("COMMIT")
+            if not self._closed:
+                if connection.in_transaction:
+                    connection.execute("COMMIT")
+                self._idle.append(connection)
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
@@ -179,7 +199,9 @@ class Database:
         """Moves the log into the database, as far as nobody reads it."""
         if self.path is not None and not self.read_only:
             with suppress(sqlite3.OperationalError):
+                self._main.execute("PRAGMA busy_timeout = 1000")
                 self._main.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            self._main.execute(f"PRAGMA busy_timeout = {1000 * TIMEOUT}")
 
     def vacuum(self) -> None:
         """Gives free pages back, if they are worth it."""

@@ -13,6 +13,7 @@ looks at the number first, and takes in what others have committed since, all of
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import threading
 import uuid
@@ -72,7 +73,7 @@ class Local:
         about = {"recipe": recipe.pack(), "uid": uuid.uuid4().hex, "recall": None}
         if folder is None:
             return cls(None, Database.create(None, about), None, n_jobs)
-        if folder.exists() and (not folder.is_dir() or any(p.name != "lock" for p in folder.iterdir())):
+        if folder.exists() and (not folder.is_dir() or not all(map(_left_over, folder.iterdir()))):
             raise FileExistsError(f"{folder} exists: open it with slosh.open, or give another name")
         if not folder.parent.is_dir():
             raise FileNotFoundError(f"{folder.parent} is no folder: make it first")
@@ -240,6 +241,8 @@ class Local:
     def _check_open(self) -> None:
         if self.database._closed:
             raise ValueError("the index is closed: open it again with slosh.open")
+        if self.database._pid != os.getpid():
+            raise ValueError("this process was forked from the one that opened the index: open it again, here")
 
     # Changes
 
@@ -548,6 +551,11 @@ class Local:
         """As they were added."""
         (weighted,) = db.about(c, "weighted")
         return db.read_sets(c, rows, self.recipe.dim, bool(weighted), self.recipe.origin)
+
+
+def _left_over(path: Path) -> bool:
+    """Of a `create` that was killed, before there was an index."""
+    return path.name == "lock" or (path.name.startswith("index.db.") and ".tmp" in path.name)
 
 
 def weighted_as(sets: SetSearch, weighted: Any) -> bool:
