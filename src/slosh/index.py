@@ -10,6 +10,7 @@ import json
 import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from numbers import Integral
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -141,7 +142,7 @@ class SetIndex:
             center=center, scale=scale, standardize=standardize, max_points=max_points, random_state=random_state
         )
         recipe = make_recipe(int(dim), embedding, search, preprocess, origin, sample, n_jobs)
-        folder = None if path is None else Path(path)
+        folder = None if path is None else Path(path).absolute()
         engine = Local.create(folder, recipe, n_jobs)
         if weighted is not None:
             engine.set_weighted(weighted)
@@ -262,12 +263,12 @@ class SetIndex:
             try:
                 for sets, own, about in _stream_batches(items, self.dim, self.origin):
                     if own is None and names is not None:
-                        own = [name for name, _ in zip(names, range(len(sets)), strict=False)]
+                        own = list(islice(names, len(sets)))
                     added += self._add_batch(sets, own, _merged(about, metadata, len(sets)), update)
                     bar.update(len(sets))
             except Exception as error:
                 if added:
-                    error.args = (f"{error} (the {len(added)} sets before this batch are stored)",)
+                    _say(error, f" (the {len(added)} sets before this batch are stored)")
                 raise
             finally:
                 if added:
@@ -548,7 +549,15 @@ def open(path: str | os.PathLike[str], read_only: bool = False, *, n_jobs: int |
     """An index that `SetIndex.create` made. One process at a time may open it for writing; with `read_only` any number,
     which see every change of the writer from their next call on.
     """
-    return SetIndex(Local.open(Path(path), read_only, n_jobs))
+    return SetIndex(Local.open(Path(path).absolute(), read_only, n_jobs))
+
+
+def _say(error: Exception, more: str) -> None:
+    """Adds to the message of an error."""
+    if isinstance(error, OSError) and error.strerror is not None:
+        error.strerror = f"{error.strerror}{more}"
+    else:
+        error.args = (f"{error}{more}",)
 
 
 def _parsed(filter_: Any) -> where.Node | None:

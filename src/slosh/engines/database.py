@@ -408,8 +408,11 @@ def delete(connection: sqlite3.Connection, rows: Int64, fields: Iterable[tuple[s
     connection.executemany("INSERT INTO removed VALUES (?, ?)", [(row, number) for (row,) in listed])
 
 
-def renumber(connection: sqlite3.Connection) -> int:
-    """Rows 0, 1, 2, ... in the order of the ids, and no removals: the database as of a fresh build. How many."""
+def renumber(connection: sqlite3.Connection) -> None:
+    """Rows 0, 1, 2, ... in the order of the ids, and no removals: the database as of a fresh build.
+
+    The rows to come stay as they are: the ids that are counted are made of them, and are never given out twice.
+    """
     connection.execute("CREATE TEMP TABLE numbers(old INTEGER PRIMARY KEY, new INTEGER NOT NULL)")
     try:
         connection.execute("INSERT INTO numbers SELECT row, row_number() OVER (ORDER BY id) - 1 FROM sets")
@@ -427,8 +430,6 @@ def renumber(connection: sqlite3.Connection) -> int:
             connection.execute(f"DROP TABLE {name}")
             connection.execute(f"ALTER TABLE new_{name} RENAME TO {name}")
         connection.execute("DELETE FROM removed")
-        n: int = connection.execute("SELECT count(*) FROM sets").fetchone()[0]
-        return n
     finally:
         connection.execute("DROP TABLE numbers")
 

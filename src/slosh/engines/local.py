@@ -391,9 +391,9 @@ class Local:
             with self._lock.alone(), uninterrupted():
                 with self.database.writing() as c:
                     number, generation = db.about(c, "change", "generation")
-                    n = db.renumber(c)
+                    db.renumber(c)
                     c.execute("DELETE FROM learnt")
-                    db.set_about(c, change=number + 1, generation=generation + 1, next_row=n, learnt=0)
+                    db.set_about(c, change=number + 1, generation=generation + 1, learnt=0)
                 self._saved, before = b"", (self.embedded, self.rebuilt)
                 self._load(self.database._main)
                 self.embedded, self.rebuilt = before
@@ -567,7 +567,7 @@ def _fields(metadata: Sequence[Any], ids: Sequence[str], first: int) -> tuple[li
     texts: list[str] = []
     lines: list[tuple[str, Any, int]] = []
     for i, each in enumerate(metadata):
-        if each:
+        if each is not None and each != {}:
             lines += [
                 (key, value, first + i) for key, value in where.fields_of(each, f"metadata of set {i} ({ids[i]!r})")
             ]
