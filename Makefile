@@ -4,10 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := $(wildcard src/slosh/native/*) CMakeLists.txt pyproject.toml
 
-.PHONY: demo test lint bench-embed bench-search docs clean
+.PHONY: demo test lint bench-embed bench-search bench-index docs clean
 
-demo: $(VENV)/.ready            ## embed, compare and retrieve real or generated sets; writes demo/
-	$(BIN)/python examples/demo.py
+demo: $(VENV)/.ready            ## build an index of handwritten digits, search it, draw neighbours; writes demo/
+	$(BIN)/slosh demo
 
 test: $(VENV)/.ready            ## all tests
 	$(BIN)/python -m pytest
@@ -20,6 +20,9 @@ bench-embed: $(VENV)/.ready     ## the kernel beside its peers; writes benchmark
 
 bench-search: $(VENV)/.ready    ## the searches beside FAISS and usearch, an hour; writes benchmarks/results/search.json
 	$(BIN)/python benchmarks/bench_search.py
+
+bench-index: $(VENV)/.ready     ## the durable index, 20 minutes; writes benchmarks/results/index.json
+	$(BIN)/python benchmarks/bench_index.py
 
 docs: $(VENV)/.ready            ## redraw the pictures of docs/
 	$(BIN)/python docs/draw_embedding.py

@@ -37,7 +37,7 @@ class Stats:
         if self.full_distances is not None:
             parts.append(f"{_mean(self.full_distances)} full distances")
         n = len(self.candidates)
-        return f"{n} queries in {self.seconds:.3g} s, {promise}; a query: {', '.join(parts)}"
+        return f"{n} quer{'y' if n == 1 else 'ies'} in {self.seconds:.3g} s, {promise}; a query: {', '.join(parts)}"
 
 
 def _mean(numbers: Int64) -> str:
