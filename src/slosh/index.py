@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from numbers import Integral
 from pathlib import Path
@@ -29,33 +29,13 @@ from .engines.verify import Report, verify
 from .hits import HitLists, Pair, Pairs
 from .preprocess import Preprocess
 from .recipe import make_recipe
+from .records import Record, Records, checked_ids, is_one, merged, per_set, stream_batches
 from .search.base import checked_recall
-from .sets import Sets, as_sets
+from .sets import Sets
 
-Float32 = NDArray[np.float32]
 Int64 = NDArray[np.int64]
 
-BATCH_POINTS = 1 << 22
-"""Points of one transaction when an iterator is added."""
 BATCH_QUERIES = 1024
-LONGEST_ID = 1024
-
-
-class Record(NamedTuple):
-    """A stored set: points (N, d), weights (N,) or None, metadata."""
-
-    id: str
-    points: Float32
-    weights: Float32 | None
-    metadata: dict[str, Any]
-
-
-class Records(NamedTuple):
-    """Several stored sets; what `slosh.readers` give, and `add` takes."""
-
-    sets: Sets
-    ids: list[str]
-    metadata: list[dict[str, Any]]
 
 
 class Tuned(NamedTuple):
@@ -248,10 +228,10 @@ class SetIndex:
         return recipe.sets(sets)
 
     def _add_batch(self, sets: Sets, ids: Any, metadata: Any, update: bool) -> list[str]:
-        names = None if ids is None else _checked_ids(ids)
+        names = None if ids is None else checked_ids(ids)
         if names is not None and len(names) != len(sets):
             raise ValueError(f"there are {len(sets)} sets and {len(names)} ids: give one for each")
-        return self._engine.add(sets, names, _per_set(metadata, len(sets)), update)
+        return self._engine.add(sets, names, per_set(metadata, len(sets)), update)
 
     def _add_stream(self, items: Iterator[Any], ids: Any, metadata: Any, update: bool) -> list[str]:
         if metadata is not None and not isinstance(metadata, dict):
@@ -261,10 +241,10 @@ class SetIndex:
         bar = tqdm(unit="set", delay=2, disable=None, leave=False, desc="add")
         with self._engine.changing(), bar:
             try:
-                for sets, own, about in _stream_batches(items, self.dim, self.origin):
+                for sets, own, about in stream_batches(items, self.dim, self.origin):
                     if own is None and names is not None:
                         own = list(islice(names, len(sets)))
-                    added += self._add_batch(sets, own, _merged(about, metadata, len(sets)), update)
+                    added += self._add_batch(sets, own, merged(about, metadata, len(sets)), update)
                     bar.update(len(sets))
             except Exception as error:
                 if added:
@@ -278,10 +258,10 @@ class SetIndex:
     def update(self, ids: Any, sets: Any = None, metadata: Any = None, *, weights: Any = None) -> None:
         """Other points, other metadata, or both, for sets that are there; what is None stays. All of them or none."""
         one = isinstance(ids, str | Integral)
-        names = _checked_ids([ids] if one else ids)
+        names = checked_ids([ids] if one else ids)
         if sets is None and metadata is None:
             raise ValueError("update needs sets, metadata, or both")
-        about = None if metadata is None else _per_set([metadata] if one else metadata, len(names))
+        about = None if metadata is None else per_set([metadata] if one else metadata, len(names))
         with self._engine.changing():
             with self._engine.seen() as c:
                 there = self._engine._rows_of_all(c, names)
@@ -297,11 +277,11 @@ class SetIndex:
 
     def remove(self, ids: Any) -> None:
         """Removes sets; an id that is not there is an error (KeyError), and nothing is changed."""
-        self._engine.remove(_checked_ids([ids] if isinstance(ids, str | Integral) else ids))
+        self._engine.remove(checked_ids([ids] if isinstance(ids, str | Integral) else ids))
 
     def get(self, ids: Any) -> Record | Records:
         """The stored set of an id, as a `Record`; of a list of ids, as `Records` (sets, ids, metadata)."""
-        names = _checked_ids([ids] if isinstance(ids, str | Integral) else ids, twice=True)
+        names = checked_ids([ids] if isinstance(ids, str | Integral) else ids, twice=True)
         with self._engine.seen() as c:
             found = self._records(c, names)
         if isinstance(ids, str | Integral):
@@ -401,7 +381,7 @@ class SetIndex:
             raise ValueError("give queries, or id=... of a stored set, and not both")
         if id is not None:
             one = isinstance(id, str | Integral)
-            names = _checked_ids([id] if one else id, twice=True)
+            names = checked_ids([id] if one else id, twice=True)
             there = db.rows_of(c, names)
             if missing := [name for name in names if name not in there]:
                 raise KeyError(f"there is no set with the id {missing[0]!r}")
@@ -409,7 +389,7 @@ class SetIndex:
             ready = self._engine._sets
             assert ready is not None
             return ready.sets(rows), rows, one
-        one = _is_one(queries)
+        one = is_one(queries)
         return recipe.prepared(recipe.sets([queries] if one else queries)), None, one
 
     def duplicates(self, radius: float = 0.0, *, where: Any = None, certify: bool = False) -> Pairs:
@@ -562,79 +542,3 @@ def _say(error: Exception, more: str) -> None:
 
 def _parsed(filter_: Any) -> where.Node | None:
     return None if filter_ is None else where.parse(filter_)
-
-
-def _is_one(queries: Any) -> bool:
-    """Whether this is one set (N, d), and not a collection."""
-    if isinstance(queries, Sets):
-        return False
-    if hasattr(queries, "ndim") and not hasattr(queries, "is_nested"):
-        return int(queries.ndim) == 2
-    if isinstance(queries, list | tuple) and len(queries):
-        first = queries[0]
-        if hasattr(first, "ndim"):
-            return int(first.ndim) == 1
-        return isinstance(first, list | tuple) and (not len(first) or np.ndim(first[0]) == 0)
-    return hasattr(queries, "ndim") and not getattr(queries, "is_nested", False) and int(queries.ndim) == 2
-
-
-def _checked_ids(ids: Any, twice: bool = False) -> list[str]:
-    """Ids as strings; each once, unless `twice`."""
-    if isinstance(ids, str | bytes) or not isinstance(ids, Iterable):
-        raise ValueError(f"ids={ids!r:.60}: give a list of strings, one for each set")
-    names = []
-    for i, name in enumerate(ids.tolist() if isinstance(ids, np.ndarray) else ids):
-        if isinstance(name, Integral) and not isinstance(name, bool):
-            name = str(int(name))
-        if not isinstance(name, str) or not name or len(name) > LONGEST_ID or "\0" in name:
-            raise ValueError(
-                f"id {i} is {name!r:.60}: an id is a string of 1 to {LONGEST_ID} characters, or a whole number"
-            )
-        try:
-            name.encode()
-        except UnicodeEncodeError:
-            raise ValueError(f"id {i} is {name!r:.60}, which is no valid text") from None
-        names.append(str(name))
-    if not twice and len(set(names)) < len(names):
-        seen: set[str] = set()
-        again = next(name for name in names if name in seen or seen.add(name))  # type: ignore[func-returns-value]
-        raise ValueError(f"id {again!r} is given twice; nothing was changed")
-    return names
-
-
-def _per_set(metadata: Any, n: int) -> Sequence[Any]:
-    """Metadata for each of n sets."""
-    if metadata is None:
-        return [None] * n
-    if isinstance(metadata, dict):
-        return [metadata] * n
-    if isinstance(metadata, str | bytes) or not isinstance(metadata, Iterable):
-        raise ValueError(f"metadata={metadata!r:.60}: give a dict for each set, or one dict for all")
-    listed = list(metadata)
-    if len(listed) != n:
-        raise ValueError(f"there are {n} sets and {len(listed)} metadata: give a dict for each, or one dict for all")
-    return listed
-
-
-def _merged(own: Any, for_all: dict[str, Any] | None, n: int) -> Any:
-    if for_all is None or own is None:
-        return own if for_all is None else for_all
-    return [{**for_all, **(each or {})} for each in _per_set(own, n)]
-
-
-def _stream_batches(items: Iterator[Any], dim: int, origin: Any) -> Iterator[tuple[Sets, Any, Any]]:
-    """(sets, ids, metadata) of a stream of such triples, of Sets, or of arrays."""
-
-    def plain(first: Any) -> Iterator[Any]:
-        yield first
-        yield from items
-
-    for item in items:
-        if isinstance(item, tuple) and len(item) == 3 and not _is_one(item):
-            sets = as_sets(item[0], dim=dim, origin=origin)
-            yield sets, item[1], item[2]
-        elif isinstance(item, Sets):
-            yield as_sets(item, dim=dim, origin=origin), None, None
-        else:
-            for batch in Sets.stream(plain(item), BATCH_POINTS, dim=dim, origin=origin):
-                yield batch, None, None

@@ -13,6 +13,7 @@ from .embed import SlicedWasserstein
 from .embed.base import SetTransformer
 from .preprocess import Preprocess
 from .search import HammingSearch, LadderSearch, Search, SetSearch, files
+from .search.set_search import check_parts
 from .sets import Sets, as_sets
 
 FROM_DATA = {"barycenter", "sample", "kmeans"}
@@ -79,12 +80,7 @@ def make_recipe(
     dim: int, embedding: Any, search: Any, preprocess: Preprocess, origin: Any, sample: Any, n_jobs: int | None
 ) -> Recipe:
     """Checks, and fits what is to be fitted: on `sample`, or without data where none is needed."""
-    if embedding is not None and not isinstance(embedding, SetTransformer):
-        raise ValueError(f"embedding={embedding!r:.60}: give an embedding of slosh.embed, or None")
-    if search is not None and not isinstance(search, Search):
-        raise ValueError(f"search={search!r:.60}: give a search of slosh.search, e.g. ExactSearch(), or None")
-    if search is not None and len(search):
-        raise ValueError(f"search holds {len(search)} rows already: give an empty one, it is filled from the sets")
+    check_parts(embedding, search)
     chosen: SetTransformer = SlicedWasserstein(n_jobs=n_jobs) if embedding is None else embedding
     finder: Search = LadderSearch(n_jobs=n_jobs) if search is None else search
     if getattr(finder, "path", None) is not None:

@@ -88,12 +88,7 @@ class SetSearch:
     ) -> None:
         self.n_jobs = n_jobs
         self._threads = kernel.threads(n_jobs)
-        if embedding is not None and not isinstance(embedding, SetTransformer):
-            raise ValueError(f"embedding={embedding!r:.60}: give an embedding of slosh.embed, or None")
-        if search is not None and not isinstance(search, Search):
-            raise ValueError(f"search={search!r:.60}: give a search of slosh.search, e.g. ExactSearch(), or None")
-        if search is not None and len(search):
-            raise ValueError(f"search holds {len(search)} rows already: give an empty one, it is filled from the sets")
+        check_parts(embedding, search)
         self.embedding: SetTransformer = SlicedWasserstein(n_jobs=n_jobs) if embedding is None else embedding
         if not hasattr(self.embedding, "n_features_in_"):
             self.embedding = clone(self.embedding)
@@ -499,6 +494,16 @@ class SetSearch:
         stats = Stats(rest.compared, rest.scanned, 1.0, 0.0, np.bincount(rest.which, minlength=n))
         offsets = np.searchsorted(rest.which[order], np.arange(n + 1))
         return RangeResult(offsets, distances[order], rows[order], stats)
+
+
+def check_parts(embedding: Any, search: Any) -> None:
+    """Refuses what is no embedding, and what is no empty search."""
+    if embedding is not None and not isinstance(embedding, SetTransformer):
+        raise ValueError(f"embedding={embedding!r:.60}: give an embedding of slosh.embed, or None")
+    if search is not None and not isinstance(search, Search):
+        raise ValueError(f"search={search!r:.60}: give a search of slosh.search, e.g. ExactSearch(), or None")
+    if search is not None and len(search):
+        raise ValueError(f"search holds {len(search)} rows already: give an empty one, it is filled from the sets")
 
 
 class _Rest:
