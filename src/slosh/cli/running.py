@@ -1,0 +1,121 @@
+"""How a command ends: errors become one line on standard error and an exit code, warnings become one line each.
+
+    0    done
+    1    what was asked for failed
+    2    it was asked for in a wrong way
+    130  stopped by Ctrl-C
+    141  whoever read the output went away; silent
+
+With SLOSH_DEBUG=1 in the environment the traceback of an error is shown too.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sqlite3
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import typer
+
+from .output import NobodyReads, flush, remark
+
+FAILED, WRONG_USE, INTERRUPTED, PIPE_CLOSED = 1, 2, 130, 141
+
+_OPTIONS = (
+    "format|id_column|columns|weights|by|obsm|n_points|random_state|origin|recall|k|radius|rerank|scale|max_points"
+)
+_IN_PYTHON: list[tuple[str, str]] = [
+    (r"update=True", "--update"),
+    (r"weighted=True", "--weighted"),
+    (r"certify=True", "--certify"),
+    (r"\bn_points=", "--points "),
+    (r"\brandom_state=", "--seed "),
+    (rf"\b({_OPTIONS})=(?=[\w'\"(\[.-])", r"--\1 "),
+    (rf"\b({_OPTIONS})=", r"--\1"),
+    (r"another id_column\b", "another --id-column"),
+    (r"--id_column", "--id-column"),
+    (r"--max_points", "--max-points"),
+    (r"call index\.compact\(\)", "run slosh compact"),
+    (r"make an index with slosh\.SetIndex\.create, or slosh build", "make it with slosh build"),
+    (r": close it there, or open it with read_only=True", ": wait until that is done"),
+    (r"close the index, delete its folder cache, and open it again", "delete its folder cache"),
+]
+"""What the library calls its arguments, and what they are called here."""
+
+
+class WrongUse(Exception):
+    """The arguments do not go together; the message says what to give instead."""
+
+
+class Failed(Exception):
+    """What was asked for cannot be done; the message says why, and what to do."""
+
+
+def run(command: Callable[[], Any]) -> int:
+    """The exit code of a command, after its errors were told."""
+    with _warnings_as_lines():
+        try:
+            code = command()
+            flush()
+            return code if isinstance(code, int) else 0
+        except (KeyboardInterrupt, typer.Abort):
+            remark("slosh: stopped")
+            return INTERRUPTED
+        except (NobodyReads, BrokenPipeError):
+            return _nobody_listens()
+        except Exception as error:
+            if os.environ.get("SLOSH_DEBUG", "0") not in ("", "0"):
+                traceback.print_exc()
+            return _told(error)
+
+
+def _told(error: Exception) -> int:
+    usage = getattr(error, "format_message", None)  # of a wrong option or argument: typer's own errors
+    if isinstance(error, WrongUse) or usage is not None:
+        context = getattr(error, "ctx", None)
+        name = context.command_path if context is not None else "slosh"
+        remark(f"{name}: {usage() if usage is not None else error}")
+        if usage is not None:
+            remark(f"{name} --help shows how it is used")
+        return WRONG_USE
+    remark(f"slosh: {message(error)}")
+    return FAILED
+
+
+def message(error: BaseException) -> str:
+    """What an error says, in the words of the command line."""
+    said = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
+    if isinstance(error, MemoryError):
+        return f"not enough memory: {said}" if said else "not enough memory"
+    if isinstance(error, sqlite3.Error):
+        return f"the database: {said}"
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    if not isinstance(error, Failed | ValueError | KeyError | OSError | ImportError | RuntimeError):
+        return f"{type(error).__name__}: {said} (an error of slosh itself: SLOSH_DEBUG=1 shows where)"
+    for pattern, here in _IN_PYTHON:
+        said = re.sub(pattern, here, said)
+    return said or type(error).__name__
+
+
+def _nobody_listens() -> int:
+    """Later writes, those at the end of the process included, go nowhere."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    return PIPE_CLOSED
+
+
+@contextmanager
+def _warnings_as_lines() -> Iterator[None]:
+    def show(said: Any, *about: Any, **more: Any) -> None:
+        remark(f"slosh: warning: {' '.join(str(said).split())}")
+
+    with warnings.catch_warnings():
+        warnings.showwarning = show  # type: ignore[assignment]
+        yield

@@ -1,0 +1,128 @@
+"""Pictures of sets: a query and its neighbours beside each other, one line for each query.
+
+Panels of points in 2 or 3 dimensions come in; a picture file goes out. Needs matplotlib: `pip install "slosh[plot]"`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Float64 = NDArray[np.float64]
+
+MOST_ROWS = 12
+"""Lines of a picture."""
+MOST_POINTS = 3000
+"""Points drawn of one set; of a larger one, evenly chosen ones."""
+SIDE = 1.45
+"""Inches of a panel."""
+INK, BLUE, FRAME = "0.1", "#0072B2", "0.8"
+LONGEST = 18
+"""Characters of a title; the end of a longer one is shown."""
+
+
+class Panel(NamedTuple):
+    """A set in a picture: points (N, 2) or (N, 3), weights or None, a title, and a second line."""
+
+    points: Any
+    weights: Any
+    title: str
+    note: str = ""
+    colour: str | None = None
+
+
+def check_drawable(dim: int) -> None:
+    """Refuses what cannot be drawn, before anything is computed for it."""
+    if dim not in (2, 3):
+        raise ValueError(f"a picture needs points in 2 or 3 dimensions, and these have {dim}: reduce them, e.g. by PCA")
+    _figure_class()
+
+
+def draw(
+    rows: Sequence[Sequence[Panel]],
+    path: str | os.PathLike[str],
+    *,
+    one_scale: bool = True,
+    flip: bool = False,
+    queries: bool = True,
+    title: str | None = None,
+) -> None:
+    """Draws panels in lines, and saves the picture; its format is that of the extension of `path`.
+
+    one_scale  all panels show the same part of space; otherwise each shows its own set, whatever its place and size
+    flip       the second coordinate points down, as rows of an image do
+    queries    the first panel of each line is the query, and is marked
+    """
+    rows = [row for row in rows if len(row)]
+    if not rows:
+        raise ValueError("there is nothing to draw: give one line of panels at least")
+    points = [np.asarray(panel.points, np.float64) for row in rows for panel in row]
+    dim = points[0].shape[1]
+    check_drawable(dim)
+    window = _window(points) if one_scale else None
+    wide = max(len(row) for row in rows)
+    height = SIDE + 0.34
+    figure = _figure_class()(figsize=(SIDE * wide + 0.2, height * len(rows) + 0.15 + 0.3 * (title is not None)))
+    figure.set_layout_engine("constrained", w_pad=0.03, h_pad=0.03, wspace=0.02, hspace=0.03)
+    grid = figure.add_gridspec(len(rows), wide)
+    for i, row in enumerate(rows):
+        for j, panel in enumerate(row):
+            axes = figure.add_subplot(grid[i, j], projection="3d" if dim == 3 else None)
+            asks = queries and j == 0
+            _panel(axes, panel, window, flip, asks)
+    if title is not None:
+        figure.suptitle(title, fontsize=11)
+    figure.savefig(path, dpi=130, facecolor="white")
+
+
+def _figure_class() -> Any:
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ImportError('a picture needs matplotlib; install it with: pip install "slosh[plot]"') from error
+    return Figure
+
+
+def _window(points: Sequence[Float64]) -> tuple[Float64, float]:
+    """The middle and half the side of a square, or cube, around all points."""
+    low = np.min([each.min(axis=0) for each in points], axis=0)
+    high = np.max([each.max(axis=0) for each in points], axis=0)
+    return (low + high) / 2, float((high - low).max()) / 2 or 1.0
+
+
+def _panel(axes: Any, panel: Panel, window: tuple[Float64, float] | None, flip: bool, asks: bool) -> None:
+    points = np.asarray(panel.points, np.float64)
+    middle, half = window or _window([points])
+    weights = None if panel.weights is None else np.asarray(panel.weights, np.float64)
+    if len(points) > MOST_POINTS:
+        kept = np.linspace(0, len(points) - 1, MOST_POINTS).astype(np.int64)
+        points, weights = points[kept], None if weights is None else weights[kept]
+    colour = panel.colour or (INK if asks else BLUE)
+    room = half * 1.15
+    lows, highs = middle - room, middle + room
+    axes.set(xlim=(lows[0], highs[0]), ylim=(highs[1], lows[1]) if flip else (lows[1], highs[1]))
+    if points.shape[1] == 3:
+        axes.set(zlim=(lows[2], highs[2]))
+        axes.set_box_aspect((1, 1, 1), zoom=1.35)
+        axes.view_init(elev=22, azim=-60)
+        axes.set_axis_off()
+    else:
+        axes.set(aspect="equal", xticks=[], yticks=[])
+        for side in axes.spines.values():
+            side.set(color=INK if asks else FRAME, linewidth=1.4 if asks else 0.8)
+    # What points of one size would cover, at a third of the panel; small sets get large points.
+    area = float(np.clip((72 * SIDE) ** 2 / 3 / len(points), 1.2, 100))
+    sizes = area if weights is None else np.maximum(area * weights / weights.max(), 0.3)
+    axes.scatter(*points.T, s=sizes, color=colour, linewidths=0, alpha=0.85)
+    axes.set_title(_titled(panel, asks), fontsize=8, color=colour, pad=3, fontweight="bold" if asks else "normal")
+
+
+def _titled(panel: Panel, asks: bool) -> str:
+    name = panel.title if len(panel.title) <= LONGEST else "…" + panel.title[1 - LONGEST :]
+    note = panel.note or ("query" if asks else "")
+    text = f"{note}\n{name}" if asks else f"{name}\n{note}" if note else name
+    return text.replace("$", r"\$")
