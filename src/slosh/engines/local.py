@@ -19,7 +19,7 @@ import threading
 import uuid
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +106,7 @@ class Local:
                 return
             try:
                 if not self.read_only and self.folder is not None:
-                    with self._lock.alone():
+                    with self._lock.alone(), suppress(OSError):
                         self._keep_learnt()
             finally:
                 self.database.close()
@@ -312,11 +312,14 @@ class Local:
                 except BaseException:
                     self._sets._cut_back(positions, highest)
                     self._rows.cut(positions)
+                    if number == 0:  # whether sets have weights is not decided after all
+                        self._sets = None
                     raise
                 if len(old):
                     self._sets.remove(old)
                 self._change, self._filters = number + 1, OrderedDict()
-                self._columns.stamp(self._sets._rows.n_positions)
+                with suppress(OSError):  # it is stored; the caches are brought up to date when there is room
+                    self._columns.stamp(self._sets._rows.n_positions)
             return chosen
 
     def _put(self, prepared: Sets, rows: Int64, embedded: Any, waiting: list[Any]) -> None:
@@ -410,7 +413,8 @@ class Local:
     def _ready(self) -> None:
         if self._sets is not None and len(self._sets):
             self._sets.vector_search._ready()
-            self._keep_learnt()
+            with suppress(OSError):  # no room: it is learnt again
+                self._keep_learnt()
 
     def _keep_learnt(self) -> None:
         """Stores what the search has learnt, if it is not stored yet."""
