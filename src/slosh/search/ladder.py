@@ -491,7 +491,8 @@ class LadderSearch(Search):
         self._lists.first_radii = np.ascontiguousarray(arrays["radii"], np.float32)
         self._lists.spreads = np.ascontiguousarray(arrays["spreads"], np.float64)
         self._trained, self._last = int(header["trained"]), int(header["last"])
-        self._drift |= {"rest": float(header["rest"]), "crowding": float(header["crowding"])}
+        rest, crowding = float(header["rest"]), float(header["crowding"])
+        self._drift = {"rest": rest, "rest_since": 0.0, "rows_since": 0.0, "crowding": crowding}
         self._know(header["calibrations"])
 
     def _know(self, calibrations: list[dict[str, Any]]) -> None:
