@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -86,25 +87,26 @@ def search(
                 lists = found_in.search(**queries, k=k or 10, rerank=rerank, **options)
             else:
                 lists = found_in.range_search(**queries, radius=radius, **options)
+            promised = lists.stats.recall if rerank is None else None  # it is of the candidates, not of their order
             for i, (name, hits) in enumerate(zip(part.names, lists, strict=True)):
                 if json:
-                    say_json(_as_document(name, hits))
+                    say_json(_as_document(name, hits, promised))
                 else:
                     _as_table(name, hits, first=n == 0)
                 n += 1
                 if plot is not None and len(rows) < MOST_ROWS:
                     rows.append(_panels(found_in, part, i, name, hits))
             if not json and part.names:
-                say(f"\n{lists.stats}")
+                say(f"\n{replace(lists.stats, recall=promised)}")
         if plot is not None:
             draw(rows, plot, one_scale=_one_scale(found_in), flip=flip)
     if plot is not None and not json:
         say(f"drawn in {plot}{f', the first {len(rows)} of {n} queries' * (len(rows) < n)}")
 
 
-def _as_document(name: str, hits: Hits) -> dict[str, Any]:
+def _as_document(name: str, hits: Hits, promised: float | None) -> dict[str, Any]:
     found = [{"id": hit.id, "distance": hit.distance, "metadata": hit.metadata} for hit in hits]
-    return {"query": name, "distance_kind": hits.distance_kind, "recall": hits.stats.recall, "hits": found}
+    return {"query": name, "distance_kind": hits.distance_kind, "recall": promised, "hits": found}
 
 
 def _as_table(name: str, hits: Hits, first: bool) -> None:

@@ -193,10 +193,10 @@ def embedding_of(name: str | None, slices: int | None, quantiles: int | None, se
 
 def search_of(name: str) -> Any:
     """The search that --search names."""
-    known = {
+    known: dict[str, Callable[[], Any]] = {
         "ladder": search.LadderSearch,
         "exact": search.ExactSearch,
-        "hamming": search.HammingSearch,
+        "hamming": functools.partial(search.HammingSearch, rerank=100),  # codes alone give no distance to tune for
         "lsh": search.LSHSearch,
     }
     if name.lower() not in known:

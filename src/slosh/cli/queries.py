@@ -45,8 +45,8 @@ def asked(index: SetIndex, queries: Sequence[str], reading: Reading, by_id: bool
         for batch in reading.read([query], index.origin):
             if batch.sets.dim != index.dim:
                 raise Failed(
-                    f"{query}: its sets have {batch.sets.dim} features, those of {path_of(index)} have {index.dim}: choose "
-                    "them with --columns, or search another index"
+                    f"{query}: its sets have {batch.sets.dim} features, those of {path_of(index)} have {index.dim}: "
+                    "choose them with --columns, or search another index"
                 )
             yield Asked(batch.ids, batch.sets)
     if ids:
