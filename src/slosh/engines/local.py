@@ -538,7 +538,7 @@ class Local:
             return None
         found = self._filters.get(node)
         if found is None:
-            sql, values = where.compile(node)
+            sql, values = where.compile(node, unique=False)  # a row may come twice: it only sets the mask
             rows = np.fromiter((row for (row,) in c.execute(sql, values)), np.int64)
             mask = np.zeros(self._sets._rows.n_positions, np.bool_)
             positions = self._sets._rows._find(rows)
