@@ -1,6 +1,7 @@
 """slosh: nearest-neighbour search over sets of vectors, by Sliced-Wasserstein embeddings."""
 
 from . import embed, evaluate, hash, neighbors, rank, readers, search, slices, where
+from .compare import compare
 from .engines.locks import IndexLocked
 from .hits import Hit, HitLists, Hits
 from .index import SetIndex, open
@@ -18,6 +19,7 @@ __all__ = [
     "ScaleWarning",
     "SetIndex",
     "Sets",
+    "compare",
     "distance",
     "embed",
     "evaluate",
