@@ -548,6 +548,81 @@ def test_export_and_back(slosh_, tmp_path):
     assert [json.loads(line)["id"] for line in first.splitlines()] == [json.loads(x)["id"] for x in again.splitlines()]
 
 
+# -- on a terminal -----------------------------------------------------------------------------------------------------
+
+
+def on_a_terminal(*arguments, cwd, answer=b"", **environment):
+    """What a command shows on a terminal of 60 columns, and its exit code."""
+    pty = pytest.importorskip("pty")
+    ours, theirs = pty.openpty()
+    env = {**os.environ, "COLUMNS": "60", "TERM": "xterm-256color", **environment}
+    child = subprocess.Popen(
+        [*SLOSH, *map(str, arguments)], cwd=cwd, env=env, stdin=theirs, stdout=theirs, stderr=theirs
+    )
+    os.close(theirs)
+    os.write(ours, answer)
+    shown = b""
+    try:
+        while part := os.read(ours, 4096):
+            shown += part
+    except OSError:  # how Linux says that the other side is closed
+        pass
+    os.close(ours)
+    return child.wait(timeout=240), shown.decode()
+
+
+def test_a_terminal_folds_and_loses_nothing(slosh_, tmp_path):
+    long = "x" * 90 + "y" * 90 + ".npy"
+    np.save(tmp_path / long, np.ones((3, 2)))
+    assert slosh_("build", tmp_path / "a", tmp_path / long)[0] == 0
+    code, shown = on_a_terminal("show", "a", cwd=tmp_path, NO_COLOR="1")
+    assert code == 0
+    assert shown.count("x") >= 90
+    assert shown.count("y") >= 90
+    assert "…" not in shown
+    assert not re.search(r"\x1b\[[\d;]*3\dm", shown)  # no colour
+
+
+@pytest.mark.parametrize("answer", ["y", "n"])
+def test_remove_asks_on_a_terminal(copied, answer):
+    arguments = ["remove", copied, "--where", "folder = fat"]
+    code, shown = on_a_terminal(*arguments, cwd=copied.parent, answer=f"{answer}\n".encode())
+    assert "remove 6 sets of 12" in shown
+    assert (code, _stored(copied)) == ((0, 6) if answer == "y" else (1, 12))
+
+
+# -- docs/command-line.md ----------------------------------------------------------------------------------------------
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "command-line.md"
+
+
+def masked(text: str) -> list[str]:
+    """Without numbers, which differ from machine to machine, and without what only aligns."""
+    text = re.sub(r"(avx512|avx2|sse\w*|neon|numpy)\b", "KERNEL", text)
+    text = re.sub(r"recall #|exact|no promise", "", re.sub(r"-?\d[\d.,]*(e-\d+)?", "#", text))
+    return [
+        " ".join(line.replace("─", " ").replace("-", " ").split()) for line in text.splitlines() if line.strip("─ ")
+    ]
+
+
+def test_the_page_shows_what_the_commands_print(tmp_path, monkeypatch, capsys):
+    for library in ("matplotlib", "pyarrow", "ot"):
+        pytest.importorskip(library)
+    monkeypatch.chdir(tmp_path)
+    text = PAGE.read_text(encoding="utf-8")
+    exec(re.search(r"```python\n(.*?)```", text, re.DOTALL)[1], {})
+    commands = 0
+    for block in re.findall(r"```console\n(.*?)```", text, re.DOTALL):
+        for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+            line, _, shown = part.partition("\n")
+            capsys.readouterr()
+            main(shlex.split(line)[1:])
+            out, err = capsys.readouterr()
+            assert sorted(masked(out + err)) == sorted(masked(shown)), line
+            commands += 1
+    assert commands == text.count("\n$ slosh")
+
+
 # -- what is wrong -----------------------------------------------------------------------------------------------------
 
 

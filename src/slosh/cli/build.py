@@ -208,7 +208,7 @@ def _new_ones(index: SetIndex, batches: Iterator[Batch]) -> Iterator[Batch]:
 
 def _fill(index: SetIndex, batches: Iterator[Batch], for_all: dict[str, Any] | None, update: bool) -> int:
     """Adds all batches, and returns how many sets that are; an error says what is stored, and how to go on."""
-    stored = 0
+    stored, before = 0, len(index)
 
     def counting() -> Iterator[Batch]:
         nonlocal stored
@@ -219,6 +219,7 @@ def _fill(index: SetIndex, batches: Iterator[Batch], for_all: dict[str, Any] | N
     try:
         return len(index.add(counting(), metadata=for_all, update=update))
     except KeyboardInterrupt:
+        stored = max(stored, len(index) - before)  # it may come between the storing and the asking
         remark(f"slosh: {_so_far(index, stored)}" if stored else "slosh: nothing was stored")
         raise
     except Exception as error:
@@ -250,7 +251,8 @@ def _report(index: SetIndex, n: int, started: float, json: bool, what: str, reca
         document = {"index": path_of(index), what: n, "sets": len(index), "dim": index.dim, "seconds": seconds}
         say_json(document | ({} if tuned is None else {"tuned": tuned._asdict()}))
         return
-    say(f"{what} {counted(n, 'set')} in {seconds:.3g} s ({n / max(seconds, 1e-9):,.0f} a second)")
+    rate = f" ({n / max(seconds, 1e-9):,.0f} a second)" if n else ""
+    say(f"{what} {counted(n, 'set')} in {seconds:.3g} s{rate}")
     size = in_bytes(sum(about["disk_bytes"].values()))
     say(f"{path_of(index)}: {counted(len(index), 'set')}, {counted(about['points'], 'point')}, d = {index.dim}, {size}")
     if tuned is not None:

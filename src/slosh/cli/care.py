@@ -15,9 +15,9 @@ from ..draw import MOST_ROWS, Panel, check_drawable, draw
 from ..index import SetIndex
 from ..records import Records
 from .find import Flip
-from .options import AsJson, IndexPath, Where, filter_of, opened
+from .options import AsJson, IndexPath, Where, filter_of, opened, path_of
 from .output import cell, counted, flush, in_bytes, metadata_columns, say, say_facts, say_json, say_table
-from .running import FAILED, WrongUse
+from .running import FAILED, Failed, WrongUse
 
 FEATURES = 8
 """Features whose range is shown."""
@@ -145,7 +145,8 @@ def remove(
             if not (sys.stdin.isatty() and sys.stderr.isatty()):
                 raise WrongUse(f"{asking} Add --yes")
             flush()
-            typer.confirm(asking, abort=True, err=True)
+            if not typer.confirm(asking, err=True):
+                raise Failed("nothing was removed")
         changed.remove(names)
         left = len(changed)
     if json:
@@ -157,13 +158,13 @@ def remove(
 def info(index: IndexPath, *, json: AsJson = False) -> None:
     """Say what an index holds, how it was made, and what it takes on disk and in memory."""
     with opened(index) as found_in:
-        about = found_in.info()
+        about, path = found_in.info(), path_of(found_in)
     if json:
         say_json(about)
         return
     sizes = about["sizes"]
     facts: dict[str, Any] = {
-        "index": about["path"],
+        "index": path,
         "sets": f"{about['sets']:,}",
         "points": f"{about['points']:,}" + (f", {sizes['smallest']:,} to {sizes['largest']:,} a set" if sizes else ""),
         "dimension": about["dim"],

@@ -130,7 +130,7 @@ def cell(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float):
-        return f"{value:.6g}"
+        return f"{value + 0.0:.6g}"  # no -0
     if isinstance(value, dict | list | tuple):
         return printable(json.dumps(plain(value), ensure_ascii=False))
     return str(value)
