@@ -1,0 +1,245 @@
+"""Other processes for the tests of SetIndex: they write, read, and are killed. Run by `python index_child.py`.
+
+It imports slosh once, then forks a child for each line of standard input, a JSON list [name of a function, arguments],
+and prints the child's number, then its exit status. So two hundred processes cost two hundred forks.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import sys
+import time
+import traceback
+from functools import lru_cache
+
+import numpy as np
+
+import slosh
+from slosh.embed import SlicedWasserstein
+
+DIM = 2
+
+
+@lru_cache(10_000)
+def points_of(name, version):
+    """The points of a set, which follow from its id and its version; a few sets are equal."""
+    rng = np.random.default_rng([int(name) % 900, version])
+    return (rng.normal(size=(int(rng.integers(1, 6)), DIM)) + rng.normal(size=DIM)).astype(np.float32)
+
+
+def metadata_of(name, version, batch):
+    return {"version": version, "batch": batch, "mod": int(name) % 3, "tags": [f"t{version}", f"b{batch}"]}
+
+
+def options(**more):
+    return {"embedding": SlicedWasserstein(n_slices=4, n_quantiles=4, n_jobs=1), "n_jobs": 1, **more}
+
+
+# -- a model: {id: [version of the points, version of the metadata, batch]} --------------------------------------------
+
+
+def step(model, rng, next_id, batch, compact=0.06):
+    """The next change of a model, as something that can be written as JSON."""
+    there, dice = sorted(model, key=int), rng.random()
+    if dice < compact:
+        return ["compact"]
+    if dice < compact + 0.06:
+        return ["reopen"]
+    n = int(rng.integers(1, 7))
+    if dice < 0.35 and there:
+        return ["remove", sorted(rng.choice(there, min(n, len(there)), replace=False).tolist())]
+    if dice < 0.5 and there:
+        return ["update", sorted(rng.choice(there, min(n, len(there)), replace=False).tolist()), batch]
+    if dice < 0.6 and there:
+        return ["describe", sorted(rng.choice(there, min(n, len(there)), replace=False).tolist()), batch]
+    return ["add", [str(next_id + i) for i in range(n)], batch]
+
+
+def changed(model, what):
+    """The model after a change."""
+    new = dict(model)
+    if what[0] == "add":
+        new |= {name: [0, 0, what[2]] for name in what[1]}
+    elif what[0] == "update":
+        new |= {name: [model[name][0] + 1, model[name][1] + 1, what[2]] for name in what[1]}
+    elif what[0] == "describe":
+        new |= {name: [model[name][0], model[name][1] + 1, what[2]] for name in what[1]}
+    elif what[0] == "remove":
+        for name in what[1]:
+            del new[name]
+    return new
+
+
+def apply(index, model, what):
+    """The same change of an index."""
+    if what[0] == "compact":
+        index.compact()
+    elif what[0] == "remove":
+        index.remove(what[1])
+    elif what[0] != "reopen":
+        new = changed(model, what)
+        points = [points_of(name, new[name][0]) for name in what[1]]
+        about = [metadata_of(name, *new[name][1:]) for name in what[1]]
+        if what[0] == "add":
+            index.add(points, what[1], about)
+        elif what[0] == "update":
+            index.update(what[1], points, about)
+        else:
+            index.update(what[1], metadata=about)
+
+
+def work(path, log, model, seed, next_id, batch, compact):
+    """Changes an index until it is killed. Says what it begins and what is done, each in one write."""
+    said = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    rng = np.random.default_rng(seed)
+    index = slosh.open(path, n_jobs=1)
+    while True:
+        what = step(model, rng, next_id, batch, compact)
+        os.write(said, (json.dumps(what) + "\n").encode())
+        if what[0] == "reopen":
+            index.close()
+            index = slosh.open(path, n_jobs=1)
+        else:
+            apply(index, model, what)
+        os.write(said, b"done\n")
+        model, next_id, batch = changed(model, what), next_id + 10, batch + 1
+
+
+# -- other things to do ------------------------------------------------------------------------------------------------
+
+
+def add_and_die(path, name):
+    """Adds one set; gone before the caches are stamped."""
+    from slosh.engines.columns import Columns
+
+    index = slosh.open(path, n_jobs=1)
+    Columns.stamp = lambda *given: os.kill(os.getpid(), signal.SIGKILL)
+    index.add([points_of(name, 0)], [name])
+
+
+def hold(path, seconds):
+    """Keeps an index open for writing."""
+    index = slosh.open(path, n_jobs=1)
+    print("held", flush=True)
+    time.sleep(seconds)
+    index.close()
+
+
+def read(path, log, seconds):
+    """Reads while another writes: every batch that is seen is whole. Batches are tagged, ten sets each."""
+    index = slosh.open(path, read_only=True, n_jobs=1)
+    said = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    query, end, seen, n = np.zeros((3, DIM), np.float32), time.monotonic() + seconds, 0, 0
+    last = -1
+    while time.monotonic() < end:
+        hits = index.search(query, k=100_000, recall=1.0)
+        counts = {}
+        for about in hits.metadata:
+            counts[about["batch"]] = counts.get(about["batch"], 0) + 1
+        assert all(count == 10 for count in counts.values()), f"half of a batch: {counts}"
+        newest = max(counts)
+        assert newest >= last, f"batch {last} was there, now the newest is {newest}"
+        seen, last, n = seen + (newest > last), newest, n + 1
+        some = hits.metadata[n % len(hits)]["batch"]
+        part = index.search(query, k=100, where={"batch": some})
+        assert len(part) in (0, 10), f"{len(part)} of batch {some}"
+        near = index.search(query, k=3, certify=True)
+        assert len(near) == 3
+        names = index.ids
+        assert len(names) % 10 == 0
+        if n % 5 == 0:
+            report = index.verify()
+            assert report.ok, str(report)
+    os.write(said, json.dumps({"reads": n, "seen": seen, "last": last, "sets": len(index)}).encode() + b"\n")
+    index.close()
+
+
+def interrupt(path, log):
+    """Adds until Ctrl-C comes; then says what it was told, and looks whether all is well."""
+    said = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    index = slosh.open(path, n_jobs=1)
+    first, done = len(index), 0
+    rng = np.random.default_rng(0)
+    try:
+        while True:
+            index.add([rng.normal(size=(3, DIM)) for _ in range(50)], metadata={"batch": done})
+            done += 1
+            os.write(said, b"done\n")
+    except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        n = len(index)
+        assert (n - first) % 50 == 0, n
+        assert n - first >= 50 * done
+        report = index.verify()
+        assert report.ok, str(report)
+        index.add([rng.normal(size=(3, DIM))])
+        assert len(index) == n + 1
+        index.close()
+        os.write(said, b"well\n")
+
+
+def small_files(path, log, most):
+    """Adds until files may not become longer, then with more room."""
+    said = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    index = slosh.open(path, n_jobs=1)
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, hard))
+    done = fill(index)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+    os.write(said, json.dumps({"done": done}).encode() + b"\n")
+    check_batches(index, done)
+    index.add([np.zeros((2, DIM))], ["after"])
+    assert len(index) == 10 * done + 1
+    report = index.verify()
+    assert report.ok, str(report)
+    index.close()
+
+
+def fill(index, most=2000, tries=3):
+    """Adds tens of sets until that fails a few times; how many times it did not."""
+    done = failed = 0
+    rng = np.random.default_rng(0)
+    while done < most and failed < tries:
+        try:
+            index.add([rng.normal(size=(200, DIM)) for _ in range(10)], metadata={"batch": done})
+            done += 1
+        except OSError as error:
+            assert "SQL" not in str(error), error
+            failed += 1
+            check_batches(index, done)
+    assert failed, "the disk never became full"
+    return done
+
+
+def check_batches(index, done):
+    assert len(index) == 10 * done, (len(index), done)
+    for batch in {0, done // 2, done - 1}:
+        assert len(index.search(np.zeros((2, DIM)), k=20, where={"batch": batch})) == 10
+    assert len(index.search(np.zeros((2, DIM)), k=20, where={"batch": done})) == 0
+
+
+def main():
+    for line in sys.stdin:
+        name, given = json.loads(line)
+        number = os.fork()
+        if not number:
+            code = 1
+            try:
+                globals()[name](*given)
+                code = 0
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                sys.stderr.flush()
+                os._exit(code)
+        print(number, flush=True)
+        _, status = os.waitpid(number, 0)
+        print(os.waitstatus_to_exitcode(status), flush=True)
+
+
+if __name__ == "__main__":
+    print("ready", flush=True)
+    main()

@@ -1,0 +1,332 @@
+"""What SetIndex promises, tried with real processes that are killed, damaged caches, full disks, readers and threads."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
+
+import slosh
+from slosh.search import ExactSearch, LadderSearch, ladder
+
+sys.path.insert(0, str(Path(__file__).parent))
+import index_child as child
+
+CHILD = Path(__file__).with_name("index_child.py")
+
+
+class Children:
+    """A process that forks others."""
+
+    def __init__(self):
+        self.process = subprocess.Popen(
+            [sys.executable, CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+        )
+        assert self.line() == "ready"
+
+    def line(self):
+        return self.process.stdout.readline().strip()
+
+    def start(self, name, *given):
+        self.process.stdin.write(json.dumps([name, [str(x) if isinstance(x, Path) else x for x in given]]) + "\n")
+        self.process.stdin.flush()
+        return int(self.line())
+
+    def end(self):
+        """The exit status, negative for a signal."""
+        return int(self.line())
+
+    def run(self, name, *given):
+        self.start(name, *given)
+        return self.end()
+
+    def close(self):
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        self.process.stdin.close()
+        self.process.stdout.close()
+
+
+@pytest.fixture(scope="module")
+def children():
+    made = Children()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def several():
+    """As many of them as are asked for, at the same time."""
+    made = []
+
+    def more():
+        made.append(Children())
+        return made[-1]
+
+    yield more
+    for each in made:
+        each.close()
+
+
+def made(path, n, **more):
+    """An index of n sets, and its model."""
+    index = slosh.SetIndex.create(path, child.DIM, **child.options(**more))
+    model = {str(i): [0, 0, -1] for i in range(n)}
+    if n:
+        index.add([child.points_of(name, 0) for name in model], list(model),
+                  [child.metadata_of(name, 0, -1) for name in model])  # fmt: skip
+    return index, model
+
+
+def is_model(index, model):
+    """Whether an index holds a model, all of it and nothing else."""
+    if sorted(index.ids) != sorted(model):
+        return False
+    found = index.get(list(model))
+    for i, (name, (version, told, batch)) in enumerate(model.items()):
+        if found.metadata[i] != child.metadata_of(name, told, batch):
+            return False
+        if not np.array_equal(found.sets[i], child.points_of(name, version)):
+            return False
+    return True
+
+
+# -- a process that is killed ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("n", "kills", "longest"), [(0, 160, 0.06), (1100, 40, 0.2)])
+def test_a_killed_process_loses_nothing_that_was_acknowledged(tmp_path, children, n, kills, longest):
+    path, log = tmp_path / "index", tmp_path / "log"
+    index, model = made(path, n)
+    index.close()
+    rng = np.random.default_rng(n)
+    next_id, batch, changes, halves = 10_000, 0, 0, 0
+    compact = 0.06 if n == 0 else 0.2
+    query = np.zeros((2, child.DIM), np.float32)
+    for kill in range(kills):
+        log.unlink(missing_ok=True)
+        number = children.start("work", path, log, model, int(rng.integers(1 << 30)), next_id, batch, compact)
+        time.sleep(rng.uniform(0, longest))
+        os.kill(number, signal.SIGKILL)
+        assert children.end() == -signal.SIGKILL
+        lines = log.read_text().splitlines() if log.exists() else []
+        begun = [json.loads(line) for line in lines if line != "done"]
+        done = lines.count("done")
+        changes += done
+        for what in begun[:done]:
+            model = changed_model(model, what)
+        possible = [model] + [changed_model(model, what) for what in begun[done:]]
+        assert len(possible) <= 2
+        with slosh.open(path, read_only=kill % 3 == 0, n_jobs=1) as index:
+            found = [one for one in possible if is_model(index, one)]
+            assert found, f"kill {kill}: after {begun[:done]}, with {begun[done:]} unfinished"
+            halves += len(possible) == 2 and found == possible[1:]
+            model = found[-1]
+            if n == 0 or kill % 4 == 0:
+                report = index.verify()
+                assert report.ok, f"kill {kill}: {report}"
+            if model:
+                assert sorted(index.search(query, k=len(model), recall=1.0).ids) == sorted(model)
+                mod = [name for name in model if int(name) % 3 == 1]
+                assert sorted(index.search(query, k=len(model), where={"mod": 1}).ids) == sorted(mod)
+        next_id, batch = next_id + 10 * (len(begun) + 1), batch + len(begun) + 1
+        if len(model) > n + 200:  # or it becomes slow
+            with slosh.open(path, n_jobs=1) as index:
+                index.remove(list(model)[n + 20 :])
+            model = dict(list(model.items())[: n + 20])
+    assert changes > kills / 10, changes  # it did something, however slow the machine
+    assert halves, changes  # and was killed in the midst of it
+
+
+changed_model = child.changed
+
+
+# -- any history -------------------------------------------------------------------------------------------------------
+
+POOL = [child.points_of(str(i), 0) for i in range(9)]  # few, so that many sets are equal
+NAMES = [f"{letter}{i}" for letter in "zbq" for i in range(7)]
+DAMAGES = ["missing", "stamp", "cut", "flip", "append", "empty", "folder", "file"]
+
+
+def damage(cache, kind, number, place):
+    """Spoils the caches of an index; `number` chooses the file and `place` (0 to 1) where in it."""
+    files = sorted(cache.iterdir()) if cache.is_dir() else []
+    if not files or kind == "missing":
+        shutil.rmtree(cache, ignore_errors=True)
+        return
+    file = cache / "stamp" if kind == "stamp" else files[number % len(files)]
+    content = bytearray(file.read_bytes())
+    at = min(int(place * len(content)), len(content) - 1)
+    if kind == "stamp":
+        file.unlink()
+    elif kind == "cut":
+        file.write_bytes(content[:at])
+    elif kind == "flip" and content:
+        content[at] ^= 1 << number % 8
+        file.write_bytes(content)
+    elif kind == "append":
+        file.write_bytes(content + b"garbage" * 100)
+    elif kind == "empty":
+        file.write_bytes(b"")
+    elif kind == "folder":
+        file.unlink()
+        file.mkdir()
+    elif kind == "file":
+        shutil.rmtree(cache)
+        cache.write_bytes(b"no folder")
+
+
+def nearest(index, model, query, k, names, sliced):
+    """By brute force, equal distances by id: from the vectors in NumPy, or from the points by slosh.pairwise."""
+    if not names:
+        return []
+    sets = slosh.Sets.from_list([model[name][0] for name in names])
+    asked = slosh.Sets.from_list([query])
+    embedding = index._engine.recipe.embedding
+    if sliced:
+        distances = slosh.pairwise(asked, sets, slices=embedding.slices_)[0]
+    else:
+        ready = index._engine._sets
+        vectors, one = ready._embed(sets)[0], ready._embed(asked)[0]
+        if isinstance(ready.vector_search, LadderSearch):
+            vectors, one = (ready.vector_search._store.like(x)[0] for x in (vectors, one))
+        distances = np.sqrt(np.square(vectors.astype(np.float64) - one).sum(axis=1))
+    return sorted(zip(distances.tolist(), names, strict=True))[:k]
+
+
+class History(RuleBasedStateMachine):
+    """Changes of an index and of a dict; what is found is always what brute force over the dict finds."""
+
+    def __init__(self, path, search):
+        super().__init__()
+        self.path, self.search, self.index, self.reader, self.model = path, search, None, None, {}
+
+    @initialize()
+    def create(self):
+        self.index = slosh.SetIndex.create(self.path, child.DIM, **child.options(search=self.search))
+        if self.path is not None:
+            self.reader = slosh.open(self.path, read_only=True, n_jobs=1)
+
+    @rule(data=st.data(), replace=st.booleans(), one_by_one=st.booleans())
+    def add(self, data, replace, one_by_one):
+        free = NAMES if replace else [name for name in NAMES if name not in self.model]
+        names = data.draw(st.lists(st.sampled_from(free), unique=True, max_size=9)) if free else []
+        chosen = data.draw(st.lists(st.integers(0, len(POOL) - 1), min_size=len(names), max_size=len(names)))
+        new = {name: (POOL[i], {"set": i, "n": len(name)}) for name, i in zip(names, chosen, strict=True)}
+        for part in [[name] for name in names] if one_by_one else [names]:
+            sets, about = [new[name][0] for name in part], [new[name][1] for name in part]
+            self.index.add(sets, part, about, update=replace)
+        self.model |= new
+
+    @precondition(lambda self: self.model)
+    @rule(data=st.data(), points=st.booleans())
+    def update(self, data, points):
+        names = data.draw(st.lists(st.sampled_from(sorted(self.model)), unique=True, min_size=1, max_size=4))
+        i = data.draw(st.integers(0, len(POOL) - 1))
+        new = {name: (POOL[i] if points else self.model[name][0], {"set": i, "new": True}) for name in names}
+        self.index.update(names, [POOL[i]] * len(names) if points else None, [about for _, about in new.values()])
+        self.model |= new
+
+    @precondition(lambda self: self.model)
+    @rule(data=st.data())
+    def remove(self, data):
+        names = data.draw(st.lists(st.sampled_from(sorted(self.model)), unique=True, max_size=6))
+        self.index.remove(names)
+        for name in names:
+            del self.model[name]
+
+    @rule()
+    def fail(self):
+        with pytest.raises(ValueError, match="twice"):
+            self.index.add(POOL[:2], ["x", "x"])
+        with pytest.raises(KeyError):
+            self.index.remove([*list(self.model)[:2], "nobody"])
+
+    @rule()
+    def compact(self):
+        self.index.compact()
+        assert self.index.ids == sorted(self.model)
+
+    @precondition(lambda self: self.path is not None)
+    @rule(kind=st.sampled_from([None, *DAMAGES]), number=st.integers(0, 99), place=st.floats(0, 1))
+    def reopen(self, kind, number, place):
+        self.index.close()
+        if kind is not None:
+            self.reader.close()  # or it may see its memory change
+            damage(self.path / "cache", kind, number, place)
+            self.reader = slosh.open(self.path, read_only=True, n_jobs=1)
+        self.index = slosh.open(self.path, n_jobs=1)
+        if kind is None:
+            assert self.index.info()["embedded_on_open"] == 0
+
+    @rule(
+        query=st.integers(0, len(POOL) - 1),
+        k=st.integers(1, 12),
+        certify=st.booleans(),
+        where=st.sampled_from([None, {"set": [0, 1, 2, 3]}, {"new": {"exists": True}}, {"set": 4}, {"set": {"!=": 4}}]),
+        by_reader=st.booleans(),
+    )
+    def look(self, query, k, certify, where, by_reader):
+        index = self.reader if by_reader and self.reader is not None else self.index
+        if not self.model:
+            assert len(index) == 0
+            return
+        node = None if where is None else slosh.where.parse(where)
+        names = [name for name, (_, about) in self.model.items() if node is None or slosh.where.matches(node, about)]
+        hits = index.search(POOL[query], k, where=where, certify=certify, recall=None if certify else 1.0)
+        expected = nearest(index, self.model, POOL[query], k, names, certify)
+        assert hits.ids == [name for _, name in expected]
+        np.testing.assert_allclose(hits.distances, [distance for distance, _ in expected], rtol=1e-6, atol=1e-7)
+        assert [about["set"] for about in hits.metadata] == [self.model[name][1]["set"] for name in hits.ids]
+        near = index.range_search(POOL[query], 0.7, where=where, certify=certify)
+        everything = nearest(index, self.model, POOL[query], len(names), names, certify)
+        assert near.ids == [name for distance, name in everything if distance <= 0.7]
+        by_id = sorted(self.model)[query % len(self.model)]
+        others = [name for name in names if name != by_id]
+        hits = index.search(id=by_id, k=k, where=where, certify=certify, recall=None if certify else 1.0)
+        points = self.model[by_id][0]
+        assert hits.ids == [name for _, name in nearest(index, self.model, points, k, others, certify)]
+
+    @rule()
+    def check(self):
+        for index in (self.index, self.reader):
+            if index is not None:
+                assert sorted(index.ids) == sorted(self.model)
+                found = index.get(list(self.model))
+                assert found.metadata == [about for _, about in self.model.values()]
+                both = zip(found.sets, self.model.values(), strict=True)
+                assert all(np.array_equal(x, points) for x, (points, _) in both)
+                report = index.verify()
+                assert report.ok, str(report)
+
+    def teardown(self):
+        if self.index is not None:
+            self.check()
+            self.index.close()
+        if self.reader is not None:
+            self.reader.close()
+
+
+@pytest.mark.parametrize("where", ["disk", "memory"])
+@pytest.mark.parametrize("search", [LadderSearch(), LadderSearch(precision=32, n_lists=3), ExactSearch()], ids=repr)
+def test_answers_do_not_depend_on_history(tmp_path, monkeypatch, where, search):
+    monkeypatch.setattr(ladder, "LEAST", 8)  # so that few sets have a basis and lists
+    monkeypatch.setattr(ladder, "FEW", 2)
+    number = iter(range(10_000))
+
+    def machine():
+        return History(tmp_path / str(next(number)) if where == "disk" else None, search)
+
+    run_state_machine_as_test(machine, settings=settings(max_examples=30, stateful_step_count=20, phases=[Phase.generate]))
