@@ -81,7 +81,8 @@ def run(out: Path, *, keep: bool = False, tell: Callable[[str], None] = print) -
     picture = out / "neighbours.png"
     _draw(path, held_out, found, picture)
     _write_queries(out / "held-out.npz", held_out)
-    tell(f"\nThe picture {picture} shows {DRAWN} of the queries and their neighbours; red is another digit.")
+    tell(f"\nThe picture {picture} shows {DRAWN} of the queries and their neighbours; red is another digit, and the")
+    tell("last line is the query with the most of them.")
     _what_next(path, out, stored.ids, tell)
 
 
@@ -174,7 +175,7 @@ def _reopened(path: Path, held_out: Digits, found: HitLists, tell: Callable[[str
 
 
 def _draw(path: Path, held_out: Digits, found: HitLists, picture: Path) -> None:
-    """One query of each of the first digits, but for the last line: one whose neighbours are of several digits."""
+    """The first query of each of the digits 0 to 4; then the one with the most neighbours of another digit."""
     truth = held_out.labels
     wrong = [sum(about["digit"] != truth[i] for about in hits.metadata[:8]) for i, hits in enumerate(found)]
     chosen = list(dict.fromkeys(truth.index(digit) for digit in range(DRAWN - 1)))
