@@ -17,6 +17,8 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
+import stat
 import zlib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -33,13 +35,22 @@ BLOCK = 1 << 22
 """Bytes of one checksum."""
 SLACK = 1 << 26
 """Bytes that a file is made longer than it has to be, at most."""
+NAMES = {"row", "vectors", "scale", "moved", "codes", "errors", "ends", "points", "weights", "derived"}
+"""All there are: nothing else is deleted, whatever else lies in the folder."""
 RAGGED = ("points", "weights")
 """Arrays with a row for each point; all others have one for each set."""
 FORMAT = 1
 
 
+LAST_EPOCH = 10**18
+
+
 class Stale(Exception):
     """The caches are not those of this index as it is now, or are damaged."""
+
+
+WRONG = (OSError, LookupError, ValueError, TypeError, AttributeError, ArithmeticError, RecursionError, MemoryError)
+"""What reading a stamp may end with that somebody else has written."""
 
 
 class Column(Grown):
@@ -54,7 +65,10 @@ class Column(Grown):
 
     def map(self) -> None:
         """Maps the file as long as it is now."""
-        n = self.file.stat().st_size // self.row_bytes
+        about = self.file.lstat()
+        if not stat.S_ISREG(about.st_mode):  # a link could lead to a file of the user's
+            raise Stale(f"{self.file.name} is no plain file")
+        n = about.st_size // self.row_bytes
         if n < self.used:
             raise Stale(f"{self.file.name} is too short")
         mode: Any = "r+" if self.writable else "c"  # copy on write: the file stays as it is
@@ -97,6 +111,20 @@ def _lengthen(path: Path, size: int) -> None:
                 stream.write(bytes(min(rest, BLOCK)))
 
 
+def _epoch(path: Path) -> int:
+    """The number at the end of a name, 0 if there is none."""
+    number = path.suffix[1:]
+    return int(number) if number.isdecimal() and len(number) < 19 else 0
+
+
+def _clear(path: Path) -> None:
+    """Takes away what is in the way in the folder of the caches; never what a link leads to."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
 class Columns:
     """All arrays of one index. `n_rows` sets are covered by the stamp that was found good."""
 
@@ -111,8 +139,9 @@ class Columns:
         if folder is None:
             return
         try:
-            if writable:
-                folder.mkdir(exist_ok=True)
+            if writable and (folder.is_symlink() or not folder.is_dir()):
+                _clear(folder)
+                folder.mkdir()
             self._stamped = self._read_stamp()
             self._open()
         except Stale as reason:
@@ -148,8 +177,7 @@ class Columns:
         self._columns, self._sums, self._summed = {}, {}, {}
         if self._folder is None or not self._writable:
             return
-        there = [int(p.suffix[1:]) for p in self._folder.iterdir() if p.suffix[1:].isdecimal()]
-        self.epoch = max([self.epoch, *there]) + 1
+        self.epoch = max([self.epoch, *(_epoch(path) for path in self._folder.iterdir())]) + 1
 
     def _path(self, name: str) -> Path:
         assert self._folder is not None
@@ -168,10 +196,14 @@ class Columns:
             arrays[name] = {**about, "crc": self._sums[name]}
         content = {"format": FORMAT, "for": self._made_for, "epoch": self.epoch, "rows": n_rows, "arrays": arrays}
         text = json.dumps(content, sort_keys=True)
-        draft = self._folder / f"stamp.{os.getpid()}.tmp"
+        draft, target = self._folder / f"stamp.{os.getpid()}.tmp", self._folder / "stamp"
         try:
-            draft.write_text(json.dumps({"crc": zlib.crc32(text.encode()), "content": text}))
-            os.replace(draft, self._folder / "stamp")
+            _clear(draft)
+            with open(draft, "x") as stream:
+                stream.write(json.dumps({"crc": zlib.crc32(text.encode()), "content": text}))
+            if target.is_dir():
+                _clear(target)
+            os.replace(draft, target)
         finally:
             draft.unlink(missing_ok=True)
         self.n_rows, self._stamped = n_rows, content
@@ -191,17 +223,19 @@ class Columns:
         """The stamp, if it is one, and for this index."""
         assert self._folder is not None
         try:
+            if not stat.S_ISREG((self._folder / "stamp").lstat().st_mode):
+                raise Stale("the stamp is no plain file")
             outer = json.loads((self._folder / "stamp").read_bytes())
             if zlib.crc32(outer["content"].encode()) != outer["crc"]:
                 raise Stale("the stamp is damaged")
             content: dict[str, Any] = json.loads(outer["content"])
             if content["format"] != FORMAT or content["for"] != self._made_for:
                 raise Stale("the stamp is of another state of the index, or of another machine")
-            self.epoch = int(content["epoch"])
+            self.epoch = min(int(content["epoch"]), LAST_EPOCH)
             return content
         except FileNotFoundError:
             raise Stale("there is no stamp") from None
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        except WRONG as error:
             raise Stale(f"the stamp is damaged ({error!r:.80})") from None
 
     def _open(self) -> None:
@@ -219,15 +253,21 @@ class Columns:
                 column = self._columns[name] = Column(self._path(name), width, dtype, used, self._writable)
                 self._sums[name], self._summed[name] = list(about["crc"]), int(about["bytes"])
                 tasks += [(name, column, block) for block in range(len(about["crc"]))]
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except WRONG as error:
             raise Stale(f"the stamp does not fit the files ({error!r:.80})") from None
         self._check(tasks)
+        self._check_sizes(n_rows)
+        self.n_rows = n_rows
+
+    def _check_sizes(self, n_rows: int) -> None:
+        """The arrays fit together, so that no position is out of them."""
         ends = self._columns.get("ends")
         n_points = int(ends.array[-1]) if ends is not None and n_rows and ends.used == n_rows else 0
         for name, column in self._columns.items():
             if column.used != (n_points if name in RAGGED else n_rows):
                 raise Stale(f"{name} has {column.used} rows")
-        self.n_rows = n_rows
+        if n_points and ends is not None and (ends.array[0] < 1 or np.any(np.diff(ends.array) < 1)):
+            raise Stale("ends are out of order")
 
     def _check(self, tasks: list[tuple[str, Column, int]]) -> None:
         def wrong(task: tuple[str, Column, int]) -> str | None:
@@ -263,9 +303,10 @@ class Columns:
                 column._path = os.fspath(column.file)
                 column.map()
                 tasks += [(name, column, block) for block in range(done // BLOCK, len(about["crc"]))]
-        except (OSError, KeyError, TypeError, ValueError) as error:
+        except WRONG as error:
             raise Stale(f"the stamp does not fit the files ({error!r:.80})") from None
         self._check(tasks)
+        self._check_sizes(int(stamped["rows"]))
         self.n_rows, self._stamped = int(stamped["rows"]), stamped
         return True
 
@@ -296,9 +337,9 @@ class Columns:
         if self._folder is None or not self._writable:
             return
         for path in self._folder.iterdir():
-            suffix = path.suffix[1:]
-            if suffix == "tmp" or (suffix.isdecimal() and int(suffix) != self.epoch):
-                path.unlink(missing_ok=True)
+            draft = path.suffix == ".tmp" and path.name.split(".")[0] in {"stamp", *NAMES}
+            if draft or (path.stem in NAMES and _epoch(path) not in (0, self.epoch)):
+                _clear(path)
 
     @property
     def disk_bytes(self) -> int:

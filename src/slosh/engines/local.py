@@ -157,10 +157,11 @@ class Local:
         sets.vector_search.n_jobs = self.n_jobs
         try:
             sets._begin(weighted, known, room, learnt, self._columns.read_derived())
-        except (KeyError, TypeError, ValueError, IndexError) as error:  # learnt by other code: it is learnt anew
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError):
             if learnt is None:
                 raise
-            raise Stale(f"what was learnt does not fit ({error})") from None
+            self._attach(weighted, alive, None)  # learnt by other code: it is learnt anew
+            return
         self._sets = sets
 
     def _catch_up(self, c: sqlite3.Connection) -> None:
