@@ -1,4 +1,4 @@
-"""What SetIndex promises, tried with real processes that are killed, damaged caches, full disks, readers and threads."""
+"""What SetIndex promises, tried with processes that are killed, damaged caches, full disks, readers and threads."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
 import slosh
-from slosh.search import ExactSearch, LadderSearch, ladder
+from slosh.search import ExactSearch, LadderSearch, SetSearch, ladder
 
 sys.path.insert(0, str(Path(__file__).parent))
 import index_child as child
@@ -329,4 +329,298 @@ def test_answers_do_not_depend_on_history(tmp_path, monkeypatch, where, search):
     def machine():
         return History(tmp_path / str(next(number)) if where == "disk" else None, search)
 
-    run_state_machine_as_test(machine, settings=settings(max_examples=30, stateful_step_count=20, phases=[Phase.generate]))
+    few = settings(max_examples=30, stateful_step_count=20, phases=[Phase.generate])
+    run_state_machine_as_test(machine, settings=few)
+
+
+def test_approximate_answers_are_those_of_a_fresh_build_after_compact(tmp_path):
+    rng = np.random.default_rng(0)
+    names = [f"{i:05}" for i in rng.permutation(20_000)[:3600]]
+
+    def cloud():
+        return rng.normal(size=(4, 2)) * rng.uniform(0.5, 2) + rng.normal(size=2)
+
+    sets = {name: cloud() for name in names}
+    index = slosh.SetIndex.create(tmp_path / "index", 2, **child.options())
+    for first in range(0, 3600, 900):
+        index.add([sets[name] for name in names[first : first + 900]], names[first : first + 900])
+    index.update(names[:200], [sets[name] + 1 for name in names[:200]])
+    index.remove(names[3000:])
+    queries = [cloud() for _ in range(60)]
+    found, exact = index.search(queries, k=10), index.search(queries, k=10, recall=1.0)
+    recall = np.mean([len(set(a) & set(b)) / 10 for a, b in zip(found.ids, exact.ids, strict=True)])
+    assert found.stats.recall >= 0.99
+    assert recall >= 0.97
+    index.compact()
+    now = {**sets, **{name: sets[name] + 1 for name in names[:200]}}
+    fresh = slosh.SetIndex.create(tmp_path / "fresh", 2, **child.options())
+    fresh.add([now[name] for name in sorted(names[:3000])], sorted(names[:3000]))
+    memory = slosh.SetIndex.create(None, 2, **child.options())
+    memory.add([now[name] for name in sorted(names[:3000])], sorted(names[:3000]))
+    a, b, c = (each.search(queries, k=10, recall=0.8) for each in (index, fresh, memory))
+    assert a.stats.recall < 1.0
+    assert a.ids == b.ids == c.ids
+    assert np.array_equal(np.stack(a.distances), np.stack(b.distances))
+    assert index.search(queries, k=10).ids == fresh.search(queries, k=10).ids
+    for each in (index, fresh):
+        each.close()
+
+
+# -- caches ------------------------------------------------------------------------------------------------------------
+
+
+def vectors_embedded(monkeypatch):
+    """Counts the sets that are embedded."""
+    calls, real = [], SetSearch._vectors
+
+    def counted(self, sets):
+        calls.append(len(sets))
+        return real(self, sets)
+
+    monkeypatch.setattr(SetSearch, "_vectors", counted)
+    return calls
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """An index of some thousand sets, removed from and updated, whose ladder is trained; and its answers."""
+    path = tmp_path_factory.mktemp("trained") / "index"
+    index, _ = made(path, 2600)
+    index.remove([str(i) for i in range(0, 2600, 9)])
+    some = [str(i) for i in range(1, 2600, 18)]
+    index.update(some, [child.points_of(name, 1) for name in some])
+    answers = ask(index)
+    assert index.info()["search_info"]["trained_on"] > 0
+    index.close()
+    return path, answers
+
+
+def ask(index):
+    """Answers of every kind, in plain lists."""
+    queries = [child.points_of(str(i), 7) for i in range(40)]
+    fast = index.search(queries, k=5, recall=0.8)
+    assert fast.stats.recall < 1.0
+    default, exact = index.search(queries, k=5), index.search(queries, k=5, recall=1.0)
+    true = index.search(queries[:5], k=5, certify=True)
+    near = index.range_search(queries[:5], 0.3, where={"mod": 1})
+    return [(each.ids, [d.tolist() for d in each.distances]) for each in (fast, default, exact, true, near)]
+
+
+SPOILT = [
+    *((kind, number, place) for kind in ("flip", "cut") for number in range(10) for place in (0.0, 0.5)),
+    *((kind, number, 0.5) for kind in ("append", "empty", "folder") for number in range(0, 10, 3)),
+    ("missing", 0, 0),
+    ("stamp", 0, 0),
+    ("file", 0, 0),
+]
+
+
+def test_a_spoilt_cache_is_made_again(tmp_path, trained):
+    path, answers = trained
+    n_files = len(list((path / "cache").iterdir()))
+    assert n_files <= 10
+    rebuilt = 0
+    for kind, number, place in SPOILT:
+        copy = tmp_path / "copy"
+        shutil.copytree(path, copy)
+        damage(copy / "cache", kind, number, place)
+        for read_only in (True, False):
+            with slosh.open(copy, read_only=read_only, n_jobs=1) as index:
+                assert ask(index) == answers, (kind, number, place)
+                rebuilt += index.info()["embedded_on_open"] > 0
+        with slosh.open(copy, n_jobs=1) as index:
+            assert index.info()["embedded_on_open"] == 0, (kind, number, place)
+            index.add([child.points_of("1", 3)], ["more"])
+            assert len(index) == len(index.ids)
+        shutil.rmtree(copy)
+    assert rebuilt > len(SPOILT) / 2
+
+
+def test_every_byte_of_the_cache_counts_and_is_checked(tmp_path, trained):
+    path, _ = trained
+    with slosh.open(path, read_only=True, n_jobs=1) as index:
+        assert index.verify().ok
+        assert index.info()["embedded_on_open"] == 0
+        assert index.info()["cache_rebuilt"] is None
+
+
+def test_the_cache_of_another_index_is_not_used(tmp_path):
+    (a, _), (b, _) = made(tmp_path / "a", 60), made(tmp_path / "b", 0)
+    b.add([child.points_of(str(i + 500), 3) for i in range(60)], list(map(str, range(60))))
+    query = child.points_of("3", 3)
+    expected = b.search(query, k=60)
+    for each in (a, b):
+        each.close()
+    shutil.rmtree(tmp_path / "b" / "cache")
+    shutil.copytree(tmp_path / "a" / "cache", tmp_path / "b" / "cache")
+    with slosh.open(tmp_path / "b", n_jobs=1) as b:
+        found = b.search(query, k=60)
+        assert found.ids == expected.ids
+        assert np.array_equal(found.distances, expected.distances)
+        assert b.verify().ok
+
+
+@pytest.mark.parametrize("then", ["nothing", "remove", "add", "add more", "compact"])
+def test_a_database_restored_from_a_copy_does_not_use_the_newer_cache(tmp_path, then):
+    """As the errors say: restore it from a copy. The cache is then of a future that never came."""
+    path = tmp_path / "index"
+    index, _ = made(path, 20)
+    index.close()
+    shutil.copy(path / "index.db", tmp_path / "copy.db")
+    with slosh.open(path, n_jobs=1) as index:
+        index.add([child.points_of(str(i), 5) for i in range(5)], [f"lost{i}" for i in range(5)])
+    shutil.copytree(path / "cache", tmp_path / "newer")
+    shutil.copy(tmp_path / "copy.db", path / "index.db")
+
+    def change(index):
+        if then == "remove":
+            index.remove([str(i) for i in range(5)])
+        elif then.startswith("add"):
+            n = 5 if then == "add" else 9
+            index.add([child.points_of(str(i + 100), 6) for i in range(n)], [f"new{i}" for i in range(n)])
+        elif then == "compact":
+            index.compact()
+
+    # The cache comes back after the change, and before it.
+    with slosh.open(path, n_jobs=1) as index:
+        assert len(index) == 20
+        change(index)
+        assert index.verify().ok
+        expected = index.search(child.points_of("7", 5), k=40)
+    shutil.rmtree(path / "cache")
+    shutil.copytree(tmp_path / "newer", path / "cache")
+    for read_only in (True, False):
+        with slosh.open(path, read_only=read_only, n_jobs=1) as index:
+            assert index.verify().ok
+            found = index.search(child.points_of("7", 5), k=40)
+            assert found.ids == expected.ids
+            assert np.array_equal(found.distances, expected.distances)
+
+
+def test_one_more_set_is_one_more_to_embed(tmp_path, children, monkeypatch):
+    path = tmp_path / "index"
+    index, _ = made(path, 3000)
+    index.close()
+    calls = vectors_embedded(monkeypatch)
+    with slosh.open(path, n_jobs=1) as index:
+        assert calls == []
+        assert index.info()["embedded_on_open"] == 0
+    calls.clear()
+    assert children.run("add_and_die", path, "50000") == -signal.SIGKILL
+    with slosh.open(path, read_only=True, n_jobs=1) as index:
+        assert index.info()["embedded_on_open"] == 1
+        assert calls == [1]
+    with slosh.open(path, n_jobs=1) as index:
+        assert index.info()["embedded_on_open"] == 1
+        assert calls == [1, 1]
+        assert "50000" in index
+        assert index.search(child.points_of("50000", 0), k=1, recall=1.0).distances[0] == 0
+    calls.clear()
+    stamp = (path / "cache" / "stamp").read_bytes()
+    with slosh.open(path, n_jobs=1) as index:
+        index.add([child.points_of(str(i), 0) for i in range(7)], [f"x{i}" for i in range(7)])
+    calls.clear()
+    (path / "cache" / "stamp").write_bytes(stamp)
+    with slosh.open(path, n_jobs=1) as index:
+        assert index.info()["embedded_on_open"] == 7
+        assert sum(calls) == 7
+        assert index.verify().ok
+    calls.clear()
+    with slosh.open(path, n_jobs=1) as index:
+        assert index.info()["embedded_on_open"] == 0
+        assert calls == []
+
+
+# -- one writer, many readers ------------------------------------------------------------------------------------------
+
+
+def test_a_second_writer_is_told_at_once(tmp_path, several):
+    path = tmp_path / "index"
+    index, _ = made(path, 5)
+    started = time.monotonic()
+    with pytest.raises(slosh.IndexLocked, match=f"process {os.getpid()}"):
+        slosh.open(path, n_jobs=1)
+    assert time.monotonic() - started < 1
+    index.close()
+    other = several()
+    number = other.start("hold", path, 60)
+    assert other.line() == "held"
+    started = time.monotonic()
+    with pytest.raises(OSError, match=f"{number}.*read_only=True"):
+        slosh.open(path, n_jobs=1)
+    assert time.monotonic() - started < 1
+    with slosh.open(path, read_only=True, n_jobs=1) as reader:
+        assert len(reader) == 5
+    os.kill(number, signal.SIGKILL)
+    assert other.end() == -signal.SIGKILL
+    with slosh.open(path, n_jobs=1) as index:
+        assert len(index) == 5
+
+
+def test_a_reader_sees_each_change_at_its_next_call(tmp_path):
+    index = slosh.SetIndex.create(tmp_path / "index", child.DIM, **child.options())
+    reader = slosh.open(tmp_path / "index", read_only=True, n_jobs=1)
+    assert len(reader) == 0
+    with pytest.raises(ValueError, match="empty"):
+        reader.search(POOL[0])
+    index.add(POOL, ids=list("abcdefghi"), metadata={"x": 1})
+    assert reader.search(POOL[0], k=9).ids == index.search(POOL[0], k=9).ids
+    index.remove(["b", "c"])
+    assert reader.ids == list("adefghi")
+    index.update("a", POOL[4])
+    assert np.array_equal(reader.get("a").points, POOL[4])
+    index.update("d", metadata={"y": 2})
+    assert reader.search(POOL[0], where={"y": 2}).ids == ["d"]
+    index.compact()
+    index.add([POOL[0]], ids=["z"])
+    assert reader.ids == list("adefghiz")
+    index.tune(recall=0.9, k=2)
+    assert reader.info()["recall"] == 0.9
+    index.close()
+    assert reader.search(POOL[0], k=9).ids[0] == "z"
+    with slosh.open(tmp_path / "index", n_jobs=1) as index:
+        index.add([POOL[0]], ids=["0"])
+        assert reader.search(POOL[0], k=1).ids == ["0"]
+    assert reader.verify().ok
+    reader.close()
+
+
+def batch_of(number, seed=3):
+    rng = np.random.default_rng([seed, number])
+    return [rng.normal(size=(4, child.DIM)) for _ in range(10)], [f"{number}-{i}" for i in range(10)]
+
+
+@pytest.mark.parametrize("before", [1, 110])  # the ladder is not trained, and is
+def test_readers_see_whole_batches_while_a_writer_goes_on(tmp_path, several, before):
+    path, seconds = tmp_path / "index", 4.0
+    index = slosh.SetIndex.create(path, child.DIM, **child.options())
+    last = 0
+    for last in range(before):
+        index.add(*batch_of(last), {"batch": last})
+    readers = [several(), several()]
+    logs = [tmp_path / f"log{i}" for i in range(2)]
+    for reader, log in zip(readers, logs, strict=True):
+        reader.start("read", path, log, seconds)
+    end = time.monotonic() + seconds + 0.5
+    rng = np.random.default_rng(before)
+    there = list(range(before))
+    while time.monotonic() < end:
+        dice = rng.random()
+        if dice < 0.25 and len(there) > 5:
+            gone = there.pop(int(rng.integers(len(there) - 1)))
+            index.remove([f"{gone}-{i}" for i in range(10)])
+        elif dice < 0.3:
+            index.compact()
+        elif dice < 0.4 and len(there) > 5:
+            number = there[int(rng.integers(len(there)))]
+            index.update([f"{number}-{i}" for i in range(10)], batch_of(number, seed=int(rng.integers(99)))[0])
+        else:
+            last += 1
+            index.add(*batch_of(last), {"batch": last})
+            there.append(last)
+    assert index.verify().ok
+    index.close()
+    for reader, log in zip(readers, logs, strict=True):
+        assert reader.end() == 0
+        told = json.loads(log.read_text())
+        assert told["seen"] > 3, told

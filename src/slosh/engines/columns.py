@@ -4,8 +4,9 @@ On disk, in the folder `cache`:
 
     NAME.E     the array NAME of epoch E: plain numbers, row after row; what lies behind the stamped part is nothing
     derived.E  what the search makes of the vectors of epoch E; a saved file like those of `slosh.search`
-    stamp      JSON: the epoch, for which generation of the database and by which kernel it was made, and for each array
-               its type, its stamped bytes, and a CRC-32 of every 4 MB of them; and a CRC-32 of all that
+    stamp      JSON: the epoch, for which generation of the database and by which kernel it was made, after which change
+               of the database, and for each array its type, its stamped bytes, and a CRC-32 of every 4 MB of them; and
+               a CRC-32 of all that
 
 Only the writer writes. It appends to the arrays and then replaces the stamp (another name, renamed), so what a stamp
 covers never changes while there are processes that read it. Whoever opens the index checks every byte that the stamp
@@ -20,9 +21,10 @@ import os
 import shutil
 import stat
 import zlib
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,6 +51,12 @@ class Stale(Exception):
     """The caches are not those of this index as it is now, or are damaged."""
 
 
+class Behind(Exception):
+    """The caches are of a change that a reader does not see yet."""
+
+
+Change: TypeAlias = tuple[str, int]
+"""Of a database: who made it, and its number. A database restored from a copy may have others with the same number."""
 WRONG = (OSError, LookupError, ValueError, TypeError, AttributeError, ArithmeticError, RecursionError, MemoryError)
 """What reading a stamp may end with that somebody else has written."""
 
@@ -126,10 +134,21 @@ def _clear(path: Path) -> None:
 
 
 class Columns:
-    """All arrays of one index. `n_rows` sets are covered by the stamp that was found good."""
+    """All arrays of one index. `n_rows` sets are covered by the stamp that was found good.
 
-    def __init__(self, folder: Path | None, made_for: dict[str, Any], writable: bool, threads: int) -> None:
+    `check` refuses (Stale, Behind) the stamp of a change that is not one of this database.
+    """
+
+    def __init__(
+        self,
+        folder: Path | None,
+        made_for: dict[str, Any],
+        check: Callable[[Change], None],
+        writable: bool,
+        threads: int,
+    ) -> None:
         self._folder, self._made_for, self._writable, self._threads = folder, made_for, writable, threads
+        self._check_change = check
         self._columns: dict[str, Column] = {}
         self._sums: dict[str, list[int]] = {}
         self._summed: dict[str, int] = {}
@@ -185,8 +204,8 @@ class Columns:
 
     # The stamp
 
-    def stamp(self, n_rows: int) -> None:
-        """Says that the arrays are good as they are, for so many sets."""
+    def stamp(self, n_rows: int, change: Change) -> None:
+        """Says that the arrays are good as they are, for so many sets, after this change."""
         if self._folder is None or not self._writable:
             return
         arrays: dict[str, Any] = {}
@@ -195,6 +214,7 @@ class Columns:
             about = {"width": list(column._width), "dtype": column._dtype.str, "bytes": self._summed[name]}
             arrays[name] = {**about, "crc": self._sums[name]}
         content = {"format": FORMAT, "for": self._made_for, "epoch": self.epoch, "rows": n_rows, "arrays": arrays}
+        content["change"] = list(change)
         text = json.dumps(content, sort_keys=True)
         draft, target = self._folder / f"stamp.{os.getpid()}.tmp", self._folder / "stamp"
         try:
@@ -229,8 +249,12 @@ class Columns:
             if zlib.crc32(outer["content"].encode()) != outer["crc"]:
                 raise Stale("the stamp is damaged")
             content: dict[str, Any] = json.loads(outer["content"])
-            if content["format"] != FORMAT or content["for"] != self._made_for:
-                raise Stale("the stamp is of another state of the index, or of another machine")
+            same = all(content["for"][name] == self._made_for[name] for name in ("index", "kernel"))
+            if content["format"] != FORMAT or not same:
+                raise Stale("the stamp is of another index, or of another machine")
+            self._check_change((str(content["change"][0]), int(content["change"][1])))
+            if content["for"] != self._made_for:
+                raise Stale("the stamp is of another state of the index")
             self.epoch = min(int(content["epoch"]), LAST_EPOCH)
             return content
         except FileNotFoundError:

@@ -47,6 +47,8 @@ CREATE TABLE learnt(version INTEGER PRIMARY KEY, state BLOB NOT NULL);
 FEW = 64
 """Rows that are asked for one by one; more go in one list."""
 BATCH_POINTS = 1 << 20
+SESSIONS = 500
+"""So many of those that have written are remembered, each with its first change: caches may be of any of them."""
 LOG_BYTES = 1 << 26
 """The log is not left longer than this."""
 TIMEOUT = 60
@@ -219,8 +221,9 @@ def _fill(connection: sqlite3.Connection, about: dict[str, Any]) -> None:
             connection.execute(statement)
     connection.execute(f"PRAGMA application_id = {APPLICATION}")
     connection.execute(f"PRAGMA user_version = {VERSION}")
-    counters = {"change": 0, "generation": 0, "next_row": 0, "next_body": 0, "learnt": 0, "weighted": None}
-    connection.executemany("INSERT INTO about VALUES (?, ?)", ({**counters, **about}).items())
+    counters = dict.fromkeys(("change", "generation", "next_row", "next_body", "learnt"), 0)
+    first: dict[str, Any] = {**counters, "weighted": None, "session": "", "sessions": "[]"}
+    connection.executemany("INSERT INTO about VALUES (?, ?)", ({**first, **about}).items())
     connection.execute("COMMIT")
 
 
@@ -275,6 +278,14 @@ def change(connection: sqlite3.Connection) -> int:
     """The number of the last change."""
     number: int = connection.execute("SELECT value FROM about WHERE key = 'change'").fetchone()[0]
     return number
+
+
+def number(connection: sqlite3.Connection, change: int, who: str, **values: Any) -> None:
+    """Ends a change: its number, and who made it, a session that writes."""
+    last, sessions = about(connection, "session", "sessions")
+    if last != who:
+        values["session"], values["sessions"] = who, json.dumps([*json.loads(sessions), [who, change]][-SESSIONS:])
+    set_about(connection, change=change, **values)
 
 
 def alive(connection: sqlite3.Connection, after: int = -1) -> Int64:

@@ -16,6 +16,7 @@ import json
 import os
 import sqlite3
 import threading
+import time
 import uuid
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
@@ -35,7 +36,7 @@ from ..search.rows import Allowed, Rows
 from ..search.store import Grown
 from ..sets import Sets
 from . import database as db
-from .columns import Columns, Stale
+from .columns import Behind, Change, Columns, Stale
 from .database import Database
 from .locks import SharedLock, WriterLock
 
@@ -43,6 +44,8 @@ Int64 = NDArray[np.int64]
 
 CHUNK = 1 << 24
 """Numbers of the vectors that are held while sets are added."""
+TRIES = 30
+"""How often a reader looks again whether it sees what the caches are made of."""
 FILTERS = 32
 """Filters whose rows are remembered until the next change."""
 
@@ -63,10 +66,15 @@ class Local:
         self.embedded = 0
         self.recall: float | None = None
         self.rebuilt: str | None = None
+        self._session = uuid.uuid4().hex
+        self._sessions: list[tuple[str, int]] = []
+        self._seen, self._tries = 0, 0
         with self.database.reading() as c:
             content, self._uid = db.about(c, "recipe", "uid")
             self.recipe = Recipe.unpack(bytes(content), str(folder))
-            self._load(c)
+        while self._change < 0:
+            with self.database.reading() as c, self._patient():
+                self._load(c)
 
     @classmethod
     def create(cls, folder: Path | None, recipe: Recipe, n_jobs: int | None) -> Local:
@@ -115,8 +123,37 @@ class Local:
 
     # What is held ready
 
+    @contextmanager
+    def _patient(self) -> Iterator[None]:
+        """What is seen is older than the caches: it is looked at again, a few times."""
+        try:
+            yield
+            self._tries = 0
+        except Behind:
+            self._tries += 1
+            time.sleep(1e-3 * self._tries)
+
+    def _check_change(self, made: Change) -> None:
+        """Refuses caches of a change that is none of this database, as far as it is seen: one of a copy of it."""
+        who, number = made
+        names = [name for name, _ in self._sessions]
+        ends = [first for _, first in self._sessions[1:]] + [self._seen + 1]
+        if who in names and number < ends[names.index(who)]:
+            return
+        if self.read_only and number > self._seen and self._tries < TRIES:
+            raise Behind
+        raise Stale("the stamp is of another state of the index")
+
+    def _see_sessions(self, c: sqlite3.Connection) -> None:
+        """Who has written, from which change on, and the last change there is."""
+        sessions, number = db.about(c, "sessions", "change")
+        self._sessions = [("", 0), *((str(name), int(first)) for name, first in json.loads(sessions))]
+        self._seen = int(number)
+
     def _load(self, c: sqlite3.Connection) -> None:
         """From the database and the caches, as they are."""
+        self._change = -1  # nothing can be seen until it is done
+        self._see_sessions(c)
         self._generation, learnt, weighted, number = db.about(c, "generation", "learnt", "weighted", "change")
         (self.recall,) = db.about(c, "recall")
         self._sets, self._filters = None, OrderedDict()
@@ -128,7 +165,7 @@ class Local:
     def _start(self, weighted: bool, rows: Int64, learnt: Learnt | None) -> None:
         folder = None if self.folder is None else self.folder / "cache"
         made_for = {"index": self._uid, "generation": self._generation, "kernel": kernel.name()}
-        self._columns = Columns(folder, made_for, not self.read_only, self._threads)
+        self._columns = Columns(folder, made_for, self._check_change, not self.read_only, self._threads)
         try:
             self._attach(weighted, rows, learnt)
         except Stale as reason:
@@ -179,7 +216,8 @@ class Local:
                 self._append(part, self.recipe.prepared(sets))
                 bar.update(len(part))
         self.embedded += len(rows)
-        self._columns.stamp(self._sets._rows.n_positions)
+        who, number = db.about(c, "session", "change")
+        self._columns.stamp(self._sets._rows.n_positions, (who, number))
 
     def _append(self, rows: Int64, prepared: Sets) -> None:
         assert self._sets is not None
@@ -192,8 +230,10 @@ class Local:
     def _follow(self, c: sqlite3.Connection, number: int) -> None:
         """A reader's: takes in what the writer has committed since."""
         generation, learnt, weighted = db.about(c, "generation", "learnt", "weighted")
+        self._see_sessions(c)
         sets = self._sets
-        if generation != self._generation or learnt != self._learnt or sets is None or not weighted_as(sets, weighted):
+        same = generation == self._generation and learnt == self._learnt and self._change >= 0
+        if not same or sets is None or not weighted_as(sets, weighted):
             self._load(c)
             return
         before = sets._rows.n_positions
@@ -202,6 +242,7 @@ class Local:
         except Stale:
             self._load(c)
             return
+        since, self._change = self._change, -1  # nothing can be seen until it is done
         if more:
             there, mine = self._rows.array, sets._rows.row
             n = min(before, len(there))
@@ -210,7 +251,7 @@ class Local:
                 return
             if len(there) > before:
                 sets._adopt(np.array(there[before:]))
-        gone = db.removed_since(c, self._change)
+        gone = db.removed_since(c, since)
         gone = gone[sets._rows._find(gone) >= 0]
         if len(gone):
             sets.remove(gone)
@@ -224,6 +265,7 @@ class Local:
         """The database and what is in memory, in the same state, until the end."""
         self._check_open()
         if self.folder is None:
+            self._in_step()
             with self._lock.shared():
                 yield self.database._main
             return
@@ -231,7 +273,7 @@ class Local:
             with self.database.reading() as c:
                 number = db.change(c)
                 if number > self._change:
-                    with self._lock.alone():
+                    with self._lock.alone(), self._patient():
                         if number > self._change:
                             self._follow(c, number)
                 with self._lock.shared():
@@ -256,7 +298,15 @@ class Local:
                 raise ValueError(
                     f"{self.folder} is open for reading only: open it with slosh.open({str(self.folder)!r})"
                 )
+            self._in_step()
             yield
+
+    def _in_step(self) -> None:
+        """After a change that was stored, and then could not be taken in: all is read again."""
+        if self._change < 0:
+            with self._lock.alone():
+                if self._change < 0:
+                    self._load(self.database._main)
 
     def add(self, sets: Sets, ids: Sequence[str] | None, metadata: Sequence[Any], replace: bool) -> list[str]:
         """Adds checked sets; one whose id is there is an error, or replaced. Returns the ids. All of them or none."""
@@ -281,6 +331,7 @@ class Local:
                 )
             if not n:
                 return chosen
+            undecided = weighted is None
             if weighted is None:
                 weighted = sets.weights is not None
             if sets.weights is not None and not weighted:
@@ -306,21 +357,20 @@ class Local:
                         if len(old):
                             db.delete(c, old, self._old_fields(c, old), number + 1)
                         db.insert(c, rows, np.arange(bodies, bodies + n), chosen, texts, fields, sets)
-                        db.set_about(
-                            c, next_row=first + n, next_body=bodies + n, change=number + 1, weighted=int(weighted)
-                        )
+                        values = {"next_row": first + n, "next_body": bodies + n, "weighted": int(weighted)}
+                        db.number(c, number + 1, self._session, **values)
                         self._put(prepared, rows, embedded, waiting)
                 except BaseException:
                     self._sets._cut_back(positions, highest)
                     self._rows.cut(positions)
-                    if number == 0:  # whether sets have weights is not decided after all
+                    if undecided:  # whether sets have weights
                         self._sets = None
                     raise
                 if len(old):
                     self._sets.remove(old)
                 self._change, self._filters = number + 1, OrderedDict()
                 with suppress(OSError):  # it is stored; the caches are brought up to date when there is room
-                    self._columns.stamp(self._sets._rows.n_positions)
+                    self._columns.stamp(self._sets._rows.n_positions, (self._session, number + 1))
             return chosen
 
     def _put(self, prepared: Sets, rows: Int64, embedded: Any, waiting: list[Any]) -> None:
@@ -352,7 +402,7 @@ class Local:
                     c.executemany("DELETE FROM fields WHERE key = ? AND value = ? AND row = ?", gone)
                     c.executemany("UPDATE sets SET metadata = ? WHERE row = ?", zip(texts, rows.tolist(), strict=True))
                     c.executemany("INSERT OR IGNORE INTO fields VALUES (?, ?, ?)", lines)
-                    db.set_about(c, change=number + 1)
+                    db.number(c, number + 1, self._session)
                 self._change, self._filters = number + 1, OrderedDict()
 
     def remove(self, ids: Sequence[str]) -> None:
@@ -365,7 +415,7 @@ class Local:
             with self._lock.alone(), uninterrupted():
                 with self.database.writing() as c:
                     db.delete(c, rows, self._old_fields(c, rows), number + 1)
-                    db.set_about(c, change=number + 1)
+                    db.number(c, number + 1, self._session)
                 self._sets.remove(rows)
                 self._change, self._filters = number + 1, OrderedDict()
 
@@ -397,7 +447,7 @@ class Local:
                     number, generation = db.about(c, "change", "generation")
                     db.renumber(c)
                     c.execute("DELETE FROM learnt")
-                    db.set_about(c, change=number + 1, generation=generation + 1, learnt=0)
+                    db.number(c, number + 1, self._session, generation=generation + 1, learnt=0)
                 self._saved, before = b"", (self.embedded, self.rebuilt)
                 self._load(self.database._main)
                 self.embedded, self.rebuilt = before
@@ -432,7 +482,7 @@ class Local:
             number, version = db.about(c, "change", "learnt")
             c.execute("DELETE FROM learnt")
             c.execute("INSERT INTO learnt VALUES (?, ?)", (version + 1, state))
-            db.set_about(c, learnt=version + 1, change=number + 1)
+            db.number(c, number + 1, self._session, learnt=version + 1)
         self._saved, self._learnt, self._change = state, version + 1, number + 1
         self._keep_derived()
 
@@ -475,7 +525,7 @@ class Local:
         with self.changing(), self._lock.alone():
             with self.database.writing() as c:
                 (number,) = db.about(c, "change")
-                db.set_about(c, recall=recall, change=number + 1)
+                db.number(c, number + 1, self._session, recall=recall)
             self.recall, self._change = recall, number + 1
 
     def set_weighted(self, weighted: bool) -> None:
@@ -483,7 +533,7 @@ class Local:
         with self.changing(), self._lock.alone():
             with self.database.writing() as c:
                 (number,) = db.about(c, "change")
-                db.set_about(c, weighted=int(weighted), change=number + 1)
+                db.number(c, number + 1, self._session, weighted=int(weighted))
             self._start(weighted, np.empty(0, np.int64), None)
             self._change = number + 1
 
