@@ -320,3 +320,10 @@ def test_the_recall_of_a_range_search_is_that_of_its_search(mnist):
     assert len(search.range_search(sets[:5], 0.2).rows) <= len(exact.rows)
     with pytest.raises(ValueError, match="leave recall out"):
         search.range_search(sets[:1], 0.2, recall=0.5, certify=True)
+
+
+def test_distances_of_codes_are_called_what_they_are():
+    search = SetSearch(SlicedWasserstein(4, 4), HammingSearch())
+    search.add(clouds(30, 2, 3))
+    assert search.search(clouds(1, 2, 4), 2).distance_kind == "hamming"
+    assert search.range_search(clouds(1, 2, 4), 400).distance_kind == "hamming"

@@ -29,7 +29,7 @@ from .engines.verify import Report, verify
 from .hits import HitLists, Pair, Pairs
 from .preprocess import Preprocess
 from .recipe import make_recipe
-from .records import Record, Records, checked_ids, is_one, merged, per_set, stream_batches
+from .records import Record, Records, UnknownId, checked_ids, is_one, merged, per_set, stream_batches
 from .search.base import checked_recall
 from .sets import Sets
 
@@ -292,7 +292,7 @@ class SetIndex:
         there = db.rows_of(c, names)
         for name in names:
             if name not in there:
-                raise KeyError(f"there is no set with the id {name!r}")
+                raise UnknownId(f"there is no set with the id {name!r}")
         rows = np.array([there[name] for name in names], np.int64)
         described = db.described(c, rows.tolist())
         return Records(self._engine.sets_of(c, rows), names, [json.loads(described[row][1]) for row in rows.tolist()])
@@ -384,7 +384,7 @@ class SetIndex:
             names = checked_ids([id] if one else id, twice=True)
             there = db.rows_of(c, names)
             if missing := [name for name in names if name not in there]:
-                raise KeyError(f"there is no set with the id {missing[0]!r}")
+                raise UnknownId(f"there is no set with the id {missing[0]!r}")
             rows = np.array([there[name] for name in names], np.int64)
             ready = self._engine._sets
             assert ready is not None

@@ -21,6 +21,13 @@ BATCH_POINTS = 1 << 22
 LONGEST_ID = 1024
 
 
+class UnknownId(KeyError):
+    """There is no set with this id."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
 class Record(NamedTuple):
     """A stored set: points (N, d), weights (N,) or None, metadata."""
 

@@ -30,6 +30,7 @@ from tqdm.auto import tqdm
 
 from .. import kernel, where
 from ..recipe import Recipe, fresh
+from ..records import UnknownId
 from ..search import LadderSearch, SetSearch, files
 from ..search.base import Learnt, uninterrupted
 from ..search.rows import Allowed, Rows
@@ -427,7 +428,7 @@ class Local:
             if missing is None:
                 twice = next(name for i, name in enumerate(ids) if name in ids[:i])
                 raise ValueError(f"id {twice!r} is given twice; nothing was changed")
-            raise KeyError(f"there is no set with the id {missing!r}; nothing was changed")
+            raise UnknownId(f"there is no set with the id {missing!r}; nothing was changed")
         return there
 
     def _old_fields(self, c: sqlite3.Connection, rows: Int64) -> list[tuple[str, Any, int]]:

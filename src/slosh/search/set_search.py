@@ -314,7 +314,7 @@ class SetSearch:
                 found.append(self._reranked(batch, k, max(k, depth or max(4 * k, 32)), allowed, recall, measure))
             else:
                 found.append(self.vector_search.search(self._vectors(batch)[0], k, allowed=allowed, recall=recall))
-        kind = "sliced" if certify or measure == "sliced" else "embedded"
+        kind = "sliced" if certify or measure == "sliced" else self.vector_search._distance_kind
         if callable(measure):
             kind = str(getattr(measure, "__name__", "own"))
         return _joined(found, time.perf_counter() - started, kind, (len(sets), min(k, len(self))))
@@ -349,7 +349,7 @@ class SetSearch:
             else:
                 vectors, _ = self._vectors(batch)
                 found.append(self.vector_search.range_search(vectors, part, allowed=allowed, recall=recall))
-        seconds, kind = time.perf_counter() - started, "sliced" if certify else "embedded"
+        seconds, kind = time.perf_counter() - started, "sliced" if certify else self.vector_search._distance_kind
         counts = [np.diff(part.offsets) for part in found]
         return RangeResult(
             np.concatenate([[0], *counts]).cumsum(),
