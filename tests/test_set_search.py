@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import slosh
 from slosh import Sets, kernel, rank
 from slosh.embed import GeM, SlicedWasserstein
-from slosh.search import ExactSearch, LadderSearch, LSHSearch, SetSearch
+from slosh.search import ExactSearch, HammingSearch, LadderSearch, LSHSearch, SetSearch
 from slosh.search.store import Grown
 
 
