@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import faulthandler
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -624,3 +628,291 @@ def test_readers_see_whole_batches_while_a_writer_goes_on(tmp_path, several, bef
         assert reader.end() == 0
         told = json.loads(log.read_text())
         assert told["seen"] > 3, told
+
+
+# -- threads -----------------------------------------------------------------------------------------------------------
+
+
+def together(*works, seconds=60):
+    """Runs each in a thread of its own; the first error, or a thread that does not end, is the test's."""
+    errors = []
+
+    def run(work):
+        try:
+            work()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(work,), daemon=True) for work in works]
+    for thread in threads:
+        thread.start()
+    end = time.monotonic() + seconds
+    for thread in threads:
+        thread.join(max(0.0, end - time.monotonic()))
+    if any(thread.is_alive() for thread in threads):
+        faulthandler.dump_traceback()
+        pytest.fail("threads wait for each other")
+    if errors:
+        raise errors[0]
+
+
+@pytest.mark.parametrize("where", ["disk", "memory"])
+@pytest.mark.parametrize("search", [LadderSearch(), ExactSearch()], ids=repr)
+def test_threads_search_while_another_changes_the_index(tmp_path, where, search):
+    index = slosh.SetIndex.create(
+        tmp_path / "i" if where == "disk" else None, child.DIM, **child.options(search=search)
+    )
+    rng = np.random.default_rng(0)
+    index.add(
+        [rng.normal(size=(4, 2)) for _ in range(1200)], metadata=[{"near": True, "mod": i % 7} for i in range(1200)]
+    )
+    queries = [rng.normal(size=(3, 2)) for _ in range(6)]
+
+    def ask():
+        found = [
+            index.search(queries, k=5, recall=1.0),
+            index.search(queries, k=5, certify=True),
+            index.search(queries, k=5, where={"near": True, "mod": [1, 2]}),
+            index.search(id=["0", "77"], k=4, recall=1.0),
+            index.range_search(queries, 0.2),
+        ]
+        return [(each.ids, [d.tolist() for d in each.distances]) for each in found]
+
+    expected, stop = ask(), threading.Event()
+    counts = [0, 0, 0]
+
+    def look(i):
+        while not stop.is_set():
+            assert ask() == expected
+            assert len(index.get(["0", "1"]).ids) == 2
+            assert len(index.search(queries[0], k=5)) == 5
+            counts[i] += 1
+
+    def change():
+        try:
+            end, n = time.monotonic() + 2.0, 0
+            while time.monotonic() < end:
+                names = [f"far{n}-{i}" for i in range(5)]
+                index.add([rng.normal(size=(3, 2)) + 100 for _ in names], names, {"near": False})
+                if n % 2:
+                    index.remove(names)
+                if n % 3 == 0:
+                    index.update(names[0] if not n % 2 else "far0-0", metadata={"near": False, "n": n})
+                if n % 8 == 7:
+                    index.compact()
+                n += 1
+        finally:
+            stop.set()
+        assert n > 3
+
+    together(lambda: look(0), lambda: look(1), lambda: look(2), change)
+    assert min(counts) > 0
+    assert ask() == expected
+    assert index.verify().ok
+    index.close()
+
+
+@pytest.mark.parametrize("where", ["disk", "memory"])
+def test_a_function_that_ranks_may_use_the_index_while_another_thread_waits_to_change_it(tmp_path, where):
+    index, _ = made(tmp_path / "i" if where == "disk" else None, 30)
+    asked, done = threading.Event(), []
+
+    def own(query, candidates):
+        asked.set()
+        time.sleep(0.3)  # the other thread waits by now
+        return np.full(len(candidates), float(len(index.ids)))
+
+    def look():
+        done.append(index.search(child.points_of("1", 0), k=3, rerank=own))
+
+    def change():
+        asked.wait(10)
+        index.add([child.points_of("1", 5)], ["more"])
+
+    together(look, change, seconds=20)
+    assert len(done[0]) == 3
+    assert len(index) == 31
+    index.close()
+
+
+@pytest.mark.parametrize("read_only", [True, False])
+def test_closing_while_others_search(tmp_path, read_only):
+    path = tmp_path / "i"
+    made(path, 200)[0].close()
+    for _ in range(5):
+        index = slosh.open(path, read_only=read_only, n_jobs=1)
+        query = child.points_of("1", 0)
+
+        def ask(index=index, query=query):
+            while True:
+                assert len(index.search(query, k=5, where={"mod": 1})) == 5
+                index.get("3")
+
+        def look(ask=ask):
+            with pytest.raises(ValueError, match="closed"):
+                ask()
+
+        def close(index=index):
+            time.sleep(0.05)
+            index.close()
+
+        together(look, look, look, close, seconds=20)
+
+
+def test_many_threads_leave_no_files_open(tmp_path):
+    index, _ = made(tmp_path / "i", 20)
+    query = child.points_of("1", 0)
+    index.search(query)
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(30):
+        together(*[lambda: index.search(query)] * 4)
+    assert len(os.listdir("/proc/self/fd")) <= before + 4 * 3
+    index.close()
+    for _ in range(20):
+        with pytest.raises(slosh.IndexLocked), slosh.open(tmp_path / "i", n_jobs=1) as index:
+            slosh.open(tmp_path / "i", n_jobs=1)
+    assert len(os.listdir("/proc/self/fd")) <= before
+
+
+# -- a full disk, an interrupt -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A folder with little room."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", folder], capture_output=True).returncode:
+        pytest.skip("no file system can be mounted here")
+    yield folder
+    subprocess.run(["umount", "-l", folder], check=True)
+
+
+def no_room(folder):
+    """Takes all that is left."""
+    with open(folder / "ballast", "ab", buffering=0) as stream, contextlib.suppress(OSError):
+        while True:
+            stream.write(bytes(4096))
+    return folder / "ballast"
+
+
+@pytest.mark.parametrize("search", [LadderSearch(), ExactSearch()], ids=repr)
+def test_a_full_disk_is_an_error_and_nothing_is_lost(small_disk, search):
+    path = small_disk / "index"
+    index = slosh.SetIndex.create(path, child.DIM, **child.options(search=search))
+    done = child.fill(index, tries=5)
+    assert done > 10
+    ballast = no_room(small_disk)
+    for change in (
+        lambda: index.add([child.points_of("1", 1)] * 400),
+        lambda: index.update([str(i) for i in range(10)], [np.zeros((5000, 2))] * 10),
+        lambda: index.compact(),
+    ):
+        with pytest.raises(OSError, match=r"full|disk|room|space"):
+            change()
+        child.check_batches(index, done)
+        assert index.verify().ok
+    index.close()
+    for read_only in (True, False):  # it may open or not, but never shows less than there is
+        try:
+            index = slosh.open(path, read_only=read_only, n_jobs=1)
+        except OSError as error:
+            assert re.search("full|disk|room|space", str(error)), error  # noqa: PT017
+        else:
+            child.check_batches(index, done)
+            index.close()
+    ballast.unlink()
+    subprocess.run(["mount", "-o", "remount,size=64m", small_disk], check=True)
+    with slosh.open(path, n_jobs=1) as index:
+        child.check_batches(index, done)
+        assert index.verify().ok
+        index.add([child.points_of("1", 1)], ["after"])
+        index.compact()
+        assert len(index) == 10 * done + 1
+        assert index.verify().ok
+
+
+def test_more_room_is_enough_to_go_on(small_disk):
+    index = slosh.SetIndex.create(small_disk / "index", child.DIM, **child.options())
+    done = child.fill(index)
+    with contextlib.suppress(OSError):
+        index.compact()
+    subprocess.run(["mount", "-o", "remount,size=64m", small_disk], check=True)
+    rng = np.random.default_rng(1)
+    for more in range(5):
+        index.add([rng.normal(size=(200, 2)) for _ in range(10)], metadata={"batch": done + more})
+    child.check_batches(index, done + 5)
+    assert index.verify().ok
+    index.compact()
+    child.check_batches(index, done + 5)
+    index.close()
+    with slosh.open(small_disk / "index", n_jobs=1) as index:
+        child.check_batches(index, done + 5)
+        assert index.info()["embedded_on_open"] == 0
+
+
+@pytest.mark.parametrize("most", [1 << 17, 1 << 20])
+def test_files_that_may_not_grow(tmp_path, children, most):
+    index = slosh.SetIndex.create(tmp_path / "index", child.DIM, **child.options())
+    index.close()
+    assert children.run("small_files", tmp_path / "index", tmp_path / "log", most) == 0
+    done = json.loads((tmp_path / "log").read_text())["done"]
+    with slosh.open(tmp_path / "index", n_jobs=1) as index:
+        assert len(index) == 10 * done + 1
+        assert index.verify().ok
+
+
+@pytest.mark.parametrize("step", ["insert", "number", "put", "load"])
+@pytest.mark.parametrize("weighted", [True, False])
+def test_a_change_that_fails_at_any_step(tmp_path, monkeypatch, step, weighted):
+    """After it, all is as before, in memory too, and the next change is as if nothing had been."""
+    from slosh.engines import database, local
+
+    def broken(*given, **more):
+        raise OSError(28, "no room")
+
+    index = slosh.SetIndex.create(tmp_path / "i", child.DIM, **child.options())
+    index.compact()
+    owner, name = {
+        "insert": (database, "insert"),
+        "number": (database, "number"),
+        "put": (local.Local, "_put"),
+        "load": (local.Local, "_catch_up"),
+    }[step]
+    sets = [child.points_of(str(i), 0) for i in range(12)]
+    for n in range(2):
+        with monkeypatch.context() as patch, contextlib.suppress(OSError):
+            patch.setattr(owner, name, broken)
+            if step == "load":
+                index.compact()
+            else:
+                index.add(sets[:5], [f"lost{i}" for i in range(5)])
+        own = [np.arange(1, len(x) + 1) for x in sets[6 * n : 6 * n + 6]] if weighted else None
+        index.add(sets[6 * n : 6 * n + 6], [f"{n}-{i}" for i in range(6)], weights=own)
+    assert len(index) == 12
+    assert index.verify().ok
+    before = index.search(sets[3], k=12)
+    index.close()
+    with slosh.open(tmp_path / "i", n_jobs=1) as index:
+        after = index.search(sets[3], k=12)
+        assert after.ids == before.ids
+        assert np.array_equal(after.distances, before.distances)
+
+
+def test_an_interrupt_leaves_all_of_a_change_or_nothing(tmp_path, several):
+    path = tmp_path / "index"
+    made(path, 0)[0].close()
+    process, log = several(), tmp_path / "log"
+    rng = np.random.default_rng(0)
+    for i in range(8):
+        log.unlink(missing_ok=True)
+        number = process.start("interrupt", path, log)
+        while not log.exists() or b"done" not in log.read_bytes():
+            time.sleep(0.005)
+        time.sleep(rng.uniform(0, 0.05))
+        os.kill(number, signal.SIGINT)
+        assert process.end() == 0, i
+        assert log.read_bytes().endswith(b"well\n")
+    with slosh.open(path, n_jobs=1) as index:
+        assert len(index) % 50 == 8
+        assert index.verify().ok

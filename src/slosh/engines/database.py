@@ -78,7 +78,6 @@ class Database:
 
     def _begin(self) -> None:
         self._idle: deque[sqlite3.Connection] = deque()  # for threads that read
-        self._all: list[sqlite3.Connection] = []
         self._mutex = threading.RLock()
         self._closed = self._frozen = False
         self._pid = os.getpid()
@@ -117,8 +116,6 @@ class Database:
             mode = "mode=rw" if not self.read_only else "mode=ro&immutable=1" if self._frozen else "mode=ro"
             uri = f"{self.path.absolute().as_uri()}?{mode}"
             connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=TIMEOUT)
-        with self._mutex:
-            self._all.append(connection)
         connection.execute("PRAGMA trusted_schema = OFF")
         connection.execute("PRAGMA cell_size_check = ON")
         if self.path is not None and not self.read_only:
@@ -154,12 +151,17 @@ class Database:
             )
 
     def close(self) -> None:
+        """Whoever is reading goes on to the end, and closes what it has: no connection is closed under a thread."""
         with self._mutex:
             self._closed = True
-            for connection in self._all:
-                with suppress(sqlite3.Error):
-                    connection.close()
-            self._all.clear()
+            with suppress(sqlite3.Error):
+                self._main.close()
+        self._drain()
+
+    def _drain(self) -> None:
+        while self._idle:
+            with suppress(sqlite3.Error, IndexError):
+                self._idle.pop().close()
 
     # Transactions
 
@@ -174,15 +176,19 @@ class Database:
             connection = self._idle.pop()
         except IndexError:
             connection = self._connect()
-        with _plain_errors(self.path):
-            connection.execute("BEGIN")
         try:
+            if self._closed:
+                raise ValueError("the index is closed: open it again with slosh.open")
+            with _plain_errors(self.path):
+                connection.execute("BEGIN")
             yield connection
         finally:
-            if not self._closed:
+            with suppress(sqlite3.Error):
                 if connection.in_transaction:
                     connection.execute("COMMIT")
-                self._idle.append(connection)
+            self._idle.append(connection)
+            if self._closed:
+                self._drain()
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:

@@ -58,7 +58,7 @@ class Local:
         self.folder, self.database, self._writer, self.n_jobs = folder, database, lock, n_jobs
         self.read_only = folder is not None and lock is None
         self._threads = kernel.threads(n_jobs)
-        self._lock, self._changing = SharedLock(), threading.RLock()
+        self._lock, self._changing, self._inside = SharedLock(), threading.RLock(), threading.local()
         self._filters: OrderedDict[where.Node, Allowed] = OrderedDict()
         self._sets: SetSearch | None = None
         self._columns: Columns
@@ -113,14 +113,19 @@ class Local:
         with self._changing:
             if self.database._closed:
                 return
-            try:
-                if not self.read_only and self.folder is not None:
-                    with self._lock.alone(), suppress(OSError):
-                        self._keep_learnt()
-            finally:
-                self.database.close()
-                if self._writer is not None:
-                    self._writer.release()
+            self._check_outside()
+            with self._lock.alone():
+                try:
+                    if not self.read_only and self.folder is not None:
+                        with suppress(OSError):
+                            self._keep_learnt()
+                finally:
+                    self.database.close()
+                    if self._writer is not None:
+                        self._writer.release()
+                    self._sets = None  # with the files that are mapped
+                    for name in ("_columns", "_rows"):
+                        vars(self).pop(name, None)
 
     # What is held ready
 
@@ -264,23 +269,43 @@ class Local:
     @contextmanager
     def seen(self) -> Iterator[sqlite3.Connection]:
         """The database and what is in memory, in the same state, until the end."""
+        if (within := getattr(self._inside, "connection", None)) is not None:  # a function of the user's asks, too
+            yield within
+            return
         self._check_open()
         if self.folder is None:
             self._in_step()
-            with self._lock.shared():
-                yield self.database._main
+            with self._lock.shared(), self._noted(self.database._main) as c:
+                self._check_open()
+                yield c
             return
         while True:
             with self.database.reading() as c:
                 number = db.change(c)
                 if number > self._change:
                     with self._lock.alone(), self._patient():
+                        self._check_open()
                         if number > self._change:
                             self._follow(c, number)
                 with self._lock.shared():
+                    self._check_open()
                     if number == self._change:
-                        yield c
+                        with self._noted(c):
+                            yield c
                         return
+
+    @contextmanager
+    def _noted(self, c: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
+        """What this thread sees, for whatever it calls meanwhile."""
+        self._inside.connection = c
+        try:
+            yield c
+        finally:
+            self._inside.connection = None
+
+    def _check_outside(self) -> None:
+        if getattr(self._inside, "connection", None) is not None:
+            raise ValueError("the index is being searched by this thread: change it, or close it, after that")
 
     def _check_open(self) -> None:
         if self.database._closed:
@@ -299,6 +324,7 @@ class Local:
                 raise ValueError(
                     f"{self.folder} is open for reading only: open it with slosh.open({str(self.folder)!r})"
                 )
+            self._check_outside()
             self._in_step()
             yield
 
@@ -453,7 +479,10 @@ class Local:
                 self._load(self.database._main)
                 self.embedded, self.rebuilt = before
                 self._ready()
-            self.database.vacuum()
+                if self.folder is None:
+                    self.database.vacuum()
+            if self.folder is not None:
+                self.database.vacuum()
 
     # What is learnt
 
