@@ -865,3 +865,15 @@ def test_info_and_repr(place):
     json.dumps(about)
     assert index.dim == 2
     assert index.path == place
+
+
+def test_ids_by_filter(tmp_path):
+    with slosh.SetIndex.create(tmp_path / "i.slosh", dim=1) as index:
+        assert index.select() == []
+        index.add([[[float(i)]] for i in range(6)], metadata=[{"n": i, "odd": i % 2 == 1} for i in range(6)])
+        assert index.select() == index.ids
+        assert index.select({"odd": True}) == ["1", "3", "5"]
+        assert index.select("n >= 2 and odd = false", limit=1) == ["2"]
+        assert index.select({"n": {"in": [0, 5], "<": 3}}) == ["0"]
+        with pytest.raises(ValueError, match="limit=0"):
+            index.select(limit=0)

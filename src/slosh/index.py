@@ -20,7 +20,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_matrix
 from tqdm.auto import tqdm
 
-from . import rank, where
+from . import rank
+from . import where as filters
 from .checks import checked_count
 from .engines import answers
 from .engines import database as db
@@ -166,6 +167,16 @@ class SetIndex:
         """All ids, in the order of the adds."""
         with self._engine.seen() as c:
             return [name for (name,) in c.execute("SELECT id FROM sets ORDER BY row")]
+
+    def select(self, where: Any = None, limit: int | None = None) -> list[str]:
+        """The ids of the sets whose metadata match, in the order of the adds; at most `limit` of them."""
+        if limit is not None:
+            checked_count("limit", limit)
+        node = _parsed(where)
+        sql, values = ("SELECT row FROM sets", []) if node is None else filters.compile(node, unique=False)
+        with self._engine.seen() as c:
+            found = c.execute(f"SELECT id FROM sets WHERE row IN ({sql}) ORDER BY row LIMIT ?", [*values, limit or -1])
+            return [name for (name,) in found]
 
     def __repr__(self) -> str:
         where_ = "in memory" if self.path is None else repr(str(self.path))
@@ -540,5 +551,5 @@ def _say(error: Exception, more: str) -> None:
         error.args = (f"{error}{more}",)
 
 
-def _parsed(filter_: Any) -> where.Node | None:
-    return None if filter_ is None else where.parse(filter_)
+def _parsed(where: Any) -> filters.Node | None:
+    return None if where is None else filters.parse(where)

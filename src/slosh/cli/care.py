@@ -10,7 +10,6 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from .. import where as filters
 from ..draw import MOST_ROWS, Panel, check_drawable, draw
 from ..index import SetIndex
 from ..records import Records
@@ -60,7 +59,7 @@ def show(
         if id:
             names, n = list(id), len(id)
         else:
-            every = _matching(found_in, node)
+            every = found_in.select(node)
             names, n = every[:limit], len(every)
         found = found_in.get(names)
         assert isinstance(found, Records)
@@ -81,15 +80,6 @@ def show(
             draw(lines_, plot, one_scale=False, flip=flip, queries=False)
             if not json:
                 say(f"drawn in {plot}")
-
-
-def _matching(index: SetIndex, node: filters.Node | None) -> list[str]:
-    """The ids of sets that pass a filter, in the order of the adds."""
-    if node is None:
-        return index.ids
-    sql, values = filters.compile(node)
-    with index._engine.seen() as c:
-        return [name for (name,) in c.execute(f"SELECT id FROM sets WHERE row IN ({sql}) ORDER BY row", values)]
 
 
 def _one_set(index: SetIndex, found: Records, i: int, json: bool) -> None:
@@ -139,7 +129,7 @@ def remove(
         raise WrongUse("give ids, or --where with a filter, and not both")
     node = filter_of(where)
     with opened(index, to_change=True) as changed:
-        names = list(dict.fromkeys(id)) if id else _matching(changed, node)
+        names = list(dict.fromkeys(id)) if id else changed.select(node)
         if not id and names and not yes:
             asking = f"remove {counted(len(names), 'set')} of {len(changed):,} ({', '.join(islice(names, 3))}, ...)?"
             if not (sys.stdin.isatty() and sys.stderr.isatty()):

@@ -87,7 +87,7 @@ def search(
                 lists = found_in.search(**queries, k=k or 10, rerank=rerank, **options)
             else:
                 lists = found_in.range_search(**queries, radius=radius, **options)
-            promised = lists.stats.recall if rerank is None else None  # it is of the candidates, not of their order
+            promised = lists.stats.recall
             for i, (name, hits) in enumerate(zip(part.names, lists, strict=True)):
                 if json:
                     say_json(_as_document(name, hits, promised))

@@ -289,7 +289,8 @@ class SetSearch:
         queries : sets, as for `add`.
         k, allowed, recall : as for every search, by the embedded distance.
         rerank : "sliced", "wasserstein", "chamfer", "hausdorff", or a function (query, candidates) -> distances of
-            `Sets` of one and of many sets: the `depth` nearest by the embedded distance are ordered by this one.
+            `Sets` of one and of many sets: the `depth` nearest by the embedded distance are ordered by this one. What
+            part of the nearest by this distance is among them is not known, and `stats.recall` None.
         depth : how many; None is 4 k, at least 32.
         certify : the true k nearest under the sliced distance, with the slices of the embedding, from the points: no
             binning, and no set left out but by proof. `stats.full_distances` says how many distances it took.
@@ -415,7 +416,7 @@ class SetSearch:
                     raise ValueError(f"rerank must return {len(candidates)} distances, one for each candidate")
                 distances[i, there[i]] = given
         order = np.lexsort((near.rows, distances), axis=1)[:, : min(k, width)]
-        stats = Stats(near.stats.candidates, near.stats.scanned, near.stats.recall, 0.0, there.sum(axis=1))
+        stats = Stats(near.stats.candidates, near.stats.scanned, None, 0.0, there.sum(axis=1))
         return Result(np.take_along_axis(distances, order, 1), np.take_along_axis(near.rows, order, 1), stats)
 
     def _sliced(self, queries: Sets, which: Int64, positions: Int64, ready: Any = None) -> Float64:
