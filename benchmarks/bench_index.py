@@ -238,7 +238,7 @@ def collection(name: str, folder: Path, quick: bool) -> dict[str, Any]:
     n_train, n_maps, n_slices = COLLECTIONS[name]
     n_queries = search_data.N_QUERIES
     if quick:
-        n_train, n_maps, n_queries = 1500, 2 * (n_maps > 0), 60
+        n_train, n_maps, n_queries = 600, 2 * (n_maps > 0), 20
     index = folder / "index.slosh"
 
     def step(what: str, *arguments: Any) -> Any:

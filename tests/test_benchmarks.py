@@ -13,6 +13,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
 
+import index_report
 import search_data
 import search_report
 import slosh.search
@@ -91,3 +92,21 @@ def test_generated_sets_stand_in_where_there_is_no_data(monkeypatch):
     assert "generated" in made.data
     assert made.vectors.shape == (20, 1024)
     assert len(made.query_sets) == 5
+
+
+def test_quick_run_of_the_index(tmp_path):
+    command = [sys.executable, str(ROOT / "benchmarks" / "bench_index.py"), "--quick", "--only", "mnist"]
+    command += ["--folder", str(tmp_path), "--out", str(tmp_path / "index.json")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert [path.name for path in tmp_path.iterdir()] == ["index.json"]
+    result = json.loads((tmp_path / "index.json").read_text())["mnist"]
+    assert result["open"]["embedded"] == 0
+    assert result["open without caches"]["embedded"] == result["build"]["sets"] == 600
+    assert result["queries"]["recall"] == 1.0
+
+
+def test_page_of_the_index_says_what_was_measured():
+    page = index_report.PAGE.read_text(encoding="utf-8")
+    results = json.loads(index_report.RESULTS.read_text(encoding="utf-8"))
+    assert index_report.filled(page, results) == page, "run python benchmarks/index_report.py"
