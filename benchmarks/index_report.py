@@ -83,8 +83,8 @@ def filled(page: str, results: dict[str, Any]) -> str:
     machine = f"{about['cpu']} ({about['kernel']}), SQLite {about['sqlite']}"
     said = (
         f"`make bench-index`, {about['threads']} threads, {machine},\n"
-        f"{about['date']}, a shared machine; {about['data']}, and MNIST under 17 affine maps. One set a call, each on disk\n"
-        f"before the next: {small['1 a call']:,.0f} a second; a thousand a call: {small['1000 a call']:,.0f}."
+        f"{about['date']}, a shared machine; {about['data']}, and MNIST under 17 affine maps.\n"
+        f"One set a call, each on disk before the next: {small['1 a call']:,.0f} a second; a thousand a call: {small['1000 a call']:,.0f}."
     )
     return MARKED.sub(lambda _: "\n".join(["<!-- measured -->", "", said, "", *table(results), "", "<!-- / -->"]), page)
 
