@@ -84,7 +84,8 @@ def filled(page: str, results: dict[str, Any]) -> str:
     said = (
         f"`make bench-index`, {about['threads']} threads, {machine},\n"
         f"{about['date']}, a shared machine; {about['data']}, and MNIST under 17 affine maps.\n"
-        f"One set a call, each on disk before the next: {small['1 a call']:,.0f} a second; a thousand a call: {small['1000 a call']:,.0f}."
+        "One set a call, each on disk before the next: "
+        f"{small['1 a call']:,.0f} a second; a thousand a call: {small['1000 a call']:,.0f}."
     )
     return MARKED.sub(lambda _: "\n".join(["<!-- measured -->", "", said, "", *table(results), "", "<!-- / -->"]), page)
 
