@@ -25,6 +25,7 @@ from . import where as filters
 from .checks import checked_count
 from .engines import answers
 from .engines import database as db
+from .engines.info import info
 from .engines.local import Local
 from .engines.verify import Report, verify
 from .hits import HitLists, Pair, Pairs
@@ -350,11 +351,8 @@ class SetIndex:
         with self._engine.seen() as c:
             sets, own, one = self._asked(c, queries, id)
             recall = self._default_recall(recall, certify)
-            ready = self._engine._sets
-            if ready is None or not len(ready):
-                raise ValueError("the index is empty: add sets first")
             allowed = self._engine.allowed(c, filter_)
-            found = answers.nearest(c, ready, sets, int(k), allowed, own, recall=recall, **options)
+            found = answers.nearest(c, self._engine, sets, int(k), allowed, own, recall=recall, **options)
         return found[0] if one else found
 
     def range_search(
@@ -375,11 +373,8 @@ class SetIndex:
         filter_ = _parsed(where)
         with self._engine.seen() as c:
             sets, own, one = self._asked(c, queries, id)
-            ready = self._engine._sets
-            if ready is None or not len(ready):
-                raise ValueError("the index is empty: add sets first")
             allowed = self._engine.allowed(c, filter_)
-            found = answers.within(c, ready, sets, radius, allowed, own, recall=recall, certify=certify)
+            found = answers.within(c, self._engine, sets, radius, allowed, own, recall=recall, certify=certify)
         return found[0] if one else found
 
     def _default_recall(self, recall: float | None, certify: bool) -> float | None:
@@ -441,9 +436,7 @@ class SetIndex:
         if mode not in ("distance", "connectivity"):
             raise ValueError(f'mode={mode!r}: give "distance" or "connectivity"')
         with self._engine.seen() as c:
-            ready = self._engine._sets
-            if ready is None or not len(ready):
-                raise ValueError("the index is empty: add sets first")
+            ready = self._engine.ready_sets
             names = [name for (name,) in c.execute("SELECT id FROM sets ORDER BY row")]
             number = {name: i for i, name in enumerate(names)}
             columns: list[int] = []
@@ -467,10 +460,10 @@ class SetIndex:
                 part = rows[first : first + BATCH_QUERIES]
                 sets = ready.sets(part)
                 if "radius" in asked:
-                    yield part, answers.within(c, ready, sets, allowed=allowed, own=part, **asked)
+                    yield part, answers.within(c, self._engine, sets, allowed=allowed, own=part, **asked)
                 else:
                     options = {"rerank": None, "depth": None, **asked}
-                    yield part, answers.nearest(c, ready, sets, allowed=allowed, own=part, **options)
+                    yield part, answers.nearest(c, self._engine, sets, allowed=allowed, own=part, **options)
                 bar.update(len(part))
 
     def explain(self, query: Any, id: Any) -> rank.Explanation:
@@ -510,7 +503,7 @@ class SetIndex:
             sets = ready.sets(rows)
         with engine.seen() as c:
             started = time.perf_counter()
-            answers.nearest(c, ready, sets, int(k), None, None, recall=target, rerank=None, depth=None, certify=False)
+            answers.nearest(c, engine, sets, int(k), None, None, recall=target, rerank=None, depth=None, certify=False)
             seconds = (time.perf_counter() - started) / len(rows)
         if known is None:
             return Tuned(int(k), target, 1.0, 1.0, 0, seconds, True)
@@ -519,7 +512,7 @@ class SetIndex:
 
     def info(self) -> dict[str, Any]:
         """Counts, sizes on disk and in memory, parameters, and what was learnt and calibrated."""
-        return self._engine.info()
+        return info(self._engine)
 
     def verify(self, sample: int | None = None) -> Report:
         """Checks everything that an index promises, and says what is wrong; `sample` embeds only so many sets again."""

@@ -15,11 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..hits import HitLists, Hits, hit_list
-from ..search import SetSearch
 from ..search.result import RangeResult, Result, Stats
 from ..search.rows import Allowed
 from ..sets import Sets
-from . import database as db
+from .held import Held
 
 Int64 = NDArray[np.int64]
 NEXT = 1 + 1e-12
@@ -28,7 +27,7 @@ NEXT = 1 + 1e-12
 
 def nearest(
     c: sqlite3.Connection,
-    sets: SetSearch,
+    engine: Held,
     queries: Sets,
     k: int,
     allowed: Allowed | None,
@@ -41,12 +40,13 @@ def nearest(
 ) -> HitLists:
     """The k nearest of each query; `own` are rows that the queries themselves have, and do not find."""
     started = time.perf_counter()
+    sets = engine.ready_sets
     n_allowed = len(sets) if allowed is None else allowed.n
     wanted = k + (own is not None)
     exact = rerank is None and (certify or sets.vector_search._exact(wanted, n_allowed, recall))
     options: dict[str, Any] = {"allowed": allowed, "recall": recall}
     found = sets.search(queries, wanted + exact, rerank=rerank, depth=depth, certify=certify, **options)
-    described = db.described(c, _different(found.rows))
+    described = engine.described(c, _different(found.rows))
     stats = replace(found.stats, seconds=time.perf_counter() - started)
     lists = [
         _without(hit_list(found.rows[i, :wanted], found.distances[i, :wanted], described, found.distance_kind, stats),
@@ -58,7 +58,7 @@ def nearest(
         tied = np.flatnonzero((last == after) & np.isfinite(last))
         if len(tied):
             for i, hits in zip(
-                tied.tolist(), _all_tied(c, sets, queries, tied, found, wanted, allowed, certify, stats), strict=True
+                tied.tolist(), _all_tied(c, engine, queries, tied, found, wanted, allowed, certify, stats), strict=True
             ):
                 lists[i] = _without(hits, None if own is None else described.get(int(own[i])), k)
     return HitLists(lists, found.distance_kind, stats)
@@ -66,7 +66,7 @@ def nearest(
 
 def _all_tied(
     c: sqlite3.Connection,
-    sets: SetSearch,
+    engine: Held,
     queries: Sets,
     tied: Int64,
     found: Result,
@@ -76,10 +76,10 @@ def _all_tied(
     stats: Stats,
 ) -> list[Hits]:
     """The first k by distance, then id, of queries whose k-th distance several sets have."""
-    last = found.distances[tied, k - 1]
+    last, sets = found.distances[tied, k - 1], engine.ready_sets
     recall = None if certify else 1.0
     near = sets.range_search(queries.take(tied), last * NEXT, allowed=allowed, certify=certify, recall=recall)
-    described = db.described(c, _different(near.rows))
+    described = engine.described(c, _different(near.rows))
     out = []
     for i, (distances, rows) in enumerate(near):
         there = distances <= last[i]
@@ -115,7 +115,7 @@ def _without(hits: Hits, own: tuple[str, str] | None, k: int) -> Hits:
 
 def within(
     c: sqlite3.Connection,
-    sets: SetSearch,
+    engine: Held,
     queries: Sets,
     radius: Any,
     allowed: Allowed | None,
@@ -126,8 +126,10 @@ def within(
 ) -> HitLists:
     """All within a radius of each query."""
     started = time.perf_counter()
-    found: RangeResult = sets.range_search(queries, radius, allowed=allowed, recall=recall, certify=certify)
-    described = db.described(c, _different(found.rows))
+    found: RangeResult = engine.ready_sets.range_search(
+        queries, radius, allowed=allowed, recall=recall, certify=certify
+    )
+    described = engine.described(c, _different(found.rows))
     stats = replace(found.stats, seconds=time.perf_counter() - started)
     lists = []
     for i, (distances, rows) in enumerate(found):
