@@ -102,7 +102,11 @@ SHELF = [
         ({"tags": {"!=": None}}, "not not tags exists", [0, 3]),
         ({"camera.iso": 100}, "camera.iso = 100", [0]),
         ({"camera.lens.mm": {">=": np.float32(50)}}, "camera.lens.mm >= 50", [0]),
-        ({"camera": {"exists": True}}, "camera exists", []),
+        ({"camera": {"exists": True}}, "camera exists", [0]),
+        ({"camera": None}, "camera not exists", [1, 2, 3, 4, 5]),
+        ({"camera.lens": {"exists": True}}, "camera.lens exists", [0]),
+        ({"camera.le": {"exists": True}}, "camera.le exists", []),
+        ({"camera.lens.mm": None, "kind": "chair"}, "kind = chair and camera.lens.mm not exists", [2]),
         ({"or": [{"kind": "sofa"}, {"new": True}]}, "kind = sofa or new = true", [1, 2]),
         ({"or": []}, "not ()", []),
         ({"and": []}, "()", [0, 1, 2, 3, 4, 5]),
@@ -283,13 +287,38 @@ def test_the_index_is_used():
     connection = database(SHELF)
     for text in (
         "kind = chair", "kind in (a, b, 3)", "year > 3", "year < 3", "3 <= year < 9", 'kind < "x"', 'kind > "x"',
-        "kind exists", "year > 3 and kind = chair", "kind != a and year < 3", "kind = a or year > 3",
+        "kind exists", "kind exists and year > 3 and x not exists", "year > 3 and kind = chair", "kind != a and year < 3", "kind = a or year > 3",
     ):  # fmt: skip
         steps = plan(connection, parse(text))
         assert not any("SCAN fields" in step for step in steps), (text, steps)
         assert any("SEARCH fields USING PRIMARY KEY (key=?" in step for step in steps)
+        if "exists" in text:
+            assert any("SEARCH fields USING PRIMARY KEY (key>? AND key<?)" in step for step in steps)
     assert any("(key=? AND value>? AND value<?)" in step for step in plan(connection, parse("year > 3")))
     assert any("(key=? AND value=?)" in step for step in plan(connection, In("kind", tuple(range(1000)))))
+
+
+def test_a_dict_exists():
+    """A dict is there if something in it is; a key that only starts alike, or sorts beside it, is another field."""
+    metadata = [
+        {"a": {"b": 1}},
+        {"a": {"b": {"c": [None, "x"]}}},
+        {"a": {}},
+        {"a": {"b": {}, "c": [], "d": None, "e": [None, {"f": 1}]}},
+        {"a": []},
+        {"ab": 1, "a-": 1, "a/": 1, "a/b": 1, "a!": 1, "A": {"b": 1}, "": {"a": 1}},
+        {"a": 0},
+        {"a.b": 1},
+    ]
+    connection = database(metadata)
+    for key, expected in (("a", [0, 1, 6, 7]), ("a.b", [0, 1, 7]), ("a.b.c", [1]), ("", [5]), ("a.", [])):
+        for asked, found in (
+            ({key: {"exists": True}}, expected),
+            ({key: None}, [i for i in range(len(metadata)) if i not in expected]),
+        ):
+            node = parse(asked)
+            assert sorted(rows(connection, node)) == found, asked
+            assert [i for i, one in enumerate(metadata) if matches(node, one)] == found, asked
 
 
 def test_nothing_is_pasted():
@@ -342,7 +371,7 @@ def test_rows_come_once():
             assert len(found) == len(set(found))
 
 
-KEYS = st.sampled_from(["a", "b", "a.b", "and", "x y", "", "7", "é"])
+KEYS = st.sampled_from(["a", "b", "a.b", "and", "x y", "", "7", "é", "a/", "a-", "a\0"])
 NUMBERS = st.one_of(
     st.integers(-3, 3),
     st.sampled_from(
@@ -362,7 +391,11 @@ METADATA = st.dictionaries(
         VALUES,
         st.none(),
         st.lists(st.one_of(VALUES, st.none(), st.lists(VALUES, max_size=2)), max_size=4),
-        st.dictionaries(KEYS, VALUES, max_size=2),
+        st.recursive(
+            st.one_of(VALUES, st.none(), st.lists(VALUES, max_size=2)),
+            lambda inner: st.dictionaries(KEYS, inner, max_size=2),
+            max_leaves=4,
+        ),
     ),
     max_size=5,
 )
@@ -377,10 +410,11 @@ ASKED = st.one_of(
     st.none(),
     st.lists(VALUES, max_size=4),
     BOUNDS,
+    st.fixed_dictionaries({"exists": st.booleans()}),
     st.fixed_dictionaries({}, optional={"=": VALUES, "!=": VALUES, "exists": st.booleans()}).filter(bool),
     st.fixed_dictionaries({"not in": st.lists(VALUES, max_size=3)}),
 )
-FIELDS = st.sampled_from(["a", "b", "a.b", "x y", "", "7", "é"])
+FIELDS = st.sampled_from(["a", "b", "a.b", "x y", "", "7", "é", "a.a", "a.", "é.b"])
 FILTERS = st.recursive(
     st.dictionaries(FIELDS, ASKED, max_size=3),
     lambda inner: st.one_of(

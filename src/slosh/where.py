@@ -9,9 +9,12 @@ of the table that the SQL looks into, and JSON.
 Operators are = != < <= > >=, in, not in, and exists. Several keys or operators all hold; a list means `in`; None means
 that the field is not there. Numbers compare with numbers and strings with strings, by code point; True is 1 and False
 is 0. A field that holds a list matches if one of its items does, and bounds that are given together hold for the same
-item. `!=` and `not in` are "not =" and "not in": sets without the field match. In text, a string is quoted unless it is
-one plain word (a quote inside is doubled), and so is a field: by '"and" = 1' a field is reached that is called "and",
-"or" or "not".
+item. A field that holds a dict exists, and its parts are fields with a dot: "camera.iso". An empty dict or list is as
+if it were not there, and so is one with nothing in it but such, None, or, in a list, dicts and lists. A field that
+holds a dict exists, and is asked about by its parts, "camera.iso"; an empty dict or list, and one that holds nothing
+but such and None, is as if it were not there. `!=` and `not in` are "not =" and "not in": sets without the field match.
+In text, a string is quoted unless it is one plain word (a quote inside is doubled), and so is a field: by '"and" = 1' a
+field is reached that is called "and", "or" or "not".
 """
 
 from __future__ import annotations
@@ -594,7 +597,8 @@ def _condition(leaf: Node) -> tuple[str, tuple[Value, ...]]:
             terms.append("value < ''")
         return f"key = ? AND {' AND '.join(terms)}", (leaf.key, *values)
     assert isinstance(leaf, Exists)
-    return "key = ?", (leaf.key,)
+    # The fields of a dict start with its key and a dot, and "/" comes after ".". Both branches search the primary key.
+    return "(key = ? OR (key >= ? AND key < ?))", (leaf.key, f"{leaf.key}.", f"{leaf.key}/")
 
 
 def _as_one(values: tuple[Value, ...]) -> tuple[str, list[Value]]:
@@ -640,7 +644,7 @@ def _holds(node: Node, lines: dict[str, list[Value]]) -> bool:
     if isinstance(node, In):
         return any(value in node.values for value in found)
     if isinstance(node, Exists):
-        return bool(found)
+        return bool(found) or any(key.startswith(f"{node.key}.") for key in lines)
     return any(_inside(value, node.low) and _inside(value, node.high) for value in found)
 
 
