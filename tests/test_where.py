@@ -287,7 +287,8 @@ def test_the_index_is_used():
     connection = database(SHELF)
     for text in (
         "kind = chair", "kind in (a, b, 3)", "year > 3", "year < 3", "3 <= year < 9", 'kind < "x"', 'kind > "x"',
-        "kind exists", "kind exists and year > 3 and x not exists", "year > 3 and kind = chair", "kind != a and year < 3", "kind = a or year > 3",
+        "kind exists", "kind exists and year > 3 and x not exists", "year > 3 and kind = chair",
+        "kind != a and year < 3", "kind = a or year > 3",
     ):  # fmt: skip
         steps = plan(connection, parse(text))
         assert not any("SCAN fields" in step for step in steps), (text, steps)
