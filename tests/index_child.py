@@ -1,11 +1,13 @@
 """Other processes for the tests of SetIndex: they write, read, and are killed. Run by `python index_child.py`.
 
 It imports slosh once, then forks a child for each line of standard input, a JSON list [name of a function, arguments],
-and prints the child's number, then its exit status. So two hundred processes cost two hundred forks.
+and prints the child's number, then its exit status. So two hundred processes cost two hundred forks. A function of
+another module is "module:function".
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import resource
@@ -13,7 +15,9 @@ import signal
 import sys
 import time
 import traceback
+from contextlib import suppress
 from functools import lru_cache
+from importlib import import_module
 
 import numpy as np
 
@@ -220,14 +224,23 @@ def check_batches(index, done):
     assert len(index.search(np.zeros((2, DIM)), k=20, where={"batch": done})) == 0
 
 
+def end_with_parent():
+    """Linux ends this process when the one that started it ends, however that ends."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+
+
 def main():
+    end_with_parent()
     for line in sys.stdin:
         name, given = json.loads(line)
         number = os.fork()
         if not number:
             code = 1
             try:
-                globals()[name](*given)
+                end_with_parent()
+                module, _, function = name.rpartition(":")
+                (vars(import_module(module)) if module else globals())[function](*given)
                 code = 0
             except BaseException:
                 traceback.print_exc()

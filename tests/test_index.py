@@ -627,6 +627,7 @@ def test_bad_questions(place, call, error):
         ({"search": LadderSearch(random_state=np.random.RandomState(0))}, "random generator"),
         ({"embedding": SlicedWasserstein(reference="barycenter")}, "sample"),
         ({"embedding": SlicedWasserstein().fit([np.zeros((3, 5))])}, "dimension"),
+        ({"embedding": SlicedWasserstein().fit([np.zeros((3, 2))]), "origin": [1.0, 2.0]}, "same origin"),
         ({"search": "exact"}, "search"),
         ({"search": HammingSearch()}, "sample"),
         ({"search": LadderSearch(path="/tmp/x")}, "path"),

@@ -64,24 +64,17 @@ class Children:
 
 
 @pytest.fixture(scope="module")
-def children():
-    made = Children()
+def several():
+    """Two of them, for children at the same time."""
+    made = [Children(), Children()]
     yield made
-    made.close()
+    for each in made:
+        each.close()
 
 
 @pytest.fixture
-def several():
-    """As many of them as are asked for, at the same time."""
-    made = []
-
-    def more():
-        made.append(Children())
-        return made[-1]
-
-    yield more
-    for each in made:
-        each.close()
+def children(several):
+    return several[0]
 
 
 def made(path, n, **more):
@@ -110,7 +103,7 @@ def is_model(index, model):
 # -- a process that is killed ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("n", "kills", "longest"), [(0, 160, 0.06), (1100, 40, 0.2)])
+@pytest.mark.parametrize(("n", "kills", "longest"), [(0, 170, 0.06), (1100, 30, 0.2)])
 def test_a_killed_process_loses_nothing_that_was_acknowledged(tmp_path, children, n, kills, longest):
     path, log = tmp_path / "index", tmp_path / "log"
     index, model = made(path, n)
@@ -333,7 +326,7 @@ def test_answers_do_not_depend_on_history(tmp_path, monkeypatch, where, search):
     def machine():
         return History(tmp_path / str(next(number)) if where == "disk" else None, search)
 
-    few = settings(max_examples=30, stateful_step_count=20, phases=[Phase.generate])
+    few = settings(max_examples=12 if where == "disk" else 20, stateful_step_count=25, phases=[Phase.generate])
     run_state_machine_as_test(machine, settings=few)
 
 
@@ -411,11 +404,12 @@ def ask(index):
 
 
 SPOILT = [
-    *((kind, number, place) for kind in ("flip", "cut") for number in range(10) for place in (0.0, 0.5)),
-    *((kind, number, 0.5) for kind in ("append", "empty", "folder") for number in range(0, 10, 3)),
+    *((kind, number, place) for kind, place in [("flip", 0.0), ("cut", 0.5)] for number in range(10)),
+    *((kind, number, 0.5) for kind in ("append", "empty", "folder") for number in (0, 5)),
     ("missing", 0, 0),
     ("stamp", 0, 0),
     ("file", 0, 0),
+    ("flip", 9, 0.99),
 ]
 
 
@@ -538,7 +532,7 @@ def test_one_more_set_is_one_more_to_embed(tmp_path, children, monkeypatch):
 # -- one writer, many readers ------------------------------------------------------------------------------------------
 
 
-def test_a_second_writer_is_told_at_once(tmp_path, several):
+def test_a_second_writer_is_told_at_once(tmp_path, children):
     path = tmp_path / "index"
     index, _ = made(path, 5)
     started = time.monotonic()
@@ -546,7 +540,7 @@ def test_a_second_writer_is_told_at_once(tmp_path, several):
         slosh.open(path, n_jobs=1)
     assert time.monotonic() - started < 1
     index.close()
-    other = several()
+    other = children
     number = other.start("hold", path, 60)
     assert other.line() == "held"
     started = time.monotonic()
@@ -596,12 +590,12 @@ def batch_of(number, seed=3):
 
 @pytest.mark.parametrize("before", [1, 110])  # the ladder is not trained, and is
 def test_readers_see_whole_batches_while_a_writer_goes_on(tmp_path, several, before):
-    path, seconds = tmp_path / "index", 4.0
+    path, seconds = tmp_path / "index", 2.5
     index = slosh.SetIndex.create(path, child.DIM, **child.options())
     last = 0
     for last in range(before):
         index.add(*batch_of(last), {"batch": last})
-    readers = [several(), several()]
+    readers = several
     logs = [tmp_path / f"log{i}" for i in range(2)]
     for reader, log in zip(readers, logs, strict=True):
         reader.start("read", path, log, seconds)
@@ -690,7 +684,7 @@ def test_threads_search_while_another_changes_the_index(tmp_path, where, search)
 
     def change():
         try:
-            end, n = time.monotonic() + 2.0, 0
+            end, n = time.monotonic() + 1.2, 0
             while time.monotonic() < end:
                 names = [f"far{n}-{i}" for i in range(5)]
                 index.add([rng.normal(size=(3, 2)) + 100 for _ in names], names, {"near": False})
@@ -899,10 +893,10 @@ def test_a_change_that_fails_at_any_step(tmp_path, monkeypatch, step, weighted):
         assert np.array_equal(after.distances, before.distances)
 
 
-def test_an_interrupt_leaves_all_of_a_change_or_nothing(tmp_path, several):
+def test_an_interrupt_leaves_all_of_a_change_or_nothing(tmp_path, children):
     path = tmp_path / "index"
     made(path, 0)[0].close()
-    process, log = several(), tmp_path / "log"
+    process, log = children, tmp_path / "log"
     rng = np.random.default_rng(0)
     for i in range(8):
         log.unlink(missing_ok=True)

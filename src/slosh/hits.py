@@ -21,6 +21,19 @@ SHOWN = 10
 """Lines of a printed table."""
 
 
+def parsed(text: str) -> dict[str, Any]:
+    """Metadata from their JSON; ValueError if it is none, whoever has written it."""
+    try:
+        found = json.loads(text)
+    except RecursionError:
+        found = None
+    if not isinstance(found, dict):
+        raise ValueError(
+            f"metadata {text!r:.60} are damaged: restore the index from a copy; verify() lists all of them"
+        )
+    return found
+
+
 @dataclass(frozen=True)
 class Hit:
     """A set that was found. `metadata` is a dict of its own: changing it changes nothing else."""
@@ -31,8 +44,7 @@ class Hit:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self._json)
-        return found
+        return parsed(self._json)
 
     def __repr__(self) -> str:
         return f"Hit(id={self.id!r}, distance={self.distance:.6g}, metadata={self._json})"
@@ -54,7 +66,7 @@ class Hits(Sequence[Hit]):
 
     @property
     def metadata(self) -> list[dict[str, Any]]:
-        return [json.loads(text) for text in self._texts]
+        return [parsed(text) for text in self._texts]
 
     def __len__(self) -> int:
         return len(self.ids)

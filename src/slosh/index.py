@@ -6,7 +6,6 @@ call returns.
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Iterable, Iterator
@@ -28,7 +27,7 @@ from .engines import database as db
 from .engines.info import info
 from .engines.local import Local
 from .engines.verify import Report, verify
-from .hits import HitLists, Pair, Pairs
+from .hits import HitLists, Pair, Pairs, parsed
 from .preprocess import Preprocess
 from .recipe import make_recipe
 from .records import Record, Records, UnknownId, checked_ids, is_one, merged, per_set, stream_batches
@@ -279,7 +278,7 @@ class SetIndex:
                 there = self._engine._rows_of_all(c, names)
                 if about is None:
                     described = db.described(c, list(there.values()))
-                    about = [json.loads(described[there[name]][1]) for name in names]
+                    about = [parsed(described[there[name]][1]) for name in names]
             if sets is None:
                 self._engine.set_metadata(names, about)
                 return
@@ -307,7 +306,7 @@ class SetIndex:
                 raise UnknownId(f"there is no set with the id {name!r}")
         rows = np.array([there[name] for name in names], np.int64)
         described = db.described(c, rows.tolist())
-        return Records(self._engine.sets_of(c, rows), names, [json.loads(described[row][1]) for row in rows.tolist()])
+        return Records(self._engine.sets_of(c, rows), names, [parsed(described[row][1]) for row in rows.tolist()])
 
     def records(self, batch: int = 4096) -> Iterator[Records]:
         """All that is stored, in batches, in the order of the adds."""

@@ -8,14 +8,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import portable
+from . import kernel, portable
 from .embed import SlicedWasserstein
 from .embed.base import SetTransformer
 from .preprocess import Preprocess
 from .search import HammingSearch, LadderSearch, Search, SetSearch, files
 from .search.set_search import check_parts
 from .sets import Sets, as_sets
+from .slices import Polynomial
 
+MOST_THREADS = 4096
+LARGEST = 1 << 26
+"""Features of an element, and numbers of a vector, at most."""
 FROM_DATA = {"barycenter", "sample", "kmeans"}
 """References that are learnt from sets."""
 
@@ -53,16 +57,53 @@ class Recipe:
             arrays = [named[str(i)] for i in range(len(named))]
             parts = {key: portable.load(tree, arrays) for key, tree in header["recipe"].items()}
             made = cls(**parts, preprocess=Preprocess.from_dict(header["preprocess"]))
-            if not isinstance(made.embedding, SetTransformer) or not isinstance(made.search, Search):
-                raise ValueError("no embedding, or no search")
-            if made.embedding.n_features_in_ != made.dim:
-                raise ValueError("dimensions differ")
-            one = Sets._share(np.zeros((2, made.dim), np.float32), np.array([0, 2]), None, made.origin)
-            made.embedding._vectors(made.prepared(one))
-            made.search._check_params()
+            made._check()
             return made
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-            raise ValueError(f"{name} is damaged, or was not made by slosh: {error}") from None
+        except Exception as error:  # whatever it is that others have put together
+            raise ValueError(f"{name} is damaged, or was not made by slosh: {error!r:.200}") from None
+
+    def _check(self) -> None:
+        """Refuses what could not have been fitted; tried with a small set, so that no later one meets it."""
+        if not isinstance(self.embedding, SetTransformer) or not isinstance(self.search, Search):
+            raise ValueError("no embedding, or no search")
+        if type(self.dim) is not int or not 0 < self.dim <= LARGEST or self.embedding.n_features_in_ != self.dim:
+            raise ValueError(f"dim={self.dim!r:.40}")
+        if self.origin is not None and (self.origin.shape != (self.dim,) or self.origin.dtype != np.float64):
+            raise ValueError("origin is of another dimension")
+        if not _same_origin(self.embedding.origin_, self.origin):
+            raise ValueError("origins differ")
+        if getattr(self.search, "path", None) is not None:
+            raise ValueError("the search has a path")
+        n_outputs = self.embedding._n_outputs()
+        if type(n_outputs) is not int or not 0 < n_outputs <= LARGEST:
+            raise ValueError(f"vectors of {n_outputs!r:.40} numbers")
+        if isinstance(self.embedding, SlicedWasserstein):
+            self._check_slicer(self.embedding)
+        if isinstance(self.search, HammingSearch):
+            length = n_outputs + SetSearch(self.embedding, n_jobs=1)._bounded
+            if getattr(self.search.hash, "n_features_in_", None) != length:
+                raise ValueError("a hash of vectors of another length")
+        for part in (self.embedding, self.search):
+            if kernel.threads(getattr(part, "n_jobs", None)) > MOST_THREADS:
+                raise ValueError(f"n_jobs={part.n_jobs!r:.40}")
+        one = Sets._share(np.eye(3, self.dim, dtype=np.float32), np.array([0, 1, 3]), None, self.origin)
+        with np.errstate(all="ignore"):
+            vectors = self.embedding._vectors(self.prepared(one))
+        if vectors.shape != (2, n_outputs) or not np.isfinite(vectors).all():
+            raise ValueError("its vectors are no numbers")
+        self.search._check_params()
+        repr(self.embedding), repr(self.search)
+
+    def _check_slicer(self, embedding: SlicedWasserstein) -> None:
+        slicer = embedding._slicer
+        if isinstance(slicer, Polynomial):
+            fresh(slicer).fit(self.dim, 1, 0)  # refuses what has too many terms
+        n_slices, found = embedding.reference_.shape[0], slicer.directions_
+        if embedding.n_slices_ != n_slices or slicer.n_slices_ != n_slices:
+            raise ValueError("another number of slices")
+        if found is not None and (found.shape != (n_slices, self.dim) or found.dtype != np.float32):
+            raise ValueError("slices of another dimension")
+        embedding.slices_ = slicer if found is None else found  # stored twice, and meant once
 
     def described(self) -> dict[str, Any]:
         origin = None if self.origin is None else self.origin.tolist()
@@ -100,6 +141,8 @@ def make_recipe(
         if origin is None
         else Sets([[0.0] * dim], [0, 1], origin=origin).origin
     )
+    if fitted and not _same_origin(chosen.origin_, shift):
+        raise ValueError(f"embedding was fitted with origin={chosen.origin_!r:.60}: give the same origin to the index")
     if preprocess.needs_sample:
         if sets is None:
             raise _needs_sample("standardize=True learns mean and deviation from data")
@@ -136,6 +179,10 @@ def _with_hash(search: HammingSearch, embedding: SetTransformer, sample: Sets | 
         vectors, _ = SetSearch(embedding)._embed(sets.with_origin(embedding.origin_))
         given = fresh(given).fit(vectors)
     return HammingSearch(given, rerank=search.rerank, n_jobs=search.n_jobs)
+
+
+def _same_origin(a: Any, b: Any) -> bool:
+    return a is b or (isinstance(a, np.ndarray) and isinstance(b, np.ndarray) and np.array_equal(a, b))
 
 
 def _needs_sample(why: str) -> ValueError:

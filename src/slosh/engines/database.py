@@ -16,6 +16,7 @@ import errno
 import json
 import os
 import sqlite3
+import stat
 import threading
 import zlib
 from collections import deque
@@ -44,9 +45,21 @@ CREATE TABLE fields(key TEXT NOT NULL, value NOT NULL, row INTEGER NOT NULL,
 CREATE TABLE removed(row INTEGER PRIMARY KEY, change INTEGER NOT NULL);
 CREATE TABLE learnt(version INTEGER PRIMARY KEY, state BLOB NOT NULL);
 """
+STATISTICS = {"CREATE TABLE sqlite_stat1(tbl,idx,stat)", "CREATE TABLE sqlite_stat4(tbl,idx,neq,nlt,ndlt,sample)"}
+"""What SQLite's ANALYZE leaves, which does no harm."""
+LISTED = "SELECT row, id, metadata FROM sets WHERE row IN (SELECT value FROM json_each(?))"
 FEW = 64
 """Rows that are asked for one by one; more go in one list."""
 BATCH_POINTS = 1 << 20
+LARGEST, LARGEST_SET = 1 << 62, 1 << 40
+KINDS: dict[str, type] = {
+    **dict.fromkeys(("change", "generation", "next_row", "next_body", "learnt"), int),
+    **dict.fromkeys(("uid", "session", "sessions"), str),
+    "recipe": bytes,
+    "weighted": bool,
+    "recall": float,
+}
+"""What is in `about`."""
 SESSIONS = 500
 """So many of those that have written are remembered, each with its first change: caches may be of any of them."""
 LOG_BYTES = 1 << 26
@@ -61,20 +74,36 @@ class Database:
     def __init__(self, path: Path | None, read_only: bool) -> None:
         self.path, self.read_only = path, read_only
         self._begin()
-        if path is not None and not path.is_file():
-            raise FileNotFoundError(f"{path} is not there")
-        self._main = self._connect()
+        if path is not None:
+            _check_files(path)
         try:
-            self._main.execute("SELECT count(*) FROM sqlite_master")
-        except sqlite3.OperationalError:
-            if not read_only:
-                self.close()
-                raise
-            self._frozen = True  # a folder that nobody may write to: then nobody does
             self._main = self._connect()
-        except sqlite3.DatabaseError:
-            pass  # `_check` says it better
-        self._check()
+            try:
+                self._main.execute("SELECT count(*) FROM sqlite_master")
+            except sqlite3.OperationalError as error:
+                if not read_only or "unable to open" not in str(error) or _log_bytes(path):
+                    raise
+                self._frozen = True  # a folder that nobody may write to: then nobody does
+                self._main.close()
+                self._main = self._connect()
+            self._check()
+            if not read_only:
+                with plain_errors(path):
+                    self._main.execute("PRAGMA journal_mode = WAL")  # a copy made by SQLite has another
+        except sqlite3.DatabaseError as error:
+            self.close()
+            if not isinstance(error, sqlite3.OperationalError):
+                raise ValueError(f"{path} is no index of slosh, or is damaged ({error})") from None
+            if "unable to open" in str(error):
+                why = "it has a log, which" if read_only else "its folder"
+                raise PermissionError(
+                    f"{path} cannot be opened ({error}): {why} must be one that may be written"
+                ) from None
+            with plain_errors(path):
+                raise
+        except BaseException:
+            self.close()
+            raise
 
     def _begin(self) -> None:
         self._idle: deque[sqlite3.Connection] = deque()  # for threads that read
@@ -103,7 +132,7 @@ class Database:
             finally:
                 connection.close()
             os.replace(draft, path)
-            _sync_folder(path.parent)
+            sync_folder(path.parent)
         finally:
             for name in (draft, Path(f"{draft}-wal"), Path(f"{draft}-shm")):
                 name.unlink(missing_ok=True)
@@ -126,35 +155,29 @@ class Database:
 
     def _check(self) -> None:
         """Refuses a file that is no index, or one of another version."""
-        try:
-            application = self._main.execute("PRAGMA application_id").fetchone()[0]
-            version = self._main.execute("PRAGMA user_version").fetchone()[0]
-            sql = "SELECT name, type FROM sqlite_master WHERE name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
-            tables = dict(self._main.execute(sql))
-        except sqlite3.DatabaseError as error:
-            self.close()
-            raise ValueError(f"{self.path} is no index of slosh, or is damaged ({error})") from None
+        application = self._main.execute("PRAGMA application_id").fetchone()[0]
+        version = self._main.execute("PRAGMA user_version").fetchone()[0]
+        lines = self._main.execute("SELECT type, name, sql FROM sqlite_master").fetchall()
         if application != APPLICATION:
-            self.close()
             raise ValueError(f"{self.path} is a database, but no index of slosh")
         if version != VERSION:
-            self.close()
             raise ValueError(
                 f"{self.path} has the format version {version}; this slosh reads {VERSION}: export it with the "
                 "slosh that made it (slosh export), and build it again from that"
             )
-        expected = {"about", "sets", "bodies", "fields", "removed", "learnt"}
-        if set(tables) != expected or set(tables.values()) != {"table"}:
-            self.close()
-            raise ValueError(
-                f"{self.path} is no index of slosh: it has the tables {', '.join(sorted(tables)) or 'none'}"
-            )
+        # Word for word, so that no view, trigger, or column that is computed is ever asked for anything.
+        found = {_words(sql) for _, _, sql in lines if sql is not None} - STATISTICS
+        hidden = [name for kind, name, sql in lines if sql is None and kind != "index"]
+        expected = {_words(sql) for sql in SCHEMA.split(";") if sql.strip()}
+        if found != expected or hidden:
+            names = sorted({str(name) for _, name, sql in lines if sql is not None})
+            raise ValueError(f"{self.path} is no index of slosh: it has {', '.join(names)[:200] or 'no tables'}")
 
     def close(self) -> None:
         """Whoever is reading goes on to the end, and closes what it has: no connection is closed under a thread."""
         with self._mutex:
             self._closed = True
-            with suppress(sqlite3.Error):
+            with suppress(sqlite3.Error, AttributeError):
                 self._main.close()
         self._drain()
 
@@ -179,9 +202,9 @@ class Database:
         try:
             if self._closed:
                 raise ValueError("the index is closed: open it again with slosh.open")
-            with _plain_errors(self.path):
+            with plain_errors(self.path):
                 connection.execute("BEGIN")
-            yield connection
+                yield connection
         finally:
             with suppress(sqlite3.Error):
                 if connection.in_transaction:
@@ -193,9 +216,9 @@ class Database:
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
         """A connection whose changes are all on disk at the end; after an error none of them."""
-        with self._mutex, _plain_errors(self.path):
-            self._main.execute("BEGIN IMMEDIATE")
+        with self._mutex, plain_errors(self.path):
             try:
+                self._main.execute("BEGIN IMMEDIATE")
                 yield self._main
                 self._main.execute("COMMIT")
             except BaseException:
@@ -215,9 +238,31 @@ class Database:
         """Gives free pages back, if they are worth it."""
         free = self._main.execute("PRAGMA freelist_count").fetchone()[0]
         if free * 10 > self._main.execute("PRAGMA page_count").fetchone()[0]:
-            with _plain_errors(self.path):
+            with plain_errors(self.path):
                 self._main.execute("VACUUM")
         self.checkpoint()
+
+
+def _words(sql: Any) -> str:
+    return " ".join(str(sql).replace('"', "").split())
+
+
+def _check_files(path: Path) -> None:
+    """Refuses what is no plain file, and links: SQLite would write over whatever they lead to."""
+    for name in (path, *(Path(f"{path}{end}") for end in ("-wal", "-shm", "-journal"))):
+        try:
+            kind = name.lstat().st_mode
+        except FileNotFoundError:
+            if name == path:
+                raise FileNotFoundError(f"{path} is not there") from None
+            continue
+        if not stat.S_ISREG(kind) and not (name == path and name.is_file()):
+            raise ValueError(f"{name} is no plain file: an index of slosh has no links, put the file itself there")
+
+
+def _log_bytes(path: Path | None) -> int:
+    log = Path(f"{path}-wal")
+    return log.stat().st_size if log.exists() else 0
 
 
 def _fill(connection: sqlite3.Connection, about: dict[str, Any]) -> None:
@@ -233,7 +278,7 @@ def _fill(connection: sqlite3.Connection, about: dict[str, Any]) -> None:
     connection.execute("COMMIT")
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """So that the name of a new file is on disk, too."""
     with suppress(OSError):
         number = os.open(folder, os.O_RDONLY)
@@ -244,13 +289,11 @@ def _sync_folder(folder: Path) -> None:
 
 
 @contextmanager
-def _plain_errors(path: Path | None) -> Iterator[None]:
+def plain_errors(path: Path | None) -> Iterator[None]:
     """SQLite's errors as those of Python, with what to do."""
     try:
         yield
-    except sqlite3.IntegrityError:
-        raise
-    except sqlite3.DatabaseError as error:
+    except sqlite3.Error as error:
         text = str(error)
         if "full" in text or "disk I/O" in text:
             raise OSError(
@@ -260,9 +303,9 @@ def _plain_errors(path: Path | None) -> Iterator[None]:
             raise OSError(errno.EROFS, f"{path}: {text}: open the index where it may be written to") from None
         if "locked" in text:
             raise OSError(errno.EAGAIN, f"{path}: {text}: another program holds it; try again") from None
-        if "malformed" in text or "not a database" in text:
-            raise ValueError(f"{path} is damaged ({text}): restore it from a copy; index.verify() tells more") from None
-        raise
+        if "transaction" in text:
+            raise
+        raise ValueError(f"{path} is damaged ({text}): restore it from a copy; index.verify() tells more") from None
 
 
 # What is in it
@@ -273,7 +316,20 @@ def about(connection: sqlite3.Connection, *keys: str) -> list[Any]:
     found = dict(connection.execute(f"SELECT key, value FROM about WHERE key IN ({_marks(len(keys))})", keys))
     if missing := set(keys) - set(found):
         raise ValueError(f"the index is damaged: it has no {', '.join(sorted(missing))}")
+    for key in keys:
+        if not _is_kind(found[key], KINDS[key]):
+            raise ValueError(f"the index is damaged: its {key} is {found[key]!r:.60}")
     return [found[key] for key in keys]
+
+
+def _is_kind(value: Any, kind: Any) -> bool:
+    if kind is int:
+        return isinstance(value, int) and 0 <= value < LARGEST
+    if kind is float:
+        return value is None or (isinstance(value, float | int) and 0 < value <= 1)
+    if kind is bool:
+        return value is None or (isinstance(value, int) and value in (0, 1))
+    return isinstance(value, kind)
 
 
 def set_about(connection: sqlite3.Connection, **values: Any) -> None:
@@ -282,16 +338,25 @@ def set_about(connection: sqlite3.Connection, **values: Any) -> None:
 
 def change(connection: sqlite3.Connection) -> int:
     """The number of the last change."""
-    number: int = connection.execute("SELECT value FROM about WHERE key = 'change'").fetchone()[0]
+    number: int = about(connection, "change")[0]
     return number
 
 
 def number(connection: sqlite3.Connection, change: int, who: str, **values: Any) -> None:
     """Ends a change: its number, and who made it, a session that writes."""
-    last, sessions = about(connection, "session", "sessions")
-    if last != who:
-        values["session"], values["sessions"] = who, json.dumps([*json.loads(sessions), [who, change]][-SESSIONS:])
+    if about(connection, "session")[0] != who:
+        values["session"] = who
+        values["sessions"] = json.dumps([*sessions(connection), (who, change)][-SESSIONS:])
     set_about(connection, change=change, **values)
+
+
+def sessions(connection: sqlite3.Connection) -> list[tuple[str, int]]:
+    """Who has written, each with the first change."""
+    (text,) = about(connection, "sessions")
+    try:
+        return [(str(who), int(first)) for who, first in json.loads(text)]
+    except (ValueError, TypeError, ArithmeticError, RecursionError):
+        raise ValueError(f"the index is damaged: its sessions are {text!r:.60}") from None
 
 
 def alive(connection: sqlite3.Connection, after: int = -1) -> Int64:
@@ -322,11 +387,14 @@ def rows_of(connection: sqlite3.Connection, ids: Sequence[str]) -> dict[str, int
 
 def described(connection: sqlite3.Connection, rows: Sequence[int]) -> dict[int, tuple[str, str]]:
     """Of each of these rows its id and its metadata, as JSON."""
+    sql, values = LISTED, [json.dumps(rows)] if len(rows) > FEW else list(rows)
     if len(rows) <= FEW:
         sql = f"SELECT row, id, metadata FROM sets WHERE row IN ({_marks(len(rows))})"
-        return {row: (name, metadata) for row, name, metadata in connection.execute(sql, rows)}
-    sql = "SELECT row, id, metadata FROM sets WHERE row IN (SELECT value FROM json_each(?))"
-    return {row: (name, metadata) for row, name, metadata in connection.execute(sql, (json.dumps(rows),))}
+    found = {row: (name, metadata) for row, name, metadata in connection.execute(sql, values)}
+    for row, (name, metadata) in found.items():
+        if type(name) is not str or type(metadata) is not str:
+            raise ValueError(f"row {row} is damaged: restore the index from a copy; verify() lists all such rows")
+    return found
 
 
 def read_sets(connection: sqlite3.Connection, rows: Int64, dim: int, weighted: bool, origin: Any) -> Sets:
@@ -339,6 +407,8 @@ def read_sets(connection: sqlite3.Connection, rows: Int64, dim: int, weighted: b
             "WHERE sets.row IN (SELECT value FROM json_each(?))"
         )
         found |= {line[0]: line for line in connection.execute(sql, (part,))}
+    if missing := [row for row in rows.tolist() if row not in found]:
+        raise _damaged(missing[0])
     return _joined([found[row] for row in rows.tolist()], dim, weighted, origin)
 
 
@@ -346,16 +416,13 @@ def stream_sets(
     connection: sqlite3.Connection, rows: Int64, dim: int, weighted: bool, origin: Any
 ) -> Iterator[tuple[Int64, Sets]]:
     """Rows and their sets, batch by batch."""
-    sizes = np.fromiter(
-        (
-            size
-            for (size,) in connection.execute(
-                "SELECT size FROM sets WHERE row >= ? ORDER BY row", (int(rows[0]) if len(rows) else 0,)
-            )
-        ),
-        np.int64,
-    )
-    there = alive(connection, int(rows[0]) - 1) if len(rows) else rows
+    first = int(rows[0]) if len(rows) else 0
+    lines = connection.execute("SELECT row, size FROM sets WHERE row >= ? ORDER BY row", (first,)).fetchall()
+    for row, size in lines:
+        if not isinstance(size, int) or not 0 < size < LARGEST_SET:
+            raise _damaged(row)
+    sizes = np.array([size for _, size in lines], np.int64)
+    there = np.array([row for row, _ in lines], np.int64)
     sizes = sizes[np.searchsorted(there, rows)]
     group = np.cumsum(sizes) // BATCH_POINTS
     cuts = [0, *(np.flatnonzero(np.diff(group)) + 1).tolist(), len(rows)]
@@ -365,16 +432,10 @@ def stream_sets(
 
 
 def _joined(lines: list[tuple[Any, ...]], dim: int, weighted: bool, origin: Any) -> Sets:
-    sizes = np.array([line[1] for line in lines], np.int64)
     for row, size, points, weights, crc in lines:
-        if (
-            len(points) != 4 * size * dim
-            or (weights is not None and len(weights) != 4 * size)
-            or crc_of(points, weights) != crc
-        ):
-            raise ValueError(
-                f"the points of row {row} are damaged: restore the index from a copy; verify() lists all of them"
-            )
+        if not is_whole(size, points, weights, crc, dim):
+            raise _damaged(row)
+    sizes = np.array([line[1] for line in lines], np.int64)
     points = np.frombuffer(bytearray().join(line[2] for line in lines), "<f4").reshape(-1, dim)
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     own = None
@@ -382,6 +443,24 @@ def _joined(lines: list[tuple[Any, ...]], dim: int, weighted: bool, origin: Any)
         ones = [np.ones(size, "<f4").tobytes() if weights is None else weights for _, size, _, weights, _ in lines]
         own = np.frombuffer(bytearray().join(ones), "<f4").astype(np.float32, copy=False)
     return Sets._share(points.astype(np.float32, copy=False), offsets, own, origin)
+
+
+def is_whole(size: Any, points: Any, weights: Any, crc: Any, dim: int) -> bool:
+    """Whether points and weights are those that were stored, or at least such as could have been."""
+    if not isinstance(size, int) or not isinstance(points, bytes) or not isinstance(weights, bytes | None):
+        return False
+    if size < 1 or len(points) != 4 * size * dim or (weights is not None and len(weights) != 4 * size):
+        return False
+    if crc_of(points, weights) != crc or not np.isfinite(np.frombuffer(points, "<f4")).all():
+        return False
+    if weights is None:
+        return True
+    own = np.frombuffer(weights, "<f4")
+    return bool(np.isfinite(own).all() and own.min() >= 0 and own.max() > 0)
+
+
+def _damaged(row: int) -> ValueError:
+    return ValueError(f"the points of row {row} are damaged: restore the index from a copy; verify() lists all of them")
 
 
 def crc_of(points: Any, weights: Any) -> int:

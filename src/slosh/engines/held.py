@@ -6,7 +6,6 @@ have committed since, all of a change or nothing of it.
 
 from __future__ import annotations
 
-import json
 import os
 import sqlite3
 import threading
@@ -65,7 +64,7 @@ class Held:
         self.rebuilt: str | None = None
         self._session = uuid.uuid4().hex
         self._sessions: list[tuple[str, int]] = []
-        self._seen, self._tries = 0, 0
+        self._seen, self._tries, self._next_row = 0, 0, 0
         with self.database.reading() as c:
             content, self._uid = db.about(c, "recipe", "uid")
             self.recipe = Recipe.unpack(bytes(content), str(folder))
@@ -88,17 +87,16 @@ class Held:
         who, number = made
         names = [name for name, _ in self._sessions]
         ends = [first for _, first in self._sessions[1:]] + [self._seen + 1]
-        if who in names and number < ends[names.index(who)]:
-            return
+        if who in names and (number < ends[names.index(who)] or (self.read_only and who == names[-1])):
+            return  # or newer than what is seen: then only the rows that are seen are taken
         if self.read_only and number > self._seen and self._tries < TRIES:
             raise Behind
         raise Stale("the stamp is of another state of the index")
 
     def _see_sessions(self, c: sqlite3.Connection) -> None:
         """Who has written, from which change on, and the last change there is."""
-        sessions, number = db.about(c, "sessions", "change")
-        self._sessions = [("", 0), *((str(name), int(first)) for name, first in json.loads(sessions))]
-        self._seen = int(number)
+        self._sessions, self._seen = [("", 0), *db.sessions(c)], db.change(c)
+        (self._next_row,) = db.about(c, "next_row")
 
     def _load(self, c: sqlite3.Connection) -> None:
         """From the database and the caches, as they are."""
@@ -107,6 +105,8 @@ class Held:
         self._generation, learnt, weighted, number = db.about(c, "generation", "learnt", "weighted", "change")
         (self.recall,) = db.about(c, "recall")
         self._sets = None
+        if weighted is None and len(db.alive(c)):
+            raise ValueError("the index is damaged: it does not say whether its sets have weights")
         if weighted is not None:
             self._start(bool(weighted), db.alive(c), self._read_learnt(c, learnt))
             self._catch_up(c)
@@ -118,6 +118,7 @@ class Held:
         made_for = {"index": self._uid, "generation": self._generation, "kernel": kernel.name()}
         self._columns = Columns(folder, made_for, self._check_change, not self.read_only, self._threads)
         try:
+            self._columns.limit(self._next_row)
             self._attach(weighted, rows, learnt)
         except Stale as reason:
             self._columns.start_again(str(reason))
@@ -188,12 +189,13 @@ class Held:
             self._load(c)
             return
         before = sets._rows.n_positions
+        since, self._change = self._change, -1  # nothing can be seen until it is done
         try:
             more = self._columns.follow()
+            self._columns.limit(self._next_row)
         except Stale:
             self._load(c)
             return
-        since, self._change = self._change, -1  # nothing can be seen until it is done
         if more:
             there, mine = self._rows.array, sets._rows.row
             n = min(before, len(there))
@@ -290,9 +292,9 @@ class Held:
 
     def _read_learnt(self, c: sqlite3.Connection, version: int) -> Learnt | None:
         found = c.execute("SELECT state FROM learnt WHERE version = ?", (version,)).fetchone()
-        if found is None:
+        if found is None or not isinstance(found[0], bytes):
             return None
-        self._saved = bytes(found[0])
+        self._saved = found[0]
         try:
             header, arrays = files.unpack(self._saved, "what was learnt")
             return header["learnt"], arrays
@@ -317,7 +319,10 @@ class Held:
         found = self._filters.get(node)
         if found is None:
             sql, values = where.compile(node, unique=False)  # a row may come twice: it only sets the mask
-            rows = np.fromiter((row for (row,) in c.execute(sql, values)), np.int64)
+            try:
+                rows = np.fromiter((row for (row,) in c.execute(sql, values)), np.int64)
+            except (OverflowError, TypeError, ValueError):
+                raise ValueError("what filters look at is damaged: index.verify() tells more") from None
             mask = np.zeros(self._sets._rows.n_positions, np.bool_)
             positions = self._sets._rows._find(rows)
             mask[positions[positions >= 0]] = True

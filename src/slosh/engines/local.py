@@ -11,7 +11,7 @@ Every change is one transaction; what is held in memory (`held.py`) takes it ove
 
 from __future__ import annotations
 
-import json
+import os
 import sqlite3
 import uuid
 from collections.abc import Iterator, Sequence
@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from .. import where
+from ..hits import parsed
 from ..recipe import Recipe
 from ..records import UnknownId
 from ..search import LadderSearch, files
@@ -29,7 +30,7 @@ from ..search.base import uninterrupted
 from ..sets import Sets
 from . import database as db
 from .database import Database
-from .held import CHUNK, Held, Int64
+from .held import CHUNK, Held, Int64, weighted_as
 from .locks import WriterLock
 
 
@@ -48,7 +49,11 @@ class Local(Held):
         folder.mkdir(exist_ok=True)
         lock = WriterLock(folder / "lock", folder)
         try:
-            return cls(folder, Database.create(folder / "index.db", about), lock, n_jobs)
+            if (folder / "index.db").exists():  # made by another process, in between
+                raise FileExistsError(f"{folder} exists: open it with slosh.open, or give another name")
+            made = Database.create(folder / "index.db", about)
+            db.sync_folder(folder.parent)
+            return cls(folder, made, lock, n_jobs)
         except BaseException:
             lock.release()
             raise
@@ -72,11 +77,13 @@ class Local(Held):
         with self._changing:
             if self.database._closed:
                 return
+            if self.database._pid != os.getpid():  # of the process that this one was forked from: it is left to that
+                return
             self._check_outside()
             with self._lock.alone():
                 try:
                     if not self.read_only and self.folder is not None:
-                        with suppress(OSError):
+                        with suppress(OSError, ValueError):  # no room, or damaged: it is learnt again
                             self._keep_learnt()
                 finally:
                     self.database.close()
@@ -101,9 +108,15 @@ class Local(Held):
             self._in_step()
             yield
 
+    @contextmanager
+    def _storing(self) -> Iterator[None]:
+        """The same, with SQLite's errors in plain words; not around what users let us call."""
+        with self.changing(), db.plain_errors(self.database.path):
+            yield
+
     def add(self, sets: Sets, ids: Sequence[str] | None, metadata: Sequence[Any], replace: bool) -> list[str]:
         """Adds checked sets; one whose id is there is an error, or replaced. Returns the ids. All of them or none."""
-        with self.changing():
+        with self._storing():
             n, chosen = len(sets), None if ids is None else list(ids)
             first, bodies, number, weighted = db.about(
                 self.database._main, "next_row", "next_body", "change", "weighted"
@@ -132,7 +145,7 @@ class Local(Held):
                     "these sets have weights, and those of the index have none: make the index with weighted=True, or "
                     "leave the weights out"
                 )
-            if self._sets is None:
+            if self._sets is None or not weighted_as(self._sets, weighted):
                 with self._lock.alone():
                     self._start(bool(weighted), np.empty(0, np.int64), None)
             assert self._sets is not None
@@ -159,16 +172,26 @@ class Local(Held):
                     if undecided:  # whether sets have weights
                         self._sets = None
                     raise
-                if len(old):
-                    self._sets.remove(old)
-                self._shows(number + 1)
+                with self._taken_in():
+                    if len(old):
+                        self._sets.remove(old)
+                    self._shows(number + 1)
                 with suppress(OSError):  # it is stored; the caches are brought up to date when there is room
                     self._columns.stamp(self._sets._rows.n_positions, (self._session, number + 1))
             return chosen
 
+    @contextmanager
+    def _taken_in(self) -> Iterator[None]:
+        """What is on disk is taken over; if that fails, all is read again before the next use."""
+        try:
+            yield
+        except BaseException:
+            self._change = -1
+            raise
+
     def set_metadata(self, ids: Sequence[str], metadata: Sequence[Any]) -> None:
         """Other metadata for sets that are there."""
-        with self.changing():
+        with self._storing():
             (number,) = db.about(self.database._main, "change")
             there = self._rows_of_all(self.database._main, ids)
             rows = np.array([there[name] for name in ids], np.int64)
@@ -184,7 +207,7 @@ class Local(Held):
                 self._shows(number + 1)
 
     def remove(self, ids: Sequence[str]) -> None:
-        with self.changing():
+        with self._storing():
             if not ids:
                 return
             (number,) = db.about(self.database._main, "change")
@@ -194,8 +217,9 @@ class Local(Held):
                 with self.database.writing() as c:
                     db.delete(c, rows, self._old_fields(c, rows), number + 1)
                     db.number(c, number + 1, self._session)
-                self._sets.remove(rows)
-                self._shows(number + 1)
+                with self._taken_in():
+                    self._sets.remove(rows)
+                    self._shows(number + 1)
 
     def _rows_of_all(self, c: sqlite3.Connection, ids: Sequence[str]) -> dict[str, int]:
         """The rows of ids that must be there."""
@@ -214,12 +238,12 @@ class Local(Held):
         return [
             (key, value, row)
             for row, (name, text) in described.items()
-            for key, value in where.fields_of(json.loads(text), f"metadata of {name!r}")
+            for key, value in where.fields_of(parsed(text), f"metadata of {name!r}")
         ]
 
     def compact(self) -> None:
         """As a fresh build of what is there, in the order of the ids: no holes, learnt anew, space given back."""
-        with self.changing():
+        with self._storing():
             with self._lock.alone(), uninterrupted():
                 with self.database.writing() as c:
                     number, generation = db.about(c, "change", "generation")
@@ -233,13 +257,14 @@ class Local(Held):
                 if self.folder is None:
                     self.database.vacuum()
             if self.folder is not None:
-                self.database.vacuum()
+                with suppress(OSError):  # no room to give space back: it is compacted all the same
+                    self.database.vacuum()
 
     # What is learnt
 
     def ready(self) -> None:
         """Learns what is due after a change, and stores it."""
-        with self.changing(), self._lock.alone():
+        with self._storing(), self._lock.alone():
             self._ready()
 
     def _ready(self) -> None:
@@ -259,12 +284,13 @@ class Local(Held):
         if state == self._saved:
             self._keep_derived()
             return
-        with self.database.writing() as c:
-            number, version = db.about(c, "change", "learnt")
-            c.execute("DELETE FROM learnt")
-            c.execute("INSERT INTO learnt VALUES (?, ?)", (version + 1, state))
-            db.number(c, number + 1, self._session, learnt=version + 1)
-        self._saved, self._learnt, self._change = state, version + 1, number + 1
+        with uninterrupted():
+            with self.database.writing() as c:
+                number, version = db.about(c, "change", "learnt")
+                c.execute("DELETE FROM learnt")
+                c.execute("INSERT INTO learnt VALUES (?, ?)", (version + 1, state))
+                db.number(c, number + 1, self._session, learnt=version + 1)
+            self._saved, self._learnt, self._change = state, version + 1, number + 1
         self._keep_derived()
 
     def calibrate(self, recall: float, k: int, queries: Any) -> Any:
@@ -283,7 +309,7 @@ class Local(Held):
 
     def set_recall(self, recall: float) -> None:
         """The default of all searches from now on."""
-        with self.changing(), self._lock.alone():
+        with self._storing(), self._lock.alone(), uninterrupted():
             with self.database.writing() as c:
                 (number,) = db.about(c, "change")
                 db.number(c, number + 1, self._session, recall=recall)
@@ -291,7 +317,7 @@ class Local(Held):
 
     def set_weighted(self, weighted: bool) -> None:
         """Decides before the first set is there."""
-        with self.changing(), self._lock.alone():
+        with self._storing(), self._lock.alone(), uninterrupted():
             with self.database.writing() as c:
                 (number,) = db.about(c, "change")
                 db.number(c, number + 1, self._session, weighted=int(weighted))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ from tqdm.auto import tqdm
 
 from .. import where
 from ..evaluate import recall_at_k
+from ..hits import parsed
 from . import database as db
 
 if TYPE_CHECKING:
@@ -89,8 +89,7 @@ def _points(c: sqlite3.Connection, dim: int, report: Report) -> None:
     sql = "SELECT id, size, crc, points, weights FROM sets JOIN bodies USING (body) ORDER BY row"
     total = c.execute("SELECT count(*) FROM sets").fetchone()[0]
     for name, size, crc, points, weights in _progress(c.execute(sql), total, "points"):
-        good = isinstance(points, bytes) and len(points) == 4 * dim * size and db.crc_of(points, weights) == crc
-        if not good or not np.isfinite(np.frombuffer(points, "<f4")).all():
+        if not db.is_whole(size, points, weights, crc, dim):
             damaged.append(repr(name))
         n += 1
     report.checked["points"] = f"{n} sets against their checksums"
@@ -104,12 +103,12 @@ def _fields(c: sqlite3.Connection, report: Report) -> None:
     meant = set()
     for row, name, text in c.execute("SELECT row, id, metadata FROM sets WHERE metadata != '{}'"):
         try:
-            meant |= {(key, value, row) for key, value in where.fields_of(json.loads(text), repr(name))}
+            meant |= {(key, value, row) for key, value in where.fields_of(parsed(text), repr(name))}
         except ValueError as error:
             report.problems.append(f"metadata of {name!r}: {error}")
     report.checked["metadata"] = f"{len(there)} values"
     if there != meant:
-        rows = sorted({line[2] for line in there ^ meant})[:MOST]
+        rows = sorted({line[2] for line in there ^ meant if isinstance(line[2], int)})[:MOST]
         names = [name for name, _ in db.described(c, rows).values()]
         report.problems.append(f"what filters look at is not the metadata of {', '.join(map(repr, names)) or rows}")
 
