@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -21,7 +21,9 @@ class WriterLock:
     """The right to change an index, held until `release`."""
 
     def __init__(self, path: Path, index: Path) -> None:
-        stream = open(path, "a+b")  # noqa: SIM115
+        # Never what a link leads to: it is written to.
+        number = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
+        stream = os.fdopen(number, "r+b")
         try:
             _lock(stream)
         except OSError:
@@ -32,10 +34,11 @@ class WriterLock:
                 f"{index} is open for writing{f' in process {owner}' if owner.isdigit() else ''}: close it there, or "
                 "open it with read_only=True"
             ) from None
-        stream.seek(0)
-        stream.truncate()
-        stream.write(str(os.getpid()).encode())
-        stream.flush()
+        with suppress(OSError):  # on a full disk nobody is told who it is
+            stream.seek(0)
+            stream.truncate()
+            stream.write(str(os.getpid()).encode())
+            stream.flush()
         self._stream: IO[bytes] | None = stream
 
     def release(self) -> None:
