@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import re
@@ -13,13 +14,15 @@ import time
 import warnings
 from importlib.metadata import entry_points
 from pathlib import Path
+from typing import Annotated, Optional, get_args, get_origin, get_type_hints
 
 import numpy as np
 import pytest
+import typer.main
 
 import slosh
 from slosh import readers
-from slosh.cli import main, running
+from slosh.cli import _COMMANDS, app, main, options, running
 from slosh.cli.output import printable
 
 COMMANDS = [
@@ -188,6 +191,56 @@ def test_help_lists_all_commands(slosh_):
     code, alone, _ = slosh_()
     assert code == 0
     assert alone.split() == out.split()
+
+
+FUNCTIONS = {name: function for _, panel in _COMMANDS for name, function in panel.items()}
+
+
+def declared(annotation):
+    """What `typer.Option` or `typer.Argument` was told in an annotation."""
+    assert get_origin(annotation) is Annotated, annotation
+    return get_args(annotation)[1]
+
+
+def limit(parameter, which):
+    """The min or max of a parameter; its place differs between versions of typer."""
+    found = getattr(parameter, which, None)
+    return getattr(getattr(parameter, "type", None), which, None) if found is None else found
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_option_is_as_declared(command):
+    function = inspect.unwrap(FUNCTIONS[command])
+    told = {name: each.annotation for name, each in inspect.signature(function, eval_str=True).parameters.items()}
+    if told.pop("reading", None) is not None:
+        told |= get_type_hints(options.Reading, include_extras=True)
+    made = {each.name: each for each in typer.main.get_command(app).commands[command].params}
+    assert made.keys() == told.keys()
+    for name, parameter in made.items():
+        info = declared(told[name])
+        assert parameter.help == info.help
+        assert parameter.help
+        assert parameter.metavar == info.metavar
+        assert [limit(parameter, which) for which in ("min", "max")] == [info.min, info.max]
+        if parameter.param_type_name == "option":
+            assert parameter.opts == [info.default, *(info.param_decls or ())]  # the first name is its first argument
+
+
+def test_the_options_of_python_3_10(monkeypatch):
+    """There get_type_hints puts Optional around a parameter with the default None, which hides the annotation."""
+
+    def as_in_3_10(thing, **more):
+        hints = get_type_hints(thing, **more)
+        if inspect.isclass(thing):
+            return hints
+        given = inspect.signature(thing).parameters
+        return {n: Optional[hint] if n in given and given[n].default is None else hint for n, hint in hints.items()}  # noqa: UP045
+
+    monkeypatch.setattr(options, "get_type_hints", as_in_3_10)
+    for function in map(inspect.unwrap, FUNCTIONS.values()):
+        if "reading" in inspect.signature(function).parameters:
+            for parameter in inspect.signature(options.reads_files(function)).parameters.values():
+                declared(parameter.annotation)
 
 
 def test_version(slosh_):

@@ -120,7 +120,8 @@ class Reading:
 def reads_files(command: Callable[..., Any]) -> Callable[..., Any]:
     """The command with the options of `Reading`, which reach it as its argument `reading`."""
     fields = get_type_hints(Reading, include_extras=True)
-    own = get_type_hints(command, include_extras=True)
+    # Not get_type_hints: for a parameter with the default None, Python 3.10 hides the annotation in an Optional.
+    own = inspect.signature(command, eval_str=True).parameters
     defaults = {field.name: field.default for field in dataclasses.fields(Reading)}
 
     @functools.wraps(command)
@@ -129,11 +130,7 @@ def reads_files(command: Callable[..., Any]) -> Callable[..., Any]:
         return command(**given, reading=reading)
 
     keyword = inspect.Parameter.KEYWORD_ONLY
-    kept = [
-        parameter.replace(kind=keyword, annotation=own[name])
-        for name, parameter in inspect.signature(command).parameters.items()
-        if name != "reading"
-    ]
+    kept = [parameter.replace(kind=keyword) for name, parameter in own.items() if name != "reading"]
     kept += [inspect.Parameter(name, keyword, default=defaults[name], annotation=fields[name]) for name in defaults]
     with_reading.__signature__ = inspect.Signature(kept)  # type: ignore[attr-defined]
     with_reading.__annotations__ = {parameter.name: parameter.annotation for parameter in kept}
