@@ -794,6 +794,16 @@ def test_an_embedding_that_is_fitted_stays_as_it_is(tmp_path):
         assert np.array_equal(index._engine.recipe.embedding.transform(sets), fitted.transform(sets))
 
 
+def test_threads_are_those_of_whoever_opens_it(tmp_path):
+    fitted = SlicedWasserstein(**SMALL, n_jobs=3).fit(clouds(5))
+    make(tmp_path / "i", embedding=fitted, n_jobs=2).close()
+    assert fitted.n_jobs == 3
+    with slosh.open(tmp_path / "i", n_jobs=1) as index:
+        index.add(clouds(5))
+        assert index._engine.recipe.embedding.n_jobs == 1
+        assert index._engine._sets.vector_search.n_jobs == 1
+
+
 STEPS = [
     {"center": True},
     {"scale": "rms"},

@@ -68,6 +68,8 @@ class Held:
         with self.database.reading() as c:
             content, self._uid = db.about(c, "recipe", "uid")
             self.recipe = Recipe.unpack(bytes(content), str(folder))
+        if hasattr(self.recipe.embedding, "n_jobs"):  # that of whoever made the index was for another machine
+            self.recipe.embedding.n_jobs = n_jobs
         while self._change < 0:
             with self.database.reading() as c, self._patient():
                 self._load(c)
