@@ -324,7 +324,11 @@ def test_lists_hold_every_row_once(counts, n_lists, seed):
                 position = lists.slots[block, lane]
                 assert which[position] == list_
                 assert np.array_equal(lists.blocks[block, :, lane], rows[position])
-                assert np.linalg.norm(rows[position] - lists.centres[list_]) <= lists.radii[list_]
+                if alive[position]:
+                    assert np.linalg.norm(rows[position] - lists.centres[list_]) <= lists.radii[list_]
+    fresh = Lists(lists.centres)
+    fresh.append(rows[alive])
+    assert np.array_equal(fresh.radii, lists.radii), "as if the removed rows had never been there"
     mask = rng.random(len(rows)) < 0.5
     bits = lists.allowed(mask)
     there = np.unpackbits(np.stack([bits & 255, bits >> 8], 1).astype(np.uint8), axis=1, bitorder="little")

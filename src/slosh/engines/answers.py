@@ -21,6 +21,7 @@ from ..sets import Sets
 from .held import Held
 
 Int64 = NDArray[np.int64]
+Float64 = NDArray[np.float64]
 NEXT = 1 + 1e-12
 """A radius is this much larger than the distance that it is to include."""
 
@@ -46,21 +47,25 @@ def nearest(
     exact = rerank is None and (certify or sets.vector_search._exact(wanted, n_allowed, recall))
     options: dict[str, Any] = {"allowed": allowed, "recall": recall}
     found = sets.search(queries, wanted + exact, rerank=rerank, depth=depth, certify=certify, **options)
+    if not exact and rerank is None and found.stats.recall == 1.0:  # so it was after all: then ties are by id, too
+        return nearest(c, engine, queries, k, allowed, own, recall=1.0, rerank=None, depth=None, certify=False)
     described = engine.described(c, _different(found.rows))
     stats = replace(found.stats, seconds=time.perf_counter() - started)
-    lists = [
-        _without(hit_list(found.rows[i, :wanted], found.distances[i, :wanted], described, found.distance_kind, stats),
-                 None if own is None else described.get(int(own[i])), k)
-        for i in range(len(found))
-    ]  # fmt: skip
+    lists = []
+    for i in range(len(found)):
+        rows, distances = found.rows[i, :wanted], found.distances[i, :wanted]
+        if own is not None:
+            others = rows != own[i]
+            rows, distances = rows[others], distances[others]
+        lists.append(_first(hit_list(rows, distances, described, found.distance_kind, stats), k))
     if exact and found.rows.shape[1] > wanted:
         last, after = found.distances[:, wanted - 1], found.distances[:, wanted]
         tied = np.flatnonzero((last == after) & np.isfinite(last))
         if len(tied):
-            for i, hits in zip(
-                tied.tolist(), _all_tied(c, engine, queries, tied, found, wanted, allowed, certify, stats), strict=True
-            ):
-                lists[i] = _without(hits, None if own is None else described.get(int(own[i])), k)
+            mine = None if own is None else own[tied]
+            again = _all_tied(c, engine, queries.take(tied), last[tied], mine, found, allowed, certify, stats)
+            for i, hits in zip(tied.tolist(), again, strict=True):
+                lists[i] = _first(hits, k)
     return HitLists(lists, found.distance_kind, stats)
 
 
@@ -68,23 +73,21 @@ def _all_tied(
     c: sqlite3.Connection,
     engine: Held,
     queries: Sets,
-    tied: Int64,
+    last: Float64,
+    own: Int64 | None,
     found: Result,
-    k: int,
     allowed: Allowed | None,
     certify: bool,
     stats: Stats,
 ) -> list[Hits]:
-    """The first k by distance, then id, of queries whose k-th distance several sets have."""
-    last, sets = found.distances[tied, k - 1], engine.ready_sets
+    """All up to the distance `last` of each query, which several sets have, by distance, then id."""
     recall = None if certify else 1.0
-    near = sets.range_search(queries.take(tied), last * NEXT, allowed=allowed, certify=certify, recall=recall)
+    near = engine.ready_sets.range_search(queries, last * NEXT, allowed=allowed, certify=certify, recall=recall)
     described = engine.described(c, _different(near.rows))
     out = []
     for i, (distances, rows) in enumerate(near):
-        there = distances <= last[i]
-        hits = hit_list(rows[there], distances[there], described, found.distance_kind, stats)
-        out.append(_first(hits, k))
+        there = (distances <= last[i]) & (True if own is None else rows != own[i])
+        out.append(hit_list(rows[there], distances[there], described, found.distance_kind, stats))
     return out
 
 
@@ -95,22 +98,9 @@ def _different(rows: Int64) -> list[int]:
 
 
 def _first(hits: Hits, k: int) -> Hits:
+    if len(hits) <= k:
+        return hits
     return Hits(hits.ids[:k], hits.distances[:k], hits._texts[:k], hits.distance_kind, hits.stats)
-
-
-def _without(hits: Hits, own: tuple[str, str] | None, k: int) -> Hits:
-    """Without the query itself, and k of them."""
-    if own is not None and own[0] in hits.ids:
-        at = hits.ids.index(own[0])
-        rest = [i for i in range(len(hits)) if i != at]
-        hits = Hits(
-            [hits.ids[i] for i in rest],
-            hits.distances[rest],
-            [hits._texts[i] for i in rest],
-            hits.distance_kind,
-            hits.stats,
-        )
-    return hits if len(hits) <= k else _first(hits, k)
 
 
 def within(

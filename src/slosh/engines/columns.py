@@ -136,14 +136,14 @@ def _clear(path: Path) -> None:
 class Columns:
     """All arrays of one index. `n_rows` sets are covered by the stamp that was found good.
 
-    `check` refuses (Stale, Behind) the stamp of a change that is not one of this database.
+    `check` refuses (Stale, Behind) the stamp of a change that is not one of this database, or of another generation.
     """
 
     def __init__(
         self,
         folder: Path | None,
         made_for: dict[str, Any],
-        check: Callable[[Change], None],
+        check: Callable[[Change, bool], None],
         writable: bool,
         threads: int,
     ) -> None:
@@ -155,6 +155,7 @@ class Columns:
         self._stamped: dict[str, Any] = {}
         self.epoch, self.n_rows, self.derived_rows = 0, 0, 0
         self.problem: str | None = None
+        self.refused: int | None = None
         if folder is None:
             return
         try:
@@ -164,8 +165,20 @@ class Columns:
             self._stamped = self._read_stamp()
             self._open()
         except Stale as reason:
-            self.problem = str(reason)
+            self.problem, self.refused = str(reason), self._stamped.get("epoch")
             self._begin()
+
+    def limit(self, next_row: int) -> None:
+        """Only rows below this one: a stamp may be newer than what a reader sees."""
+        rows = self._columns.get("row")
+        if rows is None or not rows.used or rows.array[-1] < next_row:
+            return
+        n = int(np.searchsorted(rows.array, next_row))
+        ends = self._columns["ends"].array
+        n_points = int(ends[n - 1]) if n else 0
+        for name, column in self._columns.items():
+            column.used = n_points if name in RAGGED else n
+        self.n_rows = n
 
     def room(self, name: str, width: tuple[int, ...], dtype: Any) -> Grown:
         """The array of this name, with what is there of it already."""
@@ -178,7 +191,8 @@ class Columns:
             if self.n_rows:
                 raise Stale(f"{name} is missing")
             path = self._path(name)
-            path.write_bytes(b"")
+            _clear(path)
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666))  # never what a link leads to
             known = self._columns[name] = Column(path, width, dtype, 0, True)
             self._sums[name], self._summed[name] = [], 0
         if known._width != width or known._dtype != np.dtype(dtype):
@@ -187,7 +201,7 @@ class Columns:
 
     def start_again(self, reason: str) -> None:
         """Forgets all; the arrays are empty, and those of a reader in memory."""
-        self.problem = reason
+        self.problem, self.refused = reason, self.epoch
         self._columns, self._sums, self._summed = {}, {}, {}
         self._begin()
 
@@ -252,9 +266,8 @@ class Columns:
             same = all(content["for"][name] == self._made_for[name] for name in ("index", "kernel"))
             if content["format"] != FORMAT or not same:
                 raise Stale("the stamp is of another index, or of another machine")
-            self._check_change((str(content["change"][0]), int(content["change"][1])))
-            if content["for"] != self._made_for:
-                raise Stale("the stamp is of another state of the index")
+            made = (str(content["change"][0]), int(content["change"][1]))
+            self._check_change(made, content["for"] == self._made_for)
             self.epoch = min(int(content["epoch"]), LAST_EPOCH)
             return content
         except FileNotFoundError:
@@ -306,13 +319,15 @@ class Columns:
 
     def follow(self) -> bool:
         """A reader's: takes what the writer has stamped since; whether that is any. Stale if it is damaged."""
-        if self._folder is None or self._writable or not self._columns:
+        if self._folder is None or self._writable:
             return False
         before = self.epoch
         try:
             stamped = self._read_stamp()
         except Stale:
             return False
+        if not self._columns and self.epoch != self.refused:
+            raise Stale("there are caches now")
         if self.epoch != before or set(stamped["arrays"]) != set(self._columns):
             self.epoch = before
             return False
@@ -338,9 +353,13 @@ class Columns:
 
     def write_derived(self, header: dict[str, Any], arrays: dict[str, Array], n_rows: int) -> None:
         if self._folder is not None and self._writable:
-            about = {"for": self._made_for, "epoch": self.epoch, "rows": n_rows, "derived": header}
-            files.write(self._path("derived"), about, arrays)
+            _clear(self._path("derived"))
+            about = {"for": self._made_for, "epoch": self.epoch, "rows": n_rows, "of": self._sum_of_rows(n_rows)}
+            files.write(self._path("derived"), {**about, "derived": header}, arrays)
             self.derived_rows = n_rows
+
+    def _sum_of_rows(self, n_rows: int) -> int:
+        return zlib.crc32(np.ascontiguousarray(self._columns["row"].array[:n_rows]).data)
 
     def read_derived(self) -> tuple[dict[str, Any], dict[str, Array]] | None:
         """What was written last, if it is for these arrays; None if there is none, or it is damaged."""
@@ -349,9 +368,13 @@ class Columns:
             return None
         try:
             header, arrays = files.read(self._path("derived"))
-            if header["for"] != self._made_for or header["epoch"] != self.epoch or header["rows"] > self.n_rows:
+            n_rows, made = int(header["rows"]), (header["for"], header["epoch"])
+            # Of these very rows: after a crash there may be others at the same positions.
+            if made != (self._made_for, self.epoch) or not 0 < n_rows <= self.n_rows:
                 return None
-            self.derived_rows = int(header["rows"])
+            if header["of"] != self._sum_of_rows(n_rows):
+                return None
+            self.derived_rows = n_rows
             return header["derived"], arrays
         except (OSError, ValueError, KeyError, TypeError):
             return None

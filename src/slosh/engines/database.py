@@ -71,6 +71,8 @@ TIMEOUT = 60
 class Database:
     """Connections to one database, one for each thread that reads and one that writes."""
 
+    _state: Any = None  # of the files, where they cannot be followed
+
     def __init__(self, path: Path | None, read_only: bool) -> None:
         self.path, self.read_only = path, read_only
         self._begin()
@@ -81,9 +83,9 @@ class Database:
             try:
                 self._main.execute("SELECT count(*) FROM sqlite_master")
             except sqlite3.OperationalError as error:
-                if not read_only or "unable to open" not in str(error) or _log_bytes(path):
+                if not read_only or not _forbidden(error) or _log_bytes(path):
                     raise
-                self._frozen = True  # a folder that nobody may write to: then nobody does
+                self._frozen, self._state = True, _state_of(path)  # a folder that this process may not write to
                 self._main.close()
                 self._main = self._connect()
             self._check()
@@ -94,7 +96,7 @@ class Database:
             self.close()
             if not isinstance(error, sqlite3.OperationalError):
                 raise ValueError(f"{path} is no index of slosh, or is damaged ({error})") from None
-            if "unable to open" in str(error):
+            if _forbidden(error):
                 why = "it has a log, which" if read_only else "its folder"
                 raise PermissionError(
                     f"{path} cannot be opened ({error}): {why} must be one that may be written"
@@ -195,6 +197,11 @@ class Database:
             with self._mutex:
                 yield self._main
             return
+        if self._frozen and _state_of(self.path) != self._state:
+            raise OSError(
+                errno.ESTALE,
+                f"{self.path} was changed, which cannot be followed where nothing may be written: open it again",
+            )
         try:
             connection = self._idle.pop()
         except IndexError:
@@ -258,6 +265,17 @@ def _check_files(path: Path) -> None:
             continue
         if not stat.S_ISREG(kind) and not (name == path and name.is_file()):
             raise ValueError(f"{name} is no plain file: an index of slosh has no links, put the file itself there")
+
+
+def _forbidden(error: Exception) -> bool:
+    """Whether SQLite may not write where it has to."""
+    return any(text in str(error) for text in ("unable to open", "readonly"))
+
+
+def _state_of(path: Path | None) -> Any:
+    """By which a change of the files is seen."""
+    names = [Path(f"{path}{end}") for end in ("", "-wal")]
+    return [(about.st_mtime_ns, about.st_size) for about in (name.stat() for name in names if name.exists())]
 
 
 def _log_bytes(path: Path | None) -> int:

@@ -84,12 +84,13 @@ class Held:
             self._tries += 1
             time.sleep(1e-3 * self._tries)
 
-    def _check_change(self, made: Change) -> None:
+    def _check_change(self, made: Change, same_generation: bool) -> None:
         """Refuses caches of a change that is none of this database, as far as it is seen: one of a copy of it."""
         who, number = made
         names = [name for name, _ in self._sessions]
         ends = [first for _, first in self._sessions[1:]] + [self._seen + 1]
-        if who in names and (number < ends[names.index(who)] or (self.read_only and who == names[-1])):
+        known = who in names and (number < ends[names.index(who)] or (self.read_only and who == names[-1]))
+        if known and same_generation:
             return  # or newer than what is seen: then only the rows that are seen are taken
         if self.read_only and number > self._seen and self._tries < TRIES:
             raise Behind

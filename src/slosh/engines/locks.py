@@ -43,6 +43,7 @@ class WriterLock:
 
     def release(self) -> None:
         if self._stream is not None:
+            _unlock(self._stream)  # a process that was forked may still have the file open
             self._stream.close()
             self._stream = None
 
@@ -59,42 +60,53 @@ def _lock(stream: IO[bytes]) -> None:
         fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
+def _unlock(stream: IO[bytes]) -> None:
+    with suppress(ImportError, OSError):
+        import fcntl
+
+        fcntl.flock(stream, fcntl.LOCK_UN)
+
+
 class SharedLock:
-    """Many readers, or one writer; a writer that waits goes before readers that come later."""
+    """Many readers, or one writer; a writer that waits goes before readers that come later.
+
+    Each who holds it, or waits, is a token in a set, so that an interrupt at any place leaves nothing behind.
+    """
 
     def __init__(self) -> None:
         self._condition = threading.Condition()
-        self._readers = 0
-        self._writing = False
-        self._waiting = 0
+        self._readers: set[object] = set()
+        self._writers: set[object] = set()
+        self._waiting: set[object] = set()
 
     @contextmanager
     def shared(self) -> Iterator[None]:
-        with self._condition:
-            while self._writing or self._waiting:
-                self._condition.wait()
-            self._readers += 1
+        me = object()
         try:
+            with self._condition:
+                while self._writers or self._waiting:
+                    self._condition.wait()
+                self._readers.add(me)
             yield
         finally:
-            with self._condition:
-                self._readers -= 1
-                if not self._readers:
-                    self._condition.notify_all()
+            self._leave(me)
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        with self._condition:
-            self._waiting += 1
-            try:
-                while self._writing or self._readers:
-                    self._condition.wait()
-            finally:
-                self._waiting -= 1
-            self._writing = True
+        me = object()
         try:
+            with self._condition:
+                self._waiting.add(me)
+                while self._writers or self._readers:
+                    self._condition.wait()
+                self._writers.add(me)
+                self._waiting.discard(me)
             yield
         finally:
-            with self._condition:
-                self._writing = False
-                self._condition.notify_all()
+            self._leave(me)
+
+    def _leave(self, me: object) -> None:
+        with self._condition:
+            for part in (self._readers, self._writers, self._waiting):
+                part.discard(me)
+            self._condition.notify_all()

@@ -366,6 +366,9 @@ def uninterrupted() -> Iterator[list[Any]]:
     if threading.current_thread() is not threading.main_thread():
         yield waiting
         return
+    if signal.getsignal(signal.SIGINT) is None:  # of a program that Python is a part of
+        yield waiting
+        return
     before = signal.signal(signal.SIGINT, lambda *given: waiting.append(given))
     try:
         yield waiting
@@ -373,6 +376,8 @@ def uninterrupted() -> Iterator[list[Any]]:
         signal.signal(signal.SIGINT, before)
         if waiting and callable(before):
             before(*waiting[0])
+        elif waiting and before == signal.SIG_DFL:
+            signal.raise_signal(signal.SIGINT)
 
 
 class Work:

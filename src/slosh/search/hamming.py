@@ -128,7 +128,7 @@ class HammingSearch(Search):
             about["hash"] = None if self._hash is None else described(self._hash)
             about["fitted_on"] = self._fitted_on or None
             about["rerank"] = int(self.rerank)
-            about["calibrations"] = [asdict(c) for _, c in sorted(self._calibrations.items())]
+            about["calibrations"] = [asdict(c) for _, c in sorted(dict(self._calibrations).items())]
         return about
 
     # The protocol
@@ -317,7 +317,7 @@ class HammingSearch(Search):
     # Files
 
     def _learnt(self) -> Learnt:
-        return {"calibrations": [asdict(c) for c in self._calibrations.values()]}, {}
+        return {"calibrations": [asdict(c) for c in list(self._calibrations.values())]}, {}
 
     def _relearn(self, header: dict[str, Any], arrays: dict[str, Array]) -> None:
         self._know(header.get("calibrations", []))
@@ -340,7 +340,7 @@ class HammingSearch(Search):
             "given_fitted": self.hash is not None and is_fitted(self.hash) and not self._fitted_on,
             "hash": None if self._hash is None else described(self._hash),
             "fitted_on": self._fitted_on,
-            "calibrations": [asdict(c) for c in self._calibrations.values()],
+            "calibrations": [asdict(c) for c in list(self._calibrations.values())],
         }
         arrays: dict[str, Array] = {"codes": self._codes.take(np.arange(self._rows.n_positions))}
         if self._hash is not None:

@@ -438,7 +438,7 @@ class LadderSearch(Search):
                 "trained_on": self._trained,
                 "n_components": len(self._basis.directions),
                 "n_lists": len(self._lists.radii),
-                "calibrations": [c.as_dict() for c in self._calibrations.values()],
+                "calibrations": [c.as_dict() for c in list(self._calibrations.values())],
                 "retrain": self._due(),
             }
         return about
@@ -471,7 +471,7 @@ class LadderSearch(Search):
             "rest": self._drift["rest"],
             "crowding": self._drift["crowding"],
             "last": self._last,
-            "calibrations": [c.as_dict() for c in self._calibrations.values()],
+            "calibrations": [c.as_dict() for c in list(self._calibrations.values())],
         }
         lists: dict[str, Array] = {
             "centres": self._lists.centres,
@@ -548,7 +548,7 @@ class LadderSearch(Search):
             "trained": self._trained,
             "reach": self._reach,
             "drift": self._drift,
-            "calibrations": [c.as_dict() for c in self._calibrations.values()],
+            "calibrations": [c.as_dict() for c in list(self._calibrations.values())],
         }
         basis = {"middle": self._basis.middle, "directions": self._basis.directions}
         return header, {**self._store.state(), **basis, **self._lists.state()}

@@ -113,9 +113,14 @@ class Lists:
             score *= -2
             score += sizes
             which[first : first + step] = score.argmin(axis=1)
+        return which, self._far(prefixes, which)
+
+    def _far(self, prefixes: Float32, which: Array) -> Float32:
+        """How far prefixes are from their centroids, rounded up."""
         away = prefixes - self.centres[which]
         far = np.sqrt(np.einsum("ij,ij->i", away, away, dtype=np.float64)) * (1 + 1e-5)
-        return which, far.astype(np.float32)
+        found: Float32 = far.astype(np.float32)
+        return found
 
     def append(self, prefixes: Float32) -> None:
         """Puts the prefixes of the next positions into the lists."""
@@ -160,6 +165,19 @@ class Lists:
         place = self._place.array[positions]
         bits = np.left_shift(1, place % WIDE).astype(np.uint16)
         np.bitwise_and.at(self._masks.array, place // WIDE, ~bits)
+        if len(place):
+            self._shrink(place)
+
+    def _shrink(self, place: Int64) -> None:
+        """The radii of lists that have lost their farthest row: as if it had never been there."""
+        block, lane = place // WIDE, place % WIDE
+        which = self._list.array[block]
+        lost = np.unique(which[self._far(self.blocks[block, :, lane], which) >= self.radii[which]])
+        for one in lost.tolist():
+            mine = self.order[self.start[one] : self.start[one + 1]]
+            there = (self.masks[mine][:, None] >> np.arange(WIDE)) & 1 == 1
+            left = self.blocks[mine].transpose(0, 2, 1)[there]
+            self.radii[one] = self._far(left, np.full(len(left), one)).max(initial=0)
 
     def allowed(self, mask: Mask) -> NDArray[np.uint16]:
         """The masks of the blocks where only these positions may be found."""

@@ -216,7 +216,7 @@ class LSHSearch(Search):
             about["hash"] = described(self._tables.hash)
             about["not_in_tables"] = self._rows.n_positions - self._tables.filed
         about["tuning"] = None if self.tuning_ is None else str(self.tuning_)
-        known = [c for _, c in sorted(self._calibrations.items())]
+        known = [c for _, c in sorted(dict(self._calibrations).items())]
         about["calibrations"] = [{**asdict(c), "exact": c.exact} for c in known]
         about["notes"] = [c.note for c in known if c.exact and c.recall < 1]
         if self.hash is None and len(self) <= FEW:
@@ -452,7 +452,7 @@ class LSHSearch(Search):
                 "hash": None if tables is None else described(tables.hash),
                 "tuning": None if self.tuning_ is None else asdict(self.tuning_),
                 "tuned": self._tuned,
-                "calibrations": [asdict(c) for c in self._calibrations.values()],
+                "calibrations": [asdict(c) for c in list(self._calibrations.values())],
             }
             drawn = {} if tables is None else tables.state()
             return header, {name: drawn[name] for name in ("directions", "offsets") if name in drawn}
@@ -484,7 +484,7 @@ class LSHSearch(Search):
                 "filed": 0 if tables is None else tables.filed,
                 "tuning": None if self.tuning_ is None else asdict(self.tuning_),
                 "tuned": self._tuned,
-                "calibrations": [asdict(c) for c in self._calibrations.values()],
+                "calibrations": [asdict(c) for c in list(self._calibrations.values())],
             }
             return header, {"vectors": self._store.array, **({} if tables is None else tables.state())}
 
