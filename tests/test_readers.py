@@ -307,6 +307,75 @@ def test_npy_of_another_shape(tmp_path, array):
         read(tmp_path / "x.npy")
 
 
+def test_npy_of_one_axis(tmp_path):
+    np.save(tmp_path / "x.npy", np.zeros(50))
+    with raises("x.npy: an array of shape (50,)", "for 50 elements of one feature save x[:, None]"):
+        read(tmp_path / "x.npy")
+
+
+# ---- files that are left out
+
+
+@pytest.fixture
+def damaged(tmp_path):
+    """Two good clouds among five bad ones."""
+    for name, array in (("a", cloud(4)[0]), ("d", cloud(5)[0]), ("e", [[0, 0, np.nan]]), ("f", np.empty((0, 3)))):
+        np.save(tmp_path / f"{name}.npy", array)
+    (tmp_path / "0.npy").write_bytes(b"\x93NUMPY")
+    (tmp_path / "b.xyz").write_text("one two three\n")
+    (tmp_path / "c.pcd").write_bytes(b"\x1b[31m\n")
+    return tmp_path
+
+
+def test_damaged_files_are_left_out(damaged):
+    with pytest.raises(ValueError, match=r"0\.npy: not a readable NumPy array: "):
+        everything(damaged)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        batch = everything(damaged, on_error="skip")
+    assert batch.ids == ["a.npy", "d.npy"]
+    same(batch.sets, [cloud(4)[0], cloud(5)[0]])
+    assert all(one.category is UserWarning for one in caught)
+    said = [str(one.message) for one in caught]
+    expected = [
+        ("0.npy", "not a readable NumPy array"),
+        ("b.xyz", "not a readable XYZ cloud"),
+        ("c.pcd", "not a PCD cloud"),
+        ("e.npy", "element 0, feature 2: nan is not a finite number"),
+        ("f.npy", "empty"),
+    ]
+    assert len(said) == len(expected)
+    for one, (name, reason) in zip(said, expected, strict=True):
+        assert one.startswith(f"left out {damaged / name}: ")
+        assert reason in one
+        assert one.isprintable()
+
+
+def test_what_is_not_left_out(damaged):
+    with raises('on_error=None is not known: give "raise" or "skip"'):
+        read(damaged, on_error=None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with raises("none of the 2 files could be read", "0.npy: not a readable"):
+            everything([damaged / "0.npy", damaged / "e.npy"], on_error="skip")
+        np.save(damaged / "g.npy", np.zeros((3, 2)))  # of another dimension
+        with raises("g.npy: 2 features", "all sets need the same"):
+            everything(damaged, on_error="skip")
+        (damaged / "g.npy").unlink()
+        (damaged / "h.npz").write_bytes(b"PK")  # of several sets
+        with raises("h.npz: not a readable archive"):
+            everything(damaged, on_error="skip")
+        with raises("on_error= says nothing about", "h.npz", "it is for .npy .off"):
+            read(damaged / "h.npz", on_error="skip")
+        many = np.zeros((3, 2, 3))
+        many[1, 0, 0] = np.nan
+        np.save(damaged / "many.npy", many)
+        with raises("many.npy: set 'many/1'"):
+            everything(damaged / "many.npy", on_error="skip")
+        np.save(damaged / "many.npy", many[:0])
+        assert everything([damaged / "many.npy", damaged / "a.npy"], on_error="skip").ids == ["a.npy"]
+
+
 def test_npy_of_other_values(tmp_path):
     for array, words in ((np.array([["a"]]), "not numbers"), (np.ones((2, 2), complex), "complex")):
         np.save(tmp_path / "x.npy", array)
@@ -602,16 +671,30 @@ def test_a_mesh_is_sampled_over_its_surface(tmp_path, box, suffix):
     np.testing.assert_allclose(x.mean(axis=0), 0, atol=0.06)
 
 
-def test_sampling_depends_on_seed_and_id_only(tmp_path, box):
-    for name in ("a.off", "b.off", "c.off"):
+def test_sampling_depends_on_seed_and_triangles_only(tmp_path, box):
+    """A copy of a mesh finds the original at distance 0, wherever it lies."""
+    (tmp_path / "a b").mkdir()
+    for name in ("a.off", "a b/a.off", "c.off"):
         box.export(tmp_path / name)
-    all_three = everything(tmp_path, n_points=50)
-    a, b, _ = all_three.sets
-    assert not np.array_equal(a, b)
-    np.testing.assert_array_equal(everything(tmp_path / "b.off", n_points=50).sets[0], b)
-    backwards = everything([tmp_path / "c.off", tmp_path / "b.off"], n_points=50, batch_points=1)
-    np.testing.assert_array_equal(backwards.sets[1], b)
-    assert not np.array_equal(everything(tmp_path / "b.off", n_points=50, random_state=1).sets[0], b)
+    box.apply_translation([0, 0, 1e-3])
+    box.export(tmp_path / "other.off")
+    *copies, other = everything(tmp_path, n_points=50).sets
+    for one in copies:
+        np.testing.assert_array_equal(one, copies[0])
+    assert np.abs(other - copies[0]).max() > 0.1  # other points, not the same ones moved
+    backwards = everything([tmp_path / "other.off", tmp_path / "c.off"], n_points=50, batch_points=1)
+    np.testing.assert_array_equal(backwards.sets[1], copies[0])
+    assert not np.array_equal(everything(tmp_path / "c.off", n_points=50, random_state=1).sets[0], copies[0])
+    assert not np.array_equal(everything(tmp_path / "c.off", n_points=60).sets[0][:50], copies[0])
+
+
+def test_sampling_is_the_same_from_another_format(tmp_path):
+    """What is not of the triangles does not count: comments, the sign of zero, vertices that no face names."""
+    pytest.importorskip("trimesh")
+    (tmp_path / "x.off").write_text("OFF\n3 1 0\n0 0 0\n1 0 0\n0 1 0\n3 0 1 2\n")
+    (tmp_path / "y.obj").write_text("# a triangle\nv 9 9 9\nv 0 0 -0.0\nv 1 0 0\nv 0 1 0\nf 2 3 4\n")
+    x, y = everything(tmp_path, n_points=20).sets
+    np.testing.assert_array_equal(x, y)
 
 
 def test_clouds_are_taken_as_they_are(tmp_path, box):

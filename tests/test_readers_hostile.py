@@ -492,6 +492,33 @@ def test_what_a_file_looks_like(good, tmp_path):
     assert looks_like(tmp_path / "none") == "a file that cannot be opened"
 
 
+def test_what_a_file_looks_like_is_said_if_it_is_something_else(tmp_path):
+    pytest.importorskip("trimesh")
+    (tmp_path / "x.stl").write_text("solid x\n facet normal\n outer loop\n vertex 1 2 \nendsolid")
+    with raises("x.stl: not a readable STL mesh: no vertices"):
+        everything(tmp_path / "x.stl")
+    (tmp_path / "x.stl").write_text("OFF\n")
+    with raises("x.stl: not a readable STL mesh (it looks like OFF): "):
+        everything(tmp_path / "x.stl")
+
+
+def test_rubbish_is_not_printed(tmp_path):
+    """Whatever bytes a file has, the message is one line that can be shown, and a short one."""
+    rng = np.random.default_rng(0)
+    random = rng.integers(0, 256, 3000, np.uint8).tobytes()
+    for start in (b"", b"OFF\n", b"ply\n", b"solid ", b"id,x\na,", b"VERSION .7\nFIELDS x \x1b[31m\x07\n"):
+        for middle in (random, b"\x1b[31m\x07, \x9b\n" * 50, b"\xe2\x80\xae\xff1,2\n" * 50):
+            for suffix in FORMATS:
+                path = tmp_path / f"x{suffix}"
+                path.write_bytes(start + middle)
+                with pytest.raises((ValueError, ImportError)) as error:
+                    everything(path, **({"by": "patient"} if suffix == ".h5ad" else {}))
+                said = str(error.value)
+                assert said.isprintable(), said
+                assert "\ufffd" not in said
+                assert len(said) < len(str(path)) + 600
+
+
 def test_words_for_sizes():
     assert [in_words(x) for x in (0, 999, 1000, 24_000, PETABYTE, 10**18)] == [
         "0 bytes", "999 bytes", "1 KB", "24 KB", "1 PB", "1e+03 PB"

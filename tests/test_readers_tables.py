@@ -224,13 +224,39 @@ def test_csv_types_do_not_depend_on_the_first_rows(tmp_path):
         ("id,x,x\n1,2,3\n", {}, "the same name"),
         ("id,x\n1,2,3\n", {}, "not a readable CSV table"),
         ("", {}, "not a readable CSV table (it looks like an empty file)"),
+        ("\n\n", {}, "not a readable CSV table (it looks like an empty file)"),
+        ("id;x\na;1\n", {}, "separated by a semicolon, not by a comma: save the table with commas"),
+        ("\ufeff\nid;x;y\na;1,5;2,5\n", {"id_column": "id"}, "separated by a semicolon"),
+        ("id\tx\na\t1\n", {}, 'separated by a tab, not by a comma: give format="tsv"'),
+        ("id,x\na,1\n", {"format": "tsv"}, 'separated by a comma, not by a tab: give format="csv"'),
+        ("id,x\n", {}, "is empty: below the line with the names of the columns there are no rows"),
+        ("x,y\n", {"id_column": "x", "columns": ["y"]}, "is empty"),
+        ("1,2,3\n4,5,6\n", {}, ("the first line looks like a row", "put a line such as id,x1,x2 above it")),
+        ("a,-1,2.5\na,5,6\n", {}, ("the first line looks like a row", "give id_column= if these are the names")),
+        ("1,1\n4,5\n", {"id_column": "id"}, "the first line looks like a row"),
+        ("id,x\na,b\n", {}, ("no numeric columns are left", "['id', 'x']")),
     ],
 )
 def test_csv_errors(tmp_path, text, options, words):
     path = tmp_path / "t.csv"
     path.write_text(text)
-    with raises("t.csv", words):
+    with raises("t.csv", *([words] if isinstance(words, str) else words)):
         everything(path, **options)
+
+
+def test_csv_with_numbers_as_names(tmp_path):
+    """Counts and years may be names, and what id_column says always is."""
+    path = tmp_path / "t.csv"
+    for text, options in (
+        ("id,0,1.5\na,5,6\n", {}),
+        ("country,1990,1991\na,5,6\n", {}),
+        ("place,0.5,1.5\na,5,6\n", {"id_column": "place"}),
+        ("0,1,2\na,5,6\n", {"id_column": "0"}),
+    ):
+        path.write_text(text)
+        batch = everything(path, **options)
+        assert batch.ids == ["a"]
+        assert batch.sets[0].tolist() == [[5, 6]]
 
 
 def test_rows_that_do_not_fit_in_memory(tmp_path, monkeypatch):

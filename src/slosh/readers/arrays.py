@@ -32,7 +32,8 @@ def read_npy(file: File, options: Options) -> Iterator[Piece]:
                 "short or damaged"
             )
         if len(shape) not in (2, 3) or shape[-1] == 0:
-            raise Unreadable(f"{file}: an array of shape {shape}: (N, d) is one set, (n, N, d) is n sets")
+            flat = f"; for {shape[0]} elements of one feature save x[:, None]" if len(shape) == 1 else ""
+            raise Unreadable(f"{file}: an array of shape {shape}: (N, d) is one set, (n, N, d) is n sets{flat}")
     return _npy_pieces(file, options, shape, "F" if fortran else "C", dtype, start)
 
 
@@ -78,7 +79,7 @@ class Member:
 
     def __init__(self, file: File, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> None:
         self.name = info.filename.removesuffix(".npy")
-        self.label = f"{file}, {self.name!r}"
+        self.label = f"{file}, {self.name!r:.100}"
         self._file, self._size = file, info.file_size
         if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) or info.flag_bits & 1:
             raise Unreadable(f"{self.label}: compressed in a way that NumPy does not write")

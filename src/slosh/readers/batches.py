@@ -6,6 +6,7 @@ A batch has sets of one dimension, all weighted or none. An id that comes twice 
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -59,6 +60,14 @@ def join(pieces: Iterable[Piece], options: Options, origin: Origin) -> Iterator[
             yield flush()
     if waiting:
         yield flush()
+
+
+def check_alone(piece: Piece, origin: Origin) -> None:
+    """Raise what would be raised over this piece in a batch, whatever the batch."""
+    _check(piece, piece)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the batch says it
+        _sets([piece], None if isinstance(origin, str) else origin)
 
 
 def _check(piece: Piece, first: Piece) -> None:

@@ -26,11 +26,28 @@ DEFLATE = 1032
 
 
 class Unreadable(ValueError):
-    """A file that is not what its name says, is damaged, or claims what it does not have."""
+    """A file that is not what its name says, is damaged, or claims what it does not have.
+
+    What the message quotes from a file may be anything: bytes that a terminal would obey are written as escapes.
+    """
+
+    def __init__(self, said: str) -> None:
+        super().__init__(printable(said))
 
 
 class MissingLibrary(ImportError):
     """A library that a format needs is not installed."""
+
+
+def printable(text: str) -> str:
+    """The text on one line, with an escape for each character that cannot be seen, and for those never decoded.
+
+    >>> print(printable("caf\u00e9 \x1b[31m"))
+    caf\u00e9 \\x1b[31m
+    """
+    if text.isprintable() and "\ufffd" not in text:
+        return text
+    return "".join(x if x.isprintable() and x != "\ufffd" else ascii(x)[1:-1] for x in text)
 
 
 class File(NamedTuple):
@@ -102,12 +119,16 @@ class Library(NamedTuple):
 
 
 class Format(NamedTuple):
-    """How files of one extension are read: in words, the reader, the options it takes, and the library it needs."""
+    """How files of one extension are read: in words, the reader, the options it takes, and the library it needs.
+
+    `one_set` says that a file is one set, or most often is.
+    """
 
     what: str
     read: Callable[[File, Options], Iterator[Piece]]
     takes: frozenset[str] = frozenset()
     library: Library | None = None
+    one_set: bool = False
 
 
 def spans(offsets: Array, limit: int) -> Iterator[tuple[int, int]]:
@@ -144,8 +165,19 @@ def reading(file: File, what: str) -> Iterator[None]:
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
         said = " ".join(str(error).split()) or type(error).__name__
+        rubbish = next((i for i, x in enumerate(said) if printable(x) != x), None)
+        if rubbish is not None:
+            said = f"{said[: rubbish + 20]} ..."
         looks = looks_like(file.path)
-        raise Unreadable(f"{file}: not a readable {what} (it looks like {looks}): {said:.300}") from error
+        other = "" if _is_own(looks, what, file.suffix) else f" (it looks like {looks})"
+        raise Unreadable(f"{file}: not a readable {what}{other}: {said:.300}") from error
+
+
+def _is_own(looks: str, what: str, suffix: str) -> bool:
+    """Whether a file looks like what it is read as, which says nothing about why it cannot be."""
+    if looks == "text":
+        return suffix in (".csv", ".tsv", ".xyz", ".obj")
+    return looks.removeprefix("a ") in what or looks.endswith(suffix)
 
 
 _STARTS = {
@@ -181,7 +213,7 @@ def looks_like(path: Path) -> str:
             start = stream.read(512)
     except OSError:
         return "a file that cannot be opened"
-    if not start:
+    if not start.strip():
         return "an empty file"
     for magic, what in _STARTS.items():
         if start.startswith(magic):

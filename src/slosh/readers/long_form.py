@@ -30,7 +30,9 @@ def read_long(table: Table, options: Options, named: str) -> Iterator[Piece]:
     numeric = [field.name for field in table.schema if _is_number(field.type)]
     features = options.columns or [name for name in numeric if name not in (named, weights)]
     if not features:
-        raise Unreadable(f"{file}: no numeric columns are left for the features: name them with columns=")
+        raise Unreadable(
+            f"{file}: no numeric columns are left for the features: name them with columns=; there are {names!r:.200}"
+        )
     for name in (*features, *([weights] if weights else [])):
         if name == named or name not in numeric:
             kind = "the ids" if name == named else f"of type {table.schema.field(name).type}"

@@ -1,7 +1,8 @@
 """Meshes and clouds by trimesh, and `.xyz` by NumPy: a mesh is sampled over its surface, a cloud is taken as it is.
 
 trimesh gets bytes and no path, so it can follow no name of another file, such as that of a material. The points of a
-mesh depend on the seed and on its id, and on nothing that is read beside it.
+mesh depend on the seed and on its triangles, and on nothing else: equal meshes get equal points, whatever the files are
+called and whatever is read beside them.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def read_mesh(file: File, options: Options) -> Iterator[Piece]:
         data = file.path.read_bytes()
         if file.suffix == ".glb":
             _check_glb(file, data)
-        elif file.suffix in (".off", ".obj"):
+        elif file.suffix in (".off", ".obj") or (file.suffix == ".stl" and not _is_binary_stl(data)):
             data = _utf8(data)
         loaded = trimesh.load(io.BytesIO(data), file_type=file.suffix[1:], process=False, skip_materials=True)
         vertices, faces = _joined(file, loaded)
@@ -41,11 +42,18 @@ def read_mesh(file: File, options: Options) -> Iterator[Piece]:
     if not len(faces):
         yield Piece.one(file, vertices)
         return
-    seed = np.array([0x510514, options.random_state, zlib.crc32(file.name.encode())], np.uint32)
-    points = sample_surface(vertices[faces], options.n_points, np.random.RandomState(seed))
+    triangles = vertices[faces] + 0.0  # -0.0 becomes 0.0
+    content = zlib.crc32(np.ascontiguousarray(triangles, "<f8").data)
+    seed = np.array([0x510514, options.random_state, content], np.uint32)
+    points = sample_surface(triangles, options.n_points, np.random.RandomState(seed))
     if points is None:
         raise Unreadable(f"{file}: the faces of the mesh have no area, so no points can be sampled: repair it")
     yield Piece.one(file, points)
+
+
+def _is_binary_stl(data: bytes) -> bool:
+    """80 bytes of header, the number of triangles, and 50 bytes for each."""
+    return len(data) >= 84 and len(data) == 84 + 50 * int.from_bytes(data[80:84], "little")
 
 
 def _utf8(data: bytes) -> bytes:

@@ -6,17 +6,19 @@ are taken.
 
 from __future__ import annotations
 
+import itertools
 import os
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from tqdm.auto import tqdm
 
 from ..checks import as_array, checked_count
 from ..precision import Origin
-from .batches import Batch, join
-from .files import File, Format, Options, Piece, needs
+from .batches import Batch, check_alone, join
+from .files import File, Format, Options, Piece, Unreadable, needs
 from .formats import FORMATS
 from .sources import find, readable
 
@@ -34,11 +36,12 @@ def read(
     random_state: int = 0,
     origin: Origin = None,
     batch_points: int = 1 << 22,
+    on_error: Literal["raise", "skip"] = "raise",
     progress: bool = True,
 ) -> Iterator[Batch]:
     """Batches of sets, with ids and metadata, from files; `docs/files.md` says what each format gives.
 
-    source        a file, a folder (all files in it that can be read, and in its folders), a pattern such as
+    source        a file, a folder (all files of a known extension in it, and in its folders), a pattern such as
                   "clouds/*.off", or a list of these
     format        an extension, such as "csv", to be used whatever the files are called
     id_column     tables: the column with the ids, which in long form says what set a row belongs to; .npz: an array
@@ -48,9 +51,11 @@ def read(
     by            .h5ad: the observation column whose values make the sets; tables: the same as id_column
     obsm          .h5ad: the key of an embedding to be taken in place of X
     n_points      points sampled over the surface of a mesh
-    random_state  the seed of that sampling, 0 to 2**32 - 1; a mesh gets the same points whatever is read beside it
+    random_state  the seed of that sampling, 0 to 2**32 - 1; equal meshes get equal points, whatever they are called
     origin        subtracted from all coordinates, see `Sets`; "auto" is the median of the first batch
     batch_points  points in a batch, about; fewer with more than 16 features
+    on_error      "skip" leaves out a file that is one set and cannot be read, with a warning that says why; "raise"
+                  stops at it. A bad file of several sets always raises, and so do files that do not go together
 
     >>> import tempfile, pathlib
     >>> folder = pathlib.Path(tempfile.mkdtemp())
@@ -66,6 +71,8 @@ def read(
         raise ValueError(f"weights={weights!r:.80} must be a name, or False to leave out those that a file has")
     if isinstance(random_state, bool) or not isinstance(random_state, int | np.integer) or random_state >> 32:
         raise ValueError(f"random_state={random_state!r:.80} must be a whole number from 0 to 2**32 - 1")
+    if on_error not in ("raise", "skip"):
+        raise ValueError(f'on_error={on_error!r:.80} is not known: give "raise" or "skip"')
     _check_origin(origin)
     options = Options(
         id_column,
@@ -83,19 +90,47 @@ def read(
     for library, file in {form.library: file for form, file in zip(known[::-1], files[::-1], strict=True)}.items():
         if library is not None:
             needs(file, library)
-    first = known[0].read(files[0], options)
-    return join(_pieces(first, files, known, options, progress), options, origin)
+    if on_error == "skip":
+        if not any(form.one_set for form in known):
+            which = " ".join(suffix for suffix, form in FORMATS.items() if form.one_set)
+            raise ValueError(f"on_error= says nothing about {files[0]}, which is {known[0].what}: it is for {which}")
+        opened = _readable(files, known, options, origin)
+    else:
+        first = known[0].read(files[0], options)
+        others = (form.read(file, options) for file, form in zip(files[1:], known[1:], strict=True))
+        opened = itertools.chain([first], others)
+    return join(_pieces(opened, files, progress), options, origin)
 
 
-def _pieces(
-    first: Iterator[Piece], files: list[File], known: list[Format], options: Options, progress: bool
-) -> Iterator[Piece]:
+def _readable(files: list[File], known: list[Format], options: Options, origin: Origin) -> Iterator[Iterable[Piece]]:
+    """The pieces of each file; none, and a warning, for a file that is one set and cannot be read."""
+    skipped: list[str] = []
+    for file, form in zip(files, known, strict=True):
+        if not form.one_set:
+            yield form.read(file, options)
+            continue
+        pieces: Iterable[Piece] = ()
+        try:
+            rest = form.read(file, options)
+            start = list(itertools.islice(rest, 1))
+            if start and start[0].ids == [file.name]:
+                check_alone(start[0], origin)
+            pieces = itertools.chain(start, rest)
+        except (Unreadable, OSError) as error:
+            skipped.append(str(error) if isinstance(error, Unreadable) else f"{file}: {error}")
+            warnings.warn(f"left out {skipped[-1]}", UserWarning, stacklevel=4)
+        yield pieces
+    if len(skipped) == len(files):
+        raise Unreadable(f"none of the {len(files)} files could be read, and all were left out; {skipped[0]}")
+
+
+def _pieces(opened: Iterable[Iterable[Piece]], files: list[File], progress: bool) -> Iterator[Piece]:
     several = len(files) > 1
     unit, total = ("file", len(files)) if several else ("set", None)
     bar = tqdm(total=total, unit=unit, delay=2, disable=None if progress else True, leave=False, desc="read")
     with bar:
-        for i, (file, form) in enumerate(zip(files, known, strict=True)):
-            for piece in first if i == 0 else form.read(file, options):
+        for pieces in opened:
+            for piece in pieces:
                 yield piece
                 bar.update(0 if several else len(piece.ids))
             bar.update(int(several))

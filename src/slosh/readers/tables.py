@@ -88,11 +88,19 @@ def read_csv(file: File, options: Options) -> Iterator[Piece]:
     """Long form only. The types of columns are those of the first megabyte; ids are read as text."""
     pa = needs(file, PYARROW)
     csv = needs(file, PYARROW, "pyarrow.csv")
-    parse = csv.ParseOptions(delimiter="\t" if file.suffix == ".tsv" else ",", newlines_in_values=True)
+    separator = "\t" if file.suffix == ".tsv" else ","
+    parse = csv.ParseOptions(delimiter=separator, newlines_in_values=True)
     what = "CSV table"
-    with reading(file, what), csv.open_csv(file.path, parse_options=parse) as first:
-        guessed = first.schema
-        _check_text(file, first)
+    with reading(file, what):
+        _check_separator(file, separator)
+        with csv.open_csv(file.path, parse_options=parse) as first:
+            guessed = first.schema
+            _check_header(file, guessed.names, options.id_column or options.by)
+            if all(pa.types.is_null(field.type) for field in guessed) and not any(len(batch) for batch in first):
+                raise Unreadable(
+                    f"{file}: is empty: below the line with the names of the columns there are no rows; leave it out, "
+                    "or write it again"
+                )
     named = options.id_column or options.by or _default_id(guessed, file)
     kinds = {}
     for field in guessed:
@@ -113,12 +121,51 @@ def read_csv(file: File, options: Options) -> Iterator[Piece]:
     return read_long(Table(file, what, schema, batches), options, named)
 
 
-def _check_text(file: File, stream: Any) -> None:
-    names = stream.schema.names
-    if len(set(names)) < len(names):
-        raise Unreadable(f"{file}: two columns have the same name: {names!r:.200}")
+_SEPARATORS = {
+    ",": ("a comma", 'give format="csv"'),
+    "\t": ("a tab", 'give format="tsv"'),
+    ";": ("a semicolon", "save the table with commas, and with points in the numbers"),
+    "|": ("a bar", "save the table with commas"),
+}
+
+
+def _check_separator(file: File, separator: str) -> None:
+    """Refuse a first line that has another separator and not this one."""
+    with open(file.path, encoding="utf-8-sig", errors="replace") as stream:
+        line = next((line for line in iter(lambda: stream.readline(1 << 16), "") if line.strip()), "").strip("\r\n")
+    if separator in line or "\ufffd" in line or not line.replace("\t", " ").isprintable():
+        return
+    for other, (what, remedy) in _SEPARATORS.items():
+        if other in line:
+            raise Unreadable(
+                f"{file}: the columns seem to be separated by {what}, not by {_SEPARATORS[separator][0]}: {remedy}; "
+                f"the first line is {line!r:.100}"
+            )
+
+
+def _check_header(file: File, names: list[str], named: str | None) -> None:
+    """Refuse a first line that cannot be, or does not look like, the names of columns."""
     if any("\0" in name for name in names):
         raise ValueError("zero bytes in its first line")
+    first, others = _is_number(names[0]), names[1:]
+    # A count or a year may be the name of a column; -0.5 hardly is, if no id is named.
+    rows = all(map(_is_number, others)) and (first or any(not name.strip().isdigit() for name in others))
+    if others and rows and named not in names and "id" not in names:
+        example = ",".join(["id", *(f"x{i}" for i in range(1, min(len(names), 4)))])
+        raise Unreadable(
+            f"{file}: the first line looks like a row and not like the names of the columns: put a line such as "
+            f"{example} above it, or give id_column= if these are the names: {names!r:.100}"
+        )
+    if len(set(names)) < len(names):
+        raise Unreadable(f"{file}: two columns have the same name: {names!r:.200}")
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _default_id(schema: Any, file: File) -> str:
