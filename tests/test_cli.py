@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import inspect
 import json
 import os
 import re
 import shlex
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -22,8 +24,9 @@ import typer.main
 
 import slosh
 from slosh import readers
-from slosh.cli import _COMMANDS, app, main, options, running
+from slosh.cli import _COMMANDS, app, find, main, options, running
 from slosh.cli.output import printable
+from slosh.search import Stats
 
 COMMANDS = [
     *("demo", "compare", "build", "add", "search", "explain", "duplicates"),
@@ -316,6 +319,8 @@ def test_warnings_are_one_line(slosh_, tmp_path):
     assert code == 0
     assert json.loads(out)["built"] == 1
     assert err.startswith("slosh: warning: ")
+    assert "--origin auto" in err
+    assert "origin=" not in err
     assert ".py:" not in err
     assert len({*err.splitlines()}) == err.count("\n")
 
@@ -433,6 +438,30 @@ def test_tables_for_people(slosh_):
     assert "thin/0000.npy: 3 sets by embedded distance" in out
     assert re.search(r"^1\s+thin/\d{4}\.npy\s+[\d.e-]+\s+\d{4}\.npy\s+thin$", out, re.MULTILINE)
     assert all(line == line.rstrip() for line in out.splitlines())
+    assert re.fullmatch(r"1 query in [\d.]+ s, exact; \d+ vectors? compared", out.splitlines()[-1])
+    out = slosh_("search", "clouds.slosh", "thin/0000.npy", "fat/0001.npy", "-k", 1, "--certify")[1]
+    assert re.search(r"\n2 queries in \S+ s, exact; a query: \S+ vectors? compared, \S+ full distances?\n$", out)
+
+
+def test_counts_below_a_table():
+    stats = Stats(np.array([36_000]), np.array([9]), 0.9512, 1234.5, np.array([1]))
+    assert find._what_it_took(stats) == "1 query in 1,234 s, recall 0.951; 36,000 vectors compared, 1 full distance"
+    stats = Stats(np.array([1, 2]), np.array([9, 9]), None, 0.5)
+    assert find._what_it_took(stats) == "2 queries in 0.5 s, no promise; a query: 1.5 vectors compared"
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["search {} thin/0000.npy --where", "show {} --where", "remove {} --yes --where", "duplicates {} --where"],
+)
+def test_a_field_that_no_set_has(slosh_, copied, command):
+    before = command.format(copied).split()
+    code, _, err = slosh_(*before, "not (foldre = fat and not file = x) and foldre = thin")
+    assert code == 0
+    assert err.count("\n") == 1
+    assert "no set has a field 'foldre'" in err
+    assert slosh_(*before, "folder = none")[2] == ""
+    assert _stored(copied) == 12
 
 
 def test_long_ids_are_whole_in_a_pipe(slosh_, tmp_path):
@@ -509,6 +538,16 @@ def test_compare(slosh_):
     assert "--label" in err
 
 
+def test_compare_is_quiet(slosh_, tmp_path):
+    pytest.importorskip("ot")
+    rng = np.random.default_rng(0)
+    for i in range(20):  # fewer different points than k-means looks for
+        (tmp_path / "few" / "ab"[i % 2]).mkdir(parents=True, exist_ok=True)
+        np.save(tmp_path / "few" / "ab"[i % 2] / f"{i}.npy", rng.integers(0, 3, size=(30, 2)))
+    code, _, err = slosh_("compare", tmp_path / "few", "--label", "folder", "-k", 2)
+    assert (code, err) == (0, "")
+
+
 # -- pictures ----------------------------------------------------------------------------------------------------------
 
 
@@ -581,8 +620,6 @@ def test_info_tune_verify(slosh_, copied):
 
 
 def test_verify_finds_damage(slosh_, copied):
-    import sqlite3
-
     with sqlite3.connect(copied / "index.db") as database:
         database.execute("UPDATE bodies SET crc = crc + 1 WHERE body = 3")
     code, out, _ = slosh_("verify", copied)
@@ -599,6 +636,50 @@ def test_export_and_back(slosh_, tmp_path):
     assert slosh_("build", tmp_path / "b", tmp_path / "a.parquet")[0] == 0
     first, again = (slosh_("show", index, "--json")[1] for index in ("clouds.slosh", tmp_path / "b"))
     assert [json.loads(line)["id"] for line in first.splitlines()] == [json.loads(x)["id"] for x in again.splitlines()]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOSPC, "No space left on device"),
+        OSError("[Errno 28] Error writing bytes to file. Detail: [errno 28] No space left on device"),
+    ],
+)
+def test_export_to_a_full_disk_names_the_file(slosh_, tmp_path, monkeypatch, error):
+    def full(*_):
+        raise error
+
+    monkeypatch.setattr(slosh.SetIndex, "export", full)
+    code, _, err = slosh_("export", "clouds.slosh", tmp_path / "a.parquet")
+    assert code == 1
+    assert (
+        err
+        == f"slosh: {tmp_path / 'a.parquet'}: the disk is full, and nothing was written: free some space, or "
+        + ("write elsewhere\n")
+    )
+
+
+def test_a_full_disk_leaves_no_half_of_an_index(slosh_, tmp_path, monkeypatch):
+    def full(path, *_, **__):
+        path.mkdir()
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(slosh.SetIndex, "create", full)
+    code, _, err = slosh_("build", tmp_path / "a", "clouds")
+    assert code == 1
+    assert "free some space" in err
+    assert not (tmp_path / "a").exists()
+
+
+def test_a_damaged_database(slosh_, copied):
+    database = bytearray((copied / "index.db").read_bytes())
+    for page in range(4096, len(database), 4096):
+        database[page : page + 600] = b"\xff" * 600
+    (copied / "index.db").write_bytes(database)
+    code, _, err = slosh_("show", copied)
+    assert code == 1
+    assert "restore" in err
+    assert "verify()" not in err
 
 
 # -- on a terminal -----------------------------------------------------------------------------------------------------
@@ -701,6 +782,7 @@ def test_the_page_shows_what_the_commands_print(tmp_path, monkeypatch, capsys):
         ("show clouds.slosh nope --where a=1", 2, "leave the ids out"),
         ("explain clouds.slosh query.npy nope", 1, "nope"),
         ("remove nothing.slosh a", 1, "not there"),
+        ("export clouds.slosh clouds.csv", 2, "call it clouds.parquet"),
         ("export clouds.slosh no/such/place.parquet", 1, "no folder"),
         ("build clouds.slosh clouds", 1, "slosh add clouds.slosh"),
         ("build clouds clouds", 1, "is no index"),
@@ -760,6 +842,13 @@ def test_errors_in_the_words_of_the_command():
     assert running.message(KeyError("there is no set")) == "there is no set"
     assert running.message(MemoryError()) == "not enough memory"
     assert "SLOSH_DEBUG" in running.message(ZeroDivisionError("division"))
+    said = running.message(OSError(errno.EROFS, "Read-only file system", "/a/b.slosh/lock"))
+    assert said.startswith("/a/b.slosh cannot be changed (Read-only file system): it can be searched")
+    assert "permissions" in running.message(PermissionError(errno.EACCES, "Permission denied", "x.npy"))
+    assert "free some space" in running.message(OSError(errno.ENOSPC, "No space left on device"))
+    said = running.message(sqlite3.DatabaseError("database disk image is malformed"))
+    assert said.endswith("malformed: slosh verify tells more; restore it from a copy")
+    assert running.message(sqlite3.Error("other")) == "the database: other"
 
 
 def test_warnings_go_back_to_what_they_were(slosh_):

@@ -132,7 +132,11 @@ def build(
     first = next(batches, None)
     if first is None:
         raise Failed(f"{', '.join(source)}: there are no sets in it")
-    made = SetIndex.create(index, first.sets.dim, sample=first.sets, origin=first.sets.origin, **settings)
+    try:
+        made = SetIndex.create(index, first.sets.dim, sample=first.sets, origin=first.sets.origin, **settings)
+    except BaseException:
+        _remove_all(index, existed)  # nothing was in it, as _check_free has seen
+        raise
     try:
         with made:
             n = _fill(made, chain([first], batches), for_all, update=False)
@@ -190,9 +194,13 @@ def _remove_if_empty(index: Path, existed: bool) -> None:
     except (OSError, ValueError):
         return
     if empty:
-        shutil.rmtree(index, ignore_errors=True)
-        if existed:
-            index.mkdir(exist_ok=True)
+        _remove_all(index, existed)
+
+
+def _remove_all(index: Path, existed: bool) -> None:
+    shutil.rmtree(index, ignore_errors=True)
+    if existed:
+        index.mkdir(exist_ok=True)
 
 
 def _new_ones(index: SetIndex, batches: Iterator[Batch]) -> Iterator[Batch]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from itertools import islice
 from pathlib import Path
@@ -14,7 +15,7 @@ from ..draw import MOST_ROWS, Panel, check_drawable, draw
 from ..index import SetIndex
 from ..records import Records
 from .find import Flip
-from .options import AsJson, IndexPath, Where, filter_of, opened, path_of
+from .options import AsJson, IndexPath, Where, filter_of, opened, path_of, say_unknown_fields
 from .output import cell, counted, flush, in_bytes, metadata_columns, say, say_facts, say_json, say_table
 from .running import FAILED, Failed, WrongUse
 
@@ -61,6 +62,8 @@ def show(
         else:
             every = found_in.select(node)
             names, n = every[:limit], len(every)
+            if not n:
+                say_unknown_fields(found_in, node)
         found = found_in.get(names)
         assert isinstance(found, Records)
         if id or json:
@@ -130,6 +133,8 @@ def remove(
     node = filter_of(where)
     with opened(index, to_change=True) as changed:
         names = list(dict.fromkeys(id)) if id else changed.select(node)
+        if not names:
+            say_unknown_fields(changed, node)
         if not id and names and not yes:
             asking = f"remove {counted(len(names), 'set')} of {len(changed):,} ({', '.join(islice(names, 3))}, ...)?"
             if not (sys.stdin.isatty() and sys.stderr.isatty()):
@@ -244,8 +249,17 @@ def export(
     json: AsJson = False,
 ) -> None:
     """Write all sets, ids and metadata to a Parquet file, for other programs; `slosh build` reads it back."""
+    if out.suffix.lower() not in ("", ".parquet"):
+        raise WrongUse(f"{out}: what is written is Parquet, not {out.suffix}: call it {out.with_suffix('.parquet')}")
     with opened(index) as found_in:
-        n = found_in.export(out)
+        try:
+            n = found_in.export(out)
+        except OSError as error:
+            if error.errno != errno.ENOSPC and "no space left" not in str(error).lower():
+                raise
+            raise Failed(
+                f"{out}: the disk is full, and nothing was written: free some space, or write elsewhere"
+            ) from error
     if json:
         say_json({"index": str(index), "file": str(out), "sets": n})
     else:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Annotated, Any
 
 import typer
+from sklearn.exceptions import ConvergenceWarning
 
 from ..compare import COLUMNS, compare
 from ..sets import Sets
@@ -47,7 +49,10 @@ def compare_embeddings(
             labels.append(metadata[label])
     if len({isinstance(each, str) for each in labels}) > 1:
         labels = [str(each) for each in labels]
-    found = compare(Sets.concat(parts), labels, k=k, test_size=test_size, random_state=reading.seed)
+    with warnings.catch_warnings():
+        # Of k-means, where sets have fewer different points than it looks for: the line of the embedding is as good.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        found = compare(Sets.concat(parts), labels, k=k, test_size=test_size, random_state=reading.seed)
     if json:
         say_json({"about": found.about, "rows": found.rows})
         return

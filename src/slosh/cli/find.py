@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +12,8 @@ from ..draw import MOST_ROWS, Panel, check_drawable, draw
 from ..hits import Hits
 from ..index import SetIndex
 from ..records import Record, Records
-from .options import AsJson, IndexPath, Reading, Recall, Where, filter_of, opened, reads_files
+from ..search.result import Stats
+from .options import AsJson, IndexPath, Reading, Recall, Where, filter_of, opened, reads_files, say_unknown_fields
 from .output import counted, metadata_columns, say, say_facts, say_json, say_table
 from .queries import Asked, ByFile, ById, Queries, asked, one_query
 from .running import WrongUse
@@ -80,7 +80,7 @@ def search(
         if plot is not None:
             check_drawable(found_in.dim)
         rows: list[list[Panel]] = []
-        n = 0
+        n = found = 0
         for part in asked(found_in, query, reading, by_id, by_file):
             queries = {"id": part.names} if part.sets is None else {"queries": part.sets}
             if radius is None:
@@ -93,11 +93,13 @@ def search(
                     say_json(_as_document(name, hits, promised))
                 else:
                     _as_table(name, hits, first=n == 0)
-                n += 1
+                n, found = n + 1, found + len(hits)
                 if plot is not None and len(rows) < MOST_ROWS:
                     rows.append(_panels(found_in, part, i, name, hits))
             if not json and part.names:
-                say(f"\n{replace(lists.stats, recall=promised)}")
+                say(f"\n{_what_it_took(lists.stats)}")
+        if not found:
+            say_unknown_fields(found_in, options["where"])
         if plot is not None:
             draw(rows, plot, one_scale=_one_scale(found_in), flip=flip)
     if plot is not None and not json:
@@ -107,6 +109,25 @@ def search(
 def _as_document(name: str, hits: Hits, promised: float | None) -> dict[str, Any]:
     found = [{"id": hit.id, "distance": hit.distance, "metadata": hit.metadata} for hit in hits]
     return {"query": name, "distance_kind": hits.distance_kind, "recall": promised, "hits": found}
+
+
+def _what_it_took(stats: Stats) -> str:
+    """The line below the tables: the time, the promise, and the work for a query."""
+    promise = "no promise" if stats.recall is None else "exact" if stats.recall == 1 else f"recall {stats.recall:.3f}"
+    n = len(stats.candidates)
+    work = [f"{_mean_count(stats.candidates, 'vector')} compared"]
+    if stats.full_distances is not None:
+        work.append(_mean_count(stats.full_distances, "full distance"))
+    seconds = f"{stats.seconds:.3g}" if stats.seconds < 100 else f"{stats.seconds:,.0f}"
+    asked = "1 query" if n == 1 else f"{n:,} queries"
+    return f"{asked} in {seconds} s, {promise}; {'a query: ' * (n != 1)}{', '.join(work)}"
+
+
+def _mean_count(numbers: Any, thing: str) -> str:
+    mean = float(numbers.mean()) if len(numbers) else 0.0
+    if mean >= 10 or mean.is_integer():
+        return counted(round(mean), thing)
+    return f"{mean:.1f} {thing}s"
 
 
 def _as_table(name: str, hits: Hits, first: bool) -> None:
@@ -203,8 +224,11 @@ def duplicates(
 
         slosh duplicates shapes.slosh --radius 0.01
     """
+    node = filter_of(where)
     with opened(index) as found_in:
-        pairs = found_in.duplicates(radius, where=filter_of(where), certify=certify)
+        pairs = found_in.duplicates(radius, where=node, certify=certify)
+        if not len(pairs):
+            say_unknown_fields(found_in, node)
     groups = pairs.groups()
     if json:
         listed = [pair._asdict() for pair in pairs]

@@ -18,6 +18,7 @@ import typer
 from .. import embed, readers, search, where
 from ..index import SetIndex
 from ..index import open as open_index
+from .output import remark
 from .running import WrongUse
 
 FILES = "How files are read"
@@ -156,6 +157,25 @@ def filter_of(text: str | None) -> where.Node | None:
         return where.parse_text(text)
     except ValueError as error:
         raise WrongUse(f"--{error}") from None
+
+
+def say_unknown_fields(index: SetIndex, node: where.Node | None) -> None:
+    """After a filter has found nothing: which of its fields no set has, as a field that is misspelt."""
+    if node is None or not len(index):
+        return
+    for key in dict.fromkeys(_fields(node)):
+        if not index.select(where.Exists(key)):
+            remark(f"slosh: no set has a field {key!r}: slosh show {path_of(index)} shows which there are")
+
+
+def _fields(node: where.Node) -> Iterator[str]:
+    if isinstance(node, where.And | where.Or):
+        for part in node.parts:
+            yield from _fields(part)
+    elif isinstance(node, where.Not):
+        yield from _fields(node.part)
+    elif isinstance(node, where.Equal | where.In | where.Range | where.Exists):
+        yield node.key
 
 
 def embedding_of(name: str | None, slices: int | None, quantiles: int | None, seed: int) -> Any:

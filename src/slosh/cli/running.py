@@ -11,6 +11,7 @@ With SLOSH_DEBUG=1 in the environment the traceback of an error is shown too.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import sqlite3
@@ -19,6 +20,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -31,6 +33,12 @@ _OPTIONS = (
     "format|id_column|columns|weights|by|obsm|n_points|random_state|origin|recall|k|radius|rerank|scale|max_points"
 )
 _IN_PYTHON: list[tuple[str, str]] = [
+    (
+        r'pass origin="auto", or an array of (\d+) numbers, to subtract it before the conversion',
+        r"subtract it when the index is built: --origin auto, or \1 numbers with commas between",
+    ),
+    (r"pass an origin that is nearer", "build the index with an --origin nearer"),
+    (r'\borigin="auto"', "--origin auto"),
     (r"update=True", "--update"),
     (r"weighted=True", "--weighted"),
     (r"certify=True", "--certify"),
@@ -44,9 +52,21 @@ _IN_PYTHON: list[tuple[str, str]] = [
     (r"call index\.compact\(\)", "run slosh compact"),
     (r"make an index with slosh\.SetIndex\.create, or slosh build", "make it with slosh build"),
     (r": close it there, or open it with read_only=True", ": wait until that is done"),
+    (r"(index\.)?\bverify\(\)", "slosh verify"),
+    (r"build the search again, and save it", "restore the index from a copy, or build it again"),
     (r"close the index, delete its folder cache, and open it again", "delete its folder cache"),
 ]
 """What the library calls its arguments, and what they are called here."""
+
+
+_OF_SQLITE = {
+    "malformed": "slosh verify tells more; restore it from a copy",
+    "not a database": "restore it from a copy",
+    "readonly": "it can be searched as it is; to change it, copy the index to a folder in which you may write",
+    "disk I/O": "look whether the disk is full, or fails",
+    "is full": "free some space, and run it again; what was stored before is in order",
+}
+"""Words of SQLite's errors, and what to do."""
 
 
 class WrongUse(Exception):
@@ -94,14 +114,42 @@ def message(error: BaseException) -> str:
     if isinstance(error, MemoryError):
         return f"not enough memory: {said}" if said else "not enough memory"
     if isinstance(error, sqlite3.Error):
-        return f"the database: {said}"
+        return _of_the_database(said)
     if isinstance(error, OSError) and error.strerror:
-        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+        return _of_the_system(error)
     if not isinstance(error, Failed | ValueError | KeyError | OSError | ImportError | RuntimeError):
         return f"{type(error).__name__}: {said} (an error of slosh itself: SLOSH_DEBUG=1 shows where)"
+    return _in_words(said) or type(error).__name__
+
+
+def _in_words(said: str) -> str:
     for pattern, here in _IN_PYTHON:
         said = re.sub(pattern, here, said)
-    return said or type(error).__name__
+    return said
+
+
+def _of_the_system(error: OSError) -> str:
+    """What the operating system has refused, and what to do."""
+    said = f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror)
+    if error.errno == errno.ENOSPC:
+        return f"{said}: free some space, and run it again; what was stored before is in order"
+    if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+        name = Path(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else None
+        if name is not None and name.name == "lock":
+            return (
+                f"{name.parent} cannot be changed ({error.strerror}): it can be searched as it is; to change it, copy "
+                "it to a folder in which you may write"
+            )
+        return f"{said}: use a place that you may read and write, or change its permissions"
+    return said
+
+
+def _of_the_database(said: str) -> str:
+    """What SQLite has refused, and what to do."""
+    for mark, remedy in _OF_SQLITE.items():
+        if mark in said:
+            return f"the database: {said}: {remedy}"
+    return f"the database: {said}"
 
 
 def _nobody_listens() -> int:
@@ -114,7 +162,7 @@ def _nobody_listens() -> int:
 @contextmanager
 def _warnings_as_lines() -> Iterator[None]:
     def show(said: Any, *about: Any, **more: Any) -> None:
-        remark(f"slosh: warning: {' '.join(str(said).split())}")
+        remark(f"slosh: warning: {_in_words(' '.join(str(said).split()))}")
 
     with warnings.catch_warnings():
         warnings.showwarning = show  # type: ignore[assignment]
