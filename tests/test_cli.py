@@ -26,6 +26,7 @@ import slosh
 from slosh import readers
 from slosh.cli import _COMMANDS, app, find, main, options, running
 from slosh.cli.output import printable
+from slosh.draw import _folded
 from slosh.search import Stats
 
 COMMANDS = [
@@ -445,9 +446,12 @@ def test_tables_for_people(slosh_):
 
 def test_counts_below_a_table():
     stats = Stats(np.array([36_000]), np.array([9]), 0.9512, 1234.5, np.array([1]))
-    assert find._what_it_took(stats) == "1 query in 1,234 s, recall 0.951; 36,000 vectors compared, 1 full distance"
+    assert (
+        find._what_it_took(stats, 40_000)
+        == "1 query in 1,234 s, recall 0.951; 36,000 vectors compared, 1 full distance"
+    )
     stats = Stats(np.array([1, 2]), np.array([9, 9]), None, 0.5)
-    assert find._what_it_took(stats) == "2 queries in 0.5 s, no promise; a query: 1.5 vectors compared"
+    assert find._what_it_took(stats, 2) == "2 queries in 0.5 s, no promise; a query: 1.5 vectors compared"
 
 
 @pytest.mark.parametrize(
@@ -562,6 +566,44 @@ def test_pictures(slosh_, tmp_path, index, command):
     assert "drawn in" in out
     assert (tmp_path / "p.png").read_bytes().startswith(PNG)
     assert (tmp_path / "p.png").stat().st_size > 5000
+
+
+def test_all_neighbours_are_drawn(slosh_, tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib")
+    drawn = []
+    monkeypatch.setattr(find, "draw", lambda rows, *_, **__: drawn.extend(rows))
+    monkeypatch.setattr(find, "A_LINE", 4)
+    out = slosh_("search", "clouds.slosh", "thin/0000.npy", "-k", 10, "--plot", "p.png")[1]
+    assert out.endswith("drawn in p.png\n")
+    assert [len(row) for row in drawn] == [5, 5, 3]
+    assert [row[0] is None for row in drawn] == [False, True, True]
+    monkeypatch.setattr(find, "DRAWN", 7)
+    monkeypatch.setattr(find, "MOST_ROWS", 3)
+    drawn.clear()
+    out = slosh_("search", "clouds.slosh", "thin/0000.npy", "fat/0001.npy", "--plot", "p.png")[1]
+    assert out.endswith("drawn in p.png, the first 1 of 2 queries, the 7 nearest of each\n")
+    assert [len(row) for row in drawn] == [5, 4]
+    assert slosh_("search", "clouds.slosh", "thin/0000.npy", "--radius", 0, "--plot", "p.png")[0] == 0
+
+
+def test_any_script_in_a_picture(slosh_, tmp_path):
+    pytest.importorskip("matplotlib")
+    for name in ("椅子椅子椅子椅子椅子椅子椅子椅子.npy", "🪑.npy", "كرسي.npy", "$a_b$.npy"):
+        np.save(tmp_path / name, np.random.default_rng(0).normal(size=(9, 2)))
+    assert slosh_("build", tmp_path / "a", tmp_path)[0] == 0
+    for command in (["search", tmp_path / "a", "🪑.npy"], ["explain", tmp_path / "a", "🪑.npy", "كرسي.npy"]):
+        code, _, err = slosh_(*command, "--plot", tmp_path / "p.png")
+        assert (code, err) == (0, "")
+
+
+@pytest.mark.parametrize("name", ["a" * 100, "chair/" * 9 + "0001.off", "x" * 30 + "/y", "椅" * 40, "椅子/" * 6])
+def test_names_in_pictures_keep_their_start_and_end(name):
+    lines = _folded(name)
+    assert len(lines) == 2
+    assert all(line for line in lines)
+    assert lines[0].rstrip("…") == name[: len(lines[0].rstrip("…"))]
+    assert name.endswith(lines[1])
+    assert all(sum(1 + (c > "\u2fff") for c in line) <= 21 for line in lines)
 
 
 def test_no_picture_of_five_dimensions(slosh_, tmp_path):

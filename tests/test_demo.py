@@ -41,7 +41,8 @@ def test_what_it_says(ran):
     assert float(re.search(r"recall ([\d.]+) of what", said)[1]) > 0.98
     assert float(re.search(r"([\d.]+) full distances of 1,500", said)[1]) < 100
     assert "the same answers" in said
-    assert "finds only the digits" in said
+    assert re.search(r"the 10 nearest to a \d are (all )?[68]s", said)
+    assert "orange is another digit" in said
 
 
 def test_what_it_leaves(ran):

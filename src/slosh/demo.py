@@ -28,7 +28,7 @@ K = 10
 ONE_BY_ONE = 200
 """Queries that are asked one at a time, to be timed."""
 DRAWN = 6
-RED = "#D55E00"
+ORANGE = "#D55E00"
 
 
 class Digits(NamedTuple):
@@ -81,8 +81,8 @@ def run(out: Path, *, keep: bool = False, tell: Callable[[str], None] = print) -
     picture = out / "neighbours.png"
     _draw(path, held_out, found, picture)
     _write_queries(out / "held-out.npz", held_out)
-    tell(f"\nThe picture {picture} shows {DRAWN} of the queries and their neighbours; red is another digit, and the")
-    tell("last line is the query with the most of them.")
+    tell(f"\nThe picture {picture} shows {DRAWN} of the queries and their neighbours; orange is another digit, and")
+    tell("the last line is the query with the most of them.")
     _what_next(path, out, stored.ids, tell)
 
 
@@ -163,7 +163,8 @@ def _filtered(index: SetIndex, held_out: Digits, tell: Callable[[str], None]) ->
     where = "even = true and digit >= 6"
     hits = index.search(held_out.sets[0], K, where=where)
     kinds = sorted({about["digit"] for about in hits.metadata})
-    tell(f'  filtered, "{where}": a {held_out.labels[0]} finds only the digits {", ".join(map(str, kinds))}')
+    found = f"all {kinds[0]}s" if len(kinds) == 1 else " and ".join(f"{kind}s" for kind in kinds)
+    tell(f'  only among the digits with "{where}": the {len(hits)} nearest to a {held_out.labels[0]} are {found}')
 
 
 def _reopened(path: Path, held_out: Digits, found: HitLists, tell: Callable[[str], None]) -> None:
@@ -187,7 +188,7 @@ def _draw(path: Path, held_out: Digits, found: HitLists, picture: Path) -> None:
             near: Any = index.get(hits.ids[:8])
             row = [Panel(held_out.sets[i], held_out.sets.weights_of(i), f"a {truth[i]}, {held_out.ids[i]}")]
             for j, (about, distance) in enumerate(zip(near.metadata, hits.distances, strict=False)):
-                colour = None if about["digit"] == truth[i] else RED
+                colour = None if about["digit"] == truth[i] else ORANGE
                 note = f"{distance:.3f}"
                 row.append(Panel(near.sets[j], near.sets.weights_of(j), f"a {about['digit']}", note, colour))
             rows.append(row)

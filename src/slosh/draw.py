@@ -6,7 +6,10 @@ Panels of points in 2 or 3 dimensions come in; a picture file goes out. Needs ma
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import unicodedata
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,8 +24,8 @@ MOST_POINTS = 3000
 SIDE = 1.45
 """Inches of a panel."""
 INK, BLUE, FRAME = "0.1", "#0072B2", "0.8"
-LONGEST = 18
-"""Characters of a title; the end of a longer one is shown."""
+WIDEST = 21
+"""Characters of a line of a title; a title has two lines at most, and the middle of a longer one is left out."""
 
 
 class Panel(NamedTuple):
@@ -43,7 +46,7 @@ def check_drawable(dim: int) -> None:
 
 
 def draw(
-    rows: Sequence[Sequence[Panel]],
+    rows: Sequence[Sequence[Panel | None]],
     path: str | os.PathLike[str],
     *,
     one_scale: bool = True,
@@ -51,7 +54,7 @@ def draw(
     queries: bool = True,
     title: str | None = None,
 ) -> None:
-    """Draws panels in lines, and saves the picture; its format is that of the extension of `path`.
+    """Draws panels in lines, and saves the picture; its format is that of the extension of `path`. None stays free.
 
     one_scale  all panels show the same part of space; otherwise each shows its own set, whatever its place and size
     flip       the second coordinate points down, as rows of an image do
@@ -60,23 +63,38 @@ def draw(
     rows = [row for row in rows if len(row)]
     if not rows:
         raise ValueError("there is nothing to draw: give one line of panels at least")
-    points = [np.asarray(panel.points, np.float64) for row in rows for panel in row]
+    panels = [panel for row in rows for panel in row if panel is not None]
+    points = [np.asarray(panel.points, np.float64) for panel in panels]
     dim = points[0].shape[1]
     check_drawable(dim)
     window = _window(points) if one_scale else None
     wide = max(len(row) for row in rows)
-    height = SIDE + 0.34
-    figure = _figure_class()(figsize=(SIDE * wide + 0.2, height * len(rows) + 0.15 + 0.3 * (title is not None)))
-    figure.set_layout_engine("constrained", w_pad=0.03, h_pad=0.03, wspace=0.02, hspace=0.03)
+    height = SIDE + 0.12 * (1 + max(_titled(panel, asks=True).count("\n") for panel in panels)) + 0.1
+    wide_in, high_in = SIDE * wide + 0.2, height * len(rows) + 0.15 + 0.3 * (title is not None)
+    figure = _figure_class()(figsize=(wide_in, high_in))
+    room = (0, 0, 1, 1 - 0.12 * (dim == 3) / high_in)  # axes in 3-D take their titles for lower than they are
+    figure.set_layout_engine("constrained", w_pad=0.03, h_pad=0.03, wspace=0.02, hspace=0.03, rect=room)
     grid = figure.add_gridspec(len(rows), wide)
     for i, row in enumerate(rows):
         for j, panel in enumerate(row):
+            if panel is None:
+                continue
             axes = figure.add_subplot(grid[i, j], projection="3d" if dim == 3 else None)
             asks = queries and j == 0
             _panel(axes, panel, window, flip, asks)
     if title is not None:
         figure.suptitle(title, fontsize=11)
-    figure.savefig(path, dpi=130, facecolor="white")
+    with missing_glyphs_are_boxes():
+        figure.savefig(path, dpi=130, facecolor="white")
+
+
+@contextmanager
+def missing_glyphs_are_boxes() -> Iterator[None]:
+    """Without matplotlib's warnings, one for each character, where its font has none of a title's script."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        warnings.filterwarnings("ignore", message="Matplotlib currently does not support")
+        yield
 
 
 def _figure_class() -> Any:
@@ -118,11 +136,34 @@ def _panel(axes: Any, panel: Panel, window: tuple[Float64, float] | None, flip: 
     area = float(np.clip((72 * SIDE) ** 2 / 3 / len(points), 1.2, 100))
     sizes = area if weights is None else np.maximum(area * weights / weights.max(), 0.3)
     axes.scatter(*points.T, s=sizes, color=colour, linewidths=0, alpha=0.85)
-    axes.set_title(_titled(panel, asks), fontsize=8, color=colour, pad=3, fontweight="bold" if asks else "normal")
+    axes.set_title(_titled(panel, asks), fontsize=7.5, color=colour, pad=3, fontweight="bold" if asks else "normal")
 
 
 def _titled(panel: Panel, asks: bool) -> str:
-    name = panel.title if len(panel.title) <= LONGEST else "…" + panel.title[1 - LONGEST :]
+    name = "\n".join(_folded(panel.title))
     note = panel.note or ("query" if asks else "")
     text = f"{note}\n{name}" if asks else f"{name}\n{note}" if note else name
     return text.replace("$", r"\$")
+
+
+def _folded(name: str) -> list[str]:
+    """A name in one or two lines: where it can, it is broken after one of / _ - . and space.
+
+    >>> _folded("chair/chair_0001.off"), _folded("furniture/chair/chair_0001.off")
+    (['chair/chair_0001.off'], ['furniture/chair/', 'chair_0001.off'])
+    """
+    wide = [2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in name]
+    if sum(wide) <= WIDEST:
+        return [name]
+    if sum(wide) > 2 * WIDEST:
+        start, end = _fitting(wide, WIDEST - 1), _fitting(wide[::-1], WIDEST)
+        return [name[:start] + "…", name[len(name) - end :]]
+    most = _fitting(wide, WIDEST)
+    least = len(name) - _fitting(wide[::-1], WIDEST)
+    at = next((i for mark in ("/", " _-.") for i in range(most, least - 1, -1) if name[i - 1] in mark), most)
+    return [name[:at], name[at:]]
+
+
+def _fitting(wide: Sequence[int], room: int) -> int:
+    """How many characters of these widths there is room for."""
+    return int(np.searchsorted(np.cumsum(wide), room, side="right"))

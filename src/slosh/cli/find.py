@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from ..draw import MOST_ROWS, Panel, check_drawable, draw
+from ..draw import MOST_ROWS, Panel, check_drawable, draw, missing_glyphs_are_boxes
 from ..hits import Hits
 from ..index import SetIndex
 from ..records import Record, Records
@@ -19,7 +19,9 @@ from .queries import Asked, ByFile, ById, Queries, asked, one_query
 from .running import WrongUse
 
 RERANKS = ("sliced", "wasserstein", "chamfer", "hausdorff")
-DRAWN = 9
+A_LINE = 10
+"""Neighbours of a query in a line of a picture."""
+DRAWN = 30
 """Neighbours of a query in a picture."""
 SHOWN = 10
 
@@ -79,8 +81,8 @@ def search(
     with opened(index) as found_in:
         if plot is not None:
             check_drawable(found_in.dim)
-        rows: list[list[Panel]] = []
-        n = found = 0
+        rows: list[list[Panel | None]] = []
+        n = found = drawn = most = 0
         for part in asked(found_in, query, reading, by_id, by_file):
             queries = {"id": part.names} if part.sets is None else {"queries": part.sets}
             if radius is None:
@@ -94,16 +96,20 @@ def search(
                 else:
                     _as_table(name, hits, first=n == 0)
                 n, found = n + 1, found + len(hits)
-                if plot is not None and len(rows) < MOST_ROWS:
-                    rows.append(_panels(found_in, part, i, name, hits))
+                if plot is not None and drawn == n - 1:
+                    lines = _panels(found_in, part, i, name, hits)
+                    if not rows or len(rows) + len(lines) <= MOST_ROWS:
+                        rows += lines
+                        drawn, most = n, max(most, len(hits))
             if not json and part.names:
-                say(f"\n{_what_it_took(lists.stats)}")
+                say(f"\n{_what_it_took(lists.stats, len(found_in))}")
         if not found:
             say_unknown_fields(found_in, options["where"])
         if plot is not None:
             draw(rows, plot, one_scale=_one_scale(found_in), flip=flip)
     if plot is not None and not json:
-        say(f"drawn in {plot}{f', the first {len(rows)} of {n} queries' * (len(rows) < n)}")
+        which = f", the first {drawn:,} of {n:,} queries" * (drawn < n)
+        say(f"drawn in {plot}{which}{f', the {DRAWN} nearest of each' * (most > DRAWN)}")
 
 
 def _as_document(name: str, hits: Hits, promised: float | None) -> dict[str, Any]:
@@ -111,11 +117,14 @@ def _as_document(name: str, hits: Hits, promised: float | None) -> dict[str, Any
     return {"query": name, "distance_kind": hits.distance_kind, "recall": promised, "hits": found}
 
 
-def _what_it_took(stats: Stats) -> str:
-    """The line below the tables: the time, the promise, and the work for a query."""
+def _what_it_took(stats: Stats, sets: int) -> str:
+    """The line below the tables: the time, the promise, and the work for a query.
+
+    Vectors are compared in blocks, and some twice: no more are told than there are sets.
+    """
     promise = "no promise" if stats.recall is None else "exact" if stats.recall == 1 else f"recall {stats.recall:.3f}"
     n = len(stats.candidates)
-    work = [f"{_mean_count(stats.candidates, 'vector')} compared"]
+    work = [f"{_mean_count(np.minimum(stats.candidates, sets), 'vector')} compared"]
     if stats.full_distances is not None:
         work.append(_mean_count(stats.full_distances, "full distance"))
     seconds = f"{stats.seconds:.3g}" if stats.seconds < 100 else f"{stats.seconds:,.0f}"
@@ -142,8 +151,8 @@ def _as_table(name: str, hits: Hits, first: bool) -> None:
     say_table(["", "id", "distance", *keys], lines, ["", "distance"])
 
 
-def _panels(index: SetIndex, part: Asked, i: int, name: str, hits: Hits) -> list[Panel]:
-    """The query, and its nearest."""
+def _panels(index: SetIndex, part: Asked, i: int, name: str, hits: Hits) -> list[list[Panel | None]]:
+    """The query, and its nearest beside it; more of them in lines below."""
     if part.sets is None:
         stored = index.get(name)
         assert isinstance(stored, Record)
@@ -155,7 +164,9 @@ def _panels(index: SetIndex, part: Asked, i: int, name: str, hits: Hits) -> list
     near = [
         Panel(found.sets[j], found.sets.weights_of(j), id, f"{hits.distances[j]:.4g}") for j, id in enumerate(found.ids)
     ]
-    return [first, *near]
+    return [
+        [first if start == 0 else None, *near[start : start + A_LINE]] for start in range(0, len(near) or 1, A_LINE)
+    ]
 
 
 def _one_scale(index: SetIndex) -> bool:
@@ -192,7 +203,9 @@ def explain(
         name = part.names[0]
         found = found_in.explain(name if part.sets is None else part.sets, id)
     if plot is not None:
-        found.plot(plot, title=f"x: {name}, y: {id}\nsliced distance {found.distance:.4g}; size: share of its square")
+        title = f"x: {name}, y: {id}\nsliced distance {found.distance:.4g}; size: share of its square"
+        with missing_glyphs_are_boxes():
+            found.plot(plot, title=title)
     if json:
         document = {"query": name, "id": id, "distance": found.distance, "distance_kind": "sliced"}
         shares = {"slices": found.slices, "query_elements": found.x_elements, "id_elements": found.y_elements}
