@@ -12,6 +12,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 import warnings
 from importlib.metadata import entry_points
@@ -167,6 +168,48 @@ def test_ctrl_c_leaves_a_valid_index(tmp_path):
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["added"] == n - stored
     assert process("verify", "a.slosh", cwd=tmp_path).returncode == 0
+
+
+def test_ctrl_c_is_heard_while_a_batch_is_stored(tmp_path):
+    script = """
+import os, signal, sys, time
+from slosh.cli import running
+from slosh.search.base import uninterrupted
+
+def work():
+    with uninterrupted() as waiting:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(float(sys.argv[1]))
+        print("stored", waiting != [], flush=True)
+    print("never")
+
+sys.exit(running.run(work))
+"""
+    arguments = [sys.executable, "-c", script, "60"]
+    child = subprocess.Popen(arguments, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert child.stderr.readline() == "slosh: finishing what is being stored ...\n"
+        assert child.poll() is None  # said while it works
+    finally:
+        child.kill()
+        child.communicate()
+    done = subprocess.run([*arguments[:-1], "0.3"], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (130, "stored True\n")
+    assert done.stderr == "slosh: finishing what is being stored ...\nslosh: stopped\n"
+
+
+def test_ctrl_c_elsewhere_stops_at_once(capsys):
+    before = signal.set_wakeup_fd(-1)
+    assert before == -1
+
+    def work():
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(60)
+
+    assert running.run(work) == 130
+    assert capsys.readouterr().err == "slosh: stopped\n"
+    assert signal.set_wakeup_fd(-1) == -1
+    assert not [each for each in threading.enumerate() if each.name == "slosh-ctrl-c"]
 
 
 def _stored(path: Path) -> int:

@@ -14,8 +14,11 @@ from __future__ import annotations
 import errno
 import os
 import re
+import signal
+import socket
 import sqlite3
 import sys
+import threading
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
@@ -79,7 +82,7 @@ class Failed(Exception):
 
 def run(command: Callable[[], Any]) -> int:
     """The exit code of a command, after its errors were told."""
-    with _warnings_as_lines():
+    with _warnings_as_lines(), _ctrl_c_is_heard():
         try:
             code = command()
             flush()
@@ -157,6 +160,37 @@ def _nobody_listens() -> int:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     return PIPE_CLOSED
+
+
+@contextmanager
+def _ctrl_c_is_heard() -> Iterator[None]:
+    """Says at once that Ctrl-C was heard, where the library waits with it until all of a change is stored.
+
+    While it waits it has a handler of its own in place. Python writes the number of a signal to the wakeup descriptor
+    at once, whatever the handler; a thread reads it there.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    usual = signal.getsignal(signal.SIGINT)
+    ours, theirs = socket.socketpair()
+    theirs.setblocking(False)
+
+    def listen() -> None:
+        while (heard := ours.recv(1)) not in (b"", b"\0"):
+            if heard[0] == signal.SIGINT and signal.getsignal(signal.SIGINT) is not usual:
+                remark("slosh: finishing what is being stored ...")
+
+    listener = threading.Thread(target=listen, name="slosh-ctrl-c", daemon=True)
+    with ours, theirs:
+        before = signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
+        listener.start()
+        try:
+            yield
+        finally:
+            signal.set_wakeup_fd(before)
+            theirs.send(b"\0")
+            listener.join()
 
 
 @contextmanager
