@@ -269,7 +269,7 @@ def attack(path, folder, log, attacks, caches=True):
         signal.alarm(30)  # who waits longer waits for ever
         os.write(said, f"{name}\n".encode())
         copy = Path(folder) / f"copy{i}"
-        shutil.copytree(path, copy)
+        shutil.copytree(path, copy, ignore=shutil.ignore_patterns("index.db-*"))  # others look into it, too
         if not caches:
             shutil.rmtree(copy / "cache")
         spoil(copy)

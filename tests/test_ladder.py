@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from slosh import PrecisionWarning
 from slosh.embed import SlicedWasserstein
 from slosh.evaluate import recall_at_k
 from slosh.search import ExactSearch, LadderSearch, load
@@ -393,3 +394,30 @@ def test_many_neighbours_take_no_calibration(collection):
     assert result.stats.recall == 1.0
     assert recall_at_k(result.rows, exact.search(queries[:3], 2000).rows) > 0.999
     assert all(c["k"] < 2000 for c in index.info()["calibrations"])
+
+
+def test_a_calibration_stands_for_fewer_neighbours_too():
+    vectors = np.random.default_rng(3).normal(size=(5000, 32)) * 0.9 ** np.arange(32)
+    index = LadderSearch()
+    index.add(vectors)
+    wide = index.calibrate(k=20, recall=0.9)
+    assert 1 <= wide.smallest <= 20
+    assert wide.covers(wide.smallest, 0.9, 5000)
+    assert not wide.covers(21, 0.9, 5000)
+    assert not wide.covers(20, 0.95, 5000)
+    assert not wide.covers(20, 0.9, 10001)
+    found = index.search(vectors[:500] + 0.01, max(5, wide.smallest), recall=0.9)
+    assert list(index._calibrations) == [(20, 0.9)], "nothing else was measured"
+    assert found.stats.recall >= 0.9
+    exact = index.search(vectors[:500] + 0.01, max(5, wide.smallest), recall=1.0)
+    assert found_part(found.rows, exact.rows).mean() >= 0.88
+    index.search(vectors[:3], 21, recall=0.9)
+    assert (21, 0.9) in index._calibrations
+
+
+def test_a_few_vectors_far_from_zero_are_worth_a_warning():
+    vectors = np.random.default_rng(3).normal(size=(100, 8)) + 1e5
+    index = LadderSearch()
+    index.add(vectors)
+    with pytest.warns(PrecisionWarning, match="origin"):
+        index.search(vectors[:1], 3)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from itertools import islice
 from numbers import Integral
 from pathlib import Path
@@ -229,8 +230,13 @@ class SetIndex:
             return self._add_stream(iter([sets]), ids, metadata, update)
         with self._engine.changing():
             added = self._add_batch(self._sets(sets, weights), ids, metadata, update)
-            self._engine.ready()
+            self._learn()
         return added
+
+    def _learn(self) -> None:
+        """What is due after sets were stored. If it fails they are stored all the same, and a search learns it."""
+        with suppress(Exception):
+            self._engine.ready()
 
     def _sets(self, sets: Any, weights: Any = None) -> Sets:
         recipe = self._engine.recipe
@@ -253,7 +259,9 @@ class SetIndex:
         with self._engine.changing(), bar:
             try:
                 for sets, own, about in stream_batches(items, self.dim, self.origin):
-                    if own is None and names is not None:
+                    if own is not None and names is not None:
+                        raise ValueError("ids are given, and the batches bring their own: leave ids out")
+                    if names is not None:
                         own = list(islice(names, len(sets)))
                     added += self._add_batch(sets, own, merged(about, metadata, len(sets)), update)
                     bar.update(len(sets))
@@ -263,7 +271,7 @@ class SetIndex:
                 raise
             finally:
                 if added:
-                    self._engine.ready()
+                    self._learn()
         return added
 
     def update(self, ids: Any, sets: Any = None, metadata: Any = None, *, weights: Any = None) -> None:
@@ -272,6 +280,8 @@ class SetIndex:
         names = checked_ids([ids] if one else ids)
         if sets is None and metadata is None:
             raise ValueError("update needs sets, metadata, or both")
+        if sets is None and weights is not None:
+            raise ValueError("weights without sets: give the sets, too")
         about = None if metadata is None else per_set([metadata] if one else metadata, len(names))
         with self._engine.changing():
             with self._engine.seen() as c:
@@ -309,12 +319,13 @@ class SetIndex:
         return Records(self._engine.sets_of(c, rows), names, [parsed(described[row][1]) for row in rows.tolist()])
 
     def records(self, batch: int = 4096) -> Iterator[Records]:
-        """All that is stored, in batches, in the order of the adds."""
-        names = self.ids
-        for first in range(0, len(names), batch):
-            found = self.get(names[first : first + batch])
-            assert isinstance(found, Records)
-            yield found
+        """All that is stored, in batches, in the order of the adds: as it is now, whatever is changed meanwhile."""
+        checked_count("batch", batch)
+        with self._engine.snapshot() as c:
+            lines = c.execute("SELECT row, id, metadata FROM sets ORDER BY row")
+            while part := lines.fetchmany(batch):
+                sets = self._engine.sets_of(c, np.array([row for row, _, _ in part], np.int64))
+                yield Records(sets, [name for _, name, _ in part], [parsed(text) for _, _, text in part])
 
     # Searching
 
@@ -400,8 +411,9 @@ class SetIndex:
     def duplicates(self, radius: float = 0.0, *, where: Any = None, certify: bool = False) -> Pairs:
         """Pairs of sets at most `radius` apart, each once, nearest first.
 
-        By the embedded distance, which is never larger than the sliced distance: so no pair within the radius is left
-        out, and with `certify` (the sliced distance itself) none is in it that should not be.
+        By the embedded distance, which is never larger than the sliced distance but for rounding, by which the radius
+        is widened: so no pair within the radius by the sliced distance is left out (with the average rule of
+        `SlicedWasserstein`), and some may be a little beyond. With `certify` it is the sliced distance itself.
         """
         filter_ = _parsed(where)
         pairs: list[Pair] = []
@@ -412,7 +424,8 @@ class SetIndex:
             allowed = self._engine.allowed(c, filter_)
             kind = ready.vector_search._distance_kind
             recall = None if certify or kind != "embedded" else 1.0
-            asked = {"radius": radius, "certify": certify, "recall": recall}
+            wider = 0.0 if certify or not ready._bounded else 2 * float(ready._errors.array.max(initial=0.0))
+            asked = {"radius": radius + wider, "certify": certify, "recall": recall}
             for rows, hits in self._each(c, ready, allowed, "duplicates", **asked):
                 kind, names = hits.distance_kind, db.described(c, rows.tolist())
                 for row, found in zip(rows.tolist(), hits, strict=True):
@@ -438,18 +451,16 @@ class SetIndex:
             ready = self._engine.ready_sets
             names = [name for (name,) in c.execute("SELECT id FROM sets ORDER BY row")]
             number = {name: i for i, name in enumerate(names)}
-            columns: list[int] = []
-            distances: list[float] = []
-            counts: list[int] = []
+            columns, distances, counts = [np.empty(0, np.int64)], [np.empty(0)], [np.zeros(1, np.int64)]
             recall = self._default_recall(checked_recall(recall), certify)
             for _, hits in self._each(c, ready, None, "graph", k=k, recall=recall, certify=certify):
-                for found in hits:
-                    columns += [number[name] for name in found.ids]
-                    distances += found.distances.tolist()
-                    counts.append(len(found))
-        values = np.array(distances) if mode == "distance" else np.ones(len(distances))
-        starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-        return csr_matrix((values, np.array(columns, np.int64), starts), shape=(len(names), len(names))), names
+                columns.append(np.array([number[name] for found in hits for name in found.ids], np.int64))
+                distances += hits.distances
+                counts.append(np.array([len(found) for found in hits], np.int64))
+        values = np.concatenate(distances)
+        starts = np.cumsum(np.concatenate(counts))
+        data = values if mode == "distance" else np.ones(len(values))
+        return csr_matrix((data, np.concatenate(columns), starts), shape=(len(names), len(names))), names
 
     def _each(self, c: Any, ready: Any, allowed: Any, what: str, **asked: Any) -> Iterator[tuple[Int64, HitLists]]:
         """Every stored set as a query, batch by batch."""

@@ -43,6 +43,7 @@ CREATE TABLE bodies(body INTEGER PRIMARY KEY, crc INTEGER NOT NULL, points BLOB 
 CREATE TABLE fields(key TEXT NOT NULL, value NOT NULL, row INTEGER NOT NULL,
                     PRIMARY KEY(key, value, row)) WITHOUT ROWID;
 CREATE TABLE removed(row INTEGER PRIMARY KEY, change INTEGER NOT NULL);
+CREATE INDEX removed_by_change ON removed(change);
 CREATE TABLE learnt(version INTEGER PRIMARY KEY, state BLOB NOT NULL);
 """
 STATISTICS = {"CREATE TABLE sqlite_stat1(tbl,idx,stat)", "CREATE TABLE sqlite_stat4(tbl,idx,neq,nlt,ndlt,sample)"}
@@ -401,6 +402,16 @@ def rows_of(connection: sqlite3.Connection, ids: Sequence[str]) -> dict[str, int
             connection.execute("SELECT id, row FROM sets WHERE id IN (SELECT value FROM json_each(?))", (part,))
         )
     return found
+
+
+def free_ids(connection: sqlite3.Connection, first: int, n: int) -> list[str]:
+    """n numbers that are no ids yet, as strings, from `first` on."""
+    while True:
+        names = [str(first + i) for i in range(n)]
+        taken = rows_of(connection, names)
+        if not taken:
+            return names
+        first = max(int(name) for name in taken) + 1
 
 
 def described(connection: sqlite3.Connection, rows: Sequence[int]) -> dict[int, tuple[str, str]]:

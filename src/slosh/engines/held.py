@@ -244,6 +244,19 @@ class Held:
                         return
 
     @contextmanager
+    def snapshot(self) -> Iterator[sqlite3.Connection]:
+        """The database alone, in one state until the end, however long that takes; an index in memory waits with
+        changes until then.
+        """
+        self._check_open()
+        if self.folder is None:
+            with self.seen() as c:
+                yield c
+        else:
+            with self.database.reading() as c:
+                yield c
+
+    @contextmanager
     def _noted(self, c: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
         """What this thread sees, for whatever it calls meanwhile."""
         self._inside.connection = c

@@ -122,18 +122,15 @@ class Local(Held):
                 self.database._main, "next_row", "next_body", "change", "weighted"
             )
             if chosen is None:
-                chosen = [str(first + i) for i in range(n)]
+                if replace:
+                    raise ValueError("update=True replaces sets by their ids: give ids")
+                chosen = db.free_ids(self.database._main, first, n)
             texts, fields = _fields(metadata, chosen, first)
             there = db.rows_of(self.database._main, chosen)
             if there and not replace:
                 name = next(name for name in chosen if name in there)
                 raise ValueError(
-                    f"id {name!r} exists"
-                    + (
-                        ": ids that are counted meet yours; give ids"
-                        if ids is None
-                        else ", nothing was added: give another id, or update=True to replace it"
-                    )
+                    f"id {name!r} exists, nothing was added: give another id, or update=True to replace it"
                 )
             if not n:
                 return chosen
@@ -303,7 +300,9 @@ class Local(Held):
             asked = {} if queries is None else {"queries": queries}
             if asked and not isinstance(search, LadderSearch):
                 raise ValueError(f"{type(search).__name__} calibrates on stored sets: leave queries out")
-            known = search.calibrate(k, recall, **asked)
+            known = search.calibrate(k + isinstance(search, LadderSearch), recall, **asked)  # for queries by id, too
+            if known.k > k and known.smallest > k:
+                known = search.calibrate(k, recall, **asked)
             self._keep_learnt()
             return known
 

@@ -12,6 +12,8 @@ from tqdm.auto import tqdm
 from .. import where
 from ..evaluate import recall_at_k
 from ..hits import parsed
+from ..search import LadderSearch
+from ..search.lists import WIDE
 from . import database as db
 
 if TYPE_CHECKING:
@@ -98,19 +100,25 @@ def _points(c: sqlite3.Connection, dim: int, report: Report) -> None:
 
 
 def _fields(c: sqlite3.Connection, report: Report) -> None:
-    """The lines that filters are answered from, against the metadata."""
-    there = {(key, value, row) for key, value, row in c.execute("SELECT key, value, row FROM fields")}
-    meant = set()
-    for row, name, text in c.execute("SELECT row, id, metadata FROM sets WHERE metadata != '{}'"):
+    """The lines that filters are answered from, against the metadata, set by set."""
+    there: int = c.execute("SELECT count(*) FROM fields").fetchone()[0]
+    meant, wrong = 0, []
+    lines = c.execute("SELECT row, id, metadata FROM sets WHERE metadata != '{}'")
+    for row, name, text in lines:
         try:
-            meant |= {(key, value, row) for key, value in where.fields_of(parsed(text), repr(name))}
+            fields = set(where.fields_of(parsed(text), repr(name)))
         except ValueError as error:
-            report.problems.append(f"metadata of {name!r}: {error}")
-    report.checked["metadata"] = f"{len(there)} values"
-    if there != meant:
-        rows = sorted({line[2] for line in there ^ meant if isinstance(line[2], int)})[:MOST]
-        names = [name for name, _ in db.described(c, rows).values()]
-        report.problems.append(f"what filters look at is not the metadata of {', '.join(map(repr, names)) or rows}")
+            wrong.append(f"{name!r} ({error})")
+            continue
+        meant += len(fields)
+        sql = "SELECT count(*) FROM fields WHERE key = ? AND value = ? AND typeof(value) = typeof(?) AND row = ?"
+        if any(c.execute(sql, (key, value, value, row)).fetchone()[0] != 1 for key, value in fields):
+            wrong.append(repr(name))
+    report.checked["metadata"] = f"{there} values"
+    if wrong:
+        report.problems.append(f"what filters look at is not the metadata of {', '.join(wrong[:MOST])}")
+    elif there != meant:
+        report.problems.append(f"filters look at {there} values, and the metadata have {meant}")
 
 
 def _caches(c: sqlite3.Connection, engine: Local, report: Report, sample: int | None) -> None:
@@ -134,9 +142,9 @@ def _caches(c: sqlite3.Connection, engine: Local, report: Report, sample: int | 
                 same = same and np.array_equal(kept.weights, prepared.weights)
             if not same:
                 wrong += rows.tolist()
-            elif (stored := _stored(ready, rows)) is not None:
-                expected = _as_stored(ready, prepared)
-                wrong += rows[(stored != expected).any(axis=1)].tolist()
+            else:
+                wrong += rows[(_stored(ready, rows) != _as_stored(ready, prepared)).any(axis=1)].tolist()
+                wrong += rows[_misfiled(ready.vector_search, rows)].tolist()
             bar.update(len(rows))
     report.checked["caches"] = f"{len(chosen)} sets embedded again"
     if wrong:
@@ -152,6 +160,18 @@ def _stored(ready: Any, rows: Any) -> Any:
     if getattr(search, "_codes", None) is not None:
         return search._codes.take(search._rows._find(rows))
     return search.vectors(rows)
+
+
+def _misfiled(search: Any, rows: Any) -> Any:
+    """Which rows are not in the lists of the ladder as they should be."""
+    if not isinstance(search, LadderSearch) or not search._trained:
+        return np.zeros(len(rows), np.bool_)
+    positions = search._rows._find(rows)
+    place = search._lists._place.array[positions]
+    filed = search._lists.blocks[place // WIDE, :, place % WIDE]
+    return (search._lists.slots[place // WIDE, place % WIDE] != positions) | (
+        filed != search._prefixes(positions, search._basis)[0]
+    ).any(axis=1)
 
 
 def _as_stored(ready: Any, sets: Any) -> Any:

@@ -6,6 +6,7 @@ found. Goes out: a recall that may be promised.
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -28,6 +29,8 @@ class Calibration:
     promised : its one-sided 95% lower confidence bound; at least `recall`.
     n_queries : size of the sample.
     n_rows : size of the collection then.
+    smallest : with the same work, cut to fewer neighbours, the bound is at least `recall` for every number of them from
+        this on, measured alike; 0 is k.
     """
 
     k: int
@@ -38,6 +41,27 @@ class Calibration:
     promised: float
     n_queries: int
     n_rows: int
+    smallest: int = 0
+
+    @classmethod
+    def of(cls, about: dict[str, Any]) -> Calibration:
+        """What `as_dict` gave; ValueError for anything else."""
+        made = cls(**about)
+        whole = (made.k, made.depth, made.n_queries, made.n_rows, made.smallest)
+        if any(type(x) is not int or x < 0 for x in whole) or not made.k:
+            raise ValueError(f"a calibration counts by {whole!r:.100}")
+        parts = (made.recall, made.reach, made.measured, made.promised)
+        if any(not isinstance(x, int | float) or not math.isfinite(x) for x in parts):
+            raise ValueError(f"a calibration has {parts!r:.100}")
+        return made
+
+    def covers(self, k: int, recall: float, n_rows: int) -> bool:
+        """Whether it may stand for this question, in a collection of this size."""
+        return (self.smallest or self.k) <= k <= self.k and self.recall == recall and self.holds(n_rows)
+
+    def holds(self, n_rows: int) -> bool:
+        """Until the collection has doubled or halved."""
+        return self.n_rows / 2 <= n_rows <= self.n_rows * 2
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)

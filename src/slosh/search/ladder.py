@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from dataclasses import replace
 from numbers import Integral
 from typing import Any
 
@@ -40,6 +41,8 @@ FEW = 2048
 """So many allowed rows, or fewer, are compared one by one."""
 COARSE = 0.005
 """Rounding that moves a vector by more than this part of the distance to its neighbours is worth a warning."""
+COVERED = 64
+"""Up to this k, fewer neighbours are measured along."""
 QUERIES = 500
 """Stored vectors that a calibration asks for."""
 REACHES = tuple(round(0.1 * i, 1) for i in range(-20, 31))
@@ -95,6 +98,7 @@ class LadderSearch(Search):
     _drift: dict[str, float]
     _filing: bool
     _last: int  # the highest row at training
+    _looked = False  # whether 16 bits are enough, of a collection that is too small to learn from
 
     def __init__(
         self,
@@ -242,7 +246,8 @@ class LadderSearch(Search):
         if near > 0 and moved > COARSE * near:
             warnings.warn(
                 f"16 bits move a vector by {moved / near:.1%} of the distance to its neighbours, and near ones change "
-                "places: subtract the mean from all vectors, or take LadderSearch(precision=32)",
+                'places: subtract the mean from all vectors (from coordinates of sets by origin="auto"), or take '
+                "LadderSearch(precision=32)",
                 PrecisionWarning,
                 stacklevel=user_level(),
             )
@@ -257,6 +262,9 @@ class LadderSearch(Search):
                 self.train()
             elif self._lists._place.used < self._rows.n_positions:
                 self._file()
+            if not self._trained and not self._looked and n >= 20:
+                self._looked = True
+                self._warn_if_coarse(self._store.take(np.flatnonzero(self._rows.alive)[:512]))
 
     def calibrate(self, k: int = 10, recall: float | None = None, queries: Any = None) -> Calibration:
         """Measures what it takes to find this part of the k nearest, and keeps it.
@@ -280,7 +288,7 @@ class LadderSearch(Search):
         self._prepare()
         with self._lock:
             known = self._calibrations.get((k, target))
-            if known is None or asked is not None or not known.n_rows / 2 <= len(self) <= known.n_rows * 2:
+            if known is None or asked is not None or not known.holds(len(self)):
                 known = self._calibrations[k, target] = self._measure(k, target, asked)
         return known
 
@@ -302,7 +310,7 @@ class LadderSearch(Search):
             return found, cost(seen + len(self._lists.radii), self._basis.width, compared, depth, self._dim)
 
         truth, most = run(0.0, 4 * k_there, exact=True)
-        exact = Calibration(k, target, 0.0, 0, 1.0, 1.0, len(queries), n)
+        exact = Calibration(k, target, 0.0, 0, 1.0, 1.0, len(queries), n, 1)
         if target == 1.0 or lower_bound(np.ones(len(queries))) < target:
             return exact
 
@@ -322,7 +330,12 @@ class LadderSearch(Search):
             bound, mean, price = reached(reach, depths[j])
             if price < best_price:
                 best, best_price = Calibration(k, target, reach, depths[j], mean, bound, len(queries), n), price
-        return best
+        if best.depth == 0 or k_there > COVERED:
+            return best
+        found, smallest = run(best.reach, best.depth)[0], k_there
+        while smallest > 1 and lower_bound(found_part(found[:, : smallest - 1], truth[:, : smallest - 1])) >= target:
+            smallest -= 1
+        return replace(best, smallest=min(k, smallest))
 
     def _search(
         self, queries: Float32, k: int, mask: Mask | None, n_allowed: int, recall: float | None
@@ -332,18 +345,24 @@ class LadderSearch(Search):
         if n_allowed <= FEW and mask is not None:
             return self._compare_all(queries, k, mask)
         target = self.recall if recall is None else recall
-        plan = None if not self._trained or self._exact(k, n_allowed, target) else self.calibrate(k, target)
+        plan = None if not self._trained or self._exact(k, n_allowed, target) else self._plan(k, n_allowed, target)
         if plan is None or plan.depth == 0:
             squares, positions, work = self._climb(queries, k, mask, 0.0, 4 * k, True)
         else:
-            squares, positions, work = self._climb(queries, k, mask, plan.reach, plan.depth, False)
-            work.recall = plan.promised
+            squares, positions, work = self._climb(queries, plan.k, mask, plan.reach, plan.depth, False)
+            squares, positions = squares[:, :k], positions[:, :k]
+            work.recall = plan.promised if plan.k == k else plan.recall
         short = np.flatnonzero(positions[:, -1] < 0)
         if len(short):  # too few lists were looked at, or float32 overflowed
             everything = self._rows.alive if mask is None else mask
             squares[short], positions[short], more = self._compare_all(queries[short], k, everything)
             work.candidates[short] += more.candidates
         return squares, positions, work
+
+    def _plan(self, k: int, n_allowed: int, target: float) -> Calibration:
+        """What was measured for this k, or for more with less of them covered; measured now if nothing was."""
+        known = [c for c in list(self._calibrations.values()) if c.covers(k, target, len(self)) and c.k <= n_allowed]
+        return min(known, key=lambda c: c.k) if known else self.calibrate(k, target)
 
     def _exact(self, k: int, n_allowed: int, recall: float | None) -> bool:
         small = len(self) < LEAST or 32 * k >= n_allowed
@@ -496,7 +515,7 @@ class LadderSearch(Search):
         self._know(header["calibrations"])
 
     def _know(self, calibrations: list[dict[str, Any]]) -> None:
-        known = [Calibration(**c) for c in calibrations]
+        known = [Calibration.of(c) for c in calibrations]
         self._calibrations = {(c.k, c.recall): c for c in known}
 
     def _checked_basis(self, arrays: dict[str, Array]) -> Basis:
