@@ -936,6 +936,17 @@ def test_errors_in_the_words_of_the_command():
     assert running.message(sqlite3.Error("other")) == "the database: other"
 
 
+def test_warnings_in_the_words_of_the_command():
+    points = np.random.default_rng(0).normal(size=(500, 2)) * (1, 1e6)
+    with pytest.warns(slosh.ScaleWarning) as caught:
+        slosh.Sets.from_list([points[:250], points[250:]]).check_scale()
+    said = running._in_words(str(caught[0].message))
+    assert said.endswith("If that is not meant, build the index with --standardize")
+    assert running._in_words('by origin="auto", or take LadderSearch(precision=32)') == (
+        "by --origin auto, or take --search exact"
+    )
+
+
 def test_warnings_go_back_to_what_they_were(slosh_):
     before = warnings.showwarning
     slosh_("info", "clouds.slosh")

@@ -56,6 +56,11 @@ _IN_PYTHON: list[tuple[str, str]] = [
     (r"make an index with slosh\.SetIndex\.create, or slosh build", "make it with slosh build"),
     (r": close it there, or open it with read_only=True", ": wait until that is done"),
     (r"(index\.)?\bverify\(\)", "slosh verify"),
+    (r"LadderSearch\(precision=32\)", "--search exact"),
+    (
+        r"standardise the features: divide each by .*, x / sets\.points\.std\(axis=0\)",
+        "build the index with --standardize",
+    ),
     (r"build the search again, and save it", "restore the index from a copy, or build it again"),
     (r"close the index, delete its folder cache, and open it again", "delete its folder cache"),
 ]
