@@ -1,0 +1,194 @@
+"""Filters from text: `kind = chair and 2010 < year <= 2020` comes in, the tree goes out, or an error that points at the
+character. What str() of a tree writes is read back as an equal tree.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple, NoReturn
+
+from .metadata import DEEPEST, checked, plain
+from .tree import (
+    ALL,
+    KEYWORDS,
+    OPERATORS,
+    OTHER_SIDE,
+    Equal,
+    Exists,
+    Node,
+    Not,
+    Value,
+    all_of,
+    any_of,
+    between,
+    not_,
+    one_of,
+    unquoted,
+)
+
+_TOKEN = re.compile(
+    r"""\s*(?:(?P<string>"(?:[^"]|"")*"|'(?:[^']|'')*')|(?P<operator>[=!<>]+)|(?P<mark>[(),])"""
+    r"""|(?P<word>[^\s"'=!<>(),]+)|(?P<end>$)|(?P<open>["']))"""
+)
+_NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
+
+
+class _Token(NamedTuple):
+    kind: str
+    text: str
+    start: int
+
+    @property
+    def keyword(self) -> str:
+        word = self.text.lower()
+        return word if self.kind == "word" and word in KEYWORDS else ""
+
+
+def parse_text(text: str) -> Node:
+    """The tree of a filter in the text form; no text, or (), is a filter that every set passes.
+
+    >>> from slosh.where import parse
+    >>> parse_text("kind = chair and not (year > 2010)") == parse({"kind": "chair", "not": {"year": {">": 2010}}})
+    True
+    """
+    parser = _Parser(str(checked(text, "where")))
+    if parser.token.kind == "end":
+        return ALL
+    node = parser.expression(0)
+    if parser.token.kind != "end":
+        parser.fail("expected and, or, or the end here")
+    return node
+
+
+class _Parser:
+    """Recursive descent, one token ahead."""
+
+    def __init__(self, text: str) -> None:
+        self.text, self.stop = text, 0
+        self.token = self.read()
+
+    def read(self) -> _Token:
+        match = _TOKEN.match(self.text, self.stop)
+        assert match is not None  # every character begins a token
+        kind = str(match.lastgroup)
+        self.stop = match.end()
+        if kind == "open":
+            self.fail("this quote is not closed; a quote inside of quotes is doubled", match.start(kind))
+        return _Token(kind, match[kind], match.start(kind))
+
+    def advance(self) -> _Token:
+        before, self.token = self.token, self.read()
+        return before
+
+    def accept(self, text: str) -> bool:
+        """Takes the next token if it is this keyword or mark."""
+        found = self.token.keyword == text or (self.token.kind == "mark" and self.token.text == text)
+        if found:
+            self.advance()
+        return found
+
+    def operand(self, expected: str) -> _Token:
+        if self.token.kind not in ("word", "string"):
+            self.fail(f"expected {expected}")
+        return self.advance()
+
+    def fail(self, why: str, start: int | None = None) -> NoReturn:
+        at = self.token.start if start is None else start
+        first = max(0, at - 70)
+        line = re.sub(r"\s", " ", self.text[first : at + 40])
+        raise ValueError(f"where, character {at + 1}: {why}\n    {line}\n    {' ' * (at - first)}^")
+
+    def expression(self, depth: int) -> Node:
+        parts = [self.term(depth)]
+        while self.accept("or"):
+            parts.append(self.term(depth))
+        return any_of(parts)
+
+    def term(self, depth: int) -> Node:
+        parts = [self.factor(depth)]
+        while self.accept("and"):
+            parts.append(self.factor(depth))
+        return all_of(parts)
+
+    def factor(self, depth: int) -> Node:
+        negated = False
+        while self.accept("not"):
+            negated = not negated
+        start = self.token.start
+        if not self.accept("("):
+            node = self.comparison()
+        elif depth >= DEEPEST:
+            self.fail(f"parentheses are nested more than {DEEPEST} deep: take some out", start)
+        elif self.accept(")"):
+            node = ALL
+        else:
+            node = self.expression(depth + 1)
+            if not self.accept(")"):
+                self.fail("expected and, or, or a closing parenthesis here")
+        return not_(node) if negated else node
+
+    def comparison(self) -> Node:
+        first = self.operand("a field here, as in: kind = chair")
+        if self.token.kind != "operator":
+            return self.membership(self.field(first))
+        op, start = self.token.text, self.token.start
+        self.advance()
+        if op not in OPERATORS:
+            self.fail(f"{op} is no operator; give one of {', '.join(OPERATORS)}", start)
+        second = self.operand(f"a value after {op}; quote a string that is not one plain word")
+        if self.token.kind == "operator":
+            return self.chain(first, op, second)
+        key, value = self.field(first), self.value(second)
+        if op in ("=", "!="):
+            return Equal(key, value) if op == "=" else Not(Equal(key, value))
+        return between(key, [(op, value)], self.fail)
+
+    def chain(self, first: _Token, left: str, field: _Token) -> Node:
+        """2010 < year <= 2020: the second operator comes next."""
+        right, start = self.token.text, self.token.start
+        if left not in OTHER_SIDE or right not in OTHER_SIDE or left[0] != right[0]:
+            self.fail("two comparisons in a row go one way, as in 2010 < year <= 2020; otherwise write and")
+        self.advance()
+        last = self.operand(f"a value after {right}")
+        bounds = [(OTHER_SIDE[left], self.value(first)), (right, self.value(last))]
+        return between(self.field(field), bounds, lambda why: self.fail(f"this {why}", start))
+
+    def membership(self, key: str) -> Node:
+        negated = self.accept("not")
+        if self.accept("exists"):
+            return Not(Exists(key)) if negated else Exists(key)
+        if not self.accept("in"):
+            self.fail(f"expected {'in or exists' if negated else 'one of ' + ', '.join(OPERATORS)} here")
+        if not self.accept("("):
+            self.fail("expected a list in parentheses after in, as in: kind in (chair, sofa)")
+        values: list[Value] = []
+        while not self.accept(")"):
+            values.append(self.value(self.operand("a value or a closing parenthesis here")))
+            if not self.accept(",") and self.token.text != ")":
+                self.fail("expected a comma or a closing parenthesis here")
+        node = one_of(key, values)
+        return not_(node) if negated else node
+
+    def field(self, token: _Token) -> str:
+        if token.kind == "string":
+            return unquoted(token.text)
+        if token.keyword or _NUMBER.fullmatch(token.text):
+            self.fail(f'expected a field; quote one that is called {token.text}: "{token.text}"', token.start)
+        return token.text
+
+    def value(self, token: _Token) -> Value:
+        if token.kind == "string":
+            return unquoted(token.text)
+        if token.keyword in ("true", "false"):
+            return int(token.keyword == "true")
+        if token.keyword == "null":
+            self.fail('null is no value: write "field not exists", or quote it if it is a string', token.start)
+        if token.keyword:
+            self.fail(f'expected a value; quote a string that is {token.text}: "{token.text}"', token.start)
+        if not _NUMBER.fullmatch(token.text):
+            return token.text
+        whole = token.text.lstrip("+-").isdigit()
+        try:
+            return plain(int(token.text[:30]) if whole else float(token.text), "this")
+        except ValueError as error:
+            self.fail(str(error), token.start)
