@@ -9,9 +9,10 @@ of the table that the SQL looks into, and JSON.
 Operators are = != < <= > >=, in, not in, and exists. Several keys or operators all hold; a list means `in`; None means
 that the field is not there. Numbers compare with numbers and strings with strings, by code point; True is 1 and False
 is 0. A field that holds a list matches if one of its items does, and bounds that are given together hold for the same
-item. `!=` and `not in` are "not =" and "not in": sets without the field match. In text, a string is quoted unless it is
-one plain word (a quote inside is doubled), and so is a field: by '"and" = 1' a field is reached that is called "and",
-"or" or "not".
+item. A field that holds a dict exists, and its parts are fields with a dot: "camera.iso". An empty dict or list is as
+if it were not there, and so is a list of dicts. `!=` and `not in` are "not =" and "not in": sets without the field
+match. In text, a string is quoted unless it is one plain word (a quote inside is doubled), and so is a field: by '"and"
+= 1' a field is reached that is called "and", "or" or "not".
 """
 
 from .metadata import as_json, fields_of, matches

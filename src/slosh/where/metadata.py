@@ -118,7 +118,7 @@ def _holds(node: Node, lines: dict[str, list[Value]]) -> bool:
     if isinstance(node, In):
         return any(value in node.values for value in found)
     if isinstance(node, Exists):
-        return bool(found)
+        return bool(found) or any(key.startswith(f"{node.key}.") for key in lines)
     return any(_inside(value, node.low) and _inside(value, node.high) for value in found)
 
 

@@ -158,7 +158,8 @@ def _condition(leaf: Node) -> tuple[str, tuple[Value, ...]]:
             terms.append("value < ''")
         return f"key = ? AND {' AND '.join(terms)}", (leaf.key, *values)
     assert isinstance(leaf, Exists)
-    return "key = ?", (leaf.key,)
+    # The fields of a dict start with its key and a dot, and "/" comes after ".". Both branches search the primary key.
+    return "(key = ? OR (key >= ? AND key < ?))", (leaf.key, f"{leaf.key}.", f"{leaf.key}/")
 
 
 def _as_one(values: tuple[Value, ...]) -> tuple[str, list[Value]]:
