@@ -351,7 +351,8 @@ class SetIndex:
         recall : the part of the true nearest that is to be found, on average; 1.0 is exact. None is what `tune` stored,
             or the default of the search.
         rerank : "sliced", "wasserstein", "chamfer", "hausdorff", or a function (query, candidates) -> distances: the
-            `depth` nearest are ordered by it; `depth` None is 4 k, at least 32.
+            `depth` nearest are ordered by it; `depth` None is 4 k, at least 32. A function may ask this index for more,
+            but not from threads of its own.
         certify : the true k nearest under the sliced distance, proved.
         """
         checked_count("k", k)

@@ -41,7 +41,8 @@ class Stats:
 
 
 def _mean(numbers: Int64) -> str:
-    return f"{numbers.mean():.4g}" if len(numbers) else "0"
+    mean = numbers.mean() if len(numbers) else 0
+    return f"{mean:,.0f}" if mean >= 100 else f"{mean:.4g}"
 
 
 @dataclass(frozen=True, eq=False)
