@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -421,3 +423,12 @@ def test_a_few_vectors_far_from_zero_are_worth_a_warning():
     index.add(vectors)
     with pytest.warns(PrecisionWarning, match="origin"):
         index.search(vectors[:1], 3)
+
+
+def test_copies_are_no_reason_to_warn():
+    vectors = np.random.default_rng(4).integers(0, 3, size=(1500, 3)).astype(np.float32) @ np.ones((3, 16))
+    index = LadderSearch()
+    index.add(vectors + 0.5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        index.search(vectors[:2], 3)
