@@ -242,7 +242,7 @@ class LadderSearch(Search):
         if errors is None or len(few) < 20:
             return
         near = float(np.median(np.sqrt(np.maximum(np.partition(table_of(few, len(few)), 9, axis=1)[:, 9], 0.0))))
-        near = max(near, 2e-3 * float(np.linalg.norm(few.std(axis=0))))  # below that they are copies, up to rounding
+        near = max(near, 2e-2 * float(np.linalg.norm(few.std(axis=0))))  # below that they are as good as copies
         moved = float(np.median(errors))
         if near > 0 and moved > COARSE * near:
             warnings.warn(
