@@ -432,3 +432,6 @@ def test_copies_are_no_reason_to_warn():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         index.search(vectors[:2], 3)
+        index = LadderSearch()
+        index.add(np.full((100, 16), 0.3))
+        index.search(np.full((1, 16), 0.3), 3)
