@@ -242,9 +242,11 @@ class LadderSearch(Search):
         if errors is None or len(few) < 20:
             return
         near = float(np.median(np.sqrt(np.maximum(np.partition(table_of(few, len(few)), 9, axis=1)[:, 9], 0.0))))
-        near = max(near, 2e-2 * float(np.linalg.norm(few.std(axis=0))))  # below that they are as good as copies
+        near = max(
+            near, 2e-2 * float(np.linalg.norm(few.std(axis=0, dtype=np.float64)))
+        )  # below that they are as good as copies
         moved = float(np.median(errors))
-        if near > 1e-8 * float(np.abs(few).max()) and moved > COARSE * near:  # or all are equal
+        if near > 1e-6 * float(np.abs(few).max()) and moved > COARSE * near:  # or all are equal
             warnings.warn(
                 f"16 bits move a vector by {moved / near:.1%} of the distance to its neighbours, and near ones change "
                 'places: subtract the mean from all vectors (from coordinates of sets by origin="auto"), or take '
