@@ -58,6 +58,10 @@ def table(results: dict[str, Any]) -> list[str]:
             "memory while building; with mapped files",
             lambda p: f"{p['build']['memory']['anonymous_gb']:.2f} GB; {p['build']['memory']['resident_gb']:.2f} GB",
         ),
+        line(
+            "memory after opening, without mapped files, bytes a set",
+            lambda p: f"{p['open']['anonymous_bytes'] / p['build']['sets']:.0f}",
+        ),
         line("open", lambda p: f"{p['open']['seconds']:.2f} s"),
         line("open without caches", lambda p: f"{p['open without caches']['seconds']:.1f} s"),
         line("first search after a build (calibrates)", lambda p: f"{p['build']['first_search_s']:.2f} s"),

@@ -9,8 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import kernel, portable
+from .checks import checked_origin
 from .embed import SlicedWasserstein
 from .embed.base import SetTransformer
+from .hash import SignHash
 from .preprocess import Preprocess
 from .search import HammingSearch, LadderSearch, Search, SetSearch, files
 from .search.set_search import check_parts
@@ -134,13 +136,7 @@ def make_recipe(
     sets = None if sample is None else as_sets(sample, dim=dim, origin=origin)
     if sets is not None and not len(sets):
         raise ValueError("sample is empty: give some of the sets, or leave it out")
-    shift = (
-        sets.origin
-        if sets is not None
-        else None
-        if origin is None
-        else Sets([[0.0] * dim], [0, 1], origin=origin).origin
-    )
+    shift = None if origin is None else checked_origin(origin, dim) if sets is None else sets.origin
     if fitted and not _same_origin(chosen.origin_, shift):
         raise ValueError(f"embedding was fitted with origin={chosen.origin_!r:.60}: give the same origin to the index")
     if preprocess.needs_sample:
@@ -169,8 +165,6 @@ def fresh(estimator: Any) -> Any:
 
 def _with_hash(search: HammingSearch, embedding: SetTransformer, sample: Sets | None) -> HammingSearch:
     """With a hash that is fitted now, so that codes never depend on what was added first."""
-    from .hash import SignHash
-
     given = SignHash() if search.hash is None else search.hash
     if not hasattr(given, "n_features_in_"):
         if sample is None and given.center is not None:

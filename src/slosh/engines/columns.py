@@ -152,7 +152,6 @@ class Columns:
         self._columns: dict[str, Column] = {}
         self._sums: dict[str, list[int]] = {}
         self._summed: dict[str, int] = {}
-        self._stamped: dict[str, Any] = {}
         self.epoch, self.n_rows, self.derived_rows = 0, 0, 0
         self.problem: str | None = None
         self.refused: int | None = None
@@ -162,10 +161,12 @@ class Columns:
             if writable and (folder.is_symlink() or not folder.is_dir()):
                 _clear(folder)
                 folder.mkdir()
-            self._stamped = self._read_stamp()
-            self._open()
+            stamped = self._read_stamp()
+            self.refused = self.epoch  # unless all of it is good
+            self._open(stamped)
+            self.refused = None
         except Stale as reason:
-            self.problem, self.refused = str(reason), self._stamped.get("epoch")
+            self.problem = str(reason)
             self._begin()
 
     def limit(self, next_row: int) -> None:
@@ -202,11 +203,10 @@ class Columns:
     def start_again(self, reason: str) -> None:
         """Forgets all; the arrays are empty, and those of a reader in memory."""
         self.problem, self.refused = reason, self.epoch
-        self._columns, self._sums, self._summed = {}, {}, {}
         self._begin()
 
     def _begin(self) -> None:
-        self.n_rows, self._stamped = 0, {}
+        self.n_rows = 0
         self._columns, self._sums, self._summed = {}, {}, {}
         if self._folder is None or not self._writable:
             return
@@ -240,7 +240,7 @@ class Columns:
             os.replace(draft, target)
         finally:
             draft.unlink(missing_ok=True)
-        self.n_rows, self._stamped = n_rows, content
+        self.n_rows = n_rows
 
     def _sum(self, name: str, column: Column) -> None:
         data, done, sums = column.bytes, self._summed[name], self._sums[name]
@@ -275,12 +275,12 @@ class Columns:
         except WRONG as error:
             raise Stale(f"the stamp is damaged ({error!r:.80})") from None
 
-    def _open(self) -> None:
+    def _open(self, stamped: dict[str, Any]) -> None:
         """Maps what the stamp covers, and checks every byte of it."""
         tasks: list[tuple[str, Column, int]] = []
         try:
-            n_rows = int(self._stamped["rows"])
-            for name, about in self._stamped["arrays"].items():
+            n_rows = int(stamped["rows"])
+            for name, about in stamped["arrays"].items():
                 width, dtype = tuple(int(w) for w in about["width"]), np.dtype(about["dtype"])
                 if dtype.kind not in "fiu" or not name.isidentifier() or min(width, default=1) < 1:
                     raise Stale(f"{name} is no array of numbers")
@@ -346,7 +346,7 @@ class Columns:
             raise Stale(f"the stamp does not fit the files ({error!r:.80})") from None
         self._check(tasks)
         self._check_sizes(int(stamped["rows"]))
-        self.n_rows, self._stamped = int(stamped["rows"]), stamped
+        self.n_rows = int(stamped["rows"])
         return True
 
     # What a search makes of the vectors: one file, written whole

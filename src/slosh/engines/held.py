@@ -107,11 +107,11 @@ class Held:
         self._see_sessions(c)
         self._generation, learnt, weighted, number = db.about(c, "generation", "learnt", "weighted", "change")
         (self.recall,) = db.about(c, "recall")
-        self._sets = None
-        if weighted is None and len(db.alive(c)):
+        self._sets, rows = None, db.alive(c)
+        if weighted is None and len(rows):
             raise ValueError("the index is damaged: it does not say whether its sets have weights")
         if weighted is not None:
-            self._start(bool(weighted), db.alive(c), self._read_learnt(c, learnt))
+            self._start(bool(weighted), rows, self._read_learnt(c, learnt))
             self._catch_up(c)
         self._learnt = learnt
         self._shows(number)
@@ -162,7 +162,7 @@ class Held:
         rows = db.alive(c, self._sets._rows.highest)
         if not len(rows):
             return
-        if len(rows) == len(db.alive(c)) and self._columns.problem:
+        if not len(self._sets) and self._columns.problem:
             self.rebuilt = self._columns.problem
         weighted = self._sets._points._weights is not None
         bar = tqdm(total=len(rows), unit="set", delay=2, disable=None, leave=False, desc="embed")
