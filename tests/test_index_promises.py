@@ -860,7 +860,7 @@ def test_files_that_may_not_grow(tmp_path, children, most):
 @pytest.mark.parametrize("weighted", [True, False])
 def test_a_change_that_fails_at_any_step(tmp_path, monkeypatch, step, weighted):
     """After it, all is as before, in memory too, and the next change is as if nothing had been."""
-    from slosh.engines import database, local
+    from slosh.engines import lines, local
 
     def broken(*given, **more):
         raise OSError(28, "no room")
@@ -868,8 +868,8 @@ def test_a_change_that_fails_at_any_step(tmp_path, monkeypatch, step, weighted):
     index = slosh.SetIndex.create(tmp_path / "i", child.DIM, **child.options())
     index.compact()
     owner, name = {
-        "insert": (database, "insert"),
-        "number": (database, "number"),
+        "insert": (lines, "insert"),
+        "number": (lines, "number"),
         "put": (local.Local, "_put"),
         "load": (local.Local, "_catch_up"),
     }[step]

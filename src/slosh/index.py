@@ -24,7 +24,7 @@ from . import rank
 from . import where as filters
 from .checks import checked_count
 from .engines import answers
-from .engines import database as db
+from .engines import lines as db
 from .engines.info import info
 from .engines.local import Local
 from .engines.verify import Report, verify

@@ -28,7 +28,7 @@ from ..search.base import Learnt
 from ..search.rows import Allowed, Rows
 from ..search.store import Grown
 from ..sets import Sets
-from . import database as db
+from . import lines as db
 from .columns import Behind, Change, Columns, Stale
 from .database import Database
 from .locks import SharedLock, WriterLock

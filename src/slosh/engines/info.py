@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import database as db
+from . import lines as db
+from .database import VERSION
 from .held import Held
 
 
@@ -17,7 +18,7 @@ def info(engine: Held) -> dict[str, Any]:
         ready = engine._sets
         found: dict[str, Any] = {
             "path": None if engine.folder is None else str(engine.folder),
-            "format": db.VERSION,
+            "format": VERSION,
             "sets": 0 if ready is None else len(ready),
             "points": points[0],
             "sizes": None if points[1] is None else {"smallest": points[1], "largest": points[2]},

@@ -28,8 +28,8 @@ from ..records import UnknownId
 from ..search import LadderSearch, files
 from ..search.base import uninterrupted
 from ..sets import Sets
-from . import database as db
-from .database import Database
+from . import lines as db
+from .database import Database, plain_errors, sync_folder
 from .held import CHUNK, Held, Int64, weighted_as
 from .locks import WriterLock
 
@@ -52,7 +52,7 @@ class Local(Held):
             if (folder / "index.db").exists():  # made by another process, in between
                 raise FileExistsError(f"{folder} exists: open it with slosh.open, or give another name")
             made = Database.create(folder / "index.db", about)
-            db.sync_folder(folder.parent)
+            sync_folder(folder.parent)
             return cls(folder, made, lock, n_jobs)
         except BaseException:
             lock.release()
@@ -111,7 +111,7 @@ class Local(Held):
     @contextmanager
     def _storing(self) -> Iterator[None]:
         """The same, with SQLite's errors in plain words; not around what users let us call."""
-        with self.changing(), db.plain_errors(self.database.path):
+        with self.changing(), plain_errors(self.database.path):
             yield
 
     def add(self, sets: Sets, ids: Sequence[str] | None, metadata: Sequence[Any], replace: bool) -> list[str]:

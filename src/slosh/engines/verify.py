@@ -14,7 +14,7 @@ from ..evaluate import recall_at_k
 from ..hits import parsed
 from ..search import LadderSearch
 from ..search.lists import WIDE
-from . import database as db
+from . import lines as db
 
 if TYPE_CHECKING:
     from .local import Local
