@@ -1,6 +1,6 @@
 """slosh: nearest-neighbour search over sets of vectors, by Sliced-Wasserstein embeddings."""
 
-from . import embed, evaluate, hash, neighbors, rank, readers, search, slices, where
+from . import datasets, embed, evaluate, hash, neighbors, rank, readers, search, slices, where
 from .compare import compare
 from .engines.locks import IndexLocked
 from .hits import Hit, HitLists, Hits
@@ -20,6 +20,7 @@ __all__ = [
     "SetIndex",
     "Sets",
     "compare",
+    "datasets",
     "distance",
     "embed",
     "evaluate",
