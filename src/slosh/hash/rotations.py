@@ -78,7 +78,8 @@ class Hadamard:
 
     @property
     def block_rows(self) -> int:
-        return max(64, BLOCK_NUMBERS >> self.log_size)
+        # NumPy works on all vectors of a block at once and needs many of them; the kernel takes them one by one.
+        return max(64 if kernel.native is None else 4, BLOCK_NUMBERS >> self.log_size)
 
     def project(self, block: Float32) -> Float32:
         return self._project_in_numpy(block) if kernel.native is None else self._project_natively(block)
