@@ -17,7 +17,7 @@ from slosh import kernel, scan, scan_numpy
 from slosh import search as searches
 from slosh.hash import SignHash, hamming
 from slosh.hash.codes import as_words
-from slosh.search import ExactSearch, HammingSearch
+from slosh.search import ExactSearch, HammingSearch, nearest_codes
 from slosh.search.calibration import lower_bound
 from slosh.search.codes import CodeStore
 from slosh.search.rows import Rows
@@ -597,3 +597,38 @@ def test_the_numpy_twin_is_what_runs_without_a_compiler(monkeypatch):
     codes = random_codes(300, 90, 1, 0.1)
     found = scan.nearest_codes(as_words(codes[:10]), stored(codes, 90), 300, None, None, 20, 1)
     np.testing.assert_array_equal(found[1], ranked(hamming(codes[:10], codes), np.arange(300), 20))
+
+
+# -- codes without a search --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n_bytes", [1, 16, 33])
+def test_codes_that_are_there_already(each_kernel, n_bytes):
+    codes, queries = random_codes(300, 8 * n_bytes, spread=0.2), random_codes(20, 8 * n_bytes, spread=0.2)
+    distances, rows = nearest_codes(queries, codes, k=7)
+    expected = hamming(queries, codes)
+    order = np.argsort(expected, axis=1, kind="stable")[:, :7]
+    assert np.array_equal(rows, order)
+    assert np.array_equal(distances, np.take_along_axis(expected, order, axis=1))
+    assert distances.dtype == rows.dtype == np.int64
+
+
+def test_the_first_bytes_are_a_shorter_code():
+    vectors = data(500)
+    long, short = (SignHash(n, random_state=3).fit_transform(vectors) for n in (256, 64))
+    assert np.array_equal(nearest_codes(long[:5, :8], long[:, :8], k=9)[1], nearest_codes(short[:5], short, k=9)[1])
+
+
+@pytest.mark.parametrize(
+    ("queries", "codes", "k", "message"),
+    [
+        ([[1, 2]], [[1]], 1, "queries are codes of 2 bytes, codes of 1"),
+        ([[1]], [[1], [2]], 3, "k=3, but there are 2 codes"),
+        ([[1]], [[1], [2]], 0, "k=0"),
+        ([[0.5]], [[1]], 1, "queries must be packed codes"),
+        ([[1]], [[300]], 1, "codes holds numbers beyond 0 to 255"),
+    ],
+)
+def test_what_are_no_codes(queries, codes, k, message):
+    with pytest.raises(ValueError, match=message):
+        nearest_codes(queries, codes, k)

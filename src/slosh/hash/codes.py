@@ -38,7 +38,7 @@ def hamming(a: ArrayLike, b: ArrayLike) -> NDArray[np.int32]:
     >>> hamming([[0b10110000], [0b00000000]], [[0b10010000]]).tolist()
     [[1], [2]]
     """
-    x, y = _checked_codes(a, "a"), _checked_codes(b, "b")
+    x, y = checked_codes(a, "a"), checked_codes(b, "b")
     if x.shape[1] != y.shape[1]:
         raise ValueError(f"a has codes of {x.shape[1]} bytes, b of {y.shape[1]}: they must be codes of the same hash")
     words_x, words_y = (np.ascontiguousarray(as_words(codes).T) for codes in (x, y))  # all first words come first
@@ -55,7 +55,7 @@ def hamming(a: ArrayLike, b: ArrayLike) -> NDArray[np.int32]:
     return out
 
 
-def _checked_codes(codes: ArrayLike, name: str) -> UInt8:
+def checked_codes(codes: ArrayLike, name: str) -> UInt8:
     array = as_array(codes, name)
     if array.ndim != 2 or array.shape[1] == 0 or array.dtype.kind not in "iu":
         raise ValueError(f"{name} must be packed codes (n, n_bytes), not {array.dtype} of shape {array.shape}")

@@ -1,6 +1,7 @@
 """Vectors to neighbours: searches behind one small protocol."""
 
 from .base import Search, load
+from .codes import nearest_codes
 from .exact import ExactSearch
 from .hamming import HammingSearch
 from .ladder import LadderSearch
@@ -21,6 +22,7 @@ __all__ = [
     "Stats",
     "default_search",
     "load",
+    "nearest_codes",
 ]
 
 

@@ -1,5 +1,7 @@
 """Codes by position, 32 side by side, growing as they are added: what the native scan of Hamming distances reads.
 
+`nearest_codes` scans codes that you have already, without a search around them.
+
 Packed codes (n, n_bytes) come in, as `SignHash.transform` gives them. A group holds 32 of them as words of 64 bits: the
 first words of all 32, then their second words. Adding writes into the last group, and never moves the others.
 """
@@ -9,10 +11,11 @@ from __future__ import annotations
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from ..checks import Array
-from ..hash.codes import UInt8, as_words
+from .. import scan
+from ..checks import Array, checked_count
+from ..hash.codes import UInt8, as_words, checked_codes
 from ..scan import GROUP
 from .rows import Int64
 
@@ -20,6 +23,39 @@ Words: TypeAlias = NDArray[np.uint64]
 
 STEP = 1 << 16
 """Codes that are moved in one go."""
+
+
+def nearest_codes(
+    queries: ArrayLike, codes: ArrayLike, k: int = 10, n_jobs: int | None = -1
+) -> tuple[NDArray[np.int64], Int64]:
+    """The k nearest codes of each query: in how many bits they differ, and their rows, both (n_queries, k) int64.
+
+    Parameters
+    ----------
+    queries, codes : uint8 (n, n_bytes), packed as `SignHash.transform` gives them. The first bytes of a code are a
+        shorter code: `codes[:, :16]` are its first 128 bits.
+    k : at most the number of codes.
+    n_jobs : threads; -1 is all cores. The result does not depend on it.
+
+    The nearest come first, and those at the same distance in the order of their rows. For codes that grow, shrink or
+    are stored use `HammingSearch`.
+
+    >>> distances, rows = nearest_codes([[0b1100]], [[0b0000], [0b1110], [0b1101]], k=2)
+    >>> distances.tolist(), rows.tolist()
+    ([[1, 1]], [[1, 2]])
+    """
+    asked, stored = checked_codes(queries, "queries"), checked_codes(codes, "codes")
+    if asked.shape[1] != stored.shape[1]:
+        raise ValueError(
+            f"queries are codes of {asked.shape[1]} bytes, codes of {stored.shape[1]}: give codes of the same hash"
+        )
+    k = checked_count("k", k)
+    if k > len(stored):
+        raise ValueError(f"k={k}, but there are {len(stored)} codes: ask for at most so many")
+    store = CodeStore(8 * stored.shape[1])
+    store.write(stored, 0)
+    distances, rows = scan.nearest_codes(as_words(asked), store.groups, len(stored), None, None, k, n_jobs)
+    return distances.astype(np.int64), rows
 
 
 class CodeStore:
