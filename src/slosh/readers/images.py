@@ -105,10 +105,14 @@ def _labels(file: File) -> Array | None:
         if os.path.lexists(path) and is_labels(other):
             if path.is_symlink() and path.resolve().parent != file.path.resolve().parent:
                 raise Unreadable(f"{path}: a link that leads out of the folder: put the file itself there")
-            beside = File(path, other, ".idx")
-            with reading(beside, "IDX file"), _open(path) as stream:
-                shape, dtype = _header(beside, stream)
-                if len(shape) != 1:
-                    raise Unreadable(f"{path}: an array of shape {shape}, not labels (n,)")
-                return _take(beside, stream, shape, dtype)
+            return read_labels(File(path, other, ".idx"))
     return None
+
+
+def read_labels(file: File) -> Array:
+    """The values (n,) of an IDX file of labels."""
+    with reading(file, "IDX file"), _open(file.path) as stream:
+        shape, dtype = _header(file, stream)
+        if len(shape) != 1:
+            raise Unreadable(f"{file}: an array of shape {shape}, not labels (n,)")
+        return _take(file, stream, shape, dtype)

@@ -25,6 +25,21 @@ TRIMESH = Library("trimesh", "meshes", "files")
 
 def read_mesh(file: File, options: Options) -> Iterator[Piece]:
     """One set: `n_points` of the surface, or the vertices where there are no faces."""
+    vertices, faces = load_mesh(file)
+    if not len(faces):
+        yield Piece.one(file, vertices)
+        return
+    triangles = vertices[faces] + 0.0  # -0.0 becomes 0.0
+    content = zlib.crc32(np.ascontiguousarray(triangles, "<f8").data)
+    seed = np.array([0x510514, options.random_state, content], np.uint32)
+    points = sample_surface(triangles, options.n_points, np.random.RandomState(seed))
+    if points is None:
+        raise Unreadable(f"{file}: the faces of the mesh have no area, so no points can be sampled: repair it")
+    yield Piece.one(file, points)
+
+
+def load_mesh(file: File) -> tuple[Array, Array]:
+    """The vertices (n, 3), at least one, and the faces (m, 3) of all that is in a file; a cloud has no faces."""
     trimesh = needs(file, TRIMESH)
     what = f"{file.suffix[1:].upper()} mesh"
     with reading(file, what):
@@ -39,16 +54,7 @@ def read_mesh(file: File, options: Options) -> Iterator[Piece]:
             raise ValueError("no vertices were found in it")
         if len(faces) and not 0 <= faces.min() <= faces.max() < len(vertices):
             raise ValueError("a face names a vertex that is not there")
-    if not len(faces):
-        yield Piece.one(file, vertices)
-        return
-    triangles = vertices[faces] + 0.0  # -0.0 becomes 0.0
-    content = zlib.crc32(np.ascontiguousarray(triangles, "<f8").data)
-    seed = np.array([0x510514, options.random_state, content], np.uint32)
-    points = sample_surface(triangles, options.n_points, np.random.RandomState(seed))
-    if points is None:
-        raise Unreadable(f"{file}: the faces of the mesh have no area, so no points can be sampled: repair it")
-    yield Piece.one(file, points)
+    return vertices, faces
 
 
 def _is_binary_stl(data: bytes) -> bool:
