@@ -1,0 +1,37 @@
+"""The sensitivity studies: to the number of slices, and to the reference. That to the code length is in Table 1's codes.
+
+As the authors do it: a tenth of the training set are the queries, and the reference has 336 points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ledger import Unit
+from protocol import LENGTHS, SETTINGS, Plan, codes, paper_swe, scores_by_length, validation
+
+REFERENCE = 336
+SLICES = tuple(2**i for i in range(10))
+REFERENCES = ("kmeans", "sample", "uniform", "normal", "barycenter")
+SECONDS = {"mnist": 60.0, "modelnet40": 10.0, "oxford5k": 6.0}
+"""Of 512 slices."""
+
+
+def units(plan: Plan) -> Iterator[Unit]:
+    for name, setting in SETTINGS.items():
+        for seed in plan.seeds:
+            for n_slices in plan.choose(SLICES, (1, 4, 16)):
+                seconds = SECONDS[name] * (0.05 + n_slices / 512)
+                args = (plan, name, n_slices, "uniform", seed)
+                yield Unit(f"slices/{name}/{n_slices}/{seed}", seconds, lambda a=args: study(*a))
+            for reference in REFERENCES:
+                args = (plan, name, plan.choose(setting.slices[-1], 4), reference, seed)
+                yield Unit(f"references/{name}/{reference}/{seed}", SECONDS[name] / 4, lambda a=args: study(*a))
+
+
+def study(plan: Plan, name: str, n_slices: int, reference: str, seed: int) -> dict[str, Any]:
+    sets = validation(plan, name, seed)
+    setting = SETTINGS[name]._replace(reference=plan.choose(REFERENCE, 24))
+    model = paper_swe(n_slices, setting, seed, reference=reference)
+    return scores_by_length(*codes(model, sets, LENGTHS[-1], seed), sets, LENGTHS)

@@ -1,0 +1,64 @@
+"""Table 1: nine methods, three data sets, k = 4, 8, 16; as the paper has it, and beside it with slosh's defaults."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ledger import Unit
+from protocol import K, LENGTHS, METHODS, SETTINGS, Array, Plan, codes, data, embedding, score, scores_by_length
+from slosh.datasets import Dataset
+from slosh.hash import SignHash
+from slosh.search import LadderSearch
+
+CODE_BYTES = 128
+"""A code of 1024 bits, which the default search is compared with at equal memory."""
+SECONDS = {"mnist": 10.0, "modelnet40": 5.0, "oxford5k": 8.0}
+SECONDS_WE = {"mnist": 120.0, "modelnet40": 140.0, "oxford5k": 50.0}
+
+
+def units(plan: Plan) -> Iterator[Unit]:
+    for name in SETTINGS:
+        for seed in plan.seeds:
+            for method in METHODS:
+                seconds = (SECONDS_WE if method == "WE" else SECONDS)[name]
+                yield Unit(f"table1/{name}/{method}/{seed}", seconds, lambda a=(plan, name, method, seed): row(*a))
+
+
+def row(plan: Plan, name: str, method: str, seed: int) -> dict[str, Any]:
+    """One row of the table for one seed: the paper's, with slosh's defaults, and by slosh's default search."""
+    sets, setting = data(plan, name, seed), plan.setting(name)
+    as_paper = embedding(method, setting, seed)
+    defaults = embedding(method, setting, seed, slosh_defaults=True)
+    result: dict[str, Any] = {}
+    if repr(as_paper) == repr(defaults):  # embedded once, hashed about the origin and about the mean
+        stored, asked = as_paper.fit_transform(sets.database.sets), as_paper.transform(sets.queries.sets)
+        result["paper"] = _hashed(stored, asked, sets, None, seed)
+    else:
+        result["paper"] = scores_by_length(*codes(as_paper, sets, seed=seed), sets, LENGTHS)
+        stored, asked = defaults.fit_transform(sets.database.sets), defaults.transform(sets.queries.sets)
+    result["defaults"] = _hashed(stored, asked, sets, "mean", seed)
+    result["search"] = _searched(stored, asked, sets, seed)
+    return result
+
+
+def _hashed(stored: Array, asked: Array, sets: Dataset, center: str | None, seed: int) -> dict[str, Any]:
+    hash = SignHash(LENGTHS[-1], center=center, random_state=seed).fit(stored)
+    return scores_by_length(hash.transform(stored), hash.transform(asked), sets, LENGTHS)
+
+
+def _searched(stored: Array, asked: Array, sets: Dataset, seed: int) -> dict[str, Any]:
+    """The default search, its vectors on disk, within the memory of the codes."""
+    with tempfile.TemporaryDirectory() as folder:
+        for n_components in (None, 16, 8):
+            path = Path(folder) / f"vectors-{n_components}"
+            search = LadderSearch(path=path, n_components=n_components, random_state=seed)
+            search.add(stored)
+            found = search.search(asked, max(K))
+            in_memory = sum(search.info()["bytes"].values()) / len(stored)
+            if in_memory <= CODE_BYTES:
+                break
+        on_disk = path.stat().st_size / len(stored)
+        return {"scores": score(found.rows, sets), "memory": round(in_memory, 1), "disk": round(on_disk, 1)}
