@@ -1,7 +1,7 @@
 """The experiment of the paper's section 5, step by step: data, embed, hash, search, score.
 
-Everything goes through the public API of slosh. A data set, a method and a seed come in; precision@k and the accuracy of
-the vote among k neighbours go out.
+Everything goes through the public API of slosh. A data set, a method and a seed come in; precision@k and the accuracy
+of the vote among k neighbours go out.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The sensitivity studies: to the number of slices, and to the reference. That to the code length is in Table 1's codes.
+"""The studies of how sensitive it is to the number of slices, and to the reference. (Code lengths: Table 1's codes.)
 
 As the authors do it: a tenth of the training set are the queries, and the reference has 336 points.
 """

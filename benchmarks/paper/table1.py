@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ledger import Unit
-from protocol import K, LENGTHS, METHODS, SETTINGS, Array, Plan, codes, data, embedding, score, scores_by_length
+from protocol import LENGTHS, METHODS, SETTINGS, Array, K, Plan, codes, data, embedding, score, scores_by_length
 from slosh.datasets import Dataset
 from slosh.hash import SignHash
 from slosh.search import LadderSearch
