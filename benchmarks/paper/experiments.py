@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from types import ModuleType
 
+import complexity
+import distances
+import monte_carlo
 import sensitivity
 import table1
+import times
 
-EXPERIMENTS: dict[str, ModuleType] = {"table1": table1, "sensitivity": sensitivity}
+EXPERIMENTS: dict[str, ModuleType] = {
+    "table1": table1,
+    "sensitivity": sensitivity,
+    "distances": distances,
+    "monte_carlo": monte_carlo,
+    "complexity": complexity,
+    "times": times,
+}
