@@ -7,6 +7,7 @@ from types import ModuleType
 import complexity
 import distances
 import monte_carlo
+import retrievals
 import sensitivity
 import table1
 import times
@@ -14,6 +15,7 @@ import times
 EXPERIMENTS: dict[str, ModuleType] = {
     "table1": table1,
     "sensitivity": sensitivity,
+    "retrievals": retrievals,
     "distances": distances,
     "monte_carlo": monte_carlo,
     "complexity": complexity,
