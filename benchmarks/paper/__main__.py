@@ -9,8 +9,11 @@ numbers go to docs/results (a quick run: to the work folder).
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
+
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # FAISS: threads that wait must not keep a core busy
 
 import page
 from experiments import EXPERIMENTS
@@ -34,10 +37,10 @@ def main() -> None:
     ledger = Ledger(work / "done.jsonl")
     chosen = args.only or list(EXPERIMENTS)
     try:
-        ledger.run([unit for name in chosen for unit in EXPERIMENTS[name].units(plan)])
+        ledger.run([unit for name in chosen for unit in EXPERIMENTS[name](plan)])
     except KeyboardInterrupt:
         sys.exit(f"\nStopped. What is done is in {ledger.path}; the same command goes on from there.")
-    missing = [u.key for name in EXPERIMENTS for u in EXPERIMENTS[name].units(plan) if u.key not in ledger.results]
+    missing = [u.key for name in EXPERIMENTS for u in EXPERIMENTS[name](plan) if u.key not in ledger.results]
     if missing:
         print(f"{len(missing)} pieces of work are left before the page can be written, {missing[0]} the first")
         return

@@ -81,7 +81,7 @@ def _raw(folder: Path, name: str) -> Dataset:
     return datasets.load(name, folder)
 
 
-@lru_cache(maxsize=1)
+@lru_cache(maxsize=2)
 def data(plan: Plan, name: str, seed: int = 0, rotation: float | tuple[float, float] = (0.0, 45.0)) -> Dataset:
     """The data set as the paper prepares it; a part of it in a quick run. ModelNet40 is drawn anew for each seed."""
     whole = datasets.as_in_paper(_raw(plan.folder, name), random_state=seed, rotation=rotation)
