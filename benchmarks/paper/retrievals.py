@@ -57,6 +57,19 @@ def precision(lines: list[dict[str, Any]], way: str) -> float:
     return float(np.mean([known["class"] == line["query"]["class"] for line in lines for known in line[way]]))
 
 
+def about(results: dict[str, Any], name: str) -> str:
+    """How good these queries are beside all queries, in a sentence; Table 1 must be there."""
+    lines, all_of = results[f"retrievals/{name}"], results[f"table1/{name}/{METHOD}/{SEED}"]
+    whole = {"paper": all_of["paper"][str(N_BITS)], "defaults": all_of["search"]["scores"]}
+    these = [precision(lines, way) for way in WAYS]
+    those = [whole[way][str(K)][0] for way in WAYS]
+    return (
+        f"{SETTINGS[name].title}: of what was found for these {len(lines)} queries {these[0]:.0%} is right with the "
+        f"paper's SLOSH and {these[1]:.0%} with slosh's defaults; for all queries it is {those[0]:.0%} and "
+        f"{those[1]:.0%}."
+    )
+
+
 def _by_codes(sets: Dataset, setting: Any) -> Array:
     stored, asked = codes(embedding(METHOD, setting, SEED), sets, N_BITS, SEED)
     return nearest_codes(asked, stored, K)[1]
