@@ -20,7 +20,7 @@ from slosh.datasets import Dataset
 from slosh.embed import SlicedWasserstein
 from slosh.slices import directions
 
-SECONDS = {"mnist": 5.0, "modelnet40": 30.0, "oxford5k": 25.0}
+SECONDS = {"mnist": 6.0, "modelnet40": 25.0, "oxford5k": 25.0}
 
 
 def units(plan: Plan) -> Iterator[Unit]:
