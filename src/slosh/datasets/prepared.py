@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -35,9 +36,9 @@ def read_prepared(path: Path, needed: Sequence[str], dim: int | None = None) -> 
         arrays = {}
         for name in ARRAYS:
             if name in infos:
-                member = Member(file, archive, infos[name])
-                arrays[name] = member.read()
-                member.finish()
+                with closing(Member(file, archive, infos[name])) as member:
+                    arrays[name] = member.read()
+                    member.finish()
     try:
         sets = Sets(arrays.pop("points"), arrays.pop("offsets"), arrays.pop("weights", None))
     except ValueError as error:

@@ -41,8 +41,9 @@ def modelnet40(folder: Folder = None, n_points: int = 768, random_state: int = 0
     """ModelNet40: 9,843 objects and 2,468 queries of `n_points` points, d = 3, in 40 classes.
 
     The points lie evenly over the surface, in random order: to have n of them take the first n. Each object is centred
-    at the mean of its points and divided by its largest radius. A mesh without area, or without faces, gives points
-    drawn from its vertices, and a warning. Meshes need trimesh, `pip install 'slosh[files]'`.
+    at the mean of its points and divided by its largest radius; in the prepared file it is so only about. A mesh
+    without area, or without faces, gives points drawn from its vertices, and a warning. Meshes need trimesh,
+    `pip install 'slosh[files]'`.
 
     Parameters
     ----------

@@ -90,10 +90,14 @@ class Member:
                 "which cannot be: refused"
             )
         self._stream: BinaryIO = archive.open(info)  # type: ignore[assignment]
-        self.shape, self._fortran, self.dtype = _header(self._stream, self.label)
-        size = math.prod(self.shape) * self.dtype.itemsize
-        if size != (there := info.file_size - self._stream.tell()):
-            raise Unreadable(f"{self.label}: claims {in_words(size)} of numbers and has {in_words(there)}: refused")
+        try:
+            self.shape, self._fortran, self.dtype = _header(self._stream, self.label)
+            size = math.prod(self.shape) * self.dtype.itemsize
+            if size != (there := info.file_size - self._stream.tell()):
+                raise Unreadable(f"{self.label}: claims {in_words(size)} of numbers and has {in_words(there)}: refused")
+        except BaseException:
+            self.close()
+            raise
         self._whole: Array | None = None
         self._row = 0
 
@@ -126,6 +130,10 @@ class Member:
         """Past the last row, where the checksum of the archive is compared."""
         if self._stream.read(1):
             raise Unreadable(f"{self.label}: is longer than its header says")
+
+    def close(self) -> None:
+        """Nothing more is read; the archive stays open as long as one of its members is."""
+        self._stream.close()
 
 
 def read_npz(file: File, options: Options) -> Iterator[Piece]:
