@@ -20,7 +20,8 @@ SUPPLEMENT = {
     "Cov": ("Cov", "N d²"),
     "FSPool": ("FSPool", "N d log N"),
     "WE": ("WE", "(not there)"),
-    "SLOSH": ("SLOSH, the paper's", "L N (d + log N)"),
+    "SLOSH": ("SLOSH, the paper's, M = N", "L N (d + log N)"),
+    "SLOSH linear M=16": ("SLOSH, the paper's, M = 16", "L N (d + log N)"),
     "SLOSH M=16": ("SLOSH, slosh's average rule, M = 16", "L N (d + log N)"),
 }
 FAR = 0.2
@@ -131,6 +132,7 @@ def _reasons(results: dict[str, Any]) -> str:
         ("Cov", "d"): ("an element and entry of the matrix", BASE["N"], 2),
         ("FSPool", "N"): ("a number", BASE["d"], 1),
         ("SLOSH", "N"): ("an element and slice", BASE["L"], 1),
+        ("SLOSH linear M=16", "N"): ("an element and slice", BASE["L"], 1),
         ("SLOSH M=16", "N"): ("an element and slice", BASE["L"], 1),
     }
     for (method, variable), (what, times, power) in costs.items():

@@ -15,7 +15,7 @@ from protocol import METHODS, SETTINGS, Plan, data, embedding
 def units(plan: Plan) -> Iterator[Unit]:
     for name in SETTINGS:
         for method in METHODS:
-            seconds = 6.0 if method == "WE" else 1.1
+            seconds = 5.0 if method == "WE" else 0.7
             yield Unit(f"times/{name}/{method}", seconds, lambda a=(plan, name, method): embed(*a))
 
 
