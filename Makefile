@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := $(wildcard src/slosh/native/*) CMakeLists.txt pyproject.toml
 
-.PHONY: demo test lint bench-embed bench-search bench-index docs clean
+.PHONY: demo test lint paper paper-quick bench-embed bench-search bench-index docs clean
 
 demo: $(VENV)/.ready            ## build an index of handwritten digits, search it, draw neighbours; writes demo/
 	$(BIN)/slosh demo
@@ -14,6 +14,12 @@ test: $(VENV)/.ready            ## all tests
 
 lint: $(VENV)/.ready            ## ruff and mypy
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
+
+paper: $(VENV)/.ready           ## the paper's experiments, an hour, goes on where it stopped; writes docs/results/paper.*
+	$(BIN)/python benchmarks/paper
+
+paper-quick: $(VENV)/.ready     ## the same on a part of the sets, minutes; writes benchmarks/results/paper-quick/
+	$(BIN)/python benchmarks/paper --quick
 
 bench-embed: $(VENV)/.ready     ## the kernel beside its peers; writes benchmarks/results/embed.json
 	$(BIN)/python benchmarks/bench_embed.py

@@ -40,6 +40,8 @@ def main() -> None:
         ledger.run([unit for name in chosen for unit in EXPERIMENTS[name](plan)])
     except KeyboardInterrupt:
         sys.exit(f"\nStopped. What is done is in {ledger.path}; the same command goes on from there.")
+    except FileNotFoundError as error:
+        sys.exit(f"\n{error}")
     missing = [u.key for name in EXPERIMENTS for u in EXPERIMENTS[name](plan) if u.key not in ledger.results]
     if missing:
         print(f"{len(missing)} pieces of work are left before the page can be written, {missing[0]} the first")

@@ -1,2 +1,148 @@
-def write(out, ledger, plan):
-    print("done")
+"""The results page: text, tables and figures from the numbers of a run, and the numbers themselves.
+
+`write` makes paper.md, paper-*.png and paper.json. The text is a function of paper.json alone:
+
+    python benchmarks/paper/page.py         makes docs/results/paper.md anew from docs/results/paper.json
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+from datetime import date
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import retrievals
+import tell_differences
+import tell_sensitivity
+import tell_studies
+import tell_table1
+from ledger import Ledger, Results
+from protocol import ROOT, SETTINGS, Plan
+
+sys.path.insert(1, str(ROOT / "benchmarks"))
+from this_machine import cpu
+
+TEMPLATE = Path(__file__).with_name("page.md")
+LIBRARIES = ("slosh", "numpy", "scipy", "scikit-learn", "POT", "faiss-cpu", "matplotlib")
+
+
+def write(out: Path, ledger: Ledger, plan: Plan) -> None:
+    """Everything into the folder `out`."""
+    import draw_retrievals
+    import draw_sensitivity
+    import draw_studies
+
+    out.mkdir(parents=True, exist_ok=True)
+    report = numbers(ledger, plan)
+    results = report["results"]
+    figures = {
+        "code-length": draw_sensitivity.code_length,
+        "slices": draw_sensitivity.slices,
+        "references": draw_sensitivity.references,
+        "accuracy-time": draw_studies.accuracy_time,
+        "distances": draw_studies.distances,
+        "monte-carlo": draw_studies.monte_carlo,
+        "complexity": draw_studies.complexity,
+    }
+    for name, draw in figures.items():
+        draw(results, out / f"paper-{name}.png")
+    for name in draw_retrievals.draw(results, plan, out):
+        (out / name).replace(out / f"paper-{name}")
+    (out / "paper.json").write_text(as_json(report), encoding="utf-8")
+    (out / "paper.md").write_text(text(report), encoding="utf-8")
+    print(f"{out / 'paper.md'}, its figures, and paper.json with the numbers")
+
+
+def numbers(ledger: Ledger, plan: Plan) -> dict[str, Any]:
+    """What was run, on what, how long it took, and all results by key."""
+    seconds: dict[str, float] = {}
+    for key, spent in ledger.seconds.items():
+        part = "WE" if "/WE/" in key and key.startswith("table1") else key.split("/")[0]
+        seconds[part] = seconds.get(part, 0.0) + spent
+    return {
+        "command": "make paper-quick" if plan.quick else "make paper",
+        "date": date.today().isoformat(),
+        "machine": f"{cpu()}, {os.cpu_count()} cores, {platform.system()} {platform.machine()}",
+        "versions": {"Python": platform.python_version(), **{name: version(name) for name in LIBRARIES}},
+        "seconds": {part: round(spent) for part, spent in seconds.items()},
+        "results": dict(sorted(ledger.results.items())),
+    }
+
+
+def as_json(report: dict[str, Any]) -> str:
+    """One line for each result."""
+    head = {key: value for key, value in report.items() if key != "results"}
+    lines = ",\n".join(f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in report["results"].items())
+    return json.dumps(head, indent=1)[:-2] + ',\n "results": {\n' + lines + "\n }\n}\n"
+
+
+def text(report: dict[str, Any]) -> str:
+    """The page: page.md with its {{names}} filled in."""
+    page = TEMPLATE.read_text(encoding="utf-8")
+    for name, value in parts(report).items():
+        assert f"{{{{{name}}}}}" in page, name
+        page = page.replace(f"{{{{{name}}}}}", value)
+    assert "{{" not in page, page[page.index("{{") :][:40]
+    return page
+
+
+def parts(report: dict[str, Any]) -> dict[str, str]:
+    """What is filled in, by name."""
+    results: Results = report["results"]
+    spent = {part: f"{seconds / 60:.0f} min" for part, seconds in report["seconds"].items()}
+    return {
+        "command": report["command"],
+        "date": report["date"],
+        "machine": report["machine"],
+        "versions": ", ".join(f"{name} {number}" for name, number in report["versions"].items()),
+        "minutes": f"{sum(report['seconds'].values()) / 60:.0f}",
+        "minutes of table 1": f"{report['seconds']['table1'] / 60:.0f}",
+        "times of parts": ", ".join(f"{part} {time}" for part, time in spent.items()),
+        "seeds": str(len(tell_table1.measured(results, "mnist", "GeM-1", "4", "paper", "1024"))),
+        "main lines": main_lines(results),
+        "table 1, 1024 bits": tell_table1.main_table(results, "1024", beside=True),
+        "table 1, 2048 bits": tell_table1.main_table(results, "2048", beside=False),
+        "deviations": tell_table1.deviations(results),
+        "memory": tell_table1.memory(results),
+        "map": tell_table1.map_table(results),
+        "explained": tell_differences.explained(results),
+        "effects": tell_differences.effects(results),
+        "angles": tell_differences.angles(results),
+        "improvements": tell_differences.improvements(results),
+        "retrievals": "\n".join(f"- {retrievals.about(results, name)}" for name in SETTINGS),
+        "lengths": each(tell_sensitivity.lengths_table, tell_sensitivity.about_lengths, results),
+        "slices": tell_sensitivity.slices_table(results),
+        "about slices": "\n".join(f"- {tell_sensitivity.about_slices(results, name)}" for name in SETTINGS),
+        "references": tell_sensitivity.references_table(results),
+        "about references": "\n".join(f"- {tell_sensitivity.about_references(results, name)}" for name in SETTINGS),
+        "times": tell_studies.times(results),
+        "distances": tell_studies.distances(results),
+        "monte carlo": tell_studies.monte_carlo(results),
+        "complexity": tell_studies.complexity(results),
+    }
+
+
+def each(tabled: Any, told: Any, results: Results) -> str:
+    return "\n\n".join(f"{told(results, name)}\n\n{tabled(results, name)}" for name in SETTINGS)
+
+
+def main_lines(results: Results) -> str:
+    """SLOSH with L > d at k = 4: published, measured, with slosh's defaults, and by its default search."""
+    header = ["precision@4/accuracy", "paper", "1024 bits", "2048 bits", "defaults, 1024 bits", "default search"]
+    rows = []
+    for cell in tell_table1.cells(results, "1024"):
+        if cell.method == "SLOSH L>d" and cell.k == "4":
+            ways = [tell_table1.measured(results, cell.name, cell.method, "4", *p) for p in tell_table1.WAYS.values()]
+            values = [tell_table1.pair(each.mean(axis=0)) for each in ways]
+            rows.append([SETTINGS[cell.name].title, tell_table1.pair(cell.published), *values])
+    return tell_table1.table(header, rows)
+
+
+if __name__ == "__main__":
+    folder = ROOT / "docs" / "results"
+    (folder / "paper.md").write_text(text(json.loads((folder / "paper.json").read_text("utf-8"))), encoding="utf-8")

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from slosh import Sets, datasets
 from slosh.datasets import Dataset
 from slosh.embed import Covariance, FSPool, GeM, SlicedWasserstein, WassersteinEmbedding
-from slosh.evaluate import precision_at_k, vote_accuracy
+from slosh.evaluate import mean_average_precision, precision_at_k, vote_accuracy
 from slosh.hash import SignHash
 from slosh.search import nearest_codes
 
@@ -170,15 +170,16 @@ def scores_by_length(stored: Array, asked: Array, data: Dataset, lengths: Iterab
     """For each code length: the flat Hamming search, and its scores."""
     found = {}
     for n_bits in lengths:
-        rows = nearest_codes(asked[:, : n_bits // 8], stored[:, : n_bits // 8], max(K))[1]
+        n_found = max(K) if data.truth is None else len(stored)  # Oxford: the whole ranking
+        rows = nearest_codes(asked[:, : n_bits // 8], stored[:, : n_bits // 8], n_found)[1]
         found[str(n_bits)] = score(rows, data)
     return found
 
 
 def score(rows: Array, data: Dataset) -> Scores:
-    """For each k: precision@k, and the accuracy of a vote among the k."""
-    labels, found = data.queries.labels, data.database.labels[rows]
-    return {
-        str(k): [round(f(found[:, :k], labels), 5) for f in (precision_at_k, vote_accuracy)]
-        for k in K
-    }  # fmt: skip
+    """For each k: precision@k, and the accuracy of a vote among the k. With ground truth the mean average precision."""
+    labels, found = data.queries.labels, data.database.labels[rows[:, : max(K)]]
+    scores = {str(k): [precision_at_k(found[:, :k], labels), vote_accuracy(found[:, :k], labels)] for k in K}
+    if data.truth is not None and rows.shape[1] == len(data.database):
+        scores["map"] = [mean_average_precision(rows, data.truth.relevant, data.truth.junk, "trapezoid")]
+    return {name: [round(value, 5) for value in values] for name, values in scores.items()}

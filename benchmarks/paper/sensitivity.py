@@ -12,6 +12,7 @@ from ledger import Unit
 from protocol import LENGTHS, SETTINGS, Plan, codes, paper_swe, scores_by_length, validation
 
 REFERENCE = 336
+STUDIED = tuple(n_bits for n_bits in LENGTHS if n_bits <= 1024)
 SLICES = tuple(2**i for i in range(10))
 REFERENCES = ("kmeans", "sample", "uniform", "normal", "barycenter")
 SECONDS = {"mnist": 60.0, "modelnet40": 10.0, "oxford5k": 6.0}
@@ -34,4 +35,4 @@ def study(plan: Plan, name: str, n_slices: int, reference: str, seed: int) -> di
     sets = validation(plan, name, seed)
     setting = SETTINGS[name]._replace(reference=plan.choose(REFERENCE, 24))
     model = paper_swe(n_slices, setting, seed, reference=reference)
-    return scores_by_length(*codes(model, sets, LENGTHS[-1], seed), sets, LENGTHS)
+    return scores_by_length(*codes(model, sets, max(STUDIED), seed), sets, STUDIED)

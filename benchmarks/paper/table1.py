@@ -67,7 +67,7 @@ def _searched(stored: Array, asked: Array, sets: Dataset, seed: int) -> dict[str
             path = Path(folder) / f"vectors-{n_components}"
             search = LadderSearch(path=path, n_components=n_components, random_state=seed)
             search.add(stored)
-            found = search.search(asked, max(K))
+            found = search.search(asked, max(K) if sets.truth is None else len(stored))
             in_memory = sum(search.info()["bytes"].values()) / len(stored)
             if in_memory <= CODE_BYTES:
                 break
