@@ -94,8 +94,8 @@ def test_validation_leaves_the_test_set_alone():
     plan = Plan(DATA, quick=True)
     for name in SETTINGS:
         sets = validation(plan, name, 0)
-        assert len(sets) == 1500
-        assert 0 < sets.is_query.sum() <= 150
+        assert len(sets) == 1100
+        assert 0 < sets.is_query.sum() <= 110
         assert (sets.queries.labels >= 0).all()
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
+from matplotlib.ticker import NullFormatter
 from matplotlib.transforms import Bbox
 
 import look
@@ -92,6 +93,7 @@ def complexity(results: dict[str, Any], path: Path) -> None:
                     found["values"], np.multiply(found["seconds"], 1e6), line, color=colour, marker=marker, label=label
                 )
         axis.set_xlabel(AXES[variable])
+        axis.xaxis.set_minor_formatter(NullFormatter())
     axes[0].set_ylabel("CPU time to embed a set (µs)")
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
     look.save(figure, path)

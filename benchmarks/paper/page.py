@@ -111,6 +111,7 @@ def parts(report: dict[str, Any]) -> dict[str, str]:
         "memory": tell_table1.memory(results),
         "map": tell_table1.map_table(results),
         "explained": tell_differences.explained(results),
+        "nearness": tell_differences.nearness(results),
         "effects": tell_differences.effects(results),
         "angles": tell_differences.angles(results),
         "improvements": tell_differences.improvements(results),

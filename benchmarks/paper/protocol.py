@@ -69,8 +69,10 @@ class Plan:
         return quick if self.quick else full
 
     def setting(self, name: str) -> Setting:
-        setting = SETTINGS[name]
-        return setting._replace(reference=24) if self.quick else setting
+        title, slices, reference = SETTINGS[name]
+        if self.quick:
+            slices, reference = (slices[0], slices[1], min(slices[2], 16)), 24
+        return Setting(title, slices, reference)
 
 
 # -- data --------------------------------------------------------------------------------------------------------------
@@ -88,7 +90,7 @@ def data(plan: Plan, name: str, seed: int = 0, rotation: float | tuple[float, fl
     return _part(whole) if plan.quick else whole
 
 
-def _part(whole: Dataset, n_database: int = 1500, n_queries: int = 100) -> Dataset:
+def _part(whole: Dataset, n_database: int = 1100, n_queries: int = 100) -> Dataset:
     """Some sets of all classes: every how-manieth of the database and of the queries; labelled ones stay."""
     random = np.random.RandomState(0)
     stored, asked = (random.permutation(np.flatnonzero(mask)) for mask in (~whole.is_query, whole.is_query))
