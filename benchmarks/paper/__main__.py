@@ -34,7 +34,7 @@ def main() -> None:
     work = args.work or ROOT / "benchmarks" / "results" / ("paper-quick" if args.quick else "paper")
     out = args.out or (work if args.quick else ROOT / "docs" / "results")
     plan = Plan(args.data, args.quick)
-    ledger = Ledger(work / "done.jsonl")
+    ledger = Ledger(work / "done.jsonl", str(args.data.resolve()))
     chosen = args.only or list(EXPERIMENTS)
     try:
         ledger.run([unit for name in chosen for unit in EXPERIMENTS[name](plan)])

@@ -10,6 +10,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterable
+from datetime import date
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,18 +28,23 @@ class Unit(NamedTuple):
 
 
 class Ledger:
-    """The results so far, in a file that only grows."""
+    """The results so far, in a file that only grows. `data` is what they are made from: another gets another file."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, data: str = "") -> None:
         self.path = path
+        self.data = data
         self.results: Results = {}
         self.seconds: dict[str, float] = {}
+        self.date = ""
         if path.exists():
             for line in path.read_text(encoding="utf-8").splitlines():
                 try:
                     entry = json.loads(line)
                 except json.JSONDecodeError:
                     continue  # the line that was being written when the run was stopped
+                if entry["data"] != data:
+                    sys.exit(f"{path} has results of {entry['data']}, not of {data}: remove it, or give another --work")
+                self.date = max(self.date, entry["date"])
                 self.results[entry["key"]] = entry["result"]
                 self.seconds[entry["key"]] = entry["seconds"]
 
@@ -61,7 +67,9 @@ class Ledger:
                 result = unit.run()
                 seconds = round(time.perf_counter() - start, 3)
                 self.results[unit.key], self.seconds[unit.key] = result, seconds
-                json.dump({"key": unit.key, "seconds": seconds, "result": result}, file)
+                self.date = date.today().isoformat()
+                entry = {"key": unit.key, "seconds": seconds, "date": self.date, "data": self.data, "result": result}
+                json.dump(entry, file)
                 file.write("\n")
                 file.flush()
                 bar.update(unit.seconds)

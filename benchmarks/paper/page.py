@@ -11,7 +11,6 @@ import json
 import os
 import platform
 import sys
-from datetime import date
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -66,7 +65,7 @@ def numbers(ledger: Ledger, plan: Plan) -> dict[str, Any]:
         seconds[part] = seconds.get(part, 0.0) + spent
     return {
         "command": "make paper-quick" if plan.quick else "make paper",
-        "date": date.today().isoformat(),
+        "date": ledger.date,
         "machine": f"{cpu()}, {os.cpu_count()} cores, {platform.system()} {platform.machine()}",
         "versions": {"Python": platform.python_version(), **{name: version(name) for name in LIBRARIES}},
         "seconds": {part: round(spent) for part, spent in seconds.items()},

@@ -21,6 +21,7 @@ TITLES = {
     "weights": "FSPool times a random reference",
     "faiss": "the codes of FAISS's IndexLSH",
     "positive": "every feature brought to [0, 1]",
+    "positive and squared": "features in [0, 1], vectors squared and normalised",
     "centred": "hashed about the mean (SLOSH: the barycentre)",
     "average": "the average rule",
     "slices": "better slices (d up to 3: QMC, else orthogonal)",
@@ -29,7 +30,7 @@ TITLES = {
 REASONS = {
     "mnist": ("torch", "weights", "faiss"),
     "modelnet40": ("spiral", "45", "spiral and 45", "weights"),
-    "oxford5k": ("squared", "positive", "weights"),
+    "oxford5k": ("squared", "positive", "positive and squared", "weights"),
 }
 """What of the authors' code or data, and not of slosh, could make a cell what was published."""
 

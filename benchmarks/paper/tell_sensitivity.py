@@ -34,7 +34,8 @@ WAYS = {"paper": "the paper's settings", "defaults": "slosh's defaults"}
 def by_length(results: dict[str, Any], prefix: str, way: str | None = None) -> Curve:
     """Of the results of all seeds whose key is `prefix` and a seed: a value for each code length. Empty: none."""
     seeds = [result if way is None else result[way] for result in under(results, prefix).values()]
-    return {bits: _spread(seed[str(bits)]["4"][0] for seed in seeds) for bits in LENGTHS} if seeds else {}
+    there = [bits for bits in LENGTHS if seeds and str(bits) in seeds[0]]
+    return {bits: _spread(seed[str(bits)]["4"][0] for seed in seeds) for bits in there}
 
 
 def by_slices(results: dict[str, Any], name: str, bits: int) -> Curve:
