@@ -628,6 +628,11 @@ def test_idx_errors(tmp_path):
     idx(path, np.zeros((2, 3, 3), np.uint8))
     with raises("images-idx3-ubyte/0", "empty"):
         everything(path)
+    idx(path, np.ones((2, 3, 3), np.uint8))
+    longer = bytes([0, 0, 8, 1, 0, 0, 0, 2]) + bytes(3)
+    (tmp_path / "labels-idx1-ubyte.gz").write_bytes(gzip.compress(longer))
+    with raises("labels-idx1-ubyte.gz: goes on after the 2 labels"):
+        everything(path)
 
 
 # ---- text
@@ -725,6 +730,62 @@ def test_a_mesh_without_area(tmp_path):
     (tmp_path / "flat.off").write_text("OFF\n3 1 0\n0 0 0\n1 0 0\n2 0 0\n3 0 1 2\n")
     with raises("flat.off: the faces of the mesh have no area"):
         everything(tmp_path)
+
+
+TWO = "0 0 0\n1 0 0\n1 1 0\n0 1 0\n3 0 1 2\n3 0 2 3\n"
+
+
+def test_an_off_file_is_compared_with_its_header(tmp_path):
+    pytest.importorskip("trimesh")
+    path = tmp_path / "x.off"
+    path.write_text(f"OFF\n4 2 0\n{TWO}")
+    (expected,) = everything(path, n_points=20).sets
+    for text in (
+        f"# first\nOFF # a square\n\n4 2 0\n# vertices\n{TWO}# the end",
+        f"OFF4 2 0\n{TWO}",
+        f"OFF 4 2\n{TWO}".replace("\n", "\r\n"),
+        f"\ufeffOFF\r4 2 5\n{TWO}\n\n",
+        "COFF\n4 2 0\n" + TWO.replace(" 0\n", " 0 255 0 0 255\n"),
+        "NOFF\n4 2 0\n" + TWO.replace(" 0\n", " 0 0 0 1\n"),
+        f"OFF\n4 2 0\n{TWO}".replace("3 0 1 2", "3 0 1 2 0.5 0.5 0.5").replace("3 0 2 3", "3 0 2 3 7"),
+        f"OFF\n4 4 0\n{TWO}2 0 1\n1 3\n",  # a line and a point, which have no area
+    ):
+        path.write_text(text, encoding="utf-8", newline="")
+        np.testing.assert_array_equal(everything(path, n_points=20).sets[0], expected)
+    for text, message in [
+        (f"OFF\n4 2 0\n{TWO[:-8]}", "claims 4 vertices and 2 faces, and has 5 lines"),
+        (f"OFF\n4 2 0\n{TWO[:24]}", "claims 4 vertices and 2 faces, and has 4 lines"),
+        (f"OFF\n4 1 0\n{TWO}", "claims 4 vertices and 1 faces, and has 6 lines"),
+        (f"OFF\n4 2 0\n{TWO[:-3]}", "a face claims 3 vertices and has 2"),
+        (f"OFF\n4 2 0\n{TWO}".replace("1 1 0", "1 1"), "a vertex has fewer than 3 coordinates"),
+        (f"OFF\n-1 7 0\n{TWO}", "claims -1 vertices"),
+        ("OFF\n4\n", "does not say how many"),
+        ("OFF", "does not say how many"),
+        ("4 2 0\n" + TWO, "does not begin with OFF"),
+        (f"OFF\n4 2 0\n{TWO}".replace("3 0 2 3", "3 0 2 2.5"), "2.5"),
+    ]:
+        path.write_text(text)
+        with raises("x.off: not a readable OFF mesh", message):
+            everything(path)
+
+
+def test_polygons_become_fans(tmp_path):
+    pytest.importorskip("trimesh")
+    corners = "0 0 0\n1 0 0\n2 0 0\n2 1 0\n0 1 0\n2 3 0\n4 1 0\n4 0 0\n"
+    (tmp_path / "x.off").write_text(f"OFF\n8 3 0\n{corners}5 0 1 2 3 4\n3 4 3 5\n4 2 7 6 3\n")  # areas 2, 2, 2
+    (x,) = everything(tmp_path, n_points=6000).sets
+    shares = [(x[:, 1] > 1).mean(), (x[:, 0] > 2).mean()]
+    np.testing.assert_allclose(shares, 1 / 3, atol=0.03)
+    assert ((x[:, 1] <= 1) | (x[:, 0] <= 2)).all()
+
+
+@pytest.mark.parametrize(("number", "suffix"), [("nan", "off"), ("1e39", "off"), ("inf", "obj")])
+def test_a_mesh_with_a_number_that_is_none(tmp_path, number, suffix):
+    pytest.importorskip("trimesh")
+    (tmp_path / "x.off").write_text(f"OFF\n3 1 0\n0 0 0\n1 0 {number}\n0 1 0\n3 0 1 2\n")
+    (tmp_path / "x.obj").write_text(f"v 0 0 0\nv 1 0 {number}\nv 0 1 0\nf 1 2 3\n")
+    with raises(f"x.{suffix}: vertex 1 is (1.0, 0.0, ", "not finite or too large"):
+        everything(tmp_path / f"x.{suffix}")
 
 
 def test_text_in_another_encoding(tmp_path, box):

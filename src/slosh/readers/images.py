@@ -27,32 +27,47 @@ def read_idx(file: File, options: Options) -> Iterator[Piece]:
     """One set an image; `weights="grey"` gives each pixel its grey value as weight."""
     if options.weights not in (None, False, "grey"):
         raise ValueError(f'{file}: weights={options.weights!r:.60} is not known for images: give "grey", or None')
+    return _pieces(file, options, image_shape(file))
+
+
+def _pieces(file: File, options: Options, shape: tuple[int, int, int]) -> Iterator[Piece]:
+    labels, first = _labels(file), 0
+    if labels is not None and len(labels) != shape[0]:
+        raise Unreadable(f"{file}: {shape[0]} images, but the file of labels beside it has {len(labels)}")
+    for points, sizes, grey in read_pixels(file, options.limit(2)):
+        ids = [f"{file.stem}/{first + i}" for i in range(len(sizes))]
+        columns = {} if labels is None else {"label": labels[first : first + len(sizes)].tolist()}
+        weights = grey if options.weights == "grey" else None
+        yield Piece(file, points, sizes, weights, ids, rows(file, columns, len(sizes)))
+        first += len(sizes)
+
+
+def image_shape(file: File) -> tuple[int, int, int]:
+    """How many images, their height and width, by the header of the file."""
     with reading(file, "IDX file"), _open(file.path) as stream:
         shape, _ = _header(file, stream)
         if len(shape) != 3:
             hint = "; labels are read with the images they lie beside" if len(shape) == 1 else ""
             raise Unreadable(f"{file}: an IDX array of shape {shape}, not images (n, height, width){hint}")
-    return _pieces(file, options)
+    return shape[0], shape[1], shape[2]
 
 
-def _pieces(file: File, options: Options) -> Iterator[Piece]:
-    labels = _labels(file)
+def read_pixels(file: File, limit: int) -> Iterator[tuple[Array, Array, Array]]:
+    """Some images after the other, of about `limit` pixels: those that are not zero, how many of each, their values."""
     with reading(file, "IDX file"), _open(file.path) as stream:
         (n, height, width), dtype = _header(file, stream)
-        if labels is not None and len(labels) != n:
-            raise Unreadable(f"{file}: {n} images, but the file of labels beside it has {len(labels)}")
-        at_once = max(1, options.limit(2) // max(1, height * width))
+        at_once = max(1, limit // max(1, height * width))
         for first in range(0, n, at_once):
             images = _take(file, stream, (min(at_once, n - first), height, width), dtype)
             number, row, column = np.nonzero(images)
             points = np.stack([column, row], axis=1).astype(np.uint16 if max(height, width) <= 1 << 16 else np.int64)
-            sizes = np.bincount(number, minlength=len(images))
-            weights = images[number, row, column] if options.weights == "grey" else None
-            ids = [f"{file.stem}/{first + i}" for i in range(len(images))]
-            columns = {} if labels is None else {"label": labels[first : first + len(images)].tolist()}
-            yield Piece(file, points, sizes, weights, ids, rows(file, columns, len(images)))
-        if stream.read(1):
-            raise Unreadable(f"{file}: goes on after the {n} images of its header: it is damaged")
+            yield points, np.bincount(number, minlength=len(images)), images[number, row, column]
+        _check_end(file, stream, f"{n} images")
+
+
+def _check_end(file: File, stream: Any, what: str) -> None:
+    if stream.read(1):
+        raise Unreadable(f"{file}: goes on after the {what} of its header: it is damaged")
 
 
 def _open(path: Path) -> Any:
@@ -115,4 +130,6 @@ def read_labels(file: File) -> Array:
         shape, dtype = _header(file, stream)
         if len(shape) != 1:
             raise Unreadable(f"{file}: an array of shape {shape}, not labels (n,)")
-        return _take(file, stream, shape, dtype)
+        labels = _take(file, stream, shape, dtype)
+        _check_end(file, stream, f"{len(labels)} labels")
+    return labels

@@ -1,8 +1,8 @@
-"""Meshes and clouds by trimesh, and `.xyz` by NumPy: a mesh is sampled over its surface, a cloud is taken as it is.
+"""Meshes and clouds: a mesh is sampled over its surface, a cloud is taken as it is.
 
-trimesh gets bytes and no path, so it can follow no name of another file, such as that of a material. The points of a
-mesh depend on the seed and on its triangles, and on nothing else: equal meshes get equal points, whatever the files are
-called and whatever is read beside them.
+`.off` and `.xyz` are read here, all others by trimesh. It gets bytes and no path, so it can follow no name of another
+file, such as that of a material. The points of a mesh depend on the seed and on its triangles, and on nothing else:
+equal meshes get equal points, whatever the files are called and whatever is read beside them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ..checks import Array
+from ..checks import FLOAT32_MAX, Array
 from .files import File, Library, Options, Piece, Unreadable, fits, in_words, needs, reading
 
 TRIMESH = Library("trimesh", "meshes", "files")
@@ -40,21 +40,58 @@ def read_mesh(file: File, options: Options) -> Iterator[Piece]:
 
 def load_mesh(file: File) -> tuple[Array, Array]:
     """The vertices (n, 3), at least one, and the faces (m, 3) of all that is in a file; a cloud has no faces."""
-    trimesh = needs(file, TRIMESH)
-    what = f"{file.suffix[1:].upper()} mesh"
-    with reading(file, what):
+    with reading(file, f"{file.suffix[1:].upper()} mesh"):
         data = file.path.read_bytes()
-        if file.suffix == ".glb":
-            _check_glb(file, data)
-        elif file.suffix in (".off", ".obj") or (file.suffix == ".stl" and not _is_binary_stl(data)):
-            data = _utf8(data)
-        loaded = trimesh.load(io.BytesIO(data), file_type=file.suffix[1:], process=False, skip_materials=True)
-        vertices, faces = _joined(file, loaded)
+        vertices, faces = _off(data) if file.suffix == ".off" else _by_trimesh(file, data)
         if not len(vertices):
             raise ValueError("no vertices were found in it")
         if len(faces) and not 0 <= faces.min() <= faces.max() < len(vertices):
             raise ValueError("a face names a vertex that is not there")
+    if (wrong := np.flatnonzero(~(np.abs(vertices) <= FLOAT32_MAX).all(axis=1))).size:
+        x, y, z = vertices[wrong[0]].tolist()
+        raise Unreadable(
+            f"{file}: vertex {wrong[0]} is ({x}, {y}, {z}), not finite or too large for float32: repair it"
+        )
     return vertices, faces
+
+
+def _by_trimesh(file: File, data: bytes) -> tuple[Array, Array]:
+    trimesh = needs(file, TRIMESH)
+    if file.suffix == ".glb":
+        _check_glb(file, data)
+    elif file.suffix == ".obj" or (file.suffix == ".stl" and not _is_binary_stl(data)):
+        data = _utf8(data)
+    loaded = trimesh.load(io.BytesIO(data), file_type=file.suffix[1:], process=False, skip_materials=True)
+    return _joined(file, loaded)
+
+
+def _off(data: bytes) -> tuple[Array, Array]:
+    """A line for each vertex and each face, as many as the header claims; a polygon becomes a fan of triangles."""
+    lines = [words for line in data.splitlines() if (words := line.partition(b"#")[0].split())]
+    word, *rest = lines.pop(0) if lines else [b""]
+    _, off, glued = word.partition(b"OFF")  # COFF and NOFF: colours and normals come after the coordinates
+    if not off:
+        raise ValueError("it does not begin with OFF")
+    counts = [glued, *rest] if glued else rest or (lines.pop(0) if lines else [])
+    if len(counts) < 2:
+        raise ValueError("it does not say how many vertices and faces it has")
+    n, m = int(counts[0]), int(counts[1])
+    if n < 0 or m < 0 or len(lines) != n + m:
+        raise ValueError(f"claims {n} vertices and {m} faces, and has {len(lines)} lines: it is cut short or damaged")
+    if any(len(line) < 3 for line in lines[:n]):
+        raise ValueError("a vertex has fewer than 3 coordinates")
+    vertices = np.array([[float(x) for x in line[:3]] for line in lines[:n]], np.float64).reshape(-1, 3)
+    polygons: dict[int, list[list[int]]] = {}
+    for line in lines[n:]:
+        size = int(line[0])
+        if not 0 <= size < len(line):
+            raise ValueError(f"a face claims {size} vertices and has {len(line) - 1}")
+        polygons.setdefault(size, []).append([int(x) for x in line[1 : size + 1]])
+    faces = [np.empty((0, 3), np.int64)]
+    for size, listed in sorted(polygons.items()):
+        for j in range(1, size - 1):
+            faces.append(np.array(listed, np.int64)[:, [j, j + 1, 0] if j > 1 else [0, 1, 2]])
+    return vertices, np.concatenate(faces)
 
 
 def _is_binary_stl(data: bytes) -> bool:
