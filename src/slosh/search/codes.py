@@ -50,6 +50,8 @@ def nearest_codes(
             f"queries are codes of {asked.shape[1]} bytes, codes of {stored.shape[1]}: give codes of the same hash"
         )
     k = checked_count("k", k)
+    if not len(stored):
+        raise ValueError("codes is empty, so nothing can be found: give at least one code")
     if k > len(stored):
         raise ValueError(f"k={k}, but there are {len(stored)} codes: ask for at most so many")
     store = CodeStore(8 * stored.shape[1])
