@@ -6,7 +6,10 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
+import pickle
 import struct
+import sys
 import zipfile
 from pathlib import Path
 
@@ -152,7 +155,7 @@ def same(a: Dataset, b: Dataset) -> None:
 
 def test_the_folder_comes_from_the_environment(tmp_path, monkeypatch):
     monkeypatch.delenv("SLOSH_DATA", raising=False)
-    with pytest.raises(ValueError, match=r"folder=.*SLOSH_DATA"):
+    with pytest.raises(ValueError, match=r"folder=.*SLOSH_DATA.*help\(slosh.datasets.mnist\)"):
         datasets.load("mnist")
     write_mnist(tmp_path)
     monkeypatch.setenv("SLOSH_DATA", str(tmp_path))
@@ -165,6 +168,8 @@ def test_the_folder_comes_from_the_environment(tmp_path, monkeypatch):
 def test_an_unknown_name_lists_the_names(tmp_path):
     with pytest.raises(ValueError, match=r"'cifar'.*mnist, modelnet40, oxford5k"):
         datasets.load("cifar", tmp_path)
+    with pytest.raises(ValueError, match=r"\['mnist'\].*mnist, modelnet40, oxford5k"):
+        datasets.load(["mnist"], tmp_path)
     assert datasets.NAMES == ("mnist", "modelnet40", "oxford5k")
 
 
@@ -187,7 +192,7 @@ def test_an_empty_folder_says_what_was_looked_for(tmp_path, name, looked_for):
 
 def test_a_file_is_no_folder(tmp_path):
     (tmp_path / "x").write_text("")
-    with pytest.raises(FileNotFoundError, match="this is a file"):
+    with pytest.raises(FileNotFoundError, match="this is a file: give its folder"):
         datasets.mnist(tmp_path / "x")
 
 
@@ -259,10 +264,41 @@ def test_a_dataset_whose_parts_do_not_fit_is_refused():
         ({"names": ("x", "x")}, "'x' comes twice"),
         ({"labels": [0, 2]}, "set 1 has the label 2"),
         ({"labels": [-2, 0]}, "set 0 has the label -2"),
+        ({"labels": [0, 0.5]}, "labels holds float64, not whole numbers"),
+        ({"is_query": [0, 1]}, "is_query holds int"),
+        ({"sets": np.zeros((2, 3, 2))}, "sets is a ndarray, not a Sets"),
+        ({"classes": ()}, "set 0 has the label 0: there are no classes"),
         ({"truth": GroundTruth((), [], [])}, "1 queries, and the truth is about 0"),
+        ({"truth": GroundTruth(("q",), [[0, 1]], [[]])}, "'q' names a row that the database of 1 has not"),
+        ({"truth": GroundTruth(("q",), [[]], [[-1]])}, "'q' names a row"),
     ]:
         with pytest.raises(ValueError, match=message):
             Dataset(**(good | change))
+    assert Dataset(**(good | {"names": ["x", "y"]})).names == ("x", "y")
+    with pytest.raises(ValueError, match="junk has 0 lists, and there are 1 names"):
+        GroundTruth(("q",), [[1]], [])
+    with pytest.raises(ValueError, match=r"relevant\[0\] holds float64"):
+        GroundTruth(("q",), [[0.5]], [[]])
+
+
+def test_labels_and_queries_are_read_only():
+    labels, data = np.array([0, 0, -1, 1, 1, 0]), toy()
+    for array in (data.labels, data.is_query, data.database.labels):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 1
+    other = Dataset("toy", data.sets, labels, data.is_query, data.classes, data.names, "")
+    labels[0] = 1  # still the caller's own
+    assert other.labels[0] == 0
+
+
+def test_parts_are_not_pickled():
+    data = toy()
+    alone = len(pickle.dumps(data))
+    assert len(data.database) + len(data.queries) == 6
+    assert len(pickle.dumps(data)) == alone
+    again = pickle.loads(pickle.dumps(data))
+    same(again, data)
+    same(again.queries, data.queries)
 
 
 def test_names_are_ids_of_an_index(tmp_path):
@@ -363,6 +399,20 @@ def test_a_small_prepared_file(tmp_path, name):
     assert data.names[0] == ("train-00000" if name == "mnist" else "a")
 
 
+def test_all_points_of_a_prepared_file_are_taken(tmp_path):
+    write_small(tmp_path, "modelnet40")
+    assert datasets.load("modelnet40", tmp_path).sets.sizes.tolist() == [5, 5, 8, 12]
+    assert datasets.modelnet40(tmp_path, n_points=5).sets.sizes.tolist() == [5] * 4
+    with pytest.raises(ValueError, match="a has 5 points, fewer than n_points=6: ask for less"):
+        datasets.modelnet40(tmp_path, n_points=6)
+
+
+@pytest.mark.parametrize("n_points", [None, 5])
+def test_weights_of_objects_are_dropped(tmp_path, n_points):
+    write_small(tmp_path, "modelnet40", weights=np.ones(30))
+    assert datasets.modelnet40(tmp_path, n_points=n_points).sets.weights is None
+
+
 BAD = [
     ("mnist", {"weights": None}, "no array 'weights'"),
     ("mnist", {"labels": None}, "no array 'labels'"),
@@ -410,7 +460,7 @@ def test_a_damaged_archive_is_refused(tmp_path, name):
             datasets.load(name, tmp_path)
     at = whole.index(b"\x93NUMPY") + 200
     path.write_bytes(whole[:at] + bytes([whole[at] ^ 255]) + whole[at + 1 :])
-    with pytest.raises(ValueError, match=FILES[name]):
+    with pytest.raises(ValueError, match=rf"{FILES[name]}.*Bad CRC-32"):
         datasets.load(name, tmp_path)
 
 
@@ -455,6 +505,27 @@ def test_mnist_with_files_spelled_in_several_ways(tmp_path):
     same(datasets.mnist(tmp_path), expected)
 
 
+def test_the_four_files_come_from_one_folder(tmp_path):
+    write_mnist(tmp_path / "MNIST/raw")
+    expected = datasets.mnist(tmp_path)
+    write_mnist(tmp_path, n=3)
+    (tmp_path / "t10k-labels-idx1-ubyte").unlink()
+    same(datasets.mnist(tmp_path), expected)
+    (tmp_path / "MNIST/raw/t10k-images-idx3-ubyte").unlink()
+    raw = r"in .*raw these are missing: t10k-images-idx3-ubyte$"
+    with pytest.raises(FileNotFoundError, match=rf"these are missing: t10k-labels-idx1-ubyte; {raw}"):
+        datasets.mnist(tmp_path)
+
+
+def test_idx_files_may_be_links(tmp_path):
+    write_mnist(tmp_path / "all")
+    for i, path in enumerate(sorted((tmp_path / "all").iterdir())):
+        (tmp_path / str(i)).mkdir()
+        path.rename(tmp_path / str(i) / path.name)
+        path.symlink_to(tmp_path / str(i) / path.name)
+    assert len(datasets.mnist(tmp_path / "all")) == 17
+
+
 @needs_data
 def test_idx_files_written_from_the_prepared_file_give_its_sets(tmp_path):
     whole = datasets.mnist(DATA)
@@ -484,11 +555,14 @@ def test_bad_idx_files_are_refused(tmp_path):
         (images, whole[:-1], "train-images-idx3-ubyte: claims"),
         (images, whole[:6], "ends in its header"),
         (images, b"PK\x03\x04" + whole, "not an IDX file"),
-        (images, gzip.compress(whole)[:-20], "train-images-idx3-ubyte"),
-        (images, idx(blank), "train-images-idx3-ubyte: .*/7' is empty"),
-        (images, idx(np.zeros((0, 28, 28))), "train-images-idx3-ubyte"),
+        (images, gzip.compress(whole)[:-20], "train-images-idx3-ubyte: not a readable IDX file.* ended before"),
+        (images, gzip.compress(whole + b"0"), "train-images-idx3-ubyte: goes on after the 12 images"),
+        (images, idx(blank), "train-images-idx3-ubyte: set 7 is empty"),
+        (images, idx(np.zeros((0, 28, 28))), "train-images-idx3-ubyte: there are no images in it"),
+        (images, idx(np.ones((12, 28, 27))), "train-images-idx3-ubyte: images of 28 x 27 pixels.* 28 x 28"),
         (images, right, "not images"),
-        (labels, idx(np.zeros(11)), "12 images.* 11"),
+        (labels, gzip.compress(right + b"0"), "train-labels-idx1-ubyte: goes on after the 12 labels"),
+        (labels, idx(np.zeros(11)), "11 labels.* 12 images"),
         (labels, idx(np.full(12, 10)), "'labels' is 10 for set 0"),
         (labels, whole, r"not labels \(n,\)"),
         (labels, right[:-3], "train-labels-idx1-ubyte: claims"),
@@ -513,7 +587,6 @@ def test_bad_idx_files_are_refused(tmp_path):
 
 @pytest.fixture
 def meshes(tmp_path):
-    pytest.importorskip("trimesh")
     return write_meshes(tmp_path, SHAPES)
 
 
@@ -551,8 +624,31 @@ def test_sampled_points_lie_on_the_surface(meshes):
     assert abs(top.mean() - 0.5) < 0.05
 
 
+def test_sampled_points_are_the_same_on_every_machine(meshes):
+    data = datasets.modelnet40(meshes, n_points=100)
+    some = data.sets[data.names.index("chair_0001")][[0, 50, 99]]
+    expected = [[0.266318, -0.193401, -0.83755], [0.266318, 0.083033, 0.383143], [-0.265183, -0.164461, -0.491762]]
+    np.testing.assert_allclose(some, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e-100, 1e30])
+def test_the_scale_of_a_mesh_does_not_matter(tmp_path, scale):
+    write_meshes(tmp_path / "a", {"box/train/box_1": box(1, 2, 3)})
+    write_meshes(tmp_path / "b", {"box/train/box_1": box(scale, 2 * scale, 3 * scale)})
+    a, b = (datasets.modelnet40(tmp_path / x, n_points=50).sets[0] for x in "ab")
+    np.testing.assert_allclose(a, b, atol=1e-6)
+
+
+def test_names_in_upper_case_and_other_encodings(tmp_path):
+    folder = write_meshes(tmp_path, {"box/train/box_1": box()}) / "box" / "train"
+    (folder / "BOX_2.OFF").write_text(box())
+    assert datasets.modelnet40(tmp_path, n_points=5).names == ("BOX_2", "box_1")
+    if sys.platform == "linux":
+        Path(os.fsdecode(os.fsencode(folder) + b"/st\xfchl.off")).write_text(box())
+        assert len(datasets.modelnet40(tmp_path, n_points=5)) == 3
+
+
 def test_points_follow_the_area(tmp_path):
-    pytest.importorskip("trimesh")
     write_meshes(tmp_path, {"flat/train/flat_1": box(10, 10, 0.1)})  # the large faces have 200 of 204
     points = datasets.modelnet40(tmp_path, n_points=5000).sets[0]
     side = (points[:, 2] - points[:, 2].min() > 1e-5) & (points[:, 2].max() - points[:, 2] > 1e-5)
@@ -577,7 +673,6 @@ def test_points_of_a_mesh_depend_on_seed_and_name_alone(meshes):
 
 
 def test_a_mesh_without_area_gives_vertices_and_a_warning(tmp_path):
-    pytest.importorskip("trimesh")
     line = off([(0, 0, 0), (1, 0, 0), (2, 0, 0)], [(0, 1, 2)])
     write_meshes(tmp_path, {"line/train/line_1": line, "dots/train/dots_1": off([(0, 0, 0)], [])})
     with pytest.warns(UserWarning, match="no area") as warned:
@@ -590,12 +685,12 @@ def test_a_mesh_without_area_gives_vertices_and_a_warning(tmp_path):
 
 
 def test_bad_meshes_are_refused(tmp_path):
-    pytest.importorskip("trimesh")
     for text, message in [
         ("", "bad_1.off: not a readable OFF mesh"),
         ("OFF\n8 12 0\n0 0 0\n", "bad_1.off: not a readable OFF mesh"),
         ("OFF\n3 1 0\n0 0 0\n1 0 0\n0 1 0\n3 0 1 7\n", "bad_1.off: not a readable OFF mesh"),
-        ("OFF\n3 1 0\n0 0 0\n1 0 nan\n0 1 0\n3 0 1 2\n", "bad_1.off: vertex 1 is not finite"),
+        ("OFF\n3 1 0\n0 0 0\n1 0 nan\n0 1 0\n3 0 1 2\n", "bad_1.off: vertex 1 is .1.0, 0.0, nan., not finite"),
+        (box()[:-8], "bad_1.off: not a readable OFF mesh: claims 8 vertices and 12 faces, and has 19 lines"),
     ]:
         write_meshes(tmp_path, {"bad/train/bad_1": text})
         with pytest.raises(ValueError, match=message):
@@ -662,6 +757,38 @@ def test_oxford_from_json_is_the_same(tmp_path):
     assert [rows.tolist() for rows in a.truth.relevant] == [rows.tolist() for rows in b.truth.relevant]
 
 
+def test_the_order_in_json_does_not_matter(tmp_path):
+    write_json(write_features(tmp_path))
+    expected, path = datasets.oxford5k(tmp_path), tmp_path / "oxford5k_queries.json"
+    given = json.loads(path.read_text())
+    given[0]["good"].append("tower_000001")
+    given[2]["good"].append("tower_000001")  # good for both: the last landmark stands
+    labels = []
+    for order in (given, given[::-1]):
+        path.write_text(json.dumps(order), encoding="utf-8-sig")
+        labels.append(datasets.oxford5k(tmp_path).labels.tolist())
+    assert labels[0] == labels[1] == expected.labels.tolist()
+
+
+def test_names_of_landmarks_and_photos_may_be_any(tmp_path):
+    write_texts(write_features(tmp_path))
+    np.save(tmp_path / "features" / "christ church 1.npy", np.ones((3, 4)))
+    for which, text in {"query": "oxc1_christ church 1 1 2 3 4\n", "good": PHOTOS[6], "ok": "", "junk": ""}.items():
+        (tmp_path / f"christ-church_1_{which}.txt").write_text(text, encoding="utf-8-sig")
+    (tmp_path / "._abbey_1_query.txt").write_bytes(b"\xff of another system")
+    data = datasets.oxford5k(tmp_path)
+    assert data.classes == ("abbey", "christ-church", "tower")
+    assert "christ church 1" in data.queries.names
+    assert data.truth.names[2] == "christ-church_1"
+
+
+def test_an_empty_folder_of_features_is_refused(tmp_path):
+    write_json(write_small(tmp_path, "oxford5k"))
+    (tmp_path / "features").mkdir()
+    with pytest.raises(FileNotFoundError, match=r"features: no .npy in this folder.*oxford5k_vgg16_8d.npz"):
+        datasets.oxford5k(tmp_path)
+
+
 def test_own_features_come_before_the_prepared_ones(tmp_path):
     write_json(write_features(write_small(tmp_path, "oxford5k")))
     assert datasets.oxford5k(tmp_path).sets.dim == 4
@@ -673,13 +800,16 @@ def test_a_bad_ground_truth_is_refused(tmp_path):
     lost = tmp_path / "features" / "tower_000000.npy"
     content = lost.read_bytes()
     lost.unlink()
-    with pytest.raises(ValueError, match=r"no features of the photo 'tower_000000', which is the photo of .*'tower_1'"):
+    with pytest.raises(
+        ValueError, match=r"no features of the photo 'tower_000000', which is the photo of .*'tower_1' .*compute"
+    ):
         datasets.oxford5k(tmp_path)
     lost.write_bytes(content)
     for name, text, message in [
         ("abbey_1_good.txt", "abbey_000099\n", "'abbey_000099', which is good of the query 'abbey_1'"),
         ("abbey_1_junk.txt", "abbey_000000\n", "'abbey_000000' is junk for 'abbey_1', and good or ok too"),
-        ("abbey_1_query.txt", "", "abbey_1_query.txt: empty"),
+        ("abbey_1_query.txt", "", "abbey_1_query.txt: must hold the name of the photo and the four numbers"),
+        ("abbey_1_query.txt", "oxc1_abbey_000003", "abbey_1_query.txt: must hold"),
         ("abbey_1_query.txt", "oxc1_abbey_000001 1 2 3 4", "'abbey_1' and 'abbey_2' have the same photo"),
     ]:
         before = (tmp_path / name).read_text()
@@ -715,6 +845,19 @@ def test_a_bad_json_file_is_refused(tmp_path, text, message):
         datasets.oxford5k(tmp_path)
 
 
+def test_bad_names_in_json_are_refused(tmp_path):
+    path = write_json(write_features(tmp_path)) / "oxford5k_queries.json"
+    given = json.loads(path.read_text())
+    for field, value, message in [
+        ("image", "", "no features of the photo '', which is the photo of the query 'abbey_1'"),
+        ("ok", [""], "no features of the photo '', which is ok of the query 'abbey_1'"),
+        ("name", "abbey_2", "two queries have the name 'abbey_2': rename one"),
+    ]:
+        path.write_text(json.dumps([given[0] | {field: value}, *given[1:]]))
+        with pytest.raises(ValueError, match=message):
+            datasets.oxford5k(tmp_path)
+
+
 def test_features_without_truth_and_truth_without_features(tmp_path):
     write_features(tmp_path / "a")
     with pytest.raises(FileNotFoundError, match=r"oxford5k_queries.json.*features is there, the other is not"):
@@ -735,13 +878,20 @@ def test_bad_features_are_refused(tmp_path, bad, photo):
         datasets.oxford5k(tmp_path)
 
 
+def test_features_of_another_dimension(tmp_path):
+    write_texts(write_features(tmp_path))
+    np.save(tmp_path / "features" / f"{PHOTOS[4]}.npy", np.zeros((2, 5)))
+    with pytest.raises(ValueError, match=rf"{PHOTOS[4]}.npy: 5 features, and .*{PHOTOS[0]}.npy has 4: compute"):
+        datasets.oxford5k(tmp_path)
+
+
 # -- as in the paper ---------------------------------------------------------------------------------------------------
 
 
 def shapes(n: int = 400, size: int = 768, seed: int = 0) -> Dataset:
     points = np.random.RandomState(seed).standard_normal((n, size, 3)) * [3, 2, 1]
     names = tuple(f"x_{i}" for i in range(n))
-    return Dataset("modelnet40", Sets.from_padded(points), np.zeros(n), np.arange(n) % 2, ("x",), names, "by hand")
+    return Dataset("modelnet40", Sets.from_padded(points), [0] * n, np.arange(n) % 2 == 1, ("x",), names, "by hand")
 
 
 def test_mnist_as_in_the_paper(tmp_path):
@@ -753,7 +903,8 @@ def test_mnist_as_in_the_paper(tmp_path):
     assert paper.sets.points.dtype == np.float32
     np.testing.assert_array_equal(paper.sets.points, data.sets.points / np.float32(28))
     assert paper.names == data.names
-    assert paper.source == f"{data.source}, as in the paper"
+    assert (paper.source, paper.prepared, data.prepared) == (data.source, True, False)
+    assert not as_in_paper(data.queries).sets.weights  # no draws and one scale: parts will do
 
 
 def test_oxford_as_in_the_paper(tmp_path):
@@ -801,7 +952,8 @@ def test_angles_are_drawn_evenly():
     line = np.stack([np.zeros(768), np.linspace(0, 1, 768), np.zeros(768)], axis=1)  # along y
     n = 2000
     names = tuple(map(str, range(n)))
-    data = Dataset("modelnet40", Sets.from_padded(np.tile(line, (n, 1, 1))), [0] * n, [False] * n, ("x",), names, "")
+    sets, is_query = Sets.from_padded(np.tile(line, (n, 1, 1))), np.arange(n) == 0
+    data = Dataset("modelnet40", sets, [0] * n, is_query, ("x",), names, "")
     sets = as_in_paper(data, rotation=(10.0, 40)).sets
     ends = sets.points[sets.offsets[1:] - 1]
     degrees = np.rad2deg(np.arctan2(ends[:, 2], ends[:, 1]))
@@ -815,13 +967,28 @@ def test_a_seed_gives_the_same_and_another_gives_another():
     a, b, c = (as_in_paper(data, random_state=seed).sets for seed in (3, 3, 4))
     np.testing.assert_array_equal(a.points, b.points)
     assert a.sizes.tolist() != c.sizes.tolist()
-    assert as_in_paper(data).sets.sizes[:4].tolist() == [512, 546, 386, 542]  # on every machine
+    paper = as_in_paper(data).sets  # on every machine
+    assert paper.sizes[:4].tolist() == [512, 546, 386, 542]
+    np.testing.assert_allclose(
+        paper.points[[0, 1000, 2000]],
+        [[0.838504, 0.399183, 0.245219], [0.60373, 0.449877, 0.209411], [0.72741, 0.37312, 0.163899]],
+        atol=1e-6,
+    )
 
 
 def test_an_object_of_one_place_stays():
-    data = Dataset("modelnet40", Sets.from_padded(np.ones((1, 5, 3))), [0], [False], ("x",), ("x",), "")
+    data = Dataset("modelnet40", Sets.from_padded(np.ones((2, 5, 3))), [0, 0], [False, True], ("x",), ("x", "y"), "")
     assert not as_in_paper(data).sets.points.any()
-    assert len(as_in_paper(shapes(3).take([]))) == 0
+
+
+@pytest.mark.parametrize("name", ["modelnet40", "oxford5k"])
+def test_parts_are_not_prepared_alone(name):
+    whole = shapes(6)
+    data = Dataset(name, whole.sets, whole.labels, whole.is_query, whole.classes, whole.names, "")
+    for part, lost in ((data.database, "queries"), (data.queries, "database"), (data.take([]), "queries")):
+        with pytest.raises(ValueError, match=rf"this {name} has no {lost}.*whole, then take .database and .queries"):
+            as_in_paper(part)
+    assert len(as_in_paper(data.take([0, 1]))) == 2
 
 
 def test_as_in_paper_refuses():
@@ -829,8 +996,12 @@ def test_as_in_paper_refuses():
     for rotation in ((45, 0), (1, 2, 3), "x", (0, np.inf), float("nan"), None, ("a", "b")):
         with pytest.raises(ValueError, match="rotation"):
             as_in_paper(data, rotation=rotation)
-    with pytest.raises(ValueError, match="already"):
-        as_in_paper(as_in_paper(data))
+    for part in (as_in_paper(data), as_in_paper(data).queries, as_in_paper(data).take([0, 1])):
+        with pytest.raises(ValueError, match="already"):
+            as_in_paper(part)
+    for seed in (-1, 1 << 32, "x"):
+        with pytest.raises(ValueError, match=f"random_state={seed!r} must be a whole number"):
+            as_in_paper(data, random_state=seed)
     with pytest.raises(ValueError, match=r"'toy'.*mnist, modelnet40 and oxford5k"):
         as_in_paper(Dataset("toy", data.sets, data.labels, data.is_query, data.classes, data.names, ""))
     with pytest.raises(ValueError, match="a Sets, not a Dataset"):
@@ -845,3 +1016,9 @@ def test_nothing_that_is_given_is_changed():
     before = data.sets.points.copy()
     as_in_paper(data)
     np.testing.assert_array_equal(data.sets.points, before)
+
+
+def test_no_codes_to_search():
+    codes = np.zeros((3, 2), np.uint8)
+    with pytest.raises(ValueError, match="codes is empty"):
+        slosh.search.nearest_codes(codes, codes[:0])

@@ -87,8 +87,20 @@ def random_stream(random_state: Any) -> np.random.RandomState:
     """The draws of a seed: a stream of our own, so that data drawn with the same seed is not the same numbers."""
     if isinstance(random_state, int | np.integer) and 0 <= random_state < 1 << 32:
         return np.random.RandomState(np.array([0x510514, int(random_state)], np.uint32))
-    stream: np.random.RandomState = check_random_state(random_state)
+    try:
+        stream: np.random.RandomState = check_random_state(random_state)
+    except ValueError:
+        raise ValueError(
+            f"random_state={random_state!r:.80} must be a whole number from 0 to 2**32 - 1, a RandomState or None"
+        ) from None
     return stream
+
+
+def checked_seed(random_state: object) -> int:
+    """A seed that must be a whole number, as no stream can be shared by files that are read in any order."""
+    if isinstance(random_state, bool) or not isinstance(random_state, int | np.integer) or random_state >> 32:
+        raise ValueError(f"random_state={random_state!r:.80} must be a whole number from 0 to 2**32 - 1")
+    return int(random_state)
 
 
 def checked_origin(origin: ArrayLike, dim: int) -> NDArray[np.float64]:

@@ -6,14 +6,15 @@ computed from the ground truth, whatever the features are.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import zip_longest
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
+from tqdm.auto import tqdm
 
-from ..readers import read
-from ..readers.files import Unreadable
+from ..readers.arrays import read_npy
+from ..readers.batches import join
+from ..readers.files import File, Options, Piece, Unreadable
 from ..sets import Sets
 from .dataset import Dataset, GroundTruth, Int64
 from .places import Folder, first_file, given_folder
@@ -41,6 +42,11 @@ def oxford5k(folder: Folder = None) -> Dataset:
     """
     where = given_folder(folder)
     own = sorted(path for path in (where / OWN).glob("*.npy") if not path.name.startswith("."))
+    if not own and (where / OWN).is_dir():
+        raise FileNotFoundError(
+            f"{where / OWN}: no .npy in this folder: put <photo>.npy there for each photo, or remove the folder if you "
+            f"have {PREPARED}"
+        )
     features = where / OWN if own else first_file([where], [PREPARED])
     queries, truth = _queries(where)
     if features is None or truth is None:
@@ -73,27 +79,38 @@ def _prepared(path: Path) -> tuple[Sets, tuple[str, ...]]:
 
 def _own(paths: list[Path]) -> tuple[Sets, tuple[str, ...]]:
     """One file a photo."""
-    parts, ids = [], []
-    for batch in read(paths):
-        parts.append(batch.sets)
-        ids += batch.ids
-    if wrong := [path for path, one in zip_longest(paths, ids) if path is not None and path.name != one]:
-        raise Unreadable(f"{wrong[0]}: must be of shape (n, d), the features of one photo")
-    return Sets.concat(parts), tuple(path.stem for path in paths)
+    options = Options()
+    sets = Sets.concat([batch.sets for batch in join(_photos(paths, options), options, None)])
+    return sets, tuple(path.stem for path in paths)
+
+
+def _photos(paths: list[Path], options: Options) -> Iterator[Piece]:
+    dim = None
+    for path in tqdm(paths, unit="photo", delay=2, disable=None, leave=False, desc="oxford5k"):
+        pieces = list(read_npy(File(path, path.name, ".npy"), options))
+        if [piece.ids for piece in pieces] != [[path.name]]:
+            raise Unreadable(f"{path}: must be of shape (n, d), the features of one photo")
+        d = pieces[0].points.shape[1]
+        dim = dim or d
+        if d != dim:
+            raise Unreadable(f"{path}: {d} features, and {paths[0]} has {dim}: compute those of all photos in one way")
+        yield pieces[0]
 
 
 def _check(queries: Sequence[Query], truth: Path, photos: set[str], features: Path) -> None:
     """Refuse a ground truth that contradicts itself, or is about photos that have no features."""
     seen: dict[str, str] = {}
     for query in queries:
+        if query.name in seen.values():
+            raise Unreadable(f"{truth}: two queries have the name {query.name!r:.100}: rename one")
         if query.image in seen:
             raise Unreadable(f"{truth}: {seen[query.image]!r} and {query.name!r} have the same photo, {query.image!r}")
         seen[query.image] = query.name
         for which, listed in (("the photo", [query.image]), *((name, getattr(query, name)) for name in LISTS)):
-            if lost := next((photo for photo in listed if photo not in photos), None):
+            if (lost := next((photo for photo in listed if photo not in photos), None)) is not None:
                 raise Unreadable(
                     f"{features}: no features of the photo {lost!r:.100}, which is {which} of the query {query.name!r} "
-                    f"in {truth}"
+                    f"in {truth}: compute them, or correct the ground truth"
                 )
         if both := sorted({*query.good, *query.ok} & {*query.junk}):
             raise Unreadable(f"{truth}: {both[0]!r} is junk for {query.name!r}, and good or ok too: correct one list")

@@ -10,9 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from ..checks import Array
-from ..readers.batches import join
-from ..readers.files import File, Options, Unreadable
-from ..readers.images import read_idx, read_labels
+from ..readers.files import File, Unreadable
+from ..readers.images import image_shape, read_labels, read_pixels
 from ..sets import Sets
 from .dataset import Dataset, Int64
 from .places import Folder, first_file, given_folder
@@ -21,6 +20,7 @@ from .prepared import check_labels, read_prepared
 PREPARED = "pointcloud_mnist_2d.npz"
 CLASSES = tuple("0123456789")
 ORIGINALS = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
+SIDE = 28
 BELOW = "MNIST/raw"
 """The folder in which torchvision keeps the originals."""
 
@@ -41,17 +41,18 @@ def mnist(folder: Folder = None) -> Dataset:
     prepared = first_file([where], [PREPARED])
     if prepared is not None:
         return _prepared(prepared)
-    folders = [where, where / BELOW]
-    found = {name: first_file(folders, _spellings(name)) for name in ORIGINALS}
-    paths = [path for path in found.values() if path is not None]
-    if len(paths) < len(ORIGINALS):
-        lost = ", ".join(name for name, path in found.items() if path is None)
-        raise FileNotFoundError(
-            f"{where}: no MNIST in this folder: looked for {PREPARED}; or for {', '.join(ORIGINALS)}, here and in "
-            f"{BELOW}, plain or as .gz, with -idx or .idx in the name"
-            + (f"; of these the following are missing: {lost}" if paths else "")
-        )
-    return _originals(paths)
+    lost = ""
+    for place in (where, where / BELOW):
+        found = {name: first_file([place], _spellings(name)) for name in ORIGINALS}
+        paths = [path for path in found.values() if path is not None]
+        if len(paths) == len(ORIGINALS):
+            return _originals(paths)
+        if paths:
+            lost += f"; in {place} these are missing: {', '.join(name for name in ORIGINALS if found[name] is None)}"
+    raise FileNotFoundError(
+        f"{where}: no MNIST in this folder: looked for {PREPARED}; or for {', '.join(ORIGINALS)}, all four here or in "
+        f"{BELOW}, plain or as .gz, with -idx or .idx in the name{lost}"
+    )
 
 
 def _prepared(path: Path) -> Dataset:
@@ -74,12 +75,18 @@ def _originals(paths: list[Path]) -> Dataset:
 
 
 def _images(images: Path, labels: Path) -> tuple[Sets, Int64]:
-    options = Options(weights="grey")
-    parts = [batch.sets for batch in join(read_idx(File(images, images.name, ".idx"), options), options, None)]
-    if not parts:
-        raise Unreadable(f"{images}: there are no images in it")
+    file = File(images, images.name, ".idx")
+    n, height, width = image_shape(file)
+    if (height, width) != (SIDE, SIDE):
+        raise Unreadable(f"{images}: images of {height} x {width} pixels, and those of MNIST are {SIDE} x {SIDE}")
+    if not n:
+        raise Unreadable(f"{images}: there are no images in it: get it again")
+    points, sizes, grey = map(np.concatenate, zip(*read_pixels(file, 1 << 22), strict=True))
+    try:
+        sets = Sets(points, np.concatenate(([0], np.cumsum(sizes))), grey)
+    except ValueError as error:
+        raise Unreadable(f"{images}: {error}") from None
     values = read_labels(File(labels, labels.name, ".idx"))
-    sets = Sets.concat(parts)
     if len(values) != len(sets):
         raise Unreadable(f"{labels}: {len(values)} labels, and {images} has {len(sets)} images: get both again")
     if values.dtype.kind not in "iu":

@@ -22,6 +22,6 @@ def load(name: str, folder: Folder = None) -> Dataset:
     folder  None: that of the environment variable SLOSH_DATA. The functions of the same names say what files they take,
             prepared ones or the originals. Nothing is downloaded.
     """
-    if name not in _LOADERS:
+    if not isinstance(name, str) or name not in _LOADERS:
         raise ValueError(f"there is no data set {name!r:.60}: there are {', '.join(NAMES)}")
     return _LOADERS[name](folder)

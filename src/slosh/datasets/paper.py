@@ -19,7 +19,6 @@ from .dataset import Dataset
 
 Float64 = NDArray[np.float64]
 
-DONE = "as in the paper"
 MEAN_SIZE, SPREAD = 512, 64
 
 
@@ -38,7 +37,8 @@ def as_in_paper(
 
     Parameters
     ----------
-    dataset : what `load` gave. Draws go from object to object: prepare the whole, then take parts of it.
+    dataset : what `load` gave, database and queries. Draws go from object to object, and Oxford's scale is that of all
+        photos: prepare the whole, then take parts of it.
     random_state : the seed of the sizes and angles; modelnet40 only.
     rotation : degrees, the smallest and the largest angle; one number: that angle for all. modelnet40 only.
 
@@ -49,8 +49,14 @@ def as_in_paper(
     """
     if not isinstance(dataset, Dataset):
         raise ValueError(f"dataset is a {type(dataset).__name__}, not a Dataset: give what slosh.datasets.load returns")
-    if dataset.source.endswith(DONE):
+    if dataset.prepared:
         raise ValueError(f"this {dataset.name} was prepared as in the paper already: use it as it is")
+    if dataset.name in ("modelnet40", "oxford5k") and (dataset.is_query.all() or not dataset.is_query.any()):
+        lost = "database" if dataset.is_query.any() else "queries"
+        raise ValueError(
+            f"this {dataset.name} has no {lost}, and a part would be prepared otherwise than the whole: prepare the "
+            "whole, then take .database and .queries of what comes out"
+        )
     low, high = _checked_rotation(rotation)
     sets = dataset.sets
     if dataset.name == "mnist":
@@ -62,7 +68,7 @@ def as_in_paper(
         new = Sets(sets.points / np.float32(largest or 1), sets.offsets)
     else:
         raise ValueError(f"the paper has no data set {dataset.name!r:.60}; it has mnist, modelnet40 and oxford5k")
-    return replace(dataset, sets=new, source=f"{dataset.source}, {DONE}")
+    return replace(dataset, sets=new, prepared=True)
 
 
 def _checked_rotation(rotation: float | tuple[float, float]) -> tuple[float, float]:

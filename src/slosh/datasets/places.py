@@ -17,12 +17,12 @@ def given_folder(folder: Folder) -> Path:
     if folder is None and not os.environ.get(VARIABLE):
         raise ValueError(
             f"which folder holds the data? Give folder=, or set the environment variable {VARIABLE} to it; nothing is "
-            "downloaded, docs/datasets.md says where to get it"
+            "downloaded, and help(slosh.datasets.mnist), modelnet40 or oxford5k says which files it should hold"
         )
     path = Path(os.environ[VARIABLE] if folder is None else folder).expanduser()
     if not path.is_dir():
         said = f"{path} ({VARIABLE})" if folder is None else str(path)
-        raise FileNotFoundError(f"{said}: {'this is a file, not a folder' if path.exists() else 'no such folder'}")
+        raise FileNotFoundError(f"{said}: {'this is a file: give its folder' if path.exists() else 'no such folder'}")
     return path
 
 

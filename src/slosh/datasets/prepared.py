@@ -67,8 +67,6 @@ def _check(path: Path, n: int, arrays: dict[str, Array]) -> None:
     if "split" in arrays and (wrong := np.flatnonzero((arrays["split"] != 0) & (arrays["split"] != 1))).size:
         i = int(wrong[0])
         raise Unreadable(f"{path}: 'split' is {arrays['split'][i]} for set {i}: 0 is the database, 1 a query")
-    if "labels" in arrays and "classes" in arrays:
-        check_labels(path, arrays["labels"], len(arrays["classes"]))
 
 
 def check_labels(path: Path, labels: Array, n_classes: int) -> NDArray[np.int64]:

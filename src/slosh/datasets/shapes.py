@@ -6,6 +6,7 @@ and on nothing else: the order and number of the other files do not matter.
 
 from __future__ import annotations
 
+import os
 import warnings
 import zlib
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from tqdm.auto import tqdm
 
-from ..checks import Array, checked_count
+from ..checks import Array, checked_count, checked_seed
 from ..precision import user_level
 from ..readers.files import File, Unreadable
 from ..readers.meshes import load_mesh, sample_surface
@@ -26,6 +27,7 @@ from .prepared import check_labels, read_prepared, unique_names
 PREPARED = "modelnet40_3d.npz"
 BELOW = "ModelNet40"
 SPLITS = ("train", "test")
+N_POINTS = 768
 
 
 class Mesh(NamedTuple):
@@ -37,47 +39,48 @@ class Mesh(NamedTuple):
     path: Path
 
 
-def modelnet40(folder: Folder = None, n_points: int = 768, random_state: int = 0) -> Dataset:
-    """ModelNet40: 9,843 objects and 2,468 queries of `n_points` points, d = 3, in 40 classes.
+def modelnet40(folder: Folder = None, n_points: int | None = None, random_state: int = 0) -> Dataset:
+    """ModelNet40: 9,843 objects and 2,468 queries of 768 points, d = 3, in 40 classes.
 
     The points lie evenly over the surface, in random order: to have n of them take the first n. Each object is centred
     at the mean of its points and divided by its largest radius; in the prepared file it is so only about. A mesh
-    without area, or without faces, gives points drawn from its vertices, and a warning. Meshes need trimesh,
-    `pip install 'slosh[files]'`.
+    without area, or without faces, gives points drawn from its vertices, and a warning.
 
     Parameters
     ----------
     folder : where modelnet40_3d.npz is; or the meshes, <class>/train/*.off and <class>/test/*.off, there or in
         ModelNet40. None: the folder of the environment variable SLOSH_DATA.
-    n_points : of each object. The prepared file has 768, and of these the first are taken.
+    n_points : of each object; of the prepared file the first are taken. None: all that the prepared file has, which
+        are 768; 768 of a mesh.
     random_state : the seed of the sampling, 0 to 2**32 - 1; the prepared file was sampled before.
     """
-    count = checked_count("n_points", n_points)
-    if isinstance(random_state, bool) or not isinstance(random_state, int | np.integer) or random_state >> 32:
-        raise ValueError(f"random_state={random_state!r:.80} must be a whole number from 0 to 2**32 - 1")
+    count = None if n_points is None else checked_count("n_points", n_points)
+    seed = checked_seed(random_state)
     where = given_folder(folder)
     prepared = first_file([where], [PREPARED])
     if prepared is not None:
         return _prepared(prepared, count)
     for root in (where, where / BELOW):
         if meshes := _meshes(root):
-            return _sampled(root, meshes, count, int(random_state))
+            return _sampled(root, meshes, count or N_POINTS, seed)
     raise FileNotFoundError(
         f"{where}: no ModelNet40 in this folder: looked for {PREPARED}; or for <class>/train/*.off and "
         f"<class>/test/*.off, here and in {BELOW}"
     )
 
 
-def _prepared(path: Path, n_points: int) -> Dataset:
+def _prepared(path: Path, n_points: int | None) -> Dataset:
     sets, arrays = read_prepared(path, ("points", "offsets", "labels", "split", "names", "classes"), dim=3)
     classes, names = tuple(arrays["classes"].tolist()), unique_names(path, arrays["names"])
     labels = check_labels(path, arrays["labels"], len(classes))
-    if (few := np.flatnonzero(sets.sizes < n_points)).size:
-        i = int(few[0])
-        raise ValueError(f"{path}: {names[i]} has {sets.sizes[i]} points, fewer than n_points={n_points}: ask for less")
-    if sets.sizes.max(initial=0) > n_points:
+    if n_points is not None:
+        if (few := np.flatnonzero(sets.sizes < n_points)).size:
+            i, has = int(few[0]), f"{sets.sizes[few[0]]} points"
+            raise ValueError(f"{path}: {names[i]} has {has}, fewer than n_points={n_points}: ask for less")
         kept = sets.offsets[:-1, None] + np.arange(n_points)
         sets = Sets(sets.points[kept.ravel()], np.arange(len(sets) + 1) * n_points)
+    elif sets.weights is not None:  # objects have none
+        sets = Sets(sets.points, sets.offsets)
     return Dataset("modelnet40", sets, labels, arrays["split"] == 1, classes, names, str(path))
 
 
@@ -86,7 +89,9 @@ def _meshes(root: Path) -> list[Mesh]:
     found = []
     for split in SPLITS:
         for folder in sorted(path for path in root.glob(f"*/{split}") if path.is_dir()):
-            files = sorted(path for path in folder.glob("*.off") if not path.name.startswith("."))
+            files = sorted(
+                path for path in folder.iterdir() if path.suffix.lower() == ".off" and not path.name.startswith(".")
+            )
             found += [Mesh(split, folder.parent.name, path.stem, path) for path in files]
     return found
 
@@ -113,9 +118,8 @@ def _points(mesh: Mesh, n_points: int, random_state: int) -> Array:
     """(n_points, 3) of the surface of a mesh, drawn for its name."""
     file = File(mesh.path, mesh.path.name, ".off")
     vertices, faces = load_mesh(file)
-    if not np.isfinite(vertices).all():
-        raise Unreadable(f"{file}: vertex {int(np.flatnonzero(~np.isfinite(vertices).all(axis=1))[0])} is not finite")
-    random = np.random.RandomState(np.array([0x510514, random_state, zlib.crc32(mesh.name.encode())], np.uint32))
+    vertices = np.ldexp(vertices, -np.frexp(np.abs(vertices).max())[1])  # about 1, so that no area is rounded to zero
+    random = np.random.RandomState(np.array([0x510514, random_state, zlib.crc32(os.fsencode(mesh.name))], np.uint32))
     points = sample_surface(vertices[faces], n_points, random) if len(faces) else None
     if points is not None:
         return points

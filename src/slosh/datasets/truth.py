@@ -31,12 +31,13 @@ class Query(NamedTuple):
 def read_json(path: Path) -> list[Query]:
     """The queries of a JSON file: a list of objects with name, image, landmark, good, ok and junk."""
     try:
-        given = json.loads(path.read_text(encoding="utf-8"))
+        given = json.loads(path.read_text(encoding="utf-8-sig"))
     except (ValueError, RecursionError) as error:
         raise Unreadable(f"{path}: not a readable JSON file: {error!s:.200}") from None
     if not isinstance(given, list) or not given:
         raise Unreadable(f"{path}: must be a list of queries, not {given!r:.60}")
-    return [_checked(path, number, one) for number, one in enumerate(given)]
+    queries = [_checked(path, number, one) for number, one in enumerate(given)]
+    return sorted(queries, key=lambda query: query.landmark)  # as the texts are
 
 
 def _checked(path: Path, number: int, given: Any) -> Query:
@@ -55,16 +56,16 @@ def read_texts(folder: Path) -> list[Query]:
     """The queries of the text files in a folder, in the order of landmarks and numbers; none if there are none."""
     found = []
     for path in folder.glob("*_query.txt"):
-        if match := re.fullmatch(r"(\w+)_(\d+)_query\.txt", path.name):
+        if match := re.fullmatch(r"([^.].*)_(\d+)_query\.txt", path.name):
             found.append((match[1], int(match[2]), path))
     return [_from_texts(landmark, path) for landmark, _, path in sorted(found)]
 
 
 def _from_texts(landmark: str, path: Path) -> Query:
     name = path.name.removesuffix("_query.txt")
-    words = _read(path).split()
-    if not words:
-        raise Unreadable(f"{path}: empty: it should hold the name of the photo and the four numbers of a box")
+    words = _read(path).strip().rsplit(None, 4)  # there may be spaces in the name of a photo
+    if len(words) < 5:
+        raise Unreadable(f"{path}: must hold the name of the photo and the four numbers of a box")
     lists = [_photos(path.with_name(f"{name}_{which}.txt")) for which in LISTS]
     return Query(name, words[0].removeprefix("oxc1_"), landmark, *lists)
 
@@ -75,7 +76,7 @@ def _photos(path: Path) -> list[str]:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         raise FileNotFoundError(f"{path}: this part of the ground truth is not there; a query has {TEXTS}") from None
     except UnicodeDecodeError:
