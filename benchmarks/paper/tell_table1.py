@@ -139,10 +139,53 @@ def map_table(results: Results) -> str:
 
 
 def memory(results: Results) -> str:
-    """What the default search holds in memory and on disk for each set, for SLOSH L>d."""
+    """What the default search holds in memory and on disk for each set; where its directions had to be fewer."""
     rows = []
     for name, setting in SETTINGS.items():
-        found = over_seeds(results, f"table1/{name}/SLOSH L>d", "search")
-        in_memory, on_disk = (np.mean([each[what] for each in found]) for what in ("memory", "disk"))
-        rows.append([setting.title, "128", f"{in_memory:.0f}", f"{on_disk:.0f}"])
-    return table(["bytes a set", "codes of 1024 bits", "default search, memory", "default search, disk"], rows)
+        sizes = {m: [each["search"] for each in over_seeds(results, f"table1/{name}/{m}")] for m in METHODS}
+        largest = max(each["memory"] for found in sizes.values() for each in found)
+        slosh = sizes["SLOSH L>d"]
+        means = [np.mean([each[what] for each in slosh]) for what in ("memory", "disk")]
+        chosen = {method: found[0]["components"] for method, found in sizes.items()}
+        cut = [f"{method} {number}" for method, number in chosen.items() if number is not None]
+        rows.append([setting.title, f"{largest:.0f}", *(f"{mean:.0f}" for mean in means), ", ".join(cut) or "none"])
+    header = [
+        "bytes a set",
+        "memory, largest row",
+        "SLOSH L>d, memory",
+        "on disk",
+        "directions set, to fit into 128 bytes",
+    ]
+    return table(header, rows)
+
+
+def verdict(results: Results) -> str:
+    """Which methods have a higher precision@4 than SLOSH L > d, by data set and way."""
+    rows = []
+    for name, setting in SETTINGS.items():
+        line = [setting.title]
+        for path in WAYS.values():
+            found = {m: measured(results, name, m, "4", *path).mean(axis=0)[0] for m in METHODS}
+            own = found["SLOSH L>d"]
+            better = sorted((m for m in found if found[m] > own), key=lambda m: -found[m])
+            line.append(f"{own:.3f}; " + (", ".join(f"{m} {found[m]:.3f}" for m in better) or "none"))
+        rows.append(line)
+    return table(["SLOSH L>d; which are better", *WAYS], rows)
+
+
+def losses(results: Results) -> str:
+    """Rows of Table 1 whose precision@4 falls by more than .005 with slosh's defaults, or from these to its search."""
+    steps = {
+        "with the defaults": ("1024 bits", "defaults, 1024 bits"),
+        "by the search": ("defaults, 1024 bits", "search"),
+    }
+    told = []
+    for title, (first, second) in steps.items():
+        lost = []
+        for name, setting in SETTINGS.items():
+            for method in METHODS:
+                a, b = (measured(results, name, method, "4", *WAYS[way]).mean(axis=0)[0] for way in (first, second))
+                if b < a - 0.005:
+                    lost.append(f"{setting.title}, {method} ({a:.3f} to {b:.3f})")
+        told.append(f"- {title}: {'; '.join(lost) or 'none'}.")
+    return "\n".join(told)
