@@ -841,7 +841,7 @@ def test_las(tmp_path, las, suffix):
 @pytest.mark.parametrize(
     ("name", "library", "words"),
     [
-        ("chair.off", "trimesh", "chair.off: reading meshes needs trimesh: pip install 'slosh[files]'"),
+        ("chair.stl", "trimesh", "chair.stl: reading meshes needs trimesh: pip install 'slosh[files]'"),
         ("site.laz", "laspy", "site.laz: reading LAS and LAZ needs laspy: pip install 'slosh[files]'"),
         ("cells.h5ad", "anndata", "cells.h5ad: reading .h5ad needs anndata: pip install 'slosh[cells]'"),
         ("table.csv", "pyarrow", "table.csv: reading tables needs pyarrow: pip install 'slosh[tables]'"),

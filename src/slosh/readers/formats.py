@@ -23,7 +23,7 @@ FORMATS: dict[str, Format] = {
     ".feather": Format("an Arrow table", read_arrow, _TABLE, PYARROW),
     ".csv": Format("a table in text", read_csv, _TABLE, PYARROW),
     ".tsv": Format("a table in text", read_csv, _TABLE, PYARROW),
-    ".off": Format("a mesh", read_mesh, library=TRIMESH, one_set=True),
+    ".off": Format("a mesh", read_mesh, one_set=True),
     ".ply": Format("a mesh or a cloud", read_mesh, library=TRIMESH, one_set=True),
     ".obj": Format("a mesh or a cloud", read_mesh, library=TRIMESH, one_set=True),
     ".stl": Format("a mesh", read_mesh, library=TRIMESH, one_set=True),

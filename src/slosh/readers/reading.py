@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 from tqdm.auto import tqdm
 
-from ..checks import as_array, checked_count
+from ..checks import as_array, checked_count, checked_seed
 from ..precision import Origin
 from .batches import Batch, check_alone, join
 from .files import File, Format, Options, Piece, Unreadable, needs
@@ -69,8 +69,6 @@ def read(
             raise ValueError(f"{name}={value!r:.80} must be a name")
     if not (weights is None or weights is False or isinstance(weights, str)):
         raise ValueError(f"weights={weights!r:.80} must be a name, or False to leave out those that a file has")
-    if isinstance(random_state, bool) or not isinstance(random_state, int | np.integer) or random_state >> 32:
-        raise ValueError(f"random_state={random_state!r:.80} must be a whole number from 0 to 2**32 - 1")
     if on_error not in ("raise", "skip"):
         raise ValueError(f'on_error={on_error!r:.80} is not known: give "raise" or "skip"')
     _check_origin(origin)
@@ -81,7 +79,7 @@ def read(
         by,
         obsm,
         checked_count("n_points", n_points),
-        int(random_state),
+        checked_seed(random_state),
         checked_count("batch_points", batch_points),
     )
     files = find(source, FORMATS, chosen)
