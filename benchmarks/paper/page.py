@@ -93,6 +93,7 @@ def text(report: dict[str, Any]) -> str:
 def parts(report: dict[str, Any]) -> dict[str, str]:
     """What is filled in, by name."""
     results: Results = report["results"]
+    n_seeds = len(tell_table1.measured(results, "mnist", "GeM-1", "4", "paper", "1024"))
     spent = {part: f"{seconds / 60:.0f} min" for part, seconds in report["seconds"].items()}
     return {
         "command": report["command"],
@@ -102,9 +103,8 @@ def parts(report: dict[str, Any]) -> dict[str, str]:
         "minutes": f"{sum(report['seconds'].values()) / 60:.0f}",
         "minutes of table 1": f"{report['seconds']['table1'] / 60:.0f}",
         "times of parts": ", ".join(f"{part} {time}" for part, time in spent.items()),
-        "seeds": str(n_seeds(results, "GeM-1")),
-        "last seed": str(n_seeds(results, "GeM-1") - 1),
-        "seeds of we": str(n_seeds(results, "WE")),
+        "seeds": str(n_seeds),
+        "last seed": str(n_seeds - 1),
         "main lines": main_lines(results),
         "table 1, 1024 bits": tell_table1.main_table(results, "1024", beside=True),
         "table 1, 2048 bits": tell_table1.main_table(results, "2048", beside=False),
@@ -130,10 +130,6 @@ def parts(report: dict[str, Any]) -> dict[str, str]:
         "monte carlo": tell_studies.monte_carlo(results),
         "complexity": tell_studies.complexity(results),
     }
-
-
-def n_seeds(results: Results, method: str) -> int:
-    return len(tell_table1.measured(results, "mnist", method, "4", "paper", "1024"))
 
 
 def each(tabled: Any, told: Any, results: Results) -> str:
