@@ -66,7 +66,7 @@ def angles(results: Results, bits: str = "2048") -> str:
     """MNIST with two slices at given angles, and with one slice in given directions."""
     parts = []
     for what, degrees, title in (
-        ("angle", ANGLES, "angle between two slices"),
+        ("between", ANGLES, "angle between two slices"),
         ("direction", DIRECTIONS, "one slice at"),
     ):
         rows = []
