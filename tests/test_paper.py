@@ -169,6 +169,9 @@ def report() -> dict:
 def test_page_says_what_was_measured(report):
     assert report["command"] == "make paper"
     assert page.text(report) == (RESULTS / "paper.md").read_text(encoding="utf-8"), "run benchmarks/paper/page.py"
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert page.main_lines(report["results"]) in readme
+    assert page.quoted(readme, report) == readme, "run benchmarks/paper/page.py"
 
 
 def test_the_full_run_is_whole_and_near_what_is_expected(report):
