@@ -26,6 +26,7 @@ import tell_studies
 import tell_table1
 from ledger import Ledger, Results
 from protocol import METHODS, ROOT, SETTINGS, Plan
+from tabled import table
 
 sys.path.insert(1, str(ROOT / "benchmarks"))
 from this_machine import cpu
@@ -162,7 +163,7 @@ def main_lines(results: Results) -> str:
             ways = [tell_table1.measured(results, cell.name, cell.method, "4", *p) for p in tell_table1.WAYS.values()]
             values = [tell_table1.pair(each.mean(axis=0)) for each in ways]
             rows.append([SETTINGS[cell.name].title, tell_table1.pair(cell.published), *values])
-    return tell_table1.table(header, rows)
+    return table(header, rows)
 
 
 def quoted(readme: str, report: dict[str, Any]) -> str:
@@ -174,8 +175,8 @@ def quoted(readme: str, report: dict[str, Any]) -> str:
         better += [f"{method} on {setting.title}" for method in METHODS if found[method] > found["SLOSH L>d"]]
     said = (
         f"With 2048 bits, which is what the authors' code makes, {sum(not cell.off for cell in cells)} of {len(cells)} "
-        "cells of Table 1 are within .02 of the paper's, and the page shows what moves the others. In the default search "
-        f"{', '.join(better) or 'no method'} found more of the right class than SLOSH with L > d. The whole took "
+        "cells of Table 1 are within .02 of the paper's, and the page shows what moves the others. In the default "
+        f"search {', '.join(better) or 'no method'} found more of the right class than SLOSH with L > d. All of it took "
         f"{sum(report['seconds'].values()) / 60:.0f} minutes on two cores."
     )
     for mark, value in {"main lines": main_lines(results), "said": said}.items():

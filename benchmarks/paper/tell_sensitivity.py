@@ -13,6 +13,7 @@ import numpy as np
 from ledger import under
 from protocol import LENGTHS, METHODS, SETTINGS, SLOSH
 from sensitivity import REFERENCES
+from tabled import table
 
 Curve: TypeAlias = dict[int, tuple[float, float]]
 """Mean and standard deviation of precision@4, by code length or number of slices."""
@@ -70,18 +71,13 @@ def references_table(results: dict[str, Any], bits: int = AT) -> str:
         [setting.title, *(_cell(by_length(results, f"references/{name}/{r}/").get(bits)) for r in REFERENCES)]
         for name, setting in SETTINGS.items()
     ]
-    return markdown(["reference", *REFERENCE_NAMES.values()], lines)
+    return table(["reference", *REFERENCE_NAMES.values()], lines, right=True)
 
 
 def _table(corner: str, columns: Iterable[int], curves: dict[str, Curve]) -> str:
     columns = list(columns)
     lines = [[row, *(_cell(curve.get(column)) for column in columns)] for row, curve in curves.items() if curve]
-    return markdown([corner, *map(str, columns)], lines)
-
-
-def markdown(head: list[str], lines: list[list[str]]) -> str:
-    rule = ["---", *["---:"] * (len(head) - 1)]
-    return "\n".join("| " + " | ".join(line) + " |" for line in [head, rule, *lines])
+    return table([corner, *map(str, columns)], lines, right=True)
 
 
 def _cell(value: tuple[float, float] | None) -> str:

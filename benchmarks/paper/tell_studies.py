@@ -12,7 +12,7 @@ import numpy as np
 from complexity import BASE, ROUNDS, VALUES
 from monte_carlo import ABOVE_FLOOR, KINDS
 from protocol import METHODS, SETTINGS
-from tell_sensitivity import markdown
+from tabled import table
 
 EMBEDDINGS = {"paper": "the paper's", "default": "slosh's default"}
 SUPPLEMENT = {
@@ -41,7 +41,7 @@ def distances(results: dict[str, Any]) -> str:
         exact = _correlation(found["sliced with wasserstein"])
         lines.append([setting.title, "exact sliced", str(found["n_slices"]), "", "", exact, "", ""])
     head = ["data", "embedding", "L", "M", "r, ρ with sliced", "r, ρ with Wasserstein"]
-    table = markdown([*head, "error of quantiles", "error of slices"], lines)
+    made = table([*head, "error of quantiles", "error of slices"], lines, right=True)
 
     every = [results[f"distances/{name}"] for name in SETTINGS]
     n_pairs, n_slices = len(every[0]["pairs"]["sliced"]), every[0]["n_slices"]
@@ -49,7 +49,7 @@ def distances(results: dict[str, Any]) -> str:
     never = "never exceeds" if largest["default"] <= 1 else "exceeds"
     again = _listed(f"{found['error of exact']:.0e}" for found in every)
     return (
-        f"{table}\n\n{n_pairs} pairs of sets of each database, {every[0]['same class']} of them of one class; r is "
+        f"{made}\n\n{n_pairs} pairs of sets of each database, {every[0]['same class']} of them of one class; r is "
         "Pearson's correlation, ρ Spearman's. Errors are means of |a / b - 1|: that of the quantiles compares the "
         "embedded distance with the exact sliced distance over the same slices, that of the slices compares this one "
         f"with the sliced distance over all directions. For all directions stand {n_slices} evenly spread ones: "
@@ -73,12 +73,12 @@ def monte_carlo(results: dict[str, Any]) -> str:
             error, worth = found["error"][at], (random["error"][at] / found["error"][at]) ** 2
             cells = [exponent, _range(found), str(found["slices"][at]), f"{error:.2%}", f"{worth:.3g}"]
             lines.append([f"{setting.title} (d = {found['d']})", kind, *cells])
-    table = markdown(["data", "slices", "exponent of L", "fitted over L", "L", "error at L", "worth"], lines)
+    made = table(["data", "slices", "exponent of L", "fitted over L", "L", "error at L", "worth"], lines, right=True)
     holds = "stays below the bound at every L" if within else "is above the bound at some L"
     floors = _listed(f"{found['random']['floor']:.0e}" for found in every)
     slices = _listed(str(found["random"]["exact slices"]) for found in every)
     return (
-        f"{table}\n\nThe mean of |SW_L² - SW²| / SW² over {random['pairs']} pairs and {random['draws']} draws of the "
+        f"{made}\n\nThe mean of |SW_L² - SW²| / SW² over {random['pairs']} pairs and {random['draws']} draws of the "
         f"slices. With random slices the measured error {holds}, and is {_listed(f'{x:.2f}' for x in of_bound)} of it "
         "on average (a normal error: 0.80). Worth: how many times as many random slices would give the error in the "
         "column before. Exponents are fitted from L = d on, while the error is more than "
@@ -103,13 +103,13 @@ def complexity(results: dict[str, Any]) -> str:
             if found["formula"] is not None and abs(found["exponent"] - found["formula"]) > FAR:
                 far.append(f"{title} in {variable}")
         lines.append([title, formula, *cells])
-    table = markdown(["method", "the supplement says", "N", "L or p", "d"], lines)
+    made = table(["method", "the supplement says", "N", "L or p", "d"], lines, right=True)
     ranges = [f"{v} = {_range(results[f'complexity/{m}/{v}'])}" for m, v in
               [("SLOSH", "N"), ("SLOSH", "L"), ("GeM-p", "p"), ("SLOSH", "d")]]  # fmt: skip
     slow = _listed(f"{v} = {_range(results[f'complexity/WE/{v}'])}" for v in "Nd")
     others = _listed(f"{v} = {n}" for v, n in BASE.items())
     return (
-        f"{table}\n\nExponents over the upper half of what was measured: {_listed(ranges)} (WE: {slow}); in "
+        f"{made}\n\nExponents over the upper half of what was measured: {_listed(ranges)} (WE: {slow}); in "
         f"parentheses those that the formula itself has there. What does not vary is {others} (WE: N = "
         f"{results['complexity/WE/d']['others']['N']}), and M = N where nothing else is said. "
         + (f"Further than {FAR} from the formula: {'; '.join(far)}.\n\n" if far else "\n\n")
@@ -150,8 +150,8 @@ def times(results: dict[str, Any]) -> str:
     for method in METHODS:
         seconds = [results[f"times/{name}/{method}"]["seconds"] for name in SETTINGS]
         lines.append([method, *(f"{1e6 * s:,.0f}" if s > 1e-4 else f"{1e6 * s:.3g}" for s in seconds)])
-    table = markdown(["method", *(setting.title for setting in SETTINGS.values())], lines)
-    return f"{table}\n\nMicroseconds of CPU time to embed a set, one thread, the fastest of {ROUNDS} runs.\n"
+    made = table(["method", *(setting.title for setting in SETTINGS.values())], lines, right=True)
+    return f"{made}\n\nMicroseconds of CPU time to embed a set, one thread, the fastest of {ROUNDS} runs.\n"
 
 
 def _correlation(of: dict[str, float]) -> str:

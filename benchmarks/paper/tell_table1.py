@@ -13,6 +13,7 @@ import numpy as np
 from ledger import Results
 from protocol import METHODS, SETTINGS, Array
 from published import published
+from tabled import table
 
 KS = ("4", "8", "16")
 NEAR = 0.02
@@ -76,11 +77,6 @@ def cells(results: Results, bits: str) -> list[Cell]:
 
 def pair(values: Array) -> str:
     return "/".join(f"{value:.2f}" for value in values)
-
-
-def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def main_table(results: Results, bits: str, beside: bool) -> str:
