@@ -176,8 +176,8 @@ def quoted(readme: str, report: dict[str, Any]) -> str:
     said = (
         f"With 2048 bits, which is what the authors' code makes, {sum(not cell.off for cell in cells)} of {len(cells)} "
         "cells of Table 1 are within .02 of the paper's, and the page shows what moves the others. In the default "
-        f"search {', '.join(better) or 'no method'} found more of the right class than SLOSH with L > d. All of it took "
-        f"{sum(report['seconds'].values()) / 60:.0f} minutes on two cores."
+        f"search {', '.join(better) or 'no method'} found more of the right class than SLOSH with L > d. All of it "
+        f"took {sum(report['seconds'].values()) / 60:.0f} minutes on two cores."
     )
     for mark, value in {"main lines": main_lines(results), "said": said}.items():
         lines = "\n".join(textwrap.wrap(value, 120)) if mark == "said" else value
