@@ -113,6 +113,7 @@ def parts(report: dict[str, Any]) -> dict[str, str]:
         "times of parts": ", ".join(f"{part} {time}" for part, time in spent.items()),
         "seeds": str(n_seeds),
         "last seed": str(n_seeds - 1),
+        "seeds of we": str(len(tell_table1.measured(results, "mnist", "WE", "4", "paper", "1024"))),
         "main lines": main_lines(results),
         "table 1, 1024 bits": tell_table1.main_table(results, "1024", beside=True),
         "table 1, 2048 bits": tell_table1.main_table(results, "2048", beside=False),
