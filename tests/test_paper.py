@@ -201,9 +201,10 @@ def near(results: dict, name: str, what: str, methods: tuple[str, ...], bits: st
 def test_what_the_page_says_is_so(report):
     results, slosh, pooling = report["results"], differences.SLOSH, differences.POOLING
     every = (*pooling, slosh[2])  # the rows where no few slices decide
-    for name in ("mnist", "modelnet40"):  # the published table is the one of 2048 bits
-        assert near(results, name, "", every, "2048") < near(results, name, "", every, "1024")
+    for name in ("mnist", "modelnet40"):
         assert near(results, name, "", every, "2048") < 0.012
+    assert near(results, "mnist", "", every, "1024") > 0.02  # the published table is the one of 2048 bits
+    assert near(results, "modelnet40", "", every, "1024") < 0.012  # which does not show there
     assert near(results, "mnist", "faiss", pooling) < near(results, "mnist", "", pooling)
     assert near(results, "mnist", "torch 0", slosh) < 0.02 < near(results, "mnist", "torch", slosh[1:2])
     assert near(results, "modelnet40", "45", every) > 3 * near(results, "modelnet40", "", every)

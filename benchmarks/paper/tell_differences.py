@@ -17,7 +17,7 @@ TITLES = {
     "upwards": "rows of pixels counted from below",
     "faiss": "rows from below, codes of FAISS's IndexLSH",
     "torch": "rows from below, FAISS's codes, slices of the authors' five seeds",
-    "torch 0": "the same, of their seed 0 alone",
+    "torch 0": "rows from below, FAISS's codes, slices of the authors' seed 0",
     "spiral": "the authors' half spiral of slices",
     "45": "every object turned by 45 degrees",
     "spiral and 45": "the half spiral, and 45 degrees",
