@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from slosh import Sets, kernel
+
+# A shell that starts the tests in the background lets them ignore Ctrl-C, and all their children with them.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
