@@ -1,7 +1,7 @@
 """What each difference between the paper, the authors' code and slosh makes: one thing changed at a time.
 
 The authors' code is github.com/mint-vu/SLOSH, notebooks/utils. Every variant is the protocol of Table 1 but for what it
-is named after; results are its scores at 1024 and 2048 bits.
+is named after; results are its scores at 1024 and 2048 bits (with FAISS's codes: at 2048).
 """
 
 from __future__ import annotations

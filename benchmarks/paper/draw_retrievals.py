@@ -38,10 +38,9 @@ ABOUT = {
 }
 
 
-def draw(results: dict[str, Any], plan: Plan, folder: Path) -> list[str]:
-    """Draws retrievals-<data>.png for each data set into `folder`; the names of the files go out."""
-    names = [f"retrievals-{name}.png" for name in SETTINGS]
-    for name, file in zip(SETTINGS, names, strict=True):
+def draw(results: dict[str, Any], plan: Plan, folder: Path) -> None:
+    """Draws paper-retrievals-<data>.png for each data set into `folder`."""
+    for name in SETTINGS:
         lines = results[f"retrievals/{name}"]
         figure = table(lines) if name == "oxford5k" else clouds(lines, name, plan)
         high = figure.get_figheight()
@@ -50,8 +49,7 @@ def draw(results: dict[str, Any], plan: Plan, folder: Path) -> list[str]:
         figure.text(0.008, 1 - 0.06 / high, title, fontsize=12, fontweight="bold", va="top")
         right = " and ".join(f"{precision(lines, way):.0%} by {WORDS[way]}".replace("\n", " ") for way in WAYS)
         figure.text(0.008, 1 - 0.3 / high, f"Right among the nearest {K}: {right}.{note}", va="top")
-        look.save(figure, folder / file)
-    return names
+        look.save(figure, folder / f"paper-retrievals-{name}.png")
 
 
 def clouds(lines: list[dict[str, Any]], name: str, plan: Plan) -> Any:

@@ -56,8 +56,7 @@ def write(out: Path, ledger: Ledger, plan: Plan) -> None:
     }
     for name, draw in figures.items():
         draw(results, out / f"paper-{name}.png")
-    for name in draw_retrievals.draw(results, plan, out):
-        (out / name).replace(out / f"paper-{name}")
+    draw_retrievals.draw(results, plan, out)
     (out / "paper.json").write_text(as_json(report), encoding="utf-8")
     (out / "paper.md").write_text(text(report), encoding="utf-8")
     if out.resolve() == RESULTS:
@@ -171,8 +170,8 @@ def quoted(readme: str, report: dict[str, Any]) -> str:
     """The README with the main lines of these results."""
     results = report["results"]
     cells, better = tell_table1.cells(results, "2048"), []
+    own = {name: _found(results, name, "SLOSH L>d") for name in SETTINGS}
     for method in METHODS:
-        own = {name: _found(results, name, "SLOSH L>d") for name in SETTINGS}
         where = [SETTINGS[name].title for name in SETTINGS if _found(results, name, method) > own[name]]
         better += [f"{method} ({', '.join(where)})"] if where else []
     cost = [_cost(results, name, "WE") / _cost(results, name, "SLOSH L>d") for name in SETTINGS]

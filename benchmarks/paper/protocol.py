@@ -95,7 +95,7 @@ def data(plan: Plan, name: str, seed: int = 0, rotation: float | tuple[float, fl
 
 
 def _part(whole: Dataset, n_database: int = 1100, n_queries: int = 100) -> Dataset:
-    """Some sets of all classes: every how-manieth of the database and of the queries; labelled ones stay."""
+    """Some of the stored sets and of the queries, at random."""
     random = np.random.RandomState(0)
     stored, asked = (random.permutation(np.flatnonzero(mask)) for mask in (~whole.is_query, whole.is_query))
     stored = stored[np.argsort(whole.labels[stored] < 0, kind="stable")]  # Oxford: photos of landmarks first
@@ -130,7 +130,7 @@ def embedding(method: str, setting: Setting, seed: int, slosh_defaults: bool = F
     return SlicedWasserstein(n_slices, random_state=seed) if slosh_defaults else paper_swe(n_slices, setting, seed)
 
 
-def paper_swe(n_slices: int, setting: Setting, seed: int, **other: Any) -> SlicedWasserstein:
+def paper_swe(n_slices: int | None, setting: Setting, seed: int, **other: Any) -> SlicedWasserstein:
     """The paper's Sliced-Wasserstein embedding."""
     how = {"slices": "random", "quantiles": "linear", "reference": "uniform", **other}
     return SlicedWasserstein(n_slices, setting.reference, random_state=seed, **how)
@@ -147,7 +147,7 @@ def codes(
     The first bytes of a code are a shorter code. `after` does something to the vectors before they are hashed.
     """
     model.fit(data.database.sets)
-    if "n_jobs" in model.get_params() and not isinstance(model, WassersteinEmbedding):
+    if "n_jobs" in model.get_params():
         model.set_params(n_jobs=1)  # the threads are here
     hash = SignHash(n_bits, center=None, random_state=seed)
     hash.fit(model.transform(data.database.sets[:1]))
