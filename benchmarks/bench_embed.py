@@ -27,8 +27,9 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 import slosh
-from slosh import Sets, kernel, kernel_numpy
+from slosh import Sets
 from slosh.embed import SlicedWasserstein
+from slosh.native import kernel, kernel_numpy
 from this_machine import cpu
 
 ROOT = Path(__file__).resolve().parents[1]

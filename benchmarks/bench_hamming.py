@@ -23,9 +23,9 @@ import faiss
 import numpy as np
 
 from search_data import mnist
-from slosh import kernel, scan
 from slosh.evaluate import recall_at_k
 from slosh.hash.codes import as_words
+from slosh.native import kernel, scan
 from slosh.search import ExactSearch, HammingSearch
 
 ROUNDS, ONE_BY_ONE = 15, 100

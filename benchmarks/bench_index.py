@@ -30,8 +30,9 @@ import numpy as np
 
 import search_data
 import slosh
-from slosh import Sets, kernel
+from slosh import Sets
 from slosh.embed import SlicedWasserstein
+from slosh.native import kernel
 from this_machine import cpu
 
 ROOT = Path(__file__).resolve().parents[1]

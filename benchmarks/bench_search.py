@@ -46,9 +46,9 @@ import slosh
 import slosh.search
 from search_data import Collection
 from search_report import CERTIFIED, FLOAT_SCAN, LADDER, YARDSTICK, goals
-from slosh import kernel
 from slosh.evaluate import recall_at_k
 from slosh.hash import SignHash
+from slosh.native import kernel
 from slosh.rank import sliced_wasserstein
 from this_machine import cpu
 

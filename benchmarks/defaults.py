@@ -22,8 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from slosh import Sets, kernel
+from slosh import Sets
 from slosh.embed import SlicedWasserstein
+from slosh.native import kernel
 from slosh.slices import directions
 
 Array = NDArray[Any]

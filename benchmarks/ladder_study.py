@@ -13,8 +13,9 @@ from pathlib import Path
 import numpy as np
 
 from search_data import million
-from slosh import Sets, scan_numpy
+from slosh import Sets
 from slosh.embed import SlicedWasserstein
+from slosh.native import scan_numpy
 from slosh.search import LadderSearch, SetSearch
 from slosh.search.calibration import found_part
 

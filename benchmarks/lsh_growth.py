@@ -32,10 +32,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 import search_data
-from slosh import Sets, kernel
+from slosh import Sets
 from slosh.embed import SlicedWasserstein
 from slosh.evaluate import recall_at_k
 from slosh.hash import PStableHash, probing
+from slosh.native import kernel
 from slosh.search import ExactSearch, LadderSearch, LSHSearch
 
 try:

@@ -22,7 +22,7 @@ from threadpoolctl import threadpool_limits
 
 from slosh import Sets
 from slosh.embed import Covariance, GeM, SlicedWasserstein
-from slosh.neighbors import METHODS, KNeighborsClassifier, OutlierScore
+from slosh.neighbors.estimators import METHODS, KNeighborsClassifier, OutlierScore
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data" / "pointcloud_mnist_2d.npz"
 NEIGHBOURS = (1, 3, 5, 10)

@@ -10,8 +10,9 @@ from __future__ import annotations
 import numpy as np
 
 from bench_embed import N_QUANTILES, N_SLICES, best, cpu, generated
-from slosh import Sets, kernel
+from slosh import Sets
 from slosh.embed import SlicedWasserstein
+from slosh.native import kernel
 
 SIZES = (1, 8, 16, 32, 64, 128, 150, 256, 512, 1024, 2048, 3072, 4096, 8192, 10_000, 32_768, 100_000, 1_000_000)
 

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
-from slosh import Sets, kernel
+from slosh import Sets
+from slosh.native import kernel
 
 # A shell that starts the tests in the background lets them ignore Ctrl-C, and all their children with them.
 signal.signal(signal.SIGINT, signal.default_int_handler)

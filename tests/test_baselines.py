@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
+from slosh.data.sets import Sets
 from slosh.embed import covariance, pooling
 from slosh.embed.covariance import Covariance
 from slosh.embed.gem import GeM
 from slosh.embed.pooling import MaxPool, MeanPool, SumPool
 from slosh.embed.references import reference_points
 from slosh.embed.wasserstein import WassersteinEmbedding
-from slosh.sets import Sets
 
 BASELINES = [
     MeanPool(),
@@ -153,7 +153,7 @@ def test_clone_pickle_parameters(estimator: Any) -> None:
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(fitted)).transform(sets), vectors)
     np.testing.assert_array_equal(clone(fitted).fit_transform(sets), vectors)
     assert clone(fitted).get_params() == estimator.get_params()
-    assert vectors.shape == (len(sets), fitted._n_outputs())
+    assert vectors.shape == (len(sets), fitted.vector_length)
 
 
 # ---- GeM

@@ -26,8 +26,8 @@ import typer.main
 import slosh
 from slosh import readers
 from slosh.cli import _COMMANDS, app, find, main, options, running
+from slosh.cli.draw import _folded
 from slosh.cli.output import printable
-from slosh.draw import _folded
 from slosh.search import Stats
 
 COMMANDS = [

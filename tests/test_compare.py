@@ -12,11 +12,11 @@ from scipy.spatial.distance import cdist
 from sklearn.datasets import load_digits
 
 from slosh import Sets, evaluate
-from slosh.compare import COLUMNS, Comparison, compare, methods_for
 from slosh.embed import Covariance, GeM, MaxPool, MeanPool, SlicedWasserstein
 from slosh.embed.base import SetTransformer
+from slosh.neighbors.compare import COLUMNS, Comparison, compare, methods_for
 
-module = importlib.import_module("slosh.compare")
+module = importlib.import_module("slosh.neighbors.compare")
 
 
 def clouds(n=60, seed=0, classes=3):

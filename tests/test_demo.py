@@ -9,7 +9,7 @@ import pytest
 
 import slosh
 from slosh.cli import main
-from slosh.demo import N_STORED, load_digits
+from slosh.cli.demo_run import N_STORED, load_digits
 
 pytest.importorskip("matplotlib")
 
@@ -21,7 +21,7 @@ def ran(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         lines: list[str] = []
-        from slosh.demo import run
+        from slosh.cli.demo_run import run
 
         run(folder / "demo", tell=lines.append)
     return folder, "\n".join(lines)

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from sklearn.base import clone
 
-from slosh import kernel, scan, scan_numpy
 from slosh import search as searches
 from slosh.hash import SignHash, hamming
 from slosh.hash.codes import as_words
+from slosh.native import kernel, scan, scan_numpy
 from slosh.search import ExactSearch, HammingSearch, nearest_codes
 from slosh.search.calibration import lower_bound
 from slosh.search.codes import CodeStore

@@ -233,13 +233,13 @@ def test_what_was_fitted_can_be_written_and_read(rotation: str, center: str | No
     for dim, n_bits in ((3, 40), (200, 300)):
         X = gauss(50, dim)
         fitted, read = SignHash(n_bits, center, rotation).fit(X), SignHash(n_bits, center, rotation)
-        read._set_state(fitted._state(), dim)
+        read.set_state(fitted.get_state(), dim)
         np.testing.assert_array_equal(read.transform(X), fitted.transform(X))
-        for name in fitted._state():
+        for name in fitted.get_state():
             with pytest.raises(KeyError):
-                read._set_state({k: v for k, v in fitted._state().items() if k != name}, dim)
+                read.set_state({k: v for k, v in fitted.get_state().items() if k != name}, dim)
             with pytest.raises(ValueError, match="its"):
-                read._set_state({**fitted._state(), name: np.zeros((2, 1), np.float32)}, dim)
+                read.set_state({**fitted.get_state(), name: np.zeros((2, 1), np.float32)}, dim)
 
 
 @pytest.mark.parametrize("log_size", [1, 2, 5, 8])

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from slosh import kernel, kernel_numpy
+from slosh.native import kernel, kernel_numpy
 
 ROOT = Path(__file__).resolve().parents[1]
 native = pytest.mark.skipif(kernel.native is None, reason="slosh was installed without its native kernel")
@@ -267,9 +267,9 @@ def python(code, **environment):
 
 def test_without_the_native_module_it_runs_and_says_so_once():
     code = (
-        "import sys; sys.modules['slosh._native'] = None\n"
+        "import sys; sys.modules['slosh.native._native'] = None\n"
         "import slosh\n"
-        "for _ in range(3): print(slosh.kernel.name(), slosh.distance([[0.0, 0.0]], [[3.0, 4.0]], slices='axis'))\n"
+        "for _ in range(3): print(slosh.native.kernel.name(), slosh.distance([[0.0, 0.0]], [[3.0, 4.0]], slices='axis'))\n"
     )
     done = python(code)
     assert done.returncode == 0, done.stderr

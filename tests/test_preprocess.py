@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slosh import Sets
+from slosh.data.preprocess import Preprocess
 from slosh.embed import SlicedWasserstein, pooling
-from slosh.preprocess import Preprocess
 
 
 def slow(points, weights, steps, mean=None, std=None):

@@ -17,9 +17,9 @@ from hypothesis.extra import numpy as hnp
 
 from conftest import DATA
 from slosh import Sets
+from slosh.data.sets import PrecisionWarning
 from slosh.readers import FORMATS, Batch, pcd, read
 from slosh.readers.files import Options, Piece, spans
-from slosh.sets import PrecisionWarning
 
 FAR = np.array([5e5, 5.3e6, 100])  # metres, as on a map
 

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 import slosh
-from slosh import kernel, search
+from slosh import search
+from slosh.native import kernel
 from slosh.search import ExactSearch, LadderSearch, load
 from slosh.search.rows import Rows
 from slosh.search.store import FloatStore, Grown, ShortStore, rounded

@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import slosh
-from slosh import Sets, kernel, rank
+from slosh import Sets, rank
 from slosh.embed import GeM, SlicedWasserstein
+from slosh.native import kernel
 from slosh.search import ExactSearch, HammingSearch, LadderSearch, LSHSearch, SetSearch
 from slosh.search.store import Grown
 

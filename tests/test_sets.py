@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from slosh import precision
-from slosh.sets import PrecisionWarning, ScaleWarning, Sets, as_sets
+from slosh.data import precision
+from slosh.data.sets import PrecisionWarning, ScaleWarning, Sets, as_sets
 
 shared = np.shares_memory
 
@@ -457,7 +457,7 @@ def test_weights_of_the_wrong_shape():
 
 
 def test_bad_weights_are_found_block_by_block(monkeypatch):
-    monkeypatch.setattr("slosh.checks.BLOCK", 16)
+    monkeypatch.setattr("slosh.data.checks.BLOCK", 16)
     weights = np.ones(1000)
     weights[777] = -1
     with raises("set 77, element 7 has the weight -1"):

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import slosh
-from slosh import Sets, sliced
+from slosh import Sets
 from slosh.embed import SlicedWasserstein
+from slosh.rank import sliced
 from slosh.slices import Circular, Polynomial, directions
 
 ot = pytest.importorskip("ot")

@@ -1,13 +1,13 @@
 """slosh: nearest-neighbour search over sets of vectors, by Sliced-Wasserstein embeddings."""
 
-from . import datasets, embed, evaluate, hash, neighbors, rank, readers, search, slices, where
-from .compare import compare
+from . import datasets, embed, errors, evaluate, hash, neighbors, rank, readers, search, slices, where
+from .data.sets import Sets
 from .engines.locks import IndexLocked
-from .hits import Hit, HitLists, Hits
-from .index import SetIndex, open
-from .precision import PrecisionWarning
-from .sets import ScaleWarning, Sets
-from .sliced import distance, pairwise
+from .errors import PrecisionWarning, ScaleWarning
+from .index.hits import Hit, HitLists, Hits
+from .index.set_index import SetIndex, open
+from .neighbors.compare import compare
+from .rank.sliced import distance, pairwise
 
 __version__ = "0.1.0"
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "datasets",
     "distance",
     "embed",
+    "errors",
     "evaluate",
     "hash",
     "neighbors",

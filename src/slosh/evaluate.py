@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .checks import Array, as_array
+from .data.checks import Array, as_array
 
 Int64: TypeAlias = NDArray[np.int64]
 

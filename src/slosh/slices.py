@@ -21,8 +21,8 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from threadpoolctl import threadpool_limits
 
-from .checks import checked_count
-from .product import ExactProduct
+from .data.checks import checked_count
+from .native.product import ExactProduct
 
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]

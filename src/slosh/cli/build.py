@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ..index import SetIndex
+from ..index.set_index import SetIndex
 from ..readers import Batch
 from .options import (
     AsJson,

@@ -11,9 +11,9 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from ..draw import MOST_ROWS, Panel, check_drawable, draw
-from ..index import SetIndex
-from ..records import Records
+from ..index.records import Records
+from ..index.set_index import SetIndex
+from .draw import MOST_ROWS, Panel, check_drawable, draw
 from .find import Flip
 from .options import AsJson, IndexPath, Where, filter_of, opened, path_of, say_unknown_fields
 from .output import cell, counted, flush, in_bytes, metadata_columns, say, say_facts, say_json, say_table

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import typer
 from sklearn.exceptions import ConvergenceWarning
 
-from ..compare import COLUMNS, compare
-from ..sets import Sets
+from ..data.sets import Sets
+from ..neighbors.compare import COLUMNS, compare
 from .options import AsJson, Reading, Sources, origin_of, reads_files
 from .output import say, say_json, say_table
 from .running import Failed

@@ -8,11 +8,11 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from ..draw import MOST_ROWS, Panel, check_drawable, draw, missing_glyphs_are_boxes
-from ..hits import Hits
-from ..index import SetIndex
-from ..records import Record, Records
+from ..index.hits import Hits
+from ..index.records import Record, Records
+from ..index.set_index import SetIndex
 from ..search.result import Stats
+from .draw import MOST_ROWS, Panel, check_drawable, draw, missing_glyphs_are_boxes
 from .options import AsJson, IndexPath, Reading, Recall, Where, filter_of, opened, reads_files, say_unknown_fields
 from .output import counted, metadata_columns, say, say_facts, say_json, say_table
 from .queries import Asked, ByFile, ById, Queries, asked, one_query

@@ -16,8 +16,8 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from .. import embed, readers, search, where
-from ..index import SetIndex
-from ..index import open as open_index
+from ..index.set_index import SetIndex
+from ..index.set_index import open as open_index
 from .output import remark
 from .running import WrongUse
 

@@ -9,8 +9,8 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from ..index import SetIndex
-from ..sets import Sets
+from ..data.sets import Sets
+from ..index.set_index import SetIndex
 from .options import Reading, path_of
 from .running import Failed, WrongUse, message
 

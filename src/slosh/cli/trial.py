@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ..demo import run
+from .demo_run import run
 from .output import flush, say
 
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 from tqdm.auto import tqdm
 
+from ..data.sets import Sets
 from ..readers.arrays import read_npy
 from ..readers.batches import join
 from ..readers.files import File, Options, Piece, Unreadable
-from ..sets import Sets
 from .dataset import Dataset, GroundTruth, Int64
 from .places import Folder, first_file, given_folder
 from .prepared import read_prepared, unique_names

@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..sets import Sets
+from ..data.sets import Sets
 
 Int64 = NDArray[np.int64]
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
-from ..checks import Array
+from ..data.checks import Array
+from ..data.sets import Sets
 from ..readers.files import File, Unreadable
 from ..readers.images import image_shape, read_labels, read_pixels
-from ..sets import Sets
 from .dataset import Dataset, Int64
 from .places import Folder, first_file, given_folder
 from .prepared import check_labels, read_prepared

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..checks import random_stream
-from ..embed.pooling import blocks
-from ..sets import Sets
+from ..data.checks import random_stream
+from ..data.segments import blocks
+from ..data.sets import Sets
 from .dataset import Dataset
 
 Float64 = NDArray[np.float64]

@@ -15,10 +15,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ..checks import Array
+from ..data.checks import Array
+from ..data.sets import Sets
 from ..readers.arrays import Member
 from ..readers.files import File, Unreadable, reading
-from ..sets import Sets
 
 ARRAYS = ("points", "offsets", "labels", "split", "names", "weights", "classes")
 

@@ -15,11 +15,11 @@ from typing import NamedTuple
 import numpy as np
 from tqdm.auto import tqdm
 
-from ..checks import Array, checked_count, checked_seed
-from ..precision import user_level
+from ..data.checks import Array, checked_count, checked_seed
+from ..data.sets import Sets
+from ..errors import user_level
 from ..readers.files import File, Unreadable
 from ..readers.meshes import load_mesh, sample_surface
-from ..sets import Sets
 from .dataset import Dataset
 from .places import Folder, first_file, given_folder
 from .prepared import check_labels, read_prepared, unique_names

@@ -17,14 +17,14 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted
 from tqdm.auto import tqdm
 
-from ..sets import MOST_SETS, Sets, as_sets, check_origin
+from ..data.sets import MOST_SETS, Sets, as_sets, check_origin
 
 Vectors = NDArray[np.float32]
 Self = TypeVar("Self", bound="SetTransformer")
 
 
 class SetTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Base class. A subclass implements `_fit(sets)`, `_n_outputs()` and `_transform(sets, out)`.
+    """Base class. A subclass implements `_fit(sets)`, `vector_length` and `_transform(sets, out)`.
 
     `n_features_in_` is the dimension d of the elements; `origin_` what was subtracted from their coordinates, or None.
     """
@@ -36,12 +36,13 @@ class SetTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         """Checks parameters and learns from `sets`; `n_features_in_` is set already."""
         raise NotImplementedError
 
-    def _n_outputs(self) -> int:
+    @property
+    def vector_length(self) -> int:
         """The length of one embedded vector."""
         raise NotImplementedError
 
     def _transform(self, sets: Sets, out: Vectors) -> None:
-        """Writes the vectors of one batch into `out`, (len(sets), _n_outputs()), float32 with contiguous rows."""
+        """Writes the vectors of one batch into `out`, (len(sets), vector_length), float32 with contiguous rows."""
         raise NotImplementedError
 
     def _batch_points(self) -> int:
@@ -77,7 +78,7 @@ class SetTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     @property
     def _n_features_out(self) -> int:
         check_is_fitted(self)
-        return self._n_outputs()
+        return self.vector_length
 
     def distance(self, a: Any, b: Any) -> NDArray[np.float64]:
         """Euclidean distances between the embedded sets of `a` and `b`, (len(a), len(b))."""
@@ -88,13 +89,29 @@ class SetTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         """What `transform` gives, without the container that `set_output` may put around it."""
         return self._run(X, out, lambda batch, rows, part: self._transform(batch, part))
 
+    # -- what an index stores ------------------------------------------------------------------------------------------
+
+    @property
+    def has_bounds(self) -> bool:
+        """Whether the distance of two index vectors is a lower bound of the sliced distance of their sets."""
+        return False
+
+    @property
+    def index_length(self) -> int:
+        """The length of one index vector."""
+        return self.vector_length
+
+    def index_vectors(self, sets: Sets) -> tuple[Vectors, NDArray[np.float64]]:
+        """Return the vectors that an index searches, (n, index_length), and how far rounding may have moved each."""
+        return self._vectors(sets), np.zeros(len(sets))
+
     # -- the loop over batches -----------------------------------------------------------------------------------------
 
     def _batches(self, X: Any) -> tuple[Iterator[Sets], int | None, bool]:
         """Batches of checked sets, how many sets there will be if that is known, and whether one batch is all."""
         self._need_fit()
         dim, at_once = self.n_features_in_, self._batch_points()
-        most = max(1, min(MOST_SETS, (1 << 23) // self._n_outputs()))
+        most = max(1, min(MOST_SETS, (1 << 23) // self.vector_length))
         if isinstance(X, Iterator):
             batches = Sets.stream(X, at_once, batch_sets=most, dim=dim, origin=self.origin_)
             return self._stream(batches), None, False
@@ -117,7 +134,7 @@ class SetTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     ) -> NDArray[Any]:
         """Calls write(batch, rows, part) for every batch; `part` is its place in the (n, width) result."""
         batches, n, short = self._batches(X)
-        width = self._n_outputs() if width is None else width
+        width = self.vector_length if width is None else width
         if out is not None:
             found = f"{out.dtype} of {out.shape}" if isinstance(out, np.ndarray) else f"a {type(out).__name__}"
             if not isinstance(out, np.ndarray) or out.dtype.kind != "f" or out.ndim != 2 or out.shape[1] != width:

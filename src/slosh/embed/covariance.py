@@ -12,9 +12,9 @@ from numbers import Real
 import numpy as np
 from numpy.typing import NDArray
 
-from ..sets import Sets
+from ..data.segments import blocks, segment_mean, segment_sum
+from ..data.sets import Sets
 from .base import SetTransformer, Vectors
-from .pooling import blocks, segment_mean, segment_sum
 
 Float64 = NDArray[np.float64]
 
@@ -49,7 +49,8 @@ class Covariance(SetTransformer):
         if not isinstance(self.regularization, Real) or not 0 <= self.regularization < math.inf:
             raise ValueError(f"regularization={self.regularization!r} must be a number, 0 or more")
 
-    def _n_outputs(self) -> int:
+    @property
+    def vector_length(self) -> int:
         return self.n_features_in_**2
 
     def _transform(self, sets: Sets, out: Vectors) -> None:

@@ -6,9 +6,9 @@ slices are the coordinate axes, without reference and scaling.
 
 from __future__ import annotations
 
-from .. import kernel
-from ..checks import checked_count
-from ..sets import Sets
+from ..data.checks import checked_count
+from ..data.sets import Sets
+from ..native import kernel
 from .base import SetTransformer, Vectors
 
 
@@ -47,7 +47,8 @@ class FSPool(SetTransformer):
             raise ValueError(f'quantiles={self.quantiles!r}: give "linear" or "average".')
         kernel.threads(self.n_jobs)
 
-    def _n_outputs(self) -> int:
+    @property
+    def vector_length(self) -> int:
         return int(self.n_features_in_ * self.n_quantiles)
 
     def _transform(self, sets: Sets, out: Vectors) -> None:

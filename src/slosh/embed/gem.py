@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..checks import checked_count
-from ..sets import Sets
+from ..data.checks import checked_count
+from ..data.segments import blocks, segment_mean
+from ..data.sets import Sets
 from .base import SetTransformer, Vectors
-from .pooling import blocks, segment_mean
 
 
 class GeM(SetTransformer):
@@ -38,7 +38,8 @@ class GeM(SetTransformer):
     def _fit(self, sets: Sets) -> None:
         checked_count("p", self.p)
 
-    def _n_outputs(self) -> int:
+    @property
+    def vector_length(self) -> int:
         return int(self.p) * self.n_features_in_
 
     def _transform(self, sets: Sets, out: Vectors) -> None:

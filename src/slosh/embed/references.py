@@ -11,8 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.cluster import KMeans
 from sklearn.utils import check_random_state
 
-from ..checks import checked_count
-from ..sets import Sets, check_origin
+from ..data.checks import checked_count
+from ..data.sets import Sets, check_origin
 
 Float64 = NDArray[np.float64]
 

@@ -14,15 +14,17 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
-from .. import kernel
-from ..checks import checked_count, random_stream
-from ..sets import Sets
+from ..data.checks import checked_count, random_stream
+from ..data.sets import Sets, check_origin
+from ..native import kernel
 from ..slices import Slicer, make_slicer
 from .base import SetTransformer, Vectors
 from .references import reference_points
 
 STEPS = 1 << 26
 """Elements times slices of one native call: a fraction of a second, so that Ctrl-C is heard."""
+FEW_SETS = 256
+"""Up to so many sets are embedded in one native call, without a progress bar."""
 REFERENCES = ("uniform", "normal", "sample", "kmeans", "barycenter")
 
 
@@ -155,7 +157,8 @@ class SlicedWasserstein(SetTransformer):
         single = Sets.from_list([points], None if weights is None else [weights], dim=sets.dim)
         return self._quantiles(single).reshape(shape)
 
-    def _n_outputs(self) -> int:
+    @property
+    def vector_length(self) -> int:
         return int(self.reference_.size)
 
     def _batch_points(self) -> int:
@@ -165,7 +168,7 @@ class SlicedWasserstein(SetTransformer):
 
     def _pieces(self, sets: Sets) -> Iterator[Sets]:
         """Parts of a collection whose vectors take a few megabytes, where the vectors themselves are thrown away."""
-        at_once = max(1, (1 << 22) // self._n_outputs())
+        at_once = max(1, (1 << 22) // self.vector_length)
         for first in range(0, len(sets), at_once):
             yield from Sets.stream(iter([sets[first : first + at_once]]), self._batch_points(), dim=sets.dim)
 
@@ -193,7 +196,7 @@ class SlicedWasserstein(SetTransformer):
                 residual += part * ((last - first) / self.n_slices_)
 
     def _quantiles(self, sets: Sets) -> Vectors:
-        out = np.empty((len(sets), self._n_outputs()), np.float32)
+        out = np.empty((len(sets), self.vector_length), np.float32)
         self._embed(sets, out, None, 1.0, None)
         return out
 
@@ -202,7 +205,7 @@ class SlicedWasserstein(SetTransformer):
 
     def _embed_scaled(self, sets: Sets, out: Vectors, residual: NDArray[np.float64] | None) -> None:
         reference = self.reference_ if self.reference_.any() else None
-        self._embed(sets, out, reference, 1.0 / np.sqrt(self._n_outputs()), residual)
+        self._embed(sets, out, reference, 1.0 / np.sqrt(self.vector_length), residual)
 
     def transform(self, X: Any, out: NDArray[Any] | None = None, return_residual: bool = False) -> Any:
         """The vectors of the sets, (n, L * M) float32; with `return_residual` also their residual norms, (n,) float64.
@@ -231,6 +234,35 @@ class SlicedWasserstein(SetTransformer):
         vectors = self._run(X, out, write)
         return vectors, np.concatenate(norms)
 
+    @property
+    def has_bounds(self) -> bool:
+        return self._average
+
+    @property
+    def index_length(self) -> int:
+        return self.vector_length + self._average
+
+    def index_vectors(self, sets: Sets) -> tuple[Vectors, NDArray[np.float64]]:
+        """Return the vectors that an index searches, and how far rounding may have moved each.
+
+        With the average rule an index vector is phi(X) with the residual norm r(X) as one more number. The distance of
+        two of them, sqrt(|phi(X) - phi(Y)|^2 + (r(X) - r(Y))^2), is a lower bound of the sliced distance, and nearer to
+        it than the embedded distance alone.
+        """
+        if not self._average:
+            return super().index_vectors(sets)
+        vectors = np.empty((len(sets), self.index_length), np.float32)
+        if len(sets) <= FEW_SETS and len(sets.points) <= self._batch_points():  # one call, and nothing around it
+            check_origin(sets, self.origin_)
+            residuals = np.empty(len(sets))
+            if len(sets):
+                self._embed_scaled(sets, vectors[:, :-1], residuals)
+            np.sqrt(residuals, out=residuals)
+        else:
+            _, residuals = self._with_residual(sets, vectors[:, :-1])
+        vectors[:, -1] = residuals
+        return vectors, self.rounding(vectors[:, :-1], residuals)
+
     def residual(self, X: Any) -> NDArray[np.float64]:
         r"""The norm that the average rule leaves out, one number a set.
 
@@ -242,7 +274,7 @@ class SlicedWasserstein(SetTransformer):
         def write(batch: Sets, rows: slice, part: NDArray[np.float64]) -> None:
             done = 0
             for piece in self._pieces(batch):
-                vectors = np.empty((len(piece), self._n_outputs()), np.float32)
+                vectors = np.empty((len(piece), self.vector_length), np.float32)
                 self._embed_scaled(piece, vectors, part[done : done + len(piece), 0])
                 done += len(piece)
             np.sqrt(part, out=part)
@@ -273,10 +305,10 @@ class SlicedWasserstein(SetTransformer):
         """Vectors, residual norms, and an allowance for the norm of the rounding error of each vector."""
         if isinstance(a, tuple) and len(a) == 2 and getattr(a[0], "ndim", 0) == 2 and getattr(a[1], "ndim", 0) == 1:
             vectors, norms = np.asarray(a[0], np.float64), np.asarray(a[1], np.float64)
-            if vectors.shape != (len(norms), self._n_outputs()):
+            if vectors.shape != (len(norms), self.vector_length):
                 raise ValueError(
                     f"vectors {vectors.shape} and residuals {norms.shape}: they must be "
-                    f"(n, {self._n_outputs()}) and (n,)."
+                    f"(n, {self.vector_length}) and (n,)."
                 )
         else:
             vectors, norms = self._with_residual(a)
@@ -293,7 +325,7 @@ class SlicedWasserstein(SetTransformer):
         for a projection in exact numbers, whose d products round one way or the other.
         """
         size = np.sqrt(np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64)) + residuals
-        size += np.linalg.norm(self.reference_) / np.sqrt(self._n_outputs())
+        size += np.linalg.norm(self.reference_) / np.sqrt(self.vector_length)
         eps = float(np.finfo(np.float32).eps)
         return np.asarray(eps * ((8 + np.sqrt(self.n_features_in_)) * size + 24 * residuals))
 

@@ -13,9 +13,9 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.spatial.distance import cdist
 from sklearn.utils.parallel import Parallel, delayed
 
-from .. import kernel
-from ..checks import checked_count, random_stream
-from ..sets import Sets
+from ..data.checks import checked_count, random_stream
+from ..data.sets import Sets
+from ..native import kernel
 from .base import SetTransformer, Vectors
 from .references import reference_points
 
@@ -86,7 +86,8 @@ class WassersteinEmbedding(SetTransformer):
         self.reference_ = points[weights > 0]
         self.reference_weights_ = weights[weights > 0] / weights.sum()
 
-    def _n_outputs(self) -> int:
+    @property
+    def vector_length(self) -> int:
         return int(self.reference_.size)
 
     def _transform(self, sets: Sets, out: Vectors) -> None:

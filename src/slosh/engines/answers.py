@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..hits import HitLists, Hits, hit_list
+from ..data.sets import Sets
+from ..index.hits import HitLists, Hits, hit_list
 from ..search.result import RangeResult, Result, Stats
 from ..search.rows import Allowed
-from ..sets import Sets
 from .held import Held
 
 Int64 = NDArray[np.int64]

@@ -29,7 +29,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ..checks import Array
+from ..data.checks import Array
 from ..search import files
 from ..search.store import Grown, in_memory
 

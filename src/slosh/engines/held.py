@@ -21,17 +21,18 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
-from .. import kernel, where
-from ..recipe import Recipe, fresh
+from .. import where
+from ..data.sets import Sets
+from ..native import kernel
 from ..search import SetSearch, files
 from ..search.base import Learnt
 from ..search.rows import Allowed, Rows
 from ..search.store import Grown
-from ..sets import Sets
 from . import lines as db
 from .columns import Behind, Change, Columns, Stale
 from .database import Database
 from .locks import SharedLock, WriterLock
+from .spec import Recipe, fresh
 
 Int64 = NDArray[np.int64]
 
@@ -176,7 +177,7 @@ class Held:
 
     def _append(self, rows: Int64, prepared: Sets) -> None:
         assert self._sets is not None
-        step = max(1, CHUNK // self.recipe.embedding._n_outputs())
+        step = max(1, CHUNK // self.recipe.embedding.vector_length)
         for first in range(0, len(rows), step):
             part = slice(first, first + step)
             self._sets._add(prepared[part], rows[part])
@@ -288,7 +289,7 @@ class Held:
             self._sets._append(prepared, rows, *embedded)
             self._rows.extend(rows)
             return
-        step = max(1, CHUNK // self.recipe.embedding._n_outputs())
+        step = max(1, CHUNK // self.recipe.embedding.vector_length)
         with tqdm(total=len(rows), unit="set", delay=2, disable=None, leave=False, desc="add") as bar:
             for start in range(0, len(rows), step):
                 if waiting:

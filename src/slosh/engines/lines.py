@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..sets import Sets
+from ..data.sets import Sets
 from .database import SCHEMA
 
 Int64 = NDArray[np.int64]
@@ -178,7 +178,7 @@ def _joined(lines: list[tuple[Any, ...]], dim: int, weighted: bool, origin: Any)
     if weighted:
         ones = [np.ones(size, "<f4").tobytes() if weights is None else weights for _, size, _, weights, _ in lines]
         own = np.frombuffer(bytearray().join(ones), "<f4").astype(np.float32, copy=False)
-    return Sets._share(points.astype(np.float32, copy=False), offsets, own, origin)
+    return Sets.from_checked(points.astype(np.float32, copy=False), offsets, own, origin)
 
 
 def is_whole(size: Any, points: Any, weights: Any, crc: Any, dim: int) -> bool:

@@ -22,16 +22,16 @@ from typing import Any
 import numpy as np
 
 from .. import where
-from ..hits import parsed
-from ..recipe import Recipe
-from ..records import UnknownId
+from ..data.sets import Sets
+from ..index.hits import parsed
+from ..index.records import UnknownId
 from ..search import LadderSearch, files
 from ..search.base import uninterrupted
-from ..sets import Sets
 from . import lines as db
 from .database import Database, plain_errors, sync_folder
 from .held import CHUNK, Held, Int64, weighted_as
 from .locks import WriterLock
+from .spec import Recipe
 
 
 class Local(Held):
@@ -148,11 +148,11 @@ class Local(Held):
             assert self._sets is not None
             full = sets
             if weighted and sets.weights is None:
-                full = Sets._share(sets.points, sets.offsets, np.ones(len(sets.points), np.float32), sets.origin)
+                full = Sets.from_checked(sets.points, sets.offsets, np.ones(len(sets.points), np.float32), sets.origin)
             prepared = self.recipe.prepared(full)
             rows = np.arange(first, first + n)
             old = np.array(sorted(there.values()), np.int64)
-            embedded = self._sets._embed(prepared) if n * self.recipe.embedding._n_outputs() <= CHUNK else None
+            embedded = self._sets._embed(prepared) if n * self.recipe.embedding.vector_length <= CHUNK else None
             positions, highest = self._sets._rows.n_positions, self._sets._rows.highest
             with self._lock.alone(), uninterrupted() as waiting:
                 try:

@@ -11,7 +11,7 @@ from tqdm.auto import tqdm
 
 from .. import where
 from ..evaluate import recall_at_k
-from ..hits import parsed
+from ..index.hits import parsed
 from ..search import LadderSearch
 from ..search.lists import WIDE
 from . import lines as db

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..checks import as_array
+from ..data.checks import as_array
 
 UInt8: TypeAlias = NDArray[np.uint8]
 

@@ -17,8 +17,8 @@ from scipy.special import erf
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from ..checks import Array, as_array, check_numeric, checked_count
-from ..vectors import blocks, check_numbers, checked_vectors, fitting_vectors, hash_stream
+from ..data.checks import Array, as_array, check_numeric, checked_count
+from ..data.vectors import blocks, check_numbers, checked_vectors, fitting_vectors, hash_stream
 from .rotations import Dense
 
 Float64 = NDArray[np.float64]
@@ -83,7 +83,7 @@ class PStableHash(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def fit(self: Self, X: Any, y: Any = None) -> Self:
         """Draws a and b for vectors (n, D); it learns nothing else from them. `y` is ignored."""
-        self._checked()
+        self.check_params()
         vectors = fitting_vectors(X)
         check_numbers(vectors)
         random = hash_stream(self.random_state)
@@ -133,9 +133,9 @@ class PStableHash(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                 )
             yield rows, places.reshape(-1, *self.offsets_.shape)
 
-    def _set_state(self, directions: Float64, offsets: Float64) -> None:
+    def set_state(self, directions: Float64, offsets: Float64) -> None:
         """Takes over what another hash of the same parameters has drawn."""
-        self._checked()
+        self.check_params()
         shape = (self.n_tables, self.n_hashes)
         if directions.shape[:2] != shape or directions.ndim != 3 or offsets.shape != shape:
             raise ValueError(f"directions of shape {directions.shape} for {shape[0]} tables of {shape[1]} hashes")
@@ -153,7 +153,7 @@ class PStableHash(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
         Falls from 1 at r = 0 to 0 at infinity.
         """
-        self._checked()
+        self.check_params()
         distance = _distances(r)
         with np.errstate(over="ignore", divide="ignore"):
             s = np.minimum(float(self.width) / distance, 1e150)  # where P is 1, and s^2 is still a number
@@ -166,7 +166,7 @@ class PStableHash(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """
         return at_least_one_table(self.collision_probability(r), self.n_hashes, self.n_tables)
 
-    def _checked(self) -> None:
+    def check_params(self) -> None:
         if not isinstance(self.width, Real) or isinstance(self.width, bool) or not 0 < self.width < math.inf:
             raise ValueError(f"width={self.width!r} must be a positive number")
         checked_count("n_hashes", self.n_hashes)

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import kernel
-from ..product import ExactProduct
+from ..data.vectors import Float32
+from ..native import kernel
+from ..native.product import ExactProduct
 from ..slices import directions
-from ..vectors import Float32
 
 ROTATIONS = ("hadamard", "orthogonal", "gaussian")
 SMALLEST = 128  # the least size of a Hadamard rotation

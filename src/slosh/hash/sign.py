@@ -13,8 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from ..checks import Array, as_array, check_numeric, checked_count
-from ..vectors import Float32, blocks, check_numbers, checked_vectors, fitting_vectors, hash_stream
+from ..data.checks import Array, as_array, check_numeric, checked_count
+from ..data.vectors import Float32, blocks, check_numbers, checked_vectors, fitting_vectors, hash_stream
 from .codes import UInt8, pack
 from .rotations import ROTATIONS, Dense, Hadamard, make_rotation
 
@@ -82,7 +82,7 @@ class SignHash(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
 
     def fit(self: Self, X: Any, y: Any = None) -> Self:
         """Draws the directions for vectors (n, D), and learns the centre from them; `y` is ignored."""
-        n_bits = self._checked()
+        n_bits = self.check_params()
         vectors = fitting_vectors(X)
         if self.center != "mean":
             check_numbers(vectors)
@@ -108,15 +108,15 @@ class SignHash(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
             out[rows] = self._codes(block)
         return out
 
-    def _state(self) -> dict[str, Array]:
+    def get_state(self) -> dict[str, Array]:
         """What was drawn and learnt, for a file."""
         check_is_fitted(self)
         learnt = {"center": self.center_, "thresholds": self.thresholds_}
         return {**self._rotation.state(), **{name: array for name, array in learnt.items() if array is not None}}
 
-    def _set_state(self, arrays: dict[str, Array], dim: int) -> None:
+    def set_state(self, arrays: dict[str, Array], dim: int) -> None:
         """Fits by what `_state` gave; refuses (ValueError, KeyError) what does not fit the parameters."""
-        n_bits = self._checked()
+        n_bits = self.check_params()
         kind = Hadamard if self.rotation == "hadamard" else Dense
         rotation = kind.from_state(dim, n_bits, arrays)
         learnt: dict[str, Float32 | None] = {"center": None, "thresholds": None}
@@ -144,7 +144,7 @@ class SignHash(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         Exact for "gaussian" and "orthogonal", over the draw of the directions; for "hadamard" within .002, measured
         over the most unfavourable vectors. ValueError with `center="median"`: there is no closed form.
         """
-        self._checked()
+        self.check_params()
         self._need_center("collision_probability")
         if checked_count("n_bits", n_bits) > 1 and self.rotation != "gaussian":
             raise ValueError(
@@ -162,14 +162,14 @@ class SignHash(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         Its standard error is pi sqrt(P (1 - P) / n_bits), P = 1 - angle / pi, with independent bits, and less with
         the orthogonal rotations.
         """
-        n_bits = self._checked()
+        n_bits = self.check_params()
         self._need_center("estimated_angle")
         distance = _numbers("hamming", hamming)
         if not np.all((distance >= 0) & (distance <= n_bits)):
             raise ValueError(f"hamming must be 0 to n_bits={n_bits}, not {distance.min():.6g} to {distance.max():.6g}")
         return np.pi * distance / n_bits
 
-    def _checked(self) -> int:
+    def check_params(self) -> int:
         n_bits = checked_count("n_bits", self.n_bits)
         if self.center is not None and (not isinstance(self.center, str) or self.center not in CENTERS):
             raise ValueError(f'center={self.center!r}: give "mean", "median" or None')

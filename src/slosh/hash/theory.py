@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import Any
 
-from ..checks import checked_count
+from ..data.checks import checked_count
 from .pstable import PStableHash, at_least_one_table
 from .sign import SignHash
 

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from scipy.special import psi
 from threadpoolctl import threadpool_limits
 
-from ..checks import checked_count
-from ..vectors import blocks, check_numbers, fitting_vectors
+from ..data.checks import checked_count
+from ..data.vectors import blocks, check_numbers, fitting_vectors
 from . import probing
 from .pstable import PStableHash
 

@@ -490,7 +490,7 @@ double exchange_rate(int64_t rounds) {
 
 NB_MODULE(_native, m) {
   using namespace nb::literals;
-  m.doc() = "The native kernel; slosh.kernel is its Python face.";
+  m.doc() = "The native kernel; slosh.native.kernel is its Python face.";
   m.def("embed", &slosh::embed, "points"_a, "offsets"_a, "weights"_a.none(), "directions"_a.none(), "reference"_a.none(), "n_slices"_a,
         "n_quantiles"_a, "average"_a, "scale"_a, "out"_a, "residual"_a.none(), "threads"_a);
   m.def("sort", &slosh::sort, "points"_a, "offsets"_a, "weights"_a.none(), "directions"_a.none(), "n_slices"_a, "out"_a,

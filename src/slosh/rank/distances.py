@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 from scipy.spatial.distance import cdist
 
-from .. import kernel
-from ..sliced import pairwise, two_sides
+from ..native import kernel
 from .match import Cloud, cloud, optimal_plan
+from .sliced import pairwise, two_sides
 
 Float64 = NDArray[np.float64]
 TREE_DIM = 12

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..sets import Sets
-from ..sliced import fitted_slicer, two_sides
+from ..data.sets import Sets
 from ..slices import Slicer
+from .sliced import fitted_slicer, two_sides
 
 Float64 = NDArray[np.float64]
 

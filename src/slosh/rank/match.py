@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.spatial.distance import cdist
 
-from ..sets import Sets
-from ..sliced import two_sides
+from ..data.sets import Sets
+from .sliced import two_sides
 
 Float64 = NDArray[np.float64]
 Cloud = tuple[Float64, Float64]

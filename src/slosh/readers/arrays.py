@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.lib import format as npy
 
-from ..checks import Array, checked_offsets
+from ..data.checks import Array, checked_offsets
 from .files import DEFLATE, File, Options, Piece, Unreadable, fits, in_words, reading, rows, spans, whole_ids
 
 # ---- .npy

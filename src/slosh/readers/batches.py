@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..checks import check_numeric
-from ..precision import Origin
-from ..sets import MOST_SETS, Sets
+from ..data.checks import check_numeric
+from ..data.precision import Origin
+from ..data.sets import MOST_SETS, Sets
 from .files import File, Options, Piece, Unreadable
 
 
@@ -103,7 +103,7 @@ def _sets(pieces: list[Piece], origin: Origin) -> Sets:
     sizes = np.concatenate([piece.sizes for piece in pieces])
     given = [piece.weights for piece in pieces if piece.weights is not None]
     try:
-        return Sets._build([p.points for p in pieces], sizes, np.concatenate(given) if given else None, origin)
+        return Sets.from_parts([p.points for p in pieces], sizes, np.concatenate(given) if given else None, origin)
     except ValueError as error:
         raise _placed(error, pieces) from None
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..checks import Array
+from ..data.checks import Array
 from .files import File, Library, Options, Piece, Unreadable, fits, needs, plain, reading, rows, spans
 
 ANNDATA = Library("anndata", ".h5ad", "cells")

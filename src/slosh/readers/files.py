@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..checks import Array
+from ..data.checks import Array
 
 MOST_VALUES = 1 << 26
 """Numbers in one batch at most, unless one set has more: with many features a batch has fewer points."""

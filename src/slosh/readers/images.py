@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ..checks import Array
+from ..data.checks import Array
 from .files import DEFLATE, File, Options, Piece, Unreadable, fits, in_words, reading, rows
 from .sources import is_labels
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..checks import Array
+from ..data.checks import Array
 from .files import File, Options, Piece, Unreadable, fits, in_words, plain, reading, rows, whole_ids
 
 if TYPE_CHECKING:

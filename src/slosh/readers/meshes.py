@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ..checks import FLOAT32_MAX, Array
+from ..data.checks import FLOAT32_MAX, Array
 from .files import File, Library, Options, Piece, Unreadable, fits, in_words, needs, reading
 
 TRIMESH = Library("trimesh", "meshes", "files")

@@ -15,8 +15,8 @@ from typing import Any, Literal
 import numpy as np
 from tqdm.auto import tqdm
 
-from ..checks import as_array, checked_count, checked_seed
-from ..precision import Origin
+from ..data.checks import as_array, checked_count, checked_seed
+from ..data.precision import Origin
 from .batches import Batch, check_alone, join
 from .files import File, Format, Options, Piece, Unreadable, needs
 from .formats import FORMATS

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..checks import Array
-from ..convert import arrow_scalars, arrow_vectors
-from ..export import MARK
+from ..data.checks import Array
+from ..data.convert import arrow_scalars, arrow_vectors
+from ..index.export import MARK
 from .files import File, Library, Options, Piece, Unreadable, fits, needs, reading, rows, whole_ids
 from .long_form import read_long
 

@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 
-from .. import kernel
-from ..checks import Array, as_array, checked_count
-from ..vectors import check_numbers, checked_vectors
+from ..data.checks import Array, as_array, checked_count
+from ..data.vectors import check_numbers, checked_vectors
+from ..native import kernel
 from . import files
 from .result import RangeResult, Result, Stats
 from .rows import Int64, Mask, Rows

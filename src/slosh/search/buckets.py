@@ -11,7 +11,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ..checks import Array
+from ..data.checks import Array
 from ..hash.probing import Probes
 from .rows import Int64
 

@@ -13,10 +13,10 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .. import scan
-from ..checks import Array, checked_count
+from ..data.checks import Array, checked_count
 from ..hash.codes import UInt8, as_words, checked_codes
-from ..scan import GROUP
+from ..native import scan
+from ..native.scan import GROUP
 from .rows import Int64
 
 Words: TypeAlias = NDArray[np.uint64]

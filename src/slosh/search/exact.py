@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..checks import Array
+from ..data.checks import Array
 from . import flat
 from .base import Float32, Float64, Search, Work
 from .rows import Int64, Mask

@@ -18,7 +18,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.lib import format as npy
 
-from ..checks import Array
+from ..data.checks import Array
 
 KIND = "slosh search"
 VERSION = 1

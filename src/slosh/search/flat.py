@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import scan
+from ..native import scan
 from .base import Float32, Float64
 from .rows import Int64, Mask
 from .store import FloatStore

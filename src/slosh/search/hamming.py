@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
-from .. import scan
-from ..checks import Array, checked_count
+from ..data.checks import Array, checked_count
 from ..hash.codes import as_words
 from ..hash.sign import SignHash
+from ..native import scan
 from . import flat
 from .base import Float32, Float64, Learnt, Search, Work, checked_recall
 from .calibration import lower_bound
@@ -145,7 +145,7 @@ class HammingSearch(Search):
         if self.hash is not None:
             if not isinstance(self.hash, SignHash):
                 raise ValueError(f"hash must be a SignHash or None, not a {type(self.hash).__name__}")
-            self.hash._checked()
+            self.hash.check_params()
         if not isinstance(self.rerank, Integral) or isinstance(self.rerank, bool) or self.rerank < 0:
             raise ValueError(f"rerank={self.rerank!r} must be a whole number: 0, or how many to re-rank")
 
@@ -344,7 +344,7 @@ class HammingSearch(Search):
         }
         arrays: dict[str, Array] = {"codes": self._codes.take(np.arange(self._rows.n_positions))}
         if self._hash is not None:
-            arrays |= {f"hash_{name}": array for name, array in self._hash._state().items()}
+            arrays |= {f"hash_{name}": array for name, array in self._hash.get_state().items()}
         if self._store is not None:
             arrays["vectors"] = self._store.array
         return header, arrays
@@ -360,7 +360,7 @@ class HammingSearch(Search):
         if header["hash"] is not None:
             self._hash = SignHash(**header["hash"])
             learnt = {name.removeprefix("hash_"): array for name, array in arrays.items() if name.startswith("hash_")}
-            self._hash._set_state(learnt, self._dim)
+            self._hash.set_state(learnt, self._dim)
             if header["given_fitted"]:
                 self.hash = copy(self._hash)
         elif n:

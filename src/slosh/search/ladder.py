@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from .. import kernel, scan
-from ..checks import Array, checked_count, random_stream
-from ..precision import PrecisionWarning, user_level
+from ..data.checks import Array, checked_count, random_stream
+from ..errors import PrecisionWarning, user_level
+from ..native import kernel, scan
 from . import basis as bases
 from .base import Float32, Float64, Learnt, Search, Work, checked_recall
 from .basis import ROUNDING, Basis

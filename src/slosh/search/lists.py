@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 
-from ..checks import Array
+from ..data.checks import Array
 from .rows import Int64, Mask
 from .store import Grown
 

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
-from .. import scan
-from ..checks import Array, checked_count
+from ..data.checks import Array, checked_count
 from ..hash import tuning
 from ..hash.pstable import CellError, PStableHash
 from ..hash.tuning import Tuning
+from ..native import scan
 from . import flat
 from .base import Float32, Float64, Learnt, Search, Work, checked_recall
 from .buckets import shortlist
@@ -233,7 +233,7 @@ class LSHSearch(Search):
         if self.hash is not None:
             if not isinstance(self.hash, PStableHash):
                 raise ValueError(f"hash must be a PStableHash or None, not a {type(self.hash).__name__}")
-            self.hash._checked()
+            self.hash.check_params()
         if self.n_probes is not None:
             checked_count("n_probes", self.n_probes)
         seed = self.random_state
@@ -462,7 +462,7 @@ class LSHSearch(Search):
             return
         if header["hash"] is not None:
             hash_ = PStableHash(**header["hash"])
-            hash_._set_state(arrays["directions"], arrays["offsets"])
+            hash_.set_state(arrays["directions"], arrays["offsets"])
             if hash_.n_features_in_ != self._dim:
                 raise ValueError("its hash does not fit its vectors")
             self._tables = Tables(hash_, self._store)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..checks import MIXED_WEIGHTS, Array
-from ..sets import Sets
+from ..data.checks import MIXED_WEIGHTS, Array
+from ..data.sets import Sets
 from .rows import Int64
 from .store import Room, in_memory
 
@@ -50,7 +50,7 @@ class Points:
         offsets = np.concatenate([[0], np.cumsum(sizes)])
         at = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], sizes)
         weights = None if self._weights is None else self._weights.array[at]
-        return Sets._share(self._points.array[at], offsets, weights, self.origin)
+        return Sets.from_checked(self._points.array[at], offsets, weights, self.origin)
 
     def keep(self, kept: Int64) -> None:
         sets = self.take(kept)

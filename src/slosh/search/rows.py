@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ..checks import Array, as_array
+from ..data.checks import Array, as_array
 
 Int64: TypeAlias = NDArray[np.int64]
 Mask: TypeAlias = NDArray[np.bool_]

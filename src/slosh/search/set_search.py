@@ -17,12 +17,13 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 from tqdm.auto import tqdm
 
-from .. import kernel, rank
-from ..checks import as_array, checked_count
+from .. import rank
+from ..data.checks import as_array, checked_count
+from ..data.sets import Sets, as_sets, check_origin
 from ..embed import SlicedWasserstein
 from ..embed.base import SetTransformer
-from ..sets import Sets, as_sets, check_origin
-from ..sliced import NUMBERS, fitted_slicer, sorted_slices
+from ..native import kernel
+from ..rank.sliced import NUMBERS, fitted_slicer, sorted_slices
 from .base import LEAST_HOLES, Learnt, Search, checked_radii, uninterrupted
 from .flat import kth_smallest
 from .ladder import LadderSearch
@@ -144,7 +145,7 @@ class SetSearch:
             given, self.embedding = self.embedding, fitted
             self._rows, self._started = table, True
         self._points.check(collection)
-        step = max(1, CHUNK // self.embedding._n_outputs())
+        step = max(1, CHUNK // self.embedding.vector_length)
         try:
             with tqdm(total=len(new), unit="set", delay=2, disable=None, leave=False, desc="add") as bar:
                 for first in range(0, len(new), step):
@@ -190,7 +191,7 @@ class SetSearch:
         self._rows, self._points = rows, Points(self.embedding.n_features_in_, weighted, self.embedding.origin_, room)
         self._errors = room("errors", (), np.float64)
         mine, self._started = deepcopy(rows), True
-        self.vector_search._begin(self.embedding._n_outputs() + self._bounded, mine, room, learnt, derived)
+        self.vector_search._begin(self.embedding.vector_length + self._bounded, mine, room, learnt, derived)
 
     def _adopt(self, rows: Int64) -> None:
         """Takes in sets that others have put into the arrays of `room`, at the next positions."""
@@ -232,7 +233,7 @@ class SetSearch:
         if not self._bounded:
             return self.embedding._vectors(sets), None
         embedding: Any = self.embedding
-        vectors = np.empty((len(sets), embedding._n_outputs() + 1), np.float32)
+        vectors = np.empty((len(sets), embedding.vector_length + 1), np.float32)
         if len(sets) <= BATCH and len(sets.points) <= embedding._batch_points():  # one call, and nothing around it
             check_origin(sets, embedding.origin_)
             residuals = np.empty(len(sets))

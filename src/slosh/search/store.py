@@ -14,8 +14,8 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ..checks import BLOCK, Array
-from ..vectors import blocks
+from ..data.checks import BLOCK, Array
+from ..data.vectors import blocks
 from .rows import Int64
 
 Float32: TypeAlias = NDArray[np.float32]

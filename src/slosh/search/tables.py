@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..checks import Array
+from ..data.checks import Array
 from ..hash import probing
 from ..hash.pstable import PStableHash
 from . import flat
@@ -232,7 +232,7 @@ class Tables:
     @classmethod
     def from_state(cls, params: dict[str, Any], filed: int, arrays: dict[str, Array], store: FloatStore) -> Tables:
         hash_ = PStableHash(**params)
-        hash_._set_state(arrays["directions"], arrays["offsets"])
+        hash_.set_state(arrays["directions"], arrays["offsets"])
         if hash_.n_features_in_ != store.array.shape[1] or not 0 <= filed <= len(store.array):
             raise ValueError("its hash does not fit its vectors")
         self = cls(hash_, store)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..checks import kind_of
+from ..data.checks import kind_of
 from .tree import And, Equal, Exists, In, Node, Not, Or, Range, Value
 
 DEEPEST = 100

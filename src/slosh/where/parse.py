@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from ..checks import kind_of
+from ..data.checks import kind_of
 from .metadata import DEEPEST, checked_key, plain
 from .text import parse_text
 from .tree import OPERATORS, Equal, Exists, Node, Not, all_of, any_of, between, not_, one_of

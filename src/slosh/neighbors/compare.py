@@ -20,13 +20,13 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 from tqdm.auto import tqdm
 
-from . import kernel
-from .checks import as_array, checked_count, kind_of, random_stream
-from .embed import Covariance, FSPool, GeM, MaxPool, MeanPool, SlicedWasserstein, WassersteinEmbedding
-from .embed.base import SetTransformer
-from .evaluate import precision_at_k, vote_accuracy
-from .search import ExactSearch, SetSearch
-from .sets import Sets, as_sets
+from ..data.checks import as_array, checked_count, kind_of, random_stream
+from ..data.sets import Sets, as_sets
+from ..embed import Covariance, FSPool, GeM, MaxPool, MeanPool, SlicedWasserstein, WassersteinEmbedding
+from ..embed.base import SetTransformer
+from ..evaluate import precision_at_k, vote_accuracy
+from ..native import kernel
+from ..search import ExactSearch, SetSearch
 
 Int64 = NDArray[np.int64]
 Row = dict[str, Any]

@@ -6,7 +6,6 @@ in float64.
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from typing import Literal, TypeAlias
@@ -14,16 +13,13 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ..errors import PrecisionWarning, user_level
 from .checks import BLOCK, Array, checked_origin, locate
 
 Origin: TypeAlias = ArrayLike | Literal["auto"] | None
 
 LARGEST = 1e15  # in a thousand dimensions a projection is below 4e16, and the sum of 10,000 squares fits float32
 _LOSS = 1e-4  # the part of a feature's spread that float32 may round away unsaid
-
-
-class PrecisionWarning(UserWarning):
-    """float32 cannot hold the detail of a feature: its values lie far from zero, next to their spread."""
 
 
 def to_float32(
@@ -174,11 +170,3 @@ def _warn_of_rounding(sample: Array, shift: Array | None, within: Array) -> None
         PrecisionWarning,
         stacklevel=user_level(),
     )
-
-
-def user_level() -> int:
-    """The stacklevel, for a warning of the caller's, of the first frame outside this package and scikit-learn."""
-    level, frame = 1, sys._getframe(1)
-    while frame.f_back and str(frame.f_globals.get("__name__")).partition(".")[0] in ("slosh", "sklearn"):
-        level, frame = level + 1, frame.f_back
-    return level

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .sets import Sets, as_sets
+from ..data.sets import Sets, as_sets
 
 Float32 = NDArray[np.float32]
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from .search.result import Stats
+from ..search.result import Stats
 
 Float64 = NDArray[np.float64]
 

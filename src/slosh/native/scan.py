@@ -1,4 +1,4 @@
-"""The inner loops of the searches, native if they were built, NumPy if not. `slosh.kernel` says which.
+"""The inner loops of the searches, native if they were built, NumPy if not. `slosh.native.kernel` says which.
 
 Come in: float32 queries (n_queries, D) and stored vectors by position. Go out: squared distances in float64, and
 positions.

@@ -8,16 +8,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import kernel, portable
-from .checks import checked_origin
-from .embed import SlicedWasserstein
-from .embed.base import SetTransformer
-from .hash import SignHash
-from .preprocess import Preprocess
-from .search import HammingSearch, LadderSearch, Search, SetSearch, files
-from .search.set_search import check_parts
-from .sets import Sets, as_sets
-from .slices import Polynomial
+from ..data.checks import checked_origin
+from ..data.preprocess import Preprocess
+from ..data.sets import Sets, as_sets
+from ..embed import SlicedWasserstein
+from ..embed.base import SetTransformer
+from ..hash import SignHash
+from ..native import kernel
+from ..search import HammingSearch, LadderSearch, Search, SetSearch, files
+from ..search.set_search import check_parts
+from ..slices import Polynomial
+from . import portable
 
 MOST_THREADS = 4096
 LARGEST = 1 << 26
@@ -76,7 +77,7 @@ class Recipe:
             raise ValueError("origins differ")
         if getattr(self.search, "path", None) is not None:
             raise ValueError("the search has a path")
-        n_outputs = self.embedding._n_outputs()
+        n_outputs = self.embedding.vector_length
         if type(n_outputs) is not int or not 0 < n_outputs <= LARGEST:
             raise ValueError(f"vectors of {n_outputs!r:.40} numbers")
         if isinstance(self.embedding, SlicedWasserstein):
@@ -88,7 +89,7 @@ class Recipe:
         for part in (self.embedding, self.search):
             if kernel.threads(getattr(part, "n_jobs", None)) > MOST_THREADS:
                 raise ValueError(f"n_jobs={part.n_jobs!r:.40}")
-        one = Sets._share(np.eye(3, self.dim, dtype=np.float32), np.array([0, 1, 3]), None, self.origin)
+        one = Sets.from_checked(np.eye(3, self.dim, dtype=np.float32), np.array([0, 1, 3]), None, self.origin)
         with np.errstate(all="ignore"):
             vectors = self.embedding._vectors(self.prepared(one))
         if vectors.shape != (2, n_outputs) or not np.isfinite(vectors).all():
@@ -112,7 +113,7 @@ class Recipe:
         return {
             "dim": self.dim,
             "embedding": repr(self.embedding),
-            "vector_length": int(self.embedding._n_outputs()),
+            "vector_length": int(self.embedding.vector_length),
             "search": repr(self.search),
             "preprocess": repr(self.preprocess),
             "origin": origin,
@@ -148,7 +149,7 @@ def make_recipe(
         reference = getattr(chosen, "reference", None)
         if ready is None and isinstance(reference, str) and reference in FROM_DATA:
             raise _needs_sample(f"reference={reference!r} is learnt from data")
-        blank = Sets._share(np.zeros((1, dim), np.float32), np.array([0, 1]), None, shift)
+        blank = Sets.from_checked(np.zeros((1, dim), np.float32), np.array([0, 1]), None, shift)
         chosen = fresh(chosen).fit(blank if ready is None else ready)
     if isinstance(finder, HammingSearch):
         finder = _with_hash(finder, chosen, ready)

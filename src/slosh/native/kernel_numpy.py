@@ -1,6 +1,6 @@
 """The reference: what the native kernel computes, in NumPy and float64. The tests' oracle; runs where no compiler was.
 
-Same functions and arguments as `slosh.kernel`. Sets of one size are worked on together as one 3-D array, so there is no
+Same functions and arguments as `slosh.native.kernel`. Sets of one size are worked on together as one 3-D array, so there is no
 padding and no loop over sets; a set's numbers do not depend on what else is in the batch, because each matrix product
 is over one set.
 """

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .checks import BLOCK
-from .hash.codes import hamming
+from ..data.checks import BLOCK
+from ..hash.codes import hamming
 from .product import ExactProduct
 
 if TYPE_CHECKING:

@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from . import kernel
+from ..data.sets import Sets
+from ..evaluate import precision_at_k, recall_at_k, vote_accuracy
+from ..index.hits import HitLists
+from ..index.set_index import SetIndex
+from ..index.set_index import open as open_index
+from ..native import kernel
 from .draw import Panel, draw
-from .evaluate import precision_at_k, recall_at_k, vote_accuracy
-from .hits import HitLists
-from .index import SetIndex
-from .index import open as open_index
-from .sets import Sets
 
 N_STORED = 1500
 K = 10

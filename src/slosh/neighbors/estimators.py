@@ -19,12 +19,12 @@ from sklearn.base import BaseEstimator, ClassifierMixin, OutlierMixin, Regressor
 from sklearn.utils.multiclass import check_classification_targets, unique_labels
 from sklearn.utils.validation import check_is_fitted
 
-from .checks import Array, as_array, checked_count, kind_of
-from .embed import SlicedWasserstein
-from .precision import user_level
-from .search import Search, default_search
-from .search.base import checked_recall
-from .sets import Sets, as_sets
+from ..data.checks import Array, as_array, checked_count, kind_of
+from ..data.sets import Sets, as_sets
+from ..embed import SlicedWasserstein
+from ..errors import user_level
+from ..search import Search, default_search
+from ..search.base import checked_recall
 
 Float64: TypeAlias = NDArray[np.float64]
 Int64: TypeAlias = NDArray[np.int64]

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .checks import as_array, checked_count, kind_of, locate
-from .embed.pooling import blocks, segment_mean
 from .precision import LARGEST
+from .segments import blocks, segment_mean
 from .sets import Sets, as_sets
 
 Float64 = NDArray[np.float64]
@@ -131,7 +131,7 @@ class Preprocess:
             moved = self._moved(part, rows.start)
             points[done : done + len(moved)] = moved
             done += len(moved)
-        return Sets._share(points, chosen.offsets, chosen.weights, chosen.origin)
+        return Sets.from_checked(points, chosen.offsets, chosen.weights, chosen.origin)
 
     def _moved(self, part: Sets, first_set: int) -> Float64:
         """The points of one block, standardised, centred and scaled."""
@@ -192,7 +192,7 @@ class Preprocess:
             kept[elements[chosen]] = True
         sizes = np.add.reduceat(kept, sets.offsets[:-1], dtype=np.int64)
         weights = None if sets.weights is None else sets.weights[kept]
-        return Sets._share(sets.points[kept], np.concatenate(([0], np.cumsum(sizes))), weights, sets.origin)
+        return Sets.from_checked(sets.points[kept], np.concatenate(([0], np.cumsum(sizes))), weights, sets.origin)
 
     # -- to be stored and compared -------------------------------------------------------------------------------------
 

@@ -20,20 +20,20 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_matrix
 from tqdm.auto import tqdm
 
-from . import rank
-from . import where as filters
-from .checks import checked_count
-from .engines import answers
-from .engines import lines as db
-from .engines.info import info
-from .engines.local import Local
-from .engines.verify import Report, verify
+from .. import rank
+from .. import where as filters
+from ..data.checks import checked_count
+from ..data.preprocess import Preprocess
+from ..data.sets import Sets
+from ..engines import answers
+from ..engines import lines as db
+from ..engines.info import info
+from ..engines.local import Local
+from ..engines.spec import make_recipe
+from ..engines.verify import Report, verify
+from ..search.base import checked_recall
 from .hits import HitLists, Pair, Pairs, parsed
-from .preprocess import Preprocess
-from .recipe import make_recipe
 from .records import Record, Records, UnknownId, checked_ids, is_one, merged, per_set, stream_batches
-from .search.base import checked_recall
-from .sets import Sets
 
 Int64 = NDArray[np.int64]
 
@@ -112,7 +112,7 @@ class SetIndex:
         weighted : whether elements have weights; None is decided by the first `add`. Sets without weights may be added
             to an index with weights: each element counts the same.
         center, scale, standardize, max_points : what is done to each set, and to each query, before it is embedded; see
-            `slosh.preprocess.Preprocess`. The sets themselves are stored as they come.
+            `slosh.Preprocess`. The sets themselves are stored as they come.
         origin : (d,) float64 numbers subtracted from all coordinates before they become float32, or "auto".
         random_state : seed of `max_points`.
         n_jobs : threads.

@@ -11,7 +11,7 @@ import numpy as np
 from tqdm.auto import tqdm
 
 if TYPE_CHECKING:
-    from .index import SetIndex
+    from .set_index import SetIndex
 
 MARK = b"slosh"
 """The key of the file's own metadata, by which a reader knows such a file."""

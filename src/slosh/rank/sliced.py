@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
-from . import kernel
-from .checks import random_stream
-from .embed.sliced_wasserstein import auto_slicer
-from .sets import Sets, as_sets
-from .slices import Slicer
+from ..data.checks import random_stream
+from ..data.sets import Sets, as_sets
+from ..embed.sliced_wasserstein import auto_slicer
+from ..native import kernel
+from ..slices import Slicer
 
 STEPS = 1 << 25
 """Elements times slices between two looks at Ctrl-C and the progress bar."""

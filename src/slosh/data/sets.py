@@ -16,6 +16,7 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ..errors import PrecisionWarning, ScaleWarning, user_level
 from .checks import (
     BLOCK,
     MIXED_WEIGHTS,
@@ -38,16 +39,12 @@ from .checks import (
     wrong_dim,
 )
 from .convert import arrow_lists, arrow_vectors, group_arrays, jagged_arrays, join_weights
-from .precision import Origin, PrecisionWarning, to_float32, user_level
+from .precision import Origin, to_float32
 
 MOST_SETS = 1 << 16
 """Sets in one batch of a stream at most, however small they are."""
 
 __all__ = ["PrecisionWarning", "ScaleWarning", "Sets", "as_sets"]
-
-
-class ScaleWarning(UserWarning):
-    """One feature carries nearly all of the variance, so distances see little else."""
 
 
 class Sets:
@@ -84,14 +81,14 @@ class Sets:
         self.weights = None if weights is None else checked_weights(weights, self.offsets)
 
     @classmethod
-    def _share(cls, points: Array, offsets: Array, weights: Array | None, origin: Array | None) -> Sets:
+    def from_checked(cls, points: Array, offsets: Array, weights: Array | None, origin: Array | None) -> Sets:
         """A Sets of arrays that were checked before."""
         new = cls.__new__(cls)
         new.points, new.offsets, new.weights, new.origin = points, offsets, weights, origin
         return new
 
     @classmethod
-    def _build(
+    def from_parts(
         cls,
         parts: Sequence[Array],
         sizes: ArrayLike,
@@ -106,7 +103,7 @@ class Sets:
             raise empty_set(first + int(empty[0]))
         points, shift = to_float32(parts, offsets, origin, first)
         checked = None if weights is None else checked_weights(weights, offsets, first)
-        return cls._share(points, offsets, checked, shift)
+        return cls.from_checked(points, offsets, checked, shift)
 
     @classmethod
     def from_list(
@@ -135,7 +132,7 @@ class Sets:
             check_dims([x.shape[1] for x in arrays], dim)
         else:
             arrays = [np.empty((0, known_dim(dim)), np.float32)]
-        return cls._build(arrays, sizes, None if weights is None else join_weights(weights, sizes), origin)
+        return cls.from_parts(arrays, sizes, None if weights is None else join_weights(weights, sizes), origin)
 
     @classmethod
     def from_padded(
@@ -166,8 +163,8 @@ class Sets:
             raise ValueError(f"weights of this padded array must be of shape {(n, width)}, not {w.shape}")
         if there is None:
             flat = None if w is None else w.reshape(-1)
-            return cls._build([x.reshape(n * width, dim)], np.full(n, width), flat, origin)
-        return cls._build([x[there]], there.sum(axis=1), None if w is None else w[there], origin)
+            return cls.from_parts([x.reshape(n * width, dim)], np.full(n, width), flat, origin)
+        return cls.from_parts([x[there]], there.sum(axis=1), None if w is None else w[there], origin)
 
     @classmethod
     def from_arrow(cls, column: Any, weights: Any = None, *, dim: int | None = None, origin: Origin = None) -> Sets:
@@ -187,7 +184,7 @@ class Sets:
         if dim is not None and width != dim:
             raise wrong_dim(0, width, f"expected {dim}")
         parts = [part for part in parts if len(part)] or [np.empty((0, width), np.float32)]
-        return cls._build(parts, sizes, None if weights is None else join_weights(weights, sizes), origin)
+        return cls.from_parts(parts, sizes, None if weights is None else join_weights(weights, sizes), origin)
 
     @classmethod
     def from_groups(
@@ -213,7 +210,7 @@ class Sets:
         (Sets(2 sets, d=2, sizes 1..1.5..2), ['b', 'a'])
         """
         points, sizes, flat, keys = group_arrays(frame, by, columns, weights)
-        return cls._build([points], sizes, flat, origin), keys
+        return cls.from_parts([points], sizes, flat, origin), keys
 
     @classmethod
     def from_torch(cls, tensor: Any, weights: Any = None, *, origin: Origin = None) -> Sets:
@@ -240,7 +237,7 @@ class Sets:
         check_numeric(points, "the tensor")
         if points.shape[1] == 0:
             raise ValueError("the sets of the tensor have 0 features; they must have at least one")
-        return cls._build([points], sizes, None if weights is None else join_weights(weights, sizes), origin)
+        return cls.from_parts([points], sizes, None if weights is None else join_weights(weights, sizes), origin)
 
     @classmethod
     def stream(
@@ -289,7 +286,7 @@ class Sets:
         offsets = np.concatenate(([0], np.cumsum(np.concatenate([one.sizes for one in filled]))))
         weights = [one.weights for one in filled if one.weights is not None]
         points = np.concatenate([one.points for one in filled])
-        return cls._share(points, offsets, np.concatenate(weights) if weights else None, filled[0].origin)
+        return cls.from_checked(points, offsets, np.concatenate(weights) if weights else None, filled[0].origin)
 
     @property
     def sizes(self) -> NDArray[np.int64]:
@@ -342,7 +339,7 @@ class Sets:
             offsets = self.offsets[start : max(start, stop) + 1]
             a, b = int(offsets[0]), int(offsets[-1])
             weights = None if self.weights is None else self.weights[a:b]
-            return self._share(self.points[a:b], offsets - a, weights, self.origin)
+            return self.from_checked(self.points[a:b], offsets - a, weights, self.origin)
         if hasattr(key, "__index__") and np.ndim(key) == 0 and not isinstance(key, bool):
             return self.points[self._span(key)]
         return self.take(key)
@@ -379,12 +376,12 @@ class Sets:
         offsets = np.concatenate(([0], np.cumsum(sizes)))
         elements = np.arange(offsets[-1]) + np.repeat(self.offsets[rows] - offsets[:-1], sizes)
         weights = None if self.weights is None else self.weights[elements]
-        return self._share(np.take(self.points, elements, axis=0), offsets, weights, self.origin)
+        return self.from_checked(np.take(self.points, elements, axis=0), offsets, weights, self.origin)
 
     def with_origin(self, origin: ArrayLike | None) -> Sets:
         """The same points, said to be relative to `origin`; nothing is subtracted. To read back what was stored."""
         shift = None if origin is None else checked_origin(origin, self.dim)
-        return self._share(self.points, self.offsets, self.weights, shift)
+        return self.from_checked(self.points, self.offsets, self.weights, shift)
 
     def to_arrow(self) -> Any:
         """A pyarrow LargeListArray of FixedSizeList<float32>[d] over the same memory, without weights and origin.
@@ -496,7 +493,7 @@ def _batches(
     def flush() -> Sets:
         nonlocal arrays, cuts, waiting, first, origin
         sizes = [len(x) for x in arrays]
-        batch = Sets.concat(cuts) if cuts else Sets._build(arrays, sizes, None, origin, first=first)
+        batch = Sets.concat(cuts) if cuts else Sets.from_parts(arrays, sizes, None, origin, first=first)
         arrays, cuts, waiting, first, origin = [], [], 0, seen, batch.origin
         return batch
 

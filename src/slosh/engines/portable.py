@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from . import embed, hash, search, slices
-from .checks import Array
-from .sets import Sets
+from .. import embed, hash, search, slices
+from ..data.checks import Array
+from ..data.sets import Sets
 
 EMBEDDINGS = (
     embed.SlicedWasserstein,
@@ -47,7 +47,7 @@ def dump(thing: Any, arrays: list[Array], where: str) -> Any:
         parts = {name: getattr(thing, name) for name in ("points", "offsets", "weights", "origin")}
         return {"sets": {name: dump(part, arrays, f"{where}.{name}") for name, part in parts.items()}}
     if type(thing) is hash.SignHash:
-        drawn = thing._state() if hasattr(thing, "n_features_in_") else {}
+        drawn = thing.get_state() if hasattr(thing, "n_features_in_") else {}
         parts = {"sign": thing.get_params(), "drawn": drawn}
         tree = {key: {k: dump(v, arrays, f"{where}.{k}") for k, v in part.items()} for key, part in parts.items()}
         return {**tree, "dim": getattr(thing, "n_features_in_", None)}
@@ -86,7 +86,7 @@ def load(tree: Any, arrays: list[Array], depth: int = 0) -> Any:
         sign = hash.SignHash(**{name: load(part, arrays, depth + 1) for name, part in tree["sign"].items()})
         if tree["dim"] is not None:
             drawn = {name: load(part, arrays, depth + 1) for name, part in tree["drawn"].items()}
-            sign._set_state(drawn, int(tree["dim"]))
+            sign.set_state(drawn, int(tree["dim"]))
         return sign
     kind = CLASSES.get(str(tree.get("class")))
     if kind is None:

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import user_level
 from . import kernel_numpy
 from .kernel_numpy import Doubles, Floats, Offsets
-from .precision import user_level
 
 native: Any
 try:

@@ -1,0 +1,1 @@
+"""The compiled kernels (C++) and their bindings, each with a NumPy twin that is the reference and the fallback."""
