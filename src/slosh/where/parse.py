@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ..data.checks import kind_of
-from .metadata import DEEPEST, checked_key, plain
+from .metadata import MAX_DEPTH, checked_key, filter_value
 from .text import parse_text
 from .tree import OPERATORS, Equal, Exists, Node, Not, all_of, any_of, between, not_, one_of
 
@@ -36,8 +36,8 @@ def _from_any(where: Any, place: str, depth: int) -> Node:
         raise ValueError(
             f'{place} is {kind_of(where)}: give a dict such as {{"kind": "chair"}}, or text: "kind = chair"'
         )
-    if depth > DEEPEST:
-        raise ValueError(f"where is nested more than {DEEPEST} deep: take a level out, most hold one part only")
+    if depth > MAX_DEPTH:
+        raise ValueError(f"where is nested more than {MAX_DEPTH} deep: take a level out, most hold one part only")
     parts: list[Node] = []
     for key, value in where.items():
         here = f"{place}[{key!r:.60}]"
@@ -69,19 +69,19 @@ def _conditions(key: str, asked: Any, place: str) -> Iterator[Node]:
     for op, value in asked.items():
         here = f"{place}[{op!r:.60}]"
         if op in ("=", "!="):
-            node = not_(Exists(key)) if value is None else Equal(key, plain(value, here))
+            node = not_(Exists(key)) if value is None else Equal(key, filter_value(value, here))
             yield node if op == "=" else not_(node)
         elif op in ("in", "not in"):
             if not isinstance(value, _LISTS) or (isinstance(value, np.ndarray) and value.ndim != 1):
                 raise ValueError(f"{here} is {kind_of(value)}: give a list of strings and numbers")
-            node = one_of(key, [plain(one, f"{here}[{i}]") for i, one in enumerate(value)])
+            node = one_of(key, [filter_value(one, f"{here}[{i}]") for i, one in enumerate(value)])
             yield node if op == "in" else not_(node)
         elif op == "exists":
             if not isinstance(value, bool | np.bool_):
                 raise ValueError(f"{here} is {kind_of(value)}: give True or False")
             yield Exists(key) if value else Not(Exists(key))
         elif op in OPERATORS:
-            bounds.append((op, plain(value, here)))
+            bounds.append((op, filter_value(value, here)))
         else:
             raise ValueError(
                 f"{place}: {op!r:.60} is no operator; give one of {_operators()}. A field inside of a nested "

@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple, NoReturn
 
-from .metadata import DEEPEST, checked, plain
+from .metadata import MAX_DEPTH, checked, filter_value
 from .tree import (
     ALL,
     KEYWORDS,
@@ -117,8 +117,8 @@ class _Parser:
         start = self.token.start
         if not self.accept("("):
             node = self.comparison()
-        elif depth >= DEEPEST:
-            self.fail(f"parentheses are nested more than {DEEPEST} deep: take some out", start)
+        elif depth >= MAX_DEPTH:
+            self.fail(f"parentheses are nested more than {MAX_DEPTH} deep: take some out", start)
         elif self.accept(")"):
             node = ALL
         else:
@@ -189,6 +189,6 @@ class _Parser:
             return token.text
         whole = token.text.lstrip("+-").isdigit()
         try:
-            return plain(int(token.text[:30]) if whole else float(token.text), "this")
+            return filter_value(int(token.text[:30]) if whole else float(token.text), "this")
         except ValueError as error:
             self.fail(str(error), token.start)

@@ -1,6 +1,6 @@
-"""Filters to SQL: a tree comes in, one SELECT and its parameters go out, for the tables that `compile` names.
+"""Filters to SQL: a tree comes in, one SELECT and its parameters go out, for the tables that `compile_filter` names.
 
-What SQLite would refuse is refused here, so that what compiles also runs. `matches` in `metadata.py` is its twin in
+What SQLite would refuse is refused here, so that what compiles also runs. `slosh.where.FieldColumns` is its twin in
 plain Python.
 """
 
@@ -12,15 +12,16 @@ import json
 import sqlite3
 from dataclasses import dataclass
 
-from .tree import And, Equal, Exists, In, Node, Not, Or, Range, Value
+from ...errors import InputError
+from ...where import And, Equal, Exists, In, Node, Not, Or, Range, Value
 
-FEW = 100
+IN_PARAMETERS = 100
 """Values of an `in` that are parameters of their own; more are handed over as one, in JSON."""
-MOST_PARAMETERS = 32_000
+MAX_PARAMETERS = 32_000
 """SQLite takes 32,766."""
-MOST_HEIGHT = 950
+MAX_HEIGHT = 950
 """SQLite takes expressions 1,000 high, counted through subqueries."""
-GROUP = 100
+MAX_TERMS = 100
 """Parts of an `and` or `or` in one SELECT; SQLite joins 500 at most."""
 
 # Measured on 1,000,000 sets of three fields each (SQLite 3.40, a file in the page cache, all rows fetched), in ms:
@@ -36,7 +37,7 @@ GROUP = 100
 # type is part of the range: SQLite orders numbers before strings, so '' lies between them, and the index is used.
 
 
-def compile(node: Node, *, unique: bool = True) -> tuple[str, list[Value]]:
+def compile_filter(node: Node, *, unique: bool = True) -> tuple[str, list[Value]]:
     """A SELECT of the rows that match, and its parameters, for SQLite.
 
     It reads `fields(key, value, row)`, the lines of `fields_of` with the row of their set, and `sets(row)`, a line for
@@ -44,23 +45,26 @@ def compile(node: Node, *, unique: bool = True) -> tuple[str, list[Value]]:
     with several items that match may come repeatedly.
 
     >>> from slosh.where import parse
-    >>> compile(parse({"kind": "chair"}))
+    >>> compile_filter(parse({"kind": "chair"}))
     ('SELECT row FROM fields WHERE key = ? AND value = ?', ['kind', 'chair'])
     """
     for nested in (3, 0):
         compiler = _Compiler(nested)
         select = compiler.select(node)
-        if select.height <= MOST_HEIGHT:
+        if select.height <= MAX_HEIGHT:
             break
     else:
-        raise ValueError("where is nested too deep, with too many conditions, for SQLite: ask in several steps")
+        raise InputError(
+            "where is nested too deep, with too many conditions, for SQLite", "ask in several steps", argument="where"
+        )
     if unique and not select.once:
         select = _Select(f"SELECT DISTINCT row FROM {compiler.named(select)}")
     parameters = [*compiler.parameters, *select.parameters]
-    if len(parameters) > MOST_PARAMETERS:
-        raise ValueError(
-            f"where has {len(parameters):,} parameters, and SQLite takes {MOST_PARAMETERS:,}: give the values of one "
-            "field as one list, which may have any length, or ask in several steps"
+    if len(parameters) > MAX_PARAMETERS:
+        raise InputError(
+            f"where has {len(parameters):,} parameters, and SQLite takes {MAX_PARAMETERS:,}",
+            "give the values of one field as one list, which may have any length, or ask in several steps",
+            argument="where",
         )
     return (f"WITH {', '.join(compiler.tables)} " if compiler.tables else "") + select.sql, parameters
 
@@ -110,8 +114,8 @@ class _Compiler:
         return _Select(sql, parameters, height, leaf is None or isinstance(leaf, Equal))
 
     def any_of(self, parts: list[_Select]) -> _Select:
-        if len(parts) > GROUP:
-            groups = [self.any_of(parts[i : i + GROUP]) for i in range(0, len(parts), GROUP)]
+        if len(parts) > MAX_TERMS:
+            groups = [self.any_of(parts[i : i + MAX_TERMS]) for i in range(0, len(parts), MAX_TERMS)]
             return self.any_of([_Select(f"SELECT row FROM {self.named(one)}", (), one.height + 1) for one in groups])
         parameters = tuple(value for one in parts for value in one.parameters)
         return _Select(
@@ -119,8 +123,8 @@ class _Compiler:
         )
 
     def all_of(self, parts: tuple[Node, ...]) -> _Select:
-        if len(parts) > GROUP:
-            return self.scan(None, [self.all_of(parts[i : i + GROUP]) for i in range(0, len(parts), GROUP)], [])
+        if len(parts) > MAX_TERMS:
+            return self.scan(None, [self.all_of(parts[i : i + MAX_TERMS]) for i in range(0, len(parts), MAX_TERMS)], [])
         leaves = sorted((part for part in parts if not isinstance(part, Or | Not)), key=_width)
         kept = [self.select(part) for part in parts if isinstance(part, Or)]
         dropped = [self.select(part.part) for part in parts if isinstance(part, Not)]
@@ -144,7 +148,7 @@ def _condition(leaf: Node) -> tuple[str, tuple[Value, ...]]:
     if isinstance(leaf, Equal):
         return "key = ? AND value = ?", (leaf.key, leaf.value)
     if isinstance(leaf, In):
-        if len(leaf.values) <= FEW:
+        if len(leaf.values) <= IN_PARAMETERS:
             return f"key = ? AND value IN ({', '.join('?' * len(leaf.values))})", (leaf.key, *leaf.values)
         text, rest = _as_one(leaf.values)
         others = f" UNION ALL VALUES {', '.join(['(?)'] * len(rest))}" if rest else ""
