@@ -23,7 +23,8 @@ from ..data.sets import Sets, as_sets, check_origin
 from ..embed import SlicedWasserstein
 from ..embed.base import SetTransformer
 from ..native import kernel
-from ..rank.sliced import NUMBERS, fitted_slicer, sorted_slices
+from ..rank.sliced import SORTED_NUMBERS as NUMBERS
+from ..rank.sliced import fitted_slicer, sorted_slices
 from .base import LEAST_HOLES, Learnt, Search, checked_radii, uninterrupted
 from .flat import kth_smallest
 from .ladder import LadderSearch
