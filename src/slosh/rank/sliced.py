@@ -7,23 +7,26 @@ them.
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
+from ..data.batching import batches_by_points
 from ..data.checks import random_stream
 from ..data.sets import Sets, as_sets
 from ..embed.sliced_wasserstein import auto_slicer
 from ..native import kernel
 from ..slices import Slicer
 
-STEPS = 1 << 25
-"""Elements times slices between two looks at Ctrl-C and the progress bar."""
-NUMBERS = 1 << 23
-"""Sorted numbers of one block of sets: bounds the memory."""
+Float64 = NDArray[np.float64]
+Int64 = NDArray[np.int64]
+
+TRANSPORT_STEPS = 1 << 25
+"""Elements times slices of one native call: between two calls Ctrl-C is heard and the progress bar moves."""
+SORTED_NUMBERS = 1 << 23
+"""Sorted values, elements times slices, of one batch of sets: bounds the memory."""
 
 
 def distance(
@@ -69,7 +72,8 @@ def pairwise(
     threads = kernel.threads(n_jobs)
 
     result = np.zeros((len(x), len(y)))
-    blocks_x, blocks_y = _blocks(x, slicer.n_slices_), _blocks(y, slicer.n_slices_)
+    batch_points = max(1, SORTED_NUMBERS // slicer.n_slices_)
+    blocks_x, blocks_y = (list(batches_by_points(each.sizes, batch_points)) for each in (x, y))
     total = result.size if other is not None else result.size // 2
     with tqdm(total=total, unit="pair", unit_scale=True, delay=2, disable=None, leave=False, desc="pairwise") as bar:
         for i, rows in enumerate(blocks_x):
@@ -80,7 +84,7 @@ def pairwise(
                 b = a if other is None and i == j else sorted_slices(y[columns], slicer, threads)
                 n_rows, n_columns = rows.stop - rows.start, columns.stop - columns.start
                 steps = slicer.n_slices_ * (len(a[0]) // n_rows + len(b[0]) // n_columns)
-                at_once = min(1 << 16, max(1, STEPS // steps))
+                at_once = min(1 << 16, max(1, TRANSPORT_STEPS // steps))
                 for first in range(0, n_rows * n_columns, at_once):
                     flat = np.arange(first, min(first + at_once, n_rows * n_columns))
                     part = np.stack(np.divmod(flat, n_columns), axis=1)
@@ -92,6 +96,47 @@ def pairwise(
     if other is None:
         result += result.T
     return np.sqrt(result, out=result)
+
+
+class SlicedPairs:
+    """Exact sliced distances of chosen pairs of a query and a candidate. The queries are sorted once, on construction.
+
+    queries : the sets on one side; their sorted values, points times slices, stay in memory.
+    slices : as for `SlicedWasserstein`; pass the `slices_` of a fitted one to use its slices.
+    n_jobs : threads, -1 is all cores.
+
+    >>> pairs = SlicedPairs(Sets.from_list([[[0.0]], [[4.0]]]), slices="axis")
+    >>> pairs.distances(np.array([0, 1, 1]), Sets.from_list([[[1.0]], [[2.0]]]), np.array([0, 0, 1]))
+    array([1., 3., 2.])
+    """
+
+    def __init__(self, queries: Sets, slices: Any = "auto", n_jobs: int | None = -1) -> None:
+        self._threads = kernel.threads(n_jobs)
+        self._slicer = fitted_slicer(slices, queries.dim, None, 0)
+        self._queries = sorted_slices(queries, self._slicer, self._threads)
+
+    def distances(self, which: Int64, candidates: Sets, index: Int64) -> Float64:
+        """Return the distance of query `which[i]` and `candidates[index[i]]`, for each i.
+
+        Each candidate that occurs in `index` is sorted once, in batches of bounded memory. The bits of a distance
+        depend on its two sets alone.
+        """
+        used, inverse = np.unique(index, return_inverse=True)
+        everything = len(used) == len(candidates)
+        sizes = candidates.sizes if everything else candidates.sizes[used]
+        order = np.argsort(inverse, kind="stable")  # pairs by candidate
+        starts = np.searchsorted(inverse[order], np.arange(len(used) + 1))
+        squares = np.empty(len(index))
+        for part in batches_by_points(sizes, max(1, SORTED_NUMBERS // self._slicer.n_slices_)):
+            batch = candidates[part] if everything else candidates.take(used[part])
+            pairs = order[starts[part.start] : starts[part.stop]]
+            squares[pairs] = kernel.transport(
+                *self._queries,
+                *sorted_slices(batch, self._slicer, self._threads),
+                np.stack([which[pairs], inverse[pairs] - part.start], axis=1),
+                self._threads,
+            )
+        return np.sqrt(squares, out=squares)
 
 
 def sorted_slices(sets: Sets, slicer: Slicer, threads: int) -> tuple[Any, Any, Any]:
@@ -127,12 +172,3 @@ def fitted_slicer(slices: Any, dim: int, n_slices: int | None, random_state: Any
     if isinstance(slices, Slicer) and getattr(slices, "dim_", None) == dim:
         return slices
     return auto_slicer(slices, dim, n_slices, random_stream(random_state))
-
-
-def _blocks(sets: Sets, n_slices: int) -> list[slice]:
-    """Runs of sets whose sorted values stay below a bound."""
-    limit, cuts = max(1, NUMBERS // n_slices), [0]
-    while cuts[-1] < len(sets):
-        end = int(np.searchsorted(sets.offsets, sets.offsets[cuts[-1]] + limit, side="right")) - 1
-        cuts.append(min(max(end, cuts[-1] + 1), len(sets)))
-    return [slice(a, b) for a, b in itertools.pairwise(cuts)]

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import slosh
+from builders import clouds
 from slosh import Sets
 from slosh.embed import SlicedWasserstein
 from slosh.rank import sliced
@@ -34,8 +35,8 @@ def test_pairwise_is_pot(each_kernel, weighted, monkeypatch):
             expected[i, j] = expected[j, i] = exact(sets[i], sets[j], theta, sets.weights_of(i), sets.weights_of(j))
     np.testing.assert_allclose(slosh.pairwise(sets, slices=theta), expected, atol=1e-5)
     np.testing.assert_allclose(slosh.pairwise(sets[:3], sets[2:], slices=theta), expected[:3, 2:], atol=1e-5)
-    monkeypatch.setattr(sliced, "NUMBERS", 19 * 40)  # many small blocks
-    monkeypatch.setattr(sliced, "STEPS", 19 * 100)
+    monkeypatch.setattr(sliced, "SORTED_NUMBERS", 19 * 40)  # many small blocks
+    monkeypatch.setattr(sliced, "TRANSPORT_STEPS", 19 * 100)
     np.testing.assert_allclose(slosh.pairwise(sets, slices=theta), expected, atol=1e-5)
 
 
@@ -105,3 +106,32 @@ def test_a_collection_is_sent_to_pairwise():
     for a, b in [([x, x], x), (x, [x])]:
         with pytest.raises(ValueError, match="pairwise"):
             slosh.distance(a, b)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_chosen_pairs_are_pot(each_kernel, weighted, monkeypatch):
+    queries, stored = clouds([7, 1, 30], 3, 1, weighted), clouds([40, 1, 2, 60, 9], 3, 2, weighted)
+    theta = directions("random", 19, 3, 1)
+    which, index = np.array([2, 0, 0, 1, 2, 2, 0]), np.array([4, 3, 0, 3, 0, 4, 3])
+    expected = [
+        exact(queries[i], stored[j], theta, queries.weights_of(i), stored.weights_of(j))
+        for i, j in zip(which, index, strict=True)
+    ]
+    pairs = sliced.SlicedPairs(queries, theta)
+    found = pairs.distances(which, stored, index)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    whole = slosh.pairwise(queries, stored, slices=theta)
+    assert np.array_equal(found, whole[which, index])  # the same bits, however it is batched
+    monkeypatch.setattr(sliced, "SORTED_NUMBERS", 19 * 45)
+    assert np.array_equal(pairs.distances(which, stored, index), found)
+    every = np.arange(5)
+    assert np.array_equal(pairs.distances(every * 0, stored, every), whole[0])
+    assert pairs.distances(which[:0], stored, index[:0]).shape == (0,)
+
+
+def test_pairs_of_slices_that_are_not_linear():
+    queries, stored = clouds(3, seed=1), clouds(4, seed=2)
+    slicer = Circular(2.0).fit(2, 5, 0)
+    which, index = np.divmod(np.arange(12), 4)
+    found = sliced.SlicedPairs(queries, slicer, n_jobs=1).distances(which, stored, index)
+    assert np.array_equal(found.reshape(3, 4), slosh.pairwise(queries, stored, slices=slicer))
