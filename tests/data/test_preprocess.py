@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slosh import Sets
+from slosh.data import segments
 from slosh.data.preprocess import Preprocess
-from slosh.embed import SlicedWasserstein, pooling
+from slosh.embed import SlicedWasserstein
 
 
 def slow(points, weights, steps, mean=None, std=None):
@@ -70,7 +71,7 @@ def same(a, b):
 
 @pytest.fixture(params=[1 << 18, 10])
 def each_block(request, monkeypatch):
-    monkeypatch.setattr(pooling, "BLOCK_NUMBERS", request.param)
+    monkeypatch.setattr(segments, "BLOCK_NUMBERS", request.param)
 
 
 @settings(max_examples=60)

@@ -14,10 +14,10 @@ from importlib.util import find_spec
 
 import numpy as np
 import pytest
+from test_readers import cloud, everything, idx, pcd_file, raises
 
 from slosh.readers import FORMATS, read
 from slosh.readers.files import Unreadable, in_words, looks_like, memory
-from test_readers import cloud, everything, idx, pcd_file, raises
 
 PETABYTE = 10**15
 

@@ -19,7 +19,7 @@ from conftest import DATA
 from slosh import Sets
 from slosh.data.sets import PrecisionWarning
 from slosh.readers import FORMATS, Batch, pcd, read
-from slosh.readers.files import Options, Piece, spans
+from slosh.readers.files import Options, Piece
 
 FAR = np.array([5e5, 5.3e6, 100])  # metres, as on a map
 
@@ -268,13 +268,6 @@ def test_errors_of_sets_name_file_and_id(tmp_path):
     np.save(tmp_path / "b.npy", x[:, :2])
     with raises("b.npy: 2 features", "a.npy has 3"):
         everything([tmp_path / "a.npy", tmp_path / "b.npy"])
-
-
-def test_spans():
-    offsets = np.array([0, 3, 4, 10, 11, 12])
-    assert list(spans(offsets, 5)) == [(0, 2), (2, 3), (3, 5)]
-    assert list(spans(offsets, 100)) == [(0, 5)]
-    assert list(spans(np.array([0]), 5)) == []
 
 
 # ---- NumPy
