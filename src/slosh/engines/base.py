@@ -59,8 +59,8 @@ class Candidates:
     """Stored sets near each query: those of query i are keys[offsets[i]:offsets[i + 1]], nearest first.
 
     distances : in the space that was searched, in the unit `kind` ("embedded", "hamming").
-    promise : the share of the true neighbours that is found on average. 1.0 is exact: then every set at the last distance
-        is included, so that there may be more than k. None is no promise.
+    promise : the fraction of the true neighbours that is found on average, None if nothing is promised. 1.0 is exact:
+        every set at the last distance is included, so that there may be more than k.
     compared, scanned : (n_queries,) vectors compared in full, and rows of which a shorter form was looked at.
     slack : how far each distance may be from that of the vectors before anything was rounded; None if not asked for.
     """

@@ -146,9 +146,7 @@ def _first_version(spec: IndexSpec, settings: Mapping[str, Any], version: int = 
     if not spec.preprocess.is_identity:  # else what is compared is what is stored
         stored = PreparedSets.start(spec.dim, weighted, spec.origin, 0, in_memory)
     no_slots = np.empty(0, np.int64)
-    return Version(
-        version, spec, settings, snapshot, stored, _Names(), [], FieldColumns(), no_slots, 0, next_id
-    )
+    return Version(version, spec, settings, snapshot, stored, _Names(), [], FieldColumns(), no_slots, 0, next_id)
 
 
 class _Write:

@@ -93,9 +93,7 @@ class Snapshot:
     ) -> Snapshot:
         """Begin with n rows that the columns hold already, of which `alive` are there."""
         space = spec.spaces[WHOLE]
-        state = space.search.start(
-            space.length, n=n, columns=columns, alive=alive, trained=trained, derived=derived
-        )
+        state = space.search.start(space.length, n=n, columns=columns, alive=alive, trained=trained, derived=derived)
         slack = columns("slack", (), np.float64)
         everything = np.arange(n)
         return cls(
@@ -172,14 +170,18 @@ class Snapshot:
         return self._with_ties(near, space, queries, np.flatnonzero(found.tied), allowed, exclude)
 
     def _with_ties(
-        self, near: Candidates, space: str, queries: Vectors, tied: Int64, allowed: Allowed | None, exclude: Int64 | None
+        self,
+        near: Candidates,
+        space: str,
+        queries: Vectors,
+        tied: Int64,
+        allowed: Allowed | None,
+        exclude: Int64 | None,
     ) -> Candidates:
         """Add what is as far from these queries as the last one that was found."""
         last = near.distances[near.offsets[tied + 1] - 1]
         exact = None if near.kind != "embedded" else 1.0
-        more = self.states[space].within(
-            queries.numbers[tied], last * RADIUS_MARGIN, allowed=allowed, recall=exact
-        )
+        more = self.states[space].within(queries.numbers[tied], last * RADIUS_MARGIN, allowed=allowed, recall=exact)
         parts: list[tuple[Int64, Float64]] = [
             (near.keys[a:b], near.distances[a:b]) for a, b in zip(near.offsets[:-1], near.offsets[1:], strict=True)
         ]

@@ -156,9 +156,9 @@ class IndexSpec:
             raise ValueError(f"not as it should be: {', '.join(wrong)}")
         if isinstance(embedding, SlicedWasserstein):
             _check_slicer(embedding, self.dim)
-        if isinstance(self.search, HammingSearch):
-            if getattr(self.search.hash, "n_features_in_", None) != embedding.index_length:
-                raise ValueError("a hash of vectors of another length")
+        hash_ = self.search.hash if isinstance(self.search, HammingSearch) else None
+        if hash_ is not None and getattr(hash_, "n_features_in_", None) != embedding.index_length:
+            raise ValueError("a hash of vectors of another length")
         two = Sets.from_checked(np.eye(3, self.dim, dtype=np.float32), np.array([0, 1, 3]), None, self.origin)
         with np.errstate(all="ignore"):
             vectors = embedding.embed(self.prepare(two))
@@ -189,7 +189,7 @@ def make_spec(
     sample: Any = None,
     n_jobs: int | None = -1,
 ) -> IndexSpec:
-    """Check the parts of a specification, and fit what is to be fitted: on `sample`, or without data if none is needed."""
+    """Check the parts of a specification, and fit what is not fitted, on `sample` where data are needed."""
     chosen, finder = _checked_embedding(embedding, dim, n_jobs), _checked_search(search, n_jobs)
     steps = Preprocess() if preprocess is None else preprocess
     if not isinstance(steps, Preprocess):
@@ -251,7 +251,9 @@ def _checked_search(search: Any, n_jobs: int | None) -> Search:
         )
     if len(search):
         raise InputError(
-            f"search holds {len(search)} rows already", "give an empty one: it is filled from the sets", argument="search"
+            f"search holds {len(search)} rows already",
+            "give an empty one: it is filled from the sets",
+            argument="search",
         )
     if getattr(search, "path", None) is not None:
         raise InputError(

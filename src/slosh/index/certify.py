@@ -56,9 +56,7 @@ class SlicedDistances:
         return distances
 
 
-def nearest(
-    view: View, queries: Sets, vectors: Vectors, k: int, where: Node | None, exclude: Int64 | None
-) -> Ranked:
+def nearest(view: View, queries: Sets, vectors: Vectors, k: int, where: Node | None, exclude: Int64 | None) -> Ranked:
     """Return the k nearest sets of each query, and all that are as far as the last of them."""
     n = len(queries)
     near = view.nearest(WHOLE, vectors, k, where=where, recall=1.0, exclude=exclude)

@@ -26,9 +26,7 @@ def add(engine: Engine, sets: Sets, ids: Any, metadata: Any, update: bool) -> li
     """Store checked sets as one change, and return their ids."""
     names = None if ids is None else checked_ids(ids)
     if names is not None and len(names) != len(sets):
-        raise InputError(
-            f"there are {len(sets)} sets and {len(names)} ids", "give one for each", argument="ids"
-        )
+        raise InputError(f"there are {len(sets)} sets and {len(names)} ids", "give one for each", argument="ids")
     if names is None and update:
         raise InputError("update=True replaces sets by their ids", "give ids", argument="ids")
     with engine.write() as write:
@@ -87,7 +85,9 @@ def add_stream(engine: Engine, items: Iterator[Any], ids: Any, metadata: Any, up
     """Store a stream of sets, batch by batch, and return all ids."""
     if metadata is not None and not isinstance(metadata, dict):
         raise InputError(
-            "metadata of an iterator", "give one dict for all, or let it give (sets, ids, metadata)", argument="metadata"
+            "metadata of an iterator",
+            "give one dict for all, or let it give (sets, ids, metadata)",
+            argument="metadata",
         )
     names = None if ids is None else iter(ids)
     added: list[str] = []

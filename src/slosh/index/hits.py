@@ -71,7 +71,13 @@ class Hits(Sequence[Hit]):
     """
 
     def __init__(self, ids: list[str], distances: Float64, texts: list[str], kind: str, stats: Stats) -> None:
-        self.ids, self.distances, self.metadata_json, self.distance_kind, self.stats = ids, distances, texts, kind, stats
+        self.ids, self.distances, self.metadata_json, self.distance_kind, self.stats = (
+            ids,
+            distances,
+            texts,
+            kind,
+            stats,
+        )
 
     @property
     def metadata(self) -> list[dict[str, Any]]:

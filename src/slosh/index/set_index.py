@@ -238,9 +238,10 @@ class SetIndex:
         return added
 
     def update(self, ids: Any, sets: Any = None, metadata: Any = None, *, weights: Any = None) -> None:
-        """Replace the points, the metadata, or both, of existing sets. Arguments that are None leave that part unchanged.
+        """Replace the points, the metadata, or both, of existing sets.
 
-        The update is atomic. An id that is not there is an error (`UnknownId`).
+        Arguments that are None leave that part unchanged. The update is atomic. An id that is not there is an error
+        (`UnknownId`).
         """
         single = is_single_id(ids)
         names = checked_ids(ids)
@@ -363,7 +364,7 @@ class SetIndex:
             return pairs.neighbor_graph(view, Question.checked(view, k=k, recall=recall, certify=certify), mode)
 
     def explain(self, query: Any, id: Any) -> rank.Explanation:
-        """Say why a query and a stored set are as far apart as they are: see `slosh.rank.explain`. `query` may be an id."""
+        """Explain the distance of a query, which may be an id, and a stored set: see `slosh.rank.explain`."""
         with self._engine.view() as view:
             by_id = is_single_id(query)
             sets, _, _ = _queries(view, None if by_id else query, query if by_id else None)
@@ -410,7 +411,10 @@ class SetIndex:
             return {**about, **view.info()}
 
     def verify(self, sample: int | None = None) -> Report:
-        """Check everything that an index promises, and report what is wrong; `sample` embeds only so many sets again."""
+        """Check everything that an index promises, and report what is wrong.
+
+        `sample` limits how many sets are embedded again.
+        """
         return verify(self._engine, sample)
 
     def compact(self) -> None:
@@ -426,8 +430,8 @@ class SetIndex:
     def copy_to(self, target: Location, *, n_jobs: int | None = -1) -> int:
         """Copy all sets with ids, metadata and weights into a new index at `target`, and return how many they are.
 
-        The copy has the same specification and the same settings; it is trained anew. `target` may be on another engine.
-        After an error there is nothing at `target`.
+        The copy has the same specification and settings, and is trained anew. `target` may be on another engine. After
+        an error there is nothing at `target`.
         """
         from .copy import copy_index
 

@@ -24,13 +24,13 @@ from .tree import ALL, And, Equal, Exists, In, Node, Not, Or, Range, Value
 
 __all__ = [
     "ALL",
+    "NO_METADATA",
     "And",
     "Equal",
     "Exists",
     "FieldColumns",
     "In",
     "Metadata",
-    "NO_METADATA",
     "Node",
     "Not",
     "Or",

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..data.checks import kind_of
+from ..errors import InputError
 from .tree import Value
 
 MAX_DEPTH = 100
@@ -53,17 +54,17 @@ def parse_metadata(text: str) -> dict[str, Any]:
 
 
 def fields_of(metadata: Any, where: str) -> list[tuple[str, Value]]:
-    """The lines (key, value) of one set's metadata in the table of fields; errors start with `where`.
+    """Return the (key, value) pairs that filters look at in one set's metadata; errors start with `where`.
 
-    Every string, number and boolean has a line, and so has every item of a list that is one of these; the keys of a
-    nested dict are joined with dots. None has no line, and neither have lists and dicts inside of a list. No line comes
+    Every string, number and boolean is a pair, and so is every item of a list that is one of these; the keys of a
+    nested dict are joined with dots. None is no pair, and neither are lists and dicts inside of a list. No pair comes
     twice; 1, 1.0 and True are the same.
 
     >>> fields_of({"kind": "chair", "tags": ["red", "old"], "camera": {"iso": 100}, "by": None}, "metadata")
     [('kind', 'chair'), ('tags', 'red'), ('tags', 'old'), ('camera.iso', 100)]
     """
     if not isinstance(metadata, dict):
-        raise ValueError(f"{where} is {kind_of(metadata)}: give a dict with strings as keys")
+        raise InputError(f"{where} is {kind_of(metadata)}", "give a dict with strings as keys", argument="metadata")
     lines: list[tuple[str, Value]] = []
     simple = True
     for key, value in metadata.items():
@@ -88,8 +89,10 @@ def fields_of(metadata: Any, where: str) -> list[tuple[str, Value]]:
 
 def _add_lines(key: str, value: Any, where: str, lines: list[tuple[str, Value]], depth: int) -> None:
     if depth > MAX_DEPTH:
-        raise ValueError(
-            f"{where}: key {key!r:.60} is nested more than {MAX_DEPTH} deep, or holds itself: make it flatter"
+        raise InputError(
+            f"{where}: key {key!r:.60} is nested more than {MAX_DEPTH} deep, or holds itself",
+            "make it flatter",
+            argument="metadata",
         )
     if isinstance(value, dict):
         for name, inner in value.items():
@@ -105,7 +108,7 @@ def _add_lines(key: str, value: Any, where: str, lines: list[tuple[str, Value]],
 
 
 def as_json(metadata: dict[str, Any]) -> str:
-    """Metadata that `fields_of` has checked as compact JSON; NumPy's scalars as plain numbers.
+    """Return metadata that `fields_of` has checked as compact JSON; NumPy's scalars become plain numbers.
 
     >>> as_json({"kind": "Stühle", "year": np.int64(2015), "tags": ("red", None)})
     '{"kind":"Stühle","year":2015,"tags":["red",null]}'
@@ -115,12 +118,12 @@ def as_json(metadata: dict[str, Any]) -> str:
 
 def checked_key(key: Any, place: str) -> str:
     if not isinstance(key, str):
-        raise ValueError(f"{place}: the key {key!r:.60} is {kind_of(key)}: keys are strings, so pass str(key)")
+        raise InputError(f"{place}: the key {key!r:.60} is {kind_of(key)}", "keys are strings, so pass str(key)")
     return str(checked(key, f"{place}: the key {key!r:.60}"))
 
 
 def checked(value: Any, place: str) -> Value:
-    """A plain string, number or boolean."""
+    """Return a plain string, number or boolean; refuse anything else."""
     if isinstance(value, np.generic) and value.dtype.kind in "iufb":
         value = value.item()
     if isinstance(value, bool):
@@ -129,24 +132,24 @@ def checked(value: Any, place: str) -> Value:
         try:
             value.encode()
         except UnicodeEncodeError as error:
-            raise ValueError(
-                f"{place} has half of a surrogate pair at character {error.start}, which no file can hold: decode the "
-                "text with the encoding it was written in"
+            raise InputError(
+                f"{place} has half of a surrogate pair at character {error.start}, which no file can hold",
+                "decode the text with the encoding it was written in",
             ) from None
         return str.__str__(value)
     if isinstance(value, int):
         if not -INT64_END <= value < INT64_END:
-            raise ValueError(f"{place} is a whole number beyond 64 bits: give it as a string, or as a float")
+            raise InputError(f"{place} is a whole number beyond 64 bits", "give it as a string, or as a float")
         return int(value)
     if isinstance(value, float) and math.isfinite(value):
         return float(value)
     found = f"{value!r:.60}" if isinstance(value, float) else kind_of(value)
     remedy = "x.tolist()" if isinstance(value, np.ndarray) else "x.isoformat()" if hasattr(value, "isoformat") else ""
-    raise ValueError(f"{place} is {found}: {_ALLOWED}{', e.g. by ' * bool(remedy)}{remedy}")
+    raise InputError(f"{place} is {found}", f"{_ALLOWED}{', e.g. by ' * bool(remedy)}{remedy}")
 
 
 def filter_value(value: Any, place: str) -> Value:
-    """A value of a filter: of equal ones always the same, so that equal filters are the same text."""
+    """Return a value of a filter in one form, so that equal filters are the same text."""
     value = checked(value, place)
     return int(value) if isinstance(value, bool) or (isinstance(value, float) and _is_int64(value)) else value
 

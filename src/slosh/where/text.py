@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple, NoReturn
 
+from ..errors import InputError
 from .metadata import MAX_DEPTH, checked, filter_value
 from .tree import (
     ALL,
@@ -45,7 +46,7 @@ class _Token(NamedTuple):
 
 
 def parse_text(text: str) -> Node:
-    """The tree of a filter in the text form; no text, or (), is a filter that every set passes.
+    """Return the tree of a filter in the text form; no text, or (), is a filter that every set passes.
 
     >>> from slosh.where import parse
     >>> parse_text("kind = chair and not (year > 2010)") == parse({"kind": "chair", "not": {"year": {">": 2010}}})
@@ -96,7 +97,7 @@ class _Parser:
         at = self.token.start if start is None else start
         first = max(0, at - 70)
         line = re.sub(r"\s", " ", self.text[first : at + 40])
-        raise ValueError(f"where, character {at + 1}: {why}\n    {line}\n    {' ' * (at - first)}^")
+        raise InputError(f"where, character {at + 1}: {why}\n    {line}\n    {' ' * (at - first)}^", argument="where")
 
     def expression(self, depth: int) -> Node:
         parts = [self.term(depth)]
@@ -134,7 +135,7 @@ class _Parser:
         op, start = self.token.text, self.token.start
         self.advance()
         if op not in OPERATORS:
-            self.fail(f"{op} is no operator; give one of {', '.join(OPERATORS)}", start)
+            self.fail(f"{op} is not an operator; give one of {', '.join(OPERATORS)}", start)
         second = self.operand(f"a value after {op}; quote a string that is not one plain word")
         if self.token.kind == "operator":
             return self.chain(first, op, second)
@@ -182,7 +183,7 @@ class _Parser:
         if token.keyword in ("true", "false"):
             return int(token.keyword == "true")
         if token.keyword == "null":
-            self.fail('null is no value: write "field not exists", or quote it if it is a string', token.start)
+            self.fail('null is not a value: write "field not exists", or quote it if it is a string', token.start)
         if token.keyword:
             self.fail(f'expected a value; quote a string that is {token.text}: "{token.text}"', token.start)
         if not _NUMBER.fullmatch(token.text):
@@ -190,5 +191,5 @@ class _Parser:
         whole = token.text.lstrip("+-").isdigit()
         try:
             return filter_value(int(token.text[:30]) if whole else float(token.text), "this")
-        except ValueError as error:
-            self.fail(str(error), token.start)
+        except InputError as error:
+            self.fail(f"{error.problem}: {error.remedy}", token.start)

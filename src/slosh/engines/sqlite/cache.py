@@ -1,4 +1,4 @@
-"""The caches of an index on disk: arrays in files that only grow, mapped into memory, and a stamp that says what is good.
+"""The caches of an index on disk: arrays in files that only grow, mapped into memory, and a stamp that covers them.
 
 In the folder `cache`:
 
@@ -16,7 +16,6 @@ anything is wrong nothing of it is used: the writer begins a new epoch, a reader
 from __future__ import annotations
 
 import json
-import math
 import os
 import shutil
 import stat
@@ -54,12 +53,11 @@ class StaleCache(Exception):
     """The caches are not those of this index as it is now, or are damaged."""
 
 
-class FileColumn(Column):
+class MappedColumn(Column):
     """An array in a file. A reader's own additions stay in its memory."""
 
     def __init__(self, path: Path, width: tuple[int, ...], dtype: Any, writable: bool) -> None:
         super().__init__(width, dtype)
-        self.row_bytes = self.dtype.itemsize * math.prod(width)
         self._path, self._writable, self._in_file = path, writable, True
         self.map()
 
@@ -71,7 +69,7 @@ class FileColumn(Column):
         n = about.st_size // self.row_bytes
         mode: Any = "r+" if self._writable else "c"  # copy on write: the file stays as it is
         shape = (n, *self.width)
-        self._data: Array = np.empty(shape, self.dtype)
+        self._data = np.empty(shape, self.dtype)
         if n:
             self._data = np.memmap(self._path, self.dtype, mode, shape=shape).view(np.ndarray)
         self._in_file = True
@@ -91,12 +89,6 @@ class FileColumn(Column):
                 larger[:at] = self._data[:at]
                 self._data, self._in_file = larger, False
         return self._data[at:end]
-
-    def write(self, at: int, values: Array) -> None:
-        self.room(at, len(values))[...] = values
-
-    def view(self, n: int) -> Array:
-        return self._data[:n]
 
     def n_bytes(self, n: int) -> int:
         return 0 if self._in_file else n * self.row_bytes
@@ -173,7 +165,7 @@ class Cache:
             raise StaleCache(f"the stamp is damaged ({error!r:.80})") from None
 
     def use(self, stamp: Stamp) -> None:
-        """Map what a stamp covers, and check every byte of it that was not checked before; StaleCache if it is wrong."""
+        """Map what a stamp covers, and check every byte that was not checked before; or raise StaleCache."""
         before = self.stamp if self.stamp is not None and self.stamp.epoch == stamp.epoch else None
         if before is None:
             self._columns = {}
@@ -181,10 +173,10 @@ class Cache:
         try:
             for name, about in stamp.arrays.items():
                 column = self._columns.get(name)
-                if isinstance(column, FileColumn):
+                if isinstance(column, MappedColumn):
                     column.map()
                 else:
-                    column = FileColumn(self._path(name), tuple(about["width"]), about["dtype"], self._writable)
+                    column = MappedColumn(self._path(name), tuple(about["width"]), about["dtype"], self._writable)
                     self._columns[name] = column
                 n = _length(name, stamp)
                 if column.capacity < n or len(about["crc"]) != -(-n * column.row_bytes // CHECKSUM_BYTES):
@@ -223,9 +215,9 @@ class Cache:
         if stamp.rows and (ends[-1] != stamp.points or ends[0] < 0 or np.any(np.diff(ends) < 0)):
             raise StaleCache("ends are out of order")
 
-    def _file(self, name: str) -> FileColumn:
+    def _file(self, name: str) -> MappedColumn:
         column = self._columns[name]
-        assert isinstance(column, FileColumn)
+        assert isinstance(column, MappedColumn)
         return column
 
     def start_again(self, reason: str) -> None:
@@ -244,7 +236,7 @@ class Cache:
                 path = self._path(name)
                 _clear(path)
                 os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666))  # never what a link leads to
-                known = FileColumn(path, width, dtype, True)
+                known = MappedColumn(path, width, dtype, True)
             else:
                 known = in_memory(name, width, dtype)
             self._columns[name] = known
@@ -283,8 +275,8 @@ class Cache:
         target = self._folder / "stamp"
         if target.is_dir():
             _clear(target)
-        with replacing(target, sync=False) as draft:
-            Path(draft).write_text(json.dumps({"crc": zlib.crc32(text.encode()), "content": text}))
+        with replacing(target, sync=False) as stream:
+            stream.write(json.dumps({"crc": zlib.crc32(text.encode()), "content": text}).encode())
         self.stamp = stamp
 
     # What a search makes of the vectors: one file, written whole

@@ -172,12 +172,16 @@ class Database:
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
-        """Give a connection whose changes are all on disk at the end, and none of them after an error."""
+        """Give a connection whose changes are all on disk at the end, and none of them after an error.
+
+        Whoever has something to do with the commit may commit within the block.
+        """
         with self._mutex, storage_errors(self.path):
             try:
                 self.main.execute("BEGIN IMMEDIATE")
                 yield self.main
-                self.main.execute("COMMIT")
+                if self.main.in_transaction:
+                    self.main.execute("COMMIT")
             except BaseException:
                 if self.main.in_transaction:
                     self.main.execute("ROLLBACK")

@@ -191,39 +191,40 @@ class SqliteEngine:
         version, generation, trained, weighted, recall, next_row = tables.read_settings(
             connection, "version", "generation", "trained", "weighted", "recall", "next_row"
         )
-        rows, removed = tables.rows_from(connection), connection.execute("SELECT count(*) FROM removed").fetchone()[0]
-        if next_row != len(rows) + removed or (len(rows) and (weighted is None or rows[-1] >= next_row)):
-            raise tables.damaged("the index is damaged: its counters do not fit its sets")
-        alive = np.zeros(next_row, np.bool_)
-        alive[rows] = True
         settings = {"weighted": None if weighted is None else bool(weighted), "recall": recall}
-        before = self._loaded.get(self._newest)
-        same = before is not None and (before.generation, before.trained, before.settings["weighted"]) == (
-            generation, trained, settings["weighted"],
-        )  # fmt: skip
-        snapshot = self._follow(connection, before.snapshot, stamp, alive) if same and before is not None else None
+        before, snapshot = self._loaded.get(self._newest), None
+        if before is not None and (before.generation, before.trained) == (generation, trained):
+            snapshot = self._follow(connection, before, stamp, next_row, settings["weighted"])
         if snapshot is None:
-            state = _read_trained(connection, trained)
-            snapshot = self._start(connection, bool(weighted), alive, stamp, state)
-        snapshot = self._embed_missing(connection, snapshot, alive)
-        snapshot = snapshot.remove(np.flatnonzero(snapshot.alive & ~alive))
+            rows = tables.rows_from(connection)
+            removed = connection.execute("SELECT count(*) FROM removed").fetchone()[0]
+            if next_row != len(rows) + removed or (len(rows) and (weighted is None or rows[-1] >= next_row)):
+                raise tables.damaged("the index is damaged: its counters do not fit its sets")
+            alive = np.zeros(next_row, np.bool_)
+            alive[rows] = True
+            snapshot = self._start(connection, bool(weighted), alive, stamp, _read_trained(connection, trained))
+            snapshot = self._embed_missing(connection, snapshot, rows, next_row)
         self._stored_training = _training_of(snapshot)
         return Loaded(version, generation, trained, settings, snapshot)
 
     def _follow(
-        self, connection: sqlite3.Connection, snapshot: Snapshot, stamp: Stamp | None, alive: Any
+        self, connection: sqlite3.Connection, before: Loaded, stamp: Stamp | None, next_row: int, weighted: bool | None
     ) -> Snapshot | None:
-        """Take in the rows that the writer has put into the caches since; None if all is to be loaded again."""
-        known = self.cache.stamp
-        if stamp is None or known is None or stamp.epoch != known.epoch or stamp.rows <= snapshot.n:
-            return snapshot if stamp is None or known is not None else None
-        if not tables.has_commit(connection, stamp.rows, stamp.token):
-            return snapshot
-        try:
-            self.cache.use(stamp)
-        except StaleCache:
+        """Take in what the writer has added and removed since; None if all is to be loaded again."""
+        snapshot, known = before.snapshot, self.cache.stamp
+        if before.settings["weighted"] != weighted or (known is None and stamp is not None):
             return None
-        return snapshot.adopt(min(stamp.rows, len(alive)))
+        first = snapshot.n
+        newer = stamp is not None and known is not None and stamp.epoch == known.epoch and stamp.rows > first
+        if newer and stamp is not None and tables.has_commit(connection, stamp.rows, stamp.token):
+            try:
+                self.cache.use(stamp)
+            except StaleCache:
+                return None
+            snapshot = snapshot.adopt(stamp.rows)
+        snapshot = self._embed_missing(connection, snapshot, tables.rows_from(connection, first), next_row)
+        removed = tables.removed_since(connection, before.version)
+        return snapshot.remove(removed[snapshot.alive[removed]])
 
     def _start(
         self, connection: sqlite3.Connection, weighted: bool, alive: Any, stamp: Stamp | None, trained: Trained | None
@@ -256,20 +257,20 @@ class SqliteEngine:
                 raise
             return Snapshot.start(self.spec, weighted, self.cache.column, **options)  # trained by other code
 
-    def _embed_missing(self, connection: sqlite3.Connection, snapshot: Snapshot, alive: Any) -> Snapshot:
-        """Embed the sets that the caches do not have."""
-        missing = np.flatnonzero(alive[snapshot.n :]) + snapshot.n
-        if snapshot.n == len(alive):
-            return snapshot
+    def _embed_missing(
+        self, connection: sqlite3.Connection, snapshot: Snapshot, rows: Int64, next_row: int
+    ) -> Snapshot:
+        """Embed those of the rows that the caches do not have; rows that are not there become holes."""
+        missing = rows[rows >= snapshot.n]
         parts = tables.stream_sets(connection, missing, self.spec.dim, snapshot.weighted, self.spec.origin)
         with tqdm(total=len(missing), unit="set", delay=2, disable=None, leave=False, desc="embed") as bar:
-            for rows, sets in parts:
-                snapshot = _extended(snapshot, rows, self.spec.embed(sets))
-                bar.update(len(rows))
-        if snapshot.n < len(alive):
+            for part, sets in parts:
+                snapshot = _extended(snapshot, part, self.spec.embed(sets), int(part[-1]) + 1)
+                bar.update(len(part))
+        if snapshot.n < next_row:
             none = Sets.from_checked(np.empty((0, self.spec.dim), np.float32), np.zeros(1, np.int64), None, None)
             nothing = self.spec.embed(none.with_origin(self.spec.origin))
-            snapshot = _extended(snapshot, np.empty(0, np.int64), nothing, len(alive))
+            snapshot = _extended(snapshot, np.empty(0, np.int64), nothing, next_row)
         self._embedded_on_open += len(missing)
         return snapshot
 
@@ -431,9 +432,9 @@ def _read_trained(connection: sqlite3.Connection, version: int) -> Trained | Non
         return None  # it is learnt anew
 
 
-def _extended(snapshot: Snapshot, rows: Int64, embedded: Embedded, end: int | None = None) -> Snapshot:
-    """Extend a snapshot by these rows, with holes where rows between them are missing."""
-    first, end = snapshot.n, int(rows[-1]) + 1 if end is None else end
+def _extended(snapshot: Snapshot, rows: Int64, embedded: Embedded, end: int) -> Snapshot:
+    """Extend a snapshot to `end` rows: by these, and by holes where rows are missing."""
+    first = snapshot.n
     at = rows - first
     sizes = np.zeros(end - first, np.int64)
     sizes[at] = embedded.sets.sizes

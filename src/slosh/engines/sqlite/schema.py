@@ -1,12 +1,12 @@
 """The tables of an index in SQLite, and the check that a database is one.
 
-    settings   a value for each name: the specification, counters, and what a user has set
-    sets       a line for each set that is there: its row, id, number of elements, metadata as JSON, and its body
-    bodies     points and weights as bytes, float32, little-endian, and a CRC-32 of both
-    fields     a line for each value of the metadata, sorted by it: what filters are answered from
-    removed    rows that were removed, and by which version; a row is never used twice between two compactions
-    commits    a random token for each of the last changes that added rows: by it a cache knows its database
-    trained    what the search has learnt, the newest version of it
+settings   a value for each name: the specification, counters, and what a user has set
+sets       a line for each set that is there: its row, id, number of elements, metadata as JSON, and its body
+bodies     points and weights as bytes, float32, little-endian, and a CRC-32 of both
+fields     a line for each value of the metadata, sorted by it: what filters are answered from
+removed    rows that were removed, and by which version; a row is never used twice between two compactions
+commits    a random token for each of the last changes that added rows: by it a cache knows its database
+trained    what the search has learnt, the newest version of it
 """
 
 from __future__ import annotations

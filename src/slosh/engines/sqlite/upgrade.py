@@ -90,4 +90,3 @@ def _read_spec(content: Any, location: str) -> IndexSpec:
             f"the specification of {location} is damaged ({error!r:.200})", "restore it from a copy", location=location
         ) from None
     return IndexSpec.from_parts(tree, preprocess, arrays, location)
-
