@@ -27,6 +27,8 @@ EMBEDDINGS = (
 SLICERS = (slices.Linear, slices.Polynomial, slices.Circular, slices.Neural)
 SEARCHES = (search.ExactSearch, search.HammingSearch, search.LSHSearch, search.LadderSearch)
 CLASSES: dict[str, Any] = {kind.__name__: kind for kind in (*EMBEDDINGS, *SLICERS, hash.PStableHash, *SEARCHES)}
+RENAMED = {"_slicer": "slicer_", "_average": "average_"}
+"""Attributes of SlicedWasserstein, as files of format 1 call them."""
 DEEPEST = 16
 
 
@@ -92,7 +94,7 @@ def load(tree: Any, arrays: list[Array], depth: int = 0) -> Any:
     if kind is None:
         raise ValueError(f"a stored object is a {tree.get('class')!r:.40}, which this slosh does not know")
     made = kind.__new__(kind)
-    has = {str(name): load(value, arrays, depth + 1) for name, value in tree["has"].items()}
+    has = {RENAMED.get(str(name), str(name)): load(value, arrays, depth + 1) for name, value in tree["has"].items()}
     if unknown := set(has) - _attributes(made):
         raise ValueError(f"a stored {kind.__name__} has what it should not: {', '.join(sorted(unknown))}")
     vars(made).update(has)
@@ -106,4 +108,4 @@ def _attributes(thing: Any) -> set[str]:
     if kind in SEARCHES or kind is hash.PStableHash:  # an index keeps what these learn besides
         return names
     learnt = {name for base in kind.__mro__ for name in vars(base).get("__annotations__", ()) if name.endswith("_")}
-    return names | learnt | ({"_slicer", "_average"} if kind is embed.SlicedWasserstein else set())
+    return names | learnt

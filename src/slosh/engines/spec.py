@@ -91,14 +91,14 @@ class Recipe:
                 raise ValueError(f"n_jobs={part.n_jobs!r:.40}")
         one = Sets.from_checked(np.eye(3, self.dim, dtype=np.float32), np.array([0, 1, 3]), None, self.origin)
         with np.errstate(all="ignore"):
-            vectors = self.embedding._vectors(self.prepared(one))
+            vectors = self.embedding.embed(self.prepared(one))
         if vectors.shape != (2, n_outputs) or not np.isfinite(vectors).all():
             raise ValueError("its vectors are no numbers")
         self.search._check_params()
         repr(self.embedding), repr(self.search)
 
     def _check_slicer(self, embedding: SlicedWasserstein) -> None:
-        slicer = embedding._slicer
+        slicer = embedding.slicer_
         if isinstance(slicer, Polynomial):
             fresh(slicer).fit(self.dim, 1, 0)  # refuses what has too many terms
         n_slices, found = embedding.reference_.shape[0], slicer.directions_

@@ -19,7 +19,7 @@ from tqdm.auto import tqdm
 
 from .. import rank
 from ..data.checks import as_array, checked_count
-from ..data.sets import Sets, as_sets, check_origin
+from ..data.sets import Sets, as_sets
 from ..embed import SlicedWasserstein
 from ..embed.base import SetTransformer
 from ..native import kernel
@@ -120,7 +120,7 @@ class SetSearch:
     @property
     def _bounded(self) -> bool:
         """Bounds on the sliced distance are known."""
-        return isinstance(self.embedding, SlicedWasserstein) and self.embedding._average
+        return isinstance(self.embedding, SlicedWasserstein) and self.embedding.has_bounds
 
     def add(self, sets: Any, rows: Any = None) -> Int64:
         """Adds sets (anything that `Sets` takes) under `rows`, or under the next free ones; returns the rows.
@@ -223,28 +223,10 @@ class SetSearch:
 
     def _embed(self, sets: Sets) -> tuple[Float32, Float64]:
         """Vectors, and how far rounding may have moved each."""
-        vectors, residuals = self._vectors(sets)
-        if residuals is None:
-            return vectors, np.zeros(len(sets))
-        embedding: Any = self.embedding
-        return vectors, embedding.rounding(vectors[:, :-1], residuals)
+        return self.embedding.index_vectors(sets)
 
-    def _vectors(self, sets: Sets) -> tuple[Float32, Float64 | None]:
-        """Vectors as they are searched, and residual norms where there are any."""
-        if not self._bounded:
-            return self.embedding._vectors(sets), None
-        embedding: Any = self.embedding
-        vectors = np.empty((len(sets), embedding.vector_length + 1), np.float32)
-        if len(sets) <= BATCH and len(sets.points) <= embedding._batch_points():  # one call, and nothing around it
-            check_origin(sets, embedding.origin_)
-            residuals = np.empty(len(sets))
-            if len(sets):
-                embedding._embed_scaled(sets, vectors[:, :-1], residuals)
-            np.sqrt(residuals, out=residuals)
-        else:
-            _, residuals = embedding._with_residual(sets, vectors[:, :-1])
-        vectors[:, -1] = residuals
-        return vectors, residuals
+    def _vectors(self, sets: Sets) -> tuple[Float32, Float64]:
+        return self.embedding.index_vectors(sets)
 
     def remove(self, rows: Any) -> None:
         """Removes rows; one that is not there, or is given twice, is an error, and nothing is changed."""
