@@ -233,9 +233,9 @@ def _measured(name: str, method: SetTransformer, split: _Split, k: int, n_jobs: 
     try:
         model = clone(method).fit(split.stored)
         started = time.perf_counter()
-        stored = model._vectors(split.stored)
+        stored = model.embed(split.stored)
         embedded = time.perf_counter()
-        queries = stored if split.own else model._vectors(split.queries)
+        queries = stored if split.own else model.embed(split.queries)
         asked = time.perf_counter()
         search = ExactSearch(n_jobs=n_jobs)
         search.add(stored)

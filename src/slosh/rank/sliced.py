@@ -1,8 +1,7 @@
-"""The sliced distance itself, from the points: what the embedding approximates.
+"""The exact sliced distance, computed from the points: what the embedding approximates.
 
-Comes in: two sets, or a collection. Goes out: the root of the mean, over L slices, of the integral of (Q_X - Q_Y)^2:
-exact one-dimensional transport for any sizes and weights, no binning. For a first look; to search many sets, embed
-them.
+It is the root of the mean, over L slices, of the integral of (Q_X - Q_Y)^2: exact one-dimensional transport for any
+sizes and weights, without binning.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from ..data.batching import batches_by_points
 from ..data.checks import random_stream
 from ..data.sets import Sets, as_sets
 from ..embed.sliced_wasserstein import auto_slicer
+from ..errors import InputError
 from ..native import kernel
 from ..slices import Slicer
 
@@ -32,8 +32,7 @@ SORTED_NUMBERS = 1 << 23
 def distance(
     a: Any, b: Any, *, n_slices: int | None = None, slices: Any = "auto", random_state: Any = 0, n_jobs: int | None = -1
 ) -> float:
-    r"""The sliced distance of two sets: sqrt( mean over L slices of integral_0^1 (Q_a(t) - Q_b(t))^2 dt ), in the units
-    of the data.
+    r"""Return the sliced distance of two sets, sqrt( mean over L slices of integral_0^1 (Q_a(t) - Q_b(t))^2 dt ).
 
     `a` and `b` are sets, arrays (N, d) and (N', d), or `Sets` of one set each (for weights). `slices` and `n_slices`
     are those of `SlicedWasserstein`; the same seed gives the same slices.
@@ -54,9 +53,9 @@ def pairwise(
     random_state: Any = 0,
     n_jobs: int | None = -1,
 ) -> NDArray[np.float64]:
-    r"""The sliced distances between all sets of a collection, (n, n), or between those of two, (n, m).
+    r"""Return the sliced distances between all sets of a collection, (n, n), or between those of two, (n, m).
 
-    Costs about (N + N') * L steps a pair, after sorting each set once: a thousand sets of 150 points take seconds, a
+    A pair costs about (N + N') * L steps, after each set is sorted once: a thousand sets of 150 points take seconds, a
     hundred thousand take days. To search, embed them (`SlicedWasserstein`).
 
     >>> pairwise([[[0.0]], [[3.0], [3.0]], [[4.0]]])
@@ -140,7 +139,7 @@ class SlicedPairs:
 
 
 def sorted_slices(sets: Sets, slicer: Slicer, threads: int) -> tuple[Any, Any, Any]:
-    """Values, offsets and weights as `kernel.transport` takes them."""
+    """Return the sorted values, offsets and weights of sets, as `kernel.transport` takes them."""
     linear = slicer.directions_
     points = sets.points if linear is not None else slicer.project(sets.points)
     values, weights = kernel.sort(points, sets.offsets, sets.weights, linear, slicer.n_slices_, threads)
@@ -148,14 +147,14 @@ def sorted_slices(sets: Sets, slicer: Slicer, threads: int) -> tuple[Any, Any, A
 
 
 def two_sides(x: Any, y: Any, *, single: bool = False) -> tuple[Sets, Sets]:
-    """One set, and another or (without `single`) a collection, with coordinates that compare."""
+    """Return one set, and another or (without `single`) a collection, of the same dimension and origin."""
     origin = y.origin if isinstance(y, Sets) else ...
     a = _single(x, "the first", origin)
     if not single:
         return a, as_sets(y, dim=a.dim, origin=a.origin)
     b = _single(y, "the second", a.origin)
     if a.dim != b.dim:
-        raise ValueError(f"the first set has {a.dim} features, the second {b.dim}: both need the same features")
+        raise InputError(f"the first set has {a.dim} features, the second {b.dim}", "both need the same features")
     return a, b
 
 
@@ -163,12 +162,12 @@ def _single(x: Any, name: str, origin: Any) -> Sets:
     collection = isinstance(x, list | tuple) and len(x) > 0 and getattr(x[0], "ndim", 0) == 2
     sets = as_sets(x if isinstance(x, Sets) or collection else [x], origin=origin)
     if collection or len(sets) != 1:
-        raise ValueError(f"{name} is a collection, not a single set: use slosh.pairwise, or pass one of its sets.")
+        raise InputError(f"{name} is a collection, not a single set", "use slosh.pairwise, or pass one of its sets")
     return sets
 
 
 def fitted_slicer(slices: Any, dim: int, n_slices: int | None, random_state: Any) -> Slicer:
-    """As `SlicedWasserstein` would fit it; what is fitted already, as its `slices_`, is taken as it is."""
+    """Return the slicer that `SlicedWasserstein` would fit; a fitted one, as its `slices_`, is returned as it is."""
     if isinstance(slices, Slicer) and getattr(slices, "dim_", None) == dim:
         return slices
     return auto_slicer(slices, dim, n_slices, random_stream(random_state))
