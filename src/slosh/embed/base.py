@@ -17,7 +17,8 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted
 from tqdm.auto import tqdm
 
-from ..data.sets import MOST_SETS, Sets, as_sets, check_origin
+from ..data.batching import MAX_BATCH_SETS
+from ..data.sets import Sets, as_sets, check_origin
 
 Vectors = NDArray[np.float32]
 Self = TypeVar("Self", bound="SetTransformer")
@@ -111,7 +112,7 @@ class SetTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         """Batches of checked sets, how many sets there will be if that is known, and whether one batch is all."""
         self._need_fit()
         dim, at_once = self.n_features_in_, self._batch_points()
-        most = max(1, min(MOST_SETS, (1 << 23) // self.vector_length))
+        most = max(1, min(MAX_BATCH_SETS, (1 << 23) // self.vector_length))
         if isinstance(X, Iterator):
             batches = Sets.stream(X, at_once, batch_sets=most, dim=dim, origin=self.origin_)
             return self._stream(batches), None, False

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..data.checks import BLOCK
+from ..data.checks import CHECKED_AT_ONCE as BLOCK
 from ..hash.codes import hamming
 from .product import ExactProduct
 

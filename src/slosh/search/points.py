@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..data.checks import MIXED_WEIGHTS, Array
+from ..data.checks import Array, mixed_weights
 from ..data.sets import Sets
 from .rows import Int64
 from .store import Room, in_memory
@@ -26,7 +26,7 @@ class Points:
     def check(self, sets: Sets) -> None:
         """Refuses what cannot be appended."""
         if (sets.weights is not None) != (self._weights is not None):
-            raise ValueError(MIXED_WEIGHTS)
+            raise mixed_weights()
 
     def append(self, sets: Sets) -> None:
         first = self._points.used

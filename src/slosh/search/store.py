@@ -14,7 +14,8 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ..data.checks import BLOCK, Array
+from ..data.checks import CHECKED_AT_ONCE as BLOCK
+from ..data.checks import Array
 from ..data.vectors import blocks
 from .rows import Int64
 
