@@ -17,7 +17,7 @@ from hypothesis.extra import numpy as hnp
 
 from conftest import DATA
 from slosh import Sets
-from slosh.data.sets import PrecisionWarning
+from slosh.errors import PrecisionWarning
 from slosh.readers import FORMATS, Batch, pcd, read
 from slosh.readers.files import Options, Piece
 

@@ -7,6 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+BATCH_POINTS = 1 << 20
+"""Points in a batch of a stream, unless the caller says otherwise."""
+
 MAX_BATCH_SETS = 1 << 16
 """The largest number of sets in a batch of a stream, however small the sets are."""
 

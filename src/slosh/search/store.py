@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..data.checks import BLOCK, Array
+from ..data.checks import CHECKED_AT_ONCE as BLOCK
+from ..data.checks import Array
 from ..data.vectors import blocks
 from .columns import Column, ColumnFactory, Float32, Float64, Int64, Mask, in_memory
 
