@@ -1,8 +1,8 @@
-"""The main job from end to end, on handwritten digits that scikit-learn brings along: `slosh demo`, or `make demo`.
+"""`slosh demo`: build an index of handwritten digits that come with scikit-learn, and search it.
 
 Each image of 8 x 8 pixels is the set of its inked pixels, weighted by their ink. An index of 1,500 digits is built on
-disk, 297 that it has not seen are searched for, and every number that is printed was measured in this run. The 297 are
-drawn at random; the last 297 of the file are harder, and what they give is printed too.
+disk, 297 others are searched for, and every number that is printed is measured in this run. The 297 are drawn at
+random; the last 297 of the file are harder, and their numbers are printed too.
 """
 
 from __future__ import annotations
@@ -11,39 +11,44 @@ import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
+import typer
 
 from ..data.sets import Sets
+from ..errors import MissingExtra
 from ..evaluate import precision_at_k, recall_at_k, vote_accuracy
 from ..index.hits import HitLists
 from ..index.set_index import SetIndex
-from ..index.set_index import open as open_index
 from ..native import kernel
 from .draw import Panel, draw
+from .messages import CommandError
+from .options import open_index
+from .output import flush, format_bytes, say
 
 N_STORED = 1500
 K = 10
-ONE_BY_ONE = 200
-"""Queries that are asked one at a time, to be timed."""
-DRAWN = 6
+SINGLE_QUERIES = 200
+"""Queries that are searched for one at a time, to measure the time of one."""
+DRAWN_QUERIES, DRAWN_NEIGHBOURS = 6, 8
 ORANGE = "#D55E00"
 
 
 class Digits(NamedTuple):
-    """Sets, their ids and what they show."""
+    """Sets, their ids, and the digits that they show."""
 
     sets: Sets
     ids: list[str]
     labels: list[int]
 
     def take(self, rows: Any) -> Digits:
+        """Return some of them."""
         return Digits(self.sets.take(rows), [self.ids[i] for i in rows], [self.labels[i] for i in rows])
 
 
 def load_digits() -> Digits:
-    """1,797 digits: points are (column, row from below), weights are the grey values 1 to 16."""
+    """Return 1,797 digits: points are (column, row from below), weights are the grey values 1 to 16."""
     from sklearn.datasets import load_digits as load
 
     data = load()
@@ -56,8 +61,29 @@ def load_digits() -> Digits:
     return Digits(Sets.from_list(points, weights), ids, data.target.tolist())
 
 
+def demo(
+    *,
+    out: Annotated[
+        Path, typer.Option("--out", metavar="FOLDER", help="The folder for the index and the picture.")
+    ] = Path("demo"),
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Use the index of an earlier run instead of building it again.")
+    ] = False,
+) -> None:
+    """Build an index of handwritten digits, search it, and draw the results. Needs no data and no network.
+
+    The digits are those of scikit-learn. The demo takes seconds; try your own commands on the files that it leaves.
+    """
+
+    def tell(text: str) -> None:
+        say(text)
+        flush()
+
+    run(out, keep=keep, tell=tell)
+
+
 def run(out: Path, *, keep: bool = False, tell: Callable[[str], None] = print) -> None:
-    """Builds `out`/digits.slosh, searches it, and draws `out`/neighbours.png; `tell` gets what there is to say."""
+    """Build `out`/digits.slosh, search it, and draw `out`/neighbours.png; `tell` is called with each line of text."""
     digits = load_digits()
     order = np.random.RandomState(0).permutation(len(digits.ids))
     stored, held_out = digits.take(np.sort(order[:N_STORED])), digits.take(np.sort(order[N_STORED:]))
@@ -72,33 +98,36 @@ def run(out: Path, *, keep: bool = False, tell: Callable[[str], None] = print) -
         _replace(path, set(digits.ids))
         _build(path, stored, tell)
     truth = np.array(held_out.labels)
-    with open_index(path, read_only=True) as index:
-        tell(f"\nSearch: {len(held_out.ids)} digits that are not in it, the {K} nearest of each")
+    with open_index(path) as index:
+        tell(f"\nSearch: the {K} nearest of each of {len(held_out.ids)} digits that are not in the index")
         found = _search(index, held_out, truth, tell)
-        _filtered(index, held_out, tell)
-    _harder(digits, tell)
-    _reopened(path, held_out, found, tell)
-    picture = out / "neighbours.png"
-    _draw(path, held_out, found, picture)
+        _search_filtered(index, held_out, tell)
+    _search_last_digits(digits, tell)
+    _search_again(path, held_out, found, tell)
     _write_queries(out / "held-out.npz", held_out)
-    tell(f"\nThe picture {picture} shows {DRAWN} of the queries and their neighbours; orange is another digit, and")
-    tell("the last line is the query with the most of them.")
-    _what_next(path, out, stored.ids, tell)
+    picture = out / "neighbours.png"
+    try:
+        _draw(path, held_out, found, picture)
+        tell(
+            f"\nThe picture {picture} shows {DRAWN_QUERIES} of the queries and their neighbours. Orange neighbours are"
+        )
+        tell("other digits; the last row is the query with the most of them.")
+    except MissingExtra as error:
+        tell(f"\nThere is no picture: {error}")
+    _suggest_commands(path, out, stored.ids, tell)
 
 
 def _replace(path: Path, ids: set[str]) -> None:
-    """Removes the index of an earlier run, and nothing else."""
+    """Remove the index of an earlier run, and nothing else."""
     if not path.exists():
         return
     try:
-        with open_index(path, read_only=True) as before:
+        with open_index(path) as before:
             ours = set(before.ids) <= ids
     except (OSError, ValueError):
         ours = False
     if not ours:
-        raise FileExistsError(
-            f"{path} is there, and is not of this demo: move it away, or give another folder by --out"
-        )
+        raise CommandError(f"{path} was not made by this demo: move it away, or choose another folder with --out")
     shutil.rmtree(path)
 
 
@@ -111,14 +140,14 @@ def _build(path: Path, stored: Digits, tell: Callable[[str], None]) -> None:
         tuned = index.tune(recall=0.99, k=K)
         size = sum(index.info()["disk_bytes"].values())
     n = len(stored.ids)
-    tell(f"Index: {n:,} digits stored and learnt from in {seconds:.2f} s, {n / seconds:,.0f} a second, in {path}")
-    tell(f"  {size / n / 1024:.1f} kB a digit on disk, points, metadata and vectors together")
+    tell(f"Index: {n:,} digits stored in {path} in {seconds:.2f} s, {n / seconds:,.0f} a second")
+    tell(f"  {format_bytes(size / n)} a digit on disk, with points, metadata and vectors")
     tell(f"  tuned: {tuned}")
 
 
 def _search(index: SetIndex, held_out: Digits, truth: Any, tell: Callable[[str], None]) -> HitLists:
     queries = held_out.sets
-    index.search(queries, K)  # the first one loads what the others find in memory
+    index.search(queries, K)  # the first search loads what the others find in memory
     found: HitLists = index.search(queries, K)
     exact: HitLists = index.search(queries, K, recall=1.0)
     certified: HitLists = index.search(queries, K, certify=True)
@@ -127,15 +156,15 @@ def _search(index: SetIndex, held_out: Digits, truth: Any, tell: Callable[[str],
     rows, exact_rows = (np.array([[number[name] for name in hits.ids] for hits in lists]) for lists in (found, exact))
     n = len(queries)
     started = time.perf_counter()
-    for i in range(ONE_BY_ONE):
+    for i in range(SINGLE_QUERIES):
         index.search(queries[i % n : i % n + 1], K)
-    single = (time.perf_counter() - started) / ONE_BY_ONE
+    single = (time.perf_counter() - started) / SINGLE_QUERIES
     full = certified.stats.full_distances
     assert full is not None
-    tell(f"  precision@{K} {precision_at_k(labels, truth):.3f}: that part of the neighbours are the same digit")
-    tell(f"  accuracy {vote_accuracy(labels, truth):.3f}: the digit that most of the {K} neighbours are")
+    tell(f"  precision@{K} {precision_at_k(labels, truth):.3f}: this fraction of the neighbours is the same digit")
+    tell(f"  accuracy {vote_accuracy(labels, truth):.3f} of the majority of the {K} neighbours")
     tell(f"  recall {recall_at_k(rows, exact_rows):.4f} of what an exact search finds")
-    tell(f"  {1e6 * found.stats.seconds / n:.0f} us a query asked together, {1e6 * single:.0f} us one at a time")
+    tell(f"  {1e6 * found.stats.seconds / n:.0f} us a query in one batch, {1e6 * single:.0f} us one at a time")
     tell(
         f"  certified, the true {K} nearest by sliced distance, proved: {1e6 * certified.stats.seconds / n:.0f} us a "
         f"query, {full.mean():.1f} full distances of {len(index):,}"
@@ -143,8 +172,8 @@ def _search(index: SetIndex, held_out: Digits, truth: Any, tell: Callable[[str],
     return found
 
 
-def _harder(digits: Digits, tell: Callable[[str], None]) -> None:
-    """The same with another choice of what is held out."""
+def _search_last_digits(digits: Digits, tell: Callable[[str], None]) -> None:
+    """Search for the last digits of the file instead."""
     rows = np.arange(len(digits.ids))
     stored, last = digits.take(rows[:N_STORED]), digits.take(rows[N_STORED:])
     with SetIndex.create(None, dim=2) as index:
@@ -154,49 +183,48 @@ def _harder(digits: Digits, tell: Callable[[str], None]) -> None:
     truth = np.array(last.labels)
     precision, accuracy = precision_at_k(labels, truth), vote_accuracy(labels, truth)
     tell(
-        f"  those {len(truth)} were drawn at random; the last {len(truth)} of the file are harder: precision@{K} "
+        f"  these {len(truth)} were drawn at random; the last {len(truth)} of the file are harder: precision@{K} "
         f"{precision:.3f}, accuracy {accuracy:.3f}"
     )
 
 
-def _filtered(index: SetIndex, held_out: Digits, tell: Callable[[str], None]) -> None:
+def _search_filtered(index: SetIndex, held_out: Digits, tell: Callable[[str], None]) -> None:
     where = "even = true and digit >= 6"
     hits = index.search(held_out.sets[0], K, where=where)
     kinds = sorted({about["digit"] for about in hits.metadata})
     found = f"all {kinds[0]}s" if len(kinds) == 1 else " and ".join(f"{kind}s" for kind in kinds)
-    tell(f'  only among the digits with "{where}": the {len(hits)} nearest to a {held_out.labels[0]} are {found}')
+    tell(f'  with the filter "{where}", the {len(hits)} nearest to a {held_out.labels[0]} are {found}')
 
 
-def _reopened(path: Path, held_out: Digits, found: HitLists, tell: Callable[[str], None]) -> None:
-    with open_index(path, read_only=True) as index:
-        again = index.search(held_out.sets, K)
-    same = again.ids == found.ids
+def _search_again(path: Path, held_out: Digits, found: HitLists, tell: Callable[[str], None]) -> None:
+    with open_index(path) as index:
+        same = index.search(held_out.sets, K).ids == found.ids
     tell(f"  closed and opened again: {'the same answers' if same else 'OTHER ANSWERS'}; each add is one transaction,")
-    tell("  so a process that is killed leaves all of it or nothing")
+    tell("  so a killed process leaves all of it or nothing")
 
 
 def _draw(path: Path, held_out: Digits, found: HitLists, picture: Path) -> None:
-    """The first query of each of the digits 0 to 4; then the one with the most neighbours of another digit."""
-    truth = held_out.labels
-    wrong = [sum(about["digit"] != truth[i] for about in hits.metadata[:8]) for i, hits in enumerate(found)]
-    chosen = list(dict.fromkeys(truth.index(digit) for digit in range(DRAWN - 1)))
+    """Draw the first query of each of the digits 0 to 4, and the one with the most neighbours of another digit."""
+    truth, k = held_out.labels, DRAWN_NEIGHBOURS
+    wrong = [sum(about["digit"] != truth[i] for about in hits.metadata[:k]) for i, hits in enumerate(found)]
+    chosen = list(dict.fromkeys(truth.index(digit) for digit in range(DRAWN_QUERIES - 1)))
     chosen.append(int(np.argmax(wrong)))
     rows = []
-    with open_index(path, read_only=True) as index:
+    with open_index(path) as index:
         for i in chosen:
             hits = found[i]
-            near: Any = index.get(hits.ids[:8])
+            near: Any = index.get(hits.ids[:k])
             row = [Panel(held_out.sets[i], held_out.sets.weights_of(i), f"a {truth[i]}, {held_out.ids[i]}")]
             for j, (about, distance) in enumerate(zip(near.metadata, hits.distances, strict=False)):
                 colour = None if about["digit"] == truth[i] else ORANGE
                 note = f"{distance:.3f}"
                 row.append(Panel(near.sets[j], near.sets.weights_of(j), f"a {about['digit']}", note, colour))
             rows.append(row)
-    draw(rows, picture, title="Digits that are not in the index, and their nearest, with distances")
+    draw(rows, picture, title="Digits that are not in the index, and their nearest neighbours with distances")
 
 
 def _write_queries(path: Path, held_out: Digits) -> None:
-    """In the form that `slosh.readers` reads."""
+    """Write the queries to a file that `slosh.readers` reads."""
     sets = held_out.sets
     assert sets.weights is not None
     np.savez_compressed(
@@ -209,7 +237,7 @@ def _write_queries(path: Path, held_out: Digits) -> None:
     )
 
 
-def _what_next(path: Path, out: Path, ids: list[str], tell: Callable[[str], None]) -> None:
+def _suggest_commands(path: Path, out: Path, ids: list[str], tell: Callable[[str], None]) -> None:
     one, other = ids[7], ids[17]
     tell("\nWhat to try next:\n")
     for line in (
@@ -220,6 +248,6 @@ def _what_next(path: Path, out: Path, ids: list[str], tell: Callable[[str], None
         f"slosh show {path} {one}",
         f"slosh compare {out / 'held-out.npz'} --label label",
         f"slosh verify {path}",
-        "slosh build my.slosh FOLDER_OF_CLOUDS    # your own: .npy .npz .ply .off .las .csv .parquet .h5ad ...",
+        "slosh build my.slosh FOLDER_OF_CLOUDS    # your own files: .npy .npz .ply .off .las .csv .parquet .h5ad ...",
     ):
         tell(f"  {line}")
