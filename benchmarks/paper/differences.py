@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from datasets import Dataset
 from ledger import Unit
 from protocol import (
     BITS,
@@ -30,7 +31,6 @@ from protocol import (
     scores_by_length,
 )
 from slosh import Sets
-from slosh.datasets import Dataset
 from slosh.embed import FSPool, SlicedWasserstein
 
 POOLING = tuple(method for method in METHODS if method not in ("WE", *SLOSH))

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from scipy.stats import pearsonr, spearmanr
 
+from datasets import Dataset
 from ledger import Unit
 from protocol import Array, Plan, data, paper_swe
 from slosh import distance, rank
-from slosh.datasets import Dataset
 from slosh.embed import SlicedWasserstein
 from slosh.slices import directions
 

@@ -14,7 +14,7 @@ import numpy as np
 from matplotlib.colors import to_rgb
 from matplotlib.patches import Rectangle
 
-import look
+import plot_style
 from protocol import SETTINGS, Array, Plan, data
 from retrievals import FEWER, SEED, WAYS, K, precision
 
@@ -49,7 +49,7 @@ def draw(results: dict[str, Any], plan: Plan, folder: Path) -> None:
         figure.text(0.008, 1 - 0.06 / high, title, fontsize=12, fontweight="bold", va="top")
         right = " and ".join(f"{precision(lines, way):.0%} by {WORDS[way]}".replace("\n", " ") for way in WAYS)
         figure.text(0.008, 1 - 0.3 / high, f"Right among the nearest {K}: {right}.{note}", va="top")
-        look.save(figure, folder / f"paper-retrievals-{name}.png")
+        plot_style.save(figure, folder / f"paper-retrievals-{name}.png")
 
 
 def clouds(lines: list[dict[str, Any]], name: str, plan: Plan) -> Any:

@@ -12,10 +12,10 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 
-import look
+import plot_style
 from protocol import BITS, LENGTHS, METHODS, SETTINGS, SLOSH
+from report_sensitivity import REFERENCE_NAMES, WAYS, Curve, by_length, by_slices
 from sensitivity import REFERENCES, SLICES
-from tell_sensitivity import REFERENCE_NAMES, WAYS, Curve, by_length, by_slices
 
 WIDE = 9.0
 LENGTH_STYLE = {16: ("#FDAE61", "v"), 64: ("#D9609A", "s"), 256: ("#7B52AB", "D"), 1024: ("#1B1F6B", "o")}
@@ -40,11 +40,11 @@ def code_length(results: dict[str, Any], path: Path) -> None:
                 axes.axvline(bits, color="0.35", linewidth=1.0, linestyle=dashes, zorder=0, label=said)
             for method in METHODS:
                 curve = by_length(results, f"table1/{name}/{method}/", way)
-                _line(axes, curve, method, look.STYLE[method], 2.0 if method in SLOSH else 1.3)
+                _line(axes, curve, method, plot_style.STYLE[method], 2.0 if method in SLOSH else 1.3)
             axes.set_title(f"{SETTINGS[name].title}\n{words}", fontsize=10)
     _label(grid, LENGTHS, "code length (bits)", LENGTHS[::2])
     _legend(figure, grid, 6)
-    look.save(figure, path)
+    plot_style.save(figure, path)
 
 
 def slices(results: dict[str, Any], path: Path) -> None:
@@ -57,7 +57,7 @@ def slices(results: dict[str, Any], path: Path) -> None:
         axes.set_title(SETTINGS[name].title, fontsize=10)
     _label(grid, SLICES, "number of slices L", SLICES[::3])
     _legend(figure, grid, 5)
-    look.save(figure, path)
+    plot_style.save(figure, path)
 
 
 def references(results: dict[str, Any], path: Path) -> None:
@@ -70,7 +70,7 @@ def references(results: dict[str, Any], path: Path) -> None:
         axes.set_title(SETTINGS[name].title, fontsize=10)
     _label(grid, LENGTHS, "code length (bits)", LENGTHS[::2])
     _legend(figure, grid, 5)
-    look.save(figure, path)
+    plot_style.save(figure, path)
 
 
 def _line(axes: Any, curve: Curve, label: str, style: tuple[str, str], width: float = 1.6) -> None:

@@ -12,9 +12,9 @@ import numpy as np
 from matplotlib.ticker import NullFormatter
 from matplotlib.transforms import Bbox
 
-import look
+import plot_style
 from ledger import under
-from look import STYLE, plt
+from plot_style import STYLE, plt
 from protocol import METHODS, SETTINGS
 
 Point: TypeAlias = tuple[str, float, float, str]
@@ -61,7 +61,7 @@ def distances(results: dict[str, Any], path: Path) -> None:
                 axis.set_title(f"{setting.title} (d = {found['d']})")
             if column == 0:
                 axis.set_ylabel("embedded distance (units of the data)")
-    look.save(figure, path)
+    plot_style.save(figure, path)
 
 
 def monte_carlo(results: dict[str, Any], path: Path) -> None:
@@ -78,7 +78,7 @@ def monte_carlo(results: dict[str, Any], path: Path) -> None:
         axis.minorticks_off()
         axis.legend(loc="lower left")
     axes[0].set_ylabel("mean of $|SW_L^2 - SW^2|\\; / \\; SW^2$")
-    look.save(figure, path)
+    plot_style.save(figure, path)
 
 
 def complexity(results: dict[str, Any], path: Path) -> None:
@@ -96,7 +96,7 @@ def complexity(results: dict[str, Any], path: Path) -> None:
         axis.xaxis.set_minor_formatter(NullFormatter())
     axes[0].set_ylabel("CPU time to embed a set (µs)")
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
-    look.save(figure, path)
+    plot_style.save(figure, path)
 
 
 def accuracy_time(results: dict[str, Any], path: Path) -> None:
@@ -120,7 +120,7 @@ def accuracy_time(results: dict[str, Any], path: Path) -> None:
     figure.set_layout_engine("none")
     for axis, points in everywhere:
         label_points(axis, points)
-    look.save(figure, path)
+    plot_style.save(figure, path)
 
 
 def label_points(axis: Any, points: list[Point]) -> None:

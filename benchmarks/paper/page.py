@@ -19,14 +19,14 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import report_differences
+import report_sensitivity
+import report_studies
+import report_table1
 import retrievals
-import tell_differences
-import tell_sensitivity
-import tell_studies
-import tell_table1
 from ledger import Ledger, Results
 from protocol import METHODS, ROOT, SETTINGS, Plan
-from tabled import table
+from tables import table
 
 sys.path.insert(1, str(ROOT / "benchmarks"))
 from this_machine import cpu
@@ -100,7 +100,7 @@ def text(report: dict[str, Any]) -> str:
 def parts(report: dict[str, Any]) -> dict[str, str]:
     """What is filled in, by name."""
     results: Results = report["results"]
-    n_seeds = len(tell_table1.measured(results, "mnist", "GeM-1", "4", "paper", "1024"))
+    n_seeds = len(report_table1.measured(results, "mnist", "GeM-1", "4", "paper", "1024"))
     spent = {part: f"{s / 60:.0f} min" if s >= 90 else f"{s} s" for part, s in report["seconds"].items()}
     return {
         "command": report["command"],
@@ -112,31 +112,31 @@ def parts(report: dict[str, Any]) -> dict[str, str]:
         "times of parts": ", ".join(f"{part} {time}" for part, time in spent.items()),
         "seeds": str(n_seeds),
         "last seed": str(n_seeds - 1),
-        "seeds of we": str(len(tell_table1.measured(results, "mnist", "WE", "4", "paper", "1024"))),
+        "seeds of we": str(len(report_table1.measured(results, "mnist", "WE", "4", "paper", "1024"))),
         "main lines": main_lines(results),
-        "table 1, 1024 bits": tell_table1.main_table(results, "1024", beside=True),
-        "table 1, 2048 bits": tell_table1.main_table(results, "2048", beside=False),
-        "verdict": tell_table1.verdict(results),
-        "losses": tell_table1.losses(results),
+        "table 1, 1024 bits": report_table1.main_table(results, "1024", beside=True),
+        "table 1, 2048 bits": report_table1.main_table(results, "2048", beside=False),
+        "verdict": report_table1.verdict(results),
+        "losses": report_table1.losses(results),
         "we": we(results),
-        "deviations": tell_table1.deviations(results),
-        "memory": tell_table1.memory(results),
-        "map": tell_table1.map_table(results),
-        "explained": tell_differences.explained(results),
-        "nearness": tell_differences.nearness(results),
-        "effects": tell_differences.effects(results),
-        "angles": tell_differences.angles(results),
-        "improvements": tell_differences.improvements(results),
+        "deviations": report_table1.deviations(results),
+        "memory": report_table1.memory(results),
+        "map": report_table1.map_table(results),
+        "explained": report_differences.explained(results),
+        "nearness": report_differences.nearness(results),
+        "effects": report_differences.effects(results),
+        "angles": report_differences.angles(results),
+        "improvements": report_differences.improvements(results),
         "retrievals": "\n".join(f"- {retrievals.about(results, name)}" for name in SETTINGS),
-        "lengths": each(tell_sensitivity.lengths_table, tell_sensitivity.about_lengths, results),
-        "slices": tell_sensitivity.slices_table(results),
-        "about slices": "\n".join(f"- {tell_sensitivity.about_slices(results, name)}" for name in SETTINGS),
-        "references": tell_sensitivity.references_table(results),
-        "about references": "\n".join(f"- {tell_sensitivity.about_references(results, name)}" for name in SETTINGS),
-        "times": tell_studies.times(results),
-        "distances": tell_studies.distances(results),
-        "monte carlo": tell_studies.monte_carlo(results),
-        "complexity": tell_studies.complexity(results),
+        "lengths": each(report_sensitivity.lengths_table, report_sensitivity.about_lengths, results),
+        "slices": report_sensitivity.slices_table(results),
+        "about slices": "\n".join(f"- {report_sensitivity.about_slices(results, name)}" for name in SETTINGS),
+        "references": report_sensitivity.references_table(results),
+        "about references": "\n".join(f"- {report_sensitivity.about_references(results, name)}" for name in SETTINGS),
+        "times": report_studies.times(results),
+        "distances": report_studies.distances(results),
+        "monte carlo": report_studies.monte_carlo(results),
+        "complexity": report_studies.complexity(results),
     }
 
 
@@ -149,8 +149,8 @@ def we(results: Results) -> str:
     told = []
     for name, setting in SETTINGS.items():
         ways = [("paper", "2048"), ("not less the reference", "2048")]
-        own, theirs = (tell_table1.measured(results, name, "WE", "4", *way).mean(axis=0) for way in ways)
-        told.append(f"{setting.title} {tell_table1.pair(own)} and {tell_table1.pair(theirs)}")
+        own, theirs = (report_table1.measured(results, name, "WE", "4", *way).mean(axis=0) for way in ways)
+        told.append(f"{setting.title} {report_table1.pair(own)} and {report_table1.pair(theirs)}")
     return ", ".join(told)
 
 
@@ -158,18 +158,18 @@ def main_lines(results: Results) -> str:
     """SLOSH with L > d at k = 4: published, measured, with slosh's defaults, and by its default search."""
     header = ["precision@4/accuracy", "paper", "1024 bits", "2048 bits", "defaults, 1024 bits", "default search"]
     rows = []
-    for cell in tell_table1.cells(results, "1024"):
+    for cell in report_table1.cells(results, "1024"):
         if cell.method == "SLOSH L>d" and cell.k == "4":
-            ways = [tell_table1.measured(results, cell.name, cell.method, "4", *p) for p in tell_table1.WAYS.values()]
-            values = [tell_table1.pair(each.mean(axis=0)) for each in ways]
-            rows.append([SETTINGS[cell.name].title, tell_table1.pair(cell.published), *values])
+            ways = [report_table1.measured(results, cell.name, cell.method, "4", *p) for p in report_table1.WAYS.values()]
+            values = [report_table1.pair(each.mean(axis=0)) for each in ways]
+            rows.append([SETTINGS[cell.name].title, report_table1.pair(cell.published), *values])
     return table(header, rows)
 
 
 def quoted(readme: str, report: dict[str, Any]) -> str:
     """The README with the main lines of these results."""
     results = report["results"]
-    cells, better = tell_table1.cells(results, "2048"), []
+    cells, better = report_table1.cells(results, "2048"), []
     own = {name: _found(results, name, "SLOSH L>d") for name in SETTINGS}
     for method in METHODS:
         where = [SETTINGS[name].title for name in SETTINGS if _found(results, name, method) > own[name]]
@@ -189,7 +189,7 @@ def quoted(readme: str, report: dict[str, Any]) -> str:
 
 
 def _found(results: Results, name: str, method: str) -> float:
-    return float(tell_table1.measured(results, name, method, "4", "search", "scores")[:, 0].mean())
+    return float(report_table1.measured(results, name, method, "4", "search", "scores")[:, 0].mean())
 
 
 def _cost(results: Results, name: str, method: str) -> float:

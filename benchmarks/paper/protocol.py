@@ -16,8 +16,9 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from slosh import Sets, datasets
-from slosh.datasets import Dataset
+import datasets
+from datasets import Dataset
+from slosh import Sets
 from slosh.embed import Covariance, FSPool, GeM, SlicedWasserstein, WassersteinEmbedding
 from slosh.evaluate import mean_average_precision, precision_at_k, vote_accuracy
 from slosh.hash import SignHash

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from datasets import Dataset
 from ledger import Unit
 from protocol import SETTINGS, SLOSH, Array, Plan, codes, data, embedding
-from slosh.datasets import Dataset
 from slosh.search import LadderSearch, nearest_codes
 
 METHOD = SLOSH[-1]

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from datasets import Dataset
 from ledger import Unit
 from protocol import LENGTHS, METHODS, SETTINGS, Array, K, Plan, codes, data, embedding, score, scores_by_length
-from slosh.datasets import Dataset
 from slosh.hash import SignHash
 from slosh.search import LadderSearch
 

@@ -1,6 +1,6 @@
 """slosh: nearest-neighbour search over sets of vectors, by Sliced-Wasserstein embeddings."""
 
-from . import datasets, embed, errors, evaluate, hash, neighbors, rank, readers, search, slices, where
+from . import embed, errors, evaluate, hash, neighbors, rank, readers, search, slices, where
 from .data.sets import Sets
 from .engines.locks import IndexLocked
 from .errors import PrecisionWarning, ScaleWarning
@@ -20,7 +20,6 @@ __all__ = [
     "SetIndex",
     "Sets",
     "compare",
-    "datasets",
     "distance",
     "embed",
     "errors",

@@ -13,7 +13,7 @@ import numpy as np
 from ledger import Results
 from protocol import METHODS, SETTINGS, Array
 from published import published
-from tabled import table
+from tables import table
 
 KS = ("4", "8", "16")
 NEAR = 0.02

@@ -21,11 +21,10 @@ from typing import Any
 import numpy as np
 import trimesh
 
-from search_data import DATA
-from slosh import datasets
-from slosh.datasets import Dataset
+import datasets
+from datasets import Dataset
 
-FOLDER = DATA.parent
+FOLDER = Path(__file__).resolve().parents[3] / "shared" / "data"
 
 
 def seconds(run: Callable[[], Any]) -> float:

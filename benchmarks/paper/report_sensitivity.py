@@ -13,7 +13,7 @@ import numpy as np
 from ledger import under
 from protocol import LENGTHS, METHODS, SETTINGS, SLOSH
 from sensitivity import REFERENCES
-from tabled import table
+from tables import table
 
 Curve: TypeAlias = dict[int, tuple[float, float]]
 """Mean and standard deviation of precision@4, by code length or number of slices."""

@@ -10,24 +10,24 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks" / "paper"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks" / "paper"))
 
 import differences
 import page
 import published
-import tell_differences
-import tell_table1
+import report_differences
+import report_table1
 from conftest import DATA
+from datasets import Dataset
 from ledger import Ledger, Unit
 from protocol import METHODS, SETTINGS, Plan, Setting, codes, embedding, score, scores_by_length, validation
 from slosh import Sets
 from slosh.cli import demo_run as demo
-from slosh.datasets import Dataset
 from slosh.embed import SlicedWasserstein
 from slosh.hash import SignHash
 from slosh.search import HammingSearch
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "docs" / "results"
 
 
@@ -178,10 +178,10 @@ def test_page_says_what_was_measured(report):
 def test_the_full_run_is_whole_and_near_what_is_expected(report):
     results = report["results"]
     for name, expected in (("mnist", (0.877, 0.908)), ("modelnet40", (0.57, 0.62)), ("oxford5k", (0.38, 0.56))):
-        values = tell_table1.measured(results, name, "SLOSH L>d", "4", "paper", "1024")
+        values = report_table1.measured(results, name, "SLOSH L>d", "4", "paper", "1024")
         assert len(values) == 5
         assert np.abs(values.mean(axis=0) - expected).max() < 0.05
-    assert len(tell_table1.cells(results, "2048")) == 8 * 3 * 3
+    assert len(report_table1.cells(results, "2048")) == 8 * 3 * 3
     for key, result in results.items():
         if key.startswith("table1/"):
             assert result["search"]["memory"] <= 128, key
@@ -190,11 +190,11 @@ def test_the_full_run_is_whole_and_near_what_is_expected(report):
 def near(results: dict, name: str, what: str, methods: tuple[str, ...], bits: str = "2048") -> float:
     """The mean distance of precision and accuracy from the paper's with a change ("": as it is), over all k."""
     found = []
-    for cell in tell_table1.cells(results, bits):
+    for cell in report_table1.cells(results, bits):
         if cell.name == name and cell.method in methods:
             values = cell.measured
             if what:
-                values = tell_differences.variant(results, name, what, cell.method, bits, cell.k).mean(axis=0)
+                values = report_differences.variant(results, name, what, cell.method, bits, cell.k).mean(axis=0)
             found.append(np.abs(values - cell.published).mean())
     return float(np.mean(found))
 
@@ -214,6 +214,6 @@ def test_what_the_page_says_is_so(report):
     oxford = [near(results, "oxford5k", what, (*pooling, *slosh)) for what in changes]
     assert oxford[3] == min(oxford)
     for method in ("FSPool", "GeM-4"):  # hashed about the mean
-        before = tell_table1.measured(results, "mnist", method, "4", "paper", "1024")[:, 0]
-        after = tell_differences.variant(results, "mnist", "centred", method, "1024", "4")[:, 0]
+        before = report_table1.measured(results, "mnist", method, "4", "paper", "1024")[:, 0]
+        after = report_differences.variant(results, "mnist", "centred", method, "1024", "4")[:, 0]
         assert after.mean() > before.mean() + 0.05

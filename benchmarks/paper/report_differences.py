@@ -10,8 +10,8 @@ import numpy as np
 from differences import ANGLES, DIRECTIONS, POOLING, SEEDS
 from ledger import Results
 from protocol import METHODS, SETTINGS, SLOSH, Array
-from tabled import table
-from tell_table1 import Cell, cells, far, measured, over_seeds, pair
+from report_table1 import Cell, cells, far, measured, over_seeds, pair
+from tables import table
 
 TITLES = {
     "upwards": "rows of pixels counted from below",

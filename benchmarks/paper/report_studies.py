@@ -12,7 +12,7 @@ import numpy as np
 from complexity import BASE, ROUNDS, VALUES
 from monte_carlo import ABOVE_FLOOR, KINDS
 from protocol import METHODS, SETTINGS
-from tabled import table
+from tables import table
 
 EMBEDDINGS = {"paper": "the paper's", "default": "slosh's default"}
 SUPPLEMENT = {
