@@ -1024,9 +1024,3 @@ def test_nothing_that_is_given_is_changed():
     before = data.sets.points.copy()
     as_in_paper(data)
     np.testing.assert_array_equal(data.sets.points, before)
-
-
-def test_no_codes_to_search():
-    codes = np.zeros((3, 2), np.uint8)
-    with pytest.raises(ValueError, match="codes is empty"):
-        slosh.search.nearest_codes(codes, codes[:0])
