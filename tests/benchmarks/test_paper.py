@@ -1,4 +1,4 @@
-"""The reproduction of the paper runs, goes on where it stopped, and its page says what was measured."""
+"""The reproduction of the paper runs, continues where it stopped, and its page agrees with the measurements."""
 
 from __future__ import annotations
 
@@ -9,35 +9,36 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_digits
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks" / "paper"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks" / "paper"))
 
 import differences
 import page
 import published
-import tell_differences
-import tell_table1
+import report_differences
+import report_table1
 from conftest import DATA
+from datasets import Dataset
 from ledger import Ledger, Unit
 from protocol import METHODS, SETTINGS, Plan, Setting, codes, embedding, score, scores_by_length, validation
 from slosh import Sets
-from slosh.cli import demo_run as demo
-from slosh.datasets import Dataset
 from slosh.embed import SlicedWasserstein
 from slosh.hash import SignHash
-from slosh.search import HammingSearch
+from slosh.search import HammingSearch, nearest_codes
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "docs" / "results"
 
 
 @pytest.fixture(scope="module")
 def digits() -> Dataset:
-    """600 stored digits of scikit-learn, and 100 queries: real sets that are always there."""
-    found = demo.load_digits()
-    sets = Sets(found.sets.points / np.float32(8), found.sets.offsets)
-    whole = Dataset("mnist", sets, found.labels, np.arange(len(sets)) >= 600, tuple("0123456789"), tuple(found.ids), "")
-    return whole.take(slice(0, 700))
+    """Return 600 stored digits of scikit-learn and 100 queries: real sets that need no files."""
+    found = load_digits()
+    points = [np.argwhere(image)[:, ::-1] / 8 for image in found.images[:700]]
+    names = tuple(f"digit-{i:04}" for i in range(700))
+    classes = tuple("0123456789")
+    return Dataset("mnist", Sets.from_list(points), found.target[:700], np.arange(700) >= 600, classes, names, "")
 
 
 # -- the protocol ------------------------------------------------------------------------------------------------------
@@ -60,6 +61,12 @@ def test_codes_are_those_of_a_hamming_search(digits):
     search.add(model.transform(digits.database.sets))
     found = search.search(model.transform(digits.queries.sets), k=16)
     assert scores_by_length(stored, asked, digits, [256])["256"] == score(found.rows, digits)
+
+
+def test_codes_must_not_be_empty():
+    codes = np.zeros((3, 2), np.uint8)
+    with pytest.raises(ValueError, match="codes is empty"):
+        nearest_codes(codes, codes[:0])
 
 
 def test_scores_by_hand(digits):
@@ -135,7 +142,7 @@ def test_quick_run_writes_the_page(tmp_path):
     command = [sys.executable, str(ROOT / "benchmarks" / "paper"), "--quick", "--work", str(tmp_path)]
     part = subprocess.run([*command, "--only", "sensitivity"], capture_output=True, text=True, check=False)
     assert part.returncode == 0, part.stderr[-2000:]
-    assert "pieces of work are left" in part.stdout
+    assert "units of work remain" in part.stdout
     before = (tmp_path / "done.jsonl").read_text()
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
@@ -145,7 +152,7 @@ def test_quick_run_writes_the_page(tmp_path):
     expected = {"done.jsonl", "paper.md", "paper.json", *(f"paper-{name}.png" for name in figures)}
     assert {path.name for path in tmp_path.iterdir()} == expected
     text, report = (tmp_path / "paper.md").read_text("utf-8"), json.loads((tmp_path / "paper.json").read_text("utf-8"))
-    assert text == page.text(report)
+    assert text == page.render(report)
     assert "nan" not in text
     for name in figures:
         assert f"(paper-{name}.png)" in text
@@ -169,19 +176,19 @@ def report() -> dict:
 
 def test_page_says_what_was_measured(report):
     assert report["command"] == "make paper"
-    assert page.text(report) == (RESULTS / "paper.md").read_text(encoding="utf-8"), "run benchmarks/paper/page.py"
+    assert page.render(report) == (RESULTS / "paper.md").read_text(encoding="utf-8"), "run benchmarks/paper/page.py"
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert page.main_lines(report["results"]) in readme
-    assert page.quoted(readme, report) == readme, "run benchmarks/paper/page.py"
+    assert page.update_readme(readme, report) == readme, "run benchmarks/paper/page.py"
 
 
 def test_the_full_run_is_whole_and_near_what_is_expected(report):
     results = report["results"]
     for name, expected in (("mnist", (0.877, 0.908)), ("modelnet40", (0.57, 0.62)), ("oxford5k", (0.38, 0.56))):
-        values = tell_table1.measured(results, name, "SLOSH L>d", "4", "paper", "1024")
+        values = report_table1.measured(results, name, "SLOSH L>d", "4", "paper", "1024")
         assert len(values) == 5
         assert np.abs(values.mean(axis=0) - expected).max() < 0.05
-    assert len(tell_table1.cells(results, "2048")) == 8 * 3 * 3
+    assert len(report_table1.cells(results, "2048")) == 8 * 3 * 3
     for key, result in results.items():
         if key.startswith("table1/"):
             assert result["search"]["memory"] <= 128, key
@@ -190,11 +197,11 @@ def test_the_full_run_is_whole_and_near_what_is_expected(report):
 def near(results: dict, name: str, what: str, methods: tuple[str, ...], bits: str = "2048") -> float:
     """The mean distance of precision and accuracy from the paper's with a change ("": as it is), over all k."""
     found = []
-    for cell in tell_table1.cells(results, bits):
+    for cell in report_table1.cells(results, bits):
         if cell.name == name and cell.method in methods:
             values = cell.measured
             if what:
-                values = tell_differences.variant(results, name, what, cell.method, bits, cell.k).mean(axis=0)
+                values = report_differences.variant(results, name, what, cell.method, bits, cell.k).mean(axis=0)
             found.append(np.abs(values - cell.published).mean())
     return float(np.mean(found))
 
@@ -214,6 +221,6 @@ def test_what_the_page_says_is_so(report):
     oxford = [near(results, "oxford5k", what, (*pooling, *slosh)) for what in changes]
     assert oxford[3] == min(oxford)
     for method in ("FSPool", "GeM-4"):  # hashed about the mean
-        before = tell_table1.measured(results, "mnist", method, "4", "paper", "1024")[:, 0]
-        after = tell_differences.variant(results, "mnist", "centred", method, "1024", "4")[:, 0]
+        before = report_table1.measured(results, "mnist", method, "4", "paper", "1024")[:, 0]
+        after = report_differences.variant(results, "mnist", "centred", method, "1024", "4")[:, 0]
         assert after.mean() > before.mean() + 0.05

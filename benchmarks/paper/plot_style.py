@@ -1,4 +1,4 @@
-"""How the figures look: one colour and marker for each method, in all of them; colours that most eyes tell apart."""
+"""The style of all figures: one colour and marker for each method, distinguishable by colour-blind readers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
-STYLE: dict[str, tuple[str, str]] = {
+METHOD_STYLE: dict[str, tuple[str, str]] = {
     "GeM-1": ("#999999", "v"),
     "GeM-2": ("#777777", "^"),
     "GeM-4": ("#444444", "D"),
@@ -28,7 +28,7 @@ plt.rcParams.update({
 
 
 def save(figure: Any, path: Path) -> None:
-    """As a PNG whose bytes depend on nothing but what is drawn."""
+    """Write the figure as a PNG whose bytes depend only on its content, and close it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=130, metadata={"Software": None})
     plt.close(figure)

@@ -1,11 +1,11 @@
-"""Table 1 in Markdown: beside the paper's figures, with slosh's defaults, and with standard deviations.
+"""Table 1 as Markdown: with the paper's figures, with slosh's defaults, and with standard deviations.
 
-The ledger's results come in, Markdown goes out. Every number is a mean over the seeds.
+Every function takes the ledger's results. Numbers are means over the seeds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,22 +13,23 @@ import numpy as np
 from ledger import Results
 from protocol import METHODS, SETTINGS, Array
 from published import published
-from tabled import table
+from tables import table
 
 KS = ("4", "8", "16")
-NEAR = 0.02
-"""A cell that is further from the published one than this is explained."""
+TOLERANCE = 0.02
+"""A cell is "off" if precision or accuracy differs from the published value by more than this."""
+NOTABLE_LOSS = 0.005
 WAYS = {
     "1024 bits": ("paper", "1024"),
     "2048 bits": ("paper", "2048"),
     "defaults, 1024 bits": ("defaults", "1024"),
     "search": ("search", "scores"),
 }
-"""By title: where in a result the scores are."""
+"""By title: the path to the scores within a result."""
 
 
 class Cell(NamedTuple):
-    """One cell of Table 1: its place, [precision, accuracy] as measured, and as published."""
+    """A cell of Table 1: its data set, method and k, and [precision, accuracy] as measured and as published."""
 
     name: str
     method: str
@@ -38,15 +39,17 @@ class Cell(NamedTuple):
 
     @property
     def off(self) -> bool:
-        return far(self.measured, self.published)
+        """Whether the measured values differ from the published ones."""
+        return is_off(self.measured, self.published)
 
 
-def far(measured: Array, paper: Sequence[float]) -> bool:
-    return bool(np.abs(np.asarray(measured) - paper).max() > NEAR)
+def is_off(measured: Array, published: Sequence[float]) -> bool:
+    """Return whether precision or accuracy differs from the published value by more than the tolerance."""
+    return bool(np.abs(np.asarray(measured) - published).max() > TOLERANCE)
 
 
 def over_seeds(results: Results, prefix: str, *path: str) -> Array:
-    """(n_seeds, 2): precision and accuracy of each seed; `path` leads to them within a result."""
+    """Return one value per seed, such as (n_seeds, 2) precisions and accuracies; `path` leads to it within a result."""
     rows = []
     for seed in range(len(results)):
         result: Any = results.get(f"{prefix}/{seed}")
@@ -59,11 +62,12 @@ def over_seeds(results: Results, prefix: str, *path: str) -> Array:
 
 
 def measured(results: Results, name: str, method: str, k: str, *path: str) -> Array:
+    """Return precision and accuracy of a cell, (n_seeds, 2)."""
     return over_seeds(results, f"table1/{name}/{method}", *path, k)
 
 
 def cells(results: Results, bits: str) -> list[Cell]:
-    """All cells that the paper has too."""
+    """Return all cells that the paper has, too."""
     found = []
     for name in SETTINGS:
         for method in METHODS:
@@ -75,14 +79,15 @@ def cells(results: Results, bits: str) -> list[Cell]:
     return found
 
 
-def pair(values: Array) -> str:
+def format_scores(values: Sequence[float] | Array) -> str:
+    """Format precision and accuracy as "0.88/0.91"."""
     return "/".join(f"{value:.2f}" for value in values)
 
 
 def main_table(results: Results, bits: str, beside: bool) -> str:
-    """In the layout of the paper: precision@k/accuracy (the paper's); cells that are off are marked.
+    """Return the table in the paper's layout: precision@k/accuracy (the paper's), with cells that are off in italics.
 
-    With `beside` two lines follow each row: the same with slosh's defaults, and slosh's default search.
+    With `beside`, two lines follow each row: slosh's defaults, and slosh's default search.
     """
     header = ["", *(f"{setting.title}, k={k}" if k == "4" else f"k={k}" for setting in SETTINGS.values() for k in KS)]
     off = {(cell.name, cell.method, cell.k): cell for cell in cells(results, bits)}
@@ -93,21 +98,18 @@ def main_table(results: Results, bits: str, beside: bool) -> str:
             for k in KS:
                 mean = measured(results, name, method, k, "paper", bits).mean(axis=0)
                 cell = off.get((name, method, k))
-                text = pair(mean) if cell is None else f"{pair(mean)} ({pair(np.array(cell.published))})"
+                text = format_scores(mean) + ("" if cell is None else f" ({format_scores(cell.published)})")
                 line.append(f"*{text}*" if cell is not None and cell.off else text)
         rows.append(line)
         if beside:
-            rows.append(_line("defaults", lambda name, k, m=method: measured(results, name, m, k, "defaults", bits)))
-            rows.append(_line("search", lambda name, k, m=method: measured(results, name, m, k, "search", "scores")))
+            for title, path in (("defaults", ("defaults", bits)), ("search", ("search", "scores"))):
+                values = [measured(results, name, method, k, *path) for name in SETTINGS for k in KS]
+                rows.append([f"· {title}", *(format_scores(value.mean(axis=0)) for value in values)])
     return table(header, rows)
 
 
-def _line(title: str, values: Callable[[str, str], Array]) -> list[str]:
-    return [f"· {title}", *(pair(values(name, k).mean(axis=0)) for name in SETTINGS for k in KS)]
-
-
 def deviations(results: Results) -> str:
-    """Mean and standard deviation over the seeds, three digits, for each data set and k."""
+    """Return a table of means and standard deviations over the seeds for each data set."""
     parts = []
     for name, setting in SETTINGS.items():
         rows = []
@@ -126,7 +128,7 @@ def _with_deviation(values: Array) -> str:
 
 
 def map_table(results: Results) -> str:
-    """Oxford's own measure, the mean average precision over the whole ranking."""
+    """Return a table of Oxford's own measure, the mean average precision over the whole ranking."""
     rows = []
     for method in METHODS:
         values = [over_seeds(results, f"table1/oxford5k/{method}", *path, "map") for path in WAYS.values()]
@@ -135,7 +137,7 @@ def map_table(results: Results) -> str:
 
 
 def memory(results: Results) -> str:
-    """What the default search holds in memory and on disk for each set; where its directions had to be fewer."""
+    """Return a table of the default search's bytes per set, and of the methods with a reduced number of directions."""
     rows = []
     for name, setting in SETTINGS.items():
         sizes = {m: [each["search"] for each in over_seeds(results, f"table1/{name}/{m}")] for m in METHODS}
@@ -145,18 +147,12 @@ def memory(results: Results) -> str:
         chosen = {method: found[0]["components"] for method, found in sizes.items()}
         cut = [f"{method} {number}" for method, number in chosen.items() if number is not None]
         rows.append([setting.title, f"{largest:.0f}", *(f"{mean:.0f}" for mean in means), ", ".join(cut) or "none"])
-    header = [
-        "bytes a set",
-        "memory, largest row",
-        "SLOSH L>d, memory",
-        "on disk",
-        "directions set, to fit into 128 bytes",
-    ]
+    header = ["bytes per set", "memory, largest row", "SLOSH L>d, memory", "on disk", "directions, to fit 128 bytes"]
     return table(header, rows)
 
 
 def verdict(results: Results) -> str:
-    """Which methods have a higher precision@4 than SLOSH L > d, by data set and way."""
+    """Return a table of the methods with a higher precision@4 than SLOSH L > d."""
     rows = []
     for name, setting in SETTINGS.items():
         line = [setting.title]
@@ -166,22 +162,22 @@ def verdict(results: Results) -> str:
             better = sorted((m for m in found if found[m] > own), key=lambda m: -found[m])
             line.append(f"{own:.3f}; " + (", ".join(f"{m} {found[m]:.3f}" for m in better) or "none"))
         rows.append(line)
-    return table(["SLOSH L>d; which are better", *WAYS], rows)
+    return table(["SLOSH L>d; better methods", *WAYS], rows)
 
 
 def losses(results: Results) -> str:
-    """Rows of Table 1 whose precision@4 falls by more than .005 with slosh's defaults, or from these to its search."""
+    """List the rows of Table 1 that lose precision@4 with slosh's defaults, or from the defaults to its search."""
     steps = {
         "with the defaults": ("1024 bits", "defaults, 1024 bits"),
-        "by the search": ("defaults, 1024 bits", "search"),
+        "with the search": ("defaults, 1024 bits", "search"),
     }
-    told = []
+    lines = []
     for title, (first, second) in steps.items():
         lost = []
         for name, setting in SETTINGS.items():
             for method in METHODS:
                 a, b = (measured(results, name, method, "4", *WAYS[way]).mean(axis=0)[0] for way in (first, second))
-                if b < a - 0.005:
+                if b < a - NOTABLE_LOSS:
                     lost.append(f"{setting.title}, {method} ({a:.3f} to {b:.3f})")
-        told.append(f"- {title}: {'; '.join(lost) or 'none'}.")
-    return "\n".join(told)
+        lines.append(f"- {title}: {'; '.join(lost) or 'none'}.")
+    return "\n".join(lines)

@@ -1,6 +1,6 @@
-"""The smaller studies in words: Markdown tables, and sentences that are computed from the same numbers.
+"""Tables and sentences in Markdown about the smaller studies: distances, Monte Carlo error, complexity and times.
 
-The ledger's results come in, Markdown goes out.
+Every function takes the ledger's results.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ import numpy as np
 from complexity import BASE, ROUNDS, VALUES
 from monte_carlo import ABOVE_FLOOR, KINDS
 from protocol import METHODS, SETTINGS
-from tabled import table
+from tables import table
 
 EMBEDDINGS = {"paper": "the paper's", "default": "slosh's default"}
 SUPPLEMENT = {
     "GeM-p": ("GeM-p", "N p² d"),
     "Cov": ("Cov", "N d²"),
     "FSPool": ("FSPool", "N d log N"),
-    "WE": ("WE", "(not there)"),
+    "WE": ("WE", "(not given)"),
     "SLOSH": ("SLOSH, the paper's, M = N", "L N (d + log N)"),
     "SLOSH linear M=16": ("SLOSH, the paper's, M = 16", "L N (d + log N)"),
     "SLOSH M=16": ("SLOSH, slosh's average rule, M = 16", "L N (d + log N)"),
 }
-FAR = 0.2
-"""Exponents further apart than this are named."""
+NOTABLE_EXPONENT_GAP = 0.2
+"""A measured exponent that differs from the formula's by more than this is listed."""
 
 
 def distances(results: dict[str, Any]) -> str:
-    """Correlations and errors of the embedded distance, by data set and embedding."""
+    """Report the correlations and errors of the embedded distance, by data set and embedding."""
     lines = []
     for name, setting in SETTINGS.items():
         found = results[f"distances/{name}"]
@@ -41,26 +41,25 @@ def distances(results: dict[str, Any]) -> str:
         exact = _correlation(found["sliced with wasserstein"])
         lines.append([setting.title, "exact sliced", str(found["n_slices"]), "", "", exact, "", ""])
     head = ["data", "embedding", "L", "M", "r, ρ with sliced", "r, ρ with Wasserstein"]
-    made = table([*head, "error of quantiles", "error of slices"], lines, right=True)
-
+    summary = table([*head, "error of quantiles", "error of slices"], lines, right=True)
     every = [results[f"distances/{name}"] for name in SETTINGS]
     n_pairs, n_slices = len(every[0]["pairs"]["sliced"]), every[0]["n_slices"]
     largest = {model: max(found[model]["largest ratio"] for found in every) for model in EMBEDDINGS}
     never = "never exceeds" if largest["default"] <= 1 else "exceeds"
     again = _listed(f"{found['error of exact']:.0e}" for found in every)
     return (
-        f"{made}\n\n{n_pairs} pairs of sets of each database, {every[0]['same class']} of them of one class; r is "
-        "Pearson's correlation, ρ Spearman's. Errors are means of |a / b - 1|: that of the quantiles compares the "
-        "embedded distance with the exact sliced distance over the same slices, that of the slices compares this one "
-        f"with the sliced distance over all directions. For all directions stand {n_slices} evenly spread ones: "
-        f"another draw of as many differs by {again} on average. With slosh's average rule the embedded distance "
-        f"{never} the exact one over the same slices: the largest ratio is {largest['default']:.4f}. With the paper's "
-        f"rule it is {largest['paper']:.4f}.\n"
+        f"{summary}\n\nThere are {n_pairs} pairs of sets from each database, {every[0]['same class']} of them within a "
+        "class; r is Pearson's correlation, ρ Spearman's. Errors are means of |a / b - 1|: the error of the quantiles "
+        "compares the embedded distance with the exact sliced distance over the same slices, the error of the slices "
+        f"compares the latter with the sliced distance over all directions, for which {n_slices} evenly spread slices "
+        f"stand in: another draw of as many differs by {again} on average. With slosh's average rule the embedded "
+        f"distance {never} the exact one over the same slices: the largest ratio is {largest['default']:.4f}. With the "
+        f"paper's rule it is {largest['paper']:.4f}.\n"
     )
 
 
 def monte_carlo(results: dict[str, Any]) -> str:
-    """The fitted exponents of L, and what the kinds of slices are worth, by data set."""
+    """Report the fitted exponents of L, and how many random slices each kind of slices replaces, by data set."""
     lines, within, of_bound = [], True, []
     every = [{kind: results[f"monte_carlo/{name}/{kind}"] for kind in KINDS} for name in SETTINGS]
     for setting, by_kind in zip(SETTINGS.values(), every, strict=True):
@@ -73,22 +72,23 @@ def monte_carlo(results: dict[str, Any]) -> str:
             error, worth = found["error"][at], (random["error"][at] / found["error"][at]) ** 2
             cells = [exponent, _range(found), str(found["slices"][at]), f"{error:.2%}", f"{worth:.3g}"]
             lines.append([f"{setting.title} (d = {found['d']})", kind, *cells])
-    made = table(["data", "slices", "exponent of L", "fitted over L", "L", "error at L", "worth"], lines, right=True)
+    head = ["data", "slices", "exponent of L", "fitted over L", "L", "error at L", "worth"]
+    summary = table(head, lines, right=True)
     holds = "stays below the bound at every L" if within else "is above the bound at some L"
     floors = _listed(f"{found['random']['floor']:.0e}" for found in every)
     slices = _listed(str(found["random"]["exact slices"]) for found in every)
     return (
-        f"{made}\n\nThe mean of |SW_L² - SW²| / SW² over {random['pairs']} pairs and {random['draws']} draws of the "
-        f"slices. With random slices the measured error {holds}, and is {_listed(f'{x:.2f}' for x in of_bound)} of it "
-        "on average (a normal error: 0.80). Worth: how many times as many random slices would give the error in the "
-        "column before. Exponents are fitted from L = d on, while the error is more than "
-        f"{ABOVE_FLOOR:.0f} times what the exact SW² itself may be off, {floors}; it comes from {slices} evenly spread "
-        "slices.\n"
+        f"{summary}\n\nErrors are means of |SW_L² - SW²| / SW² over {random['pairs']} pairs and {random['draws']} "
+        f"draws of the slices. With random slices the measured error {holds}, and is "
+        f"{_listed(f'{x:.2f}' for x in of_bound)} of it on average (0.80 for a normal error). *Worth* is how "
+        "many times as many random slices would be needed for the same error. Exponents are fitted from L = d on, "
+        f"while the error is more than {ABOVE_FLOOR:.0f} times the uncertainty of SW² itself, {floors}, which is "
+        f"computed from {slices} evenly spread slices.\n"
     )
 
 
 def complexity(results: dict[str, Any]) -> str:
-    """The supplement's table with measured exponents; those of its formulas, over the same range, in parentheses."""
+    """Return the supplement's table with measured exponents, and those of its formulas in parentheses."""
     lines, far = [], []
     for method, (title, formula) in SUPPLEMENT.items():
         cells = []
@@ -98,60 +98,67 @@ def complexity(results: dict[str, Any]) -> str:
                 cells.append("")
                 continue
             found = results[f"complexity/{method}/{variable}"]
-            said = "" if found["formula"] is None else f" ({found['formula']:.2f})"
-            cells.append(f"{found['exponent']:.2f}{said}")
-            if found["formula"] is not None and abs(found["exponent"] - found["formula"]) > FAR:
+            predicted = "" if found["formula"] is None else f" ({found['formula']:.2f})"
+            cells.append(f"{found['exponent']:.2f}{predicted}")
+            if found["formula"] is not None and abs(found["exponent"] - found["formula"]) > NOTABLE_EXPONENT_GAP:
                 far.append(f"{title} in {variable}")
         lines.append([title, formula, *cells])
-    made = table(["method", "the supplement says", "N", "L or p", "d"], lines, right=True)
+    summary = table(["method", "the supplement says", "N", "L or p", "d"], lines, right=True)
     ranges = [f"{v} = {_range(results[f'complexity/{m}/{v}'])}" for m, v in
               [("SLOSH", "N"), ("SLOSH", "L"), ("GeM-p", "p"), ("SLOSH", "d")]]  # fmt: skip
     slow = _listed(f"{v} = {_range(results[f'complexity/WE/{v}'])}" for v in "Nd")
     others = _listed(f"{v} = {n}" for v, n in BASE.items())
     return (
-        f"{made}\n\nExponents over the upper half of what was measured: {_listed(ranges)} (WE: {slow}); in "
-        f"parentheses those that the formula itself has there. What does not vary is {others} (WE: N = "
-        f"{results['complexity/WE/d']['others']['N']}), and M = N where nothing else is said. "
-        + (f"Further than {FAR} from the formula: {'; '.join(far)}.\n\n" if far else "\n\n")
-        + _reasons(results)
+        f"{summary}\n\nExponents are fitted over the upper half of the measured range, {_listed(ranges)} (WE: {slow}); "
+        f"the exponents of the formula over that range are in parentheses. The other variables are {others} (WE: N = "
+        f"{results['complexity/WE/d']['others']['N']}), with M = N unless stated otherwise. "
+        + (
+            f"These differ from the formula by more than {NOTABLE_EXPONENT_GAP}: {'; '.join(far)}.\n\n"
+            if far
+            else "\n\n"
+        )
+        + _cost_models(results)
     )
 
 
-def _reasons(results: dict[str, Any]) -> str:
-    """What the times say beyond their exponents."""
-    told = []
-    slope, rest, fits = _line(results["complexity/GeM-p/p"])
-    told.append(f"- GeM takes {rest:.3g} + {slope:.3g} p µs (R² = {fits:.3f}): each power is made from the one before.")
-    slope, rest, fits = _line(results["complexity/SLOSH/d"])
-    told.append(
-        f"- SLOSH takes {rest:.3g} + {slope:.3g} d µs (R² = {fits:.3f}): slicing costs as much as all the rest from "
-        f"d = {rest / slope:.0f} on."
+def _cost_models(results: dict[str, Any]) -> str:
+    """List what the times show beyond their exponents: straight lines, and costs per element."""
+    bullets = []
+    slope, rest, r_squared = _fit_line(results["complexity/GeM-p/p"])
+    bullets.append(
+        f"- GeM takes {rest:.3g} + {slope:.3g} p µs (R² = {r_squared:.3f}), because each power is computed from the "
+        "one before."
+    )
+    slope, rest, r_squared = _fit_line(results["complexity/SLOSH/d"])
+    bullets.append(
+        f"- SLOSH takes {rest:.3g} + {slope:.3g} d µs (R² = {r_squared:.3f}): from d = {rest / slope:.0f} on, slicing "
+        "costs as much as everything else."
     )
     costs = {
-        ("GeM-p", "d"): ("a number", BASE["N"], 1),
-        ("Cov", "d"): ("an element and entry of the matrix", BASE["N"], 2),
-        ("FSPool", "N"): ("a number", BASE["d"], 1),
-        ("SLOSH", "N"): ("an element and slice", BASE["L"], 1),
-        ("SLOSH linear M=16", "N"): ("an element and slice", BASE["L"], 1),
-        ("SLOSH M=16", "N"): ("an element and slice", BASE["L"], 1),
+        ("GeM-p", "d"): ("coordinate", BASE["N"], 1),
+        ("Cov", "d"): ("element and entry of the matrix", BASE["N"], 2),
+        ("FSPool", "N"): ("coordinate", BASE["d"], 1),
+        ("SLOSH", "N"): ("element and slice", BASE["L"], 1),
+        ("SLOSH linear M=16", "N"): ("element and slice", BASE["L"], 1),
+        ("SLOSH M=16", "N"): ("element and slice", BASE["L"], 1),
     }
-    for (method, variable), (what, times, power) in costs.items():
+    for (method, variable), (unit, times, power) in costs.items():
         found = results[f"complexity/{method}/{variable}"]
         each = [(v, 1e9 * s / times / v**power) for v, s in zip(found["values"], found["seconds"], strict=True)]
         some = (each[0], each[len(each) // 2], each[-1])
         listed = _listed(f"{cost:.3g} ns at {variable} = {value}" for value, cost in some)
-        told.append(f"- {SUPPLEMENT[method][0]}, for {what}: {listed}.")
-    return "\n".join(told) + "\n"
+        bullets.append(f"- {SUPPLEMENT[method][0]}, per {unit}: {listed}.")
+    return "\n".join(bullets) + "\n"
 
 
 def times(results: dict[str, Any]) -> str:
-    """Microseconds to embed a set, by method and data set."""
+    """Report the microseconds to embed a set, by method and data set."""
     lines = []
     for method in METHODS:
         seconds = [results[f"times/{name}/{method}"]["seconds"] for name in SETTINGS]
         lines.append([method, *(f"{1e6 * s:,.0f}" if s > 1e-4 else f"{1e6 * s:.3g}" for s in seconds)])
-    made = table(["method", *(setting.title for setting in SETTINGS.values())], lines, right=True)
-    return f"{made}\n\nMicroseconds of CPU time to embed a set, one thread, the fastest of {ROUNDS} runs.\n"
+    summary = table(["method", *(setting.title for setting in SETTINGS.values())], lines, right=True)
+    return f"{summary}\n\nMicroseconds of CPU time to embed a set: one thread, the fastest of {ROUNDS} runs.\n"
 
 
 def _correlation(of: dict[str, float]) -> str:
@@ -166,8 +173,8 @@ def _range(found: dict[str, Any]) -> str:
     return "–".join(str(value) for value in found["fitted"])
 
 
-def _line(found: dict[str, Any]) -> tuple[float, float, float]:
-    """Slope and intercept of the straight line through the times, in microseconds, and how much of them it explains."""
+def _fit_line(found: dict[str, Any]) -> tuple[float, float, float]:
+    """Fit a straight line to the times in microseconds, and return its slope, its intercept and R²."""
     x, y = found["values"], np.multiply(1e6, found["seconds"])
     slope, rest = np.polyfit(x, y, 1)
     return float(slope), float(rest), float(1 - np.var(y - np.polyval((slope, rest), x)) / np.var(y))
