@@ -10,6 +10,7 @@ import os
 import threading
 import time
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any, TypeVar
@@ -26,7 +27,7 @@ from ..native import kernel
 from .columns import ColumnFactory, Float32, Float64, Int64, Mask, check_free, filled, in_memory
 from .result import RangeResult, Result, Stats
 from .row_table import RowTable
-from .state import Found, FoundWithin, State, Trained
+from .state import Found, FoundWithin, State, Stored, Trained, checking_trained
 
 Self = TypeVar("Self", bound="Search")
 
@@ -50,7 +51,7 @@ class Search(BaseEstimator):  # type: ignore[misc]
     an interrupt leaves everything as it was. Several threads may search at once, also while another one adds or
     removes: a search sees what was there when it began. Changes wait for each other.
 
-    A subclass has parameters, and implements `start`.
+    A subclass has parameters, and implements `first_state` and `column_names`.
     """
 
     n_jobs: int | None
@@ -59,6 +60,9 @@ class Search(BaseEstimator):  # type: ignore[misc]
     # What a subclass implements
 
     @abstractmethod
+    def first_state(self, stored: Stored) -> State:
+        """Return the state that `start` returns; raise ValueError, KeyError or TypeError if `trained` does not fit."""
+
     def start(
         self,
         dim: int,
@@ -80,6 +84,11 @@ class Search(BaseEstimator):  # type: ignore[misc]
         trained : what `State.trained` returned. Raises DamagedError if it does not fit.
         derived : what `State.derived` returned, to save time; ignored if it does not fit.
         """
+        stored = Stored(dim, n, columns, alive, trained, derived)
+        if trained is None and n == 0:
+            return self.first_state(stored)
+        with checking_trained():
+            return self.first_state(stored)
 
     @abstractmethod
     def column_names(self, dim: int) -> dict[str, tuple[tuple[int, ...], Any]]:
@@ -294,14 +303,18 @@ class Search(BaseEstimator):  # type: ignore[misc]
 
     def _ready(self, k: int, recall: float | None) -> Version:
         """Return the version to be searched for the k nearest, trained if that is due."""
+        return self._train_if(lambda state: state.train_due, lambda state: state.train())
+
+    def _train_if(self, due: Callable[[Any], bool], train: Callable[[Any], State]) -> Version:
+        """Return the version, which is trained first if that is due; one thread does it, the others wait for it."""
         version = self._version
         assert version is not None
-        if version.state.train_due:
+        if due(version.state):
             with self._lock:
                 version = self._version
                 assert version is not None
-                if version.state.train_due:
-                    version = self._version = replace(version, state=version.state.train())
+                if due(version.state):
+                    version = self._version = replace(version, state=train(version.state))
         return version
 
     def _closed_up(self, version: Version) -> Version:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -191,6 +191,20 @@ def first_that_holds(n: int, holds: Callable[[int], bool]) -> int:
         else:
             low = middle + 1
     return low
+
+
+def measured_depth(
+    depths: Sequence[int], recalls: Callable[[int], Float64], recall: float
+) -> tuple[int, float, float] | None:
+    """Return the least depth whose lower confidence bound reaches `recall`, its mean recall and the bound.
+
+    recalls(depth) is the fraction of its true neighbours that each query finds. None: no depth is enough.
+    """
+    at = first_that_holds(len(depths), lambda i: lower_bound(recalls(depths[i])) >= recall)
+    if at == len(depths):
+        return None
+    reached = recalls(depths[at])
+    return depths[at], float(reached.mean()), lower_bound(reached)
 
 
 def found_part(found: Int64, truth: Int64) -> Float64:

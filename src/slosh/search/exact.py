@@ -7,22 +7,20 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from ..data.checks import Array
 from . import flat
 from .base import Search
-from .columns import ColumnFactory, Float32, Float64, Int64, Mask, in_memory
-from .state import Allowed, Found, FoundWithin, State, Trained
+from .columns import Float32, Float64, Int64, Mask
+from .state import Found, FoundWithin, Request, State, Stored
 from .store import FloatVectors
 
 
 class ExactState(State):
     """Float32 vectors, all of which are compared."""
 
-    def __init__(self, search: Search, dim: int, n: int, alive: Mask | None, store: FloatVectors) -> None:
-        super().__init__(search, dim, n, alive)
-        self._store = store
+    def __init__(self, search: Search, stored: Stored) -> None:
+        super().__init__(search, stored)
+        self._store = FloatVectors.start(stored)
 
     def extend(self, vectors: Float32) -> ExactState:
         store = self._store.extend(vectors)
@@ -45,29 +43,13 @@ class ExactState(State):
     def n_bytes(self) -> dict[str, int]:
         return {"vectors": self._store.n_bytes}
 
-    def _nearest(
-        self,
-        queries: Float32,
-        k: int,
-        allowed: Allowed | None,
-        recall: float | None,
-        exclude: Int64 | None,
-        ranks: Int64 | None,
-    ) -> Found:
-        n_allowed = self.n_alive if allowed is None else allowed.n
-        mask, jobs = self.mask_of(allowed), self.search.n_jobs
-        found, tied = flat.nearest(self._store, ranks, queries, k, mask, n_allowed, exclude, jobs)
-        return Found(*found, *self._work(len(queries), n_allowed), 1.0, tied)
+    def _nearest(self, asked: Request) -> Found:
+        found, tied = flat.nearest(self._store, asked, self.search.n_jobs)
+        return Found(*found, asked.counts(), asked.counts(self.n), 1.0, tied)
 
-    def _within(
-        self, queries: Float32, radii: Float64, allowed: Allowed | None, recall: float | None, ranks: Int64
-    ) -> FoundWithin:
-        found = flat.within(self._store, ranks, queries, radii, self.mask_of(allowed), self.search.n_jobs)
-        n_allowed = self.n_alive if allowed is None else allowed.n
-        return FoundWithin(*found, *self._work(len(queries), n_allowed), 1.0)
-
-    def _work(self, n_queries: int, n_allowed: int) -> tuple[Int64, Int64]:
-        return np.full(n_queries, n_allowed, np.int64), np.full(n_queries, self.n, np.int64)
+    def _within(self, asked: Request, radii: Float64) -> FoundWithin:
+        found = flat.within(self._store, asked, radii, self.search.n_jobs)
+        return FoundWithin(*found, asked.counts(), asked.counts(self.n), 1.0)
 
 
 class ExactSearch(Search):
@@ -98,14 +80,5 @@ class ExactSearch(Search):
     def column_names(self, dim: int) -> dict[str, tuple[tuple[int, ...], Any]]:
         return FloatVectors.column_names(dim)
 
-    def start(
-        self,
-        dim: int,
-        *,
-        n: int = 0,
-        columns: ColumnFactory = in_memory,
-        alive: Mask | None = None,
-        trained: Trained | None = None,
-        derived: Trained | None = None,
-    ) -> ExactState:
-        return ExactState(self, dim, n, alive, FloatVectors.start(dim, n, columns))
+    def first_state(self, stored: Stored) -> ExactState:
+        return ExactState(self, stored)

@@ -130,9 +130,9 @@ class Filing:
         header, arrays = derived
         try:
             lists = Lists.from_arrays(arrays, training.basis.width)
-            learnt = (training.centres, training.radii, training.spreads)
-            same = map(np.array_equal, (lists.centres, lists.first_radii, lists.spreads), learnt)
-            if lists.n > len(alive) or not all(same):
+            held: dict[str, Array] = {"centres": lists.centres, "radii": lists.first_radii, "spreads": lists.spreads}
+            learnt = training.arrays()
+            if lists.n > len(alive) or not all(np.array_equal(held[name], learnt[name]) for name in held):
                 return None
             numbers = float(header["farthest"]), float(header["rest"]), int(header["n_since"])
         except (KeyError, TypeError, ValueError, AttributeError):

@@ -13,58 +13,45 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..native import scan
-from .columns import Float32, Float64, Int64, Mask, positions_up_to
-from .state import Pairs, exact_answer
+from .columns import Float32, Float64, Int64, Mask
+from .state import Pairs, Request, exact_answer
 from .store import FloatVectors
 
 TILE_ROWS, TILE_QUERIES = 4096, 256
 EPS = float(np.finfo(np.float32).eps)
 
 
-def nearest(
-    store: FloatVectors,
-    ranks: Int64 | None,
-    queries: Float32,
-    k: int,
-    mask: Mask | None,
-    n_allowed: int,
-    exclude: Int64 | None,
-    n_jobs: int | None,
-) -> tuple[Pairs, Mask]:
-    """Return distances and positions (n_queries, k) of the nearest, and which answers are tied (`Found.tied`).
+def nearest(store: FloatVectors, asked: Request, n_jobs: int | None) -> tuple[Pairs, Mask]:
+    """Return distances and positions (n_queries, k) of the nearest, and which answers are tied (`Found.tied`)."""
+    queries = asked.queries
 
-    They come by distance, then by ranks[position]; None is by position. `mask` allows n_allowed positions.
-    """
-    ranks = positions_up_to(store.n) if ranks is None else ranks
-
-    def find(m: int) -> Pairs:
-        squares, positions = np.empty((len(queries), m)), np.empty((len(queries), m), np.int64)
+    def find(k: int) -> Pairs:
+        squares, positions = np.empty((len(queries), k)), np.empty((len(queries), k), np.int64)
         for first in range(0, len(queries), TILE_QUERIES):
             part = slice(first, first + TILE_QUERIES)
-            offsets, found = _nearby(store, queries[part], mask, m)
+            offsets, found = _nearby(store, queries[part], asked.mask, k)
             exact = scan.squares(queries[part], store.array, None, offsets, found, n_jobs)
-            squares[part], positions[part] = scan.best(exact, found, offsets, ranks, m)
+            squares[part], positions[part] = scan.best(exact, found, offsets, asked.ranks, k)
         return np.sqrt(squares, out=squares), positions
 
-    return exact_answer(find, k, n_allowed, exclude)
+    return exact_answer(find, asked)
 
 
-def within(
-    store: FloatVectors, ranks: Int64, queries: Float32, radii: Float64, mask: Mask | None, n_jobs: int | None
-) -> tuple[Int64, Float64, Int64]:
+def within(store: FloatVectors, asked: Request, radii: Float64, n_jobs: int | None) -> tuple[Int64, Float64, Int64]:
     """Return all at most a radius away: offsets (n_queries + 1,), distances and positions, sorted in each query."""
+    queries = asked.queries
     parts = []
     for first in range(0, len(queries), TILE_QUERIES):
         part = slice(first, first + TILE_QUERIES)
         limits = np.square(radii[part]) * (1 + 1e-12)
-        tiles = (tile.near(limits) for tile in _tiles(store, queries[part], mask))
+        tiles = (tile.near(limits) for tile in _tiles(store, queries[part], asked.mask))
         parts += [(q + first, found) for q, found, _, _ in tiles]
     q = np.concatenate([a for a, _ in parts])
     found = np.concatenate([b for _, b in parts])
     order = np.argsort(q, kind="stable")
     offsets, found = np.searchsorted(q[order], np.arange(len(queries) + 1)), found[order]
     exact = scan.squares(queries, store.array, None, offsets, found, n_jobs)
-    offsets, squares, found = scan.within(exact, found, offsets, ranks, radii)
+    offsets, squares, found = scan.within(exact, found, offsets, asked.ranks, radii)
     return offsets, np.sqrt(squares), found
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import secrets
-from dataclasses import replace
 from numbers import Integral
 from typing import Any
 
@@ -17,10 +16,10 @@ from ..data.checks import Array, checked_count
 from ..errors import InputError
 from .base import Search, checked_recall
 from .calibration import Calibration, checked_calibration
-from .columns import Column, ColumnFactory, FileColumn, Mask, check_free, filled, in_memory
+from .columns import Column, ColumnFactory, FileColumn, check_free, filled
 from .filing import LONGEST_PREFIX
 from .ladder_state import LadderState
-from .state import Trained, checking_trained
+from .state import Stored
 from .store import FloatVectors, ShortVectors
 
 
@@ -107,26 +106,14 @@ class LadderSearch(Search):
         bits = state.precision if isinstance(state, LadderState) else self.precision
         return ShortVectors if bits == 16 else FloatVectors
 
-    def start(
-        self,
-        dim: int,
-        *,
-        n: int = 0,
-        columns: ColumnFactory = in_memory,
-        alive: Mask | None = None,
-        trained: Trained | None = None,
-        derived: Trained | None = None,
-    ) -> LadderState:
-        store = self._stored_as().start(dim, n, columns)
-        with checking_trained():
-            return LadderState(self, dim, alive, store, trained, derived)
+    def first_state(self, stored: Stored) -> LadderState:
+        return LadderState(self, stored, self._stored_as().start(stored))
 
     def train(self) -> None:
         """Learn basis and lists from the rows that are there, and forget the calibrations. Done by itself once."""
-        with self._lock:
-            if self._version is None or len(self) < 2:
-                raise InputError("train needs two rows or more", "add vectors first")
-            self._version = replace(self._version, state=self._version.state.train())
+        if len(self) < 2:
+            raise InputError("train needs two rows or more", "add vectors first")
+        self._train_if(lambda state: True, lambda state: state.train())
 
     def calibrate(self, k: int = 10, recall: float | None = None, queries: Any = None) -> Calibration:
         """Measure what it takes to find this fraction of the k nearest, and keep it.

@@ -27,10 +27,10 @@ from .calibration import (
     provable,
     sample_positions,
 )
-from .columns import Float32, Float64, Int64, Mask, positions_up_to
+from .columns import Float32, Float64, Int64, Mask
 from .cost_model import candidate_depths, cheapest_plan, cost
 from .filing import Filing, Store, Training, learn, warn_if_coarse
-from .state import Allowed, Found, FoundWithin, Pairs, State, Trained, cut_to, exact_answer
+from .state import Found, FoundWithin, Pairs, Request, State, Stored, Trained, cut_to, exact_answer
 from .store import FloatVectors
 
 if TYPE_CHECKING:
@@ -60,23 +60,17 @@ class LadderState(State):
     search: LadderSearch
     training: Training | None
 
-    def __init__(
-        self,
-        search: LadderSearch,
-        dim: int,
-        alive: Mask | None,
-        store: Store,
-        trained: Trained | None = None,
-        derived: Trained | None = None,
-    ) -> None:
-        super().__init__(search, dim, store.n, alive)
+    def __init__(self, search: LadderSearch, stored: Stored, store: Store) -> None:
+        super().__init__(search, stored)
         self._store = store
         self._precision_checked = threading.Event()
-        self.__dict__.update(self._learnt(None, Filing.empty(dim)))
-        if trained is not None:
-            training = Training.from_trained(trained, dim)
-            filing = Filing.start(training, derived, store, self.alive, search.n_jobs)
-            self.__dict__.update(self._learnt(training, filing, Calibrations(trained.header["calibrations"])))
+        if stored.trained is None:
+            self.__dict__.update(self._learnt(None, Filing.empty(self.dim)))
+        else:
+            training = Training.from_trained(stored.trained, self.dim)
+            filing = Filing.start(training, stored.derived, store, self.alive, search.n_jobs)
+            known = Calibrations(stored.trained.header["calibrations"])
+            self.__dict__.update(self._learnt(training, filing, known))
 
     def _learnt(
         self, training: Training | None, filing: Filing, calibrations: Calibrations | None = None
@@ -183,8 +177,10 @@ class LadderState(State):
         prefixes = self._filing.basis.prefixes(queries, None, self.search.n_jobs)
         lists = self.filed().lists
 
+        asked = self._request(queries, k_there, exclude=own)
+
         def run(reach: float, depth: int, exact: bool = False) -> tuple[Int64, float]:
-            answer, compared, scanned = self._climb(queries, k_there, None, reach, depth, exact, own, None, prefixes)
+            answer, compared, scanned = self._climb(asked, k_there, reach, depth, exact, prefixes)
             seen = float(scanned.mean()) + len(lists.radii)
             return answer[1], cost(seen, self._filing.basis.width, float(compared.mean()), depth, self.dim)
 
@@ -226,109 +222,84 @@ class LadderState(State):
         filtered = n_allowed < LOOSE_FILTER * self.n_alive
         return (self.search.recall if recall is None else recall) == 1.0 or small or filtered
 
-    def _nearest(
-        self,
-        queries: Float32,
-        k: int,
-        allowed: Allowed | None,
-        recall: float | None,
-        exclude: Int64 | None,
-        ranks: Int64 | None,
-    ) -> Found:
+    def _nearest(self, asked: Request) -> Found:
         self._check_precision()
-        queries, _ = self._store.as_stored(queries)
-        n_allowed = self.n_alive if allowed is None else allowed.n
-        if allowed is not None and n_allowed <= COMPARE_ALL_ROWS:
-            answer, tied = self._compare_all(queries, k, allowed.mask, exclude, ranks)
-            compared = np.full(len(queries), n_allowed, np.int64)
-            return Found(*answer, compared, np.zeros_like(compared), 1.0, tied)
-        target = self.search.recall if recall is None else recall
+        asked = replace(asked, queries=self._store.as_stored(asked.queries)[0])
+        k, n_allowed = asked.k, asked.n_allowed
+        if asked.allowed is not None and n_allowed <= COMPARE_ALL_ROWS:
+            answer, tied = self._compare_all(asked)
+            return Found(*answer, asked.counts(), asked.counts(0), 1.0, tied)
+        target = self.search.recall if asked.recall is None else asked.recall
         plan = None if self.is_exact(k, n_allowed, target) else self._plan(k, target, n_allowed)
         if plan is None or plan.exact:
             wanted = min(k + 1, n_allowed)  # one more shows a tie
-            answer, compared, scanned = self._climb(queries, wanted, allowed, 0.0, 4 * k, True, exclude, ranks)
+            answer, compared, scanned = self._climb(asked, wanted, 0.0, 4 * k, True)
         else:
             wanted = k
-            answer, compared, scanned = self._climb(
-                queries, plan.k, allowed, plan.reach, plan.depth, False, exclude, ranks
-            )
+            answer, compared, scanned = self._climb(asked, plan.k, plan.reach, plan.depth, False)
             answer = answer[0][:, :k], answer[1][:, :k]
-        short = self._short(answer[1], wanted, n_allowed, allowed, exclude)
+        short = self._short(answer[1], wanted, asked)
         if len(short):  # too few lists were looked at, or float32 overflowed
-            mask, own = self.alive if allowed is None else allowed.mask, None if exclude is None else exclude[short]
-            (answer[0][short], answer[1][short]), _ = self._compare_all(queries[short], wanted, mask, own, ranks)
+            (answer[0][short], answer[1][short]), _ = self._compare_all(asked.part(short, wanted))
             compared[short] += n_allowed
         if plan is None or plan.exact:
             answer, tied = cut_to(*answer, k)
             return Found(*answer, compared, scanned, 1.0, tied)
         return Found(*answer, compared, scanned, plan.promised if plan.k == k else plan.recall, None)
 
-    def _short(self, positions: Int64, k: int, n_allowed: int, allowed: Allowed | None, exclude: Int64 | None) -> Int64:
+    def _short(self, positions: Int64, k: int, asked: Request) -> Int64:
         """Return the queries that have found fewer positions than there are."""
-        if exclude is None:
+        if asked.exclude is None:
             return np.flatnonzero(positions[:, -1] < 0)
-        mask = self.alive if allowed is None else allowed.mask
-        left_out = (exclude >= 0) & mask[exclude]
-        return np.flatnonzero((positions >= 0).sum(axis=1) < np.minimum(k, n_allowed - left_out))
+        there = self.alive if asked.mask is None else asked.mask
+        left_out = (asked.exclude >= 0) & there[asked.exclude]
+        return np.flatnonzero((positions >= 0).sum(axis=1) < np.minimum(k, asked.n_allowed - left_out))
 
-    def _compare_all(
-        self, queries: Float32, k: int, mask: Mask, exclude: Int64 | None, ranks: Int64 | None
-    ) -> tuple[Pairs, Mask]:
+    def _compare_all(self, asked: Request) -> tuple[Pairs, Mask]:
         """Compare every allowed vector with every query, in turns of bounded memory."""
-        allowed = np.flatnonzero(mask)
-        ranks = positions_up_to(self.n) if ranks is None else ranks
+        queries, store = asked.queries, self._store
+        allowed = np.flatnonzero(self.alive if asked.mask is None else asked.mask)
         step = max(1, COMPARED_PAIRS // len(allowed))
 
-        def find(m: int) -> Pairs:
-            squares, positions = np.empty((len(queries), m)), np.empty((len(queries), m), np.int64)
+        def find(k: int) -> Pairs:
+            squares, positions = np.empty((len(queries), k)), np.empty((len(queries), k), np.int64)
             for first in range(0, len(queries), step):
                 part = queries[first : first + step]
                 offsets = np.arange(len(part) + 1) * len(allowed)
                 pairs = np.tile(allowed, len(part))
-                exact = scan.squares(part, self._store.array, self._store.scale, offsets, pairs, self.search.n_jobs)
+                exact = scan.squares(part, store.array, store.scale, offsets, pairs, self.search.n_jobs)
                 rows = slice(first, first + len(part))
-                squares[rows], positions[rows] = scan.best(exact, pairs, offsets, ranks, m)
+                squares[rows], positions[rows] = scan.best(exact, pairs, offsets, asked.ranks, k)
             return np.sqrt(squares, out=squares), positions
 
-        return exact_answer(find, k, len(allowed), exclude)
+        return exact_answer(find, asked)
 
     def _climb(
         self,
-        queries: Float32,
+        asked: Request,
         k: int,
-        allowed: Allowed | None,
         reach: float,
         depth: int,
         exact: bool,
-        exclude: Int64 | None,
-        ranks: Int64 | None,
         prefixes: tuple[Float32, Float64] | None = None,
     ) -> tuple[Pairs, Int64, Int64]:
         """Return distances and positions (n_queries, k), and how many vectors were compared and prefixes scanned."""
-        job = self._ladder(queries, allowed, reach, exclude, ranks, prefixes)
-        squares, positions, scanned, compared = scan.ladder(job, k, depth, exact, kernel.threads(self.search.n_jobs))
+        job, threads = self._ladder(asked, reach, prefixes), kernel.threads(self.search.n_jobs)
+        squares, positions, scanned, compared = scan.ladder(job, k, depth, exact, threads)
         return (np.sqrt(squares, out=squares), positions), compared, scanned
 
-    def _ladder(
-        self,
-        queries: Float32,
-        allowed: Allowed | None,
-        reach: float,
-        exclude: Int64 | None,
-        ranks: Int64 | None,
-        prefixes: tuple[Float32, Float64] | None = None,
-    ) -> scan.Ladder:
-        prefix, norms = self._filing.basis.prefixes(queries, None, self.search.n_jobs) if prefixes is None else prefixes
-        filing = self.filed()
+    def _ladder(self, asked: Request, reach: float, prefixes: tuple[Float32, Float64] | None = None) -> scan.Ladder:
+        filing, allowed = self.filed(), asked.allowed
         lists = filing.lists
+        prefix, norms = prefixes or filing.basis.prefixes(asked.queries, None, self.search.n_jobs)
         return scan.Ladder(
-            queries=queries,
+            queries=asked.queries,
             prefixes=prefix,
             slack=ROUNDING * (norms + filing.farthest),
-            skip=exclude,
+            skip=asked.exclude,
             vectors=self._store.array,
             scale=self._store.scale,
-            rows=positions_up_to(self.n) if ranks is None else ranks,
+            rows=asked.ranks,
             blocks=lists.blocks,
             slots=lists.slots,
             masks=lists.masks if allowed is None else allowed.derived(lists, lambda: lists.allowed(allowed.mask)),
@@ -339,16 +310,13 @@ class LadderState(State):
             list_blocks=lists.order,
         )
 
-    def _within(
-        self, queries: Float32, radii: Float64, allowed: Allowed | None, recall: float | None, ranks: Int64
-    ) -> FoundWithin:
+    def _within(self, asked: Request, radii: Float64) -> FoundWithin:
         self._check_precision()
-        queries, _ = self._store.as_stored(queries)
-        job = self._ladder(queries, allowed, 0.0, None, ranks)
+        job = self._ladder(replace(asked, queries=self._store.as_stored(asked.queries)[0]), 0.0)
         offsets, squares, positions, scanned, compared = scan.ladder_within(
             job, radii, kernel.threads(self.search.n_jobs)
         )
-        offsets, squares, positions = scan.within(squares, positions, offsets, ranks, radii)
+        offsets, squares, positions = scan.within(squares, positions, offsets, asked.ranks, radii)
         return FoundWithin(offsets, np.sqrt(squares), positions, compared, scanned, 1.0)
 
     # What is stored and learnt

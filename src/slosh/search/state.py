@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
@@ -100,6 +100,51 @@ class FoundWithin:
     promise: float | None
 
 
+@dataclass(frozen=True, eq=False)
+class Request:
+    """What a state is asked: queries, and what may be found. See `State.nearest`.
+
+    mask : (n,) bool, the allowed positions; None: all positions are alive and allowed.
+    n_allowed : how many they are.
+    ranks : (n,) numbers that decide between equal distances.
+    in_order : whether these increase with the position.
+    """
+
+    queries: Float32
+    k: int
+    allowed: Allowed | None
+    recall: float | None
+    exclude: Int64 | None
+    mask: Mask | None
+    n_allowed: int
+    ranks: Int64
+    in_order: bool
+
+    def __len__(self) -> int:
+        return len(self.queries)
+
+    def part(self, which: Any, k: int | None = None) -> Request:
+        """Return the same for some of the queries, and for another k."""
+        own = None if self.exclude is None else self.exclude[which]
+        return replace(self, queries=self.queries[which], exclude=own, k=self.k if k is None else k)
+
+    def counts(self, number: int | None = None) -> Int64:
+        """Return a number for each query; None is the number of allowed positions."""
+        return np.full(len(self), self.n_allowed if number is None else number, np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Stored:
+    """What a state begins with. See `Search.start`."""
+
+    dim: int
+    n: int = 0
+    columns: ColumnFactory = in_memory
+    alive: Mask | None = None
+    trained: Trained | None = None
+    derived: Trained | None = None
+
+
 class Trained(NamedTuple):
     """What was learnt from a collection: a header for JSON, and arrays."""
 
@@ -120,12 +165,11 @@ class State(ABC):
 
     distance_kind: str = "embedded"
 
-    def __init__(self, search: Search, dim: int, n: int, alive: Mask | None) -> None:
-        self.search, self.dim, self.n = search, dim, n
-        if alive is None:
-            alive = np.ones(n, np.bool_)
-        if alive.shape != (n,) or alive.dtype != np.bool_:
-            raise ValueError(f"alive is {alive.dtype} of shape {alive.shape}, not bool of {(n,)}")
+    def __init__(self, search: Search, stored: Stored) -> None:
+        self.search, self.dim, self.n = search, stored.dim, stored.n
+        alive = np.ones(self.n, np.bool_) if stored.alive is None else stored.alive
+        if alive.shape != (self.n,) or alive.dtype != np.bool_:
+            raise ValueError(f"alive is {alive.dtype} of shape {alive.shape}, not bool of {(self.n,)}")
         self._alive = Column((), np.bool_, np.array(alive))
         self.n_alive = int(np.count_nonzero(alive))
 
@@ -188,13 +232,11 @@ class State(ABC):
         exclude : (n_queries,) a position that the query must not find, -1 for none. An answer may then end in -1.
         ranks : (n,) numbers that decide between equal distances; None is the position.
         """
-        if allowed is not None and allowed.n == self.n_alive:
-            allowed = None
-        k = min(k, self.n_alive if allowed is None else allowed.n)
-        if k == 0 or not len(queries):
-            none, shape = np.zeros(len(queries), np.int64), (len(queries), k)
+        asked = self._request(queries, k, allowed, recall, exclude, ranks)
+        if asked.k == 0 or not len(asked):
+            none, shape = asked.counts(0), (len(asked), asked.k)
             return Found(np.empty(shape), np.empty(shape, np.int64), none, none, 1.0, none.astype(np.bool_))
-        return self._nearest(queries, k, allowed, recall, exclude, ranks)
+        return self._nearest(asked)
 
     def within(
         self,
@@ -206,37 +248,37 @@ class State(ABC):
         ranks: Int64 | None = None,
     ) -> FoundWithin:
         """Return all positions at most radii[i] away from query i; the other parameters are those of `nearest`."""
-        if allowed is not None and allowed.n == self.n_alive:
-            allowed = None
-        if (self.n_alive if allowed is None else allowed.n) == 0 or not len(queries):
-            none = np.zeros(len(queries), np.int64)
-            offsets = np.zeros(len(queries) + 1, np.int64)
+        asked = self._request(queries, 1, allowed, recall, None, ranks)
+        if asked.k == 0 or not len(asked):
+            none, offsets = asked.counts(0), np.zeros(len(asked) + 1, np.int64)
             return FoundWithin(offsets, np.empty(0), np.empty(0, np.int64), none, none, 1.0)
-        return self._within(queries, radii, allowed, recall, positions_up_to(self.n) if ranks is None else ranks)
+        return self._within(asked, radii)
 
-    @abstractmethod
-    def _nearest(
+    def _request(
         self,
         queries: Float32,
         k: int,
-        allowed: Allowed | None,
-        recall: float | None,
-        exclude: Int64 | None,
-        ranks: Int64 | None,
-    ) -> Found:
-        """See `nearest`; there are queries, 1 <= k <= the number allowed, and `allowed` leaves something out."""
+        allowed: Allowed | None = None,
+        recall: float | None = None,
+        exclude: Int64 | None = None,
+        ranks: Int64 | None = None,
+    ) -> Request:
+        """Return what is asked, with k cut to the number allowed, and no filter where it leaves nothing out."""
+        if allowed is not None and allowed.n == self.n_alive:
+            allowed = None
+        n_allowed, mask = self.n_alive, None if self.n_alive == self.n else self.alive
+        if allowed is not None:
+            n_allowed, mask = allowed.n, allowed.mask
+        order = positions_up_to(self.n) if ranks is None else ranks
+        return Request(queries, min(k, n_allowed), allowed, recall, exclude, mask, n_allowed, order, ranks is None)
 
     @abstractmethod
-    def _within(
-        self, queries: Float32, radii: Float64, allowed: Allowed | None, recall: float | None, ranks: Int64
-    ) -> FoundWithin:
-        """See `within`; there are queries and allowed positions, and `allowed` leaves something out."""
+    def _nearest(self, asked: Request) -> Found:
+        """See `nearest`; there are queries, and k is at least 1."""
 
-    def mask_of(self, allowed: Allowed | None) -> Mask | None:
-        """Return which positions may be found; None where all may."""
-        if allowed is not None:
-            return allowed.mask
-        return None if self.n_alive == self.n else self.alive
+    @abstractmethod
+    def _within(self, asked: Request, radii: Float64) -> FoundWithin:
+        """See `within`; there are queries and allowed positions."""
 
     # What is stored
 
@@ -322,16 +364,16 @@ def leave_out(distances: Float64, positions: Int64, exclude: Int64) -> Pairs:
     return found, np.where(own, -1, np.take_along_axis(positions, order, axis=1))
 
 
-def exact_answer(find: Callable[[int], Pairs], k: int, n_allowed: int, exclude: Int64 | None) -> tuple[Pairs, Mask]:
-    """Return the k nearest (distances and positions) and `Found.tied`, by one call of `find`.
+def exact_answer(find: Callable[[int], Pairs], asked: Request) -> tuple[Pairs, Mask]:
+    """Return the nearest (distances and positions) and `Found.tied`, by one call of `find`.
 
     find(m) returns distances and positions of the m nearest, exactly; it is asked for one more than k to see a tie, and
     for another one if a position is to be left out.
     """
-    distances, positions = find(min(k + (1 if exclude is None else 2), n_allowed))
-    if exclude is not None:
-        distances, positions = leave_out(distances, positions, exclude)
-    return cut_to(distances, positions, k)
+    distances, positions = find(min(asked.k + (1 if asked.exclude is None else 2), asked.n_allowed))
+    if asked.exclude is not None:
+        distances, positions = leave_out(distances, positions, asked.exclude)
+    return cut_to(distances, positions, asked.k)
 
 
 def cut_to(distances: Float64, positions: Int64, k: int) -> tuple[Pairs, Mask]:

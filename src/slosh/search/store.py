@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from ..data.checks import CHECKED_AT_ONCE as BLOCK
 from ..data.checks import Array
 from ..data.vectors import blocks
-from .columns import Column, ColumnFactory, Float32, Float64, Int64, Mask, in_memory
+from .columns import Column, Float32, Float64, Int64, Mask
+from .state import Stored
 
 LARGEST_INT16 = 32767
 MIDDLE_SAMPLE = 4096
@@ -56,9 +57,9 @@ class FloatVectors:
         return {"vectors": ((dim,), np.float32)}
 
     @classmethod
-    def start(cls, dim: int, n: int, columns: ColumnFactory = in_memory) -> FloatVectors:
-        """Return what the first n rows of the columns hold."""
-        return cls(columns("vectors", (dim,), np.float32), n)
+    def start(cls, stored: Stored) -> FloatVectors:
+        """Return what the columns hold."""
+        return cls(stored.columns("vectors", (stored.dim,), np.float32), stored.n)
 
     @property
     def array(self) -> Float32:
@@ -138,11 +139,11 @@ class ShortVectors:
         return {"vectors": ((dim,), np.int16), "scale": ((), np.float32), "moved": ((), np.float32)}
 
     @classmethod
-    def start(cls, dim: int, n: int, columns: ColumnFactory = in_memory) -> ShortVectors:
-        """Return what the first n rows of the columns hold."""
-        names = cls.column_names(dim)
-        vectors, scale, moved = (columns(name, *names[name]) for name in ("vectors", "scale", "moved"))
-        return cls(vectors, scale, moved, n)
+    def start(cls, stored: Stored) -> ShortVectors:
+        """Return what the columns hold."""
+        names = cls.column_names(stored.dim)
+        vectors, scale, moved = (stored.columns(name, *names[name]) for name in ("vectors", "scale", "moved"))
+        return cls(vectors, scale, moved, stored.n)
 
     @property
     def array(self) -> NDArray[np.int16]:
