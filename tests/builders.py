@@ -9,9 +9,7 @@ import numpy as np
 from slosh import Sets
 
 
-def clouds(
-    sizes: int | Sequence[int], dim: int = 2, seed: int = 0, weighted: bool = False, largest: int = 40
-) -> Sets:
+def clouds(sizes: int | Sequence[int], dim: int = 2, seed: int = 0, weighted: bool = False, largest: int = 40) -> Sets:
     """Return normal clouds of different places and spreads.
 
     `sizes` is the number of elements of each, or a number of sets, whose sizes are then drawn from 2 to `largest` - 1.
