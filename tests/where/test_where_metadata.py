@@ -77,8 +77,8 @@ HOLDS_ITSELF.append(HOLDS_ITSELF)
     [
         ([1], "set 3 is a list: give a dict with strings as keys"),
         (None, "set 3 is None"),
-        ({1: 2}, "set 3: the key 1 is a int: keys are strings, so pass str(key)"),
-        ({"x": {2: 3}}, "set 3: the key 2 is a int"),
+        ({1: 2}, "set 3: the key 1 is an int: keys are strings, so pass str(key)"),
+        ({"x": {2: 3}}, "set 3: the key 2 is an int"),
         ({"x": math.nan}, "set 3: key 'x' is nan: give a string, a finite number"),
         ({"x": -math.inf}, "set 3: key 'x' is -inf"),
         ({"x": np.float32("nan")}, "set 3: key 'x' is nan"),

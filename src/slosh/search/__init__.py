@@ -7,7 +7,6 @@ from .hamming import HammingSearch
 from .ladder import LadderSearch
 from .lsh import LSHSearch, NearResult
 from .result import RangeResult, Result, Stats
-from .set_search import SetSearch
 
 __all__ = [
     "ExactSearch",
@@ -18,14 +17,7 @@ __all__ = [
     "RangeResult",
     "Result",
     "Search",
-    "SetSearch",
     "Stats",
-    "default_search",
     "load",
     "nearest_codes",
 ]
-
-
-def default_search(precision: int = 16) -> Search:
-    """A new search of the kind that is taken where none is named; 32 bits where a distance of 0 must be 0."""
-    return LadderSearch(precision=precision)
