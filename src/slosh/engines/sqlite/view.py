@@ -87,7 +87,7 @@ class SqliteView:
 
     def describe(self, keys: Int64) -> Mapping[int, Description]:
         known = self.loaded.described
-        missing = [row for row in keys.tolist() if row not in known]
+        missing = [row for row in dict.fromkeys(keys.tolist()) if row not in known]
         if not missing:
             return known
         with storage_errors(self._path):
