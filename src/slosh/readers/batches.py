@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..data.batching import MAX_BATCH_SETS
 from ..data.checks import check_numeric
 from ..data.precision import Origin
-from ..data.batching import MAX_BATCH_SETS
 from ..data.sets import Sets
 from .files import File, Options, Piece, Unreadable
 

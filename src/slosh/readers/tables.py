@@ -16,8 +16,8 @@ import numpy as np
 
 from ..data.checks import Array
 from ..data.convert import arrow_scalars, arrow_vectors
-from ..index.export import MARK
 from .files import File, Library, Options, Piece, Unreadable, fits, needs, reading, rows, whole_ids
+from .formats import EXPORT_MARK
 from .long_form import read_long
 
 PYARROW = Library("pyarrow", "tables", "tables")
@@ -244,7 +244,7 @@ def is_scalar(kind: Any) -> bool:
 def _list_pieces(table: Table, options: Options, column: str) -> Iterator[Piece]:
     file = table.file
     weights = options.weights if isinstance(options.weights, str) else None
-    exported = MARK in (table.schema.metadata or {}) and "metadata" in table.schema.names
+    exported = EXPORT_MARK in (table.schema.metadata or {}) and "metadata" in table.schema.names
     if exported and options.weights is None and "weights" in table.schema.names:
         weights = "weights"
     with reading(file, table.what):
