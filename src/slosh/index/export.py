@@ -12,7 +12,7 @@ from tqdm.auto import tqdm
 from ..data.atomic import replacing
 from ..engines.base import Records
 from ..errors import MissingExtra
-from ..readers.formats import EXPORT_MARK
+from ..readers.tables import EXPORT_MARK
 
 if TYPE_CHECKING:
     from .set_index import SetIndex
@@ -33,12 +33,12 @@ def export(index: SetIndex, path: str | os.PathLike[str]) -> int:
     about = {"format": 1, "dim": index.dim, "weighted": weighted}
     schema = pa.schema(fields, metadata={EXPORT_MARK: json.dumps(about).encode()})
     done = 0
-    with replacing(path) as stream, pq.ParquetWriter(stream, schema, compression="zstd") as writer:
-        with tqdm(total=len(index), unit="set", delay=2, disable=None, leave=False, desc="export") as bar:
-            for batch in index.records():
-                writer.write_table(pa.table(_columns(pa, index, batch, weighted), schema=schema))
-                done += len(batch.ids)
-                bar.update(len(batch.ids))
+    bar = tqdm(total=len(index), unit="set", delay=2, disable=None, leave=False, desc="export")
+    with bar, replacing(path) as stream, pq.ParquetWriter(stream, schema, compression="zstd") as writer:
+        for batch in index.records():
+            writer.write_table(pa.table(_columns(pa, index, batch, weighted), schema=schema))
+            done += len(batch.ids)
+            bar.update(len(batch.ids))
     return done
 
 

@@ -36,6 +36,3 @@ FORMATS: dict[str, Format] = {
     ".idx": Format("images", read_idx, frozenset({"weights"})),
 }
 """What can be read, by extension."""
-
-EXPORT_MARK = b"slosh"
-"""The key in the metadata of a Parquet file by which a reader knows the export of an index."""

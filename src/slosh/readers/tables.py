@@ -17,9 +17,10 @@ import numpy as np
 from ..data.checks import Array
 from ..data.convert import arrow_scalars, arrow_vectors
 from .files import File, Library, Options, Piece, Unreadable, fits, needs, reading, rows, whole_ids
-from .formats import EXPORT_MARK
 from .long_form import read_long
 
+EXPORT_MARK = b"slosh"
+"""The key in the metadata of a Parquet file by which the export of an index is known."""
 PYARROW = Library("pyarrow", "tables", "tables")
 _ROWS = 1 << 16  # rows of a record batch
 
