@@ -17,7 +17,8 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted
 from tqdm.auto import tqdm
 
-from ..data.sets import MOST_SETS, Sets, as_sets, check_origin
+from ..data.batching import MAX_BATCH_SETS
+from ..data.sets import Sets, as_sets, check_origin
 from ..errors import InputError
 
 Vectors = NDArray[np.float32]
@@ -124,7 +125,7 @@ class SetTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         """Return batches of checked sets, the number of sets if known, and whether there is at most one batch."""
         self._check_fitted()
         dim, at_once = self.n_features_in_, self._batch_points()
-        most = max(1, min(MOST_SETS, BATCH_NUMBERS // self.vector_length))
+        most = max(1, min(MAX_BATCH_SETS, BATCH_NUMBERS // self.vector_length))
         if isinstance(X, Iterator):
             batches = Sets.stream(X, at_once, batch_sets=most, dim=dim, origin=self.origin_)
             return self._stream(batches), None, False
