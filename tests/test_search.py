@@ -344,7 +344,7 @@ def test_bad_input(make):
         (np.zeros(3), r"queries is 1-D, of 3 numbers: vectors must be \(n, D\), so pass x\[None\]"),
         ([[0, 1, np.nan]], r"queries: row 0 holds NaN \(column 2\)"),
         ([[0, np.inf, 1]], "queries: row 0 holds infinity"),
-        ([["a", "b", "c"]], "queries: dtype"),
+        ([["a", "b", "c"]], "queries must be numbers, not of dtype"),
         (None, "queries is None"),
         ([[0, 1], [1, 2, 3]], "row 1 has 3 numbers, row 0 has 2"),
     ]:

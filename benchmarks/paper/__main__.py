@@ -1,9 +1,9 @@
-"""`make paper`: every experiment of the paper's section 5, and the page of results.
+"""`make paper`: run every experiment of the paper's section 5 and write the page of results.
 
     python benchmarks/paper [--quick] [--only table1 slices ...] [--data FOLDER] [--work FOLDER] [--out FOLDER]
 
-What is done is kept in the work folder, and not done again; remove it to begin anew. The page, the figures and the
-numbers go to docs/results (a quick run: to the work folder).
+Finished work is kept in the work folder and not repeated; delete the folder to start over. The page, the figures and
+the numbers go to docs/results, those of a quick run to the work folder.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import os
 import sys
 from pathlib import Path
 
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # FAISS: threads that wait must not keep a core busy
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # FAISS: waiting threads must not keep a core busy
 
 import page
 from experiments import EXPERIMENTS
@@ -22,11 +22,12 @@ from protocol import DATA, ROOT, Plan
 
 
 def main() -> None:
+    """Run the chosen experiments, and write the page once all of them are complete."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="minutes: some of the sets, two seeds, the same code")
+    parser.add_argument("--quick", action="store_true", help="a subset of the sets and two seeds: minutes")
     parser.add_argument("--only", nargs="+", metavar="NAME", choices=EXPERIMENTS, help=", ".join(EXPERIMENTS))
-    parser.add_argument("--data", type=Path, default=DATA, help="the folder of the data sets (default: ../shared/data)")
-    parser.add_argument("--work", type=Path, help="what is done so far (default: benchmarks/results/paper[-quick])")
+    parser.add_argument("--data", type=Path, default=DATA, help="folder of the data sets (default: ../shared/data)")
+    parser.add_argument("--work", type=Path, help="finished work (default: benchmarks/results/paper[-quick])")
     parser.add_argument(
         "--out", type=Path, help="page, figures and numbers (default: docs/results; quick: the work folder)"
     )
@@ -35,16 +36,15 @@ def main() -> None:
     out = args.out or (work if args.quick else ROOT / "docs" / "results")
     plan = Plan(args.data, args.quick)
     ledger = Ledger(work / "done.jsonl", str(args.data.resolve()))
-    chosen = args.only or list(EXPERIMENTS)
     try:
-        ledger.run([unit for name in chosen for unit in EXPERIMENTS[name](plan)])
+        ledger.run([unit for name in args.only or EXPERIMENTS for unit in EXPERIMENTS[name](plan)])
     except KeyboardInterrupt:
-        sys.exit(f"\nStopped. What is done is in {ledger.path}; the same command goes on from there.")
+        sys.exit(f"\nStopped. Finished work is in {ledger.path}; run the same command to continue.")
     except FileNotFoundError as error:
         sys.exit(f"\n{error}")
-    missing = [u.key for name in EXPERIMENTS for u in EXPERIMENTS[name](plan) if u.key not in ledger.results]
+    missing = [unit.key for units in EXPERIMENTS.values() for unit in units(plan) if unit.key not in ledger.results]
     if missing:
-        print(f"{len(missing)} pieces of work are left before the page can be written, {missing[0]} the first")
+        print(f"{len(missing)} units of work remain before the page can be written, starting with {missing[0]}")
         return
     page.write(out, ledger, plan)
 

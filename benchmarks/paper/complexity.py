@@ -1,7 +1,8 @@
-"""The complexity table of the supplement, measured: the time to embed a set against N, L, d, and p for GeM.
+"""Measure the complexity table of the supplement: the time to embed a set against N, L, d, and p for GeM.
 
-One thread, CPU time, the fastest of several runs, on sets of normal vectors. The reference has as many points as the
-sets, M = N, as the supplement assumes; "SLOSH linear M=16" has 16, and "SLOSH M=16" slosh's average rule too.
+Times are CPU seconds of one thread, the fastest of several runs, on sets of normal vectors. The reference has as many
+points as the sets, M = N, as the supplement assumes; "SLOSH linear M=16" has 16 points, and "SLOSH M=16" also uses
+slosh's average rule.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from slosh import Sets
 from slosh.embed import Covariance, FSPool, GeM, SlicedWasserstein, WassersteinEmbedding
 
 BASE = {"N": 512, "L": 16, "d": 8, "p": 4}
-"""What does not vary has these values (WE, which is slow: N = 128)."""
+"""Values of the variables that are held constant (for WE, which is slow, N = 128)."""
 SIZES = tuple(2**i for i in range(6, 16))
 DIMS = tuple(2**i for i in range(1, 9))
 SLICES = tuple(2**i for i in range(2, 9))
@@ -42,9 +43,9 @@ FORMULAS: dict[str, Callable[..., float] | None] = {
     "SLOSH linear M=16": lambda N, L, d, p: L * N * (d + math.log2(N)),
     "SLOSH M=16": lambda N, L, d, p: L * N * (d + math.log2(N)),
 }
-"""Of the supplement, which leaves WE out."""
-NUMBERS = 1 << 20
-"""Embedded by one call: many sets where they are small."""
+"""The formulas of the supplement, which leaves WE out."""
+NUMBERS_PER_CALL = 1 << 20
+"""Coordinates that one call embeds: many sets where they are small."""
 ROUNDS = 5
 
 
@@ -56,11 +57,11 @@ def units(plan: Plan) -> Iterator[Unit]:
 
 
 def study(plan: Plan, method: str, variable: str) -> dict[str, Any]:
-    """Seconds a set for each value, and the exponent over the upper half of them: measured, and of the formula."""
+    """Return the seconds per set for each value, and the measured and predicted exponents over their upper half."""
     values = plan.choose(VALUES[method][variable], VALUES[method][variable][:4])
     sizes = [BASE | ({"N": 128} if method == "WE" else {}) | {variable: value} for value in values]
     work = [(embedding(method, **size), normal_sets(method, **size)) for size in sizes]
-    seconds = seconds_a_set(work, plan.choose(0.1, 0.01))
+    seconds = seconds_per_set(work, plan.choose(0.1, 0.01))
     formula = FORMULAS[method]
     upper = slice(len(values) // 2, None)
     return {
@@ -74,6 +75,7 @@ def study(plan: Plan, method: str, variable: str) -> dict[str, Any]:
 
 
 def embedding(method: str, N: int, L: int, d: int, p: int) -> Any:
+    """Return the embedding of a method for sets of N elements in d dimensions."""
     if method in ("SLOSH", "SLOSH linear M=16"):
         return paper_swe(L, SETTINGS["mnist"]._replace(reference=N if method == "SLOSH" else 16), seed=0)
     if method == "SLOSH M=16":
@@ -86,16 +88,17 @@ def embedding(method: str, N: int, L: int, d: int, p: int) -> Any:
 
 
 def normal_sets(method: str, N: int, L: int, d: int, p: int) -> Sets:
-    n_sets = 4 if method == "WE" else max(1, NUMBERS // N // max(d, 16))
+    """Return sets of N normal vectors each; WE gets only four."""
+    n_sets = 4 if method == "WE" else max(1, NUMBERS_PER_CALL // N // max(d, 16))
     points = np.random.RandomState(0).standard_normal((n_sets * N, d)).astype(np.float32)
     return Sets(points, np.arange(n_sets + 1) * N)
 
 
-def seconds_a_set(work: list[tuple[Any, Sets]], at_least: float) -> list[float]:
-    """For each embedding and its sets: CPU seconds to embed one set in one thread, the fastest of some rounds.
+def seconds_per_set(work: list[tuple[Any, Sets]], at_least: float) -> list[float]:
+    """Return the CPU seconds of one thread to embed a set, for each embedding and its sets: the fastest of some rounds.
 
-    A measurement takes `at_least` seconds. The rounds go over all of them, so that what disturbs the machine for a
-    while slows one measurement of each, and not all of one.
+    A measurement takes `at_least` seconds. Each round covers all of them, so that a temporary disturbance of the
+    machine slows one measurement of each instead of all measurements of one.
     """
     prepared = []
     for model, sets in work:
@@ -115,5 +118,5 @@ def seconds_a_set(work: list[tuple[Any, Sets]], at_least: float) -> list[float]:
 
 
 def exponent(x: Any, y: Any) -> float:
-    """b of y = a x^b, by least squares of the logarithms."""
+    """Fit y = a x^b by least squares of the logarithms, and return b."""
     return float(np.polyfit(np.log(x), np.log(y), 1)[0])

@@ -1,17 +1,19 @@
-"""What each difference between the paper, the authors' code and slosh makes: one thing changed at a time.
+"""Measure the effect of each difference between the paper, the authors' code and slosh, one change at a time.
 
-The authors' code is github.com/mint-vu/SLOSH, notebooks/utils. Every variant is the protocol of Table 1 but for what it
-is named after; results are its scores at 1024 and 2048 bits (with FAISS's codes: at 2048).
+The authors' code is github.com/mint-vu/SLOSH, notebooks/utils. Every variant follows the protocol of Table 1 except for
+the change that it is named after. Results are scores at 1024 and 2048 bits (with FAISS's codes, only at 2048).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from datasets import Dataset
 from ledger import Unit
 from protocol import (
     BITS,
@@ -30,7 +32,6 @@ from protocol import (
     scores_by_length,
 )
 from slosh import Sets
-from slosh.datasets import Dataset
 from slosh.embed import FSPool, SlicedWasserstein
 
 POOLING = tuple(method for method in METHODS if method not in ("WE", *SLOSH))
@@ -46,18 +47,18 @@ TORCH_SLICES = {
         [66.2, 160.84, 4.13, 147.31, 67.26, 17.29, 1.68, 56.54],
     ],
 }
-"""Slices of the authors' code for d = 2 and their five seeds, in degrees: torch.manual_seed(s); torch.randn(L, 2)."""
+"""The authors' slices for d = 2 and their five seeds, in degrees: torch.manual_seed(s); torch.randn(L, 2)."""
 ANGLES = (0, 5, 10, 20, 30, 45, 60, 90)
 DIRECTIONS = (0, 30, 60, 90, 120, 150)
 SEEDS = 3
-"""So many of Table 1's seeds; the slices of the authors' code have five of their own, and FAISS's codes one."""
+"""How many of Table 1's seeds are used; the authors' slices have five seeds of their own, FAISS's codes one."""
 
 
 def half_fibonacci(n_slices: int) -> Array:
-    """The spiral of the authors' code for ModelNet40: golden-angle steps that fall on one half, from pole to pole.
+    """Return the spiral of the authors' code for ModelNet40: golden-angle steps on one half, from pole to pole.
 
-    The first and the last of it are the two poles, which are the same slice: L = 3 are two slices, one of them counted
-    twice. With L = 1 their code divides by zero; here that is the pole.
+    Its first and last directions are the two poles, which are the same slice: L = 3 gives two distinct slices, one of
+    them counted twice. With L = 1 their code divides by zero; this function returns the pole.
     """
     golden = np.pi * (3 - np.sqrt(5))
     turns = np.array([i for i in range(4 * n_slices) if (golden * i) % (2 * np.pi) <= np.pi][:n_slices])
@@ -71,21 +72,17 @@ def units(plan: Plan) -> Iterator[Unit]:
         seconds = 5.0 if name == "mnist" else 2.0
         for seed in plan.seeds:
             for variant, (names, methods, run) in VARIANTS.items():
-                wanted = name in names and seed < {"torch": len(TORCH_SEEDS), "faiss": 1}.get(variant, SEEDS)
-                for method in methods if wanted else ():
+                selected = name in names and seed < {"torch": len(TORCH_SEEDS), "faiss": 1}.get(variant, SEEDS)
+                for method in methods if selected else ():
                     key = f"differences/{name}/{variant}/{method}/{seed}"
-                    yield Unit(key, seconds, _bound(run, plan, name, method, seed))
+                    yield Unit(key, seconds, partial(run, plan, name, method, seed))
             if name == "mnist" and seed < SEEDS:
                 for angle in plan.choose(ANGLES, (5, 30)):
                     key = f"differences/mnist/between/{angle}/{seed}"
-                    yield Unit(key, seconds, _bound(two_slices, plan, angle, seed))
+                    yield Unit(key, seconds, partial(two_slices, plan, angle, seed))
                 for degrees in plan.choose(DIRECTIONS, (0, 90)):
                     key = f"differences/mnist/direction/{degrees}/{seed}"
-                    yield Unit(key, seconds, _bound(one_slice, plan, degrees, seed))
-
-
-def _bound(run: Callable[..., Any], *args: Any) -> Callable[[], Any]:
-    return lambda: run(*args)
+                    yield Unit(key, seconds, partial(one_slice, plan, degrees, seed))
 
 
 def _scores(model: Any, sets: Dataset, seed: int, after: Callable[[Array], Array] | None = None) -> dict[str, Any]:
@@ -97,35 +94,36 @@ def _swe(plan: Plan, name: str, method: str, seed: int, **other: Any) -> SlicedW
     return paper_swe(setting.slices[SLOSH.index(method)], setting, seed, **other)
 
 
-# -- what the authors' code does otherwise than the paper ------------------------------------------------------------
+# -- where the authors' code differs from the paper --------------------------------------------------------------------
 
 
-def upwards(sets: Dataset) -> Dataset:
-    """MNIST as the authors' file has it: rows of pixels counted from below."""
+def flip_rows(sets: Dataset) -> Dataset:
+    """Return MNIST as in the authors' file, with pixel rows counted from below."""
     points = sets.sets.points.copy()
     points[:, 1] = 27 / 28 - points[:, 1]
     return replace(sets, sets=Sets(points, sets.sets.offsets))
 
 
 def rows_from_below(plan: Plan, name: str, method: str, seed: int) -> dict[str, Any]:
-    return _scores(embedding(method, plan.setting(name), seed), upwards(data(plan, name, seed)), seed)
+    """Count pixel rows from below."""
+    return _scores(embedding(method, plan.setting(name), seed), flip_rows(data(plan, name, seed)), seed)
 
 
 def torch_slices(plan: Plan, name: str, method: str, seed: int) -> dict[str, Any]:
-    """With FAISS's codes and rows from below, as their code has them; the reference is our draw."""
+    """Use the authors' slices, with FAISS's codes and rows from below as in their code; the reference is our draw."""
     setting = plan.setting(name)
     n_slices = SETTINGS[name].slices[SLOSH.index(method)]
     model = paper_swe(None, setting, seed, slices=in_plane(TORCH_SLICES[n_slices][seed]))
-    return by_faiss(model, upwards(data(plan, name, seed)))
+    return score_faiss_codes(model, flip_rows(data(plan, name, seed)))
 
 
 def faiss_codes(plan: Plan, name: str, method: str, seed: int) -> dict[str, Any]:
-    """With rows from below. Nothing is random here."""
-    return by_faiss(embedding(method, plan.setting(name), seed), upwards(data(plan, name, seed)))
+    """Use FAISS's codes, with rows from below. Nothing is random here."""
+    return score_faiss_codes(embedding(method, plan.setting(name), seed), flip_rows(data(plan, name, seed)))
 
 
-def by_faiss(model: Any, sets: Dataset) -> dict[str, Any]:
-    """The codes of FAISS's IndexLSH instead of those of SignHash: its planes are the same in every run."""
+def score_faiss_codes(model: Any, sets: Dataset) -> dict[str, Any]:
+    """Score the codes of FAISS's IndexLSH, whose hyperplanes are the same in every run, instead of SignHash's."""
     import faiss
 
     stored, asked = model.fit_transform(sets.database.sets), model.transform(sets.queries.sets)
@@ -135,65 +133,70 @@ def by_faiss(model: Any, sets: Dataset) -> dict[str, Any]:
 
 
 def in_plane(degrees: Any) -> Array:
-    """Unit vectors at these angles to the first axis."""
+    """Return unit vectors at these angles to the first axis."""
     angles = np.deg2rad(np.asarray(degrees, float))
     return np.stack([np.cos(angles), np.sin(angles)], axis=1)
 
 
 def spiral(plan: Plan, name: str, method: str, seed: int, rotation: Any = (0.0, 45.0)) -> dict[str, Any]:
+    """Use the authors' half spiral of slices."""
     setting = plan.setting(name)
     slices = half_fibonacci(setting.slices[SLOSH.index(method)])
     return _scores(paper_swe(None, setting, seed, slices=slices), data(plan, name, seed, rotation), seed)
 
 
 def spiral_and_45(plan: Plan, name: str, method: str, seed: int) -> dict[str, Any]:
+    """Use the half spiral, and rotate every object by 45 degrees."""
     return spiral(plan, name, method, seed, 45.0)
 
 
-def turned_by_45(plan: Plan, name: str, method: str, seed: int) -> dict[str, Any]:
+def rotated_by_45(plan: Plan, name: str, method: str, seed: int) -> dict[str, Any]:
+    """Rotate every object by 45 degrees instead of a random angle."""
     return _scores(embedding(method, plan.setting(name), seed), data(plan, name, seed, 45.0), seed)
 
 
-def shares(vectors: Array) -> Array:
-    """Each vector's numbers squared and divided by their sum."""
+def square_and_normalise(vectors: Array) -> Array:
+    """Square each vector's numbers and divide them by their sum."""
     squares = vectors**2
     return squares / squares.sum(axis=1, keepdims=True)
 
 
 def squared(plan: Plan, name: str, method: str, seed: int) -> dict[str, Any]:
-    return _scores(embedding(method, plan.setting(name), seed), data(plan, name, seed), seed, shares)
+    """Square and normalise the vectors, as the authors' code does for Oxford."""
+    return _scores(embedding(method, plan.setting(name), seed), data(plan, name, seed), seed, square_and_normalise)
 
 
 def random_weights(plan: Plan, name: str, method: str, seed: int) -> dict[str, Any]:
-    """FSPool's numbers times those of a uniform reference."""
+    """Multiply FSPool's numbers by those of a uniform reference."""
     setting, sets = plan.setting(name), data(plan, name, seed)
     weights = np.random.RandomState(seed).uniform(size=setting.reference * sets.sets.dim).astype(np.float32)
     return _scores(embedding(method, setting, seed), sets, seed, lambda vectors: vectors * weights)
 
 
-# -- what is not the paper's data --------------------------------------------------------------------------------------
+# -- where our data differ from the paper's ----------------------------------------------------------------------------
 
 
 def positive_features(
     plan: Plan, name: str, method: str, seed: int, after: Callable[[Array], Array] | None = None
 ) -> dict[str, Any]:
-    """Every feature brought to [0, 1], where the uniform reference is, and where those of an autoencoder may lie."""
+    """Scale every feature to [0, 1], the range of the uniform reference and perhaps of the paper's autoencoder."""
     sets = data(plan, name, seed)
     points = sets.sets.points
     low, high = points.min(axis=0), points.max(axis=0)
-    moved = replace(sets, sets=Sets((points - low) / (high - low), sets.sets.offsets))
-    return _scores(embedding(method, plan.setting(name), seed), moved, seed, after)
+    scaled = replace(sets, sets=Sets((points - low) / (high - low), sets.sets.offsets))
+    return _scores(embedding(method, plan.setting(name), seed), scaled, seed, after)
 
 
 def positive_and_squared(plan: Plan, name: str, method: str, seed: int) -> dict[str, Any]:
-    return positive_features(plan, name, method, seed, shares)
+    """Scale every feature to [0, 1], then square and normalise the vectors."""
+    return positive_features(plan, name, method, seed, square_and_normalise)
 
 
-# -- what slosh does otherwise, one by one ---------------------------------------------------------------------------
+# -- where slosh differs from the paper, one by one --------------------------------------------------------------------
 
 
 def centred(plan: Plan, name: str, method: str, seed: int) -> dict[str, Any]:
-    """Hashed about the mean of the vectors: for SLOSH that is the barycentre as the reference."""
+    """Hash about the mean of the vectors; for SLOSH this means the barycentre as the reference."""
     sets = data(plan, name, seed)
     if method in SLOSH:
         return _scores(_swe(plan, name, method, seed, reference="barycenter"), sets, seed)
@@ -203,6 +206,7 @@ def centred(plan: Plan, name: str, method: str, seed: int) -> dict[str, Any]:
 
 
 def average_rule(plan: Plan, name: str, method: str, seed: int) -> dict[str, Any]:
+    """Compute quantiles by the average rule."""
     model: Any
     if method == "FSPool":
         model = FSPool(plan.setting(name).reference, quantiles="average")
@@ -212,11 +216,12 @@ def average_rule(plan: Plan, name: str, method: str, seed: int) -> dict[str, Any
 
 
 def better_slices(plan: Plan, name: str, method: str, seed: int) -> dict[str, Any]:
+    """Use slosh's default kind of slices."""
     return _scores(_swe(plan, name, method, seed, slices="auto"), data(plan, name, seed), seed)
 
 
 def all_three(plan: Plan, name: str, method: str, seed: int) -> dict[str, Any]:
-    """With the paper's number of quantiles; the defaults have 16."""
+    """Combine the three, with the paper's number of quantiles; the defaults have 16."""
     how = {"reference": "barycenter", "quantiles": "average", "slices": "auto"}
     return _scores(_swe(plan, name, method, seed, **how), data(plan, name, seed), seed)
 
@@ -225,12 +230,12 @@ def all_three(plan: Plan, name: str, method: str, seed: int) -> dict[str, Any]:
 
 
 def two_slices(plan: Plan, angle: float, seed: int) -> dict[str, Any]:
-    """MNIST with two slices, the second at this angle to the first, which lies 60 degrees further for each seed."""
+    """Score MNIST with two slices at this angle; the first one moves by 60 degrees from seed to seed."""
     return _with_slices(plan, in_plane([60 * seed, 60 * seed + angle]), seed)
 
 
 def one_slice(plan: Plan, degrees: float, seed: int) -> dict[str, Any]:
-    """MNIST with one slice, at this angle to the columns of pixels."""
+    """Score MNIST with one slice at this angle to the pixel columns."""
     return _with_slices(plan, in_plane([degrees]), seed)
 
 
@@ -246,7 +251,7 @@ VARIANTS: dict[str, Variant] = {
     "faiss": (("mnist",), POOLING, faiss_codes),
     "torch": (("mnist",), SLOSH, torch_slices),
     "spiral": (("modelnet40",), SLOSH, spiral),
-    "45": (("modelnet40",), (*POOLING, *SLOSH), turned_by_45),
+    "45": (("modelnet40",), (*POOLING, *SLOSH), rotated_by_45),
     "spiral and 45": (("modelnet40",), SLOSH, spiral_and_45),
     "squared": (("oxford5k",), (*POOLING, *SLOSH), squared),
     "weights": (ALL, ("FSPool",), random_weights),
@@ -257,4 +262,4 @@ VARIANTS: dict[str, Variant] = {
     "slices": (ALL, SLOSH, better_slices),
     "all three": (ALL, SLOSH, all_three),
 }
-"""By name: on which data sets, for which methods, and what gives the scores."""
+"""By name: the data sets, the methods, and the function that returns the scores."""

@@ -1,7 +1,8 @@
-"""Embedded distance against the exact sliced distance and the exact Wasserstein distance, on pairs of real sets.
+"""Compare the embedded distance with the exact sliced and the exact Wasserstein distance on pairs of real sets.
 
-The embedding is good if its Euclidean distance is the sliced distance (over its own slices: but for the M quantiles),
-if this is near the sliced distance over all directions, and if that goes with the Wasserstein distance.
+An embedding is good if its Euclidean distance is close to the sliced distance over its own slices (they differ only by
+the M quantiles), if that is close to the sliced distance over all directions, and if that correlates with the
+Wasserstein distance.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from typing import Any
 import numpy as np
 from scipy.stats import pearsonr, spearmanr
 
+from datasets import Dataset
 from ledger import Unit
 from protocol import Array, Plan, data, paper_swe
 from slosh import distance, rank
-from slosh.datasets import Dataset
 from slosh.embed import SlicedWasserstein
 from slosh.slices import directions
 
@@ -29,7 +30,7 @@ def units(plan: Plan) -> Iterator[Unit]:
 
 
 def compare(plan: Plan, name: str) -> dict[str, Any]:
-    """All distances of all pairs; how well the embedded ones go with the exact ones; how far they are from these."""
+    """Return all distances of the pairs, their correlations, and the errors of the embedded distances."""
     database, setting = data(plan, name).database, plan.setting(name)
     pairs = draw_pairs(database, plan.choose(300, 30))
     sets = database.sets
@@ -65,7 +66,7 @@ def compare(plan: Plan, name: str) -> dict[str, Any]:
 
 
 def draw_pairs(database: Dataset, n: int) -> Array:
-    """Rows (n, 2) of the database: the first half are pairs of one class, the others of any; no set with itself."""
+    """Return rows (n, 2) of the database: the first half are pairs within a class, the rest any two different sets."""
     random = np.random.RandomState(0)
     labelled = np.flatnonzero(database.labels >= 0)
     pairs: list[tuple[int, int]] = []
@@ -79,12 +80,13 @@ def draw_pairs(database: Dataset, n: int) -> Array:
 
 
 def of_pairs(function: Callable[[int, int], float], pairs: Array) -> Array:
+    """Apply a function to the two rows of each pair, in two threads."""
     with ThreadPoolExecutor(2) as pool:
         return np.array(list(pool.map(function, *pairs.T.tolist())))
 
 
 def sliced(sets: Any, pairs: Array, slices: Array) -> Array:
-    """The exact sliced distance of each pair over these slices."""
+    """Return the exact sliced distance of each pair over these slices."""
     return of_pairs(lambda i, j: distance(sets[i], sets[j], slices=slices, n_jobs=1), pairs)
 
 

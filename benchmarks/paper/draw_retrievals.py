@@ -1,7 +1,7 @@
-"""Pictures of the sample retrievals: a query at the left, what was found beside it, nearest first.
+"""Draw the sample retrievals: a query on the left and its neighbours beside it, nearest first.
 
-The results of retrievals.py come in, a PNG for each data set goes out. A find of another class has another colour, and
-says "wrong".
+The results of retrievals.py become a PNG for each data set. A neighbour of the wrong class has another colour and is
+labelled "wrong".
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ import numpy as np
 from matplotlib.colors import to_rgb
 from matplotlib.patches import Rectangle
 
-import look
+import plot_style
 from protocol import SETTINGS, Array, Plan, data
-from retrievals import FEWER, SEED, WAYS, K, precision
+from retrievals import N_SAMPLED_CLASSES, SEED, WAYS, K, precision
 
 ASKED, RIGHT, WRONG = "#222222", "#0072B2", "#D55E00"
 PALE = {RIGHT: "#E1EEF6", WRONG: "#FBE6D9"}
 SIDE, GAP, UNDER, OVER = 0.95, 0.16, 0.32, 0.88
-"""Inches: of a panel, between groups of panels, of the words under a panel, of the title."""
+"""Inches: a panel, the gap between groups of panels, the label below a panel, and the title."""
 AZIMUTH, ELEVATION = -60.0, 20.0
-"""Degrees from which a cloud is seen; the third coordinate points up."""
+"""Viewing angles of a cloud in degrees; the third coordinate points up."""
 WORDS = {"paper": "the paper's\nSLOSH", "defaults": "slosh's\ndefaults"}
 ABOUT = {
     "mnist": ("a random query of each digit", ""),
     "modelnet40": (
-        f"a random query of each of {FEWER} random classes",
+        f"a random query of each of {N_SAMPLED_CLASSES} random classes",
         "\nDrawn upright; the search saw each object turned by an angle of its own, 0 to 45 degrees about the x axis.",
     ),
     "oxford5k": (
@@ -39,7 +39,7 @@ ABOUT = {
 
 
 def draw(results: dict[str, Any], plan: Plan, folder: Path) -> None:
-    """Draws paper-retrievals-<data>.png for each data set into `folder`."""
+    """Write paper-retrievals-<data>.png for each data set into `folder`."""
     for name in SETTINGS:
         lines = results[f"retrievals/{name}"]
         figure = table(lines) if name == "oxford5k" else clouds(lines, name, plan)
@@ -49,11 +49,11 @@ def draw(results: dict[str, Any], plan: Plan, folder: Path) -> None:
         figure.text(0.008, 1 - 0.06 / high, title, fontsize=12, fontweight="bold", va="top")
         right = " and ".join(f"{precision(lines, way):.0%} by {WORDS[way]}".replace("\n", " ") for way in WAYS)
         figure.text(0.008, 1 - 0.3 / high, f"Right among the nearest {K}: {right}.{note}", va="top")
-        look.save(figure, folder / f"paper-retrievals-{name}.png")
+        plot_style.save(figure, folder / f"paper-retrievals-{name}.png")
 
 
 def clouds(lines: list[dict[str, Any]], name: str, plan: Plan) -> Any:
-    """Points of 2 or 3 dimensions, one line for each query: itself, and two groups of neighbours."""
+    """Draw point clouds of 2 or 3 dimensions, one row for each query: the query and two groups of neighbours."""
     sets = data(plan, name, SEED, 0.0)
     wide, high = (1 + 2 * K) * SIDE + 3 * GAP, len(lines) * (SIDE + UNDER) + OVER + 0.06
     figure = plt.figure(figsize=(wide, high), layout="none")
@@ -80,7 +80,7 @@ def clouds(lines: list[dict[str, Any]], name: str, plan: Plan) -> Any:
 
 
 def mark(known: dict[str, Any], line: dict[str, Any]) -> str:
-    """The colour of a find: has it the class of the query?"""
+    """Return the colour of a neighbour: right if it has the class of the query."""
     return RIGHT if known["class"] == line["query"]["class"] else WRONG
 
 
@@ -89,8 +89,8 @@ def spaced(label: str | None) -> str:
 
 
 def _cloud(axes: Any, points: Array, colour: str) -> None:
-    """A set in the middle of a panel, as large as it may be."""
-    flat, paint = _seen(points, colour)
+    """Draw a set in the middle of a panel, as large as possible."""
+    flat, paint = _project(points, colour)
     flat = flat - (flat.min(axis=0) + flat.max(axis=0)) / 2
     half = np.abs(flat).max() * 1.1
     axes.scatter(*flat.T, s=6 if points.shape[1] == 2 else 3, c=paint, linewidths=0)
@@ -99,10 +99,10 @@ def _cloud(axes: Any, points: Array, colour: str) -> None:
         spine.set(visible=True, color="0.85" if colour == RIGHT else colour, linewidth=0.9)
 
 
-def _seen(points: Array, colour: str) -> tuple[Array, Any]:
-    """Points on the paper, and their colours: what is far is pale, and drawn first. Rows of an image go downwards."""
+def _project(points: Array, colour: str) -> tuple[Array, Any]:
+    """Project points onto the page and return their colours: distant points are paler and drawn first."""
     if points.shape[1] == 2:
-        return points * [1, -1], colour
+        return points * [1, -1], colour  # image rows go downwards
     azimuth, elevation = np.deg2rad([AZIMUTH, ELEVATION])
     right = [-np.sin(azimuth), np.cos(azimuth), 0]
     near = np.array([np.cos(elevation) * np.cos(azimuth), np.cos(elevation) * np.sin(azimuth), np.sin(elevation)])
@@ -114,7 +114,7 @@ def _seen(points: Array, colour: str) -> tuple[Array, Any]:
 
 
 def table(lines: list[dict[str, Any]]) -> Any:
-    """Names of photos, two lines for each query: what the paper's way finds, and what slosh's defaults find."""
+    """Draw a table of photo names with two lines for each query: the paper's way, and slosh's defaults."""
     cell, height, first, second = 1.55, 0.34, 1.6, 0.95
     wide, high = first + second + K * cell + 0.1, 2 * height * len(lines) + OVER + 0.3
     figure = plt.figure(figsize=(wide, high), layout="none")

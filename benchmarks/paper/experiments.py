@@ -1,4 +1,4 @@
-"""All experiments by name, in the order in which they run: each gives its pieces of work."""
+"""All experiments by name, in the order in which they run. Each yields its units of work."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What is done is written down at once, and not done again: one line of JSON for each piece of work.
+"""A file of finished work, one line of JSON for each unit, so that an interrupted run continues where it stopped.
 
-Units of work come in, each with a key, an estimate of its seconds and a function; their results, by key, go out. A run
-that was interrupted goes on where it stopped.
+`Ledger.run` takes units of work, each with a key, an estimate of its seconds and a function, and stores each result
+under its key as soon as it is known.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Results = dict[str, Any]
 
 
 class Unit(NamedTuple):
-    """A piece of work: its key, such as "table1/mnist/GeM-1/0", about how long it takes, and what gives the result."""
+    """A unit of work: its key, such as "table1/mnist/GeM-1/0", its estimated seconds, and a function for the result."""
 
     key: str
     seconds: float
@@ -28,7 +28,7 @@ class Unit(NamedTuple):
 
 
 class Ledger:
-    """The results so far, in a file that only grows. `data` is what they are made from: another gets another file."""
+    """The results so far, in an append-only file. `data` names their data folder; another folder needs another file."""
 
     def __init__(self, path: Path, data: str = "") -> None:
         self.path = path
@@ -41,27 +41,29 @@ class Ledger:
                 try:
                     entry = json.loads(line)
                 except json.JSONDecodeError:
-                    continue  # the line that was being written when the run was stopped
+                    continue  # the run stopped while this line was being written
                 if entry["data"] != data:
-                    sys.exit(f"{path} has results of {entry['data']}, not of {data}: remove it, or give another --work")
+                    sys.exit(
+                        f"{path} has results for {entry['data']}, not for {data}: remove it, or choose another --work"
+                    )
                 self.date = max(self.date, entry["date"])
                 self.results[entry["key"]] = entry["result"]
                 self.seconds[entry["key"]] = entry["seconds"]
 
     def run(self, units: Iterable[Unit]) -> None:
-        """Does what is not done, with a bar that says how long it will still take."""
-        left = [unit for unit in units if unit.key not in self.results]
+        """Run the units that have no result yet, and show the remaining time."""
+        remaining = [unit for unit in units if unit.key not in self.results]
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        layout = "{desc:<42.42}{percentage:3.0f}%|{bar:20}| {elapsed} gone, about {remaining} left"
-        often = 0.1 if sys.stderr.isatty() else 30.0  # a log gets a line now and then
-        total = sum(unit.seconds for unit in left)
+        layout = "{desc:<42.42}{percentage:3.0f}%|{bar:20}| {elapsed} elapsed, about {remaining} left"
+        interval = 0.1 if sys.stderr.isatty() else 30.0  # few lines in a log file
+        total = sum(unit.seconds for unit in remaining)
         with (
             open(self.path, "a", encoding="utf-8") as file,
-            tqdm(total=total, bar_format=layout, mininterval=often, smoothing=0, disable=not left) as bar,
+            tqdm(total=total, bar_format=layout, mininterval=interval, smoothing=0, disable=not remaining) as bar,
         ):
             if file.tell() and not self.path.read_bytes().endswith(b"\n"):
                 file.write("\n")
-            for unit in left:
+            for unit in remaining:
                 bar.set_description(unit.key, refresh=sys.stderr.isatty())
                 start = time.perf_counter()
                 result = unit.run()
@@ -76,5 +78,5 @@ class Ledger:
 
 
 def under(results: Results, prefix: str) -> dict[str, Any]:
-    """The results whose key begins with `prefix`, by what follows it."""
+    """Return the results whose keys begin with `prefix`, by the rest of the key."""
     return {key[len(prefix) :]: result for key, result in results.items() if key.startswith(prefix)}

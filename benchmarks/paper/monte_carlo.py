@@ -1,6 +1,6 @@
-"""The error of the sliced distance with L slices: random ones (the paper's), orthogonal ones, evenly spread ones.
+"""Measure the error of the sliced distance with L slices: random (the paper's), orthogonal, and evenly spread ones.
 
-The paper's bound is about the square, E|SW_L^2 - SW^2| <= sqrt(var(W_2^2(theta)) / L). Everything here is divided by
+The paper's bound is for the square, E|SW_L^2 - SW^2| <= sqrt(var(W_2^2(theta)) / L). All errors here are relative to
 SW^2, so that pairs and data sets can be compared.
 """
 
@@ -19,11 +19,11 @@ from slosh.slices import directions
 
 KINDS = ("random", "orthogonal", "qmc")
 SLICES = tuple(2**i for i in range(10))
-EXACT = {"mnist": 4096, "modelnet40": 16384, "oxford5k": 16384}
-"""Slices that stand for all directions."""
-AT_ONCE = 1024
+EXACT_SLICES = {"mnist": 4096, "modelnet40": 16384, "oxford5k": 16384}
+"""Slices that stand in for all directions."""
+SLICES_PER_CALL = 1024
 ABOVE_FLOOR = 5.0
-"""An error this many times that of the exact distance itself is an error of the slices."""
+"""Errors are fitted only while they exceed this many times the error of the reference value itself."""
 SECONDS = {"mnist": 3.0, "modelnet40": 10.0, "oxford5k": 6.0}
 
 
@@ -34,7 +34,7 @@ def units(plan: Plan) -> Iterator[Unit]:
 
 
 def study(plan: Plan, name: str, kind: str) -> dict[str, Any]:
-    """The mean relative error for each L over pairs and draws, the bound, the floor, and the fitted exponent of L."""
+    """Return the mean relative error for each L over pairs and draws, the bound, the floor, and the exponent of L."""
     some, others = two_sides(plan, name)
     exact, floor, variance = truth(plan, name)
     n_draws = plan.choose(48, 3)
@@ -48,7 +48,7 @@ def study(plan: Plan, name: str, kind: str) -> dict[str, Any]:
         "d": some.dim,
         "pairs": exact.size,
         "draws": n_draws,
-        "exact slices": plan.choose(EXACT[name], 1024),
+        "exact slices": plan.choose(EXACT_SLICES[name], 1024),
         "slices": list(slices),
         "error": errors,
         "bound": bound,
@@ -57,7 +57,7 @@ def study(plan: Plan, name: str, kind: str) -> dict[str, Any]:
 
 
 def fit(slices: tuple[int, ...], errors: list[float], floor: float, dim: int) -> dict[str, Any]:
-    """The exponent of L, by least squares of the logarithms: from L = d on, while the error is far above the floor."""
+    """Fit the exponent of L by least squares of the logarithms, from L = d while the error is far above the floor."""
     used = [i for i, n in enumerate(slices) if n >= dim and errors[i] > ABOVE_FLOOR * floor]
     if len(used) < 2:
         return {"exponent": None, "fitted": []}
@@ -66,13 +66,13 @@ def fit(slices: tuple[int, ...], errors: list[float], floor: float, dim: int) ->
 
 
 def squared(some: Sets, others: Sets, slices: Array) -> Array:
-    """SW_L^2 of every set of one collection with every set of the other."""
-    parts = [slices[i : i + AT_ONCE] for i in range(0, len(slices), AT_ONCE)]
+    """Return SW_L^2 between every set of one collection and every set of the other."""
+    parts = [slices[i : i + SLICES_PER_CALL] for i in range(0, len(slices), SLICES_PER_CALL)]
     return np.mean([pairwise(some, others, slices=part) ** 2 for part in parts], axis=0)
 
 
 def two_sides(plan: Plan, name: str) -> tuple[Sets, Sets]:
-    """Two collections of random sets: each of the one makes a pair with each of the other."""
+    """Return two collections of random sets, all pairs of which are compared."""
     sets, n = data(plan, name).database.sets, plan.choose(8, 3)
     rows = np.random.RandomState(1).permutation(len(sets))[: 2 * n]
     return sets.take(rows[:n]), sets.take(rows[n:])
@@ -80,9 +80,9 @@ def two_sides(plan: Plan, name: str) -> tuple[Sets, Sets]:
 
 @lru_cache(maxsize=1)
 def truth(plan: Plan, name: str) -> tuple[Array, float, Array]:
-    """SW^2 of the pairs, how far a second draw of as many slices is from it (the floor), and the variance of W_2^2."""
+    """Return SW^2 of the pairs, its relative change with other slices (the floor), and the variance of W_2^2."""
     some, others = two_sides(plan, name)
-    many, again = (directions("qmc", plan.choose(EXACT[name], 1024), some.dim, seed) for seed in (100, 101))
+    many, again = (directions("qmc", plan.choose(EXACT_SLICES[name], 1024), some.dim, seed) for seed in (100, 101))
     exact = squared(some, others, many)
     floor = float(np.mean(np.abs(squared(some, others, again) / exact - 1)))
     single = directions("qmc", plan.choose(1024, 64), some.dim, 102)

@@ -1,10 +1,10 @@
-"""The results page: text, tables and figures from the numbers of a run, and the numbers themselves.
+"""Write the results page: text, tables and figures from the numbers of a run, and the numbers themselves.
 
-`write` makes paper.md, paper-*.png and paper.json. The text is a function of paper.json alone:
+`write` makes paper.md, paper-*.png and paper.json. The text depends only on paper.json:
 
-    python benchmarks/paper/page.py         makes docs/results/paper.md anew from docs/results/paper.json
+    python benchmarks/paper/page.py         rewrites docs/results/paper.md from docs/results/paper.json
 
-The README quotes its main lines, between marks.
+The README quotes its main lines between markers.
 """
 
 from __future__ import annotations
@@ -15,35 +15,38 @@ import platform
 import re
 import sys
 import textwrap
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import report_differences
+import report_sensitivity
+import report_studies
+import report_table1
 import retrievals
-import tell_differences
-import tell_sensitivity
-import tell_studies
-import tell_table1
+import slosh
 from ledger import Ledger, Results
 from protocol import METHODS, ROOT, SETTINGS, Plan
-from tabled import table
+from report_table1 import format_scores, measured
+from tables import table
 
 sys.path.insert(1, str(ROOT / "benchmarks"))
 from this_machine import cpu
 
 RESULTS, README = ROOT / "docs" / "results", ROOT / "README.md"
 TEMPLATE = Path(__file__).with_name("page.md")
-LIBRARIES = ("slosh", "numpy", "scipy", "scikit-learn", "POT", "faiss-cpu", "matplotlib")
+LIBRARIES = ("numpy", "scipy", "scikit-learn", "POT", "faiss-cpu", "matplotlib")
 
 
 def write(out: Path, ledger: Ledger, plan: Plan) -> None:
-    """Everything into the folder `out`."""
+    """Write the page, its figures and its numbers into the folder `out`."""
     import draw_retrievals
     import draw_sensitivity
     import draw_studies
 
     out.mkdir(parents=True, exist_ok=True)
-    report = numbers(ledger, plan)
+    report = collect(ledger, plan)
     results = report["results"]
     figures = {
         "code-length": draw_sensitivity.code_length,
@@ -58,14 +61,14 @@ def write(out: Path, ledger: Ledger, plan: Plan) -> None:
         draw(results, out / f"paper-{name}.png")
     draw_retrievals.draw(results, plan, out)
     (out / "paper.json").write_text(as_json(report), encoding="utf-8")
-    (out / "paper.md").write_text(text(report), encoding="utf-8")
+    (out / "paper.md").write_text(render(report), encoding="utf-8")
     if out.resolve() == RESULTS:
-        README.write_text(quoted(README.read_text("utf-8"), report), encoding="utf-8")
-    print(f"{out / 'paper.md'}, its figures, and paper.json with the numbers")
+        README.write_text(update_readme(README.read_text("utf-8"), report), encoding="utf-8")
+    print(f"wrote {out / 'paper.md'}, its figures, and paper.json with the numbers")
 
 
-def numbers(ledger: Ledger, plan: Plan) -> dict[str, Any]:
-    """What was run, on what, how long it took, and all results by key."""
+def collect(ledger: Ledger, plan: Plan) -> dict[str, Any]:
+    """Return all results by key, with the machine, the versions and the time that each experiment took."""
     seconds: dict[str, float] = {}
     for key, spent in ledger.seconds.items():
         part = "WE" if "/WE/" in key and key.startswith("table1") else key.split("/")[0]
@@ -74,33 +77,37 @@ def numbers(ledger: Ledger, plan: Plan) -> dict[str, Any]:
         "command": "make paper-quick" if plan.quick else "make paper",
         "date": ledger.date,
         "machine": f"{cpu()}, {os.cpu_count()} cores, {platform.system()} {platform.machine()}",
-        "versions": {"Python": platform.python_version(), **{name: version(name) for name in LIBRARIES}},
+        "versions": {
+            "Python": platform.python_version(),
+            "slosh": slosh.__version__,
+            **{name: version(name) for name in LIBRARIES},
+        },
         "seconds": {part: round(spent) for part, spent in seconds.items()},
         "results": dict(sorted(ledger.results.items())),
     }
 
 
 def as_json(report: dict[str, Any]) -> str:
-    """One line for each result."""
+    """Return the report as JSON with one line for each result."""
     head = {key: value for key, value in report.items() if key != "results"}
     lines = ",\n".join(f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in report["results"].items())
     return json.dumps(head, indent=1)[:-2] + ',\n "results": {\n' + lines + "\n }\n}\n"
 
 
-def text(report: dict[str, Any]) -> str:
-    """The page: page.md with its {{names}} filled in."""
+def render(report: dict[str, Any]) -> str:
+    """Return the page: page.md with its {{names}} replaced."""
     page = TEMPLATE.read_text(encoding="utf-8")
-    for name, value in parts(report).items():
+    for name, value in sections(report).items():
         assert f"{{{{{name}}}}}" in page, name
         page = page.replace(f"{{{{{name}}}}}", value)
     assert "{{" not in page, page[page.index("{{") :][:40]
     return page
 
 
-def parts(report: dict[str, Any]) -> dict[str, str]:
-    """What is filled in, by name."""
+def sections(report: dict[str, Any]) -> dict[str, str]:
+    """Return the replacement for each {{name}} of the template."""
     results: Results = report["results"]
-    n_seeds = len(tell_table1.measured(results, "mnist", "GeM-1", "4", "paper", "1024"))
+    n_seeds = len(measured(results, "mnist", "GeM-1", "4", "paper", "1024"))
     spent = {part: f"{s / 60:.0f} min" if s >= 90 else f"{s} s" for part, s in report["seconds"].items()}
     return {
         "command": report["command"],
@@ -112,91 +119,94 @@ def parts(report: dict[str, Any]) -> dict[str, str]:
         "times of parts": ", ".join(f"{part} {time}" for part, time in spent.items()),
         "seeds": str(n_seeds),
         "last seed": str(n_seeds - 1),
-        "seeds of we": str(len(tell_table1.measured(results, "mnist", "WE", "4", "paper", "1024"))),
+        "seeds of we": str(len(measured(results, "mnist", "WE", "4", "paper", "1024"))),
         "main lines": main_lines(results),
-        "table 1, 1024 bits": tell_table1.main_table(results, "1024", beside=True),
-        "table 1, 2048 bits": tell_table1.main_table(results, "2048", beside=False),
-        "verdict": tell_table1.verdict(results),
-        "losses": tell_table1.losses(results),
-        "we": we(results),
-        "deviations": tell_table1.deviations(results),
-        "memory": tell_table1.memory(results),
-        "map": tell_table1.map_table(results),
-        "explained": tell_differences.explained(results),
-        "nearness": tell_differences.nearness(results),
-        "effects": tell_differences.effects(results),
-        "angles": tell_differences.angles(results),
-        "improvements": tell_differences.improvements(results),
-        "retrievals": "\n".join(f"- {retrievals.about(results, name)}" for name in SETTINGS),
-        "lengths": each(tell_sensitivity.lengths_table, tell_sensitivity.about_lengths, results),
-        "slices": tell_sensitivity.slices_table(results),
-        "about slices": "\n".join(f"- {tell_sensitivity.about_slices(results, name)}" for name in SETTINGS),
-        "references": tell_sensitivity.references_table(results),
-        "about references": "\n".join(f"- {tell_sensitivity.about_references(results, name)}" for name in SETTINGS),
-        "times": tell_studies.times(results),
-        "distances": tell_studies.distances(results),
-        "monte carlo": tell_studies.monte_carlo(results),
-        "complexity": tell_studies.complexity(results),
+        "table 1, 1024 bits": report_table1.main_table(results, "1024", beside=True),
+        "table 1, 2048 bits": report_table1.main_table(results, "2048", beside=False),
+        "verdict": report_table1.verdict(results),
+        "losses": report_table1.losses(results),
+        "we": compare_we(results),
+        "deviations": report_table1.deviations(results),
+        "memory": report_table1.memory(results),
+        "map": report_table1.map_table(results),
+        "explained": report_differences.explained(results),
+        "nearness": report_differences.nearness(results),
+        "effects": report_differences.effects(results),
+        "angles": report_differences.angles(results),
+        "improvements": report_differences.improvements(results),
+        "retrievals": _bullets(retrievals.about, results),
+        "lengths": "\n\n".join(
+            f"{report_sensitivity.about_lengths(results, name)}\n\n{report_sensitivity.lengths_table(results, name)}"
+            for name in SETTINGS
+        ),
+        "slices": report_sensitivity.slices_table(results),
+        "about slices": _bullets(report_sensitivity.about_slices, results),
+        "references": report_sensitivity.references_table(results),
+        "about references": _bullets(report_sensitivity.about_references, results),
+        "times": report_studies.times(results),
+        "distances": report_studies.distances(results),
+        "monte carlo": report_studies.monte_carlo(results),
+        "complexity": report_studies.complexity(results),
     }
 
 
-def each(tabled: Any, told: Any, results: Results) -> str:
-    return "\n\n".join(f"{told(results, name)}\n\n{tabled(results, name)}" for name in SETTINGS)
+def _bullets(sentence: Callable[[Results, str], str], results: Results) -> str:
+    return "\n".join(f"- {sentence(results, name)}" for name in SETTINGS)
 
 
-def we(results: Results) -> str:
-    """WE as the authors' code has it, which does not subtract the reference, beside slosh's, at 2048 bits."""
-    told = []
+def compare_we(results: Results) -> str:
+    """Compare WE with and without subtracting the reference, which the authors' code does not do, at 2048 bits."""
+    sentences = []
     for name, setting in SETTINGS.items():
         ways = [("paper", "2048"), ("not less the reference", "2048")]
-        own, theirs = (tell_table1.measured(results, name, "WE", "4", *way).mean(axis=0) for way in ways)
-        told.append(f"{setting.title} {tell_table1.pair(own)} and {tell_table1.pair(theirs)}")
-    return ", ".join(told)
+        own, theirs = (measured(results, name, "WE", "4", *way).mean(axis=0) for way in ways)
+        sentences.append(f"{setting.title} {format_scores(own)} and {format_scores(theirs)}")
+    return ", ".join(sentences)
 
 
 def main_lines(results: Results) -> str:
-    """SLOSH with L > d at k = 4: published, measured, with slosh's defaults, and by its default search."""
+    """Return a table of SLOSH with L > d at k = 4: published, measured, with slosh's defaults and default search."""
     header = ["precision@4/accuracy", "paper", "1024 bits", "2048 bits", "defaults, 1024 bits", "default search"]
     rows = []
-    for cell in tell_table1.cells(results, "1024"):
+    for cell in report_table1.cells(results, "1024"):
         if cell.method == "SLOSH L>d" and cell.k == "4":
-            ways = [tell_table1.measured(results, cell.name, cell.method, "4", *p) for p in tell_table1.WAYS.values()]
-            values = [tell_table1.pair(each.mean(axis=0)) for each in ways]
-            rows.append([SETTINGS[cell.name].title, tell_table1.pair(cell.published), *values])
+            ways = report_table1.WAYS.values()
+            means = [measured(results, cell.name, cell.method, "4", *way).mean(axis=0) for way in ways]
+            rows.append([SETTINGS[cell.name].title, *map(format_scores, (cell.published, *means))])
     return table(header, rows)
 
 
-def quoted(readme: str, report: dict[str, Any]) -> str:
-    """The README with the main lines of these results."""
+def update_readme(readme: str, report: dict[str, Any]) -> str:
+    """Return the README with the main lines of these results between its markers."""
     results = report["results"]
-    cells, better = tell_table1.cells(results, "2048"), []
-    own = {name: _found(results, name, "SLOSH L>d") for name in SETTINGS}
+    cells, better = report_table1.cells(results, "2048"), []
+    own = {name: _precision(results, name, "SLOSH L>d") for name in SETTINGS}
     for method in METHODS:
-        where = [SETTINGS[name].title for name in SETTINGS if _found(results, name, method) > own[name]]
-        better += [f"{method} ({', '.join(where)})"] if where else []
-    cost = [_cost(results, name, "WE") / _cost(results, name, "SLOSH L>d") for name in SETTINGS]
-    said = (
-        f"With 2048 bits, which is what the authors' code makes, {sum(not cell.off for cell in cells)} of {len(cells)} "
-        "cells of Table 1 are within .02 of the paper's, and the page shows what moves the others. In the default "
-        f"search {', '.join(better) or 'no method'} found more of the right class than SLOSH with L > d; WE, exact "
-        f"transport to a reference, takes {min(cost):.0f} to {max(cost):.0f} times as long to embed a set. All of it "
-        f"took {sum(report['seconds'].values()) / 60:.0f} minutes on two cores."
+        titles = [SETTINGS[name].title for name in SETTINGS if _precision(results, name, method) > own[name]]
+        better += [f"{method} ({', '.join(titles)})"] if titles else []
+    cost = [_seconds(results, name, "WE") / _seconds(results, name, "SLOSH L>d") for name in SETTINGS]
+    summary = (
+        f"With 2048 bits, as the authors' code uses, {sum(not cell.off for cell in cells)} of {len(cells)} cells of "
+        "Table 1 are within .02 of the paper's; the page explains the others. In the default search "
+        f"{', '.join(better) or 'no method'} has a higher precision than SLOSH with L > d. WE, exact transport to a "
+        f"reference, takes {min(cost):.0f} to {max(cost):.0f} times as long to embed a set. The whole run took "
+        f"{sum(report['seconds'].values()) / 60:.0f} minutes on two cores."
     )
-    for mark, value in {"main lines": main_lines(results), "said": said}.items():
-        lines = "\n".join(textwrap.wrap(value, 120)) if mark == "said" else value
-        readme = re.sub(rf"<!-- {mark} -->.*?<!-- / -->", f"<!-- {mark} -->\n{lines}\n<!-- / -->", readme, flags=re.S)
+    for marker, value in {"main lines": main_lines(results), "said": "\n".join(textwrap.wrap(summary, 120))}.items():
+        replacement = f"<!-- {marker} -->\n{value}\n<!-- / -->"
+        readme = re.sub(rf"<!-- {marker} -->.*?<!-- / -->", lambda _, new=replacement: new, readme, flags=re.S)
     return readme
 
 
-def _found(results: Results, name: str, method: str) -> float:
-    return float(tell_table1.measured(results, name, method, "4", "search", "scores")[:, 0].mean())
+def _precision(results: Results, name: str, method: str) -> float:
+    return float(measured(results, name, method, "4", "search", "scores")[:, 0].mean())
 
 
-def _cost(results: Results, name: str, method: str) -> float:
+def _seconds(results: Results, name: str, method: str) -> float:
     return float(results[f"times/{name}/{method}"]["seconds"])
 
 
 if __name__ == "__main__":
     stored = json.loads((RESULTS / "paper.json").read_text("utf-8"))
-    (RESULTS / "paper.md").write_text(text(stored), encoding="utf-8")
-    README.write_text(quoted(README.read_text("utf-8"), stored), encoding="utf-8")
+    (RESULTS / "paper.md").write_text(render(stored), encoding="utf-8")
+    README.write_text(update_readme(README.read_text("utf-8"), stored), encoding="utf-8")

@@ -1,7 +1,7 @@
 """The experiment of the paper's section 5, step by step: data, embed, hash, search, score.
 
-Everything goes through the public API of slosh. A data set, a method and a seed come in; precision@k and the accuracy
-of the vote among k neighbours go out.
+Everything uses the public API of slosh. For a data set, a method and a seed it gives precision@k and the accuracy of
+the vote among k neighbours.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from slosh import Sets, datasets
-from slosh.datasets import Dataset
+import datasets
+from datasets import Dataset
+from slosh import Sets
 from slosh.embed import Covariance, FSPool, GeM, SlicedWasserstein, WassersteinEmbedding
 from slosh.evaluate import mean_average_precision, precision_at_k, vote_accuracy
 from slosh.hash import SignHash
@@ -31,14 +32,14 @@ DATA = ROOT.parent / "shared" / "data"
 
 K = (4, 8, 16)
 BITS = (1024, 2048)
-"""What the paper says, and what the authors' code makes."""
+"""Code lengths: the one that the paper states, and the one that the authors' code produces."""
 LENGTHS = (16, 32, 64, 128, 256, 512, 1024, 2048)
-NUMBERS = 1 << 25
-"""Numbers of embedded vectors held at once (128 MB): they are hashed and thrown away."""
+NUMBERS_IN_MEMORY = 1 << 25
+"""Numbers of embedded vectors held at a time (128 MB); they are hashed and discarded."""
 
 
 class Setting(NamedTuple):
-    """What differs between the data sets: a title, the slices of L < d, L = d and L > d, and the reference size M."""
+    """The settings of a data set: its title, the slices of L < d, L = d and L > d, and the reference size M."""
 
     title: str
     slices: tuple[int, int, int]
@@ -56,19 +57,22 @@ METHODS = ("GeM-1", "GeM-2", "GeM-4", "Cov", "FSPool", "WE", *SLOSH)
 
 @dataclass(frozen=True)
 class Plan:
-    """Where the data is, and how much of everything is run."""
+    """The data folder, and whether a run is a quick one."""
 
     folder: Path = DATA
     quick: bool = False
 
     @property
     def seeds(self) -> range:
+        """The seeds of every experiment."""
         return range(2 if self.quick else 5)
 
     def choose(self, full: Any, quick: Any) -> Any:
+        """Return the first value in a full run, the second in a quick one."""
         return quick if self.quick else full
 
     def setting(self, name: str) -> Setting:
+        """Return the settings of a data set, smaller in a quick run."""
         title, slices, reference = SETTINGS[name]
         if self.quick:
             slices, reference = (slices[0], slices[1], min(slices[2], 16)), 24
@@ -85,9 +89,9 @@ def _raw(folder: Path, name: str) -> Dataset:
 
 @lru_cache(maxsize=2)
 def data(plan: Plan, name: str, seed: int = 0, rotation: float | tuple[float, float] = (0.0, 45.0)) -> Dataset:
-    """The data set as the paper prepares it; a part of it in a quick run. ModelNet40 is drawn anew for each seed.
+    """Return the data set as the paper prepares it, or a part of it in a quick run. ModelNet40 depends on the seed.
 
-    In a random order: ties between codes go to the row that was stored first, and ModelNet40 is sorted by class.
+    The order is random, because ties between codes go to the row stored first and ModelNet40 is sorted by class.
     """
     whole = datasets.as_in_paper(_raw(plan.folder, name), random_state=seed, rotation=rotation)
     part = _part(whole) if plan.quick else whole
@@ -95,7 +99,7 @@ def data(plan: Plan, name: str, seed: int = 0, rotation: float | tuple[float, fl
 
 
 def _part(whole: Dataset, n_database: int = 1100, n_queries: int = 100) -> Dataset:
-    """Some of the stored sets and of the queries, at random."""
+    """Return a random part of the stored sets and of the queries."""
     random = np.random.RandomState(0)
     stored, asked = (random.permutation(np.flatnonzero(mask)) for mask in (~whole.is_query, whole.is_query))
     stored = stored[np.argsort(whole.labels[stored] < 0, kind="stable")]  # Oxford: photos of landmarks first
@@ -104,12 +108,12 @@ def _part(whole: Dataset, n_database: int = 1100, n_queries: int = 100) -> Datas
 
 @lru_cache(maxsize=1)
 def validation(plan: Plan, name: str, seed: int) -> Dataset:
-    """As in the authors' studies: a tenth of the database are the queries, the rest is searched; no test set."""
+    """Split the database as in the authors' studies: a tenth are queries, the rest is searched; no test set is used."""
     database = data(plan, name, seed).database
     order = np.random.RandomState(seed).permutation(len(database))
     asked = order[: len(order) // 10]
     is_query = np.zeros(len(database), bool)
-    is_query[asked[database.labels[asked] >= 0]] = True  # Oxford: a photo of no landmark has no right answer
+    is_query[asked[database.labels[asked] >= 0]] = True  # Oxford: a photo without a landmark has no right answer
     return replace(database, is_query=is_query)
 
 
@@ -117,7 +121,7 @@ def validation(plan: Plan, name: str, seed: int) -> Dataset:
 
 
 def embedding(method: str, setting: Setting, seed: int, slosh_defaults: bool = False) -> Any:
-    """The set-to-vector embedding of a row of Table 1; or with slosh's defaults where these differ from the paper's."""
+    """Return the embedding of a row of Table 1, with the paper's settings or with slosh's defaults."""
     if method.startswith("GeM"):
         return GeM(int(method[-1]))
     if method == "Cov":
@@ -131,7 +135,7 @@ def embedding(method: str, setting: Setting, seed: int, slosh_defaults: bool = F
 
 
 def paper_swe(n_slices: int | None, setting: Setting, seed: int, **other: Any) -> SlicedWasserstein:
-    """The paper's Sliced-Wasserstein embedding."""
+    """Return the paper's Sliced-Wasserstein embedding; `other` overrides its parameters."""
     how = {"slices": "random", "quantiles": "linear", "reference": "uniform", **other}
     return SlicedWasserstein(n_slices, setting.reference, random_state=seed, **how)
 
@@ -142,38 +146,34 @@ def paper_swe(n_slices: int | None, setting: Setting, seed: int, **other: Any) -
 def codes(
     model: Any, data: Dataset, n_bits: int = BITS[-1], seed: int = 0, after: Callable[[Array], Array] | None = None
 ) -> tuple[Array, Array]:
-    """Codes of the database and of the queries, hashed about the origin: batch by batch, no vector is kept.
+    """Return codes of the database and of the queries, hashed about the origin, without keeping the vectors.
 
-    The first bytes of a code are a shorter code. `after` does something to the vectors before they are hashed.
+    The first bytes of a code are a shorter code. `after` transforms the vectors before they are hashed.
     """
     model.fit(data.database.sets)
     if "n_jobs" in model.get_params():
-        model.set_params(n_jobs=1)  # the threads are here
+        model.set_params(n_jobs=1)  # batches run in threads below
     hash = SignHash(n_bits, center=None, random_state=seed)
     hash.fit(model.transform(data.database.sets[:1]))
-    n_sets = max(1, NUMBERS // hash.n_features_in_ // 4)
+    n_sets = max(1, NUMBERS_IN_MEMORY // hash.n_features_in_ // 4)
 
-    def one(sets: Sets) -> Array:
+    def hash_batch(sets: Sets) -> Array:
         vectors = model.transform(sets)
         return hash.transform(vectors if after is None else after(vectors))
 
-    def all_of(sets: Sets) -> Array:
-        parts = (sets[i : i + n_sets] for i in range(0, len(sets), n_sets))
-        return np.concatenate(list(_in_threads(one, parts)))
+    def hash_all(sets: Sets) -> Array:
+        batches = (sets[i : i + n_sets] for i in range(0, len(sets), n_sets))
+        with ThreadPoolExecutor(2) as pool:
+            return np.concatenate(list(pool.map(hash_batch, batches)))
 
-    return all_of(data.database.sets), all_of(data.queries.sets)
-
-
-def _in_threads(function: Callable[[Any], Array], parts: Iterable[Any]) -> Iterable[Array]:
-    with ThreadPoolExecutor(2) as pool:
-        yield from pool.map(function, parts)
+    return hash_all(data.database.sets), hash_all(data.queries.sets)
 
 
 # -- search and score --------------------------------------------------------------------------------------------------
 
 
 def scores_by_length(stored: Array, asked: Array, data: Dataset, lengths: Iterable[int] = BITS) -> dict[str, Scores]:
-    """For each code length: the flat Hamming search, and its scores."""
+    """Return the scores of a flat Hamming search for each code length."""
     found = {}
     for n_bits in lengths:
         n_found = max(K) if data.truth is None else len(stored)  # Oxford: the whole ranking
@@ -183,7 +183,7 @@ def scores_by_length(stored: Array, asked: Array, data: Dataset, lengths: Iterab
 
 
 def score(rows: Array, data: Dataset) -> Scores:
-    """For each k: precision@k, and the accuracy of a vote among the k. With ground truth the mean average precision."""
+    """Return precision@k and vote accuracy for each k, and with a ground truth the mean average precision ("map")."""
     labels, found = data.queries.labels, data.database.labels[rows[:, : max(K)]]
     scores = {str(k): [precision_at_k(found[:, :k], labels), vote_accuracy(found[:, :k], labels)] for k in K}
     if data.truth is not None and rows.shape[1] == len(data.database):

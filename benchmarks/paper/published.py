@@ -1,4 +1,4 @@
-"""Table 1 as it was published: precision@k / accuracy for k = 4, 8, 16. WE is not in the paper."""
+"""Table 1 as published: precision@k / accuracy for k = 4, 8, 16. The paper has no row for WE."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ PUBLISHED: dict[str, dict[str, str]] = {
 
 
 def published(name: str, method: str) -> dict[str, list[float]] | None:
-    """The row by k, each [precision, accuracy]; None for a method that the paper does not have."""
+    """Return [precision, accuracy] by k, or None for a method that is not in the paper."""
     row = PUBLISHED[name].get(method)
     if row is None:
         return None

@@ -1,6 +1,6 @@
-"""The studies of how sensitive it is to the number of slices, and to the reference. (Code lengths: Table 1's codes.)
+"""Measure the sensitivity to the number of slices and to the reference. (Code lengths are studied on Table 1's codes.)
 
-As the authors do it: a tenth of the training set are the queries, and the reference has 336 points.
+As in the authors' scripts, a tenth of the training set serves as queries, and the reference has 336 points.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import Any
 from ledger import Unit
 from protocol import LENGTHS, SETTINGS, Plan, codes, paper_swe, scores_by_length, validation
 
-REFERENCE = 336
-STUDIED = tuple(n_bits for n_bits in LENGTHS if n_bits <= 1024)
+REFERENCE_SIZE = 336
+STUDIED_LENGTHS = tuple(n_bits for n_bits in LENGTHS if n_bits <= 1024)
 SLICES = tuple(2**i for i in range(10))
 REFERENCES = ("kmeans", "sample", "uniform", "normal", "barycenter")
 SECONDS = {"mnist": 60.0, "modelnet40": 10.0, "oxford5k": 6.0}
-"""Of 512 slices."""
+"""Estimated seconds with 512 slices."""
 
 
 def units(plan: Plan) -> Iterator[Unit]:
@@ -32,7 +32,8 @@ def units(plan: Plan) -> Iterator[Unit]:
 
 
 def study(plan: Plan, name: str, n_slices: int, reference: str, seed: int) -> dict[str, Any]:
+    """Return the scores of the paper's embedding by code length, on the validation split."""
     sets = validation(plan, name, seed)
-    setting = SETTINGS[name]._replace(reference=plan.choose(REFERENCE, 24))
+    setting = SETTINGS[name]._replace(reference=plan.choose(REFERENCE_SIZE, 24))
     model = paper_swe(n_slices, setting, seed, reference=reference)
-    return scores_by_length(*codes(model, sets, max(STUDIED), seed), sets, STUDIED)
+    return scores_by_length(*codes(model, sets, max(STUDIED_LENGTHS), seed), sets, STUDIED_LENGTHS)

@@ -1,4 +1,4 @@
-"""Table 1: nine methods, three data sets, k = 4, 8, 16; as the paper has it, and beside it with slosh's defaults."""
+"""Table 1: nine methods, three data sets, k = 4, 8, 16, with the paper's settings and with slosh's defaults."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from typing import Any
 
 import numpy as np
 
+from datasets import Dataset
 from ledger import Unit
 from protocol import LENGTHS, METHODS, SETTINGS, Array, K, Plan, codes, data, embedding, score, scores_by_length
-from slosh.datasets import Dataset
 from slosh.hash import SignHash
 from slosh.search import LadderSearch
 
 CODE_BYTES = 128
-"""A code of 1024 bits, which the default search is compared with at equal memory."""
+"""Bytes of a 1024-bit code: the memory that the default search may use."""
 COMPONENTS = (None, 16, 8, 4, 2)
-"""Directions of the search's prefixes: what it chooses itself, or the most that fit into that memory."""
+"""Numbers of directions to try for the search's prefixes, until they fit into that memory; None is its own choice."""
 SEEDS_OF_WE = 3
-"""A seed of WE takes seven minutes, and all of it is to take no more than an hour."""
+"""One seed of WE takes seven minutes, and the whole run should take at most an hour."""
 SECONDS = {"mnist": 8.0, "modelnet40": 3.0, "oxford5k": 4.0}
 SECONDS_WE = {"mnist": 115.0, "modelnet40": 200.0, "oxford5k": 80.0}
 
 
 def units(plan: Plan) -> Iterator[Unit]:
-    """All rows but WE, which takes longer than all the others together."""
+    """Yield all rows but WE, which takes longer than all others together."""
     for name in SETTINGS:
         for seed in plan.seeds:
             for method in METHODS:
@@ -35,7 +35,7 @@ def units(plan: Plan) -> Iterator[Unit]:
 
 
 def units_of_we(plan: Plan) -> Iterator[Unit]:
-    """They run last."""
+    """Yield the rows of WE, which run last."""
     for name in SETTINGS:
         for seed in plan.seeds[:SEEDS_OF_WE]:
             yield _unit(plan, name, "WE", seed, SECONDS_WE[name])
@@ -46,20 +46,20 @@ def _unit(plan: Plan, name: str, method: str, seed: int, seconds: float) -> Unit
 
 
 def row(plan: Plan, name: str, method: str, seed: int) -> dict[str, Any]:
-    """One row of the table for one seed: the paper's, with slosh's defaults, and by slosh's default search."""
+    """Return one row for one seed: the paper's settings, slosh's defaults, and slosh's default search."""
     sets, setting = data(plan, name, seed), plan.setting(name)
     as_paper = embedding(method, setting, seed)
     defaults = embedding(method, setting, seed, slosh_defaults=True)
     result: dict[str, Any] = {}
-    if repr(as_paper) == repr(defaults):  # embedded once, hashed about the origin and about the mean
+    if repr(as_paper) == repr(defaults):  # embed once; hash about the origin and about the mean
         stored, asked = as_paper.fit_transform(sets.database.sets), as_paper.transform(sets.queries.sets)
         result["paper"] = _hashed(stored, asked, sets, None, seed)
     else:
         result["paper"] = scores_by_length(*codes(as_paper, sets, seed=seed), sets, LENGTHS)
         stored, asked = defaults.fit_transform(sets.database.sets), defaults.transform(sets.queries.sets)
-    if method == "WE":  # as the authors' code has it: where the reference goes, and not by how much
-        where = (as_paper.reference_ * np.sqrt(as_paper.reference_weights_)[:, None]).ravel().astype(np.float32)
-        result["not less the reference"] = _hashed(stored + where, asked + where, sets, None, seed)
+    if method == "WE":  # the authors' code does not subtract the reference
+        reference = (as_paper.reference_ * np.sqrt(as_paper.reference_weights_)[:, None]).ravel().astype(np.float32)
+        result["not less the reference"] = _hashed(stored + reference, asked + reference, sets, None, seed)
     result["defaults"] = _hashed(stored, asked, sets, "mean", seed)
     result["search"] = _searched(stored, asked, sets, seed)
     return result
@@ -71,7 +71,7 @@ def _hashed(stored: Array, asked: Array, sets: Dataset, center: str | None, seed
 
 
 def _searched(stored: Array, asked: Array, sets: Dataset, seed: int) -> dict[str, Any]:
-    """The default search, its vectors on disk, within the memory of the codes."""
+    """Score the default search with its vectors on disk, within the memory of the codes."""
     with tempfile.TemporaryDirectory() as folder:
         for n_components in COMPONENTS:
             path = Path(folder) / f"vectors-{n_components}"

@@ -15,8 +15,9 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.lib import format as npy
 
+from ..data.batching import batches_by_points
 from ..data.checks import Array, checked_offsets
-from .files import DEFLATE, File, Options, Piece, Unreadable, fits, in_words, reading, rows, spans, whole_ids
+from .files import DEFLATE, File, Options, Piece, Unreadable, fits, in_words, reading, rows, whole_ids
 
 # ---- .npy
 
@@ -195,12 +196,13 @@ def _many(file: File, options: Options, archive: zipfile.ZipFile, members: dict[
             if name == "labels":
                 name, values = "label", _class_names(file, values, classes)
             columns[name] = values
-        for a, b in spans(offsets, options.limit(points.shape[1])):
-            count = int(offsets[b] - offsets[a])
+        sizes = np.diff(offsets)
+        for sets in batches_by_points(sizes, options.limit(points.shape[1])):
+            count = int(offsets[sets.stop] - offsets[sets.start])
             part = points.read(count)
             weights = None if flat is None else flat.read(count)
-            metadata = rows(file, {name: values[a:b] for name, values in columns.items()}, b - a)
-            yield Piece(file, part, np.diff(offsets[a : b + 1]), weights, ids[a:b], metadata)
+            metadata = rows(file, {name: values[sets] for name, values in columns.items()}, len(ids[sets]))
+            yield Piece(file, part, sizes[sets], weights, ids[sets], metadata)
         points.finish()
 
 

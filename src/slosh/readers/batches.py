@@ -14,7 +14,8 @@ import numpy as np
 
 from ..data.checks import check_numeric
 from ..data.precision import Origin
-from ..data.sets import MOST_SETS, Sets
+from ..data.batching import MAX_BATCH_SETS
+from ..data.sets import Sets
 from .files import File, Options, Piece, Unreadable
 
 
@@ -49,14 +50,14 @@ def join(pieces: Iterable[Piece], options: Options, origin: Origin) -> Iterator[
         limit = options.limit(piece.points.shape[1])
         if waiting and (
             points + len(piece.points) > limit
-            or sets + len(piece.ids) > MOST_SETS
+            or sets + len(piece.ids) > MAX_BATCH_SETS
             or (waiting[0].weights is None) != (piece.weights is None)
         ):
             yield flush()
         waiting.append(piece)
         points += len(piece.points)
         sets += len(piece.ids)
-        if points >= limit or sets >= MOST_SETS:
+        if points >= limit or sets >= MAX_BATCH_SETS:
             yield flush()
     if waiting:
         yield flush()

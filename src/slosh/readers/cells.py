@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from ..data.batching import batches_by_points
 from ..data.checks import Array
-from .files import File, Library, Options, Piece, Unreadable, fits, needs, plain, reading, rows, spans
+from .files import File, Library, Options, Piece, Unreadable, fits, needs, plain, reading, rows
 
 ANNDATA = Library("anndata", ".h5ad", "cells")
 _BLOCK = 1 << 24  # values read at once
@@ -44,11 +45,12 @@ def _pieces(file: File, options: Options, h5py: Any, obs: Any, chosen: Array | N
     with reading(file, "h5ad file"), h5py.File(file.path, "r") as store:
         matrix = store["X"] if options.obsm is None else store["obsm"][options.obsm]
         table = Matrix(file, h5py, matrix, len(obs), chosen)
-        for a, b in spans(offsets, options.limit(table.dim)):
-            cells = order[offsets[a] : offsets[b]]
-            metadata = rows(file, {name: values[a:b] for name, values in columns.items()}, b - a)
+        sizes = np.diff(offsets)
+        for sets in batches_by_points(sizes, options.limit(table.dim)):
+            cells = order[offsets[sets.start] : offsets[sets.stop]]
+            metadata = rows(file, {name: values[sets] for name, values in columns.items()}, len(ids[sets]))
             part = None if weights is None else weights[cells]
-            yield Piece(file, table.rows(cells), np.diff(offsets[a : b + 1]), part, ids[a:b], metadata)
+            yield Piece(file, table.rows(cells), sizes[sets], part, ids[sets], metadata)
 
 
 def _check_inside(file: File, h5py: Any, store: Any) -> None:

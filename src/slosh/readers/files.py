@@ -131,16 +131,6 @@ class Format(NamedTuple):
     one_set: bool = False
 
 
-def spans(offsets: Array, limit: int) -> Iterator[tuple[int, int]]:
-    """Ranges of sets with at most `limit` elements together; a set with more is a range of its own."""
-    start, n = 0, len(offsets) - 1
-    while start < n:
-        stop = int(np.searchsorted(offsets, int(offsets[start]) + limit, side="right")) - 1
-        stop = min(max(stop, start + 1), n)
-        yield start, stop
-        start = stop
-
-
 def needs(file: File, library: Library, module: str | None = None) -> Any:
     """The library, or a module of it; an error that names the extra to install if it is not there."""
     try:
