@@ -231,10 +231,10 @@ def orders() -> list[dict[str, Any]]:
     search.add(data.vectors)
     place = (np.arange(probing.STEPS) + 0.5) / probing.STEPS
     squares = np.zeros(probing.STEPS, np.float32), np.rint(place**2 * 4096).astype(np.float32)
-    ours, lines = probing._tables, []
+    ours, lines = probing.score_tables, []
     print("\nrecall (and part compared) by the number of probes, k = 16, T = 13, w = 4 R")
     for name, scores in (("squared distances", lambda p: squares), ("probabilities", ours)):
-        probing._tables = scores
+        probing.score_tables = scores
         for n_probes in (26, 52, 100, 200, 400):
             search.n_probes = n_probes
             found = search.search(data.queries, K)
@@ -242,7 +242,7 @@ def orders() -> list[dict[str, Any]]:
             recall = recall_at_k(found.rows, truth.rows)
             lines.append({"order": name, "probes": n_probes, "recall": recall, "compared": compared})
         print(f"  {name:18}", ", ".join(f"{x['recall']:.3f} ({x['compared']:.1%})" for x in lines[-5:]))
-    probing._tables = ours
+    probing.score_tables = ours
     return lines
 
 
