@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from tqdm.auto import tqdm
 
+from ..readers.tables import EXPORT_KEY
+
 if TYPE_CHECKING:
     from .set_index import SetIndex
-
-MARK = b"slosh"
-"""The key of the file's own metadata, by which a reader knows such a file."""
 
 
 def export(index: SetIndex, path: str | os.PathLike[str]) -> int:
@@ -34,7 +33,7 @@ def export(index: SetIndex, path: str | os.PathLike[str]) -> int:
     fields = [("id", pa.string()), ("points", pa.large_list(pa.list_(number, index.dim)))]
     fields += [("weights", pa.large_list(pa.float32()))] * weighted + [("metadata", pa.string())]
     about = {"format": 1, "dim": index.dim, "weighted": weighted}
-    schema = pa.schema(fields, metadata={MARK: json.dumps(about).encode()})
+    schema = pa.schema(fields, metadata={EXPORT_KEY: json.dumps(about).encode()})
     draft = target.with_name(f"{target.name}.{os.getpid()}.tmp")
     done = 0
     bar = tqdm(total=len(index), unit="set", delay=2, disable=None, leave=False, desc="export")
