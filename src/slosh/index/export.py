@@ -12,7 +12,7 @@ from tqdm.auto import tqdm
 from ..data.atomic import replacing
 from ..engines.base import Records
 from ..errors import MissingExtra
-from ..readers.tables import EXPORT_MARK
+from ..readers.tables import EXPORT_KEY
 
 if TYPE_CHECKING:
     from .set_index import SetIndex
@@ -31,7 +31,7 @@ def export(index: SetIndex, path: str | os.PathLike[str]) -> int:
     fields = [("id", pa.string()), ("points", pa.large_list(pa.list_(number, index.dim)))]
     fields += [("weights", pa.large_list(pa.float32()))] * weighted + [("metadata", pa.string())]
     about = {"format": 1, "dim": index.dim, "weighted": weighted}
-    schema = pa.schema(fields, metadata={EXPORT_MARK: json.dumps(about).encode()})
+    schema = pa.schema(fields, metadata={EXPORT_KEY: json.dumps(about).encode()})
     done = 0
     bar = tqdm(total=len(index), unit="set", delay=2, disable=None, leave=False, desc="export")
     with bar, replacing(path) as stream, pq.ParquetWriter(stream, schema, compression="zstd") as writer:
