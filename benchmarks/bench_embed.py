@@ -27,10 +27,10 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 import slosh
+from machine import cpu
 from slosh import Sets
 from slosh.embed import SlicedWasserstein
 from slosh.native import kernel, kernel_numpy
-from this_machine import cpu
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT.parent / "shared" / "data"

@@ -44,13 +44,13 @@ from usearch.index import Index as UsearchIndex
 import search_data
 import slosh
 import slosh.search
+from machine import cpu
 from search_data import Collection
 from search_report import CERTIFIED, FLOAT_SCAN, LADDER, YARDSTICK, goals
 from slosh.evaluate import recall_at_k
 from slosh.hash import SignHash
 from slosh.native import kernel
 from slosh.rank import sliced_wasserstein
-from this_machine import cpu
 
 Array = NDArray[Any]
 ROOT = Path(__file__).resolve().parents[1]
