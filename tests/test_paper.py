@@ -21,7 +21,7 @@ from conftest import DATA
 from ledger import Ledger, Unit
 from protocol import METHODS, SETTINGS, Plan, Setting, codes, embedding, score, scores_by_length, validation
 from slosh import Sets
-from slosh.cli import demo_run as demo
+from slosh.cli import demo
 from slosh.datasets import Dataset
 from slosh.embed import SlicedWasserstein
 from slosh.hash import SignHash
