@@ -22,7 +22,8 @@ from threadpoolctl import threadpool_limits
 
 from slosh import Sets
 from slosh.embed import Covariance, GeM, SlicedWasserstein
-from slosh.neighbors.estimators import METHODS, KNeighborsClassifier, OutlierScore
+from slosh.neighbors import KNeighborsClassifier, OutlierScore
+from slosh.neighbors.outliers import METHODS
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data" / "pointcloud_mnist_2d.npz"
 NEIGHBOURS = (1, 3, 5, 10)
@@ -64,7 +65,7 @@ def classify(name: str, model: KNeighborsClassifier, sets: Sets, labels: np.ndar
             accuracies.append(float(np.mean(found == labels[asked])))
     # The first search for a k learns what it takes; the last k was asked for before.
     times = [f"{t:.1f}" for t in (fitted, seconds[0], seconds[-1])]
-    cells = [name, str(model.search_.dim), *(f"{100 * a:.2f}" for a in accuracies), *times]
+    cells = [name, str(model.embedding_.index_length), *(f"{100 * a:.2f}" for a in accuracies), *times]
     print("| " + " | ".join(cells) + " |", flush=True)
 
 

@@ -115,7 +115,10 @@ def grouped_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def open_index(path: Path, *, write: bool = False) -> SetIndex:
     """Open an index, for reading unless told otherwise."""
-    return open_set_index(path, read_only=not write)
+    try:
+        return open_set_index(path, read_only=not write)
+    except FileNotFoundError:
+        raise CommandError(f"there is no index {path}: make it with slosh build") from None
 
 
 def check_free(path: Path) -> None:

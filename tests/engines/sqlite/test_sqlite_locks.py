@@ -12,12 +12,12 @@ import sys
 
 import numpy as np
 import pytest
+from slosh.engines.locks import SharedLock
 
 import slosh
 from slosh import SetIndex, Sets
 from slosh.embed import SlicedWasserstein
 from slosh.engines import local
-from slosh.engines.locks import SharedLock
 from slosh.search import ExactSearch, LadderSearch
 
 
