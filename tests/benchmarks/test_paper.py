@@ -23,11 +23,6 @@ from datasets import Dataset
 from ledger import Ledger, Unit
 from protocol import METHODS, SETTINGS, Plan, Setting, codes, embedding, score, scores_by_length, validation
 from slosh import Sets
-<<<<<<< HEAD:tests/benchmarks/test_paper.py
-=======
-from slosh.cli import demo
-from slosh.datasets import Dataset
->>>>>>> front:tests/test_paper.py
 from slosh.embed import SlicedWasserstein
 from slosh.hash import SignHash
 from slosh.search import HammingSearch, nearest_codes
