@@ -8,9 +8,8 @@ import pickle
 import numpy as np
 import pytest
 
-from builders import cloud_list, contents, make_index, redesigned, split
-from slosh import Sets, errors
-from slosh.data.preprocess import Preprocess
+from builders import cloud_list, contents, make_index, split
+from slosh import Preprocess, Sets, errors
 
 # -- what was added is there -------------------------------------------------------------------------------------------
 
@@ -411,7 +410,6 @@ def test_bad_questions(engine, call, error):
     assert index.search(cloud_list(1)[0]).ids
 
 
-@redesigned
 def test_errors_have_fields(engine):
     index = engine.create()
     index.add(cloud_list(3), ids=list("abc"))
@@ -462,7 +460,6 @@ def test_a_closed_index_says_so(engine):
     assert "closed" in repr(index)
 
 
-@redesigned
 def test_closed_and_read_only_have_classes(engine):
     index = engine.create()
     index.add(cloud_list(3), ids=list("abc"))
