@@ -250,7 +250,9 @@ def test_polynomial_errors() -> None:
         Polynomial(2).fit(3, 4)
     with pytest.raises(ValueError, match="degree=0"):
         Polynomial(0).fit(3, 4)
-    with pytest.raises(ValueError, match="dimension 384 has 9,511,040 terms, more than 100,000: choose a smaller degree"):
+    with pytest.raises(
+        ValueError, match="dimension 384 has 9,511,040 terms, more than 100,000: choose a smaller degree"
+    ):
         Polynomial(3).fit(384, 4)
     slicer = Polynomial(5).fit(3, 4, 0)
     x = cloud(10, 3)

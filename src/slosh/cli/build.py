@@ -72,9 +72,9 @@ class Design:
 
     def settings(self, seed: int) -> dict[str, Any]:
         """Return the arguments of `SetIndex.create`."""
-        preprocess = Preprocess(self.center, self.scale, self.standardize, self.max_points, seed)  # type: ignore[arg-type]
+        names = ("center", "scale", "standardize", "max_points")
         return {
-            "preprocess": preprocess,
+            "preprocess": Preprocess(**{name: getattr(self, name) for name in names}, random_state=seed),
             "embedding": make_embedding(self.embedding, self.slices, self.quantiles, seed),
             "search": make_search(self.search),
             "weighted": True if self.weighted else None,

@@ -9,7 +9,6 @@ import numpy as np
 import typer
 
 from ..index.hits import Hits
-from ..index.records import Record, Records
 from ..index.set_index import SetIndex
 from ..search import Stats
 from .draw import MAX_LINES, Panel, check_drawable, draw, missing_glyphs_are_boxes
@@ -191,13 +190,11 @@ class _Picture:
         """Return the query and its nearest beside it, with more of them in lines below."""
         name = batch.names[i]
         if batch.sets is None:
-            stored = self._index.get(name)
-            assert isinstance(stored, Record)
+            stored: Any = self._index.get(name)
             first = Panel(stored.points, stored.weights, name)
         else:
             first = Panel(batch.sets[i], batch.sets.weights_of(i), name)
-        found = self._index.get(hits.ids[:MAX_DRAWN_NEIGHBOURS])
-        assert isinstance(found, Records)
+        found: Any = self._index.get(hits.ids[:MAX_DRAWN_NEIGHBOURS])
         near = [
             Panel(found.sets[j], found.sets.weights_of(j), id, f"{hits.distances[j]:.4g}")
             for j, id in enumerate(found.ids)

@@ -10,7 +10,6 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from ..index.records import Records
 from ..index.set_index import SetIndex
 from .draw import MAX_LINES, Panel, check_drawable, draw
 from .find import Flip
@@ -74,8 +73,7 @@ def show(
         names = matching if id else matching[:limit]
         if not names:
             remark_unknown_fields(opened, node)
-        found = opened.get(names)
-        assert isinstance(found, Records)
+        found: Any = opened.get(names)
         if id or json:
             for i in range(len(names)):
                 _show_one(opened, found, i, json)
@@ -91,7 +89,7 @@ def show(
             say(f"drawn in {plot}")
 
 
-def _list(found: Records, n_matching: int) -> None:
+def _list(found: Any, n_matching: int) -> None:
     if found.ids:
         keys, values = metadata_columns(found.metadata)
         lines = [[name, n, *value] for name, n, value in zip(found.ids, found.sets.sizes, values, strict=True)]
@@ -100,7 +98,7 @@ def _list(found: Records, n_matching: int) -> None:
     say(f"{first}{pluralize(n_matching, 'set')}")
 
 
-def _show_one(index: SetIndex, found: Records, i: int, json: bool) -> None:
+def _show_one(index: SetIndex, found: Any, i: int, json: bool) -> None:
     points = found.sets[i].astype(np.float64)
     if index.origin is not None:
         points += index.origin

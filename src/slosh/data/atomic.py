@@ -16,11 +16,13 @@ __all__ = ["replacing"]
 
 
 @contextmanager
-def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+def replacing(path: str | os.PathLike[str], *, sync: bool = True) -> Iterator[IO[bytes]]:
     """Yield a binary stream; when the block ends without an error, its content becomes the file at `path`.
 
     The stream is a new file in the same folder, and `stream.name` is its path. It is created exclusively, so that it
     is never a link or a file of somebody else. An error in the block removes it and leaves `path` untouched.
+
+    Without `sync` nothing is flushed: for files that are checked when they are read, and can be made again.
 
     Raises FileNotFoundError if the folder does not exist, and IsADirectoryError if `path` is a folder.
     """
@@ -34,13 +36,15 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
         try:
             yield stream
             stream.flush()
-            os.fsync(stream.fileno())
+            if sync:
+                os.fsync(stream.fileno())
             os.replace(draft, target)
         except BaseException:
             with suppress(OSError):
                 draft.unlink()
             raise
-    sync_folder(target.parent)
+    if sync:
+        sync_folder(target.parent)
 
 
 def sync_folder(folder: str | os.PathLike[str]) -> None:

@@ -86,6 +86,11 @@ class Preprocess:
         """Whether `fit` must come before `apply`."""
         return self.standardize and self.mean is None
 
+    @property
+    def is_identity(self) -> bool:
+        """Whether `apply` gives back what it gets."""
+        return not self.center and self.scale is None and not self.standardize and self.max_points is None
+
     def fit(self, sample: Any) -> Preprocess:
         """Return these steps with the mean and std of each feature of `sample`, if `standardize` needs them."""
         if not self.needs_sample:

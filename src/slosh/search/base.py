@@ -57,6 +57,11 @@ class Search(BaseEstimator):  # type: ignore[misc]
     n_jobs: int | None
     _version: Version | None = None
 
+    @property
+    def distance_kind(self) -> str:
+        """What distances are: "embedded" (Euclidean, of the vectors) or "hamming" (bits)."""
+        return "embedded"
+
     # What a subclass implements
 
     @abstractmethod

@@ -23,8 +23,13 @@ class ExactState(State):
         self._store = FloatVectors.start(stored)
 
     def extend(self, vectors: Float32) -> ExactState:
-        store = self._store.extend(vectors)
-        extended: ExactState = self._extended(len(vectors), _store=store)
+        return self._grown(self._store.extend(vectors))
+
+    def adopt(self, n: int) -> ExactState:
+        return self._grown(self._store.adopt(n))
+
+    def _grown(self, store: FloatVectors) -> ExactState:
+        extended: ExactState = self._extended(store.n - self.n, _store=store)
         return extended
 
     def remove(self, positions: Int64) -> ExactState:

@@ -60,11 +60,6 @@ class HammingState(State):
 
     _plans: dict[tuple[int, float], Calibration]
 
-    @property
-    def distance_kind(self) -> str:  # type: ignore[override]
-        """ "hamming" (bits) where only codes are kept, "embedded" (Euclidean) where vectors are."""
-        return "hamming" if self._store is None else "embedded"
-
     # Changes
 
     def extend(self, vectors: Float32) -> HammingState:
@@ -77,6 +72,13 @@ class HammingState(State):
         store = None if self._store is None else self._store.extend(vectors)
         changes = {"hash": hash_, "fitted_on": fitted_on, "_codes": self._codes.extend(packed), "_store": store}
         state: HammingState = self._extended(len(vectors), **changes, _plans={})
+        return state
+
+    def adopt(self, n: int) -> HammingState:
+        assert self._kept is not None  # in memory nobody else writes
+        codes = self._codes.extend(self._kept.view(n)[self.n :])
+        store = None if self._store is None else self._store.adopt(n)
+        state: HammingState = self._extended(n - self.n, _codes=codes, _store=store, _plans={})
         return state
 
     def remove(self, positions: Int64) -> HammingState:
@@ -315,6 +317,11 @@ class HammingSearch(Search):
             )
         copied: SignHash = copy(given).set_params(n_bits=fitted_bits(given))  # whatever becomes of the user's
         return copied
+
+    @property
+    def distance_kind(self) -> str:
+        """ "hamming" (bits) where only codes are kept, "embedded" (Euclidean) where vectors are."""
+        return "embedded" if self.rerank else "hamming"
 
     def column_names(self, dim: int) -> dict[str, tuple[tuple[int, ...], Any]]:
         codes: dict[str, tuple[tuple[int, ...], Any]] = {"codes": ((-(-self.n_bits // 8),), np.uint8)}

@@ -98,11 +98,17 @@ class LadderState(State):
     # Changes
 
     def extend(self, vectors: Float32) -> LadderState:
-        store, filing = self._store.extend(vectors), self._filing_to_share()
+        return self._grown(self._store.extend(vectors))
+
+    def adopt(self, n: int) -> LadderState:
+        return self._grown(self._store.adopt(n))
+
+    def _grown(self, store: Store) -> LadderState:
+        filing = self._filing_to_share()
         if self.training is not None:  # before that, only a search needs it
             alive = np.broadcast_to(np.True_, store.n)  # of the new positions all are
             filing = filing.extend(store, alive, self.search.n_jobs)
-        state: LadderState = self._extended(len(vectors), _store=store, **self._filed_in(filing))
+        state: LadderState = self._extended(store.n - self.n, _store=store, **self._filed_in(filing))
         return state
 
     def remove(self, positions: Int64) -> LadderState:

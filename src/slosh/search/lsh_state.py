@@ -100,7 +100,13 @@ class LSHState(State):
     # Changes
 
     def extend(self, vectors: Float32) -> LSHState:
-        state: LSHState = self._extended(len(vectors), _store=self._store.extend(vectors), **self._own())
+        return self._grown(self._store.extend(vectors))
+
+    def adopt(self, n: int) -> LSHState:
+        return self._grown(self._store.adopt(n))
+
+    def _grown(self, store: FloatVectors) -> LSHState:
+        state: LSHState = self._extended(store.n - self.n, _store=store, **self._own())
         return state
 
     def remove(self, positions: Int64) -> LSHState:

@@ -163,7 +163,9 @@ class State(ABC):
     distance_kind : "embedded" (Euclidean) or "hamming" (bits).
     """
 
-    distance_kind: str = "embedded"
+    @property
+    def distance_kind(self) -> str:
+        return self.search.distance_kind
 
     def __init__(self, search: Search, stored: Stored) -> None:
         self.search, self.dim, self.n = search, stored.dim, stored.n
@@ -187,6 +189,10 @@ class State(ABC):
         extension is abandoned the same state may be extended again, which overwrites the rows of the first attempt:
         never keep two states that were extended from one.
         """
+
+    @abstractmethod
+    def adopt(self, n: int) -> State:
+        """Return the state of the first n rows of the columns, where another process has written those behind n."""
 
     @abstractmethod
     def remove(self, positions: Int64) -> State:

@@ -80,7 +80,11 @@ class FloatVectors:
         room = self._column.room(self.n, len(vectors))
         for rows, block in blocks(vectors, max(1, BLOCK // vectors.shape[1])):
             room[rows] = block
-        return FloatVectors(self._column, self.n + len(vectors), self._middle, self._lock)
+        return self.adopt(self.n + len(vectors))
+
+    def adopt(self, n: int) -> FloatVectors:
+        """Return the first n vectors of the column."""
+        return FloatVectors(self._column, n, self._middle, self._lock)
 
     def take(self, positions: Int64 | slice) -> Float32:
         """Return vectors as they are stored, in float32."""
@@ -175,7 +179,11 @@ class ShortVectors:
         data, scales, moved = (part.room(self.n, len(vectors)) for part in parts)
         for rows, block in blocks(vectors, max(1, BLOCK // 4 // vectors.shape[1])):
             data[rows], scales[rows], moved[rows] = rounded(block)
-        return ShortVectors(*parts, self.n + len(vectors))
+        return self.adopt(self.n + len(vectors))
+
+    def adopt(self, n: int) -> ShortVectors:
+        """Return the first n vectors of the columns."""
+        return ShortVectors(self._vectors, self._scale, self._moved, n)
 
     def take(self, positions: Int64 | slice) -> Float32:
         """Return vectors as they are stored, in float32."""
