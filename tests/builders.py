@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import faulthandler
-import inspect
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -16,10 +15,6 @@ import pytest
 import slosh
 from slosh import Sets
 from slosh.embed import SlicedWasserstein
-
-REDESIGNED = hasattr(slosh.SetIndex, "copy_to")
-"""Whether the index has its new engines: immutable views, errors with fields, `copy_to`."""
-redesigned = pytest.mark.skipif(not REDESIGNED, reason="the index has not got its new engines yet")
 
 PATIENCE = 120
 """Seconds after which a thread or a process that should have gone on counts as stuck, on however busy a machine."""
@@ -57,17 +52,9 @@ def small_embedding(**options: Any) -> SlicedWasserstein:
     return SlicedWasserstein(**{"n_slices": 4, "n_quantiles": 4, "n_jobs": 1, **options})
 
 
-def make_index(path: Any = None, dim: int = 2, *, preprocess: Any = None, **options: Any) -> slosh.SetIndex:
+def make_index(path: Any = None, dim: int = 2, **options: Any) -> slosh.SetIndex:
     """Create a small index, in memory unless a path is given."""
-    options = {"embedding": small_embedding(), "n_jobs": 1, **options}
-    if preprocess is not None and "preprocess" in inspect.signature(slosh.SetIndex.create).parameters:
-        options["preprocess"] = preprocess
-    elif preprocess is not None:
-        names = ("center", "scale", "max_points", "random_state")
-        pair = None if preprocess.mean is None else (preprocess.mean, preprocess.std)
-        options |= {name: getattr(preprocess, name) for name in names}
-        options["standardize"] = pair if pair is not None else preprocess.standardize
-    return slosh.SetIndex.create(path, dim, **options)
+    return slosh.SetIndex.create(path, dim, **{"embedding": small_embedding(), "n_jobs": 1, **options})
 
 
 def contents(index: slosh.SetIndex) -> dict[str, tuple[Any, ...]]:

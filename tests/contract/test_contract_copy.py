@@ -6,12 +6,9 @@ import numpy as np
 import pytest
 
 import slosh
-from builders import cloud_list, contents, plain_answer, redesigned, small_embedding
-from slosh import Sets, errors
-from slosh.data.preprocess import Preprocess
+from builders import cloud_list, contents, plain_answer, small_embedding
+from slosh import Preprocess, Sets, errors
 from slosh.search import ExactSearch, HammingSearch, LadderSearch
-
-pytestmark = redesigned
 
 QUERIES = cloud_list(5, seed=7)
 

@@ -12,7 +12,7 @@ import threading
 import numpy as np
 import pytest
 
-from builders import cloud_list, plain_answer, redesigned, small_embedding, together, wait_for
+from builders import cloud_list, plain_answer, small_embedding, together, wait_for
 from slosh.embed import SlicedWasserstein
 from slosh.search import ExactSearch, LadderSearch
 
@@ -75,7 +75,6 @@ def test_records_are_of_one_version(engine):
     assert {about["state"] for part in seen for about in part.metadata} == {1}
 
 
-@redesigned
 def test_records_do_not_keep_a_writer_waiting(engine):
     index = engine.create()
     index.add(cloud_list(100), metadata={"state": 1})
@@ -90,7 +89,6 @@ def test_records_do_not_keep_a_writer_waiting(engine):
     assert len(index) == 99
 
 
-@redesigned
 def test_records_that_are_left_unread_stop_nobody(engine):
     """A generator that another thread finalises leaves nothing behind."""
     index = engine.create()
@@ -240,7 +238,6 @@ class SlowEmbedding:
         monkeypatch.setattr(SlicedWasserstein, "index_vectors", index_vectors)
 
 
-@redesigned
 @pytest.mark.parametrize("change", ["add", "update", "stream"])
 def test_a_search_does_not_wait_for_a_large_change(engine, monkeypatch, change):
     """It is answered from the version before, while the new sets are embedded; then from the new one."""
@@ -279,7 +276,6 @@ def test_a_search_does_not_wait_for_a_large_change(engine, monkeypatch, change):
     assert index.verify().ok
 
 
-@redesigned
 def test_an_interrupt_while_sets_are_embedded_leaves_nothing(engine, monkeypatch):
     index = engine.create()
     index.add(cloud_list(10))
@@ -303,7 +299,6 @@ def test_an_interrupt_while_sets_are_embedded_leaves_nothing(engine, monkeypatch
     assert index.verify().ok
 
 
-@redesigned
 def test_a_search_under_way_keeps_its_version(engine):
     """A function that ranks runs while another thread changes the index; neither waits for the other."""
     index = engine.create()

@@ -14,4 +14,4 @@ def test_answers_are_those_of_the_oracle_after_any_history(engine, search):
 
 @pytest.mark.parametrize("search", ["32 bits", "default"])
 def test_answers_are_those_of_the_oracle_where_the_search_is_trained(engine, search):
-    run_histories(lambda: History(engine, *SEARCHES[search], many=True), examples=4, steps=15)
+    run_histories(lambda: History(engine, *SEARCHES[search], many=True), examples=3, steps=12)

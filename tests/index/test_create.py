@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 import slosh
-from builders import cloud_list, make_index, plain_answer, redesigned, small_embedding, split
+from builders import cloud_list, make_index, plain_answer, small_embedding, split
 from oracle import Oracle, check_nearest
-from slosh import Sets
-from slosh.data.preprocess import Preprocess
+from slosh import Preprocess, Sets
 from slosh.embed import Covariance, FSPool, GeM, MeanPool, SlicedWasserstein, WassersteinEmbedding
 from slosh.search import ExactSearch, HammingSearch, LadderSearch, LSHSearch
 
@@ -50,7 +49,6 @@ def test_what_cannot_be_made(tmp_path, options, message):
     assert not (tmp_path / "i").exists()
 
 
-@redesigned
 def test_preprocess_is_a_preprocess(tmp_path):
     with pytest.raises(ValueError, match="preprocess"):
         slosh.SetIndex.create(tmp_path / "i", 2, preprocess={"center": True})

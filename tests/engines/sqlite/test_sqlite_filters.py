@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from filter_strategies import FILTERS, METADATA
 from oracle import holds
-from slosh.where import In, Not, compile, fields_of, parse
+from slosh.engines.sqlite.filters import compile_filter
+from slosh.where import In, Not, fields_of, parse
 
 
 def database(metadata):
@@ -29,11 +30,11 @@ def database(metadata):
 
 
 def rows(connection, node, **options):
-    return [row for (row,) in connection.execute(*compile(node, **options))]
+    return [row for (row,) in connection.execute(*compile_filter(node, **options))]
 
 
 def plan(connection, node):
-    sql, parameters = compile(node)
+    sql, parameters = compile_filter(node)
     return [line[3] for line in connection.execute("EXPLAIN QUERY PLAN " + sql, parameters)]
 
 
@@ -84,7 +85,7 @@ def test_a_dict_exists():
 
 def test_nothing_is_pasted():
     node = parse({"a' OR 1 --": "'; DROP TABLE sets; --", "b": {">": "x'"}, "c": ["'", '"']})
-    sql, parameters = compile(node)
+    sql, parameters = compile_filter(node)
     assert "DROP" not in sql
     assert "--" not in sql
     assert sql.count("?") == len(parameters)
@@ -97,7 +98,7 @@ def test_long_lists():
     metadata = [{"n": 4}, {"n": 5}, {"n": values[-20]}, {"n": "a\0b"}, {"n": "a"}, {"n": "é\U0001f600"}, {"n": ""}]
     metadata += [{"n": 1e300}, {"n": -(1 << 63)}, {"n": [5, 6]}, {"n": "a\0c"}, {"n": "4"}]
     connection, node = database(metadata), parse({"n": values})
-    sql, parameters = compile(node)
+    sql, parameters = compile_filter(node)
     assert len(parameters) < 10
     assert len(sql) < 300
     assert sorted(rows(connection, node)) == [0, 2, 3, 5, 7, 8, 9]
@@ -115,9 +116,9 @@ def test_many_parts():
     assert sorted(rows(connection, parse({"not": {"or": [{f"k{i}": {">": i}} for i in range(2000)]}}))) == list(
         range(len(metadata))
     )
-    assert compile(parse({"or": [{"k": i} for i in range(40_000)]}))[1][0] == "k"  # one list
+    assert compile_filter(parse({"or": [{"k": i} for i in range(40_000)]}))[1][0] == "k"  # one list
     with pytest.raises(ValueError, match="where has 40,000 parameters, and SQLite takes 32,000: give the values of"):
-        compile(parse({"or": [{f"k{i}": i} for i in range(20_000)]}))
+        compile_filter(parse({"or": [{f"k{i}": i} for i in range(20_000)]}))
 
 
 def test_rows_come_once():
@@ -137,7 +138,7 @@ def test_what_is_too_deep_for_sqlite():
     for i in range(45):
         wide = {f"z{j}": {">": i} for j in range(30)} | {"kind": "chair", "or": [{"y": i}, {"new": True, **wide}]}
         try:
-            sql = compile(parse(wide))
+            sql = compile_filter(parse(wide))
         except ValueError as error:
             assert "nested too deep, with too many conditions, for SQLite" in str(error)  # noqa: PT017
             assert i > 10
