@@ -12,8 +12,8 @@ demo: $(VENV)/.ready            ## build an index of handwritten digits, search 
 test: $(VENV)/.ready            ## all tests
 	$(BIN)/python -m pytest
 
-lint: $(VENV)/.ready            ## ruff and mypy
-	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
+lint: $(VENV)/.ready            ## ruff, mypy, and the layers of the design
+	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
 
 paper: $(VENV)/.ready           ## the paper's experiments, an hour, goes on where it stopped; writes docs/results/paper.*
 	$(BIN)/python benchmarks/paper

@@ -1,17 +1,26 @@
-"""Collections of sets that many tests need, made from a seed."""
+"""Collections, indexes and threads that many tests need, made from a seed."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import faulthandler
+import threading
+import time
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
+import pytest
 
+import slosh
 from slosh import Sets
+from slosh.embed import SlicedWasserstein
+
+PATIENCE = 120
+"""Seconds after which a thread or a process that should have gone on counts as stuck, on however busy a machine."""
 
 
-def clouds(
-    sizes: int | Sequence[int], dim: int = 2, seed: int = 0, weighted: bool = False, largest: int = 40
-) -> Sets:
+def clouds(sizes: int | Sequence[int], dim: int = 2, seed: int = 0, weighted: bool = False, largest: int = 40) -> Sets:
     """Return normal clouds of different places and spreads.
 
     `sizes` is the number of elements of each, or a number of sets, whose sizes are then drawn from 2 to `largest` - 1.
@@ -26,3 +35,64 @@ def clouds(
     for each in weights:
         each[0] = 0.5
     return Sets.from_list(points, weights, dim=dim)
+
+
+def cloud_list(n: int, dim: int = 2, seed: int = 0, largest: int = 12) -> list[np.ndarray]:
+    """Return the points of `clouds` as a list of float32 arrays."""
+    return split(clouds(n, dim, seed, largest=largest))
+
+
+def split(sets: Sets) -> list[np.ndarray]:
+    """Return the points of each set, without its weights."""
+    return [sets.points[a:b] for a, b in pairwise(sets.offsets.tolist())]
+
+
+def small_embedding(**options: Any) -> SlicedWasserstein:
+    """Return an embedding of few numbers, for tests of what does not depend on how many they are."""
+    return SlicedWasserstein(**{"n_slices": 4, "n_quantiles": 4, "n_jobs": 1, **options})
+
+
+def make_index(path: Any = None, dim: int = 2, **options: Any) -> slosh.SetIndex:
+    """Create a small index, in memory unless a path is given."""
+    return slosh.SetIndex.create(path, dim, **{"embedding": small_embedding(), "n_jobs": 1, **options})
+
+
+def contents(index: slosh.SetIndex) -> dict[str, tuple[Any, ...]]:
+    """Return all that an index holds, in a form that compares."""
+    held = (index.get(name) for name in index.ids)
+    return {r.id: (r.points.tobytes(), None if r.weights is None else r.weights.tobytes(), r.metadata) for r in held}
+
+
+def plain_answer(found: Any) -> tuple[Any, ...]:
+    """Return ids and distances of `Hits` or `HitLists` in a form that compares, bit for bit."""
+    if hasattr(found.distances, "tolist"):
+        return found.ids, found.distances.tolist()
+    return found.ids, [distances.tolist() for distances in found.distances]
+
+
+def together(*works: Callable[[], Any], seconds: float = PATIENCE) -> None:
+    """Run each work in a thread of its own. The first error, or a thread that does not end, is the test's."""
+    errors: list[BaseException] = []
+
+    def run(work: Callable[[], Any]) -> None:
+        try:
+            work()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(work,), daemon=True) for work in works]
+    for thread in threads:
+        thread.start()
+    end = time.monotonic() + seconds
+    for thread in threads:
+        thread.join(max(0.0, end - time.monotonic()))
+    if errors:
+        raise errors[0]
+    if any(thread.is_alive() for thread in threads):
+        faulthandler.dump_traceback()
+        pytest.fail("threads wait for each other")
+
+
+def wait_for(event: threading.Event) -> None:
+    """Wait for an event of another thread, and fail if it never comes."""
+    assert event.wait(PATIENCE), "the other thread never got there"

@@ -1,11 +1,10 @@
 """slosh: nearest-neighbour search over sets of vectors, by Sliced-Wasserstein embeddings."""
 
 from . import embed, errors, evaluate, hash, neighbors, rank, readers, search, slices, where
+from .data.preprocess import Preprocess
 from .data.sets import Sets
-from .engines.locks import IndexLocked
-from .errors import PrecisionWarning, ScaleWarning
-from .index.hits import Hit, HitLists, Hits
-from .index.set_index import SetIndex, open
+from .errors import IndexLocked, PrecisionWarning, ScaleWarning
+from .index import Hit, HitLists, Hits, SetIndex, open
 from .neighbors.compare import compare
 from .rank.sliced import distance, pairwise
 
@@ -16,6 +15,7 @@ __all__ = [
     "Hits",
     "IndexLocked",
     "PrecisionWarning",
+    "Preprocess",
     "ScaleWarning",
     "SetIndex",
     "Sets",

@@ -7,12 +7,13 @@ that fits it (ValueError, KeyError, OSError, ImportError), so that code which ca
 
 from __future__ import annotations
 
+import inspect
 import os
-import sys
 from typing import Any
 
 __all__ = [
     "DamagedError",
+    "DataWarning",
     "DuplicateId",
     "FormatError",
     "IndexClosed",
@@ -22,8 +23,10 @@ __all__ = [
     "MissingExtra",
     "PrecisionWarning",
     "ReadOnlyIndex",
+    "ReaderError",
     "ScaleWarning",
     "SloshError",
+    "SourceNotFound",
     "StorageError",
     "UnknownId",
     "UnsupportedError",
@@ -31,26 +34,32 @@ __all__ = [
 
 
 class SloshError(Exception):
-    """Base class of all errors that slosh raises on purpose."""
+    """Base class of all errors that slosh raises on purpose.
 
-    problem: str
-    remedy: str
+    The fields of a class are its attributes, passed by keyword. Those that are not passed keep their default.
+    """
+
+    problem: str = ""
+    remedy: str = ""
 
     def __init__(self, problem: str, remedy: str = "", **fields: Any) -> None:
-        super().__init__(problem, remedy)
+        Exception.__init__(self, problem, remedy)  # the built-in bases would read a meaning into the arguments
         self.problem, self.remedy = problem, remedy
         for name, value in fields.items():
+            if not hasattr(type(self), name):
+                raise TypeError(f"{type(self).__name__} has no field {name!r}")
             setattr(self, name, value)
 
     def __str__(self) -> str:
         return f"{self.problem}: {self.remedy}" if self.remedy else self.problem
 
     def __reduce__(self) -> Any:
-        return _rebuild, (type(self), dict(vars(self)))
+        """Pickle the attributes: the base classes pickle the arguments only, and OSError changes their number."""
+        return _blank, (type(self),), {"args": self.args, **vars(self)}
 
 
-def _rebuild(kind: type[SloshError], fields: dict[str, Any]) -> SloshError:
-    return kind(**fields)
+def _blank(kind: type[SloshError]) -> SloshError:
+    return kind.__new__(kind)
 
 
 class InputError(SloshError, ValueError):
@@ -58,26 +67,46 @@ class InputError(SloshError, ValueError):
 
     argument : the name of the parameter, or "".
     set, element, feature : where in a collection of sets the problem is; None where that does not apply.
+    what : for a problem of one set, the problem without its place ("is empty"), for those who name the place
+        themselves; otherwise "".
     """
 
     argument: str = ""
     set: int | None = None
     element: int | None = None
     feature: int | None = None
+    what: str = ""
+
+
+class ReaderError(InputError):
+    """A file cannot be read as sets: it is damaged, is not what its name says, or claims what it does not have.
+
+    location : the path of the file or folder; `problem` begins with it.
+    id : the set concerned, by its id; None if it is the whole file.
+    row, column : where in a table the problem is, rows counted from 0; None where that does not apply.
+
+    `str` escapes what a terminal would obey, as the problem may quote anything from a file.
+    """
+
+    location: str = ""
+    id: str | None = None
+    row: int | None = None
+    column: str | None = None
+
+    def __str__(self) -> str:
+        return printable(super().__str__())
 
 
 class DuplicateId(InputError):
     """An id exists already, or was passed twice. `id` is the id."""
 
-    id: str
+    id: str = ""
 
 
 class UnknownId(SloshError, KeyError):
     """No set has this id. `id` is the id."""
 
-    id: str
-
-    __str__ = SloshError.__str__
+    id: str = ""
 
 
 class UnsupportedError(InputError):
@@ -93,7 +122,7 @@ class IndexClosed(SloshError, ValueError):
 class ReadOnlyIndex(SloshError, ValueError):
     """The index is open for reading only. `location` is its path or address."""
 
-    location: str
+    location: str = ""
 
 
 class FormatError(SloshError, ValueError):
@@ -102,7 +131,7 @@ class FormatError(SloshError, ValueError):
     location : its path or address. found, supported : format versions, None where there is none.
     """
 
-    location: str
+    location: str = ""
     found: int | None = None
     supported: int | None = None
 
@@ -110,20 +139,33 @@ class FormatError(SloshError, ValueError):
 class DamagedError(SloshError, ValueError):
     """Stored data fail their checks. `location` is the path or address, `ids` are the sets concerned, if known."""
 
-    location: str
+    location: str = ""
     ids: tuple[str, ...] = ()
 
 
-class StorageError(SloshError, OSError):
-    """The operating system or the database refused a read or a write; `errno` says why, as for every OSError."""
+class _SystemError(SloshError, OSError):
+    """An OSError with the attributes that every OSError has: `errno`, `strerror`, and the location as `filename`."""
 
-    location: str
+    location: str = ""
 
     def __init__(self, problem: str, remedy: str = "", errno: int | None = None, **fields: Any) -> None:
         super().__init__(problem, remedy, **fields)
-        self.errno = errno
+        self.errno, self.strerror, self.filename = errno, problem, self.location or None
 
-    __str__ = SloshError.__str__
+    def __reduce__(self) -> Any:
+        new, args, state = super().__reduce__()
+        return new, args, {**state, "errno": self.errno, "strerror": self.strerror, "filename": self.filename}
+
+
+class SourceNotFound(_SystemError, FileNotFoundError):
+    """There is no file or folder to read sets from at `location`, or nothing matches it as a pattern."""
+
+
+class StorageError(_SystemError):
+    """The operating system or the database refused a read or a write of an index.
+
+    location : the path or address; also `filename`, as for every OSError. errno : the reason, None if unknown.
+    """
 
 
 class IndexLocked(StorageError):
@@ -139,17 +181,25 @@ class IndexExists(StorageError, FileExistsError):
 class MissingExtra(SloshError, ImportError):
     """An optional package is not installed. `package` is its name, `extra` the extra of slosh that brings it."""
 
-    package: str
+    package: str = ""
     extra: str | None = None
+
+
+class DataWarning(UserWarning):
+    """Base class of warnings about data: `problem`, `remedy` and `str` as for errors, and the number of a `feature`."""
+
+    def __init__(self, problem: str, remedy: str = "", feature: int | None = None) -> None:
+        super().__init__(problem, remedy, feature)
+        self.problem, self.remedy, self.feature = problem, remedy, feature
 
     __str__ = SloshError.__str__
 
 
-class PrecisionWarning(UserWarning):
+class PrecisionWarning(DataWarning):
     """float32 cannot hold the detail of a feature: its values lie far from zero, next to their spread."""
 
 
-class ScaleWarning(UserWarning):
+class ScaleWarning(DataWarning):
     """One feature carries nearly all of the variance, so distances see little else."""
 
 
@@ -163,9 +213,20 @@ def location_of(path: str | os.PathLike[str] | None) -> str:
     return "the index in memory" if path is None else os.fspath(path)
 
 
+def printable(text: str, keep: str = "") -> str:
+    """Return the text with an escape for each character that cannot be seen or was never decoded, but for `keep`.
+
+    >>> print(printable("caf\u00e9 \x1b[31m"))
+    caf\u00e9 \\x1b[31m
+    """
+    if text.isprintable() and "\ufffd" not in text:
+        return text
+    return "".join(x if (x.isprintable() and x != "\ufffd") or x in keep else ascii(x)[1:-1] for x in text)
+
+
 def user_level() -> int:
     """Return the stacklevel, for a warning of the caller's, of the first frame outside slosh and scikit-learn."""
-    level, frame = 1, sys._getframe(1)
-    while frame.f_back and str(frame.f_globals.get("__name__")).partition(".")[0] in ("slosh", "sklearn"):
+    frame, level = inspect.currentframe(), 0
+    while frame and frame.f_back and str(frame.f_globals.get("__name__")).partition(".")[0] in ("slosh", "sklearn"):
         level, frame = level + 1, frame.f_back
     return level

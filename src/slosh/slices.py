@@ -1,7 +1,7 @@
 """Slices: the functions g_theta that turn every element of a set into numbers, one for each slice.
 
-Comes in: the dimension d, how many slices, a seed. Goes out: `directions`, unit vectors for the linear slices
-<theta, x>, or a `Slicer`, which also covers the non-linear ones and projects points (P, d) to numbers (P, L).
+`directions` draws unit vectors for the linear slices <theta, x>. A `Slicer` also covers the non-linear ones; it
+projects points (P, d) to numbers (P, L).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from sklearn.utils.validation import check_is_fitted
 from threadpoolctl import threadpool_limits
 
 from .data.checks import checked_count
+from .errors import InputError
 from .native.product import ExactProduct
 
 Float32 = NDArray[np.float32]
@@ -32,13 +33,15 @@ Evaluate = Callable[[Float64], Float64]
 KINDS = ("random", "orthogonal", "qmc", "axis")
 MAX_MONOMIALS = 100_000
 LEAK = 0.2
-LARGEST = 1e16  # the sum of the squares of 10,000 values fits float32
+"""The slope of a leaky rectifier below zero."""
+LARGEST_VALUE = 1e16
+"""Of a projection: the sum of the squares of 10,000 such values still fits float32."""
 BLOCK_NUMBERS = 1 << 17
 """Numbers held at once while projecting (1 MB of float64): keeps the temporaries in cache, and memory bounded."""
 
 
 def directions(kind: str | ArrayLike, n_slices: int | None, dim: int, random_state: Seed = None) -> Float32:
-    """Unit vectors theta in R^d for linear slices <theta, x>.
+    """Return unit vectors theta in R^d for linear slices <theta, x>.
 
     Parameters
     ----------
@@ -48,12 +51,12 @@ def directions(kind: str | ArrayLike, n_slices: int | None, dim: int, random_sta
         a Fibonacci spiral on the half sphere for d = 3 (both turned at random), scrambled Sobol points beyond. "axis":
         the d coordinate axes. An array: your own vectors, scaled to length 1.
     n_slices : int or None
-        How many. None only for "axis" and an array, which bring their own number.
+        The number of slices; None for "axis" and an array, which have a number of their own.
     dim : int
-        d. For d = 1 one slice, [[1.0]], is exact, so that is the answer for every `kind` and `n_slices`.
+        d. For d = 1 one slice, [[1.0]], is exact and is returned for every `kind` and `n_slices`.
     random_state : int, RandomState or None
-        The same draws for a seed on every machine. With "random", "orthogonal" (up to rounding) and "qmc" beyond d = 3
-        the first l of L > l slices are the slices of a draw of l.
+        A seed gives the same draws on every machine. With "random", "orthogonal" (up to rounding) and "qmc" beyond
+        d = 3 the first l of L > l slices are the slices of a draw of l.
 
     Returns
     -------
@@ -74,8 +77,9 @@ def directions(kind: str | ArrayLike, n_slices: int | None, dim: int, random_sta
         return np.ones((1, 1), np.float32)
     if kind == "axis":
         if n_slices not in (None, dim):
-            raise ValueError(
-                f"slices='axis' gives {dim} slices, one an axis; n_slices={n_slices} must be {dim} or None"
+            raise InputError(
+                f"slices='axis' has {dim} slices, one for each axis; n_slices={n_slices} must be {dim} or None",
+                argument="n_slices",
             )
         return np.eye(dim, dtype=np.float32)
     assert n_slices is not None
@@ -83,10 +87,12 @@ def directions(kind: str | ArrayLike, n_slices: int | None, dim: int, random_sta
     return draw(random, n_slices, dim).astype(np.float32)
 
 
-def _unknown(kind: str) -> ValueError:
-    return ValueError(
-        f"slices={kind!r} is not known; choose one of {', '.join(map(repr, KINDS))}, or pass an array (L, d), "
-        "a slicer (Linear, Polynomial, Circular, Neural) or a function"
+def _unknown(kind: str) -> InputError:
+    return InputError(
+        f"slices={kind!r} is not known",
+        f"choose one of {', '.join(map(repr, KINDS))}, or pass an array (L, d), a slicer (Linear, Polynomial, "
+        "Circular, Neural) or a function",
+        argument="slices",
     )
 
 
@@ -94,18 +100,22 @@ def _own_directions(array: ArrayLike, n_slices: int | None, dim: int) -> Float32
     try:
         own = np.array(array, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"slices must be an array of numbers (L, {dim}): {error}") from None
+        raise InputError(f"slices must be an array of numbers (L, {dim}): {error}", argument="slices") from None
     if own.ndim != 2 or len(own) == 0 or own.shape[1] != dim:
-        raise ValueError(f"slices must be an array (L, {dim}), one direction a row; got shape {own.shape}")
+        raise InputError(
+            f"slices must be an array (L, {dim}), one direction a row; got shape {own.shape}", argument="slices"
+        )
     for row in np.flatnonzero(~np.isfinite(own).all(axis=1)):
-        raise ValueError(f"slices: row {row} holds NaN or infinity")
+        raise InputError(f"slices: row {row} holds NaN or infinity", argument="slices")
     largest = np.abs(own).max(axis=1, keepdims=True)
     for row in np.flatnonzero(largest[:, 0] == 0):
-        raise ValueError(f"slices: row {row} is zero and has no direction")
+        raise InputError(f"slices: row {row} is zero and has no direction", argument="slices")
     if dim == 1:
         return np.ones((1, 1), np.float32)
     if n_slices not in (None, len(own)):
-        raise ValueError(f"slices has {len(own)} rows; n_slices={n_slices} must be {len(own)} or None")
+        raise InputError(
+            f"slices has {len(own)} rows; n_slices={n_slices} must be {len(own)} or None", argument="n_slices"
+        )
     own /= largest  # so that squares neither overflow nor vanish
     return _unit(own).astype(np.float32)
 
@@ -154,12 +164,13 @@ def _even(random: np.random.RandomState, n: int, dim: int) -> Float64:
 
 
 class Slicer(BaseEstimator):  # type: ignore[misc]
-    """What all slicers share. A subclass implements `_draw` (its parameters, from a seed) and `_evaluator`.
+    """Base class. A subclass implements `_draw`, which draws its parameters from a seed, and `_evaluator`.
 
-    `linear` says whether the slices are <theta, x>; theta is then `directions_`, which is None otherwise. `draws` says
-    whether `fit` needs `n_slices` (if not, the slicer has a number of its own, and takes None), and `storable` whether
-    an index on disk can keep it. What an element is projected to never depends, not in its last bit, on the others of
-    the batch.
+    linear : whether the slices are <theta, x>; theta is then `directions_`, which is None otherwise.
+    draws : whether `fit` needs `n_slices`; otherwise the slicer has a number of its own, and takes None.
+    storable : whether an index on disk can store the slicer.
+
+    The bits of a projection depend on its element alone, not on the rest of the batch.
     """
 
     linear: ClassVar[bool] = False
@@ -173,7 +184,7 @@ class Slicer(BaseEstimator):  # type: ignore[misc]
         return True
 
     def fit(self, dim: int, n_slices: int | None = None, random_state: Seed = None) -> Slicer:
-        """Draws `n_slices` slices of R^dim and returns itself; `n_slices_` is 1 where one slice is all there is."""
+        """Draw `n_slices` slices of R^dim and return the slicer. For dim = 1 there may be one slice only."""
         self.dim_ = checked_count("dim", dim)
         if self.draws:
             n_slices = checked_count("n_slices", n_slices)
@@ -181,21 +192,27 @@ class Slicer(BaseEstimator):  # type: ignore[misc]
         return self
 
     def project(self, points: NDArray[Any]) -> Float32:
-        """g_theta(x) of every point (P, d) and slice: float32 (P, L), computed in float64."""
+        """Return g_theta(x) of every point (P, d) and slice: float32 (P, L), computed in float64."""
         check_is_fitted(self, "n_slices_")
         if points.ndim != 2 or points.shape[1] != self.dim_:
-            raise ValueError(f"points must have shape (P, {self.dim_}), as the slicer was fitted; got {points.shape}")
+            raise InputError(
+                f"points must have shape (P, {self.dim_}), as the slicer was fitted; got {points.shape}",
+                argument="points",
+            )
         out = np.empty((len(points), self.n_slices_), np.float32)
         with np.errstate(over="ignore", invalid="ignore"):  # found below, with a better message
             evaluate, columns = self._evaluator()
             step = max(64, BLOCK_NUMBERS // max(columns, 2 * self.n_slices_))
             for start in range(0, len(points), step):
                 out[start : start + step] = evaluate(points[start : start + step].astype(np.float64))
-        if not (len(out) == 0 or (out.max() <= LARGEST and out.min() >= -LARGEST)):  # NaN fails too
-            row = int(np.flatnonzero(~(np.abs(out) <= LARGEST).all(axis=1))[0])
-            raise ValueError(
-                f"{self} is beyond {LARGEST:g} at element {row}, with a coordinate of {np.abs(points[row]).max():.3g}; "
-                "scale the data, for instance to a standard deviation of 1"
+        if not (len(out) == 0 or (out.max() <= LARGEST_VALUE and out.min() >= -LARGEST_VALUE)):  # NaN fails too
+            row = int(np.flatnonzero(~(np.abs(out) <= LARGEST_VALUE).all(axis=1))[0])
+            raise InputError(
+                f"{self} is beyond {LARGEST_VALUE:g} at element {row}, with a coordinate of "
+                f"{np.abs(points[row]).max():.3g}",
+                "scale the data, for instance to a standard deviation of 1",
+                argument="points",
+                element=row,
             )
         return out
 
@@ -203,12 +220,12 @@ class Slicer(BaseEstimator):  # type: ignore[misc]
         raise NotImplementedError
 
     def _evaluator(self) -> tuple[Evaluate, int]:
-        """A function of a block of points (float64), and how many numbers it holds for each of them."""
+        """Return a function of a block of points (float64), and how many numbers it holds for each point."""
         raise NotImplementedError
 
 
 class Linear(Slicer):
-    """g_theta(x) = <theta, x>; `kind` as in `directions`. The only slicer that the native kernel projects itself.
+    """g_theta(x) = <theta, x>; `kind` as in `directions`. The native kernel projects these slices itself.
 
     >>> Linear("axis").fit(2).project(np.array([[3.0, 4.0]])).tolist()
     [[3.0, 4.0]]
@@ -248,12 +265,16 @@ class Polynomial(Slicer):
     def _draw(self, dim: int, n_slices: int | None, random: np.random.RandomState) -> int:
         degree = checked_count("degree", self.degree)
         if degree % 2 == 0:
-            raise ValueError(f"degree={degree} must be odd: an even polynomial cannot tell x from -x")
+            raise InputError(
+                f"degree={degree} must be odd: an even polynomial cannot tell x from -x", argument="degree"
+            )
         n_monomials = math.comb(dim + degree - 1, degree)
         if n_monomials > MAX_MONOMIALS:
-            raise ValueError(
+            raise InputError(
                 f"a polynomial of degree={degree} in dimension {dim} has {n_monomials:,} terms, more than "
-                f"{MAX_MONOMIALS:,}; take a smaller degree, reduce the dimension first (PCA), or use linear slices"
+                f"{MAX_MONOMIALS:,}",
+                "choose a smaller degree, reduce the dimension first (PCA), or use linear slices",
+                argument="degree",
             )
         self.coefficients_ = directions("random", n_slices, n_monomials, random)
         return len(self.coefficients_)
@@ -291,7 +312,7 @@ class Circular(Slicer):
 
     def _draw(self, dim: int, n_slices: int | None, random: np.random.RandomState) -> int:
         if not isinstance(self.radius, Real) or not 0 < self.radius < math.inf:
-            raise ValueError(f"radius={self.radius!r} must be a positive number")
+            raise InputError(f"radius={self.radius!r} must be a positive number", argument="radius")
         assert n_slices is not None
         self.centers_ = (float(self.radius) * _sphere(random, n_slices, dim)).astype(np.float32)
         return n_slices
@@ -349,7 +370,7 @@ class Neural(Slicer):
 
 
 class Function(Slicer):
-    """Your own slices: `function` takes points (P, d), float32 and read-only, and gives finite numbers (P, L).
+    """Your own slices: `function` maps points (P, d), float32 and read-only, to finite numbers (P, L).
 
     It must be deterministic and treat each point by itself; whether the bits are the same in every batch is up to it.
     `n_slices` is L, or None to find L by calling it once on a few Gaussian points. An index on disk cannot store it.
@@ -366,7 +387,7 @@ class Function(Slicer):
 
     def _draw(self, dim: int, n_slices: int | None, random: np.random.RandomState) -> int:
         if not callable(self.function):
-            raise ValueError(f"function={self.function!r} must be callable")
+            raise InputError(f"function={self.function!r} must be callable", argument="function")
         if n_slices is not None:
             return checked_count("n_slices", n_slices)
         return int(self._call(random.standard_normal((4, dim)).astype(np.float32)).shape[1])
@@ -377,14 +398,15 @@ class Function(Slicer):
             return np.empty((0, self.n_slices_), np.float32)
         values = self._call(points)
         if values.shape[1] != self.n_slices_:
-            raise ValueError(
-                f"slices function {self._name()} gave {values.shape[1]} numbers a point, not "
-                f"n_slices={self.n_slices_}; pass n_slices={values.shape[1]}, or None"
+            raise self._wrong(
+                f"gave {values.shape[1]} numbers a point, not n_slices={self.n_slices_}",
+                f"pass n_slices={values.shape[1]}, or None",
             )
         return values
 
-    def _name(self) -> str:
-        return str(getattr(self.function, "__qualname__", repr(self.function)))
+    def _wrong(self, problem: str, remedy: str = "") -> InputError:
+        name = getattr(self.function, "__qualname__", repr(self.function))
+        return InputError(f"slices function {name} {problem}", remedy, argument="slices")
 
     def _call(self, points: NDArray[Any]) -> Float32:
         given = points.astype(np.float32, copy=False).view()
@@ -392,20 +414,17 @@ class Function(Slicer):
         with np.errstate(over="ignore"):
             values = np.asarray(self.function(given))
             if values.dtype.kind not in "fiub":
-                raise ValueError(f"slices function {self._name()} gave {values.dtype}, not real numbers")
+                raise self._wrong(f"gave {values.dtype}, not real numbers")
             values = values.astype(np.float32)
         if values.ndim != 2 or values.shape[0] != len(points) or values.shape[1] == 0:
-            raise ValueError(
-                f"slices function {self._name()} must map points (P, d) to (P, L); "
-                f"from {points.shape} it gave {values.shape}"
-            )
-        for row in np.flatnonzero(~(np.abs(values) <= LARGEST).all(axis=1)):
-            raise ValueError(f"slices function {self._name()} gave NaN, or more than {LARGEST:g}, for element {row}")
+            raise self._wrong(f"must map points (P, d) to (P, L); from {points.shape} it gave {values.shape}")
+        for row in np.flatnonzero(~(np.abs(values) <= LARGEST_VALUE).all(axis=1)):
+            raise self._wrong(f"gave NaN, or more than {LARGEST_VALUE:g}, for element {row}")
         return values
 
 
 def make_slicer(slices: str | ArrayLike | Slicer | Callable[[Float32], ArrayLike]) -> Slicer:
-    """An unfitted slicer from what users pass as `slices`: a kind of directions, an array, a slicer, or a function."""
+    """Return an unfitted slicer for `slices`: a kind of directions, an array, a slicer, or a function."""
     if isinstance(slices, Slicer):
         copy: Slicer = clone(slices)  # the user's own object stays as it is
         return copy

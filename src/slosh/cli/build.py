@@ -5,102 +5,91 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from ..data.preprocess import Preprocess
+from ..data.sets import Sets
 from ..index.set_index import SetIndex
 from ..readers import Batch
+from .messages import CommandError, UsageError, error_message
 from .options import (
     AsJson,
     IndexPath,
     Reading,
     Sources,
-    embedding_of,
-    metadata_of,
-    opened,
-    origin_of,
-    path_of,
-    reads_files,
-    search_of,
+    check_free,
+    display_path,
+    grouped_options,
+    make_embedding,
+    make_search,
+    open_index,
+    parse_metadata,
+    parse_origin,
 )
-from .output import counted, in_bytes, remark, say, say_json
-from .running import Failed, WrongUse, message
-
-MADE = "What the index is made of; stored with it, and never changed"
+from .output import format_bytes, pluralize, remark, say, say_json
 
 Meta = Annotated[
     list[str] | None,
-    typer.Option("--meta", metavar="KEY=VALUE", help="Metadata for all sets that are read; may be given repeatedly."),
+    typer.Option("--meta", metavar="KEY=VALUE", help="Metadata for all sets that are read; may be repeated."),
+]
+BuildRecall = Annotated[
+    float,
+    typer.Option(
+        "--recall", min=0.0, max=1.0, help="Fraction of the true nearest neighbours that searches find by default."
+    ),
 ]
 
 
-@reads_files
+def _of_index(*name: str, help: str, **more: Any) -> Any:
+    return typer.Option(*name, help=help, rich_help_panel="What the index is made of; stored with it and fixed", **more)
+
+
+@dataclass(frozen=True)
+class Design:
+    """What an index is made of."""
+
+    center: Annotated[bool, _of_index("--center", help="Move the mean of each set to zero.")] = False
+    scale: Annotated[str | None, _of_index(help="Divide each set by its size.", metavar="unit|rms")] = None
+    standardize: Annotated[bool, _of_index("--standardize", help="Scale each feature to mean 0, deviation 1.")] = False
+    max_points: Annotated[
+        int | None, _of_index(help="Use at most this many randomly chosen points per set.", min=1)
+    ] = None
+    origin: Annotated[
+        str | None, _of_index(help="Subtract this from coordinates that lie far from zero.", metavar="auto|X,Y,Z")
+    ] = None
+    weighted: Annotated[bool, _of_index("--weighted", help="Allow weights even if the first sets have none.")] = False
+    embedding: Annotated[
+        str, _of_index(help="sliced, gem:2, cov, fspool, wasserstein, mean, max or sum.", metavar="NAME")
+    ] = "sliced"
+    slices: Annotated[int | None, _of_index(help="Directions of the sliced embedding.", min=1)] = None
+    quantiles: Annotated[int | None, _of_index(help="Numbers for each direction.", min=1)] = None
+    search: Annotated[str, _of_index(help="ladder, exact, hamming or lsh.", metavar="NAME")] = "ladder"
+
+    def settings(self, seed: int) -> dict[str, Any]:
+        """Return the arguments of `SetIndex.create`."""
+        names = ("center", "scale", "standardize", "max_points")
+        return {
+            "preprocess": Preprocess(**{name: getattr(self, name) for name in names}, random_state=seed),
+            "embedding": make_embedding(self.embedding, self.slices, self.quantiles, seed),
+            "search": make_search(self.search),
+            "weighted": True if self.weighted else None,
+        }
+
+
+@grouped_options
 def build(
     index: IndexPath,
     source: Sources,
     *,
+    design: Design,
     reading: Reading,
     meta: Meta = None,
-    center: Annotated[
-        bool, typer.Option("--center", help="Move each set's mean to zero.", rich_help_panel=MADE)
-    ] = False,
-    scale: Annotated[
-        str | None,
-        typer.Option("--scale", metavar="unit|rms", help="Divide each set by its size.", rich_help_panel=MADE),
-    ] = None,
-    standardize: Annotated[
-        bool, typer.Option("--standardize", help="Mean 0 and deviation 1 for each feature.", rich_help_panel=MADE)
-    ] = False,
-    max_points: Annotated[
-        int | None,
-        typer.Option(
-            "--max-points", min=1, help="Compare by a sample of so many points of each set.", rich_help_panel=MADE
-        ),
-    ] = None,
-    origin: Annotated[
-        str | None,
-        typer.Option(
-            "--origin",
-            metavar="auto|X,Y,Z",
-            help="Subtract this from coordinates that lie far from zero.",
-            rich_help_panel=MADE,
-        ),
-    ] = None,
-    weighted: Annotated[
-        bool,
-        typer.Option(
-            "--weighted", help="Sets may have weights, though the first ones have none.", rich_help_panel=MADE
-        ),
-    ] = False,
-    embedding: Annotated[
-        str,
-        typer.Option(
-            "--embedding",
-            metavar="NAME",
-            help="sliced, gem:2, cov, fspool, wasserstein, mean, max or sum.",
-            rich_help_panel=MADE,
-        ),
-    ] = "sliced",
-    slices: Annotated[
-        int | None,
-        typer.Option("--slices", min=1, help="Directions of the sliced embedding.", rich_help_panel=MADE),
-    ] = None,
-    quantiles: Annotated[
-        int | None,
-        typer.Option("--quantiles", min=1, help="Numbers for each direction.", rich_help_panel=MADE),
-    ] = None,
-    search: Annotated[
-        str, typer.Option("--search", metavar="NAME", help="ladder, exact, hamming or lsh.", rich_help_panel=MADE)
-    ] = "ladder",
-    recall: Annotated[
-        float,
-        typer.Option(
-            "--recall", min=0.0, max=1.0, help="What searches find of the true nearest, unless told otherwise."
-        ),
-    ] = 0.99,
+    recall: BuildRecall = 0.99,
     json: AsJson = False,
 ) -> None:
     """Make an index from files.
@@ -114,28 +103,18 @@ def build(
         slosh build sites.slosh "scans/*.las" --origin auto
         slosh build curves.slosh curves.csv --id-column curve --columns x,y
     """
-    _check_free(index)
+    check_free(index)
     existed = index.exists()
-    settings: dict[str, Any] = {
-        "center": center,
-        "scale": scale,
-        "standardize": standardize,
-        "max_points": max_points,
-        "embedding": embedding_of(embedding, slices, quantiles, reading.seed),
-        "search": search_of(search),
-        "random_state": reading.seed,
-        "weighted": True if weighted else None,
-    }
-    for_all = metadata_of(meta or [])
+    settings, for_all = design.settings(reading.seed), parse_metadata(meta or [])
     started = time.perf_counter()
-    batches = reading.read(source, origin_of(origin))
+    batches = reading.read(source, parse_origin(design.origin))
     first = next(batches, None)
     if first is None:
-        raise Failed(f"{', '.join(source)}: there are no sets in it")
+        raise CommandError(f"{', '.join(source)}: no sets found")
     try:
-        made = SetIndex.create(index, first.sets.dim, sample=first.sets, origin=first.sets.origin, **settings)
+        made = _create(index, first.sets, settings)
     except BaseException:
-        _remove_all(index, existed)  # nothing was in it, as _check_free has seen
+        _remove_all(index, existed)  # it was free before, as check_free has seen
         raise
     try:
         with made:
@@ -146,7 +125,7 @@ def build(
         raise
 
 
-@reads_files
+@grouped_options
 def add(
     index: IndexPath,
     source: Sources,
@@ -155,43 +134,39 @@ def add(
     meta: Meta = None,
     update: Annotated[bool, typer.Option("--update", help="Replace sets whose id exists.")] = False,
     skip_existing: Annotated[
-        bool, typer.Option("--skip-existing", help="Leave sets as they are whose id exists: to go on where it stopped.")
+        bool, typer.Option("--skip-existing", help="Skip sets whose id exists; continues an interrupted command.")
     ] = False,
     json: AsJson = False,
 ) -> None:
     """Add the sets of files to an index.
 
-    Each batch is on disk before the next is read: after an error or Ctrl-C the same command with --skip-existing goes
-    on where it stopped.
+    Each batch is on disk before the next is read: after an error or Ctrl-C the same command with --skip-existing
+    continues where it stopped.
 
         slosh add shapes.slosh more/
         slosh add shapes.slosh clouds/ --skip-existing
         slosh add shapes.slosh clouds/chair.ply --update
     """
     if update and skip_existing:
-        raise WrongUse("--update replaces sets that exist, --skip-existing leaves them: give one of the two")
-    for_all = metadata_of(meta or [])
+        raise UsageError("--update replaces existing sets, --skip-existing leaves them: give one of the two")
+    for_all = parse_metadata(meta or [])
     started = time.perf_counter()
-    with opened(index, to_change=True) as made:
+    with open_index(index, write=True) as made:
         batches = reading.read(source, made.origin)
-        n = _fill(made, _new_ones(made, batches) if skip_existing else batches, for_all, update)
+        n = _fill(made, _without_existing(made, batches) if skip_existing else batches, for_all, update)
         _report(made, n, started, json, "added")
 
 
-def _check_free(index: Path) -> None:
-    if not index.exists() or (index.is_dir() and not any(index.iterdir())):
-        return
-    if (index / "index.db").exists():
-        raise Failed(f"{index} exists: add to it with slosh add {index} ..., or give another name")
-    raise Failed(f"{index} exists, and is no index: give another name")
+def _create(path: Path, sample: Sets, settings: dict[str, Any]) -> SetIndex:
+    return SetIndex.create(path, sample.dim, sample=sample, origin=sample.origin, **settings)
 
 
 def _remove_if_empty(index: Path, existed: bool) -> None:
-    """What `create` has made, if no set came into it."""
+    """Remove an index that was just created, if no set was stored in it."""
     try:
-        with opened(index) as made:
+        with open_index(index) as made:
             empty = not len(made)
-    except (OSError, ValueError):
+    except (CommandError, OSError, ValueError):
         return
     if empty:
         _remove_all(index, existed)
@@ -203,8 +178,8 @@ def _remove_all(index: Path, existed: bool) -> None:
         index.mkdir(exist_ok=True)
 
 
-def _new_ones(index: SetIndex, batches: Iterator[Batch]) -> Iterator[Batch]:
-    """Without the sets whose id exists."""
+def _without_existing(index: SetIndex, batches: Iterator[Batch]) -> Iterator[Batch]:
+    """Yield the batches without the sets whose id exists."""
     there = set(index.ids)
     for batch in batches:
         rows = [i for i, name in enumerate(batch.ids) if name not in there]
@@ -215,7 +190,7 @@ def _new_ones(index: SetIndex, batches: Iterator[Batch]) -> Iterator[Batch]:
 
 
 def _fill(index: SetIndex, batches: Iterator[Batch], for_all: dict[str, Any] | None, update: bool) -> int:
-    """Adds all batches, and returns how many sets that are; an error says what is stored, and how to go on."""
+    """Add all batches, and return the number of sets. An error says what is stored, and how to continue."""
     stored, before = 0, len(index)
 
     def counting() -> Iterator[Batch]:
@@ -233,35 +208,34 @@ def _fill(index: SetIndex, batches: Iterator[Batch], for_all: dict[str, Any] | N
     except Exception as error:
         if not stored:
             raise
-        said = message(error).partition(" (the ")[0] if "sets before this batch" in str(error) else message(error)
-        raise Failed(f"{said}\n{_so_far(index, stored)}") from error
+        raise CommandError(f"{error_message(error)}\n{_so_far(index, stored)}") from error
 
 
 def _so_far(index: SetIndex, stored: int) -> str:
+    path = display_path(index)
     return (
-        f"{counted(stored, 'set')} of the batches before {'is' if stored == 1 else 'are'} stored in {path_of(index)}, "
-        f"which is in order; go on with: slosh add {path_of(index)} SOURCE... --skip-existing"
+        f"{pluralize(stored, 'set')} of the batches before {'is' if stored == 1 else 'are'} stored in {path}, which is "
+        f"intact; continue with: slosh add {path} SOURCE... --skip-existing"
     )
 
 
-def _report(index: SetIndex, n: int, started: float, json: bool, what: str, recall: float | None = None) -> None:
-    """Says what was done. A new index is tuned first, so that the first search does not have to."""
-    seconds = time.perf_counter() - started
-    tuned = None
+def _report(index: SetIndex, n: int, started: float, json: bool, done: str, recall: float | None = None) -> None:
+    """Print what was done. A new index is tuned first, so that the first search does not have to."""
+    seconds, path, tuned = time.perf_counter() - started, display_path(index), None
     if recall is not None and len(index) > 1:
         try:
             tuned = index.tune(recall, min(10, len(index) - 1))
         except KeyboardInterrupt:
-            remark(f"slosh: all {counted(len(index), 'set')} are stored; what is missing: slosh tune {path_of(index)}")
+            remark(f"slosh: all {pluralize(len(index), 'set')} are stored; to finish, run: slosh tune {path}")
             raise
     about = index.info()
     if json:
-        document = {"index": path_of(index), what: n, "sets": len(index), "dim": index.dim, "seconds": seconds}
+        document = {"index": path, done: n, "sets": len(index), "dim": index.dim, "seconds": seconds}
         say_json(document | ({} if tuned is None else {"tuned": tuned._asdict()}))
         return
     rate = f" ({n / max(seconds, 1e-9):,.0f} a second)" if n else ""
-    say(f"{what} {counted(n, 'set')} in {seconds:.3g} s{rate}")
-    size = in_bytes(sum(about["disk_bytes"].values()))
-    say(f"{path_of(index)}: {counted(len(index), 'set')}, {counted(about['points'], 'point')}, d = {index.dim}, {size}")
+    say(f"{done} {pluralize(n, 'set')} in {seconds:.3g} s{rate}")
+    size = format_bytes(sum(about["disk_bytes"].values()))
+    say(f"{path}: {pluralize(len(index), 'set')}, {pluralize(about['points'], 'point')}, d = {index.dim}, {size}")
     if tuned is not None:
         say(f"tuned: {tuned}")

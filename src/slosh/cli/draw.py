@@ -15,21 +15,22 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import InputError, MissingExtra
+
 Float64 = NDArray[np.float64]
 
-MOST_ROWS = 12
+MAX_LINES = 12
 """Lines of a picture."""
-MOST_POINTS = 3000
-"""Points drawn of one set; of a larger one, evenly chosen ones."""
-SIDE = 1.45
-"""Inches of a panel."""
+MAX_POINTS = 3000
+"""Points drawn of one set; a larger one is thinned evenly."""
+PANEL_INCHES = 1.45
 INK, BLUE, FRAME = "0.1", "#0072B2", "0.8"
-WIDEST = 21
-"""Characters of a line of a title; a title has two lines at most, and the middle of a longer one is left out."""
+TITLE_COLUMNS = 21
+"""Width of a title, which has two lines at most; the middle of a longer one is left out."""
 
 
 class Panel(NamedTuple):
-    """A set in a picture: points (N, 2) or (N, 3), weights or None, a title, and a second line."""
+    """A set in a picture: points (N, 2) or (N, 3), weights or None, a title, a second line, and a colour."""
 
     points: Any
     weights: Any
@@ -39,9 +40,10 @@ class Panel(NamedTuple):
 
 
 def check_drawable(dim: int) -> None:
-    """Refuses what cannot be drawn, before anything is computed for it."""
+    """Refuse what cannot be drawn, before anything is computed for it."""
     if dim not in (2, 3):
-        raise ValueError(f"a picture needs points in 2 or 3 dimensions, and these have {dim}: reduce them, e.g. by PCA")
+        problem = f"a picture needs points in 2 or 3 dimensions, and these have {dim}"
+        raise InputError(problem, "reduce them, e.g. by PCA")
     _figure_class()
 
 
@@ -54,23 +56,23 @@ def draw(
     queries: bool = True,
     title: str | None = None,
 ) -> None:
-    """Draws panels in lines, and saves the picture; its format is that of the extension of `path`. None stays free.
+    """Draw panels in lines and save the picture, in the format that the extension of `path` names; None stays empty.
 
-    one_scale  all panels show the same part of space; otherwise each shows its own set, whatever its place and size
-    flip       the second coordinate points down, as rows of an image do
-    queries    the first panel of each line is the query, and is marked
+    one_scale  let all panels show the same part of space; otherwise each shows its own set, whatever its place and size
+    flip       let the second coordinate point down, as in images
+    queries    mark the first panel of each line as the query
     """
     rows = [row for row in rows if len(row)]
     if not rows:
-        raise ValueError("there is nothing to draw: give one line of panels at least")
+        raise InputError("there is nothing to draw", "give at least one line of panels")
     panels = [panel for row in rows for panel in row if panel is not None]
     points = [np.asarray(panel.points, np.float64) for panel in panels]
     dim = points[0].shape[1]
     check_drawable(dim)
     window = _window(points) if one_scale else None
     wide = max(len(row) for row in rows)
-    height = SIDE + 0.12 * (1 + max(_titled(panel, asks=True).count("\n") for panel in panels)) + 0.1
-    wide_in, high_in = SIDE * wide + 0.2, height * len(rows) + 0.15 + 0.3 * (title is not None)
+    height = PANEL_INCHES + 0.12 * (1 + max(_title(panel, is_query=True).count("\n") for panel in panels)) + 0.1
+    wide_in, high_in = PANEL_INCHES * wide + 0.2, height * len(rows) + 0.15 + 0.3 * (title is not None)
     figure = _figure_class()(figsize=(wide_in, high_in))
     room = (0, 0, 1, 1 - 0.12 * (dim == 3) / high_in)  # axes in 3-D take their titles for lower than they are
     figure.set_layout_engine("constrained", w_pad=0.03, h_pad=0.03, wspace=0.02, hspace=0.03, rect=room)
@@ -80,8 +82,7 @@ def draw(
             if panel is None:
                 continue
             axes = figure.add_subplot(grid[i, j], projection="3d" if dim == 3 else None)
-            asks = queries and j == 0
-            _panel(axes, panel, window, flip, asks)
+            _draw_panel(axes, panel, window, flip, is_query=queries and j == 0)
     if title is not None:
         figure.suptitle(title, fontsize=11)
     with missing_glyphs_are_boxes():
@@ -90,7 +91,7 @@ def draw(
 
 @contextmanager
 def missing_glyphs_are_boxes() -> Iterator[None]:
-    """Without matplotlib's warnings, one for each character, where its font has none of a title's script."""
+    """Silence matplotlib's warnings, one for each character that its font lacks."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         warnings.filterwarnings("ignore", message="Matplotlib currently does not support")
@@ -101,25 +102,26 @@ def _figure_class() -> Any:
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise ImportError('a picture needs matplotlib; install it with: pip install "slosh[plot]"') from error
+        remedy = 'install it with: pip install "slosh[plot]"'
+        raise MissingExtra("a picture needs matplotlib", remedy, package="matplotlib", extra="plot") from error
     return Figure
 
 
 def _window(points: Sequence[Float64]) -> tuple[Float64, float]:
-    """The middle and half the side of a square, or cube, around all points."""
+    """Return the middle and half the side of a square, or cube, around all points."""
     low = np.min([each.min(axis=0) for each in points], axis=0)
     high = np.max([each.max(axis=0) for each in points], axis=0)
     return (low + high) / 2, float((high - low).max()) / 2 or 1.0
 
 
-def _panel(axes: Any, panel: Panel, window: tuple[Float64, float] | None, flip: bool, asks: bool) -> None:
+def _draw_panel(axes: Any, panel: Panel, window: tuple[Float64, float] | None, flip: bool, is_query: bool) -> None:
     points = np.asarray(panel.points, np.float64)
     middle, half = window or _window([points])
     weights = None if panel.weights is None else np.asarray(panel.weights, np.float64)
-    if len(points) > MOST_POINTS:
-        kept = np.linspace(0, len(points) - 1, MOST_POINTS).astype(np.int64)
+    if len(points) > MAX_POINTS:
+        kept = np.linspace(0, len(points) - 1, MAX_POINTS).astype(np.int64)
         points, weights = points[kept], None if weights is None else weights[kept]
-    colour = panel.colour or (INK if asks else BLUE)
+    colour = panel.colour or (INK if is_query else BLUE)
     room = half * 1.15
     lows, highs = middle - room, middle + room
     axes.set(xlim=(lows[0], highs[0]), ylim=(highs[1], lows[1]) if flip else (lows[1], highs[1]))
@@ -131,39 +133,41 @@ def _panel(axes: Any, panel: Panel, window: tuple[Float64, float] | None, flip: 
     else:
         axes.set(aspect="equal", xticks=[], yticks=[])
         for side in axes.spines.values():
-            side.set(color=INK if asks else FRAME, linewidth=1.4 if asks else 0.8)
-    # What points of one size would cover, at a third of the panel; small sets get large points.
-    area = float(np.clip((72 * SIDE) ** 2 / 3 / len(points), 1.2, 100))
+            side.set(color=INK if is_query else FRAME, linewidth=1.4 if is_query else 0.8)
+    # Points of one size would cover a third of the panel: small sets get large points.
+    area = float(np.clip((72 * PANEL_INCHES) ** 2 / 3 / len(points), 1.2, 100))
     sizes = area if weights is None else np.maximum(area * weights / weights.max(), 0.3)
     axes.scatter(*points.T, s=sizes, color=colour, linewidths=0, alpha=0.85)
-    axes.set_title(_titled(panel, asks), fontsize=7.5, color=colour, pad=3, fontweight="bold" if asks else "normal")
+    axes.set_title(
+        _title(panel, is_query), fontsize=7.5, color=colour, pad=3, fontweight="bold" if is_query else "normal"
+    )
 
 
-def _titled(panel: Panel, asks: bool) -> str:
-    name = "\n".join(_folded(panel.title))
-    note = panel.note or ("query" if asks else "")
-    text = f"{note}\n{name}" if asks else f"{name}\n{note}" if note else name
+def _title(panel: Panel, is_query: bool) -> str:
+    name = "\n".join(fold_name(panel.title))
+    note = panel.note or ("query" if is_query else "")
+    text = f"{note}\n{name}" if is_query else f"{name}\n{note}" if note else name
     return text.replace("$", r"\$")
 
 
-def _folded(name: str) -> list[str]:
-    """A name in one or two lines: where it can, it is broken after one of / _ - . and space.
+def fold_name(name: str) -> list[str]:
+    """Return a name in one or two lines, broken after one of / _ - . and space where possible.
 
-    >>> _folded("chair/chair_0001.off"), _folded("furniture/chair/chair_0001.off")
+    >>> fold_name("chair/chair_0001.off"), fold_name("furniture/chair/chair_0001.off")
     (['chair/chair_0001.off'], ['furniture/chair/', 'chair_0001.off'])
     """
     wide = [2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in name]
-    if sum(wide) <= WIDEST:
+    if sum(wide) <= TITLE_COLUMNS:
         return [name]
-    if sum(wide) > 2 * WIDEST:
-        start, end = _fitting(wide, WIDEST - 1), _fitting(wide[::-1], WIDEST)
+    if sum(wide) > 2 * TITLE_COLUMNS:
+        start, end = _fitting(wide, TITLE_COLUMNS - 1), _fitting(wide[::-1], TITLE_COLUMNS)
         return [name[:start] + "…", name[len(name) - end :]]
-    most = _fitting(wide, WIDEST)
-    least = len(name) - _fitting(wide[::-1], WIDEST)
+    most = _fitting(wide, TITLE_COLUMNS)
+    least = len(name) - _fitting(wide[::-1], TITLE_COLUMNS)
     at = next((i for mark in ("/", " _-.") for i in range(most, least - 1, -1) if name[i - 1] in mark), most)
     return [name[:at], name[at:]]
 
 
 def _fitting(wide: Sequence[int], room: int) -> int:
-    """How many characters of these widths there is room for."""
+    """Return how many characters of these widths fit into the room."""
     return int(np.searchsorted(np.cumsum(wide), room, side="right"))

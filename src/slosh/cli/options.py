@@ -1,6 +1,7 @@
-"""Options that several commands share: how files are read, which sets are meant, and what an index is made of.
+"""Options that several commands share: how files are read, which sets are meant, and how an index is opened.
 
-`reads_files` gives a command the options of `Reading`; `Where`, `AsJson` and the others are annotations.
+`grouped_options` gives a command the options of `Reading`, or of another group; `Where`, `AsJson` and the others are
+annotations of single ones.
 """
 
 from __future__ import annotations
@@ -17,92 +18,59 @@ import typer
 
 from .. import embed, readers, search, where
 from ..index.set_index import SetIndex
-from ..index.set_index import open as open_index
+from ..index.set_index import open as open_set_index
+from .messages import CommandError, UsageError
 from .output import remark
-from .running import WrongUse
-
-FILES = "How files are read"
 
 IndexPath = Annotated[Path, typer.Argument(metavar="INDEX", help="The folder of the index.", show_default=False)]
 Sources = Annotated[
     list[str],
     typer.Argument(
-        metavar="SOURCE", help='Files, folders, or patterns in quotes, such as "clouds/*.ply".', show_default=False
+        metavar="SOURCE", help='Files, folders, or quoted patterns such as "clouds/*.ply".', show_default=False
     ),
 ]
 Where = Annotated[
     str | None,
     typer.Option("--where", metavar="FILTER", help='Only sets whose metadata match: "kind = chair and year > 2010".'),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="JSON on standard output, for programs.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 Recall = Annotated[
     float | None,
     typer.Option(
-        "--recall", min=0.0, max=1.0, help="The part of the true nearest to find; 1 is exact.", show_default=False
+        "--recall",
+        min=0.0,
+        max=1.0,
+        help="Fraction of the true nearest neighbours to find; 1 is exact.",
+        show_default=False,
     ),
 ]
 
 
+def _of_files(help: str, **more: Any) -> Any:
+    return typer.Option(help=help, rich_help_panel="How files are read", **more)
+
+
 @dataclass(frozen=True)
 class Reading:
-    """How files become sets: what `slosh.readers.read` is told."""
+    """How files become sets: the arguments of `slosh.readers.read`."""
 
-    format: Annotated[
-        str | None,
-        typer.Option(
-            "--format", help='Read files as this, whatever they are called: "csv", "ply", ...', rich_help_panel=FILES
-        ),
-    ] = None
-    id_column: Annotated[
-        str | None,
-        typer.Option(
-            "--id-column", help="Tables: the column with the ids; rows of one id are a set.", rich_help_panel=FILES
-        ),
-    ] = None
-    columns: Annotated[
-        str | None,
-        typer.Option(
-            "--columns",
-            metavar="A,B,C",
-            help="Tables and clouds: the columns that are the features.",
-            rich_help_panel=FILES,
-        ),
-    ] = None
-    weights: Annotated[
-        str | None,
-        typer.Option(
-            "--weights",
-            help='The column or array of weights; "grey" for images; "none" leaves them out.',
-            rich_help_panel=FILES,
-        ),
-    ] = None
-    by: Annotated[
-        str | None,
-        typer.Option("--by", help=".h5ad: the observation column whose values make the sets.", rich_help_panel=FILES),
-    ] = None
-    obsm: Annotated[
-        str | None,
-        typer.Option("--obsm", help=".h5ad: an embedding to be taken in place of X.", rich_help_panel=FILES),
-    ] = None
-    points: Annotated[
-        int, typer.Option("--points", min=1, help="Meshes: points sampled over the surface.", rich_help_panel=FILES)
-    ] = 1024
-    seed: Annotated[
-        int, typer.Option("--seed", min=0, help="Of that sampling, and of --max-points.", rich_help_panel=FILES)
-    ] = 0
-    batch_points: Annotated[
-        int,
-        typer.Option(
-            "--batch-points", min=1, help="Points that are read, and stored, at a time.", rich_help_panel=FILES
-        ),
-    ] = 1 << 20
+    format: Annotated[str | None, _of_files('Read files in this format, whatever their names: "csv", ...')] = None
+    id_column: Annotated[str | None, _of_files("Tables: the column of ids; rows with the same id form a set.")] = None
+    columns: Annotated[str | None, _of_files("Tables and clouds: the features.", metavar="A,B,C")] = None
+    weights: Annotated[str | None, _of_files('The column of weights; "grey" for images; "none" ignores them.')] = None
+    by: Annotated[str | None, _of_files(".h5ad: the observation column that defines the sets.")] = None
+    obsm: Annotated[str | None, _of_files(".h5ad: the embedding to use instead of X.")] = None
+    points: Annotated[int, _of_files("Meshes: points to sample from the surface.", min=1)] = 1024
+    seed: Annotated[int, _of_files("Seed of that sampling, and of --max-points.", min=0)] = 0
+    batch_points: Annotated[int, _of_files("Points to read, and to store, at a time.", min=1)] = 1 << 20
 
     def read(self, sources: Sequence[str], origin: Any) -> Iterator[readers.Batch]:
+        """Return the batches of sets that these files hold."""
         names = None
         if self.columns is not None:
             names = [name.strip() for name in self.columns.split(",") if name.strip()]
             if not names:
-                raise WrongUse("--columns has no name in it: give them with commas between, as in --columns x,y,z")
+                raise UsageError("--columns names no column: give names separated by commas, as in --columns x,y,z")
         return readers.read(
             sources[0] if len(sources) == 1 else list(sources),
             format=self.format,
@@ -118,54 +86,78 @@ class Reading:
         )
 
 
-def reads_files(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The command with the options of `Reading`, which reach it as its argument `reading`."""
-    fields = get_type_hints(Reading, include_extras=True)
+def grouped_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the command with an option for each field of its parameters that are dataclasses, such as `Reading`."""
     # Not get_type_hints: for a parameter with the default None, Python 3.10 hides the annotation in an Optional.
     own = inspect.signature(command, eval_str=True).parameters
-    defaults = {field.name: field.default for field in dataclasses.fields(Reading)}
+    groups: dict[str, Any] = {
+        name: each.annotation for name, each in own.items() if dataclasses.is_dataclass(each.annotation)
+    }
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    options = [each.replace(kind=keyword) for name, each in own.items() if name not in groups]
+    for group in groups.values():
+        hints = get_type_hints(group, include_extras=True)
+        options += [
+            inspect.Parameter(field.name, keyword, default=field.default, annotation=hints[field.name])
+            for field in dataclasses.fields(group)
+        ]
 
     @functools.wraps(command)
-    def with_reading(**given: Any) -> Any:
-        reading = Reading(**{name: given.pop(name) for name in defaults})
-        return command(**given, reading=reading)
+    def with_groups(**given: Any) -> Any:
+        for name, group in groups.items():
+            given[name] = group(**{field.name: given.pop(field.name) for field in dataclasses.fields(group)})
+        return command(**given)
 
-    keyword = inspect.Parameter.KEYWORD_ONLY
-    kept = [parameter.replace(kind=keyword) for name, parameter in own.items() if name != "reading"]
-    kept += [inspect.Parameter(name, keyword, default=defaults[name], annotation=fields[name]) for name in defaults]
-    with_reading.__signature__ = inspect.Signature(kept)  # type: ignore[attr-defined]
-    with_reading.__annotations__ = {parameter.name: parameter.annotation for parameter in kept}
-    return with_reading
+    with_groups.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
+    with_groups.__annotations__ = {each.name: each.annotation for each in options}
+    return with_groups
 
 
-def opened(path: Path, *, to_change: bool = False) -> SetIndex:
-    return open_index(path, read_only=not to_change)
+def open_index(path: Path, *, write: bool = False) -> SetIndex:
+    """Open an index, for reading unless told otherwise."""
+    try:
+        return open_set_index(path, read_only=not write)
+    except FileNotFoundError:
+        raise CommandError(f"there is no index {path}: make it with slosh build") from None
 
 
-def path_of(index: SetIndex) -> str:
-    """Its folder as one would type it here."""
+def check_free(path: Path) -> None:
+    """Refuse a path for a new index where something is already."""
+    if not path.exists() or (path.is_dir() and not any(path.iterdir())):
+        return
+    try:
+        open_index(path).close()
+    except (OSError, ValueError):
+        raise CommandError(f"{path} exists and is not an index: choose another name") from None
+    raise CommandError(f"{path} exists: add to it with slosh add {path} SOURCE..., or choose another name")
+
+
+def display_path(index: SetIndex) -> str:
+    """Return the folder of an index as one would type it here."""
     path = index.path
     assert path is not None
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 
 
-def filter_of(text: str | None) -> where.Node | None:
-    """The filter of --where."""
+def parse_where(text: str | None) -> where.Node | None:
+    """Return the filter of --where."""
     if text is None:
         return None
+    if not text.strip():
+        raise UsageError("--where is empty: give a filter, or leave --where out to mean all sets")
     try:
         return where.parse_text(text)
     except ValueError as error:
-        raise WrongUse(f"--{error}") from None
+        raise UsageError(f"--{error}") from None
 
 
-def say_unknown_fields(index: SetIndex, node: where.Node | None) -> None:
-    """After a filter has found nothing: which of its fields no set has, as a field that is misspelt."""
+def remark_unknown_fields(index: SetIndex, node: where.Node | None) -> None:
+    """After a filter has found nothing, name the fields of it that no set has: they may be misspelt."""
     if node is None or not len(index):
         return
     for key in dict.fromkeys(_fields(node)):
-        if not index.select(where.Exists(key)):
-            remark(f"slosh: no set has a field {key!r}: slosh show {path_of(index)} shows which there are")
+        if not index.select(where.Exists(key), limit=1):
+            remark(f"slosh: no set has a field {key!r}: slosh show {display_path(index)} shows the fields")
 
 
 def _fields(node: where.Node) -> Iterator[str]:
@@ -178,15 +170,15 @@ def _fields(node: where.Node) -> Iterator[str]:
         yield node.key
 
 
-def embedding_of(name: str | None, slices: int | None, quantiles: int | None, seed: int) -> Any:
-    """The embedding that --embedding, --slices and --quantiles describe."""
-    kind, _, number = (name or "sliced").lower().partition(":")
+def make_embedding(name: str, slices: int | None, quantiles: int | None, seed: int) -> Any:
+    """Return the embedding that --embedding, --slices and --quantiles describe."""
+    kind, _, number = name.lower().partition(":")
     if number and kind != "gem":
-        raise WrongUse(f"--embedding {name}: only gem takes a number, as in gem:2")
+        raise UsageError(f"--embedding {name}: only gem takes a number, as in gem:2")
     if slices is not None and kind != "sliced":
-        raise WrongUse(f"--slices is for --embedding sliced, not for {kind}")
+        raise UsageError(f"--slices is for --embedding sliced, not for {kind}")
     if quantiles is not None and kind not in ("sliced", "fspool"):
-        raise WrongUse(f"--quantiles is for --embedding sliced and fspool, not for {kind}")
+        raise UsageError(f"--quantiles is for --embedding sliced and fspool, not for {kind}")
     amount: dict[str, Any] = {} if quantiles is None else {"n_quantiles": quantiles}
     if kind == "sliced":
         return embed.SlicedWasserstein(n_slices=slices, random_state=seed, **amount)
@@ -194,7 +186,7 @@ def embedding_of(name: str | None, slices: int | None, quantiles: int | None, se
         return embed.FSPool(**amount)
     if kind == "gem":
         if number and not (number.isascii() and number.isdigit() and int(number)):
-            raise WrongUse(f"--embedding {name}: the power is a whole number, as in gem:2")
+            raise UsageError(f"--embedding {name}: the power is a whole number, as in gem:2")
         return embed.GeM(p=int(number or 1))
     known: dict[str, Callable[[], Any]] = {
         "cov": embed.Covariance,
@@ -204,12 +196,12 @@ def embedding_of(name: str | None, slices: int | None, quantiles: int | None, se
         "sum": embed.SumPool,
     }
     if kind not in known:
-        raise WrongUse(f"--embedding {name} is not known: give sliced, gem:2, fspool, {', '.join(known)}")
+        raise UsageError(f"--embedding {name} is not known: give sliced, gem:2, fspool, {', '.join(known)}")
     return known[kind]()
 
 
-def search_of(name: str) -> Any:
-    """The search that --search names."""
+def make_search(name: str) -> Any:
+    """Return the search that --search names."""
     known: dict[str, Callable[[], Any]] = {
         "ladder": search.LadderSearch,
         "exact": search.ExactSearch,
@@ -217,36 +209,38 @@ def search_of(name: str) -> Any:
         "lsh": search.LSHSearch,
     }
     if name.lower() not in known:
-        raise WrongUse(f"--search {name} is not known: give {', '.join(known)}")
+        raise UsageError(f"--search {name} is not known: give {', '.join(known)}")
     return known[name.lower()]()
 
 
-def origin_of(text: str | None) -> Any:
-    """None, "auto", or the numbers of --origin."""
+def parse_origin(text: str | None) -> Any:
+    """Return None, "auto", or the numbers of --origin."""
     if text is None or text == "auto":
         return text
     try:
         return [float(number) for number in text.split(",")]
     except ValueError:
-        raise WrongUse(f'--origin {text}: give "auto", or numbers with commas between, one for each feature') from None
+        raise UsageError(
+            f'--origin {text}: give "auto", or numbers separated by commas, one for each feature'
+        ) from None
 
 
-def metadata_of(pairs: Sequence[str]) -> dict[str, Any] | None:
-    """What --meta adds to all sets.
+def parse_metadata(pairs: Sequence[str]) -> dict[str, Any] | None:
+    """Return what --meta adds to all sets.
 
-    >>> metadata_of(["kind=chair", "year=2015", "old=true"])
+    >>> parse_metadata(["kind=chair", "year=2015", "old=true"])
     {'kind': 'chair', 'year': 2015, 'old': True}
     """
     found: dict[str, Any] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals or not key.strip():
-            raise WrongUse(f"--meta {pair}: give it as KEY=VALUE, e.g. --meta kind=chair")
-        found[key.strip()] = _value(value)
+            raise UsageError(f"--meta {pair}: give it as KEY=VALUE, e.g. --meta kind=chair")
+        found[key.strip()] = _parse_value(value)
     return found or None
 
 
-def _value(text: str) -> Any:
+def _parse_value(text: str) -> Any:
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
     for number in (int, float):

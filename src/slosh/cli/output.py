@@ -1,7 +1,7 @@
 """What the command prints: tables and lines for people, JSON for programs, and remarks on standard error.
 
 On a terminal a table fits its width, and long cells are folded; in a pipe it is as wide as it needs to be. Nothing is
-cut. Text that comes from files cannot move the cursor or change colours: what is not printable is escaped.
+cut. Text that comes from files cannot move the cursor or change colours: unprintable characters are escaped.
 """
 
 from __future__ import annotations
@@ -18,62 +18,63 @@ from rich.console import Console
 from rich.table import Table
 from tqdm.auto import tqdm
 
-WIDEST = 100_000
-"""Columns of a table in a pipe, at most."""
-MOST_KEYS = 6
-"""Keys of metadata that get a column each; more are shown as JSON, in one."""
+PIPE_COLUMNS = 100_000
+"""The greatest width of a table in a pipe."""
+MAX_METADATA_COLUMNS = 6
+"""Metadata with more keys than this are shown as JSON, in one column."""
 
 
-class NobodyReads(Exception):
-    """Whoever read the output has closed it."""
+class OutputClosed(Exception):
+    """The reader of standard output has closed it."""
 
 
 def write(text: str) -> None:
-    """To standard output, as it is."""
+    """Write text to standard output as it is."""
     try:
         sys.stdout.write(text)
     except BrokenPipeError:
-        raise NobodyReads from None
+        raise OutputClosed from None
 
 
 def flush() -> None:
-    """All that was written is on its way."""
+    """Send on what was written."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:
-        raise NobodyReads from None
+        raise OutputClosed from None
 
 
 def say(text: str = "") -> None:
-    """A line on standard output."""
+    """Print a line on standard output."""
     write(printable(text, "\n") + "\n")
 
 
 def remark(text: str) -> None:
-    """A line on standard error, above a progress bar if there is one."""
+    """Print a line on standard error, above a progress bar if there is one."""
     tqdm.write(printable(text, "\n"), file=sys.stderr)
 
 
 def say_json(document: Any) -> None:
-    """One JSON document, on one line."""
-    write(json.dumps(plain(document), ensure_ascii=False, allow_nan=False) + "\n")
+    """Print a JSON document on one line."""
+    write(json.dumps(to_builtin(document), ensure_ascii=False, allow_nan=False) + "\n")
 
 
-def plain(value: Any) -> Any:
-    """Arrays as lists, NumPy's numbers as numbers, and null for what JSON has no number for."""
+def to_builtin(value: Any) -> Any:
+    """Return a value for JSON: arrays as lists, numbers of NumPy as numbers, and None for those that JSON has not."""
     if isinstance(value, dict):
-        return {str(key): plain(each) for key, each in value.items()}
+        return {str(key): to_builtin(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(each) for each in value]
+        return [to_builtin(each) for each in value]
     if isinstance(value, np.ndarray | np.generic):
-        return plain(value.tolist())
+        return to_builtin(value.tolist())
     if isinstance(value, float) and not np.isfinite(value):
         return None
     return value
 
 
 def printable(text: str, also: str = "") -> str:
-    """
+    """Return text with unprintable characters escaped, but for those in `also`.
+
     >>> printable("a\\x1b[31m\\tb")
     'a\\\\x1b[31m\\\\tb'
     """
@@ -83,29 +84,24 @@ def printable(text: str, also: str = "") -> str:
 
 
 def say_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], numbers: Iterable[str] = ()) -> None:
-    """A table; the columns that are named in `numbers` are aligned to the right."""
+    """Print a table; the columns named in `numbers` are aligned to the right."""
     right = set(numbers)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for name in columns:
-        table.add_column(
-            printable(name),
-            justify="right" if name in right else "left",
-            overflow="fold",
-            no_wrap=name in right,
-            header_style="bold",
-        )
+        justify: Any = "right" if name in right else "left"
+        table.add_column(printable(name), justify=justify, overflow="fold", no_wrap=name in right, header_style="bold")
     for row in rows:
-        table.add_row(*map(cell, row))
+        table.add_row(*map(format_cell, row))
     _print(table)
 
 
 def say_facts(facts: dict[str, Any]) -> None:
-    """Names and what they are, one a line."""
+    """Print names and their values, one on each line."""
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in facts.items():
-        table.add_row(printable(name), cell(value))
+        table.add_row(printable(name), format_cell(value))
     _print(table)
 
 
@@ -117,12 +113,12 @@ def _print(table: Table) -> None:
     if table.box is not None and not (sys.stdout.encoding or "").lower().startswith("utf"):
         table.box = box.ASCII2
     drawn = io.StringIO()
-    Console(file=drawn, width=WIDEST, color_system=None, force_terminal=False, **settings).print(table)
+    Console(file=drawn, width=PIPE_COLUMNS, color_system=None, force_terminal=False, **settings).print(table)
     write("".join(f"{line.rstrip()}\n" for line in drawn.getvalue().splitlines()))
 
 
-def cell(value: Any) -> str:
-    """A value in words: numbers short, lists and dicts as JSON."""
+def format_cell(value: Any) -> str:
+    """Return a value as text: numbers short, lists and dicts as JSON."""
     if value is None:
         return ""
     if isinstance(value, str):
@@ -132,34 +128,37 @@ def cell(value: Any) -> str:
     if isinstance(value, float):
         return f"{value + 0.0:.6g}"  # no -0
     if isinstance(value, dict | list | tuple):
-        return printable(json.dumps(plain(value), ensure_ascii=False))
+        return printable(json.dumps(to_builtin(value), ensure_ascii=False))
     return str(value)
 
 
 def metadata_columns(metadata: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[Any]]]:
-    """The keys of some sets' metadata, and for each set a value for each of them."""
+    """Return the keys of some sets' metadata, and for each set a value for each of them."""
     keys = list(dict.fromkeys(key for each in metadata for key in each))
-    if len(keys) > MOST_KEYS:
+    if len(keys) > MAX_METADATA_COLUMNS:
         return ["metadata"], [[each] for each in metadata]
     return keys, [[each.get(key) for key in keys] for each in metadata]
 
 
-def in_bytes(count: int) -> str:
+def format_bytes(count: float) -> str:
+    """Return a number of bytes in a fitting unit.
+
+    >>> format_bytes(500), format_bytes(1536), format_bytes(3_000_000)
+    ('500 bytes', '1.5 kB', '2.9 MB')
     """
-    >>> in_bytes(1536), in_bytes(3_000_000)
-    ('1.5 kB', '2.9 MB')
-    """
-    size = float(count)
-    for unit in ("bytes", "kB", "MB", "GB"):
-        if size < 1024:
-            return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} TB"
+    if count < 1024:
+        return f"{count:.0f} bytes"
+    for unit in ("kB", "MB", "GB"):
+        count /= 1024
+        if count < 1024:
+            return f"{count:.1f} {unit}"
+    return f"{count / 1024:.1f} TB"
 
 
-def counted(n: int, thing: str) -> str:
-    """
-    >>> counted(1, "set"), counted(1500, "set")
+def pluralize(n: int, thing: str) -> str:
+    """Return a number and what it counts.
+
+    >>> pluralize(1, "set"), pluralize(1500, "set")
     ('1 set', '1,500 sets')
     """
     return f"{n:,} {thing}{'s' * (n != 1)}"

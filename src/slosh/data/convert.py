@@ -1,23 +1,37 @@
-"""The way out of other libraries: tensors, Arrow columns and tables in, numpy arrays out.
+"""Conversion of other libraries' objects: tensors, Arrow columns and tables come in, NumPy arrays go out.
 
-Nothing here knows `Sets`; `sets.py` joins what comes out. None of the other libraries is imported before one of its
-objects was given.
+`sets.py` joins what comes out. None of the other libraries is imported before one of its objects was given.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from .checks import Array, as_array, check_numeric, library_of, locate, tensor_array
+from ..errors import InputError, MissingExtra
+from .checks import (
+    Array,
+    as_array,
+    check_numeric,
+    input_error,
+    kind_of,
+    library_of,
+    locate,
+    not_a_collection,
+    tensor_array,
+)
+from .precision import Origin
+
+if TYPE_CHECKING:
+    from .sets import Sets
 
 # ---- torch
 
 
 def jagged_arrays(tensor: Any) -> tuple[Array, Array] | None:
-    """(P, d) points and (n,) sizes of a jagged nested tensor without gaps; None for other nested tensors."""
+    """Return (P, d) points and (n,) sizes of a jagged nested tensor without gaps; None for other nested tensors."""
     if str(tensor.layout) != "torch.jagged" or tensor.lengths() is not None or getattr(tensor, "_ragged_idx", 1) != 1:
         return None
     return tensor_array(tensor.values(), "the nested tensor"), np.diff(tensor.offsets().cpu().numpy())
@@ -27,16 +41,20 @@ def jagged_arrays(tensor: Any) -> tuple[Array, Array] | None:
 
 
 def import_arrow() -> Any:
-    """pyarrow, or an ImportError that names the extra."""
+    """Return pyarrow, or raise an error that names the extra."""
     try:
         import pyarrow
     except ImportError as error:
-        raise ImportError('Arrow columns need pyarrow: pip install "slosh[tables]"') from error
+        remedy = 'pip install "slosh[tables]"'
+        raise MissingExtra("Arrow columns need pyarrow", remedy, package="pyarrow", extra="tables") from error
     return pyarrow
 
 
 def arrow_vectors(column: Any) -> tuple[list[Array], Array, int | None]:
-    """Of an Arrow column of lists of vectors: parts (P_c, d), the sizes of all sets, and d, None without any vector."""
+    """Return parts (P_c, d), the sizes of all sets, and d, of an Arrow column of lists of vectors.
+
+    d is None if there is no vector.
+    """
     column = _arrow_column(column)
     parts: list[Array] = []
     sizes: list[Array] = [np.empty(0, np.int64)]
@@ -45,9 +63,9 @@ def arrow_vectors(column: Any) -> tuple[list[Array], Array, int | None]:
         lengths, vectors = _open(chunk, column)
         starts = np.concatenate(([0], np.cumsum(lengths)))
         if (row := _first_null(chunk)) is not None:
-            raise _null(f"set {first + row}")
+            raise _null(first + row)
         if (row := _first_null(vectors)) is not None:
-            raise _null(locate(row, starts, first))
+            raise _null(*locate(row, starts, first))
         widths, values = _open(vectors, column)
         sizes.append(lengths)
         if not len(widths):
@@ -56,21 +74,20 @@ def arrow_vectors(column: Any) -> tuple[list[Array], Array, int | None]:
         if dim is None:
             dim = int(widths[0])
         if dim == 0:
-            raise ValueError(f"{locate(0, starts, first)} has 0 features; vectors must have at least one")
+            number, element = locate(0, starts, first)
+            raise input_error(number, "has 0 features", "vectors must have at least one", element=element)
         if (odd := np.flatnonzero(widths != dim)).size:
-            i = int(np.searchsorted(starts, odd[0], side="right")) - 1
-            raise ValueError(
-                f"set {first + i}: row {odd[0] - starts[i]} has {widths[odd[0]]} numbers, the others have {dim}; "
-                "give all rows the same features"
-            )
+            number, element = locate(int(odd[0]), starts, first)
+            what = f"has {widths[odd[0]]} numbers, the others have {dim}"
+            raise input_error(number, what, "give all elements the same features", element=element)
         if (row := _first_null(values)) is not None:
-            raise _null(f"{locate(row // dim, starts, first)}, feature {row % dim}")
+            raise _null(*locate(row // dim, starts, first), feature=row % dim)
         parts.append(_numbers(values, column).reshape(-1, dim))
     return parts, np.concatenate(sizes), dim
 
 
 def arrow_scalars(column: Any) -> tuple[Array, Array]:
-    """All values, and the length of each row, of an Arrow column of lists of numbers."""
+    """Return all values, and the length of each row, of an Arrow column of lists of numbers, the weights."""
     column = _arrow_column(column)
     parts: list[Array] = [np.empty(0, np.float32)]
     sizes: list[Array] = [np.empty(0, np.int64)]
@@ -78,16 +95,16 @@ def arrow_scalars(column: Any) -> tuple[Array, Array]:
         lengths, values = _open(chunk, column)
         starts = np.concatenate(([0], np.cumsum(lengths)))
         if (row := _first_null(chunk)) is not None:
-            raise _null(f"weights: set {first + row}")
+            raise _null(first + row, what="has weights that are null")
         if (row := _first_null(values)) is not None:
-            raise _null(f"weights: {locate(row, starts, first)}")
+            raise _null(*locate(row, starts, first), what="has a weight that is null")
         parts.append(_numbers(values, column))
         sizes.append(lengths)
     return np.concatenate(parts), np.concatenate(sizes)
 
 
 def arrow_lists(offsets: Array, points: Array) -> Any:
-    """LargeListArray of FixedSizeList over the memory of offsets and points."""
+    """Return a LargeListArray of FixedSizeList over the memory of offsets and points."""
     pa = import_arrow()
     vectors = pa.FixedSizeListArray.from_arrays(pa.array(points.reshape(-1)), points.shape[1])
     return pa.LargeListArray.from_arrays(pa.array(offsets), vectors)
@@ -100,7 +117,7 @@ def _arrow_column(column: Any) -> Any:
     elif library_of(column) != "pyarrow" and hasattr(column, "__arrow_array__"):
         column = column.__arrow_array__()
     if not isinstance(column, pa.Array | pa.ChunkedArray):
-        raise ValueError(f"not an Arrow column but a {type(column).__name__}: pass an Array or a ChunkedArray")
+        raise InputError(f"{kind_of(column)} is not an Arrow column", "pass an Array or a ChunkedArray")
     return column
 
 
@@ -114,7 +131,7 @@ def _chunks(column: Any) -> Iterator[tuple[int, Any]]:
 
 
 def _open(array: Any, column: Any) -> tuple[Array, Any]:
-    """The length of each list, and the values of all of them.
+    """Return the length of each list, and the values of all of them.
 
     `values` of a sliced array are those of the whole: the slice is cut out here.
     """
@@ -133,10 +150,11 @@ def _open(array: Any, column: Any) -> tuple[Array, Any]:
     raise _not_lists(column)
 
 
-def _not_lists(column: Any) -> ValueError:
-    return ValueError(
-        f"cannot read sets from a column of type {column.type}: points are list<fixed_size_list<float>[d]> or "
-        "list<list<float>>, one row a set, and weights are list<float>; scalars are vectors of length 1"
+def _not_lists(column: Any) -> InputError:
+    return InputError(
+        f"cannot read sets from a column of type {column.type}",
+        "points are list<fixed_size_list<float>[d]> or list<list<float>>, one row a set, and weights are list<float>; "
+        "scalars are vectors of length 1",
     )
 
 
@@ -144,8 +162,9 @@ def _first_null(array: Any) -> int | None:
     return int(np.argmax(array.is_null().to_numpy(zero_copy_only=False))) if array.null_count else None
 
 
-def _null(where: str) -> ValueError:
-    return ValueError(f"{where} is null: drop it, or put a value in its place")
+def _null(number: int, element: int | None = None, feature: int | None = None, what: str = "is null") -> InputError:
+    remedy = "drop it, or put a value in its place"
+    return input_error(number, what, remedy, element=element, feature=feature)
 
 
 def _numbers(values: Any, column: Any) -> Array:
@@ -159,27 +178,28 @@ def _numbers(values: Any, column: Any) -> Array:
 
 
 def group_arrays(frame: Any, by: Any, columns: Any, weights: Any) -> tuple[Array, Array, Array | None, list[Any]]:
-    """(P, d) points in the order of their sets, (n,) sizes, (P,) weights, and n keys, of a table in long form."""
+    """Return (P, d) points in the order of their sets, (n,) sizes, (P,) weights and n keys of a table in long form."""
     library = library_of(frame)
     if library == "pandas":
         codes, keys, used, numeric, column = _pandas_groups(frame, by)
     elif library == "polars":
         codes, keys, used, numeric, column = _polars_groups(frame, by)
     else:
-        raise ValueError(f"from_groups takes a pandas or polars DataFrame, not a {type(frame).__name__}")
+        raise InputError(f"from_groups takes a pandas or polars DataFrame, not {kind_of(frame)}", argument="frame")
     if columns is None:
         columns = [name for name in numeric if name not in used and name != weights]
     elif isinstance(columns, str) or not isinstance(columns, Sequence):
-        raise ValueError(f"columns must be a list of column names, not {columns!r:.80}")
+        raise input_error("columns", f"must be a list of column names, not {columns!r:.80}")
     if not len(columns):
-        raise ValueError("no numeric columns are left for the features: name them with columns=[...]")
+        problem = "no numeric columns are left for the features"
+        raise InputError(problem, "name them with columns=[...]", argument="columns")
     features = [column(name) for name in columns]
     for name, x in zip(columns, features, strict=True):
-        check_numeric(x, f"column {name!r}")
+        check_numeric(x, f"column {name!r}", "columns")
     points = np.empty((len(codes), len(features)), np.result_type(*(x.dtype for x in features)))
     ordered: Any = slice(None)
     if np.any(codes[1:] < codes[:-1]):
-        small = codes.astype(np.min_scalar_type(len(keys)))  # numpy sorts 16-bit numbers by radix, ten times as fast
+        small = codes.astype(np.min_scalar_type(len(keys)))  # NumPy sorts 16-bit numbers by radix, ten times as fast
         ordered = np.argsort(small, kind="stable")
     for k, x in enumerate(features):
         points[:, k] = x[ordered]
@@ -198,22 +218,20 @@ def _pandas_groups(frame: Any, by: Any) -> _Groups:
     if hasattr(frame, "ngroup"):
         grouped, frame = frame, frame.obj
         if by is not None:
-            raise ValueError("this table is grouped already: pass by=None")
+            raise _grouped_already()
         by = grouped.keys
     if not isinstance(frame, pd.DataFrame):
-        raise ValueError(f"from_groups takes a DataFrame, not a {type(frame).__name__}")
-    selection = getattr(grouped, "_selection", None)  # df.groupby("k")[["x", "y"]]
-    if selection is None:
-        numeric = [name for name, dtype in frame.dtypes.items() if is_number(dtype) and not is_bool(dtype)]
-    else:
-        numeric = list(selection)
+        raise InputError(f"from_groups takes a DataFrame, not {kind_of(frame)}", argument="frame")
+    numeric = [name for name, dtype in frame.dtypes.items() if is_number(dtype) and not is_bool(dtype)]
+    if grouped is not None and len(selected := grouped.head(0).columns) < len(frame.columns):
+        numeric = list(selected)  # df.groupby("k")[["x", "y"]]
 
     def column(name: Any) -> Array:
         _known_columns([name], list(frame.columns))
         series = frame[name]
         _refuse_null(series.isna().to_numpy(), f"column {name!r}")
         if not is_number(series.dtype):
-            raise ValueError(f"column {name!r} is of dtype {series.dtype}, not numbers; leave it out of columns")
+            raise _not_numbers(name, series.dtype)
         array = series.to_numpy()
         return np.asarray(array if array.dtype.kind != "O" else array.astype(np.float64))
 
@@ -227,7 +245,7 @@ def _pandas_groups(frame: Any, by: Any) -> _Groups:
         all_keys = [key for key, rows in grouped if len(rows)]
         return codes, [all_keys[i] for i in order], [], numeric, column
     if by is None:
-        raise ValueError("by is missing: name the column that says which set a row belongs to")
+        raise _by_is_missing()
     _known_columns(names, list(frame.columns))
     codes = np.empty(0, np.int64)
     for name in names:
@@ -245,18 +263,17 @@ def _polars_groups(frame: Any, by: Any) -> _Groups:
 
     if not isinstance(frame, pl.DataFrame):
         if not hasattr(frame, "df") or not hasattr(frame, "by"):
-            raise ValueError(
-                f"from_groups takes a DataFrame or its group_by, not a {type(frame).__name__}; collect() a lazy one"
-            )
+            problem = f"from_groups takes a DataFrame or its group_by, not {kind_of(frame)}"
+            raise InputError(problem, "collect() a lazy one", argument="frame")
         if by is not None:
-            raise ValueError("this table is grouped already: pass by=None")
+            raise _grouped_already()
         if getattr(frame, "predicates", None):
-            raise ValueError("a group-by with having() is not taken: filter the table first")
+            raise InputError("a group-by with having() is not taken", "filter the table first", argument="frame")
         by = [name for given in frame.by for name in ([given] if isinstance(given, str | pl.Expr) else given)]
         one = len(by) + len(frame.named_by) == 1 and not any(isinstance(given, list | tuple) for given in frame.by)
         frame, labels = frame.df, frame.df.select(*by, **frame.named_by)
     elif by is None:
-        raise ValueError("by is missing: name the column that says which set a row belongs to")
+        raise _by_is_missing()
     else:
         names = by if isinstance(by, list) else [by]
         _known_columns(names, frame.columns)
@@ -266,7 +283,7 @@ def _polars_groups(frame: Any, by: Any) -> _Groups:
         _known_columns([name], frame.columns)
         series = frame.get_column(name)
         if not (series.dtype.is_numeric() or series.dtype == pl.Boolean):
-            raise ValueError(f"column {name!r} is of dtype {series.dtype}, not numbers; leave it out of columns")
+            raise _not_numbers(name, series.dtype)
         _refuse_null(series.is_null().to_numpy(), f"column {name!r}")
         array = (series.cast(pl.Float64) if series.dtype.is_decimal() else series).to_numpy()
         if array.dtype.kind == "f":
@@ -288,44 +305,97 @@ def _polars_groups(frame: Any, by: Any) -> _Groups:
 
 
 def _first_rows(codes: Array) -> Array:
-    """The row of the first element of each group, for groups numbered in the order in which they appear."""
+    """Return the row of the first element of each group, for groups numbered in the order in which they appear."""
     return np.flatnonzero(np.diff(np.maximum.accumulate(codes), prepend=-1)) if len(codes) else codes
 
 
 def _known_columns(names: Sequence[Any], known: Sequence[Any]) -> None:
     for name in names:
         if not isinstance(name, Hashable):
-            raise ValueError(f"{name!r:.80} is not a column name; group the table by it, and pass the group-by object")
+            remedy = "group the table by it, and pass the group-by object"
+            raise InputError(f"{name!r:.80} is not a column name", remedy, argument="by")
         if list(known).count(name) != 1:
             wrong = "more than one column is" if name in known else "no column is"
-            raise ValueError(f"{wrong} named {name!r}; the columns are {list(known)!r:.200}")
+            raise InputError(f"{wrong} named {name!r}", f"the columns are {list(known)!r:.200}", argument="columns")
 
 
 def _refuse_null(null: Array, what: str) -> None:
     if null.any():
-        raise ValueError(
-            f"row {int(np.argmax(null))} of {what} is null or NaN: drop the row, or put a value in its place"
-        )
+        problem = f"row {int(np.argmax(null))} of {what} is null or NaN"
+        raise InputError(problem, "drop the row, or put a value in its place", argument="frame")
+
+
+def _not_numbers(name: Any, dtype: Any) -> InputError:
+    return input_error(f"column {name!r}", f"is of dtype {dtype}, not numbers", "leave it out of columns")
+
+
+def _by_is_missing() -> InputError:
+    return input_error("by", "is missing", "name the column that says which set a row belongs to")
+
+
+def _grouped_already() -> InputError:
+    return InputError("this table is grouped already", "pass by=None", argument="by")
 
 
 # ---- weights
 
 
 def join_weights(weights: Any, sizes: Array) -> Array:
-    """The weights of all sets in one array, from an array (N_i,) for each set or a column of lists."""
+    """Return the weights of all sets in one array, from an array (N_i,) for each set or a column of lists."""
     if library_of(weights) in ("polars", "pyarrow"):
         flat, lengths = arrow_scalars(weights)
     else:
-        arrays = [as_array(given, f"weights of set {i}") for i, given in enumerate(weights)]
+        arrays = [as_array(given, i, "weights") for i, given in enumerate(weights)]
         for i, array in enumerate(arrays):
-            check_numeric(array, f"weights of set {i}")
+            check_numeric(array, i, "weights")
             if array.ndim != 1:
-                raise ValueError(f"weights of set {i} are {array.ndim}-D: give one array of shape (N,) for each set")
+                what = f"must be 1-D, not {array.ndim}-D"
+                raise input_error(i, what, "give one array of shape (N,) for each set", argument="weights")
         flat = np.concatenate(arrays) if arrays else np.empty(0, np.float32)
         lengths = np.array([len(array) for array in arrays], np.int64)
     if len(lengths) != len(sizes):
-        raise ValueError(f"weights of {len(lengths)} sets were given for {len(sizes)} sets: give an array for each")
-    if (odd := np.flatnonzero(lengths != sizes)).size:
-        i = odd[0]
-        raise ValueError(f"set {i} has {lengths[i]} weights, {sizes[i]} elements: give one weight for each element")
+        what = f"are of {len(lengths)} sets, and there are {len(sizes)} sets"
+        raise input_error("weights", what, "give an array for each")
+    check_lengths(lengths, sizes)
     return flat
+
+
+def check_lengths(lengths: Array, sizes: Array) -> None:
+    """Refuse sets that do not have one weight for each element."""
+    if (odd := np.flatnonzero(lengths != sizes)).size:
+        i = int(odd[0])
+        raise input_error(i, f"has {lengths[i]} weights, {sizes[i]} elements", "give one weight for each element")
+
+
+# ---- any object
+
+
+def sets_from_object(kind: type[Sets], data: Any, dim: int | None, origin: Origin) -> Sets:
+    """Return sets from one object that holds them all, by the library it comes from; `kind` is the class `Sets`."""
+    library, name = library_of(data), type(data).__name__
+    if library == "torch":
+        return kind.from_torch(data, origin=origin)
+    if library in ("pandas", "polars") and name == "Series":
+        if library == "polars" or hasattr(data.dtype, "pyarrow_dtype"):
+            return kind.from_arrow(data if library == "polars" else data.array, dim=dim, origin=origin)
+        return kind.from_list(data.tolist(), dim=dim, origin=origin)
+    if library in ("pandas", "polars"):
+        remedy = "Sets.from_groups(frame, by=...) makes a set of the rows of each group"
+        raise InputError(f"a {library} {name} is a table, not a collection of sets", remedy)
+    if library == "pyarrow":
+        if hasattr(data, "column_names"):
+            raise InputError(f"an Arrow {name} has several columns", "pass the one that holds the sets")
+        return kind.from_arrow(data, dim=dim, origin=origin)
+    if isinstance(data, Iterator):
+        remedy = "pass list(x), or go through it with Sets.stream(x)"
+        raise InputError(f"{kind_of(data)} can be read only once", remedy)
+    if not isinstance(data, np.ndarray) and not hasattr(data, "__array__") and not hasattr(data, "__array_interface__"):
+        remedy = "pass a list of (N, d) arrays, or a 3-D array"
+        raise InputError(f"{kind_of(data)} is not a collection of sets", remedy)
+    array = as_array(data, "the collection")
+    if array.dtype.kind == "O" and array.ndim == 1:
+        return kind.from_list(array.tolist(), dim=dim, origin=origin)
+    check_numeric(array, "the collection")
+    if array.ndim != 3:
+        raise not_a_collection(array.ndim)
+    return kind.from_padded(array, origin=origin)

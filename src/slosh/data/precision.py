@@ -1,4 +1,4 @@
-"""From the user's numbers to float32: finite, and with a warning where rounding would take what matters.
+"""The user's numbers become float32: finite, and with a warning where rounding would lose what matters.
 
 Arrays of any numeric dtype come in, one after the other; one float32 array goes out, less an origin that was subtracted
 in float64.
@@ -13,28 +13,29 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..errors import PrecisionWarning, user_level
-from .checks import BLOCK, Array, checked_origin, locate
+from ..errors import PrecisionWarning, ScaleWarning, user_level
+from .checks import CHECKED_AT_ONCE, Array, checked_origin, input_error, locate
 
 Origin: TypeAlias = ArrayLike | Literal["auto"] | None
 
-LARGEST = 1e15  # in a thousand dimensions a projection is below 4e16, and the sum of 10,000 squares fits float32
-_LOSS = 1e-4  # the part of a feature's spread that float32 may round away unsaid
+MAX_COORDINATE = 1e15  # in a thousand dimensions a projection is below 4e16, and the sum of 10,000 squares fits float32
+UNSAID_LOSS = 1e-4  # the part of a feature's spread that float32 may round away without a warning
+DOMINANT_SHARE = 0.99  # the part of the variance that one feature may carry without a warning
 
 
 def to_float32(
     parts: Sequence[Array], offsets: Array, origin: Origin = None, first: int = 0
 ) -> tuple[NDArray[np.float32], NDArray[np.float64] | None]:
-    """(P, d) float32 of all parts less the origin, checked to be finite, and the origin.
+    """Return all parts, less the origin, as (P, d) float32, checked to be finite, and the origin.
 
-    One pass, block by block, and a look at a sample for the loss by rounding. A single float32 array is returned as it
-    is. Errors call the set at offsets[0] `first`.
+    It makes one pass, block by block, and looks at a sample for the loss by rounding. A single float32 array is
+    returned as it is. Errors call the set at offsets[0] `first`.
     """
     dim = parts[0].shape[1]
     exact = all(np.can_cast(dtype, np.float32) for dtype in {part.dtype for part in parts})
     auto = isinstance(origin, str) and origin == "auto"
     look = auto or not (exact and origin is None)
-    sample = _sample(parts, int(offsets[-1])) if look else np.empty((dim, 0))
+    sample = even_sample(parts, int(offsets[-1])) if look else np.empty((dim, 0))
     shift: NDArray[np.float64] | None = None
     if origin is not None:
         shift = _middle(sample) if auto else checked_origin(origin, dim)  # type: ignore[arg-type]
@@ -48,12 +49,13 @@ def to_float32(
                 if shift is not None:
                     block = block.astype(np.float64) - shift
                 piece[...] = block
-        if piece.size and not (piece.max() <= LARGEST and piece.min() >= -LARGEST):  # NaN fails too
-            j, k = (int(axis[0]) for axis in np.nonzero(~(np.abs(piece) <= LARGEST)))
-            where = f"{locate(row + j, offsets, first)}, feature {k}: {block[j, k]}"
+        if piece.size and not (piece.max() <= MAX_COORDINATE and piece.min() >= -MAX_COORDINATE):  # NaN fails too
+            j, k = (int(axis[0]) for axis in np.nonzero(~(np.abs(piece) <= MAX_COORDINATE)))
+            what, remedy = "not a finite number", "drop the element, or put a number in its place"
             if np.isfinite(block[j, k]):
-                raise ValueError(f"{where} is beyond {LARGEST:g}, and sums of squares overflow: scale the feature down")
-            raise ValueError(f"{where} is not a finite number; drop the element, or put a number in its place")
+                what, remedy = f"beyond {MAX_COORDINATE:g}", "scale the feature down, as sums of squares overflow"
+            number, element = locate(row + j, offsets, first)
+            raise input_error(number, f"is {block[j, k]}, {what}", remedy, element=element, feature=k)
         row += len(block)
     if sample.size:
         _warn_of_rounding(sample, shift, _spread_within(parts, offsets))
@@ -61,8 +63,8 @@ def to_float32(
 
 
 def _blocks(parts: Sequence[Array]) -> Iterator[Array]:
-    """The rows of all parts in order, about BLOCK values at a time: large parts as views, small ones joined."""
-    rows = max(1, BLOCK // parts[0].shape[1])
+    """Yield the rows of all parts, about CHECKED_AT_ONCE values at a time: large parts as views, small ones joined."""
+    rows = max(1, CHECKED_AT_ONCE // parts[0].shape[1])
     small: list[Array] = []
     count = 0
     for part in parts:
@@ -81,8 +83,8 @@ def _blocks(parts: Sequence[Array]) -> Iterator[Array]:
         yield small[0] if len(small) == 1 else np.concatenate(small)
 
 
-def _sample(parts: Sequence[Array], total: int) -> NDArray[np.float64]:
-    """(d, at most 4096) of the elements, evenly spaced."""
+def even_sample(parts: Sequence[Array], total: int) -> NDArray[np.float64]:
+    """Return the features of at most 4096 elements, evenly spaced over all parts, as (d, n)."""
     dim = parts[0].shape[1]
     step = -(-total // min(max((1 << 18) // dim, 64), 4096)) or 1
     taken, row = [np.empty((0, dim))], 0
@@ -94,10 +96,10 @@ def _sample(parts: Sequence[Array], total: int) -> NDArray[np.float64]:
 
 
 def _median_and_spread(x: Array) -> tuple[Array, Array]:
-    """Median and spread of each row of x: quartiles, since stray values would stretch the range or the deviation.
+    """Return median and spread of each row of x.
 
-    The spread is scaled to be the standard deviation if the values are normal, and is that where more than half of
-    the values are the same.
+    The spread is that of the quartiles, since stray values would stretch the range or the deviation. It is scaled to be
+    the standard deviation if the values are normal, and is that where more than half of the values are the same.
     """
     n = x.shape[1]
     low, high = n // 4, n - 1 - n // 4
@@ -108,7 +110,7 @@ def _median_and_spread(x: Array) -> tuple[Array, Array]:
 
 
 def _middle(sample: Array) -> NDArray[np.float64]:
-    """The median of each row, rounded to about a tenth of the spread, so that it prints well."""
+    """Return the median of each row, rounded to about a tenth of the spread, so that it prints well."""
     if not sample.size:
         return np.zeros(len(sample))
     result = []
@@ -122,7 +124,7 @@ def _middle(sample: Array) -> NDArray[np.float64]:
 
 
 def _spread_within(parts: Sequence[Array], offsets: Array) -> Array:
-    """The median, over at most 256 sets, of the spread of each feature inside a set; NaN if no set has two elements."""
+    """Return the median, over at most 256 sets, of each feature's spread inside a set; NaN without sets of two."""
     n = len(offsets) - 1
     spreads = []
     for i in range(0, n, -(-n // 256)):
@@ -135,7 +137,7 @@ def _spread_within(parts: Sequence[Array], offsets: Array) -> Array:
 
 
 def _warn_of_rounding(sample: Array, shift: Array | None, within: Array) -> None:
-    """Warn if float32 takes more than _LOSS of the spread of a feature, over all sets or inside of one.
+    """Warn if float32 takes more than UNSAID_LOSS of the spread of a feature, over all sets or inside of one.
 
     The loss is what 95 % stay below: a few huge values must not stand for all. A feature that is constant but for the
     noise of 64-bit arithmetic, or that is noise beside the others in 32 bits, has nothing to lose.
@@ -152,11 +154,11 @@ def _warn_of_rounding(sample: Array, shift: Array | None, within: Array) -> None
     over_all = _median_and_spread(x)[1]
     spread = np.fmin(over_all, np.where(within > 0, within, np.nan))
     largest = np.abs(sample).max(axis=1)
-    bad = (loss > _LOSS * spread) & (spread > 1e-12 * largest) & (loss > 2.0**-24 * spread.max())
+    bad = (loss > UNSAID_LOSS * spread) & (spread > 1e-12 * largest) & (loss > 2.0**-24 * spread.max())
     if not bad.any():
         return
     k = int(np.argmax(np.divide(loss, spread, out=np.zeros_like(loss), where=bad)))
-    if 2.0**-24 * over_all[k] > _LOSS * spread[k]:
+    if 2.0**-24 * over_all[k] > UNSAID_LOSS * spread[k]:
         remedy = "the sets lie far from each other; if only their shapes matter, subtract from each a centre of its own"
     elif largest[k] < 1e-30:
         remedy = "the values are too small for it; multiply all coordinates by a constant"
@@ -164,9 +166,30 @@ def _warn_of_rounding(sample: Array, shift: Array | None, within: Array) -> None
         remedy = f'pass origin="auto", or an array of {len(x)} numbers, to subtract it before the conversion'
     else:
         remedy = f"pass an origin that is nearer to the values of this feature than {shift[k]:g}"
-    warnings.warn(
+    problem = (
         f"float32 rounds feature {k} by about {loss[k]:.2g} in the units of the data, {loss[k] / spread[k]:.2g} of its "
-        f"spread ({spread[k]:.3g}): {remedy}",
-        PrecisionWarning,
-        stacklevel=user_level(),
+        f"spread ({spread[k]:.3g})"
     )
+    warnings.warn(PrecisionWarning(problem, remedy, k), stacklevel=user_level())
+
+
+def warn_of_scale(points: Array, stacklevel: int | None = None) -> None:
+    """Warn (ScaleWarning) if one feature has more than DOMINANT_SHARE of the variance of all elements.
+
+    It looks at no more than 100,000 elements, evenly spaced.
+    """
+    if points.shape[1] < 2 or len(points) < 100:
+        return
+    variance = points[:: -(-len(points) // 100_000)].astype(np.float64).var(axis=0)
+    share = variance / (variance.sum() or 1.0)
+    k = int(share.argmax())
+    if np.count_nonzero(variance) >= 2 and share[k] > DOMINANT_SHARE:
+        percent = min(np.floor(1e4 * share[k]) / 100, 99.99)  # cut, not rounded: never 100
+        problem = f"feature {k} carries {percent:.2f} % of the variance, so distances will see little of the others"
+        remedy = (
+            "if that is not meant, standardise the features: divide each by its standard deviation over all elements, "
+            "x / sets.points.std(axis=0)"
+        )
+        warnings.warn(
+            ScaleWarning(problem, remedy, k), stacklevel=user_level() if stacklevel is None else stacklevel + 1
+        )

@@ -1,4 +1,4 @@
-"""What is done to every stored set and every query before it is embedded: sampled, standardised, centred, scaled.
+"""Preprocessing of every stored set and every query before it is embedded: sample, standardise, centre, scale.
 
 Sets come in and Sets go out, of the same elements or fewer; the input is never changed. A set gets the same bits in any
 batch, alone, and in any order.
@@ -8,48 +8,50 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .checks import as_array, checked_count, kind_of, locate
-from .precision import LARGEST
+from ..errors import InputError
+from .checks import as_array, checked_count, checked_seed, input_error, kind_of, locate
+from .precision import MAX_COORDINATE
 from .segments import blocks, segment_mean
 from .sets import Sets, as_sets
 
 Float64 = NDArray[np.float64]
 Scale = Literal["unit", "rms"]
-Self = TypeVar("Self", bound="Preprocess")
 
 SCALES = ("unit", "rms")
-SEED = 0x5A3B1E
-"""Keeps the draws of a seed apart from those that others make with it."""
+SAMPLING_STREAM = 0x5A3B1E
+"""Joined to a seed, to keep the draws apart from those that others make with it."""
 
 
 class Preprocess:
-    """Steps that make sets comparable, in this order.
+    """Steps that make sets comparable, taken in this order: `max_points`, `standardize`, `center`, `scale`.
 
-    Weights are respected throughout: an element of weight zero changes nothing. All is computed in float64, and the
-    result is float32. The `origin` of the sets is kept: it says what was subtracted from them before all this, so sets
-    that were made with different origins are refused later as they would be without these steps.
+    A value: it is never changed, and two with the same parameters are equal. Weights are respected throughout: an
+    element of weight zero changes nothing. All is computed in float64, and the result is float32. The `origin` of the
+    sets is kept: it says what was subtracted from them before all this, so sets that were made with different origins
+    are refused later as they would be without these steps.
 
     Parameters
     ----------
     center : subtract its mean from each set. For shapes, wherever they lie.
     scale : divide each set by its size: "unit", the largest distance of an element from zero (from the mean, with
         `center`), or "rms", the root of the mean squared distance. A set of size zero stays as it is.
-    standardize : (x - mean) / std for each feature, before `center`. True learns both from the sample that `fit` gets;
-        each set counts the same there, however many elements it has, as it does in an embedding. Or a pair of arrays
-        (mean, std), in the coordinates of the data before an origin was subtracted. A feature whose std is zero is only
-        centred.
+    standardize : (x - mean) / std for each feature. True means that `fit` learns both from a sample; each set counts
+        the same there, however many elements it has, as it does in an embedding. Or a pair of arrays (mean, std), in
+        the coordinates of the data before an origin was subtracted. A feature whose std is zero is only centred.
     max_points : at most this many elements of each set: a larger one is sampled, without replacement. The draw depends
         on the set itself and on `random_state` alone, and all elements that have a weight are equally likely.
-    random_state : an integer.
+    random_state : a whole number.
 
     Examples
     --------
     >>> steps = Preprocess(center=True, scale="unit")
+    >>> steps
+    Preprocess(center=True, scale='unit')
     >>> steps.apply([[[1.0, 1.0], [5.0, 1.0]], [[7.0, 7.0]]]).points.tolist()
     [[-1.0, 0.0], [1.0, 0.0], [0.0, 0.0]]
     """
@@ -59,6 +61,7 @@ class Preprocess:
 
     def __init__(
         self,
+        *,
         center: bool = False,
         scale: Scale | None = None,
         standardize: bool | tuple[ArrayLike, ArrayLike] = False,
@@ -66,36 +69,35 @@ class Preprocess:
         random_state: int = 0,
     ) -> None:
         if not isinstance(center, bool | np.bool_):
-            raise ValueError(f"center={center!r:.60} must be True or False")
+            raise InputError(f"center={center!r:.60} must be True or False", argument="center")
         if scale is not None and not (isinstance(scale, str) and scale in SCALES):
-            raise ValueError(f"scale={scale!r:.60}: give None, 'unit' (the largest distance is 1) or 'rms'")
-        if not isinstance(random_state, int | np.integer) or not 0 <= random_state < 1 << 32:
-            raise ValueError(f"random_state={random_state!r:.60} must be a whole number from 0 to 2^32 - 1")
+            remedy = "give None, 'unit' (the largest distance is 1) or 'rms'"
+            raise InputError(f"scale={scale!r:.60} is not known", remedy, argument="scale")
         self.center = bool(center)
         self.scale = scale
         self.max_points = None if max_points is None else checked_count("max_points", max_points)
-        self.random_state = int(random_state)
+        self.random_state = checked_seed(random_state)
         learn = isinstance(standardize, bool | np.bool_)
         self.mean, self.std = (None, None) if learn else _checked_pair(standardize)
         self.standardize = bool(standardize) if learn else True
 
     @property
     def needs_sample(self) -> bool:
-        """`fit` must come before `apply`."""
+        """Whether `fit` must come before `apply`."""
         return self.standardize and self.mean is None
 
     @property
     def is_identity(self) -> bool:
-        """`apply` gives back what it gets."""
+        """Whether `apply` gives back what it gets."""
         return not self.center and self.scale is None and not self.standardize and self.max_points is None
 
-    def fit(self: Self, sample: Any) -> Self:
-        """Learns mean and std of each feature from these sets, if `standardize` is True and they are not known."""
+    def fit(self, sample: Any) -> Preprocess:
+        """Return these steps with the mean and std of each feature of `sample`, if `standardize` needs them."""
         if not self.needs_sample:
             return self
         sets = self._sampled(as_sets(sample))
         if not len(sets):
-            raise ValueError("standardize learns from sets: give fit at least one")
+            raise InputError("standardize learns from sets", "give fit at least one", argument="sample")
         total, squares = np.zeros(sets.dim), np.zeros(sets.dim)
         low, high = np.full(sets.dim, np.inf), np.full(sets.dim, -np.inf)
         for _, part in blocks(sets):
@@ -107,21 +109,21 @@ class Preprocess:
             squares += segment_mean((part.points - mean) ** 2, part).sum(axis=0)
         # A feature that is constant has no spread, though rounding may say so.
         mean, std = np.where(low == high, low, mean), np.where(low == high, 0.0, np.sqrt(squares / len(sets)))
-        self.mean, self.std = mean if sets.origin is None else mean + sets.origin, std
-        return self
+        learnt = (mean if sets.origin is None else mean + sets.origin, std)
+        return Preprocess(**{**self._parameters(), "standardize": learnt})
 
     def apply(self, sets: Any) -> Sets:
-        """The sets after all steps; offsets and weights are shared with `sets` unless it is sampled.
+        """Return the sets after all steps, or `sets` itself if there is nothing to do.
 
-        With nothing to do, that is `sets` itself.
+        Offsets and weights are shared with `sets` unless it is sampled.
         """
         given = as_sets(sets)
         if self.needs_sample:
-            raise ValueError("standardize=True learns from a sample: call fit(sample) first, or give (mean, std)")
+            remedy = "call fit(sample) first, or give (mean, std)"
+            raise InputError("standardize=True learns from a sample", remedy, argument="standardize")
         if self.mean is not None and given.dim != len(self.mean):
-            raise ValueError(
-                f"the sets have {given.dim} features, standardize has {len(self.mean)}: give the same ones"
-            )
+            problem = f"the sets have {given.dim} features, standardize has {len(self.mean)}"
+            raise InputError(problem, "give the same ones", argument="sets")
         chosen = self._sampled(given)
         if not self.center and self.scale is None and not self.standardize:
             return chosen
@@ -134,14 +136,14 @@ class Preprocess:
         return Sets.from_checked(points, chosen.offsets, chosen.weights, chosen.origin)
 
     def _moved(self, part: Sets, first_set: int) -> Float64:
-        """The points of one block, standardised, centred and scaled."""
+        """Return the points of one block, standardised, centred and scaled."""
         x = part.points.astype(np.float64)
         counted = None if part.weights is None else part.weights > 0
         if self.mean is not None and self.std is not None:
             x -= self.mean if part.origin is None else self.mean - part.origin
             with np.errstate(over="ignore"):
                 x /= np.where(self.std > 0, self.std, 1.0)
-            self._check(x, part, first_set)
+            _check_range(x, part, first_set, "standardize", "the std of the feature")
         if self.center:
             # From the first element on, so that equal elements become zeros, not the rounding of their mean.
             first = part.offsets[:-1]
@@ -160,25 +162,12 @@ class Preprocess:
             size = np.sqrt(size)
             with np.errstate(over="ignore"):  # elements without weight may lie anywhere
                 x /= np.repeat(np.where(size > 0, size, 1.0), part.sizes, axis=0)
-            self._check(x, part, first_set)
+            _check_range(x, part, first_set, f"scale={self.scale!r}", "the set")
         return x
 
-    def _check(self, x: Float64, part: Sets, first_set: int) -> None:
-        """Refuses what `Sets` would refuse."""
-        if max(x.max(), -x.min()) <= LARGEST:
-            return
-        j, k = (int(axis[0]) for axis in np.nonzero(~(np.abs(x) <= LARGEST)))
-        place = f"{locate(j, part.offsets, first_set)}, feature {k}"
-        raise ValueError(
-            f"{place}: {part.points[j, k]:g} becomes {x[j, k]:g} by {self!r}, and "
-            f"{LARGEST:g} is the limit: the std of the feature, or the set, is too small for it; drop the element"
-        )
-
     def _sampled(self, sets: Sets) -> Sets:
-        """The sets with at most `max_points` elements each; `sets` itself if none has more."""
-        most = self.max_points
-        large = np.flatnonzero(sets.sizes > most) if most is not None else np.empty(0, np.int64)
-        if not large.size:
+        """Return the sets with at most `max_points` elements each; `sets` itself if none has more."""
+        if self.max_points is None or not (large := np.flatnonzero(sets.sizes > self.max_points)).size:
             return sets
         kept = np.ones(len(sets.points), bool)
         stream = np.random.RandomState(0)  # seeded again for each set: a new one takes ten times as long
@@ -186,39 +175,44 @@ class Preprocess:
             a, b = int(sets.offsets[i]), int(sets.offsets[i + 1])
             # Elements without weight are not drawn: a set must not be left with nothing but them.
             elements = np.arange(a, b) if sets.weights is None else a + np.flatnonzero(sets.weights[a:b])
-            stream.seed(np.array([SEED, self.random_state, zlib.crc32(sets.points[a:b].data)], np.uint32))
-            chosen = stream.permutation(len(elements))[:most]
+            stream.seed(np.array([SAMPLING_STREAM, self.random_state, zlib.crc32(sets.points[a:b].data)], np.uint32))
+            chosen = stream.permutation(len(elements))[: self.max_points]
             kept[a:b] = False
             kept[elements[chosen]] = True
         sizes = np.add.reduceat(kept, sets.offsets[:-1], dtype=np.int64)
         weights = None if sets.weights is None else sets.weights[kept]
         return Sets.from_checked(sets.points[kept], np.concatenate(([0], np.cumsum(sizes))), weights, sets.origin)
 
-    # -- to be stored and compared -------------------------------------------------------------------------------------
+    # ---- storage and comparison
 
-    def to_dict(self) -> dict[str, Any]:
-        """All of it, what was learnt included, in plain numbers and lists for JSON; `from_dict` gives the same back."""
-        learnt: Any = self.standardize
+    def _parameters(self) -> dict[str, Any]:
+        """Return the arguments that make an equal object."""
+        standardize: Any = self.standardize
         if self.mean is not None and self.std is not None:
-            learnt = {"mean": self.mean.tolist(), "std": self.std.tolist()}
+            standardize = (self.mean.tolist(), self.std.tolist())
         return {
             "center": self.center,
             "scale": self.scale,
-            "standardize": learnt,
+            "standardize": standardize,
             "max_points": self.max_points,
             "random_state": self.random_state,
         }
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return all parameters, what was learnt included, as plain numbers and lists for JSON; see `from_dict`."""
+        stored = self._parameters()
+        if isinstance(pair := stored["standardize"], tuple):
+            stored["standardize"] = dict(zip(("mean", "std"), pair, strict=True))
+        return stored
+
     @classmethod
-    def from_dict(cls: type[Self], stored: Mapping[str, Any]) -> Self:
-        """What `to_dict` gave; a step that is left out is not taken, and one that is not known is an error."""
+    def from_dict(cls, stored: Mapping[str, Any]) -> Preprocess:
+        """Return the object that `to_dict` described. A missing step is not taken, and an unknown one is an error."""
         if not isinstance(stored, Mapping):
-            raise ValueError(f"the steps are {kind_of(stored)}: give the dict of Preprocess.to_dict()")
-        known = set(cls().to_dict())
-        if unknown := sorted(set(map(str, stored)) - known):
-            raise ValueError(
-                f"the steps have {unknown[0]!r}, which this version of slosh does not know: use a newer one"
-            )
+            raise InputError(f"the steps are {kind_of(stored)}", "give the dict of Preprocess.to_dict()")
+        if unknown := sorted(set(map(str, stored)) - set(cls().to_dict())):
+            problem = f"the steps have {unknown[0]!r}, which this version of slosh does not know"
+            raise InputError(problem, "use a newer one")
         steps = dict(stored)
         learnt = steps.get("standardize", False)
         if isinstance(learnt, Mapping):
@@ -226,37 +220,45 @@ class Preprocess:
         return cls(**steps)
 
     def __eq__(self, other: object) -> bool:
-        return self.to_dict() == other.to_dict() if isinstance(other, Preprocess) else NotImplemented
+        return self._parameters() == other._parameters() if isinstance(other, Preprocess) else NotImplemented
 
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        parts = [f"center={self.center}"] * self.center
-        parts += [f"scale={self.scale!r}"] * (self.scale is not None)
-        learnt = "True" if self.mean is None else f"<mean and std of {len(self.mean)} features>"
-        parts += [f"standardize={learnt}"] * self.standardize
-        if self.max_points is not None:
-            parts += [f"max_points={self.max_points}"] + [f"random_state={self.random_state}"] * (
-                self.random_state != 0
-            )
-        return f"Preprocess({', '.join(parts)})"
+        defaults = Preprocess()._parameters()
+        given = [f"{name}={value!r}" for name, value in self._parameters().items() if value != defaults[name]]
+        return f"Preprocess({', '.join(given)})"
+
+
+def _check_range(x: Float64, part: Sets, first_set: int, step: str, culprit: str) -> None:
+    """Refuse what `Sets` would refuse."""
+    if max(x.max(), -x.min()) <= MAX_COORDINATE:
+        return
+    j, k = (int(axis[0]) for axis in np.nonzero(~(np.abs(x) <= MAX_COORDINATE)))
+    number, element = locate(j, part.offsets, first_set)
+    what = f"is {part.points[j, k]:g}, and {step} makes {x[j, k]:g} of it, beyond {MAX_COORDINATE:g}"
+    remedy = f"{culprit} is too small for it, so drop the element"
+    raise input_error(number, what, remedy, element=element, feature=k)
 
 
 def _checked_pair(pair: Any) -> tuple[Float64, Float64]:
-    """mean and std, (d,) float64 each."""
+    """Return mean and std, (d,) float64 each."""
     if not isinstance(pair, tuple | list) or len(pair) != 2:
-        raise ValueError(f"standardize is {kind_of(pair)}: give True, False, or a pair of arrays (mean, std)")
+        remedy = "give True, False, or a pair of arrays (mean, std)"
+        raise input_error("standardize", f"is {kind_of(pair)}", remedy)
     arrays = []
     for name, given in zip(("mean", "std"), pair, strict=True):
-        array = as_array(given, f"the {name} of standardize")
+        array = as_array(given, f"the {name} of standardize", "standardize")
         if array.ndim != 1 or not array.size or array.dtype.kind not in "fiu" or not np.isfinite(array).all():
-            raise ValueError(
-                f"the {name} of standardize must be finite numbers, one for each feature, not {given!r:.80}"
-            )
+            problem = f"the {name} of standardize must be finite numbers, one for each feature, not {given!r:.80}"
+            raise InputError(problem, argument="standardize")
         arrays.append(array.astype(np.float64))
     mean, std = arrays
     if len(mean) != len(std):
-        raise ValueError(f"standardize has {len(mean)} means and {len(std)} stds: give one of each for each feature")
+        what = f"has {len(mean)} means and {len(std)} stds"
+        raise input_error("standardize", what, "give one of each for each feature")
     if (wrong := np.flatnonzero(std < 0)).size:
-        raise ValueError(f"the std of feature {wrong[0]} is {std[wrong[0]]:g}: it must be 0 or more")
+        k = int(wrong[0])
+        problem = f"the std of feature {k} is {std[k]:g}, and must be 0 or more"
+        raise InputError(problem, argument="standardize", feature=k)
     return mean, std

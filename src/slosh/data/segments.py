@@ -1,5 +1,6 @@
-"""Sums over ragged sets. `blocks` cuts a collection into parts that fit the cache; `segment_sum` and `segment_mean` take
-(P, k) numbers, one row an element, to (n, k), one row a set.
+"""Sums over ragged sets: `blocks` cuts a collection into parts that fit the cache.
+
+`segment_sum` and `segment_mean` take (P, k) numbers, one row an element, to (n, k), one row a set.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from .batching import batches_by_points
 from .sets import Sets
 
 Float64 = NDArray[np.float64]
@@ -18,14 +20,9 @@ BLOCK_NUMBERS = 1 << 18
 
 
 def blocks(sets: Sets) -> Iterator[tuple[slice, Sets]]:
-    """Parts of `sets` of at most `BLOCK_NUMBERS` numbers, or of one set, with the rows of the output they fill."""
-    n_elements = max(1, BLOCK_NUMBERS // sets.dim)
-    start = 0
-    while start < len(sets):
-        stop = int(np.searchsorted(sets.offsets, sets.offsets[start] + n_elements, side="right")) - 1
-        stop = max(start + 1, stop)
-        yield slice(start, stop), sets[start:stop]
-        start = stop
+    """Yield parts of at most `BLOCK_NUMBERS` numbers, or of one set, with the rows of the output that they fill."""
+    for rows in batches_by_points(sets.sizes, max(1, BLOCK_NUMBERS // sets.dim)):
+        yield rows, sets[rows]
 
 
 def segment_sum(values: Float64, sets: Sets) -> Float64:

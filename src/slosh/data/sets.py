@@ -1,14 +1,13 @@
 """Sets, the ragged container: the points of all sets in one float32 array, and the offsets where each set starts.
 
-Collections of the user's come in, by way of `convert.py`, and every check of them is made here or in `checks.py`. What
-goes out is finite, of one dimension and without empty sets, so no later step looks again.
+Collections of the user's come in, by way of `convert.py`, and every check of them is made here or in `checks.py`. A
+`Sets` is finite, of one dimension and without empty sets, so no later step looks again.
 """
 
 from __future__ import annotations
 
 import itertools
 import operator
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from types import EllipsisType
 from typing import Any, overload
@@ -16,35 +15,34 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..errors import PrecisionWarning, ScaleWarning, user_level
+from ..errors import InputError
+from .batching import BATCH_POINTS, MAX_BATCH_SETS
 from .checks import (
-    BLOCK,
-    MIXED_WEIGHTS,
     Array,
     as_array,
     check_dims,
     check_numeric,
+    check_origin,
     checked_count,
     checked_offsets,
     checked_origin,
     checked_weights,
     empty_set,
+    input_error,
     kind_of,
     known_dim,
     library_of,
+    mixed_weights,
     not_a_collection,
     padding_mask,
-    same_weighting,
     set_array,
     wrong_dim,
 )
-from .convert import arrow_lists, arrow_vectors, group_arrays, jagged_arrays, join_weights
-from .precision import Origin, to_float32
+from .convert import arrow_lists, arrow_vectors, group_arrays, jagged_arrays, join_weights, sets_from_object
+from .precision import Origin, to_float32, warn_of_scale
+from .stream import stream_batches
 
-MOST_SETS = 1 << 16
-"""Sets in one batch of a stream at most, however small they are."""
-
-__all__ = ["PrecisionWarning", "ScaleWarning", "Sets", "as_sets"]
+__all__ = ["Sets", "as_sets", "check_origin"]
 
 
 class Sets:
@@ -75,14 +73,15 @@ class Sets:
         array = as_array(points, "points")
         check_numeric(array, "points")
         if array.ndim != 2 or array.shape[1] == 0:
-            raise ValueError(f"points must be of shape (P, d) with d > 0, not {array.shape}; for scalars: x[:, None]")
+            what = f"must be of shape (P, d) with d > 0, not {array.shape}"
+            raise input_error("points", what, "for scalars pass x[:, None]")
         self.offsets = checked_offsets(offsets, len(array))
         self.points, self.origin = to_float32([array], self.offsets, origin)
         self.weights = None if weights is None else checked_weights(weights, self.offsets)
 
     @classmethod
     def from_checked(cls, points: Array, offsets: Array, weights: Array | None, origin: Array | None) -> Sets:
-        """A Sets of arrays that were checked before."""
+        """Return a Sets of arrays that were checked before."""
         new = cls.__new__(cls)
         new.points, new.offsets, new.weights, new.origin = points, offsets, weights, origin
         return new
@@ -114,7 +113,7 @@ class Sets:
         dim: int | None = None,
         origin: Origin = None,
     ) -> Sets:
-        """Sets from arrays of shape (N_i, d), or nested lists; `weights` holds an array (N_i,) for each set.
+        """Return sets from arrays of shape (N_i, d), or nested lists; `weights` holds an array (N_i,) for each set.
 
         An empty list needs `dim`; otherwise `dim` is the number of features that the sets must have.
 
@@ -122,10 +121,10 @@ class Sets:
         Sets(2 sets, d=2, sizes 1..1.5..2, weighted)
         """
         if isinstance(sets, Sets):
-            raise ValueError("this is a Sets already: use it as it is")
+            raise InputError("this is a Sets already", "use it as it is", argument="sets")
         for name, given in (("sets", sets), ("weights", [] if weights is None else weights)):
             if isinstance(given, str | dict) or not isinstance(given, Iterable):
-                raise ValueError(f"{name} is {kind_of(given)}, not a list of arrays, one for each set")
+                raise input_error(name, f"is {kind_of(given)}, not a list of arrays, one for each set")
         arrays = [_one_set(x, i) for i, x in enumerate(sets)]
         sizes = np.array([len(x) for x in arrays], dtype=np.int64)
         if arrays:
@@ -144,10 +143,10 @@ class Sets:
         *,
         origin: Origin = None,
     ) -> Sets:
-        """Sets from an array (n, max, d): the first `lengths[i]` elements of set i, or those where `mask` is true.
+        """Return sets from an array (n, max, d): the first `lengths[i]` elements of set i, or those of `mask`.
 
         `mask` is boolean (n, max) and need not be a prefix; with neither, all sets are of size max. `weights` is
-        (n, max). What is padding is never looked at; errors count the elements without it.
+        (n, max). The padding is never looked at; errors count the elements without it.
 
         >>> Sets.from_padded(np.zeros((3, 5, 2)), lengths=[1, 4, 5])
         Sets(3 sets, d=2, sizes 1..4..5)
@@ -155,12 +154,13 @@ class Sets:
         x = as_array(array, "the padded array")
         check_numeric(x, "the padded array")
         if x.ndim != 3 or x.shape[2] == 0:
-            raise ValueError(f"a padded array must be of shape (n, max, d) with d > 0, not {x.shape}")
+            what = f"must be of shape (n, max, d) with d > 0, not {x.shape}"
+            raise input_error("the padded array", what, argument="array")
         n, width, dim = x.shape
         there = padding_mask(n, width, lengths, mask)
         w = None if weights is None else as_array(weights, "weights")
         if w is not None and w.shape != (n, width):
-            raise ValueError(f"weights of this padded array must be of shape {(n, width)}, not {w.shape}")
+            raise input_error("weights", f"of this padded array must be of shape {(n, width)}, not {w.shape}")
         if there is None:
             flat = None if w is None else w.reshape(-1)
             return cls.from_parts([x.reshape(n * width, dim)], np.full(n, width), flat, origin)
@@ -168,7 +168,7 @@ class Sets:
 
     @classmethod
     def from_arrow(cls, column: Any, weights: Any = None, *, dim: int | None = None, origin: Origin = None) -> Sets:
-        """Sets from an Arrow column (Array or ChunkedArray) of lists of vectors: one row is one set.
+        """Return sets from an Arrow column (Array or ChunkedArray) of lists of vectors: one row is one set.
 
         The type is list, large_list or fixed_size_list, of fixed_size_list or list, of numbers. One chunk of float32
         vectors is not copied. `weights` is a column of lists of numbers, or a list of arrays. Nulls are an error.
@@ -182,7 +182,7 @@ class Sets:
             raise empty_set(0)  # no set has a vector
         width = known_dim(dim) if found is None else found
         if dim is not None and width != dim:
-            raise wrong_dim(0, width, f"expected {dim}")
+            raise wrong_dim(0, width, dim)
         parts = [part for part in parts if len(part)] or [np.empty((0, width), np.float32)]
         return cls.from_parts(parts, sizes, None if weights is None else join_weights(weights, sizes), origin)
 
@@ -196,7 +196,7 @@ class Sets:
         *,
         origin: Origin = None,
     ) -> tuple[Sets, list[Any]]:
-        """Sets and their keys from a pandas or polars table in long form: one row is one element.
+        """Return sets and their keys from a pandas or polars table in long form: one row is one element.
 
         by       the column that names the set of each row, or a list of columns (the keys are then tuples);
                  None if `frame` is a group-by object
@@ -214,7 +214,7 @@ class Sets:
 
     @classmethod
     def from_torch(cls, tensor: Any, weights: Any = None, *, origin: Origin = None) -> Sets:
-        """Sets from a nested tensor of (N_i, d) tensors, or from a tensor (n, N, d); `weights` as in from_list.
+        """Return sets from a nested tensor of (N_i, d) tensors, or a tensor (n, N, d); `weights` as in from_list.
 
         A jagged float32 tensor on the CPU is not copied. For a padded tensor use `from_padded`, which takes tensors.
 
@@ -223,7 +223,8 @@ class Sets:
         Sets(3 sets, d=2, sizes 5..5..5)
         """
         if library_of(tensor) != "torch":
-            raise ValueError(f"from_torch takes a tensor, not {kind_of(tensor)}; from_list takes lists of tensors")
+            problem = f"from_torch takes a tensor, not {kind_of(tensor)}"
+            raise InputError(problem, "from_list takes lists of tensors", argument="tensor")
         if tensor.dim() != 3:
             raise not_a_collection(tensor.dim())
         if not tensor.is_nested:
@@ -236,35 +237,36 @@ class Sets:
             points, sizes = jagged
         check_numeric(points, "the tensor")
         if points.shape[1] == 0:
-            raise ValueError("the sets of the tensor have 0 features; they must have at least one")
+            raise input_error("the tensor", "has sets of 0 features", "they must have at least one", argument="tensor")
         return cls.from_parts([points], sizes, None if weights is None else join_weights(weights, sizes), origin)
 
     @classmethod
     def stream(
         cls,
         sets: Iterable[Any],
-        batch_points: int = BLOCK,
+        batch_points: int = BATCH_POINTS,
         *,
-        batch_sets: int = MOST_SETS,
+        batch_sets: int = MAX_BATCH_SETS,
         dim: int | None = None,
         origin: Origin = None,
     ) -> Iterator[Sets]:
-        """Sets of at most `batch_points` elements and `batch_sets` sets each, from (N_i, d) arrays or Sets, lazily.
+        """Yield Sets of at most `batch_points` elements and `batch_sets` sets each, from (N_i, d) arrays or Sets.
 
-        A set with more elements is a batch of its own; a larger Sets is cut into views. Errors count sets from the
-        start of the stream. `origin="auto"` takes the median of the first batch, for all of them.
+        The iterable is read as batches are taken. A set with more elements is a batch of its own; a larger Sets is cut
+        into views. Errors count sets from the start of the stream. `origin="auto"` is the median of the first batch,
+        for all of them.
 
         >>> [len(batch) for batch in Sets.stream((np.zeros((40, 3)) for _ in range(5)), batch_points=100)]
         [2, 2, 1]
         """
         if not isinstance(sets, Iterable):
-            raise ValueError(f"sets is {kind_of(sets)}: pass an iterable of (N, d) arrays, or of Sets")
-        points, most = checked_count("batch_points", batch_points), checked_count("batch_sets", batch_sets)
-        return _batches([sets] if isinstance(sets, Sets) else sets, points, most, dim, origin)
+            raise input_error("sets", f"is {kind_of(sets)}", "pass an iterable of (N, d) arrays, or of Sets")
+        max_points, max_sets = checked_count("batch_points", batch_points), checked_count("batch_sets", batch_sets)
+        return stream_batches(cls, [sets] if isinstance(sets, Sets) else sets, max_points, max_sets, dim, origin)
 
     @classmethod
     def concat(cls, collections: Iterable[Sets]) -> Sets:
-        """One Sets with the sets of all: of one dimension and origin, all weighted or none.
+        """Return one Sets with the sets of all, which have one dimension and origin, and weights all or none.
 
         >>> a = Sets.from_list([[[0.0], [1.0]]])
         >>> len(Sets.concat([a, a, a]))
@@ -272,15 +274,19 @@ class Sets:
         """
         given = list(collections)
         if not given:
-            raise ValueError("nothing to concatenate: give at least one Sets")
+            raise InputError("there is nothing to concatenate", "give at least one Sets", argument="collections")
         for i, one in enumerate(given):
             if not isinstance(one, Sets):
-                raise ValueError(f"item {i} is {kind_of(one)}, not a Sets: pass Sets.from_list(item)")
+                problem = f"item {i} is {kind_of(one)}, not a Sets"
+                raise InputError(problem, "pass Sets.from_list(item)", argument="collections")
         filled = [one for one in given if len(one)] or given[:1]  # without sets, weights and origin say nothing
         for one in given:
-            _check_same(one, given[0].dim, filled[0].origin if len(one) else one.origin)
+            if one.dim != given[0].dim:
+                problem = f"Sets of {given[0].dim} and of {one.dim} features cannot be joined"
+                raise InputError(problem, "all sets need the same features", argument="collections")
+            check_origin(one, filled[0].origin)
         if len({one.weights is None for one in filled}) > 1:
-            raise ValueError(MIXED_WEIGHTS)
+            raise mixed_weights()
         if len(filled) == 1:
             return filled[0]
         offsets = np.concatenate(([0], np.cumsum(np.concatenate([one.sizes for one in filled]))))
@@ -290,7 +296,7 @@ class Sets:
 
     @property
     def sizes(self) -> NDArray[np.int64]:
-        """(n,) int64: the number of elements of each set."""
+        """The number of elements of each set, (n,) int64."""
         return np.diff(self.offsets)
 
     @property
@@ -300,7 +306,7 @@ class Sets:
 
     @property
     def shape(self) -> tuple[int]:
-        """(n,), as of a one-dimensional array: by this scikit-learn knows to index a Sets as it does an array."""
+        """(n,), the shape of a one-dimensional array: it tells scikit-learn to index a Sets as it does an array."""
         return (len(self),)
 
     @property
@@ -329,7 +335,7 @@ class Sets:
     def __getitem__(self, key: slice | Sequence[int] | Sequence[bool] | Array | tuple[Any, ...]) -> Sets: ...
 
     def __getitem__(self, key: Any) -> Any:
-        """[i]: the (N_i, d) points of a set, a view. [a:b]: a Sets that shares memory. Otherwise `take`."""
+        """Return the (N_i, d) points of set i, a view; for [a:b] a Sets that shares memory; otherwise `take`."""
         if isinstance(key, tuple) and len(key) == 2 and key[1] is Ellipsis:
             key = key[0]  # scikit-learn writes x[rows, ...]
         if isinstance(key, slice):
@@ -345,7 +351,7 @@ class Sets:
         return self.take(key)
 
     def weights_of(self, i: int) -> NDArray[np.float32] | None:
-        """The (N_i,) weights of set i, a view; None if the sets have no weights."""
+        """Return the (N_i,) weights of set i, a view; None if the sets have no weights."""
         span = self._span(i)
         return None if self.weights is None else self.weights[span]
 
@@ -357,7 +363,7 @@ class Sets:
         return slice(int(self.offsets[number]), int(self.offsets[number + 1]))
 
     def take(self, indices: ArrayLike) -> Sets:
-        """The sets of `indices`, in that order, copied: integers (negative ones count from the end) or a mask (n,).
+        """Return a copy of the sets of `indices`, in that order: integers, negative ones from the end, or a mask (n,).
 
         >>> Sets.from_padded(np.zeros((3, 5, 2))).take([2, 0, -1])
         Sets(3 sets, d=2, sizes 5..5..5)
@@ -379,12 +385,12 @@ class Sets:
         return self.from_checked(np.take(self.points, elements, axis=0), offsets, weights, self.origin)
 
     def with_origin(self, origin: ArrayLike | None) -> Sets:
-        """The same points, said to be relative to `origin`; nothing is subtracted. To read back what was stored."""
+        """Return the same points with another `origin`. Nothing is subtracted: it is for points that were stored."""
         shift = None if origin is None else checked_origin(origin, self.dim)
         return self.from_checked(self.points, self.offsets, self.weights, shift)
 
     def to_arrow(self) -> Any:
-        """A pyarrow LargeListArray of FixedSizeList<float32>[d] over the same memory, without weights and origin.
+        """Return a pyarrow LargeListArray of FixedSizeList<float32>[d] on the same memory, without weights and origin.
 
         >>> len(Sets.from_padded(np.zeros((3, 5, 2))).to_arrow())
         3
@@ -394,27 +400,14 @@ class Sets:
     def check_scale(self, stacklevel: int | None = None) -> None:
         """Warn (ScaleWarning) if one feature has more than 99 % of the variance of all elements.
 
-        Looks at no more than 100,000 elements, evenly spaced. `stacklevel` is that of `warnings.warn`; by default the
-        warning points at the first line outside this package.
+        It looks at no more than 100,000 elements, evenly spaced. `stacklevel` is that of `warnings.warn`; by default
+        the warning points at the first line outside this package.
         """
-        if self.dim < 2 or len(self.points) < 100:
-            return
-        variance = self.points[:: -(-len(self.points) // 100_000)].astype(np.float64).var(axis=0)
-        share = variance / (variance.sum() or 1.0)
-        k = int(share.argmax())
-        if np.count_nonzero(variance) >= 2 and share[k] > 0.99:
-            percent = np.floor(1e4 * share[k]) / 100  # cut, not rounded: never 100
-            warnings.warn(
-                f"feature {k} carries {min(percent, 99.99):.2f} % of the variance, so distances will see little of the "
-                "others. If that is not meant, standardise the features: divide each by its standard deviation over "
-                "all elements, x / sets.points.std(axis=0)",
-                ScaleWarning,
-                stacklevel=user_level() if stacklevel is None else stacklevel,
-            )
+        warn_of_scale(self.points, stacklevel)
 
 
 def as_sets(data: Any, *, dim: int | None = None, origin: Origin | EllipsisType = ...) -> Sets:
-    """Any collection of sets as a `Sets`; what already is one is returned as it is.
+    """Return any collection of sets as a `Sets`. One that is a `Sets` already is returned as it is, unchecked.
 
     data    Sets; a list, tuple, object array or pandas Series of (N_i, d) arrays; an array (n, N, d); an Arrow or
             polars column of lists of vectors; a nested tensor of torch
@@ -428,131 +421,15 @@ def as_sets(data: Any, *, dim: int | None = None, origin: Origin | EllipsisType 
     shift = None if isinstance(origin, EllipsisType) else origin
     if isinstance(data, list | tuple):
         return Sets.from_list(data, dim=dim, origin=shift)
-    sets = data if isinstance(data, Sets) else _from_object(data, dim, shift)
+    sets = data if isinstance(data, Sets) else sets_from_object(Sets, data, dim, shift)
     if dim is not None and sets.dim != dim:
-        raise wrong_dim(0, sets.dim, f"expected {dim}")
-    if not isinstance(origin, EllipsisType | str):
+        raise wrong_dim(0, sets.dim, dim)
+    if origin is not sets.origin and not isinstance(origin, EllipsisType | str):
         check_origin(sets, None if origin is None else checked_origin(origin, sets.dim))
     return sets
 
 
-def check_origin(sets: Sets, origin: Array | None) -> None:
-    """Refuse sets whose coordinates do not compare, since something else was subtracted from them."""
-    one, other = (None if o is None else o.tolist() for o in (sets.origin, origin))
-    if one != other and len(sets):
-        raise ValueError(
-            f"these sets were made with the origin {_brief(sets.origin)}, the ones before with {_brief(origin)}, so "
-            "their coordinates do not compare: make all with the same origin="
-        )
-
-
-def _brief(origin: Array | None) -> str:
-    return "none" if origin is None else np.array2string(origin, threshold=6, edgeitems=2)
-
-
-def _from_object(data: Any, dim: int | None, origin: Origin) -> Sets:
-    """Sets from one object that holds them all, by the library it comes from."""
-    library, name = library_of(data), type(data).__name__
-    if library == "torch":
-        return Sets.from_torch(data, origin=origin)
-    if library in ("pandas", "polars") and name == "Series":
-        if library == "polars" or hasattr(data.dtype, "pyarrow_dtype"):
-            return Sets.from_arrow(data if library == "polars" else data.array, dim=dim, origin=origin)
-        return Sets.from_list(data.tolist(), dim=dim, origin=origin)
-    if library in ("pandas", "polars"):
-        raise ValueError(
-            f"a {library} {name} is a table, not a collection of sets: Sets.from_groups(frame, by=...) makes a set of "
-            "the rows of each group"
-        )
-    if library == "pyarrow":
-        if hasattr(data, "column_names"):
-            raise ValueError(f"an Arrow {name} has several columns: pass the one that holds the sets")
-        return Sets.from_arrow(data, dim=dim, origin=origin)
-    if isinstance(data, Iterator):
-        raise ValueError(f"a {name} can be read only once: pass list(x), or go through it with Sets.stream(x)")
-    if not isinstance(data, np.ndarray) and not hasattr(data, "__array__") and not hasattr(data, "__array_interface__"):
-        raise ValueError(f"{kind_of(data)} is not a collection of sets: pass a list of (N, d) arrays, or a 3-D array")
-    array = as_array(data, "the collection")
-    if array.dtype.kind == "O" and array.ndim == 1:
-        return Sets.from_list(array.tolist(), dim=dim, origin=origin)
-    check_numeric(array, "the collection")
-    if array.ndim != 3:
-        raise not_a_collection(array.ndim)
-    return Sets.from_padded(array, origin=origin)
-
-
-def _batches(
-    items: Iterable[Any], batch_points: int, batch_sets: int, dim: int | None, origin: Origin
-) -> Iterator[Sets]:
-    """The work of Sets.stream: sets wait until they are a batch, arrays and Sets never in the same one."""
-    arrays: list[Array] = []
-    cuts: list[Sets] = []
-    waiting, first, seen = 0, 0, 0  # elements that wait, number of the first set that waits, number of the next set
-    weighted: bool | None = None
-
-    def flush() -> Sets:
-        nonlocal arrays, cuts, waiting, first, origin
-        sizes = [len(x) for x in arrays]
-        batch = Sets.concat(cuts) if cuts else Sets.from_parts(arrays, sizes, None, origin, first=first)
-        arrays, cuts, waiting, first, origin = [], [], 0, seen, batch.origin
-        return batch
-
-    for item in items:
-        if isinstance(item, Sets):
-            if len(item) == 0:
-                continue
-            if arrays:
-                yield flush()
-            if seen == 0 and (origin is None or isinstance(origin, str)):
-                origin = item.origin
-            dim = item.dim if dim is None else dim
-            if item.dim != dim:
-                raise wrong_dim(seen, item.dim, f"expected {dim}")
-            _check_same(item, dim, None if origin is None else checked_origin(origin, dim))
-            weighted = same_weighting(weighted, item.weights is not None, seen)
-            start = 0
-            while start < len(item):
-                # As many sets as fit beside those that wait; one at least, if none do.
-                room = item.offsets[start] + batch_points - waiting
-                stop = int(np.searchsorted(item.offsets, room, side="right")) - 1
-                stop = min(stop, start + batch_sets - (seen - first))
-                if stop <= start and waiting:
-                    yield flush()
-                    continue
-                stop = max(stop, start + 1)
-                cuts.append(item[start:stop])
-                waiting += len(cuts[-1].points)
-                seen += stop - start
-                start = stop
-                if waiting >= batch_points or seen - first >= batch_sets:
-                    yield flush()
-        else:
-            array = _one_set(item, seen)
-            if cuts:
-                yield flush()
-            dim = array.shape[1] if dim is None else dim
-            if array.shape[1] != dim:
-                raise wrong_dim(seen, array.shape[1], f"expected {dim}")
-            weighted = same_weighting(weighted, False, seen)
-            if waiting and waiting + len(array) > batch_points:
-                yield flush()
-            arrays.append(array)
-            waiting += len(array)
-            seen += 1
-            if waiting >= batch_points or seen - first >= batch_sets:
-                yield flush()
-    if waiting:
-        yield flush()
-
-
-def _check_same(sets: Sets, dim: int, origin: Array | None) -> None:
-    """Sets that are to be joined must have one dimension and one origin."""
-    if sets.dim != dim:
-        raise ValueError(f"Sets of {dim} and of {sets.dim} features cannot be joined: all sets need the same features")
-    check_origin(sets, origin)
-
-
 def _one_set(x: Any, number: int) -> Array:
     if isinstance(x, Sets):
-        raise ValueError(f"set {number} is a Sets, not an array; join several with Sets.concat")
+        raise input_error(number, "is a Sets, not an array", "join several with Sets.concat")
     return set_array(x, number)

@@ -6,6 +6,7 @@ from .gem import GeM
 from .pooling import MaxPool, MeanPool, SumPool
 from .sliced_wasserstein import SlicedWasserstein, default_slices
 from .wasserstein import WassersteinEmbedding
+from .wrapped import Wrapped
 
 __all__ = [
     "Covariance",
@@ -16,5 +17,6 @@ __all__ = [
     "SlicedWasserstein",
     "SumPool",
     "WassersteinEmbedding",
+    "Wrapped",
     "default_slices",
 ]

@@ -1,7 +1,7 @@
 """What all set embeddings share: a scikit-learn transformer whose samples are sets.
 
-Comes in: anything that `Sets` takes, or an iterator of it. Goes out: one float32 vector per set. A subclass says how
-long its vectors are and embeds one batch; checks, batches, progress and output live here.
+It takes anything that `Sets` takes, or an iterator of it, and returns one float32 vector a set. A subclass says how
+long its vectors are and embeds one batch; checks, batches, progress and output are here.
 """
 
 from __future__ import annotations
@@ -17,23 +17,29 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted
 from tqdm.auto import tqdm
 
-from ..data.sets import MOST_SETS, Sets, as_sets, check_origin
+from ..data.batching import MAX_BATCH_SETS
+from ..data.sets import Sets, as_sets, check_origin
+from ..errors import InputError
 
 Vectors = NDArray[np.float32]
 Self = TypeVar("Self", bound="SetTransformer")
+
+BATCH_NUMBERS = 1 << 23
+"""Numbers of the vectors of one batch."""
 
 
 class SetTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Base class. A subclass implements `_fit(sets)`, `vector_length` and `_transform(sets, out)`.
 
-    `n_features_in_` is the dimension d of the elements; `origin_` what was subtracted from their coordinates, or None.
+    n_features_in_ : the dimension d of the elements.
+    origin_ : what was subtracted from their coordinates, or None.
     """
 
     n_features_in_: int
     origin_: NDArray[np.float64] | None
 
     def _fit(self, sets: Sets) -> None:
-        """Checks parameters and learns from `sets`; `n_features_in_` is set already."""
+        """Check the parameters and learn from `sets`; `n_features_in_` is set already."""
         raise NotImplementedError
 
     @property
@@ -42,29 +48,37 @@ class SetTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         raise NotImplementedError
 
     def _transform(self, sets: Sets, out: Vectors) -> None:
-        """Writes the vectors of one batch into `out`, (len(sets), vector_length), float32 with contiguous rows."""
+        """Write the vectors of one batch into `out`, (len(sets), vector_length), float32 with contiguous rows."""
         raise NotImplementedError
 
     def _batch_points(self) -> int:
-        """Elements handled between two looks at Ctrl-C and the progress bar; bounds the working memory too."""
+        """Return the elements of one batch: it bounds the memory, and the time until Ctrl-C is heard."""
         return max(1 << 10, min(1 << 20, (1 << 22) // self.n_features_in_))
 
     def fit(self: Self, X: Any, y: Any = None) -> Self:
-        """Learns from a collection of sets; `y` is ignored. What needs no data learns the dimension only."""
+        """Learn from a collection of sets; `y` is ignored. Some embeddings learn the dimension only."""
+        self._fit(self._start_fit(X))
+        return self
+
+    def _start_fit(self, X: Any) -> Sets:
+        """Return the sets to fit on, after setting `n_features_in_` and `origin_`."""
         name = type(self).__name__
         if isinstance(X, Iterator):
-            raise ValueError(f"{name}.fit reads its sets more than once: pass a list, or fit on next(Sets.stream(x)).")
+            raise InputError(
+                f"{name}.fit reads its sets more than once, and an iterator can be read only once",
+                "pass a list, or fit on next(Sets.stream(x))",
+                argument="X",
+            )
         sets = as_sets(X, dim=1) if isinstance(X, list | tuple) and len(X) == 0 else as_sets(X)
         if len(sets) == 0:
-            raise ValueError(f"{name}.fit needs at least one set, to know the number of features at least.")
+            raise InputError(f"{name}.fit needs at least one set, to know the number of features", argument="X")
         self.n_features_in_ = sets.dim
         self.origin_ = sets.origin
         sets.check_scale()
-        self._fit(sets)
-        return self
+        return sets
 
     def transform(self, X: Any, out: NDArray[Any] | None = None) -> Any:
-        """The vectors of the sets, (n, D) float32.
+        """Return the vectors of the sets, (n, D) float32.
 
         Parameters
         ----------
@@ -73,7 +87,11 @@ class SetTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         out : an array or memory map (n, D) to write into and return. For an iterator it may have more rows than there
             are sets; the rows written are returned.
         """
-        return self._vectors(X, out)
+        return self.embed(X, out)
+
+    def embed(self, sets: Any, out: NDArray[Any] | None = None) -> NDArray[Any]:
+        """Return what `transform` computes, always as an array: `set_output` does not apply."""
+        return self._run(sets, out, lambda batch, rows, part: self._transform(batch, part))
 
     @property
     def _n_features_out(self) -> int:
@@ -81,13 +99,9 @@ class SetTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         return self.vector_length
 
     def distance(self, a: Any, b: Any) -> NDArray[np.float64]:
-        """Euclidean distances between the embedded sets of `a` and `b`, (len(a), len(b))."""
-        x, y = (np.asarray(self._vectors(sets), np.float64) for sets in (a, b))
+        """Return the Euclidean distances between the embedded sets of `a` and `b`, (len(a), len(b))."""
+        x, y = (np.asarray(self.embed(sets), np.float64) for sets in (a, b))
         return np.asarray(cdist(x, y))
-
-    def _vectors(self, X: Any, out: NDArray[Any] | None = None) -> NDArray[Any]:
-        """What `transform` gives, without the container that `set_output` may put around it."""
-        return self._run(X, out, lambda batch, rows, part: self._transform(batch, part))
 
     # -- what an index stores ------------------------------------------------------------------------------------------
 
@@ -103,15 +117,15 @@ class SetTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
     def index_vectors(self, sets: Sets) -> tuple[Vectors, NDArray[np.float64]]:
         """Return the vectors that an index searches, (n, index_length), and how far rounding may have moved each."""
-        return self._vectors(sets), np.zeros(len(sets))
+        return self.embed(sets), np.zeros(len(sets))
 
     # -- the loop over batches -----------------------------------------------------------------------------------------
 
     def _batches(self, X: Any) -> tuple[Iterator[Sets], int | None, bool]:
-        """Batches of checked sets, how many sets there will be if that is known, and whether one batch is all."""
-        self._need_fit()
+        """Return batches of checked sets, the number of sets if known, and whether there is at most one batch."""
+        self._check_fitted()
         dim, at_once = self.n_features_in_, self._batch_points()
-        most = max(1, min(MOST_SETS, (1 << 23) // self.vector_length))
+        most = max(1, min(MAX_BATCH_SETS, BATCH_NUMBERS // self.vector_length))
         if isinstance(X, Iterator):
             batches = Sets.stream(X, at_once, batch_sets=most, dim=dim, origin=self.origin_)
             return self._stream(batches), None, False
@@ -120,7 +134,7 @@ class SetTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
             return iter([sets] if len(sets) else []), len(sets), True
         return Sets.stream(iter([sets]), at_once, batch_sets=most, dim=dim), len(sets), False
 
-    def _need_fit(self) -> None:
+    def _check_fitted(self) -> None:
         if not hasattr(self, "n_features_in_"):  # scikit-learn's own check takes ten times as long
             check_is_fitted(self)
 
@@ -132,29 +146,24 @@ class SetTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     def _run(
         self, X: Any, out: NDArray[Any] | None, write: Any, width: int | None = None, dtype: Any = np.float32
     ) -> NDArray[Any]:
-        """Calls write(batch, rows, part) for every batch; `part` is its place in the (n, width) result."""
+        """Call write(batch, rows, part) for every batch; `part` is its place in the (n, width) result."""
         batches, n, short = self._batches(X)
         width = self.vector_length if width is None else width
         if out is not None:
-            found = f"{out.dtype} of {out.shape}" if isinstance(out, np.ndarray) else f"a {type(out).__name__}"
-            if not isinstance(out, np.ndarray) or out.dtype.kind != "f" or out.ndim != 2 or out.shape[1] != width:
-                shape = f"({'n' if n is None else n}, {width})"
-                raise ValueError(f"out must be a floating-point array of shape {shape}, not {found}.")
-            if not out.flags.writeable:
-                raise ValueError("out is read-only: open the memory map with mode 'r+' or 'w+', or pass a copy.")
-            if n is not None and len(out) != n:
-                raise ValueError(f"out has {len(out)} rows for {n} sets: make it ({n}, {width}).")
+            _check_output(out, n, width)
         result = np.empty((1024 if n is None else n, width), dtype) if out is None else out
         direct = result.dtype == dtype and result.strides[1] == result.itemsize
         done = 0
-        # On a terminal only, and only if it takes longer than two seconds.
+        # Shown on a terminal only, and after two seconds.
         progress = {"unit": "set", "unit_scale": True, "delay": 2, "leave": False, "desc": type(self).__name__}
         with nullcontext() if short else tqdm(total=n, disable=None, **progress) as bar:
             for batch in batches:
                 end = done + len(batch)
                 if end > len(result):
                     if out is not None:
-                        raise ValueError(f"out has {len(out)} rows, but the iterator gave more sets: make it larger.")
+                        raise InputError(
+                            f"out has {len(out)} rows, but the iterator has more sets", "make it larger", argument="out"
+                        )
                     # In place: a large block is moved by remapping its pages, so the result is never held twice.
                     result.resize((max(end, len(result) * 3 // 2), width), refcheck=False)
                 rows = slice(done, end)
@@ -177,3 +186,17 @@ class SetTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         tags.input_tags.two_d_array = False
         tags.input_tags.three_d_array = True
         return tags
+
+
+def _check_output(out: Any, n: int | None, width: int) -> None:
+    """Refuse an output that cannot take the vectors of n sets; n is None if it is unknown."""
+    found = f"{out.dtype} of {out.shape}" if isinstance(out, np.ndarray) else f"a {type(out).__name__}"
+    if not isinstance(out, np.ndarray) or out.dtype.kind != "f" or out.ndim != 2 or out.shape[1] != width:
+        shape = f"({'n' if n is None else n}, {width})"
+        raise InputError(f"out must be a floating-point array of shape {shape}, not {found}", argument="out")
+    if not out.flags.writeable:
+        raise InputError(
+            "out is read-only", "open the memory map with mode 'r+' or 'w+', or pass a copy", argument="out"
+        )
+    if n is not None and len(out) != n:
+        raise InputError(f"out has {len(out)} rows for {n} sets", f"make it ({n}, {width})", argument="out")

@@ -1,7 +1,4 @@
-"""Covariance pooling: how the features of a set vary together, one of the paper's baselines (section 5.1).
-
-Comes in: sets of d features. Goes out: d * d numbers a set.
-"""
+"""Covariance pooling: how the features of a set vary together, one of the paper's baselines (section 5.1)."""
 
 from __future__ import annotations
 
@@ -14,12 +11,13 @@ from numpy.typing import NDArray
 
 from ..data.segments import blocks, segment_mean, segment_sum
 from ..data.sets import Sets
+from ..errors import InputError
 from .base import SetTransformer, Vectors
 
 Float64 = NDArray[np.float64]
 
 RAGGED_DIM = 16
-"""Up to here all sets are worked on together; above, one matrix product a set is faster (5 times at d = 64)."""
+"""Up to this dimension all sets are summed together; beyond, one matrix product a set is faster (5 times at d = 64)."""
 
 
 class Covariance(SetTransformer):
@@ -47,7 +45,9 @@ class Covariance(SetTransformer):
 
     def _fit(self, sets: Sets) -> None:
         if not isinstance(self.regularization, Real) or not 0 <= self.regularization < math.inf:
-            raise ValueError(f"regularization={self.regularization!r} must be a number, 0 or more")
+            raise InputError(
+                f"regularization={self.regularization!r} must be a number, 0 or more", argument="regularization"
+            )
 
     @property
     def vector_length(self) -> int:
@@ -74,7 +74,7 @@ class Covariance(SetTransformer):
 
 
 def _scatter(points: Float64, sets: Sets) -> Float64:
-    """The sum of x x^T over the elements of each set, (n, d, d). Each set's own bits, whatever the batch."""
+    """Return the sum of x x^T over the elements of each set, (n, d, d). Its bits do not depend on the batch."""
     n_sets, dim = len(sets), sets.dim
     scatter = np.empty((n_sets, dim, dim))
     if dim > RAGGED_DIM:  # the shape of each product, and so its rounding, is that of its set alone

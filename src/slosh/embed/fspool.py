@@ -1,15 +1,14 @@
 """Featurewise sort pooling without its learned part, as the paper uses it: each feature sorted and sampled at M places.
 
-Comes in: sets. Goes out: d * M numbers a set, feature after feature. It is the Sliced-Wasserstein embedding whose
-slices are the coordinate axes, without reference and scaling.
+It is the Sliced-Wasserstein embedding whose slices are the coordinate axes, without reference and scaling.
 """
 
 from __future__ import annotations
 
-from ..data.checks import checked_count
 from ..data.sets import Sets
 from ..native import kernel
 from .base import SetTransformer, Vectors
+from .sliced_wasserstein import check_quantiles
 
 
 class FSPool(SetTransformer):
@@ -20,7 +19,7 @@ class FSPool(SetTransformer):
 
     Parameters
     ----------
-    n_quantiles : numbers a feature, M.
+    n_quantiles : numbers for each feature, M.
     quantiles : "linear", Q at (m + 1) / M by linear interpolation (the paper's), or "average", the mean of Q in each of
         M equal bins.
     n_jobs : threads; -1 is all cores. The result does not depend on it.
@@ -42,9 +41,7 @@ class FSPool(SetTransformer):
         self.n_jobs = n_jobs
 
     def _fit(self, sets: Sets) -> None:
-        checked_count("n_quantiles", self.n_quantiles)
-        if self.quantiles not in ("average", "linear"):
-            raise ValueError(f'quantiles={self.quantiles!r}: give "linear" or "average".')
+        check_quantiles(self.n_quantiles, self.quantiles)
         kernel.threads(self.n_jobs)
 
     @property

@@ -1,7 +1,4 @@
-"""GeM pooling: the generalised means of each feature over a set, one of the paper's baselines (section 5.1).
-
-Comes in: sets of d features. Goes out: p * d numbers a set.
-"""
+"""GeM pooling: the generalised means of each feature over a set, one of the paper's baselines (section 5.1)."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from .base import SetTransformer, Vectors
 class GeM(SetTransformer):
     """Generalised means of the orders 1 to p: for order q, sign(m) |m|^(1/q) with m the weighted mean of x^q.
 
-    Each feature by itself; odd roots keep their sign. transform gives (n, p * d) float32, order after order: first
+    Each feature is pooled by itself; odd roots keep their sign. The vectors are (n, p * d), order after order: first
     the d means, then the d root mean squares, and so on. p = 1 is mean pooling.
 
     Parameters

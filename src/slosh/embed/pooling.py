@@ -1,4 +1,4 @@
-"""Mean, max and sum pooling: the plainest vectors of a set, (n, d), and a first baseline for anything cleverer."""
+"""Mean, max and sum pooling: the simplest vectors of a set, (n, d), and a baseline for everything else."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import numpy as np
 
 from ..data.segments import blocks, segment_mean, segment_sum
 from ..data.sets import Sets
+from ..errors import InputError
 from .base import SetTransformer, Vectors
 
 
 class _Pool(SetTransformer):
-    """What the three share: no parameters, and d numbers a set."""
+    """Base class of embeddings without parameters that return d numbers a set."""
 
     def _fit(self, sets: Sets) -> None:
         pass
@@ -54,12 +55,12 @@ class SumPool(_Pool):
                 values *= part.weights[:, None]
             total = segment_sum(values, part)
             if not np.abs(total).max() <= np.finfo(np.float32).max:
-                raise ValueError("SumPool: a sum is too large for float32; scale the data or the weights down")
+                raise InputError("SumPool: a sum is too large for float32", "scale the data or the weights down")
             out[rows] = total
 
 
 class MaxPool(_Pool):
-    """The largest value of each feature over the elements, (n, d). Of the weights only zero counts: it leaves one out.
+    """The largest value of each feature over the elements, (n, d). Elements of weight zero are left out.
 
     One outlier decides it: not for noisy sets.
 

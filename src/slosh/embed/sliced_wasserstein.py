@@ -1,12 +1,8 @@
-"""The Sliced-Wasserstein embedding: a set becomes a vector, and Euclidean distance stands for the sliced distance.
-
-Comes in: sets. Goes out: L * M numbers a set, slice after slice: the M sampled numbers of each slice's quantile
-function, less those of the reference, over sqrt(L M). Under the average rule a residual norm tells how far the sliced
-distance can be.
-"""
+"""The Sliced-Wasserstein embedding: a set becomes a vector, and Euclidean distance stands for the sliced distance."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,23 +12,28 @@ from scipy.spatial.distance import cdist
 
 from ..data.checks import checked_count, random_stream
 from ..data.sets import Sets, check_origin
+from ..errors import InputError, UnsupportedError
 from ..native import kernel
 from ..slices import Slicer, make_slicer
 from .base import SetTransformer, Vectors
-from .references import reference_points
+from .references import KINDS, reference_points, unknown_reference
 
-STEPS = 1 << 26
+Float64 = NDArray[np.float64]
+
+NATIVE_STEPS = 1 << 26
 """Elements times slices of one native call: a fraction of a second, so that Ctrl-C is heard."""
-FEW_SETS = 256
-"""Up to so many sets are embedded in one native call, without a progress bar."""
-REFERENCES = ("uniform", "normal", "sample", "kmeans", "barycenter")
+PROJECTED_NUMBERS = 1 << 23
+"""Elements times slices of one batch whose slices are not linear: their projections are held in memory."""
+DIRECT_SETS = 256
+"""`index_vectors` embeds up to this many sets in one native call, without the loop over batches."""
+REFERENCES = (*KINDS, "barycenter")
 
 
 def default_slices(dim: int) -> int:
-    """How many slices are good without thought in d dimensions (docs/defaults.md says how they were chosen).
+    """Return the default number of slices in d dimensions (docs/defaults.md says how it was chosen).
 
-    Beyond d = 3 a multiple of d: a whole block of orthogonal directions sees all differences alike, one cut short does
-    not, so that more slices can be worse.
+    Beyond d = 3 it is a multiple of d: a whole block of orthogonal directions sees all differences alike, one cut short
+    does not, so that more slices can be worse.
 
     >>> [default_slices(d) for d in (1, 2, 3, 8, 64, 384)]
     [1, 16, 64, 128, 256, 384]
@@ -44,13 +45,20 @@ def default_slices(dim: int) -> int:
 
 
 def auto_slicer(slices: Any, dim: int, n_slices: int | None, random: np.random.RandomState) -> Slicer:
-    """The fitted slicer that `slices` and `n_slices` stand for, in d dimensions."""
+    """Return the fitted slicer that `slices` and `n_slices` stand for, in d dimensions."""
     if isinstance(slices, str) and slices == "auto":
         slices = "qmc" if dim <= 3 else "orthogonal"
     slicer = make_slicer(slices)
     if n_slices is None and slicer.draws:
         n_slices = default_slices(dim)
     return slicer.fit(dim, n_slices, random)
+
+
+def check_quantiles(n_quantiles: object, rule: object) -> None:
+    """Refuse a number of quantiles, or a rule for sampling them, that is not valid."""
+    checked_count("n_quantiles", n_quantiles)
+    if rule not in ("average", "linear"):
+        raise InputError(f"quantiles={rule!r}", 'pass "average" or "linear"', argument="quantiles")
 
 
 class SlicedWasserstein(SetTransformer):
@@ -70,7 +78,7 @@ class SlicedWasserstein(SetTransformer):
     Parameters
     ----------
     n_slices : number of slices L; None chooses by the dimension (`default_slices`). One slice is exact for d = 1.
-    n_quantiles : numbers a slice, M.
+    n_quantiles : numbers for each slice, M.
     slices : "auto" ("qmc" up to d = 3, "orthogonal" beyond), "random", "orthogonal", "qmc", "axis", an array (L, d), a
         slicer of `slosh.slices`, or a function (P, d) -> (P, L).
     quantiles : "average" or "linear".
@@ -85,6 +93,8 @@ class SlicedWasserstein(SetTransformer):
     slices_ : (L, d) float32 directions, or the fitted slicer if it is not linear.
     n_slices_ : L.
     reference_ : (L, M) float32, zero without a reference.
+    slicer_ : the fitted slicer.
+    average_ : whether the rule is "average".
 
     Examples
     --------
@@ -103,8 +113,9 @@ class SlicedWasserstein(SetTransformer):
     slices_: NDArray[np.float32] | Slicer
     n_slices_: int
     reference_: NDArray[np.float32]
-    _slicer: Slicer
-    _average: bool
+    slicer_: Slicer
+    average_: bool
+    _norm: float | None = None
 
     def __init__(
         self,
@@ -126,27 +137,24 @@ class SlicedWasserstein(SetTransformer):
         self.n_jobs = n_jobs
 
     def _fit(self, sets: Sets) -> None:
-        checked_count("n_quantiles", self.n_quantiles)
+        check_quantiles(self.n_quantiles, self.quantiles)
         if self.n_slices is not None:
             checked_count("n_slices", self.n_slices)
-        if self.quantiles not in ("average", "linear"):
-            raise ValueError(f'quantiles={self.quantiles!r}: give "average" or "linear".')
         if isinstance(self.reference, str) and self.reference not in REFERENCES:
-            raise ValueError(
-                f"reference={self.reference!r}: give None, one of {', '.join(REFERENCES)}, or a set (N, d)."
-            )
+            raise unknown_reference(self.reference, REFERENCES)
         kernel.threads(self.n_jobs)
         random = random_stream(self.random_state)
-        self._slicer = auto_slicer(self.slices, sets.dim, self.n_slices, random)
-        self._average = self.quantiles == "average"  # what is fitted stays, whatever set_params changes later
-        self.n_slices_ = self._slicer.n_slices_
-        self.slices_ = self._slicer if self._slicer.directions_ is None else self._slicer.directions_
+        self.slicer_ = auto_slicer(self.slices, sets.dim, self.n_slices, random)
+        self.average_ = self.quantiles == "average"  # what is fitted stays, whatever set_params changes later
+        self.n_slices_ = self.slicer_.n_slices_
+        self.slices_ = self.slicer_ if self.slicer_.directions_ is None else self.slicer_.directions_
+        self._norm = None
         self.reference_ = np.zeros((self.n_slices_, self.n_quantiles), np.float32)
         if self.reference is not None:
             self.reference_ = self._reference(sets, random)
 
     def _reference(self, sets: Sets, random: np.random.RandomState) -> Vectors:
-        """The reference's numbers, (L, M), by the same slices and the same rule as those of any set."""
+        """Return the quantiles of the reference, (L, M), by the same slices and rule as those of any set."""
         shape = self.reference_.shape
         if isinstance(self.reference, str) and self.reference == "barycenter":
             total = np.zeros(shape)
@@ -162,25 +170,24 @@ class SlicedWasserstein(SetTransformer):
         return int(self.reference_.size)
 
     def _batch_points(self) -> int:
-        # A native call of a fraction of a second; points, and the values (P, L) of a non-linear slicer, of megabytes.
-        steps = STEPS if self._slicer.directions_ is not None else 1 << 23
+        steps = NATIVE_STEPS if self.slicer_.directions_ is not None else PROJECTED_NUMBERS
         return max(1 << 10, min(steps // self.n_slices_, (1 << 22) // self.n_features_in_))
 
     def _pieces(self, sets: Sets) -> Iterator[Sets]:
-        """Parts of a collection whose vectors take a few megabytes, where the vectors themselves are thrown away."""
+        """Yield parts of a collection whose vectors, which the caller drops, take a few megabytes."""
         at_once = max(1, (1 << 22) // self.vector_length)
         for first in range(0, len(sets), at_once):
             yield from Sets.stream(iter([sets[first : first + at_once]]), self._batch_points(), dim=sets.dim)
 
-    def _embed(
-        self, sets: Sets, out: Vectors, reference: Vectors | None, scale: float, residual: NDArray[np.float64] | None
+    def _write_quantiles(
+        self, sets: Sets, out: Vectors, reference: Vectors | None, scale: float, residual: Float64 | None
     ) -> None:
-        directions, n_quantiles = self._slicer.directions_, self.reference_.shape[1]
-        points = sets.points if directions is not None else self._slicer.project(sets.points)
-        # A set larger than a batch comes alone, and takes its slices in turns; a multiple of 16 fills the lanes.
+        directions, n_quantiles = self.slicer_.directions_, self.reference_.shape[1]
+        points = sets.points if directions is not None else self.slicer_.project(sets.points)
+        # A set larger than a batch comes alone, and its slices are taken in turns; a multiple of 16 fills the lanes.
         turns = self.n_slices_
-        if directions is not None and len(points) * self.n_slices_ > STEPS:
-            turns = max(16, STEPS // len(points) // 16 * 16)
+        if directions is not None and len(points) * self.n_slices_ > NATIVE_STEPS:
+            turns = max(16, NATIVE_STEPS // len(points) // 16 * 16)
         part = np.zeros(len(sets) if residual is not None else 0)
         if residual is not None:
             residual[:] = 0
@@ -188,27 +195,31 @@ class SlicedWasserstein(SetTransformer):
             last = min(first + turns, self.n_slices_)
             kernel.embed(
                 points, sets.offsets, sets.weights, None if directions is None else directions[first:last],
-                None if reference is None else reference[first:last], last - first, n_quantiles, self._average, scale,
+                None if reference is None else reference[first:last], last - first, n_quantiles, self.average_, scale,
                 out[:, first * n_quantiles : last * n_quantiles], None if residual is None else part,
                 kernel.threads(self.n_jobs),
             )  # fmt: skip
             if residual is not None:
                 residual += part * ((last - first) / self.n_slices_)
 
+    def _reference_norm(self) -> float:
+        """Return the norm of `reference_`; it is kept, because computing it takes a good part of a single query."""
+        if self._norm is None:
+            self._norm = float(np.linalg.norm(self.reference_))
+        return self._norm
+
     def _quantiles(self, sets: Sets) -> Vectors:
         out = np.empty((len(sets), self.vector_length), np.float32)
-        self._embed(sets, out, None, 1.0, None)
+        self._write_quantiles(sets, out, None, 1.0, None)
         return out
 
-    def _transform(self, sets: Sets, out: Vectors) -> None:
-        self._embed_scaled(sets, out, None)
-
-    def _embed_scaled(self, sets: Sets, out: Vectors, residual: NDArray[np.float64] | None) -> None:
-        reference = self.reference_ if self.reference_.any() else None
-        self._embed(sets, out, reference, 1.0 / np.sqrt(self.vector_length), residual)
+    def _transform(self, sets: Sets, out: Vectors, residual: Float64 | None = None) -> None:
+        """Write the vectors into `out`, and the squares of the residual norms into `residual`, if given."""
+        reference = self.reference_ if self._reference_norm() else None
+        self._write_quantiles(sets, out, reference, 1.0 / np.sqrt(self.vector_length), residual)
 
     def transform(self, X: Any, out: NDArray[Any] | None = None, return_residual: bool = False) -> Any:
-        """The vectors of the sets, (n, L * M) float32; with `return_residual` also their residual norms, (n,) float64.
+        """Return the vectors of the sets, (n, L * M) float32; with `return_residual` also their residual norms.
 
         Parameters
         ----------
@@ -216,19 +227,17 @@ class SlicedWasserstein(SetTransformer):
             by batch and never held whole.
         out : an array or memory map (n, L * M) to write into and return. For an iterator it may have more rows than
             there are sets; the rows written are returned.
-        return_residual : also return what `residual(X)` gives, from the same pass. Average rule only.
+        return_residual : also return what `residual(X)` returns, (n,) float64, from the same pass. Average rule only.
         """
-        if not return_residual:
-            return self._vectors(X, out)
-        return self._with_residual(X, out)
+        return self._embed_with_residual(X, out) if return_residual else self.embed(X, out)
 
-    def _with_residual(self, X: Any, out: NDArray[Any] | None = None) -> tuple[NDArray[Any], NDArray[np.float64]]:
-        self._need_average("return_residual")
-        norms: list[NDArray[np.float64]] = [np.empty(0)]
+    def _embed_with_residual(self, X: Any, out: NDArray[Any] | None = None) -> tuple[NDArray[Any], Float64]:
+        self._check_average("return_residual")
+        norms: list[Float64] = [np.empty(0)]
 
         def write(batch: Sets, rows: slice, part: Vectors) -> None:
             squares = np.empty(len(batch))
-            self._embed_scaled(batch, part, squares)
+            self._transform(batch, part, squares)
             norms.append(np.sqrt(squares))
 
         vectors = self._run(X, out, write)
@@ -236,54 +245,55 @@ class SlicedWasserstein(SetTransformer):
 
     @property
     def has_bounds(self) -> bool:
-        return self._average
+        return self.average_
 
     @property
     def index_length(self) -> int:
-        return self.vector_length + self._average
+        return self.vector_length + self.average_
 
-    def index_vectors(self, sets: Sets) -> tuple[Vectors, NDArray[np.float64]]:
+    def index_vectors(self, sets: Sets) -> tuple[Vectors, Float64]:
         """Return the vectors that an index searches, and how far rounding may have moved each.
 
         With the average rule an index vector is phi(X) with the residual norm r(X) as one more number. The distance of
         two of them, sqrt(|phi(X) - phi(Y)|^2 + (r(X) - r(Y))^2), is a lower bound of the sliced distance, and nearer to
         it than the embedded distance alone.
         """
-        if not self._average:
+        if not self.average_:
             return super().index_vectors(sets)
         vectors = np.empty((len(sets), self.index_length), np.float32)
-        if len(sets) <= FEW_SETS and len(sets.points) <= self._batch_points():  # one call, and nothing around it
+        if len(sets) <= DIRECT_SETS and len(sets.points) <= self._batch_points():
             check_origin(sets, self.origin_)
             residuals = np.empty(len(sets))
             if len(sets):
-                self._embed_scaled(sets, vectors[:, :-1], residuals)
+                self._transform(sets, vectors[:, :-1], residuals)
             np.sqrt(residuals, out=residuals)
         else:
-            _, residuals = self._with_residual(sets, vectors[:, :-1])
+            _, residuals = self._embed_with_residual(sets, vectors[:, :-1])
         vectors[:, -1] = residuals
         return vectors, self.rounding(vectors[:, :-1], residuals)
 
-    def residual(self, X: Any) -> NDArray[np.float64]:
-        r"""The norm that the average rule leaves out, one number a set.
+    def residual(self, X: Any) -> Float64:
+        r"""Return the norm that the average rule leaves out, one number a set.
 
         r(X)^2 is the mean over the slices of the integral of (Q - the mean of Q in its bin)^2, in the units of the data
-        like every distance. Zero for a set of one element, and where N divides M without weights.
+        like every distance. It is zero for a set of one element, and where N divides M without weights.
         """
-        self._need_average("residual")
+        self._check_average("residual")
 
-        def write(batch: Sets, rows: slice, part: NDArray[np.float64]) -> None:
+        def write(batch: Sets, rows: slice, part: Float64) -> None:
             done = 0
             for piece in self._pieces(batch):
                 vectors = np.empty((len(piece), self.vector_length), np.float32)
-                self._embed_scaled(piece, vectors, part[done : done + len(piece), 0])
+                self._transform(piece, vectors, part[done : done + len(piece), 0])
                 done += len(piece)
             np.sqrt(part, out=part)
 
         return np.ascontiguousarray(self._run(X, None, write, width=1, dtype=np.float64)[:, 0])
 
-    def bounds(self, a: Any, b: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        r"""A lower and an upper bound on the sliced distance between the sets of `a` and of `b`, each (len(a), len(b)).
+    def bounds(self, a: Any, b: Any) -> tuple[Float64, Float64]:
+        r"""Return a lower and an upper bound on the sliced distances between the sets of `a` and of `b`.
 
+        Both are (len(a), len(b)).
         With the embedded distance e and the residual norms r,
 
             e^2 + (r(X) - r(Y))^2  <=  sliced(X, Y)^2  <=  e^2 + r(X)^2 + r(Y)^2
@@ -292,7 +302,7 @@ class SlicedWasserstein(SetTransformer):
         widened by what float32 rounds (`rounding`). `a` and `b` are collections of sets, or pairs (vectors, residuals)
         from `transform(..., return_residual=True)`.
         """
-        self._need_average("bounds")
+        self._check_average("bounds")
         (x, r, slack_x), (y, s, slack_y) = self._with_slack(a), self._with_slack(b)
         embedded = cdist(x, y)
         slack = slack_x[:, None] + slack_y[None, :]
@@ -301,22 +311,21 @@ class SlicedWasserstein(SetTransformer):
         upper = np.sqrt((embedded + slack) ** 2 + (r[:, None] + slack) ** 2 + (s[None, :] + slack) ** 2)
         return lower, upper
 
-    def _with_slack(self, a: Any) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-        """Vectors, residual norms, and an allowance for the norm of the rounding error of each vector."""
+    def _with_slack(self, a: Any) -> tuple[Float64, Float64, Float64]:
+        """Return vectors, residual norms, and a bound on the norm of the rounding error of each vector."""
         if isinstance(a, tuple) and len(a) == 2 and getattr(a[0], "ndim", 0) == 2 and getattr(a[1], "ndim", 0) == 1:
             vectors, norms = np.asarray(a[0], np.float64), np.asarray(a[1], np.float64)
             if vectors.shape != (len(norms), self.vector_length):
-                raise ValueError(
-                    f"vectors {vectors.shape} and residuals {norms.shape}: they must be "
-                    f"(n, {self.vector_length}) and (n,)."
+                raise InputError(
+                    f"vectors {vectors.shape} and residuals {norms.shape} must be (n, {self.vector_length}) and (n,)"
                 )
         else:
-            vectors, norms = self._with_residual(a)
+            vectors, norms = self._embed_with_residual(a)
             vectors = vectors.astype(np.float64)
         return vectors, norms, self.rounding(vectors, norms)
 
-    def rounding(self, vectors: NDArray[Any], residuals: NDArray[np.float64]) -> NDArray[np.float64]:
-        """How far float32 may have moved each vector, its residual norm being a number more: (n,), in their units.
+    def rounding(self, vectors: NDArray[Any], residuals: Float64) -> Float64:
+        """Return how far float32 may have moved each vector, with its residual norm as one more number: (n,).
 
         With the norm v of the vector, c of the reference and r of the residual, (8 + sqrt(d)) (v + c + r) + 24 r times
         2^-23. A bin's mean of up to 33 differences to its middle is off by 34 * 2^-24 of their mean size, which is no
@@ -324,14 +333,15 @@ class SlicedWasserstein(SetTransformer):
         kernel has projected them, which are also those that the sliced distance is computed from. The sqrt(d) stands
         for a projection in exact numbers, whose d products round one way or the other.
         """
-        size = np.sqrt(np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64)) + residuals
-        size += np.linalg.norm(self.reference_) / np.sqrt(self.vector_length)
-        eps = float(np.finfo(np.float32).eps)
-        return np.asarray(eps * ((8 + np.sqrt(self.n_features_in_)) * size + 24 * residuals))
+        doubles = vectors.astype(np.float64)
+        size = np.sqrt(np.einsum("ij,ij->i", doubles, doubles)) + residuals
+        size += self._reference_norm() / math.sqrt(self.vector_length)
+        return np.asarray(2.0**-23 * ((8 + math.sqrt(self.n_features_in_)) * size + 24 * residuals))
 
-    def _need_average(self, what: str) -> None:
-        self._need_fit()
-        if not self._average:
-            raise ValueError(
-                f'{what} needs quantiles="average": the linear rule is no projection, so nothing bounds its error.'
+    def _check_average(self, what: str) -> None:
+        self._check_fitted()
+        if not self.average_:
+            raise UnsupportedError(
+                f'{what} needs quantiles="average": the linear rule is no projection, so nothing bounds its error',
+                feature_name=what,
             )

@@ -1,7 +1,7 @@
 """Linear optimal transport: each set as the way a reference set moves to become it. Needs POT.
 
-Comes in: sets of d features. Goes out: M * d numbers a set, for M reference points. Slow (about a millisecond a set)
-and exact where the sliced embedding is fast: the baseline that uses the whole Wasserstein distance.
+Slow (about a millisecond a set) and exact where the sliced embedding is fast: the baseline that uses the whole
+Wasserstein distance.
 """
 
 from __future__ import annotations
@@ -18,11 +18,9 @@ from ..data.sets import Sets
 from ..native import kernel
 from .base import SetTransformer, Vectors
 from .references import reference_points
+from .transport import import_pot, solve
 
 Float64 = NDArray[np.float64]
-
-MAX_ITERATIONS = 10_000_000
-"""Of the network simplex. POT's own limit, 100,000, stops early from some ten thousand elements on."""
 
 
 class WassersteinEmbedding(SetTransformer):
@@ -75,7 +73,7 @@ class WassersteinEmbedding(SetTransformer):
         self.n_jobs = n_jobs
 
     def _fit(self, sets: Sets) -> None:
-        _pot()
+        import_pot()
         checked_count("n_reference", self.n_reference)
         kernel.threads(self.n_jobs)
         points, weights = reference_points(
@@ -91,29 +89,19 @@ class WassersteinEmbedding(SetTransformer):
         return int(self.reference_.size)
 
     def _transform(self, sets: Sets, out: Vectors) -> None:
-        ot = _pot()
+        ot = import_pot()
 
-        def embed(row: int) -> None:
-            part = sets[row : row + 1]
-            out[row] = self._embed(ot, part.points.astype(np.float64), part.weights)
+        def write(row: int) -> None:
+            out[row] = self._moves(ot, sets[row].astype(np.float64), sets.weights_of(row))
 
         # POT lets go of the GIL while it solves, so threads are enough, and share the data and the output.
-        Parallel(n_jobs=self.n_jobs, prefer="threads")(delayed(embed)(row) for row in range(len(sets)))
+        Parallel(n_jobs=self.n_jobs, prefer="threads")(delayed(write)(row) for row in range(len(sets)))
 
-    def _embed(self, ot: Any, points: Float64, weights: NDArray[np.float32] | None) -> Float64:
+    def _moves(self, ot: Any, points: Float64, weights: NDArray[np.float32] | None) -> Float64:
         mass = np.ones(len(points)) if weights is None else weights.astype(np.float64)
         cost = cdist(self.reference_, points, "sqeuclidean")
-        cost /= cost.max() or 1.0  # the solver's tolerances are meant for costs of about 1
-        plan = ot.emd(self.reference_weights_, mass / mass.sum(), cost, numItermax=MAX_ITERATIONS)
+        plan = solve(ot, self.reference_weights_, mass / mass.sum(), cost)
         share = self.reference_weights_[:, None]
         moved: Float64 = plan @ points / share - self.reference_
         moved *= np.sqrt(share)
         return moved.ravel()
-
-
-def _pot() -> Any:
-    try:
-        import ot
-    except ImportError as error:
-        raise ImportError('WassersteinEmbedding needs POT; install it with: pip install "slosh[transport]"') from error
-    return ot

@@ -1,1 +1,1 @@
-"""Where an index lives. `local.py`: a folder with an SQLite database and caches, or memory."""
+"""Where an index lives. `base.py` has the contract, `registry.py` the engines that satisfy it."""

@@ -1,4 +1,4 @@
-"""Fitted objects as plain data, for an index on disk: a tree for JSON and a list of arrays, and back.
+"""Fitted objects as plain data, for an index that lasts: a tree for JSON and a list of arrays, and back.
 
 Only classes of slosh that are named here are written or made, and only from numbers, strings and arrays: nothing of
 what is read is ever executed.
@@ -6,6 +6,7 @@ what is read is ever executed.
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import numpy as np
 from .. import embed, hash, search, slices
 from ..data.checks import Array
 from ..data.sets import Sets
+from ..errors import InputError
 
 EMBEDDINGS = (
     embed.SlicedWasserstein,
@@ -27,18 +29,18 @@ EMBEDDINGS = (
 SLICERS = (slices.Linear, slices.Polynomial, slices.Circular, slices.Neural)
 SEARCHES = (search.ExactSearch, search.HammingSearch, search.LSHSearch, search.LadderSearch)
 CLASSES: dict[str, Any] = {kind.__name__: kind for kind in (*EMBEDDINGS, *SLICERS, hash.PStableHash, *SEARCHES)}
-DEEPEST = 16
+MAX_DEPTH = 16
 
 
 def dump(thing: Any, arrays: list[Array], where: str) -> Any:
-    """`thing` as a tree for JSON; its arrays are appended to `arrays`. `where` is what an error calls it."""
+    """Return `thing` as a tree for JSON, and append its arrays to `arrays`. `where` is what an error calls it."""
     if thing is None or isinstance(thing, bool | int | float | str):
         return thing
     if isinstance(thing, np.generic):
         return thing.item()
     if isinstance(thing, np.ndarray):
         if thing.dtype.kind not in "fiub":
-            raise ValueError(f"{where} is an array of {thing.dtype}, which an index cannot store")
+            raise _cannot_store(where, f"an array of {thing.dtype}", "give an array of numbers")
         arrays.append(thing)
         return {"array": len(arrays) - 1}
     if isinstance(thing, list | tuple):
@@ -56,20 +58,25 @@ def dump(thing: Any, arrays: list[Array], where: str) -> Any:
         inside = {key: value for key, value in vars(thing).items() if key in _attributes(thing)}
         return {"class": name, "has": {key: dump(value, arrays, f"{where}.{key}") for key, value in inside.items()}}
     if isinstance(thing, slices.Function) or callable(thing):
-        raise ValueError(
-            f"{where} is a Python function, which an index cannot store: another process could not run it. Give an "
-            "array of directions (L, d), or a slicer of slosh.slices; slosh.search.SetSearch takes functions, in memory"
+        raise _cannot_store(
+            where,
+            "a Python function, which another process could not run",
+            "give an array of directions (L, d), or a slicer of slosh.slices; an index in memory takes functions",
         )
     if isinstance(thing, np.random.RandomState | np.random.Generator):
-        raise ValueError(f"{where} is a random generator, which an index cannot store: give a whole number as the seed")
-    raise ValueError(f"{where} is a {type(thing).__name__}, which an index cannot store: it stores classes of slosh")
+        raise _cannot_store(where, "a random generator", "give a whole number as the seed")
+    raise _cannot_store(where, f"a {type(thing).__name__}", "give a class of slosh; an index in memory takes any")
+
+
+def _cannot_store(where: str, what: str, remedy: str) -> InputError:
+    return InputError(f"an index on disk cannot store {where}: it is {what}", remedy, argument=where.partition(".")[0])
 
 
 def load(tree: Any, arrays: list[Array], depth: int = 0) -> Any:
-    """What `dump` took apart; ValueError where it is not that."""
+    """Return what `dump` took apart; raise ValueError where it is something else."""
     if tree is None or isinstance(tree, bool | int | float | str):
         return tree
-    if depth > DEEPEST or not isinstance(tree, dict):
+    if depth > MAX_DEPTH or not isinstance(tree, dict):
         raise ValueError("a stored object is not what slosh writes")
     if "array" in tree:
         number = tree["array"]
@@ -100,10 +107,10 @@ def load(tree: Any, arrays: list[Array], depth: int = 0) -> Any:
 
 
 def _attributes(thing: Any) -> set[str]:
-    """What is stored of an object: its parameters, what it has learnt, and nothing else."""
+    """Return what is stored of an object: its parameters, what it has learnt, and nothing else."""
     kind = type(thing)
-    names = set(kind._get_param_names())
+    names = set(inspect.signature(kind.__init__).parameters) - {"self"}
     if kind in SEARCHES or kind is hash.PStableHash:  # an index keeps what these learn besides
         return names
     learnt = {name for base in kind.__mro__ for name in vars(base).get("__annotations__", ()) if name.endswith("_")}
-    return names | learnt | ({"_slicer", "_average"} if kind is embed.SlicedWasserstein else set())
+    return names | learnt

@@ -1,35 +1,67 @@
-"""What is fixed when an index is made: how its sets are prepared, embedded and searched. Stored as plain data."""
+"""The specification of an index: everything that decides about its distances, fixed when it is created.
+
+User data come in and become sets of the index; sets become what is stored and searched of them (`Embedded`). The
+specification is stored as plain data, so that an index of other people can be opened without executing anything of it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..data import tensors
 from ..data.checks import checked_origin
 from ..data.preprocess import Preprocess
 from ..data.sets import Sets, as_sets
-from ..embed import SlicedWasserstein
+from ..embed import SlicedWasserstein, Wrapped
 from ..embed.base import SetTransformer
+from ..errors import DamagedError, InputError
 from ..hash import SignHash
 from ..native import kernel
-from ..search import HammingSearch, LadderSearch, Search, SetSearch, files
-from ..search.set_search import check_parts
+from ..search import HammingSearch, LadderSearch, Search
 from ..slices import Polynomial
 from . import portable
 
-MOST_THREADS = 4096
-LARGEST = 1 << 26
+WHOLE = "whole"
+"""The name of the space of whole sets, which every index has."""
+KIND = "slosh specification"
+MAX_THREADS = 4096
+MAX_LENGTH = 1 << 26
 """Features of an element, and numbers of a vector, at most."""
-FROM_DATA = {"barycenter", "sample", "kmeans"}
-"""References that are learnt from sets."""
+REFERENCES_OF_DATA = {"barycenter", "sample", "kmeans"}
+
+
+class Vectors(NamedTuple):
+    """Vectors of sets in one space: (n, D) float32, and how far rounding may have moved each, (n,) float64."""
+
+    numbers: NDArray[np.float32]
+    slack: NDArray[np.float64]
+
+
+class Embedded(NamedTuple):
+    """What is made of sets: the sets as they are compared, and their vectors in each space."""
+
+    sets: Sets
+    vectors: Mapping[str, Vectors]
+
+
+class Space(NamedTuple):
+    """One kind of vectors that every stored set has, and the (empty) search that finds the nearest of them."""
+
+    name: str
+    length: int
+    search: Search
+    metric: str = "euclidean"
 
 
 @dataclass(frozen=True)
-class Recipe:
-    """Made by `make_recipe`; `embedding` is fitted, `search` is empty."""
+class IndexSpec:
+    """Made by `make_spec`. `embedding` is fitted, `search` is empty."""
 
     dim: int
     embedding: SetTransformer
@@ -37,142 +69,224 @@ class Recipe:
     preprocess: Preprocess
     origin: NDArray[np.float64] | None
 
-    def sets(self, data: Any) -> Sets:
-        """What a user passed, as sets of this index."""
+    @cached_property
+    def spaces(self) -> Mapping[str, Space]:
+        return {WHOLE: Space(WHOLE, self.embedding.index_length, self.search)}
+
+    def sets(self, data: Any, weights: Any = None) -> Sets:
+        """Return what a user passed as checked sets of this index."""
+        if weights is not None:
+            return Sets.from_list(data, weights, dim=self.dim, origin=self.origin)
         return as_sets(data, dim=self.dim, origin=self.origin)
 
-    def prepared(self, sets: Sets) -> Sets:
-        """As they are embedded and compared."""
-        return self.preprocess.apply(sets)
+    def prepare(self, sets: Sets) -> Sets:
+        """Return the sets as they are embedded and compared."""
+        return sets if self.preprocess.is_identity else self.preprocess.apply(sets)
 
-    def pack(self) -> bytes:
-        arrays: list[NDArray[Any]] = []
-        parts = {name: getattr(self, name) for name in ("dim", "embedding", "search", "origin")}
-        tree = {name: portable.dump(part, arrays, name) for name, part in parts.items()}
-        header = {"recipe": tree, "preprocess": self.preprocess.to_dict()}
-        return files.pack(header, {str(i): array for i, array in enumerate(arrays)})
+    def embed(self, sets: Sets) -> Embedded:
+        """Return what is stored and searched of these sets."""
+        prepared = self.prepare(sets)
+        return Embedded(prepared, {WHOLE: self.vectors(prepared)})
 
-    @classmethod
-    def unpack(cls, content: bytes, name: str) -> Recipe:
-        """What `pack` packed; ValueError for anything else."""
-        header, named = files.unpack(content, f"what is fixed in {name}")
-        try:
-            arrays = [named[str(i)] for i in range(len(named))]
-            parts = {key: portable.load(tree, arrays) for key, tree in header["recipe"].items()}
-            made = cls(**parts, preprocess=Preprocess.from_dict(header["preprocess"]))
-            made._check()
-            return made
-        except Exception as error:  # whatever it is that others have put together
-            raise ValueError(f"{name} is damaged, or was not made by slosh: {error!r:.200}") from None
+    def vectors(self, prepared: Sets) -> Vectors:
+        """Return the vectors of prepared sets, as queries and as stored sets have them."""
+        return Vectors(*self.embedding.index_vectors(prepared))
 
-    def _check(self) -> None:
-        """Refuses what could not have been fitted; tried with a small set, so that no later one meets it."""
-        if not isinstance(self.embedding, SetTransformer) or not isinstance(self.search, Search):
-            raise ValueError("no embedding, or no search")
-        if type(self.dim) is not int or not 0 < self.dim <= LARGEST or self.embedding.n_features_in_ != self.dim:
-            raise ValueError(f"dim={self.dim!r:.40}")
-        if self.origin is not None and (self.origin.shape != (self.dim,) or self.origin.dtype != np.float64):
-            raise ValueError("origin is of another dimension")
-        if not _same_origin(self.embedding.origin_, self.origin):
-            raise ValueError("origins differ")
-        if getattr(self.search, "path", None) is not None:
-            raise ValueError("the search has a path")
-        n_outputs = self.embedding.vector_length
-        if type(n_outputs) is not int or not 0 < n_outputs <= LARGEST:
-            raise ValueError(f"vectors of {n_outputs!r:.40} numbers")
-        if isinstance(self.embedding, SlicedWasserstein):
-            self._check_slicer(self.embedding)
-        if isinstance(self.search, HammingSearch):
-            length = n_outputs + SetSearch(self.embedding, n_jobs=1)._bounded
-            if getattr(self.search.hash, "n_features_in_", None) != length:
-                raise ValueError("a hash of vectors of another length")
-        for part in (self.embedding, self.search):
-            if kernel.threads(getattr(part, "n_jobs", None)) > MOST_THREADS:
-                raise ValueError(f"n_jobs={part.n_jobs!r:.40}")
-        one = Sets.from_checked(np.eye(3, self.dim, dtype=np.float32), np.array([0, 1, 3]), None, self.origin)
-        with np.errstate(all="ignore"):
-            vectors = self.embedding._vectors(self.prepared(one))
-        if vectors.shape != (2, n_outputs) or not np.isfinite(vectors).all():
-            raise ValueError("its vectors are no numbers")
-        self.search._check_params()
-        repr(self.embedding), repr(self.search)
+    def with_threads(self, n_jobs: int | None) -> IndexSpec:
+        """Set the threads of embedding and search: those of whoever made the index were for another machine."""
+        if hasattr(self.embedding, "n_jobs"):
+            self.embedding.n_jobs = n_jobs
+        self.search.n_jobs = n_jobs
+        return self
 
-    def _check_slicer(self, embedding: SlicedWasserstein) -> None:
-        slicer = embedding._slicer
-        if isinstance(slicer, Polynomial):
-            fresh(slicer).fit(self.dim, 1, 0)  # refuses what has too many terms
-        n_slices, found = embedding.reference_.shape[0], slicer.directions_
-        if embedding.n_slices_ != n_slices or slicer.n_slices_ != n_slices:
-            raise ValueError("another number of slices")
-        if found is not None and (found.shape != (n_slices, self.dim) or found.dtype != np.float32):
-            raise ValueError("slices of another dimension")
-        embedding.slices_ = slicer if found is None else found  # stored twice, and meant once
-
-    def described(self) -> dict[str, Any]:
-        origin = None if self.origin is None else self.origin.tolist()
+    def describe(self) -> dict[str, Any]:
+        """Return the specification for people to read."""
         return {
             "dim": self.dim,
             "embedding": repr(self.embedding),
             "vector_length": int(self.embedding.vector_length),
             "search": repr(self.search),
             "preprocess": repr(self.preprocess),
-            "origin": origin,
+            "origin": None if self.origin is None else self.origin.tolist(),
         }
 
+    def pack(self) -> bytes:
+        """Return the specification as plain data; InputError says what cannot be stored."""
+        arrays: list[NDArray[Any]] = []
+        parts = {name: getattr(self, name) for name in ("dim", "embedding", "search", "origin")}
+        tree = {name: portable.dump(part, arrays, name) for name, part in parts.items()}
+        header = {"parts": tree, "preprocess": self.preprocess.to_dict()}
+        return tensors.pack(KIND, header, {str(i): array for i, array in enumerate(arrays)})
 
-def make_recipe(
-    dim: int, embedding: Any, search: Any, preprocess: Preprocess, origin: Any, sample: Any, n_jobs: int | None
-) -> Recipe:
-    """Checks, and fits what is to be fitted: on `sample`, or without data where none is needed."""
-    check_parts(embedding, search)
-    chosen: SetTransformer = SlicedWasserstein(n_jobs=n_jobs) if embedding is None else embedding
-    finder: Search = LadderSearch(n_jobs=n_jobs) if search is None else search
-    if getattr(finder, "path", None) is not None:
-        raise ValueError("search has a path of its own: leave it out, an index keeps the vectors on disk in any case")
-    fitted = hasattr(chosen, "n_features_in_")
-    if fitted and chosen.n_features_in_ != dim:
-        raise ValueError(f"embedding was fitted on sets of dimension {chosen.n_features_in_}, and dim={dim}")
+    @classmethod
+    def unpack(cls, content: bytes, location: str) -> IndexSpec:
+        """Return what `pack` packed; DamagedError for anything else."""
+        header, arrays = tensors.unpack(content, KIND, f"the specification in {location}")
+        return cls.from_parts(header.get("parts"), header.get("preprocess"), arrays, location)
+
+    @classmethod
+    def from_parts(cls, tree: Any, preprocess: Any, arrays: Mapping[str, Any], location: str) -> IndexSpec:
+        """Return a specification from its stored parts, which may be of other people."""
+        try:
+            listed = [arrays[str(i)] for i in range(len(arrays))]
+            parts = {key: portable.load(part, listed) for key, part in tree.items()}
+            made = cls(**parts, preprocess=Preprocess.from_dict(preprocess))
+            made._check()
+            return made
+        except Exception as error:  # whatever it is that others have put together
+            raise DamagedError(
+                f"{location} is damaged, or was not made by slosh ({error!r:.200})",
+                "restore it from a copy",
+                location=location,
+            ) from None
+
+    def _check(self) -> None:
+        """Refuse what could not have been fitted; it is tried with a small set, so that no later one meets it."""
+        embedding, length = self.embedding, self.embedding.vector_length
+        checks = {
+            "an embedding": isinstance(embedding, SetTransformer) and isinstance(self.search, Search),
+            "dim": type(self.dim) is int and 0 < self.dim <= MAX_LENGTH and embedding.n_features_in_ == self.dim,
+            "origin": self.origin is None or (self.origin.shape == (self.dim,) and self.origin.dtype == np.float64),
+            "the embedding's origin": _same_origin(embedding.origin_, self.origin),
+            "no path": getattr(self.search, "path", None) is None,
+            "vectors": type(length) is int and 0 < length <= MAX_LENGTH,
+            "threads": all(kernel.threads(getattr(x, "n_jobs", 1)) <= MAX_THREADS for x in (embedding, self.search)),
+        }
+        if wrong := [name for name, good in checks.items() if not good]:
+            raise ValueError(f"not as it should be: {', '.join(wrong)}")
+        if isinstance(embedding, SlicedWasserstein):
+            _check_slicer(embedding, self.dim)
+        hash_ = self.search.hash if isinstance(self.search, HammingSearch) else None
+        if hash_ is not None and getattr(hash_, "n_features_in_", None) != embedding.index_length:
+            raise ValueError("a hash of vectors of another length")
+        two = Sets.from_checked(np.eye(3, self.dim, dtype=np.float32), np.array([0, 1, 3]), None, self.origin)
+        with np.errstate(all="ignore"):
+            vectors = embedding.embed(self.prepare(two))
+        if vectors.shape != (2, length) or not np.isfinite(vectors).all():
+            raise ValueError("its vectors are not numbers")
+        self.search.check_params()
+        repr(embedding), repr(self.search)
+
+
+def _check_slicer(embedding: SlicedWasserstein, dim: int) -> None:
+    slicer = embedding.slicer_
+    if isinstance(slicer, Polynomial):
+        _fresh(slicer).fit(dim, 1, 0)  # refuses what has too many terms
+    n_slices, directions = embedding.reference_.shape[0], slicer.directions_
+    if embedding.n_slices_ != n_slices or slicer.n_slices_ != n_slices:
+        raise ValueError("another number of slices")
+    if directions is not None and (directions.shape != (n_slices, dim) or directions.dtype != np.float32):
+        raise ValueError("slices of another dimension")
+    embedding.slices_ = slicer if directions is None else directions  # stored twice, and meant once
+
+
+def make_spec(
+    dim: int,
+    embedding: Any = None,
+    search: Any = None,
+    preprocess: Preprocess | None = None,
+    origin: Any = None,
+    sample: Any = None,
+    n_jobs: int | None = -1,
+) -> IndexSpec:
+    """Check the parts of a specification, and fit what is not fitted, on `sample` where data are needed."""
+    chosen, finder = _checked_embedding(embedding, dim, n_jobs), _checked_search(search, n_jobs)
+    steps = Preprocess() if preprocess is None else preprocess
+    if not isinstance(steps, Preprocess):
+        raise InputError(f"preprocess={steps!r:.60}", "give a slosh.Preprocess, or None", argument="preprocess")
     if isinstance(origin, str) and origin == "auto" and sample is None:
-        raise _needs_sample('origin="auto" is the median of the data')
+        raise _needs_sample('origin="auto" is the median of the data', "origin")
     sets = None if sample is None else as_sets(sample, dim=dim, origin=origin)
     if sets is not None and not len(sets):
-        raise ValueError("sample is empty: give some of the sets, or leave it out")
+        raise InputError("sample is empty", "give some of the sets, or leave it out", argument="sample")
     shift = None if origin is None else checked_origin(origin, dim) if sets is None else sets.origin
+    fitted = hasattr(chosen, "n_features_in_")
     if fitted and not _same_origin(chosen.origin_, shift):
-        raise ValueError(f"embedding was fitted with origin={chosen.origin_!r:.60}: give the same origin to the index")
-    if preprocess.needs_sample:
+        raise InputError(
+            f"embedding was fitted with origin={chosen.origin_!r:.60}",
+            "give the same origin to the index",
+            argument="origin",
+        )
+    if steps.needs_sample:
         if sets is None:
-            raise _needs_sample("standardize=True learns mean and deviation from data")
-        preprocess = preprocess.fit(sets)
-    ready = None if sets is None else preprocess.apply(sets)
+            raise _needs_sample("standardize=True learns mean and deviation from data", "preprocess")
+        steps = steps.fit(sets)
+    ready = None if sets is None else steps.apply(sets)
     if not fitted:
-        reference = getattr(chosen, "reference", None)
-        if ready is None and isinstance(reference, str) and reference in FROM_DATA:
-            raise _needs_sample(f"reference={reference!r} is learnt from data")
-        blank = Sets.from_checked(np.zeros((1, dim), np.float32), np.array([0, 1]), None, shift)
-        chosen = fresh(chosen).fit(blank if ready is None else ready)
+        chosen = _fit(chosen, ready, dim, shift)
     if isinstance(finder, HammingSearch):
-        finder = _with_hash(finder, chosen, ready)
-    made = Recipe(dim, chosen, fresh(finder), preprocess, shift)
-    made.search._check_params()
-    made.pack()  # says what cannot be stored
+        finder = _with_fitted_hash(finder, chosen, ready)
+    made = IndexSpec(dim, chosen, _fresh(finder), steps, shift)
+    made.search.check_params()
     return made
 
 
-def fresh(estimator: Any) -> Any:
-    """Another of the same parameters; unlike scikit-learn's clone it leaves a fitted hash fitted."""
+def _checked_embedding(embedding: Any, dim: int, n_jobs: int | None) -> SetTransformer:
+    if embedding is None:
+        return SlicedWasserstein(n_jobs=n_jobs)
+    if not isinstance(embedding, SetTransformer):
+        if isinstance(embedding, type) or not (hasattr(embedding, "fit") and hasattr(embedding, "transform")):
+            raise InputError(
+                f"embedding={embedding!r:.60}",
+                "give an embedding of slosh.embed, a transformer over sets, or None",
+                argument="embedding",
+            )
+        embedding = Wrapped(embedding)
+    found = getattr(embedding, "n_features_in_", dim)
+    if found != dim:
+        raise InputError(
+            f"embedding was fitted on sets of dimension {found}, and dim={dim}",
+            "fit it on sets of this index, or give one that is not fitted",
+            argument="embedding",
+        )
+    checked: SetTransformer = embedding
+    return checked
+
+
+def _checked_search(search: Any, n_jobs: int | None) -> Search:
+    if search is None:
+        return LadderSearch(n_jobs=n_jobs)
+    if not isinstance(search, Search):
+        raise InputError(
+            f"search={search!r:.60}", "give a search of slosh.search, e.g. ExactSearch(), or None", argument="search"
+        )
+    if len(search):
+        raise InputError(
+            f"search holds {len(search)} rows already",
+            "give an empty one: it is filled from the sets",
+            argument="search",
+        )
+    if getattr(search, "path", None) is not None:
+        raise InputError(
+            "search has a path of its own", "leave it out: an index on disk keeps the vectors there", argument="search"
+        )
+    return search
+
+
+def _fit(embedding: SetTransformer, sample: Sets | None, dim: int, origin: Any) -> SetTransformer:
+    reference = getattr(embedding, "reference", None)
+    if sample is None and isinstance(embedding, Wrapped):
+        raise _needs_sample("this embedding is to be fitted on data", "embedding")
+    if sample is None and isinstance(reference, str) and reference in REFERENCES_OF_DATA:
+        raise _needs_sample(f"reference={reference!r} is learnt from data", "embedding")
+    blank = Sets.from_checked(np.zeros((1, dim), np.float32), np.array([0, 1]), None, origin)
+    fitted: SetTransformer = _fresh(embedding).fit(blank if sample is None else sample)
+    return fitted
+
+
+def _fresh(estimator: Any) -> Any:
+    """Return another estimator of the same parameters; unlike scikit-learn's clone it leaves a fitted hash fitted."""
     return type(estimator)(**estimator.get_params(deep=False))
 
 
-def _with_hash(search: HammingSearch, embedding: SetTransformer, sample: Sets | None) -> HammingSearch:
-    """With a hash that is fitted now, so that codes never depend on what was added first."""
+def _with_fitted_hash(search: HammingSearch, embedding: SetTransformer, sample: Sets | None) -> HammingSearch:
+    """Fit the hash now, so that codes never depend on what is added first."""
     given = SignHash() if search.hash is None else search.hash
     if not hasattr(given, "n_features_in_"):
         if sample is None and given.center is not None:
-            raise _needs_sample(f"SignHash(center={given.center!r}) learns it from data")
+            raise _needs_sample(f"SignHash(center={given.center!r}) learns it from data", "search")
         sets = Sets.from_list([np.zeros((1, embedding.n_features_in_))]) if sample is None else sample
-        vectors, _ = SetSearch(embedding)._embed(sets.with_origin(embedding.origin_))
-        given = fresh(given).fit(vectors)
+        given = _fresh(given).fit(embedding.index_vectors(sets.with_origin(embedding.origin_))[0])
     return HammingSearch(given, rerank=search.rerank, n_jobs=search.n_jobs)
 
 
@@ -180,5 +294,7 @@ def _same_origin(a: Any, b: Any) -> bool:
     return a is b or (isinstance(a, np.ndarray) and isinstance(b, np.ndarray) and np.array_equal(a, b))
 
 
-def _needs_sample(why: str) -> ValueError:
-    return ValueError(f"{why}: pass some of your sets as sample=, a few hundred or thousand; they are not added")
+def _needs_sample(why: str, argument: str) -> InputError:
+    return InputError(
+        why, "pass some of your sets as sample=, a few hundred or thousand; they are not added", argument=argument
+    )

@@ -5,33 +5,42 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, overload
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import coo_matrix
+from scipy.sparse.csgraph import connected_components
 
-from ..search.result import Stats
+from ..engines.base import Description, Float64, Int64
+from ..errors import MissingExtra
+from ..search import Stats
+from ..where import parse_metadata
 
-Float64 = NDArray[np.float64]
-
-SHOWN = 10
+SHOWN_HITS = 10
 """Lines of a printed table."""
+FEW_KEYS = 64
+"""Keys that are looked up as they come; of more each is looked up once."""
 
 
-def parsed(text: str) -> dict[str, Any]:
-    """Metadata from their JSON; ValueError if it is none, whoever has written it."""
-    try:
-        found = json.loads(text)
-    except RecursionError:
-        found = None
-    if not isinstance(found, dict):
-        raise ValueError(
-            f"metadata {text!r:.60} are damaged: restore the index from a copy; verify() lists all of them"
-        )
-    return found
+@dataclass(frozen=True, eq=False)
+class Ranked:
+    """Stored sets in the order of a distance: those of query i are keys[offsets[i]:offsets[i + 1]], nearest first.
+
+    There may be more than were asked for, where several are as far as the last one: ids decide between them.
+    """
+
+    offsets: Int64
+    keys: Int64
+    distances: Float64
+    kind: str
+    promise: float | None
+    compared: Int64
+    scanned: Int64
+    full_distances: Int64 | None = None
 
 
 @dataclass(frozen=True)
@@ -44,7 +53,7 @@ class Hit:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        return parsed(self._json)
+        return parse_metadata(self._json)
 
     def __repr__(self) -> str:
         return f"Hit(id={self.id!r}, distance={self.distance:.6g}, metadata={self._json})"
@@ -62,11 +71,17 @@ class Hits(Sequence[Hit]):
     """
 
     def __init__(self, ids: list[str], distances: Float64, texts: list[str], kind: str, stats: Stats) -> None:
-        self.ids, self.distances, self._texts, self.distance_kind, self.stats = ids, distances, texts, kind, stats
+        self.ids, self.distances, self.metadata_json, self.distance_kind, self.stats = (
+            ids,
+            distances,
+            texts,
+            kind,
+            stats,
+        )
 
     @property
     def metadata(self) -> list[dict[str, Any]]:
-        return [parsed(text) for text in self._texts]
+        return [parse_metadata(text) for text in self.metadata_json]
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -79,26 +94,26 @@ class Hits(Sequence[Hit]):
     def __getitem__(self, i: int | slice) -> Hit | list[Hit]:
         if isinstance(i, slice):
             return [self[j] for j in range(*i.indices(len(self)))]
-        return Hit(self.ids[i], float(self.distances[i]), self._texts[i])
+        return Hit(self.ids[i], float(self.distances[i]), self.metadata_json[i])
 
     def __repr__(self) -> str:
         lines = [f"{len(self)} hit{'s' * (len(self) != 1)} by {self.distance_kind} distance; {self.stats}"]
-        wide = max((len(name) for name in self.ids[:SHOWN]), default=0)
-        for name, distance, text in zip(self.ids[:SHOWN], self.distances, self._texts, strict=False):
+        wide = max((len(name) for name in self.ids[:SHOWN_HITS]), default=0)
+        for name, distance, text in zip(self.ids[:SHOWN_HITS], self.distances, self.metadata_json, strict=False):
             lines.append(f"  {name:<{wide}}  {distance:10.6g}  {text if len(text) < 80 else text[:77] + '...'}")
-        if len(self) > SHOWN:
-            lines.append(f"  and {len(self) - SHOWN} more")
+        if len(self) > SHOWN_HITS:
+            lines.append(f"  and {len(self) - SHOWN_HITS} more")
         return "\n".join(lines)
 
     def to_pandas(self) -> Any:
         """A DataFrame with the columns id, distance, and one for each key of the metadata."""
-        return _frame(self._columns())
+        return _frame(self.columns())
 
     def to_arrow(self) -> Any:
         """An Arrow table with the columns id, distance, and metadata (as JSON)."""
-        return _table({"id": self.ids, "distance": self.distances, "metadata": self._texts})
+        return _table({"id": self.ids, "distance": self.distances, "metadata": self.metadata_json})
 
-    def _columns(self) -> dict[str, Any]:
+    def columns(self) -> dict[str, Any]:
         return {"id": self.ids, "distance": self.distances, **_spread(self.metadata)}
 
 
@@ -137,13 +152,13 @@ class HitLists(Sequence[Hits]):
 
     def to_pandas(self) -> Any:
         """A DataFrame with the columns query (its number), id, distance, and one for each key of the metadata."""
-        return _frame({"query": self._query(), **Hits._columns(self._joined())})
+        return _frame({"query": self._query(), **self._joined().columns()})
 
     def to_arrow(self) -> Any:
         """An Arrow table with the columns query (its number), id, distance, and metadata (as JSON)."""
         joined = self._joined()
         return _table(
-            {"query": self._query(), "id": joined.ids, "distance": joined.distances, "metadata": joined._texts}
+            {"query": self._query(), "id": joined.ids, "distance": joined.distances, "metadata": joined.metadata_json}
         )
 
     def _query(self) -> NDArray[np.int64]:
@@ -151,7 +166,7 @@ class HitLists(Sequence[Hits]):
 
     def _joined(self) -> Hits:
         ids = [name for hits in self._lists for name in hits.ids]
-        texts = [text for hits in self._lists for text in hits._texts]
+        texts = [text for hits in self._lists for text in hits.metadata_json]
         distances = np.concatenate([np.empty(0), *(hits.distances for hits in self._lists)])
         return Hits(ids, distances, texts, self.distance_kind, self.stats)
 
@@ -183,50 +198,44 @@ class Pairs(Sequence[Pair]):
 
     def __repr__(self) -> str:
         lines = [f"{len(self)} pair{'s' * (len(self) != 1)} by {self.distance_kind} distance"]
-        lines += [f"  {a}  {b}  {distance:.6g}" for a, b, distance in self._pairs[:SHOWN]]
-        return "\n".join(lines + [f"  and {len(self) - SHOWN} more"] * (len(self) > SHOWN))
+        lines += [f"  {a}  {b}  {distance:.6g}" for a, b, distance in self._pairs[:SHOWN_HITS]]
+        return "\n".join(lines + [f"  and {len(self) - SHOWN_HITS} more"] * (len(self) > SHOWN_HITS))
 
     def groups(self) -> list[list[str]]:
         """Sets that are joined by pairs, largest group first; ids in order."""
-        leader: dict[str, str] = {}
-
-        def find(name: str) -> str:
-            while leader.setdefault(name, name) != name:
-                leader[name] = leader[leader[name]]
-                name = leader[name]
-            return name
-
-        for a, b, _ in self._pairs:
-            leader[find(b)] = find(a)
-        groups: dict[str, list[str]] = {}
-        for name in sorted(leader):
-            groups.setdefault(find(name), []).append(name)
-        return sorted(groups.values(), key=lambda group: (-len(group), group))
+        names = sorted({name for pair in self._pairs for name in pair[:2]})
+        number = {name: i for i, name in enumerate(names)}
+        ends = np.array([[number[a], number[b]] for a, b, _ in self._pairs], np.int64).reshape(-1, 2)
+        graph = coo_matrix((np.ones(len(ends)), (ends[:, 0], ends[:, 1])), shape=(len(names), len(names)))
+        n_groups, group_of = connected_components(graph, directed=False)
+        groups: list[list[str]] = [[] for _ in range(n_groups)]
+        for name, group in zip(names, group_of, strict=True):
+            groups[group].append(name)
+        return sorted(groups, key=lambda group: (-len(group), group))
 
     def to_pandas(self) -> Any:
-        return _frame(self._columns())
+        return _frame(self.columns())
 
     def to_arrow(self) -> Any:
-        return _table(self._columns())
+        return _table(self.columns())
 
-    def _columns(self) -> dict[str, Any]:
+    def columns(self) -> dict[str, Any]:
         a, b, distances = zip(*self._pairs, strict=True) if self._pairs else ((), (), ())
         return {"id": list(a), "other": list(b), "distance": np.array(distances, np.float64)}
 
 
-def _spread(metadata: Iterator[dict[str, Any]] | list[dict[str, Any]]) -> dict[str, list[Any]]:
+def _spread(metadata: list[dict[str, Any]]) -> dict[str, list[Any]]:
     """Metadata as columns; None where a set has no such key. A key "id" or "distance" is called "metadata.id"."""
-    listed = list(metadata)
-    keys = {key: None for each in listed for key in each}
+    keys = {key: None for each in metadata for key in each}
     taken = ("id", "distance", "query")
-    return {f"metadata.{key}" if key in taken else key: [each.get(key) for each in listed] for key in keys}
+    return {f"metadata.{key}" if key in taken else key: [each.get(key) for each in metadata] for key in keys}
 
 
 def _frame(columns: dict[str, Any]) -> Any:
     try:
         import pandas as pd
     except ImportError as error:
-        raise ImportError("to_pandas needs pandas: pip install pandas") from error
+        raise MissingExtra("to_pandas needs pandas", "pip install pandas", package="pandas") from error
     return pd.DataFrame(columns)
 
 
@@ -234,15 +243,24 @@ def _table(columns: dict[str, Any]) -> Any:
     try:
         import pyarrow as pa
     except ImportError as error:
-        raise ImportError("to_arrow needs pyarrow: pip install 'slosh[tables]'") from error
+        raise MissingExtra(
+            "to_arrow needs pyarrow", "pip install 'slosh[tables]'", package="pyarrow", extra="tables"
+        ) from error
     return pa.table(columns)
 
 
-def hit_list(rows: Any, distances: Float64, described: dict[int, tuple[str, str]], kind: str, stats: Stats) -> Hits:
-    """Hits from rows; equal distances in the order of the ids."""
-    found = [
-        (distance, *described[row]) for row, distance in zip(rows.tolist(), distances.tolist(), strict=True) if row >= 0
-    ]
-    if len(set(distances.tolist())) < len(found):
-        found.sort()
-    return Hits([f[1] for f in found], np.array([f[0] for f in found]), [f[2] for f in found], kind, stats)
+def make_hits(
+    describe: Callable[[Int64], Mapping[int, Description]], ranked: Ranked, k: int | None
+) -> list[tuple[list[str], Float64, list[str]]]:
+    """Return ids, distances and metadata (JSON) for each query: the k nearest, equal distances in the order of ids."""
+    described = describe(ranked.keys if len(ranked.keys) <= FEW_KEYS else np.unique(ranked.keys))
+    keys, distances, ends = ranked.keys.tolist(), ranked.distances.tolist(), ranked.offsets.tolist()
+    lists = []
+    for first, last in itertools.pairwise(ends):
+        found = [(distances[i], *described[keys[i]]) for i in range(first, last)]
+        if len(set(distances[first:last])) < last - first:
+            found.sort()
+        if k is not None:
+            del found[k:]
+        lists.append(([f[1] for f in found], np.array([f[0] for f in found]), [f[2] for f in found]))
+    return lists

@@ -1,8 +1,8 @@
-"""The inner loop, behind three functions: `embed`, `sort`, `transport`. Native if it was built, NumPy if not.
+"""The inner loops of the embedding: `embed`, `sort`, `transport`. Compiled if the kernel was built, NumPy otherwise.
 
-Come in: ragged points (P, d) with offsets and weights that `Sets` has checked, and the directions of the slices, or,
-with `directions=None`, values (P, n_slices) that a non-linear slicer has projected already. Go out: arrays. Which one
-runs can be chosen with the environment variable `SLOSH_KERNEL` (`numpy`, `avx512`, `avx2`, `generic`).
+Inputs are ragged points (P, d) with offsets and weights that `Sets` has checked, and the directions of the slices; with
+`directions=None` the points are values (P, n_slices) that a non-linear slicer has projected already. The environment
+variable `SLOSH_KERNEL` (`numpy`, `avx512`, `avx2`, `generic`) chooses which kernel runs.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import user_level
+from ..errors import InputError, user_level
 from . import kernel_numpy
 from .kernel_numpy import Doubles, Floats, Offsets
 
@@ -28,7 +28,7 @@ _asked = os.environ.get("SLOSH_KERNEL", "")
 if _asked == "numpy":
     native = None
 elif _asked and native is None:
-    raise ImportError(f"SLOSH_KERNEL={_asked}: slosh was installed without its native kernel; only numpy is there.")
+    raise ImportError(f"SLOSH_KERNEL={_asked}, but slosh was installed without its native kernel: set it to numpy")
 elif _asked:
     native.use(_asked)
 
@@ -36,16 +36,15 @@ _warned = False
 
 
 def name() -> str:
-    """What runs: "avx512", "avx2", "generic" (compiled for any machine) or "numpy".
+    """Return the kernel that runs: "avx512", "avx2", "generic" (compiled for any machine) or "numpy".
 
-    >>> from slosh import kernel
-    >>> kernel.name() in {"avx512", "avx2", "generic", "numpy"}
+    >>> name() in {"avx512", "avx2", "generic", "numpy"}
     True
     """
     return "numpy" if native is None else str(native.name())
 
 
-def _say_once() -> None:
+def _warn_once() -> None:
     global _warned
     if not _warned and _asked != "numpy":
         _warned = True
@@ -59,7 +58,7 @@ def _say_once() -> None:
 
 
 def threads(n_jobs: int | None) -> int:
-    """The number of threads that `n_jobs` stands for: -1 is every core this process may use, -2 all but one, None one.
+    """Return the number of threads that `n_jobs` stands for: None is one, -1 all cores of this process, -2 all but one.
 
     >>> threads(3)
     3
@@ -67,7 +66,7 @@ def threads(n_jobs: int | None) -> int:
     if n_jobs is None:
         return 1
     if not isinstance(n_jobs, (int, np.integer)) or isinstance(n_jobs, bool) or n_jobs == 0:
-        raise ValueError(f"n_jobs={n_jobs!r}: give a number of threads, or -1 for all cores.")
+        raise InputError(f"n_jobs={n_jobs!r}", "pass a number of threads, or -1 for all cores", argument="n_jobs")
     if n_jobs > 0:
         return int(n_jobs)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -88,39 +87,24 @@ def embed(
     residual: Doubles | None,
     threads: int,
 ) -> None:
-    """Writes (quantiles - reference) * scale of every set into `out` (sets, n_slices * n_quantiles), slice after slice.
+    """Write (quantiles - reference) * scale of every set into `out` (sets, n_slices * n_quantiles), slice after slice.
 
-    `residual`, if given, receives the mean over the slices of the integral of (Q - its bin means)^2, one number a set,
-    unscaled.
+    `residual`, if given, receives one number a set, unscaled: the mean over the slices of the integral of (Q - its bin
+    means)^2.
     """
     if native is None:
-        _say_once()
-        return kernel_numpy.embed(
-            points,
-            offsets,
-            weights,
-            directions,
-            reference,
-            n_slices,
-            n_quantiles,
-            average,
-            scale,
-            out,
-            residual,
-            threads,
-        )
-    native.embed(
+        _warn_once()
+    (native or kernel_numpy).embed(
         points, offsets, weights, directions, reference, n_slices, n_quantiles, average, scale, out, residual, threads
     )
-    return None
 
 
 def sort(
     points: Floats, offsets: Offsets, weights: Floats | None, directions: Floats | None, n_slices: int, threads: int
 ) -> tuple[Floats, Floats | None]:
-    """The values of every set, sorted slice by slice, (P, n_slices), and their weights in the same order, if any."""
+    """Return the values of every set, sorted slice by slice, (P, n_slices), and their weights in the same order."""
     if native is None:
-        _say_once()
+        _warn_once()
         return kernel_numpy.sort(points, offsets, weights, directions, n_slices, threads)
     out: NDArray[np.float32] = np.empty((len(points), n_slices), np.float32)
     out_weights = None if weights is None else np.empty_like(out)
@@ -138,12 +122,12 @@ def transport(
     pairs: Offsets,
     threads: int,
 ) -> Doubles:
-    """Of each pair (i, j), set i of a and set j of b: the mean over the slices of the squared distance.
+    """Return, for each pair (i, j) of set i of a and set j of b, the mean over the slices of the squared distance.
 
-    `a` and `b` are what `sort` gave. Exact for any sizes and weights.
+    `a` and `b` are what `sort` returned. The distance is exact for any sizes and weights.
     """
     if native is None:
-        _say_once()
+        _warn_once()
         return kernel_numpy.transport(a, a_offsets, a_weights, b, b_offsets, b_weights, pairs, threads)
     out = np.empty(len(pairs))
     native.transport(

@@ -1,7 +1,7 @@
-"""The reference: what the native kernel computes, in NumPy and float64. The tests' oracle; runs where no compiler was.
+"""What the compiled kernel computes, in NumPy and float64: the reference, and the fallback where no compiler was.
 
-Same functions and arguments as `slosh.native.kernel`. Sets of one size are worked on together as one 3-D array, so there is no
-padding and no loop over sets; a set's numbers do not depend on what else is in the batch, because each matrix product
+The functions and arguments are those of `slosh.native.kernel`. Sets of one size are one 3-D array, so there is no
+padding and no loop over sets. The numbers of a set do not depend on the rest of the batch, because each matrix product
 is over one set.
 """
 
@@ -16,7 +16,7 @@ Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]
 Offsets = NDArray[np.int64]
 
-BLOCK = 1 << 21
+SORTED_NUMBERS = 1 << 21
 """Numbers sorted at once: bounds the memory of a batch."""
 
 
@@ -87,10 +87,10 @@ def transport(
 def _blocks(
     points: Floats, offsets: Offsets, weights: Floats | None, directions: Floats | None, n_slices: int
 ) -> Iterator[tuple[NDArray[np.int64], Doubles, Doubles | None]]:
-    """Sets of one size at a time: which sets, their sorted values (sets, n_slices, size), their weights in that order.
+    """Yield sets of one size: which sets, their sorted values (sets, n_slices, size), their weights in that order.
 
-    Elements of weight zero come last, as copies of the largest with a weight, so that they carry nothing. Sets whose
-    weights are all equal have none.
+    Elements of weight zero come last, as copies of the largest element with a weight, so that they change nothing. The
+    weights are None for sets whose weights are all equal.
     """
     sizes = np.diff(offsets)
     equal = np.ones(len(sizes), bool)
@@ -99,7 +99,7 @@ def _blocks(
     for size in np.unique(sizes):
         for same in (True, False):
             every = np.flatnonzero((sizes == size) & (equal == same))
-            at_once = max(1, BLOCK // int(size * n_slices))
+            at_once = max(1, SORTED_NUMBERS // int(size * n_slices))
             for first in range(0, len(every), at_once):
                 rows = every[first : first + at_once]
                 at = offsets[rows][:, None] + np.arange(size)
@@ -122,7 +122,7 @@ def _blocks(
 
 
 def _average(values: Doubles, mass: Doubles | None, n_quantiles: int) -> tuple[Doubles, Doubles]:
-    """The mean of each quantile function over M equal bins of (0, 1], and the integral of the squared rest."""
+    """Return the mean of each quantile function over M equal bins of (0, 1], and the integral of the squared rest."""
     n_sets, n_slices, size = values.shape
     flat = values.reshape(-1, size)
     centre = flat[:, :1] + (flat - flat[:, :1]).mean(axis=1, keepdims=True)
@@ -141,7 +141,7 @@ def _average(values: Doubles, mass: Doubles | None, n_quantiles: int) -> tuple[D
 
 
 def _linear(values: Doubles, mass: Doubles | None, n_quantiles: int) -> Doubles:
-    """Each quantile function at (m + 1) / M, interpolated through (cumulative weight, value); constant before."""
+    """Return each quantile function at (m + 1) / M, interpolated through (cumulative weight, value)."""
     n_sets, n_slices, size = values.shape
     flat = values.reshape(-1, size)
     cuts = _cumulative(flat, None if mass is None else mass.reshape(-1, size))
@@ -155,7 +155,7 @@ def _linear(values: Doubles, mass: Doubles | None, n_quantiles: int) -> Doubles:
 
 
 def _cumulative(values: NDArray[np.floating], mass: NDArray[np.floating] | None) -> Doubles:
-    """The cumulative weight up to and with each element, ending in exactly 1; equal weights give equal rows."""
+    """Return the cumulative weight up to and with each element, ending in exactly 1."""
     rows, size = values.shape
     if mass is None:
         return np.broadcast_to(np.arange(1, size + 1) / size, (rows, size))
@@ -164,7 +164,7 @@ def _cumulative(values: NDArray[np.floating], mass: NDArray[np.floating] | None)
 
 
 def _search(cuts: Doubles, places: Doubles) -> NDArray[np.int64]:
-    """In each row, the first element whose cumulative weight reaches the place."""
+    """Return, in each row, the first element whose cumulative weight reaches the place."""
     if cuts.strides[0] == 0 and places.strides[0] == 0:
         found = np.searchsorted(cuts[0], places[0] - 1e-12)
         return np.broadcast_to(np.minimum(found, cuts.shape[1] - 1), places.shape)

@@ -1,7 +1,4 @@
-"""A matrix product whose bits do not depend on the batch: for slicers that project in NumPy.
-
-Rows (P, k) in float64 come in, rows @ weights.T goes out.
-"""
+"""A matrix product whose bits do not depend on the batch, for slicers and hashes that project in NumPy."""
 
 from __future__ import annotations
 

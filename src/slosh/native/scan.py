@@ -1,6 +1,6 @@
-"""The inner loops of the searches, native if they were built, NumPy if not. `slosh.native.kernel` says which.
+"""The inner loops of the searches: compiled if the kernel was built, NumPy otherwise (see `slosh.native.kernel`).
 
-Come in: float32 queries (n_queries, D) and stored vectors by position. Go out: squared distances in float64, and
+Inputs are float32 queries (n_queries, D) and stored vectors by position, outputs squared distances in float64 and
 positions.
 """
 
@@ -13,52 +13,36 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import kernel, scan_numpy
-from .scan_numpy import as_stored
 
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
 Words = NDArray[np.uint64]
 
-GROUP, BLOCK = 32, 8
-"""Codes lie side by side in groups of 32; the masks of the native scan are for eight of them."""
+GROUP, CODES_PER_MASK = 32, 8
+"""Codes lie side by side in groups of 32; a mask of the native scan is a byte for eight of them."""
 
 
 def squares(
     queries: Float32, vectors: NDArray[Any], scale: Float32 | None, offsets: Int64, positions: Int64, n_jobs: int | None
 ) -> Float64:
-    """|query - vector|^2 of query i and each of its positions[offsets[i]:offsets[i + 1]], in float64.
+    """Return |query - vector|^2 of query i and each of its positions[offsets[i]:offsets[i + 1]], in float64.
 
     `vectors` are float32 (n, D), or int16 with a scale for each. The bits depend on the two vectors only.
     """
+    if kernel.native is None:
+        which = np.repeat(np.arange(len(queries)), np.diff(offsets))
+        return scan_numpy.squares(queries, vectors, scale, which, positions)
     out = np.empty(len(positions))
-    if kernel.native is not None:
-        floats, shorts = (vectors, None) if scale is None else (None, vectors)
-        kernel.native.squares(
-            queries,
-            floats,
-            shorts,
-            scale,
-            np.ascontiguousarray(offsets, np.int64),
-            np.ascontiguousarray(positions, np.int64),
-            out,
-            kernel.threads(n_jobs),
-        )
-        return out
-    step = max(1, (1 << 18) // max(1, queries.shape[1]))
-    which = np.repeat(np.arange(len(queries)), np.diff(offsets))
-    for first in range(0, len(positions), step):
-        part = slice(first, first + step)
-        block = as_stored(vectors, scale, positions[part])
-        block -= queries[which[part]]
-        block *= block
-        # pairwise sums down the rows: the order does not depend on how many rows there are
-        out[part] = np.add.reduce(block, axis=1)
+    offsets, positions = (np.ascontiguousarray(array, np.int64) for array in (offsets, positions))
+    kernel.native.squares(
+        queries, *_floats_or_shorts(vectors, scale), scale, offsets, positions, out, kernel.threads(n_jobs)
+    )
     return out
 
 
 def best(exact: Float64, positions: Int64, offsets: Int64, rows: Int64, k: int) -> tuple[Float64, Int64]:
-    """The k smallest of each query, by distance, then row: (n_queries, k), filled up with inf and -1."""
+    """Return the k smallest of each query, by distance, then row: (n_queries, k), padded with inf and -1."""
     n = len(offsets) - 1
     which = np.repeat(np.arange(n), np.diff(offsets))
     order = np.lexsort((rows[positions], exact, which))
@@ -73,7 +57,7 @@ def best(exact: Float64, positions: Int64, offsets: Int64, rows: Int64, k: int) 
 def within(
     exact: Float64, positions: Int64, offsets: Int64, rows: Int64, radii: Float64
 ) -> tuple[Int64, Float64, Int64]:
-    """Those at most a radius (n_queries,) away, by query, distance, then row: offsets, squares, positions."""
+    """Return those within a radius (n_queries,), by query, distance, then row: offsets, squares, positions."""
     n = len(offsets) - 1
     which = np.repeat(np.arange(n), np.diff(offsets))
     near = np.flatnonzero(np.sqrt(exact) <= radii[which])
@@ -84,24 +68,28 @@ def within(
 def prefixes(
     vectors: NDArray[Any], scale: Float32 | None, filled: Float64, n_jobs: int | None
 ) -> tuple[Float32, Float64]:
-    """Coordinates of vectors (n, D), less the middle, along p orthonormal directions, and the norm of the rest, in
-    float32 (n, p + 1); and the norms about the middle, (n,).
+    """Return the prefixes of vectors (n, D), float32 (n, p + 1), and the norms of the vectors less the middle, (n,).
 
-    `filled` is the middle and the directions, each filled up with zeros to a multiple of eight numbers.
+    A prefix is the coordinates of the vector, less the middle, along p orthonormal directions, and the norm of the
+    rest. The rows of `filled` are the middle and the directions, padded with zeros to a multiple of eight numbers.
     """
     n, dim = vectors.shape
     out, norms = np.empty((n, len(filled)), np.float32), np.empty(n)
     if kernel.native is None:
         scan_numpy.prefixes(vectors, scale, filled[0, :dim], filled[1:, :dim], out, norms)
         return out, norms
-    floats, shorts = (vectors, None) if scale is None else (None, vectors)
-    kernel.native.prefixes(floats, shorts, scale, filled[0], filled[1:], dim, out, norms, kernel.threads(n_jobs))
+    kernel.native.prefixes(
+        *_floats_or_shorts(vectors, scale), scale, filled[0], filled[1:], dim, out, norms, kernel.threads(n_jobs)
+    )
     return out, norms
 
 
 @dataclass
 class Ladder:
-    """Queries, and prefixes of the stored vectors in blocks and lists (search/ladder.py, search/lists.py)."""
+    """The input of a ladder search: queries, and the prefixes of the stored vectors in blocks and lists.
+
+    See search/ladder.py and search/lists.py.
+    """
 
     queries: Float32
     prefixes: Float32
@@ -119,22 +107,28 @@ class Ladder:
     list_start: Int64
     list_blocks: Int64
 
-    def _call(self, threads: int, **rest: Any) -> Any:
-        """The native function, on all queries."""
-        given = dict(vars(self))
-        vectors, scale = given.pop("vectors"), given["scale"]
-        floats, shorts = (vectors, None) if scale is None else (None, vectors)
-        return kernel.native.ladder(**given, floats=floats, shorts=shorts, threads=threads, **rest)
+
+def _floats_or_shorts(vectors: NDArray[Any], scale: Float32 | None) -> tuple[Any, Any]:
+    """Return the two arguments, one of them None, by which native functions take float32 or 16-bit vectors."""
+    return (vectors, None) if scale is None else (None, vectors)
+
+
+def _native_ladder(job: Ladder, threads: int, **rest: Any) -> Any:
+    given = dict(vars(job))
+    floats, shorts = _floats_or_shorts(given.pop("vectors"), job.scale)
+    return kernel.native.ladder(**given, floats=floats, shorts=shorts, threads=threads, **rest)
 
 
 def ladder(job: Ladder, k: int, depth: int, exact: bool, threads: int) -> tuple[Float64, Int64, Int64, Int64]:
-    """The k nearest of each query: squared distances and positions (n_queries, k); rows scanned, vectors compared."""
+    """Return the k nearest of each query: squared distances and positions (n_queries, k); rows scanned, vectors
+    compared.
+    """
     n = len(job.queries)
     out, positions = np.empty((n, k)), np.empty((n, k), np.int64)
     scanned, candidates = np.zeros(n, np.int64), np.zeros(n, np.int64)
     if kernel.native is not None:
-        job._call(
-            threads, stretch=scan_numpy.STRETCH, depth=depth, exact=exact, radius=None, out=out,
+        _native_ladder(
+            job, threads, stretch=scan_numpy.STRETCH, depth=depth, exact=exact, radius=None, out=out,
             out_positions=positions, scanned=scanned, candidates=candidates,
         )  # fmt: skip
     else:
@@ -144,12 +138,14 @@ def ladder(job: Ladder, k: int, depth: int, exact: bool, threads: int) -> tuple[
 
 
 def ladder_within(job: Ladder, radii: Float64, threads: int) -> tuple[Int64, Float64, Int64, Int64, Int64]:
-    """All within a radius of each query: offsets, squared distances and positions; rows scanned, vectors compared."""
+    """Return all within a radius of each query: offsets, squared distances and positions; rows scanned, vectors
+    compared.
+    """
     n = len(job.queries)
     scanned, candidates = np.zeros(n, np.int64), np.zeros(n, np.int64)
     if kernel.native is not None:
-        found = job._call(
-            threads, stretch=1.0, depth=0, exact=True, radius=radii, out=None,
+        found = _native_ladder(
+            job, threads, stretch=1.0, depth=0, exact=True, radius=radii, out=None,
             out_positions=None, scanned=scanned, candidates=candidates,
         )  # fmt: skip
         return *found, scanned, candidates
@@ -170,14 +166,14 @@ def nearest_codes(
     k: int,
     n_jobs: int | None,
 ) -> tuple[Float64, Int64]:
-    """The k nearest codes of each query, by Hamming distance, then row: bits that differ and positions, (n_queries, k).
+    """Return the k nearest codes of each query, by Hamming distance, then row: distances and positions, (n_queries, k).
 
     Parameters
     ----------
     queries : (n_queries, n_words) codes as words of 64 bits.
     groups : (n_groups, n_words, 32) n codes, as `CodeStore` keeps them.
-    mask : (n,) which may be found; None: all. Where fewer than k may, the rest is -1 at the distance inf.
-    rows : (n,) None if they increase with the position.
+    mask : (n,) which codes may be found, or None for all. Results are padded with position -1 at the distance inf.
+    rows : (n,) the row of each position, or None if rows increase with the position.
     """
     if kernel.native is None:
         return scan_numpy.nearest_codes(queries, groups, n, mask, rows, k)
@@ -197,7 +193,7 @@ def codes_within(
     limits: Int64,
     n_jobs: int | None,
 ) -> tuple[Int64, Float64, Int64]:
-    """All codes that differ from query i in at most limits[i] bits: offsets, distances and positions, sorted."""
+    """Return all codes that differ from query i in at most limits[i] bits: offsets, distances and positions, sorted."""
     if kernel.native is None:
         offsets, distances, positions = scan_numpy.codes_within(queries, groups, n, mask, limits)
     else:
@@ -210,12 +206,12 @@ def codes_within(
 
 
 def _allowed(mask: NDArray[np.bool_] | None, n: int, n_groups: int) -> tuple[NDArray[np.uint8], Int64 | None]:
-    """Of each block of eight codes which may be found; and the blocks that have such, None if nearly all have."""
-    allowed = np.zeros(n_groups * GROUP // BLOCK, np.uint8)
+    """Return a byte of eight bits, which codes may be found, and the bytes that are not zero; None if nearly all."""
+    allowed = np.zeros(n_groups * GROUP // CODES_PER_MASK, np.uint8)
     if mask is None:
-        allowed[: n // BLOCK] = 255
-        if n % BLOCK:
-            allowed[n // BLOCK] = (1 << n % BLOCK) - 1
+        allowed[: n // CODES_PER_MASK] = 255
+        if n % CODES_PER_MASK:
+            allowed[n // CODES_PER_MASK] = (1 << n % CODES_PER_MASK) - 1
         return allowed, None
     bits = np.packbits(mask, bitorder="little")
     allowed[: len(bits)] = bits

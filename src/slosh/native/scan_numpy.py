@@ -1,6 +1,6 @@
-"""The ladder and the scan of codes in NumPy: the twins of native/scan.h and native/hamming.h.
+"""The ladder and the scan of codes in NumPy: the twins of scan.h and hamming.h.
 
-They run where there is no compiler, and are the oracles of the tests.
+They run where there is no compiler, and the tests compare the compiled kernels with them.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..data.checks import BLOCK
-from ..hash.codes import hamming
+from .bits import hamming_distances
 from .product import ExactProduct
 
 if TYPE_CHECKING:
@@ -23,16 +22,20 @@ Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
 Words = NDArray[np.uint64]
 
-FEW_QUERIES, FEW_CODES = 64, 1 << 14  # compared in one go
+BLOCK_QUERIES, BLOCK_CODES = 64, 1 << 14
+"""Queries and codes that are compared at once."""
+PREFIX_NUMBERS = 1 << 20
+"""Numbers of the vectors whose prefixes are computed at once."""
+DISTANCE_NUMBERS = 1 << 18
+"""Numbers of the vectors that are compared with queries at once."""
 ROW_BITS = 40
-
-
+"""Bits of a row's rank in a sort key; the Hamming distance stands above them."""
 STRETCH = 1.5
-"""A list is too far off if its centroid, less its margin, is so many times as far as the last of the best prefixes."""
+"""Lists are skipped if their centroid, less its margin, is this many times as far as the last of the best prefixes."""
 
 
 def as_stored(vectors: NDArray[Any], scale: Float32 | None, at: Any) -> Float64:
-    """The vectors at these positions: floats, or 16-bit numbers that stand for the float32 number scale * whole."""
+    """Return the vectors at these positions: floats, or 16-bit integers times the scale of their vector."""
     if scale is None:
         return np.asarray(vectors[at], np.float64)
     return np.asarray(vectors[at] * scale[at][:, None], np.float64)
@@ -41,9 +44,9 @@ def as_stored(vectors: NDArray[Any], scale: Float32 | None, at: Any) -> Float64:
 def prefixes(
     vectors: NDArray[Any], scale: Float32 | None, middle: Float64, directions: Float64, out: Float32, norms: Float64
 ) -> None:
-    """Writes coordinates along the directions and the norm of the rest into `out`, the norms about the middle too."""
+    """Write the coordinates along the directions and the norm of the rest into `out`, the whole norms into `norms`."""
     product = ExactProduct(directions) if len(directions) else None
-    step = max(1, BLOCK // vectors.shape[1])
+    step = max(1, PREFIX_NUMBERS // vectors.shape[1])
     for first in range(0, len(vectors), step):
         part = slice(first, first + step)
         centred = as_stored(vectors, scale, part)
@@ -57,7 +60,9 @@ def prefixes(
 
 
 def nearest(job: Ladder, i: int, k: int, depth: int, exact: bool) -> tuple[Float64, Int64, int, int]:
-    """Squared distances and positions (k,) of query i, filled up with inf and -1; rows scanned, vectors compared."""
+    """Return the k nearest of query i: squared distances and positions (k,), padded with inf and -1; rows scanned,
+    vectors compared.
+    """
     positions, scanned = _approach(job, i, max(depth, k))
     squares = _squares(job, i, positions)
     compared = len(positions)
@@ -79,7 +84,7 @@ def nearest(job: Ladder, i: int, k: int, depth: int, exact: bool) -> tuple[Float
 
 
 def within(job: Ladder, i: int, radius: float) -> tuple[Float64, Int64, int, int]:
-    """Squared distances and positions of all within the radius of query i; rows scanned, vectors compared."""
+    """Return all within the radius of query i: squared distances and positions; rows scanned, vectors compared."""
     low, positions = _scan(job, i, np.arange(len(job.radii)))
     scanned = len(positions)
     positions = positions[np.sqrt(low) * (1 - 1e-5) - job.slack[i] <= radius]
@@ -89,7 +94,10 @@ def within(job: Ladder, i: int, radius: float) -> tuple[Float64, Int64, int, int
 
 
 def _approach(job: Ladder, i: int, depth: int) -> tuple[Int64, int]:
-    """The nearest prefixes, `depth` of them, from list after list until the next is too far off; rows scanned."""
+    """Return the positions of the `depth` nearest prefixes, and how many rows were scanned.
+
+    Lists are scanned nearest first, until the next one is too far away.
+    """
     n_lists, width = len(job.radii), job.prefixes.shape[1]
     centres = job.centroids.transpose(0, 2, 1).reshape(-1, width)[:n_lists]
     away = np.sqrt(np.square(centres - job.prefixes[i], dtype=np.float64).sum(axis=1)) - job.margins
@@ -107,7 +115,7 @@ def _approach(job: Ladder, i: int, depth: int) -> tuple[Int64, int]:
 
 
 def _scan(job: Ladder, i: int, lists: Int64) -> tuple[Float64, Int64]:
-    """Squared distances to the prefixes of these lists, and their positions."""
+    """Return the squared distances to the prefixes of these lists, and their positions."""
     blocks = np.concatenate([job.list_blocks[job.list_start[c] : job.list_start[c + 1]] for c in lists])
     masks = job.masks[blocks]
     there = np.unpackbits(np.stack([masks & 255, masks >> 8], axis=1).astype(np.uint8), axis=1, bitorder="little")
@@ -118,21 +126,27 @@ def _scan(job: Ladder, i: int, lists: Int64) -> tuple[Float64, Int64]:
 
 
 def _squares(job: Ladder, i: int, positions: Int64) -> Float64:
+    return squares(job.queries[i : i + 1], job.vectors, job.scale, np.zeros(len(positions), np.int64), positions)
+
+
+def squares(queries: Float32, vectors: NDArray[Any], scale: Float32 | None, which: Int64, positions: Int64) -> Float64:
+    """Return |query - vector|^2 of query which[i] and the vector at positions[i], in float64."""
     out = np.empty(len(positions))
-    step = max(1, (1 << 18) // job.queries.shape[1])
+    step = max(1, DISTANCE_NUMBERS // max(1, queries.shape[1]))
     for first in range(0, len(positions), step):
-        part = positions[first : first + step]
-        block = as_stored(job.vectors, job.scale, part)
-        block -= job.queries[i]
+        part = slice(first, first + step)
+        block = as_stored(vectors, scale, positions[part])
+        block -= queries[which[part]]
         block *= block
-        out[first : first + step] = block.sum(axis=1)
+        # pairwise sums down the rows: the order does not depend on how many rows there are
+        out[part] = np.add.reduce(block, axis=1)
     return out
 
 
 def nearest_codes(
     queries: Words, groups: Words, n: int, mask: NDArray[np.bool_] | None, rows: Int64 | None, k: int
 ) -> tuple[Float64, Int64]:
-    """See `scan.nearest_codes`. Distance and rank of the row are one whole number: the k smallest of those are kept."""
+    """See `scan.nearest_codes`. Distance and rank of the row make one integer, of which the k smallest are kept."""
     order = np.arange(n) if rows is None else np.argsort(rows[:n], kind="stable")
     rank = np.empty(n, np.int64)
     rank[order] = np.arange(n)
@@ -153,7 +167,7 @@ def nearest_codes(
 def codes_within(
     queries: Words, groups: Words, n: int, mask: NDArray[np.bool_] | None, limits: Int64
 ) -> tuple[Int64, Float64, Int64]:
-    """Offsets, distances and positions of all codes at most limits[i] bits away from query i."""
+    """Return the offsets, distances and positions of all codes at most limits[i] bits away from query i."""
     which, found, away = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [np.empty(0)]
     for part, positions, distances in _compared(queries, groups, n, mask):
         q, column = np.nonzero(distances <= limits[part, None])
@@ -169,12 +183,11 @@ def codes_within(
 def _compared(
     queries: Words, groups: Words, n: int, mask: NDArray[np.bool_] | None
 ) -> Iterator[tuple[slice, Int64, NDArray[np.int32]]]:
-    """Hamming distances of a few queries and the codes at a few positions that may be found, few after few."""
+    """Yield, block by block, the queries, the positions that may be found, and the Hamming distances between them."""
     at = np.arange(n) if mask is None else np.flatnonzero(mask)
-    codes = queries.view(np.uint8)
-    for first in range(0, len(at), FEW_CODES):
-        positions = at[first : first + FEW_CODES]
+    for first in range(0, len(at), BLOCK_CODES):
+        positions = at[first : first + BLOCK_CODES]
         words = np.ascontiguousarray(groups[positions // 32, :, positions % 32])
-        for start in range(0, len(queries), FEW_QUERIES):
-            part = slice(start, min(start + FEW_QUERIES, len(queries)))
-            yield part, positions, hamming(codes[part], words.view(np.uint8))
+        for start in range(0, len(queries), BLOCK_QUERIES):
+            part = slice(start, min(start + BLOCK_QUERIES, len(queries)))
+            yield part, positions, hamming_distances(queries[part], words)

@@ -1,4 +1,4 @@
-"""Exact distances from one set to many, which element of one set goes with which of the other, and why they differ."""
+"""Exact distances from one set to many, the matching of the elements of two sets, and why two sets differ."""
 
 from .distances import chamfer, hausdorff, sliced_wasserstein, wasserstein
 from .explain import Explanation, explain

@@ -1,7 +1,4 @@
-"""Exact distances from one set to many candidates, in the units of the data: to re-rank what a search has found.
-
-Comes in: a query set and a collection. Goes out: one float64 distance for each set of the collection.
-"""
+"""Exact distances from one set to many candidates, in the units of the data, to re-rank what a search has found."""
 
 from __future__ import annotations
 
@@ -19,8 +16,10 @@ from .match import Cloud, cloud, optimal_plan
 from .sliced import pairwise, two_sides
 
 Float64 = NDArray[np.float64]
-TREE_DIM = 12
-"""Up to this dimension a k-d tree finds nearest elements faster than comparing all of them."""
+TREE_DIM, TREE_ELEMENTS = 12, 64
+"""Up to this dimension, and beyond this number of elements, a k-d tree is faster than comparing all pairs."""
+TABLE_NUMBERS = 1 << 22
+"""Distances between two sets that are held at once."""
 
 
 def sliced_wasserstein(
@@ -32,10 +31,10 @@ def sliced_wasserstein(
     random_state: Any = 0,
     n_jobs: int | None = -1,
 ) -> Float64:
-    r"""sqrt( mean over L slices of integral_0^1 (Q_query(t) - Q_candidate(t))^2 dt ), one number a candidate.
+    r"""Return sqrt( mean over L slices of integral_0^1 (Q_query(t) - Q_candidate(t))^2 dt ), one number a candidate.
 
-    Exact one-dimensional transport for any sizes and weights, in the native kernel; costs about L (N + N') steps and
-    the sort of each candidate. The parameters are those of `slosh.pairwise`.
+    It is exact one-dimensional transport for any sizes and weights, in about L (N + N') steps and the sort of each
+    candidate. The parameters are those of `slosh.pairwise`.
 
     >>> sliced_wasserstein([[0.0], [1.0]], [[[2.0], [3.0]], [[0.0], [1.0]]])
     array([2., 0.])
@@ -46,7 +45,7 @@ def sliced_wasserstein(
 
 
 def wasserstein(query: Any, candidates: Any, *, n_jobs: int | None = -1) -> Float64:
-    r"""The 2-Wasserstein distance, sqrt( min over plans of sum_ij P_ij |x_i - y_j|^2 ), one number a candidate.
+    r"""Return the 2-Wasserstein distance, sqrt( min over plans of sum_ij P_ij |x_i - y_j|^2 ), one number a candidate.
 
     Exact, by POT's network simplex; the cost grows with about the cube of the number of elements (3 ms for 150 by 150).
     Needs `pip install "slosh[transport]"`.
@@ -63,7 +62,7 @@ def wasserstein(query: Any, candidates: Any, *, n_jobs: int | None = -1) -> Floa
 
 
 def chamfer(query: Any, candidates: Any, *, n_jobs: int | None = -1) -> Float64:
-    r"""The mean distance of an element to the nearest of the other set, there and back, one number a candidate.
+    r"""Return the mean distance of an element to the nearest of the other set, in both directions, for each candidate.
 
     (sum_i u_i min_j |x_i - y_j| + sum_j v_j min_i |x_i - y_j|) / 2 with the weights u, v of the elements. Not a metric:
     it does not see how many elements share a nearest one.
@@ -80,7 +79,7 @@ def chamfer(query: Any, candidates: Any, *, n_jobs: int | None = -1) -> Float64:
 
 
 def hausdorff(query: Any, candidates: Any, *, n_jobs: int | None = -1) -> Float64:
-    r"""The largest distance of an element to the nearest of the other set, there or back, one number a candidate.
+    r"""Return the largest distance of an element to the nearest of the other set, either way, for each candidate.
 
     max( max_i min_j |x_i - y_j|, max_j min_i |x_i - y_j| ). One stray element decides it. Weights do not count,
     but elements of weight zero are left out.
@@ -105,13 +104,10 @@ def _against(query: Any, candidates: Any, distance: Callable[[Cloud, Cloud], flo
 
 
 def _nearest(x: Float64, y: Float64) -> tuple[Float64, Float64]:
-    """From each element the distance to the nearest of the other set."""
-    if x.shape[1] <= TREE_DIM and len(x) + len(y) > 64:
+    """Return the distance from each element of x, and of y, to the nearest of the other set."""
+    if x.shape[1] <= TREE_DIM and len(x) + len(y) > TREE_ELEMENTS:
         return cKDTree(y).query(x)[0], cKDTree(x).query(y)[0]
-    if len(x) * len(y) <= 1 << 22:
-        table = cdist(x, y)
-        return table.min(axis=1), table.min(axis=0)
-    rows = max(1, (1 << 22) // len(y))  # memory stays bounded for large sets
+    rows = max(1, TABLE_NUMBERS // len(y))
     there, back = np.empty(len(x)), np.full(len(y), np.inf)
     for first in range(0, len(x), rows):
         table = cdist(x[first : first + rows], y)

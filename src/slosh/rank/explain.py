@@ -1,7 +1,4 @@
-"""Why two sets are as far apart as they are: what each element and each slice contributes to the sliced distance.
-
-Comes in: two sets. Goes out: an `Explanation`, whose parts sum to the squared distance, and a picture of it.
-"""
+"""Why two sets are as far apart as they are: what each element and each slice contributes to the sliced distance."""
 
 from __future__ import annotations
 
@@ -13,23 +10,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..data.sets import Sets
-from ..slices import Slicer
+from ..errors import InputError, MissingExtra
+from .match import match
 from .sliced import fitted_slicer, two_sides
 
 Float64 = NDArray[np.float64]
 
-LINES = 200
-"""Pairs drawn at most: the heaviest; more would be a black blot."""
+MAX_LINES = 200
+"""Of the pairs, only the heaviest are drawn: more lines would hide the sets."""
 
 
 @dataclass(frozen=True, eq=False)
 class Explanation:
-    """The sliced distance of x and y, taken apart. Each of `slices`, `x_elements`, `y_elements` sums to `distance`^2.
+    """The parts of the sliced distance of x and y. Each of `slices`, `x_elements`, `y_elements` sums to `distance`^2.
 
     distance    the sliced distance, in the units of the data
     slices      (L,) the share of each slice
-    x_elements  (N,) the share of each element of x: in each slice it moves to elements of y, mass times squared way
-    y_elements  (N',) the same seen from y
+    x_elements  (N,) the share of each element of x: mass times squared distance to the elements of y it moves to
+    y_elements  (N',) the same for the elements of y
     directions  (L, d), or None if the slices are not linear
     """
 
@@ -50,19 +48,24 @@ class Explanation:
         )
 
     def plot(self, path: str | Path | None = None, *, title: str | None = None, axes: Any = None) -> Any:
-        """Draws both sets, each element as large as its share, with the optimal matching between them if POT is there.
+        """Draw both sets, each element as large as its share, and the optimal matching between them if POT is there.
 
-        For d = 2 and d = 3. Saves to `path` if given; returns the matplotlib figure. With `axes`, draws into these (for
-        d = 3 of `projection="3d"`), as a part of a figure of your own. Needs `pip install "slosh[plot]"`.
+        Sets must have d = 2 or d = 3. Return the matplotlib figure, which is saved to `path` if given. Pass `axes` to
+        draw into a figure of your own (for d = 3 with `projection="3d"`). Needs `pip install "slosh[plot]"`.
         """
         dim = self.x.dim
         if dim not in (2, 3):
-            raise ValueError(f"a picture needs sets in 2 or 3 dimensions, not {dim}: reduce them first, e.g. with PCA")
+            raise InputError(f"a plot needs sets in 2 or 3 dimensions, not {dim}", "reduce them first, e.g. with PCA")
         if axes is None:
             try:
                 from matplotlib.figure import Figure
             except ImportError as error:
-                raise ImportError('a picture needs matplotlib; install it with: pip install "slosh[plot]"') from error
+                raise MissingExtra(
+                    "a plot needs matplotlib",
+                    'install it with pip install "slosh[plot]"',
+                    package="matplotlib",
+                    extra="plot",
+                ) from error
             figure = Figure(figsize=(6.4, 6.4), layout="constrained")
             axes = figure.add_subplot(projection="3d" if dim == 3 else None)
         for x, y in self._pairs():
@@ -72,17 +75,8 @@ class Explanation:
             (self.y, self.y_elements, "#E69F00", "D", "y"),
         ):
             share = shares / (shares.max() or 1.0)
-            label = f"{name}: {len(sets[0])} elements"
-            axes.scatter(
-                *sets[0].T,
-                s=8 + 90 * share,
-                color=colour,
-                marker=marker,
-                alpha=0.75,
-                linewidths=0,
-                label=label,
-                zorder=2,
-            )
+            style = {"color": colour, "marker": marker, "alpha": 0.75, "linewidths": 0, "zorder": 2}
+            axes.scatter(*sets[0].T, s=8 + 90 * share, label=f"{name}: {len(sets[0])} elements", **style)
         axes.set_aspect("equal")
         axes.legend(loc="best", frameon=False)
         axes.set_title(title or f"sliced distance {self.distance:.4g}; size: share of its square", fontsize=10)
@@ -91,18 +85,16 @@ class Explanation:
         return axes.figure
 
     def _pairs(self) -> list[tuple[NDArray[np.float32], NDArray[np.float32]]]:
-        from .match import match
-
         try:
             found = match(self.x, self.y)
         except ImportError:
             return []
-        heaviest = np.argsort(-found.mass, kind="stable")[:LINES]
+        heaviest = np.argsort(-found.mass, kind="stable")[:MAX_LINES]
         return [(self.x[0][found.rows[k]], self.y[0][found.columns[k]]) for k in heaviest]
 
 
 def explain(x: Any, y: Any, *, n_slices: int | None = None, slices: Any = "auto", random_state: Any = 0) -> Explanation:
-    """What each slice and each element contributes to the sliced distance of two sets.
+    """Return what each slice and each element contributes to the sliced distance of two sets.
 
     `x` and `y` are arrays (N, d) and (N', d), or `Sets` of one set each for weights; the other parameters are those of
     `slosh.distance`, and the same give the same distance.
@@ -115,7 +107,7 @@ def explain(x: Any, y: Any, *, n_slices: int | None = None, slices: Any = "auto"
     slicer = fitted_slicer(slices, a.dim, n_slices, random_state)
     shares = np.zeros(slicer.n_slices_)
     x_elements, y_elements = np.zeros(len(a[0])), np.zeros(len(b[0]))
-    values = [_project(slicer, s) for s in (a, b)]
+    values = [slicer.project(s.points).astype(np.float64) for s in (a, b)]
     for k in range(slicer.n_slices_):
         rows, columns, mass = _monotone(values[0][:, k], a.weights, values[1][:, k], b.weights)
         cost = mass * (values[0][rows, k] - values[1][columns, k]) ** 2 / slicer.n_slices_
@@ -125,14 +117,10 @@ def explain(x: Any, y: Any, *, n_slices: int | None = None, slices: Any = "auto"
     return Explanation(float(np.sqrt(shares.sum())), shares, x_elements, y_elements, slicer.directions_, a, b)
 
 
-def _project(slicer: Slicer, sets: Sets) -> Float64:
-    return slicer.project(sets.points).astype(np.float64)
-
-
 def _monotone(
     x: Float64, u: NDArray[np.float32] | None, y: Float64, v: NDArray[np.float32] | None
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], Float64]:
-    """The optimal plan in one dimension, which keeps the order: pairs of elements and the mass between them."""
+    """Return the optimal plan in one dimension, which keeps the order: pairs of elements and the mass between them."""
     orders, cuts = [], []
     for values, weights in ((x, u), (y, v)):
         order = np.argsort(values, kind="stable")

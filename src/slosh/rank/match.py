@@ -1,7 +1,4 @@
-"""Which element of one set goes with which of the other: the optimal transport plan.
-
-Comes in: two sets. Goes out: a `Match`, the pairs of elements and the mass that moves between them.
-"""
+"""Which element of one set goes with which of the other: the optimal transport plan."""
 
 from __future__ import annotations
 
@@ -14,6 +11,7 @@ from scipy.sparse import coo_array
 from scipy.spatial.distance import cdist
 
 from ..data.sets import Sets
+from ..embed.transport import import_pot, solve
 from .sliced import two_sides
 
 Float64 = NDArray[np.float64]
@@ -40,12 +38,12 @@ class Match:
         return len(self.rows)
 
     def plan(self) -> coo_array:
-        """The plan as a sparse matrix, elements of x by elements of y."""
+        """Return the plan as a sparse matrix, elements of x by elements of y."""
         return coo_array((self.mass, (self.rows, self.columns)), shape=self.shape)
 
 
 def match(x: Any, y: Any) -> Match:
-    """The optimal transport plan between two sets, arrays (N, d) and (N', d), or `Sets` of one set each for weights.
+    """Return the optimal transport plan between two sets, arrays (N, d) and (N', d), or `Sets` of one set for weights.
 
     Needs `pip install "slosh[transport]"`; the cost grows with about the cube of the number of elements.
 
@@ -65,6 +63,7 @@ def match(x: Any, y: Any) -> Match:
 
 
 def cloud(sets: Sets, i: int) -> Cloud:
+    """Return the elements of set i that have a weight, and their weights, which sum to 1, in float64."""
     points, weights = sets[i].astype(np.float64), sets.weights_of(i)
     if weights is None:
         return points, np.full(len(points), 1 / len(points))
@@ -74,12 +73,8 @@ def cloud(sets: Sets, i: int) -> Cloud:
 
 
 def optimal_plan(a: Cloud, b: Cloud) -> tuple[Float64, float]:
-    """The plan (N, N') of least cost and its cost, the sum of mass times squared length."""
-    try:
-        import ot
-    except ImportError as error:
-        raise ImportError('optimal transport needs POT; install it with: pip install "slosh[transport]"') from error
+    """Return the plan (N, N') of least cost and its cost, the sum of mass times squared length."""
+    ot = import_pot()
     cost = cdist(a[0], b[0], "sqeuclidean")
-    largest = cost.max() or 1.0  # the solver's tolerances are meant for costs of about 1
-    plan = ot.emd(a[1], b[1], cost / largest, numItermax=10_000_000)
+    plan = solve(ot, a[1], b[1], cost)
     return plan, float(np.sum(plan * cost))

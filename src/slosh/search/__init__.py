@@ -1,15 +1,24 @@
-"""Vectors to neighbours: searches behind one small protocol."""
+"""Vectors to neighbours: searches behind one small protocol.
 
-from .base import Search, load
+Users take the searches (`LadderSearch`, ...). Engines take their states: `Search.start` gives a `State`.
+"""
+
+from .base import Search, checked_radii, checked_recall, load
+from .calibration import Calibration
 from .codes import nearest_codes
+from .columns import Column, ColumnFactory, in_memory
 from .exact import ExactSearch
 from .hamming import HammingSearch
 from .ladder import LadderSearch
 from .lsh import LSHSearch, NearResult
 from .result import RangeResult, Result, Stats
-from .set_search import SetSearch
+from .state import Allowed, State, Trained
 
 __all__ = [
+    "Allowed",
+    "Calibration",
+    "Column",
+    "ColumnFactory",
     "ExactSearch",
     "HammingSearch",
     "LSHSearch",
@@ -18,14 +27,12 @@ __all__ = [
     "RangeResult",
     "Result",
     "Search",
-    "SetSearch",
+    "State",
     "Stats",
-    "default_search",
+    "Trained",
+    "checked_radii",
+    "checked_recall",
+    "in_memory",
     "load",
     "nearest_codes",
 ]
-
-
-def default_search(precision: int = 16) -> Search:
-    """A new search of the kind that is taken where none is named; 32 bits where a distance of 0 must be 0."""
-    return LadderSearch(precision=precision)

@@ -1,413 +1,427 @@
-"""The protocol of all searches: vectors with rows come in, the rows nearest to a query go out.
+"""The searches that users call: vectors with rows come in, the rows nearest to a query go out.
 
-Here are the checks, the bookkeeping of rows, saving and loading; a subclass keeps the vectors and finds the nearest.
+Here are the checks, the user's rows, saving and loading. What is held, and how the nearest are found, is a `State`
+(state.py) that each search makes with `start`.
 """
 
 from __future__ import annotations
 
 import os
-import signal
 import threading
 import time
 from abc import abstractmethod
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from numbers import Real
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 
+from ..data import tensors
 from ..data.checks import Array, as_array, checked_count
 from ..data.vectors import check_numbers, checked_vectors
+from ..errors import DamagedError, FormatError, InputError
 from ..native import kernel
-from . import files
+from .columns import ColumnFactory, Float32, Float64, Int64, Mask, check_free, filled, in_memory
 from .result import RangeResult, Result, Stats
-from .rows import Int64, Mask, Rows
-from .store import Room, check_free
+from .row_table import RowTable
+from .state import Found, FoundWithin, State, Stored, Trained, checking_trained
 
-Float32: TypeAlias = NDArray[np.float32]
-Float64: TypeAlias = NDArray[np.float64]
 Self = TypeVar("Self", bound="Search")
 
-Learnt: TypeAlias = tuple[dict[str, Any], dict[str, Array]]
-CLASSES: dict[str, type[Search]] = {}
-"""Searches by name, for `load`."""
-LEAST_HOLES = 1024
-"""With fewer removals than this, closing up is not worth it."""
+FILE_KIND = "slosh search"
+CLOSE_UP_HOLES = 1024
+"""With fewer holes than this, closing up is not worth it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Version:
+    """What a search holds at one time."""
+
+    rows: RowTable
+    state: State
 
 
 class Search(BaseEstimator):  # type: ignore[misc]
-    """Base class. What users call is here; a subclass implements the methods with an underscore.
+    """Base class of the searches over vectors.
 
-    `rows` are int64, chosen by the user or counted from 0; a row that was removed is never given out again. An error
-    leaves everything as it was. Searching from several threads at once is safe, changing meanwhile is not.
+    `rows` are int64, chosen by the user or counted from 0; a row that was removed is never given out again. An error or
+    an interrupt leaves everything as it was. Several threads may search at once, also while another one adds or
+    removes: a search sees what was there when it began. Changes wait for each other.
+
+    A subclass has parameters, and implements `first_state` and `column_names`.
     """
 
     n_jobs: int | None
+    _version: Version | None = None
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        CLASSES[cls.__name__] = cls
+    @property
+    def distance_kind(self) -> str:
+        """What distances are: "embedded" (Euclidean, of the vectors) or "hamming" (bits)."""
+        return "embedded"
 
-    def __repr__(self, N_CHAR_MAX: int = 700) -> str:
-        text = str(super().__repr__(N_CHAR_MAX))
-        return f"{text} with {len(self)} rows of {self._dim} numbers" if self._started else text
+    # What a subclass implements
 
-    def __sklearn_is_fitted__(self) -> bool:
-        return self._started
+    @abstractmethod
+    def first_state(self, stored: Stored) -> State:
+        """Return the state that `start` returns; raise ValueError, KeyError or TypeError if `trained` does not fit."""
+
+    def start(
+        self,
+        dim: int,
+        *,
+        n: int = 0,
+        columns: ColumnFactory = in_memory,
+        alive: Mask | None = None,
+        trained: Trained | None = None,
+        derived: Trained | None = None,
+    ) -> State:
+        """Return the state to begin with: that of an empty collection, or one that was stored.
+
+        Parameters
+        ----------
+        dim : numbers of a vector.
+        n : rows that the columns hold already.
+        columns : makes the columns; it is called once for each of `column_names`.
+        alive : (n,) which positions are not holes; None: all.
+        trained : what `State.trained` returned. Raises DamagedError if it does not fit.
+        derived : what `State.derived` returned, to save time; ignored if it does not fit.
+        """
+        stored = Stored(dim, n, columns, alive, trained, derived)
+        if trained is None and n == 0:
+            return self.first_state(stored)
+        with checking_trained():
+            return self.first_state(stored)
+
+    @abstractmethod
+    def column_names(self, dim: int) -> dict[str, tuple[tuple[int, ...], Any]]:
+        """Return the columns that `start` asks for, by name: the shape of a row, and the type."""
+
+    def check_params(self) -> None:
+        """Refuse wrong parameters (InputError)."""
+        kernel.threads(self.n_jobs)
+
+    def saved_params(self) -> dict[str, Any]:
+        """Return the parameters of the constructor, for JSON."""
+        return {"n_jobs": self.n_jobs}
+
+    @classmethod
+    def from_saved_params(cls: type[Self], params: dict[str, Any]) -> Self:
+        """Return an empty search with the parameters that `saved_params` returned."""
+        return cls(**params)
 
     # What users call
 
+    def __repr__(self, N_CHAR_MAX: int = 700) -> str:
+        text, version = str(super().__repr__(N_CHAR_MAX)), self._version
+        return text if version is None else f"{text} with {len(self)} rows of {version.state.dim} numbers"
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return self._version is not None
+
     def __len__(self) -> int:
-        """How many rows there are."""
-        return len(self._rows) if self._started else 0
+        """Return how many rows there are."""
+        return 0 if self._version is None else self._version.state.n_alive
 
     def __contains__(self, row: object) -> bool:
-        return self._started and isinstance(row, (int, np.integer)) and bool(self._rows._find(np.array([row]))[0] >= 0)
+        version = self._version
+        if version is None or not isinstance(row, (int, np.integer)):
+            return False
+        return bool(version.rows.find(np.array([row]))[0] >= 0)
 
     @property
     def dim(self) -> int | None:
         """The length of the vectors; None before the first `add`."""
-        return self._dim if self._started else None
+        return None if self._version is None else self._version.state.dim
 
     @property
     def rows(self) -> Int64:
         """The rows that are there, in increasing order."""
-        return self._rows.sorted() if self._started else np.empty(0, np.int64)
+        return np.empty(0, np.int64) if self._version is None else self._version.rows.sorted()
+
+    @property
+    def state(self) -> State | None:
+        """What is held now, by position; None before the first `add`."""
+        return None if self._version is None else self._version.state
 
     def add(self, vectors: Any, rows: Any = None) -> Int64:
-        """Adds vectors (n, D) under `rows`, or under the next free ones; returns the rows.
+        """Add vectors (n, D) under `rows`, or under the next free ones; return the rows.
 
-        All of them or, with an error, none. A row that exists is an error. Numbers are kept as float32.
+        All of them are added or, with an error, none. A row that exists is an error. Numbers are kept as float32.
         """
-        array = checked_vectors(vectors, self.dim, name="vectors", expected="those of this search have")
-        check_numbers(array, "vectors")
-        table = self._rows if self._started else Rows()
-        new = table.new(rows, len(array))
-        fresh, before, highest = not self._started, table.n_positions, table.highest
-        if fresh:
-            self._check_params()
-            self._rows, self._dim, self._lock = table, int(array.shape[1]), threading.RLock()
-            self._start(array)
-            self._started = True
-        try:
+        with self._lock:
+            version = self._version
+            array = checked_vectors(vectors, self.dim, name="vectors", expected="those of this search have")
+            check_numbers(array, "vectors")
+            if version is None:
+                new = RowTable.empty().new(rows, len(array))
+                self.check_params()
+                version = Version(RowTable.empty(), self.start(int(array.shape[1]), columns=self._columns()))
+            else:
+                new = version.rows.new(rows, len(array))
             if len(array):
-                self._add(array)
-                table.add(new)
-                self._added()
-        except BaseException:  # an interrupt too: nothing of it stays
-            table.cut(before, highest)
-            self._cut(before)
-            self._started = not fresh
-            raise
+                state = version.state.extend(array)
+                version = Version(version.rows.extend(new, state.alive), state)
+            self._version = version
         return new
 
     def remove(self, rows: Any) -> None:
-        """Removes rows; one that is not there, or is given twice, is an error, and nothing is changed."""
-        if not self._started:
-            raise ValueError("the collection is empty: there is nothing to remove")
-        positions = self._rows.removal(rows)
-        if not len(positions):
-            return
-        self._rows.remove(positions)
-        self._removed(positions)
-        holes = self._rows.n_positions - len(self._rows)
-        if holes > max(LEAST_HOLES, len(self._rows)) and self._room is None:
-            with uninterrupted():
-                self._close_up(self._rows.close_up())
+        """Remove rows. One that is not there, or is given twice, is an error, and nothing is changed."""
+        with self._lock:
+            version = self._version
+            if version is None:
+                raise InputError("the collection is empty", "there is nothing to remove")
+            positions = version.rows.removal(rows)
+            if not len(positions):
+                return
+            state = version.state.remove(positions)
+            version = Version(version.rows.remove(state.alive), state)
+            if state.n - state.n_alive > max(CLOSE_UP_HOLES, state.n_alive):
+                version = self._closed_up(version)
+            self._version = version
 
-    def search(self, queries: Any, k: int = 10, *, allowed: Any = None, recall: float | None = None) -> Result:
-        """The k nearest rows of each query, nearest first, equal distances by row.
+    def search(
+        self, queries: Any, k: int = 10, *, allowed: Any = None, recall: float | None = None, exclude: Any = None
+    ) -> Result:
+        """Return the k nearest rows of each query, nearest first, equal distances by row.
 
         Parameters
         ----------
         queries : vectors (n_queries, D).
         k : how many; if there are fewer (or fewer are allowed), all of them.
         allowed : only these rows: a boolean mask (an entry for each row from 0 to the highest), or a list of rows.
-        recall : the part of the true k nearest that is to be found, on average: 1.0 is exact. None is the default of
-            this search.
+        recall : the fraction of the true k nearest to find, on average: 1.0 is exact. None is the default of this
+            search.
+        exclude : a row for each query that it must not find, for example its own; -1 for none. An answer may then end
+            in -1 at the distance inf.
 
         Returns
         -------
         Result : unpacks as (distances, rows), each (n_queries, min(k, number allowed)); `.stats`.
         """
         started = time.perf_counter()
-        checked_count("k", k)
-        array = self._queries(queries)
-        promise = checked_recall(recall)
-        mask, n_allowed = self._rows.allowed(allowed)
-        k = min(int(k), n_allowed)
-        if k == 0 or not len(array):
-            shape = (len(array), k)
-            none = np.zeros(len(array), np.int64)
-            stats = Stats(none, none, 1.0, time.perf_counter() - started)
-            return Result(np.empty(shape), np.empty(shape, np.int64), stats, self._distance_kind)
-        squares, positions, work = self._search(array, k, mask, n_allowed, promise)
-        rows = np.where(positions >= 0, self._rows.row[positions], -1)
-        stats = work.stats(time.perf_counter() - started)
-        return Result(self._distances(squares), rows, stats, self._distance_kind)
+        k = checked_count("k", k)
+        array, recall = self._checked_queries(queries), checked_recall(recall)
+        version = self._ready(k, recall)
+        permitted, ranks = version.rows.allowed(allowed), None if version.rows.ascending else version.rows.row
+        own = None if exclude is None else _excluded(exclude, len(array), version.rows)
+        found = version.state.nearest(array, k, allowed=permitted, recall=recall, exclude=own, ranks=ranks)
+        rows = version.rows.row[found.positions]
+        rows[found.positions < 0] = -1
+        return Result(found.distances, rows, stats_of(found, started), version.state.distance_kind)
 
     def range_search(
         self, queries: Any, radius: ArrayLike, *, allowed: Any = None, recall: float | None = None
     ) -> RangeResult:
-        """All rows at most `radius` away from each query, nearest first; one radius for all queries, or one for each.
+        """Return all rows at most `radius` away from each query, nearest first.
 
-        The other parameters are those of `search`.
+        `radius` is one number for all queries, or one for each. The other parameters are those of `search`.
         """
         started = time.perf_counter()
-        array = self._queries(queries)
-        radii = checked_radii(radius, len(array))
-        promise = checked_recall(recall)
-        mask, n_allowed = self._rows.allowed(allowed)
-        if n_allowed == 0 or not len(array):
-            none = np.zeros(len(array), np.int64)
-            offsets = np.zeros(len(array) + 1, np.int64)
-            stats = Stats(none, none, 1.0, time.perf_counter() - started)
-            return RangeResult(offsets, np.empty(0), np.empty(0, np.int64), stats, self._distance_kind)
-        offsets, squares, positions, work = self._range_search(array, radii, mask, n_allowed, promise)
-        rows = self._rows.row[positions]
-        stats = work.stats(time.perf_counter() - started)
-        return RangeResult(offsets, self._distances(squares), rows, stats, self._distance_kind)
+        array = self._checked_queries(queries)
+        radii, recall = checked_radii(radius, len(array)), checked_recall(recall)
+        version = self._ready(10, recall)
+        permitted, ranks = version.rows.allowed(allowed), None if version.rows.ascending else version.rows.row
+        found = version.state.within(array, radii, allowed=permitted, recall=recall, ranks=ranks)
+        rows = version.rows.row[found.positions]
+        return RangeResult(found.offsets, found.distances, rows, stats_of(found, started), version.state.distance_kind)
 
     def vectors(self, rows: Any) -> Float32:
-        """The stored vectors of these rows, (n, D) float32."""
-        if not self._started:
-            raise ValueError("the collection is empty: it has no vectors")
-        return self._vectors(self._rows.positions(rows, done="give rows that are"))
+        """Return the stored vectors of these rows, (n, D) float32."""
+        version = self._version
+        if version is None:
+            raise InputError("the collection is empty", "it has no vectors")
+        return version.state.vectors(version.rows.positions(rows, done="give rows that are"))
 
     def info(self) -> dict[str, Any]:
-        """Counts, memory in bytes, and what the search has learnt from its vectors."""
+        """Return counts, memory in bytes, and what the search has learnt from its vectors."""
         about: dict[str, Any] = {"search": type(self).__name__, "rows": len(self), "dim": self.dim}
-        if self._started:
-            about["bytes"] = self._bytes()
+        if self._version is not None:
+            state = self._version.state
+            about["bytes"] = state.n_bytes()
             about["bytes_per_row"] = round(sum(about["bytes"].values()) / max(1, len(self)), 1)
+            about |= state.info()
         return about
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the search with its vectors into one file, which `load` reads. An existing file is replaced whole."""
-        if not self._started:
-            raise ValueError("the collection is empty: there is nothing to save")
-        self._check_params()
-        header, arrays = self._state()
-        header = {"class": type(self).__name__, "dim": self._dim, **header}
-        header["params"] = {"n_jobs": self.n_jobs, **header["params"]}
-        files.write(path, header, {**self._rows.state(), **arrays})
+        """Write the search with its vectors into one file, which `load` reads. An existing file is replaced whole."""
+        if self._version is None:
+            raise InputError("the collection is empty", "there is nothing to save")
+        self.check_params()
+        tensors.write(path, FILE_KIND, *self._packed(self._ready(10, None)))
 
     @classmethod
     def load(cls: type[Self], path: str | os.PathLike[str], /, **params: Any) -> Self:
-        """A search that `save` wrote. What is damaged, or was not written by `save`, is refused with a ValueError.
+        """Return a search that `save` wrote.
 
-        `params` are parameters of the constructor to be changed, e.g. `n_jobs=1`; a `path` of `LadderSearch` puts the
-        vectors into that file.
+        What is damaged is refused with a DamagedError, and what `save` has not written with a FormatError; both are
+        ValueErrors. `params` are parameters of the constructor to be changed, e.g. `n_jobs=1`; a `path` of
+        `LadderSearch` puts the vectors into that file.
         """
-        header, arrays = files.read(path)
-        kind = CLASSES.get(str(header.get("class")))
+        name = os.fspath(path)
+        header, arrays = tensors.read(path, FILE_KIND)
+        kind = _classes().get(str(header.get("class")))
         if kind is None or not issubclass(kind, cls):
-            raise ValueError(
-                f"{os.fspath(path)} holds a {header.get('class')}: load it with that class, or search.load"
+            raise FormatError(
+                f"{name} holds a {header.get('class')!s:.80}", "load it with that class, or search.load", location=name
             )
-        if not isinstance(header.get("params"), dict):
-            raise ValueError(f"{os.fspath(path)} is damaged (its parameters are missing): build the search again")
-        if (unknown := set(params) - set(kind._get_param_names())) or "hash" in params:
-            raise ValueError(f"{kind.__name__} has no parameter {', '.join(sorted(unknown)) or 'hash'} to be changed")
+        if (unknown := set(params) - set(kind().get_params(deep=False))) or "hash" in params:
+            raise InputError(f"{kind.__name__} has no parameter {', '.join(sorted(unknown)) or 'hash'} to be changed")
         check_free(params.get("path"))
-        header["params"] = {**header["params"], **params}
         try:
-            self = kind._from_header(header)
-            self._check_params()
-            self._rows, self._dim, self._lock = Rows.from_state(arrays), int(header["dim"]), threading.RLock()
-            self._restore(header, arrays)
-        except (KeyError, TypeError, ValueError, IndexError) as error:
-            raise ValueError(f"{os.fspath(path)} is damaged ({error}): build the search again, and save it") from None
-        self._started = True
+            self = kind.from_saved_params({**header["params"], **params})
+            self.check_params()
+            self._unpack(header, arrays)
+        except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
+            problem = error.problem if isinstance(error, DamagedError) else error
+            raise DamagedError(
+                f"{name} is damaged ({problem})", "build the search again, and save it", location=name
+            ) from None
         return self
 
     def __getstate__(self) -> dict[str, Any]:
-        """For pickle and copy: all but the lock, which belongs to the process."""
-        return {name: value for name, value in super().__getstate__().items() if name != "_lock"}
+        """For pickle and copy: the parameters and, in one piece, what is held."""
+        state = {name: value for name, value in super().__getstate__().items() if name not in ("_write_lock",)}
+        if (version := state.pop("_version", None)) is not None:
+            state["_packed"] = self._packed(version)
+        return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        packed = state.pop("_packed", None)
         super().__setstate__(state)
-        if self._started:
-            self._lock = threading.RLock()
+        if packed is not None:
+            header, arrays = packed
+            self._unpack(header, arrays, in_place=False)
 
-    def _begin(self, dim: int, rows: Rows, room: Room, learnt: Learnt | None, derived: Learnt | None = None) -> None:
-        """Starts as the search of an index: with the vectors that `room` has already, and with what was learnt once.
-
-        `derived` spares some work if it fits. Positions then never change: what was removed stays a hole.
-        """
-        self._check_params()
-        self._rows, self._dim, self._lock, self._room = rows, dim, threading.RLock(), room
-        self._start(np.empty((0, dim), np.float32))
-        if learnt is not None:
-            self._relearn(*learnt)
-        self._attached(0, derived)
-        self._started = True
-
-    # What a subclass implements
-
-    _started = False
-    _room: Room | None = None
-    _rows: Rows
-    _dim: int
-    _lock: threading.RLock
+    # How a search moves from one version to the next
 
     @property
-    def _distance_kind(self) -> str:
-        return "embedded"
+    def _lock(self) -> threading.RLock:
+        """Held by whoever makes the next version."""
+        return self.__dict__.setdefault("_write_lock", threading.RLock())  # type: ignore[no-any-return]
 
-    def _distances(self, squares: Float64) -> Float64:
-        """The distances that stand for what `_search` and `_range_search` return: their roots."""
-        return np.sqrt(squares)
+    def _columns(self, content: dict[str, Array] | None = None) -> ColumnFactory:
+        """Return what makes the columns of this search, with this content."""
+        return filled(content) if content else in_memory
 
-    def _check_params(self) -> None:
-        """Refuses wrong parameters of the constructor."""
-        kernel.threads(self.n_jobs)
+    def _ready(self, k: int, recall: float | None) -> Version:
+        """Return the version to be searched for the k nearest, trained if that is due."""
+        return self._train_if(lambda state: state.train_due, lambda state: state.train())
 
-    @abstractmethod
-    def _start(self, vectors: Array) -> None:
-        """Before the first vectors: `_dim` is set, checked vectors are there to learn from."""
+    def _train_if(self, due: Callable[[Any], bool], train: Callable[[Any], State]) -> Version:
+        """Return the version, which is trained first if that is due; one thread does it, the others wait for it."""
+        version = self._version
+        assert version is not None
+        if due(version.state):
+            with self._lock:
+                version = self._version
+                assert version is not None
+                if due(version.state):
+                    version = self._version = replace(version, state=train(version.state))
+        return version
 
-    @abstractmethod
-    def _add(self, vectors: Array) -> None:
-        """Stores vectors at the positions from `_rows.n_positions` on. If it raises, nothing may have changed."""
+    def _closed_up(self, version: Version) -> Version:
+        """Return the same version without holes, in columns of its own."""
+        state = version.state
+        kept = np.flatnonzero(state.alive)
+        content = {name: array[kept] for name, array in state.columns().items()}
+        moved = self.start(state.dim, n=len(kept), columns=self._columns(content), trained=state.trained())
+        return Version(version.rows.keep(kept), moved)
 
-    def _added(self) -> None:
-        """After `_rows` has the new rows."""
+    def _packed(self, version: Version) -> tuple[dict[str, Any], dict[str, Array]]:
+        """Return a version as a header for JSON and arrays."""
+        state, rows = version.state, version.rows
+        header: dict[str, Any] = {
+            "class": type(self).__name__,
+            "params": self.saved_params(),
+            "dim": state.dim,
+            "highest": rows.highest,
+        }
+        arrays: dict[str, Array] = {"row": rows.row, "alive": state.alive}
+        arrays |= {f"column.{name}": array for name, array in state.columns().items()}
+        for part, learnt in (("trained", state.trained()), ("derived", state.derived())):
+            header[part] = None if learnt is None else learnt.header
+            if learnt is not None:
+                arrays |= {f"{part}.{name}": array for name, array in learnt.arrays.items()}
+        return header, arrays
 
-    def _removed(self, positions: Int64) -> None:
-        """After `_rows` has lost these."""
+    def _unpack(self, header: dict[str, Any], arrays: dict[str, Array], in_place: bool = True) -> None:
+        """Take over what `_packed` returned; with `in_place` the columns lie where the parameters say."""
 
-    @abstractmethod
-    def _cut(self, n: int) -> None:
-        """Forgets what `_add` and `_added` did for positions from n on, as far as they came."""
+        def part(name: str) -> dict[str, Array]:
+            return {key.removeprefix(name): array for key, array in arrays.items() if key.startswith(name)}
 
-    @abstractmethod
-    def _close_up(self, kept: Int64) -> None:
-        """The vector of position kept[i] goes to position i."""
+        def learnt(name: str) -> Trained | None:
+            return None if header[name] is None else Trained(header[name], part(f"{name}."))
 
-    @abstractmethod
-    def _search(
-        self, queries: Float32, k: int, mask: Mask | None, n_allowed: int, recall: float | None
-    ) -> tuple[Float64, Int64, Work]:
-        """Squared distances and positions (n_queries, k), sorted by distance, then row; 1 <= k <= n_allowed."""
+        rows = RowTable.from_arrays(arrays["row"], arrays["alive"], int(header["highest"]))
+        n, dim, content = len(rows.row), int(header["dim"]), part("column.")
+        for name, (width, dtype) in self.column_names(dim).items():
+            array = content[name]
+            if array.shape != (n, *width) or array.dtype != dtype:
+                raise ValueError(f"its {name} are {array.dtype} of shape {array.shape}")
+        columns = self._columns(content) if in_place else filled(content)
+        state = self.start(
+            dim, n=n, columns=columns, alive=rows.alive, trained=learnt("trained"), derived=learnt("derived")
+        )
+        self._version = Version(rows, state)
 
-    @abstractmethod
-    def _range_search(
-        self, queries: Float32, radii: Float64, mask: Mask | None, n_allowed: int, recall: float | None
-    ) -> tuple[Int64, Float64, Int64, Work]:
-        """Offsets (n_queries + 1,), squared distances and positions, sorted in each query; radii (n_queries,)."""
-
-    def _moved(self, positions: Int64) -> Float64:
-        """How far storing has moved these vectors, at most; queries are moved in the same way."""
-        return np.zeros(len(positions))
-
-    def _moves(self, queries: Float32) -> Float64:
-        """How far a search moves these queries, at most."""
-        return np.zeros(len(queries))
-
-    @abstractmethod
-    def _vectors(self, positions: Int64) -> Float32: ...
-
-    @abstractmethod
-    def _bytes(self) -> dict[str, int]:
-        """Memory by what it is for."""
-
-    def _learnt(self) -> Learnt:
-        """What was learnt from the collection, and holds for vectors to come: a header for JSON, and arrays."""
-        return {}, {}
-
-    def _relearn(self, header: dict[str, Any], arrays: dict[str, Array]) -> None:
-        """Takes over what `_learnt` gave. Must refuse (ValueError, KeyError) what does not fit."""
-
-    def _derived(self) -> Learnt | None:
-        """What `_attached` would otherwise make of the vectors, for a cache."""
-        return None
-
-    def _attached(self, first: int = 0, derived: Learnt | None = None) -> None:
-        """Derives what is to be derived from vectors that are there, and not by `add`: from position `first` on.
-
-        `derived` is what `_derived` gave for the first of them, or of something else; what does not fit is not used.
-        """
-
-    def _ready(self) -> None:
-        """Learns what is due, so that the next search need not."""
-
-    def _exact(self, k: int, n_allowed: int, recall: float | None) -> bool:
-        """Whether a search for k of so many allowed rows will be exact."""
-        return recall == 1.0
-
-    @abstractmethod
-    def _state(self) -> tuple[dict[str, Any], dict[str, Array]]:
-        """What `_restore` needs: a header for JSON, and arrays. The parameters go into header["params"]."""
-
-    @abstractmethod
-    def _restore(self, header: dict[str, Any], arrays: dict[str, Array]) -> None:
-        """`_rows` and `_dim` are set. Must refuse (ValueError, KeyError) what does not fit together."""
-
-    @classmethod
-    def _from_header(cls: type[Self], header: dict[str, Any]) -> Self:
-        return cls(**header["params"])
-
-    def _queries(self, queries: Any) -> Float32:
+    def _checked_queries(self, queries: Any) -> Float32:
         if not len(self):
-            raise ValueError("the collection is empty: add vectors first")
-        array = checked_vectors(queries, self._dim, name="queries", expected="those of this search have")
+            raise InputError("the collection is empty", "add vectors first", argument="queries")
+        array = checked_vectors(queries, self.dim, name="queries", expected="those of this search have")
         check_numbers(array, "queries")
         return np.ascontiguousarray(array, np.float32)
 
 
-@contextmanager
-def uninterrupted() -> Iterator[list[Any]]:
-    """Ctrl-C waits until what must not be done by halves is done; what is given is no longer empty when one waits."""
-    waiting: list[Any] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield waiting
-        return
-    if signal.getsignal(signal.SIGINT) is None:  # of a program that Python is a part of
-        yield waiting
-        return
-    before = signal.signal(signal.SIGINT, lambda *given: waiting.append(given))
-    try:
-        yield waiting
-    finally:
-        signal.signal(signal.SIGINT, before)
-        if waiting and callable(before):
-            before(*waiting[0])
-        elif waiting and before == signal.SIG_DFL:
-            signal.raise_signal(signal.SIGINT)
+def stats_of(found: Found | FoundWithin, started: float) -> Stats:
+    """Return what a search did, and how long it took since `started`."""
+    return Stats(found.compared, found.scanned, found.promise, time.perf_counter() - started)
 
 
-class Work:
-    """What was done for each query, on the way to `Stats`."""
-
-    def __init__(self, candidates: Array, scanned: Array, recall: float | None) -> None:
-        self.candidates = np.asarray(candidates, np.int64)
-        self.scanned = np.asarray(scanned, np.int64)
-        self.recall = recall
-
-    def stats(self, seconds: float) -> Stats:
-        return Stats(self.candidates, self.scanned, self.recall, seconds)
+def _excluded(exclude: Any, n: int, rows: RowTable) -> Int64:
+    array = as_array(exclude, "exclude")
+    if array.shape != (n,) or array.dtype.kind not in "iu":
+        raise InputError(
+            f"exclude is {array.dtype} of shape {array.shape}",
+            f"give {n} rows, one for each query, -1 for none",
+            argument="exclude",
+        )
+    return rows.find(array.astype(np.int64))
 
 
 def checked_recall(recall: Any) -> float | None:
+    """Return a recall as a float, or None; refuse anything else."""
     if recall is None:
         return None
     if not isinstance(recall, Real) or isinstance(recall, bool) or not 0 < float(recall) <= 1:
-        raise ValueError(f"recall={recall!r} must be more than 0 and at most 1; 1.0 is exact")
+        raise InputError(f"recall={recall!r} must be more than 0 and at most 1", "1.0 is exact", argument="recall")
     return float(recall)
 
 
 def checked_radii(radius: Any, n: int) -> Float64:
-    """A radius for each of n queries."""
+    """Return a radius for each of n queries."""
     array = as_array(radius, "radius")
     if array.dtype.kind not in "fiu" or array.shape not in ((), (n,)) or not np.all(array >= 0):
-        raise ValueError(f"radius={radius!r:.60} must be a distance, 0 or more; or {n} of them, one for each query")
+        raise InputError(
+            f"radius={radius!r:.60} must be a distance, 0 or more; or {n} of them, one for each query",
+            argument="radius",
+        )
     return np.ascontiguousarray(np.broadcast_to(array, n), np.float64)
 
 
+def _classes() -> dict[str, type[Search]]:
+    """Return the searches by name."""
+    found, left = {}, [Search]
+    while left:
+        for kind in left.pop().__subclasses__():
+            found[kind.__name__] = kind
+            left.append(kind)
+    return found
+
+
 def load(path: str | os.PathLike[str], /, **params: Any) -> Search:
-    """A search that `save` wrote, of whichever class it is; `params` as for `Search.load`."""
+    """Return a search that `save` wrote, of whichever class it is; `params` as for `Search.load`."""
     return Search.load(path, **params)

@@ -7,7 +7,7 @@ The distance of two prefixes is never larger than that of the vectors, whatever 
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +15,7 @@ from scipy.linalg import eigh
 from sklearn.utils.extmath import randomized_svd
 
 from ..native import scan
-
-Float32: TypeAlias = NDArray[np.float32]
-Float64: TypeAlias = NDArray[np.float64]
+from .columns import Float32, Float64
 
 ROUNDING = 2e-7
 """How far rounding may move a prefix, as a part of the vector's norm about the middle: 2^-24 by float32, far less by
@@ -39,28 +37,31 @@ class Basis:
         return len(self.directions) + 1
 
     def prefixes(self, vectors: NDArray[Any], scale: Float32 | None, n_jobs: int | None) -> tuple[Float32, Float64]:
-        """The prefixes of vectors (with a scale for each, if they are 16-bit), (n, p + 1), and their norms about the
-        middle, (n,). A row's bits do not depend on the others.
+        """Return the prefixes of vectors (with a scale for each, if they are 16-bit), (n, p + 1), and their norms about
+        the middle, (n,). A row's bits do not depend on the others.
         """
         return scan.prefixes(vectors, scale, self._filled, n_jobs)
 
     def cut(self, n_directions: int) -> Basis:
+        """Return the basis of the first directions."""
         return Basis(self.middle, np.ascontiguousarray(self.directions[:n_directions]))
 
 
-def fit(sample: Float32, most: int, random: np.random.RandomState) -> Basis:
-    """The `most` main directions of a sample, or fewer if it has no more; seeded."""
+def fit(sample: Float32, n_directions: int, random: np.random.RandomState) -> Basis:
+    """Return the main directions of a sample, or fewer if it has no more; seeded."""
     middle = sample.mean(axis=0, dtype=np.float64)
     centred = sample - middle
     n, dim = centred.shape
-    most = min(most, n - 1, dim)
+    n_directions = min(n_directions, n - 1, dim)
     largest = np.abs(centred).max(initial=0.0)
     small = (centred / largest if largest > 0 else centred).astype(np.float32)  # squares that float32 can hold
     if dim <= 1024:
-        _, vectors = eigh((small.T @ small).astype(np.float64), subset_by_index=[dim - most, dim - 1])
+        _, vectors = eigh((small.T @ small).astype(np.float64), subset_by_index=[dim - n_directions, dim - 1])
         directions = vectors[:, ::-1].T
     else:
-        _, _, directions = randomized_svd(small, most, n_oversamples=16, n_iter=2, random_state=random, flip_sign=False)
+        _, _, directions = randomized_svd(
+            small, n_directions, n_oversamples=16, n_iter=2, random_state=random, flip_sign=False
+        )
     # Orthonormal in float64, which the lower bound rests on.
     exact, _ = np.linalg.qr(np.ascontiguousarray(directions, np.float64).T)
     return Basis(middle, np.ascontiguousarray(exact.T))

@@ -12,54 +12,56 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..data.checks import Array
+from ..errors import InputError
 from ..hash.probing import Probes
-from .rows import Int64
+from .columns import Int64
 
 UInt64: TypeAlias = NDArray[np.uint64]
 Positions: TypeAlias = NDArray[np.int32]
+Run: TypeAlias = tuple[UInt64, Positions]
 
-LEAST_RUN = 4096
+SECOND_RUN_ROWS = 4096
 """Rows that the second run may hold, at least, before it is merged into the first."""
-PART_OF_RUN = 16
-"""... and at least this part of the first."""
-ENTRY = 12
-"""Bytes of a row in a table: its key and its position."""
-MOST_ROWS = (1 << 31) - 1
+SECOND_RUN_SHARE = 16
+"""... and one in so many of those of the first."""
+ROW_LIMIT = (1 << 31) - 1
 
 
 class Buckets:
-    """Two sorted runs, a large one and a small one for what was added since.
+    """Two sorted runs, a large one and a small one for what was added since. Immutable, like states.
 
     The key of a bucket is sum_i m_i cell_i modulo 2^64, with odd multipliers m_i of its table, mixed, and with the
     number of the table as its highest bits. The sum makes the key of a neighbouring bucket a short step from that of
     the query's own. Two buckets with the same key, one pair in 2^60 or so, are looked into together.
     """
 
-    def __init__(self, n_tables: int, n_hashes: int) -> None:
+    def __init__(self, n_tables: int, n_hashes: int, main: Run | None = None, extra: Run | None = None) -> None:
         self.n_tables, self.n_hashes = n_tables, n_hashes
         number = np.arange(1, n_tables * n_hashes + 1, dtype=np.uint64)
         self._factors: UInt64 = (_mixed(number) | np.uint64(1)).reshape(n_tables, n_hashes)
         self._bits = (n_tables - 1).bit_length()
-        self._runs: list[tuple[UInt64, Positions]] = [_empty(), _empty()]
+        self.runs: tuple[Run, Run] = main or _empty(), extra or _empty()
+        """Sorted keys and their positions."""
 
     @property
     def n_rows(self) -> int:
-        """Rows that were filed and not dropped."""
-        return sum(len(keys) for keys, _ in self._runs) // self.n_tables
+        """Rows that were filed."""
+        return sum(len(keys) for keys, _ in self.runs) // self.n_tables
 
     @property
     def n_bytes(self) -> int:
-        return sum(keys.nbytes + positions.nbytes for keys, positions in self._runs)
+        """Memory, in bytes."""
+        return sum(keys.nbytes + positions.nbytes for keys, positions in self.runs)
 
     def sums(self, cells: NDArray[np.floating]) -> UInt64:
-        """(n, T), the sums of cells (n, T, k), whole numbers."""
+        """Return (n, T), the sums of cells (n, T, k), whole numbers."""
         whole = cells.astype(np.int64).view(np.uint64)
         whole *= self._factors
         sums: UInt64 = whole.sum(axis=2, dtype=np.uint64)
         return sums
 
     def keys(self, sums: UInt64, tables: Int64) -> UInt64:
-        """Keys of the sums of buckets in these tables."""
+        """Return the keys of the sums of buckets in these tables."""
         mixed = _mixed(sums)
         if self._bits:
             mixed >>= np.uint64(self._bits)
@@ -67,7 +69,7 @@ class Buckets:
         return mixed
 
     def probe_keys(self, cells: NDArray[np.floating], probes: Probes) -> UInt64:
-        """(n, P), the keys of the probed buckets of queries with these cells."""
+        """Return (n, P), the keys of the probed buckets of queries with these cells."""
         own = np.take_along_axis(self.sums(cells), probes.tables, axis=1)
         none = np.zeros((self.n_tables, 1), np.uint64)
         # one column for each move: -k to -1 down, 0 none, 1 to k up
@@ -77,50 +79,41 @@ class Buckets:
             own += steps[at + probes.moves[:, :, column]]
         return self.keys(own, probes.tables)
 
-    def add(self, sums: UInt64, first: int) -> None:
-        """Files rows, of which these are the sums (n, T), at the positions from `first` on."""
+    def extend(self, sums: UInt64, first: int) -> Buckets:
+        """Return the buckets with rows, of which these are the sums (n, T), at the positions from `first` on."""
         n = len(sums)
         if not n:
-            return
-        if first + n > MOST_ROWS:
-            raise ValueError(f"{first + n} rows are more than a search by buckets can hold, {MOST_ROWS}")
+            return self
+        if first + n > ROW_LIMIT:
+            raise InputError(f"{first + n} rows are more than a search by buckets can hold", f"add {ROW_LIMIT} at most")
         tables = np.arange(self.n_tables)
         keys = self.keys(sums, tables)
-        new_keys, new_positions = np.empty(n * self.n_tables, np.uint64), np.empty(n * self.n_tables, np.int32)
+        new = np.empty(n * self.n_tables, np.uint64), np.empty(n * self.n_tables, np.int32)
         for table in tables:
             order = np.argsort(keys[:, table])
             part = slice(table * n, (table + 1) * n)
-            new_keys[part], new_positions[part] = keys[order, table], order + first
-        main, extra = self._runs
+            new[0][part], new[1][part] = keys[order, table], order + first
+        main, extra = self.runs
         if not len(main[0]):
-            main = new_keys, new_positions
+            main = new
         else:
-            extra = _merged(extra, (new_keys, new_positions))
-            if len(extra[0]) > max(LEAST_RUN * self.n_tables, len(main[0]) // PART_OF_RUN):
+            extra = _merged(extra, new)
+            if len(extra[0]) > max(SECOND_RUN_ROWS * self.n_tables, len(main[0]) // SECOND_RUN_SHARE):
                 main, extra = _merged(main, extra), _empty()
-        self._runs = [main, extra]
+        return Buckets(self.n_tables, self.n_hashes, main, extra)
 
-    def merge(self) -> None:
-        """Makes one run of the two."""
-        main, extra = self._runs
-        if len(extra[0]):
-            self._runs = [_merged(main, extra), _empty()]
-
-    def keep(self, kept: Int64, n_positions: int) -> None:
-        """The row of position kept[i] goes to position i; all others are dropped."""
-        to = np.full(n_positions, -1, np.int32)
-        to[kept] = np.arange(len(kept), dtype=np.int32)
-        for i, (keys, positions) in enumerate(self._runs):
-            moved = to[positions]
-            self._runs[i] = keys[moved >= 0], moved[moved >= 0]
+    def merged(self) -> Buckets:
+        """Return the buckets with one run made of the two."""
+        main, extra = self.runs
+        return self if not len(extra[0]) else Buckets(self.n_tables, self.n_hashes, _merged(main, extra))
 
     def find(self, keys: UInt64) -> tuple[Int64, Int64]:
-        """Where the buckets of these keys begin and end in each run: (runs, *keys.shape) twice."""
+        """Return where the buckets of these keys begin and end in each run: (runs, *keys.shape) twice."""
         starts = np.zeros((2, *keys.shape), np.int64)
         ends = starts.copy()
         order = np.argsort(keys, axis=None)  # neighbouring keys read the same lines of memory: several times as fast
         asked = keys.ravel()[order]
-        for i, (run, _) in enumerate(self._runs):
+        for i, (run, _) in enumerate(self.runs):
             if len(run):
                 first = np.searchsorted(run, asked)
                 last = first.copy()
@@ -130,7 +123,7 @@ class Buckets:
         return starts, ends
 
     def entries(self, starts: Int64, ends: Int64) -> Int64:
-        """The positions in the buckets [start, end) of each run, one query after the other; (runs, n, P) come in."""
+        """Return the positions in the buckets [start, end) of each run, query by query; (runs, n, P) come in."""
         counts = np.moveaxis(ends - starts, 0, 1)  # by query, then run, then bucket
         total = int(counts.sum())
         if not total:
@@ -141,7 +134,7 @@ class Buckets:
         filled = counts > 0
         counts, run_of, begins = counts[filled], run_of[filled], begins[filled]
         at = np.arange(total) + np.repeat(begins - (np.cumsum(counts) - counts), counts)
-        (_, main), (_, extra) = self._runs
+        (_, main), (_, extra) = self.runs
         out = np.empty(total, np.int64)
         if not len(extra):
             out[:] = main[at]
@@ -150,31 +143,29 @@ class Buckets:
         out[~from_extra], out[from_extra] = main[at[~from_extra]], extra[at[from_extra]]
         return out
 
-    def state(self) -> dict[str, Array]:
-        self.merge()
-        keys, positions = self._runs[0]
-        return {"bucket_keys": keys, "bucket_positions": positions}
+    def arrays(self) -> dict[str, Array]:
+        """Return all of it, for a cache."""
+        keys, positions = self.merged().runs[0]
+        return {"keys": keys, "positions": positions}
 
     @classmethod
-    def from_state(cls, arrays: dict[str, Array], n_tables: int, n_hashes: int, n_filed: int) -> Buckets:
-        """What `state` gave; the positions of every table must be those from 0 to n_filed, each once."""
-        keys, positions = arrays["bucket_keys"], arrays["bucket_positions"]
+    def from_arrays(cls, arrays: dict[str, Array], n_tables: int, n_hashes: int, n_filed: int) -> Buckets:
+        """Return what `arrays` returned; the positions of every table must be those from 0 to n_filed, each once."""
+        keys, positions = arrays["keys"], arrays["positions"]
         size = n_tables * n_filed
         right = keys.dtype == np.uint64 and positions.dtype == np.int32
         if not right or keys.shape != (size,) or positions.shape != (size,):
             raise ValueError(f"its buckets hold {keys.shape} keys and {positions.shape} positions, not {size}")
-        self = cls(n_tables, n_hashes)
         if size:
             in_table = positions.reshape(n_tables, n_filed)
             numbered = all(np.array_equal(np.sort(part), np.arange(n_filed)) for part in in_table)
             if not numbered or not np.all(keys[1:] >= keys[:-1]):
                 raise ValueError("its buckets are out of order")
-        self._runs[0] = keys, positions
-        return self
+        return cls(n_tables, n_hashes, (keys, positions))
 
 
 def distinct(query: Int64, position: Int64, n_positions: int) -> NDArray[np.bool_]:
-    """Of each (query, position) one, whichever comes: in a small hash table, which a sort would take long for.
+    """Return a mask that keeps one of each (query, position), by a small hash table: a sort would take longer.
 
     Every pair writes its number into its slot; who reads it back is kept, who reads an equal pair's is dropped, and who
     reads another one's tries again.
@@ -197,7 +188,7 @@ def distinct(query: Int64, position: Int64, n_positions: int) -> NDArray[np.bool
 
 
 def shortlist(squares: NDArray[np.float64], offsets: Int64, k: int) -> NDArray[np.bool_]:
-    """Which of each query's squares[offsets[i]:offsets[i + 1]] may be among its k smallest: those, and few others.
+    """Return which of each query's squares[offsets[i]:offsets[i + 1]] may be among its k smallest, and few others.
 
     The k-th smallest of the minima of 4 k parts is no less than the k-th smallest of all.
     """
@@ -212,18 +203,18 @@ def shortlist(squares: NDArray[np.float64], offsets: Int64, k: int) -> NDArray[n
     return squares <= np.repeat(limit, counts)
 
 
-def _empty() -> tuple[UInt64, Positions]:
+def _empty() -> Run:
     return np.empty(0, np.uint64), np.empty(0, np.int32)
 
 
-def _merged(a: tuple[UInt64, Positions], b: tuple[UInt64, Positions]) -> tuple[UInt64, Positions]:
-    """One sorted run of two, the longer one first."""
+def _merged(a: Run, b: Run) -> Run:
+    """Return one sorted run of two, the longer one first."""
     at = np.searchsorted(a[0], b[0], side="right")
     return np.insert(a[0], at, b[0]), np.insert(a[1], at, b[1])
 
 
 def _mixed(x: UInt64) -> UInt64:
-    """A permutation of the 64-bit numbers after which all bits depend on all (SplitMix64's)."""
+    """Permute the 64-bit numbers so that all bits depend on all (SplitMix64's way)."""
     x = x + np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -8,27 +8,29 @@ first words of all 32, then their second words. Adding writes into the last grou
 
 from __future__ import annotations
 
+import math
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..data.checks import Array, checked_count
+from ..errors import InputError
 from ..hash.codes import UInt8, as_words, checked_codes
 from ..native import scan
 from ..native.scan import GROUP
-from .rows import Int64
+from .columns import Column, Int64
 
 Words: TypeAlias = NDArray[np.uint64]
 
-STEP = 1 << 16
+MOVED_CODES = 1 << 16
 """Codes that are moved in one go."""
 
 
 def nearest_codes(
     queries: ArrayLike, codes: ArrayLike, k: int = 10, n_jobs: int | None = -1
 ) -> tuple[NDArray[np.int64], Int64]:
-    """The k nearest codes of each query: in how many bits they differ, and their rows, both (n_queries, k) int64.
+    """Return the k nearest codes of each query: how many bits differ, and their rows, (n_queries, k) int64 each.
 
     Parameters
     ----------
@@ -46,92 +48,77 @@ def nearest_codes(
     """
     asked, stored = checked_codes(queries, "queries"), checked_codes(codes, "codes")
     if asked.shape[1] != stored.shape[1]:
-        raise ValueError(
-            f"queries are codes of {asked.shape[1]} bytes, codes of {stored.shape[1]}: give codes of the same hash"
+        raise InputError(
+            f"queries are codes of {asked.shape[1]} bytes, codes of {stored.shape[1]}", "give codes of the same hash"
         )
     k = checked_count("k", k)
     if not len(stored):
-        raise ValueError("codes is empty, so nothing can be found: give at least one code")
+        raise InputError("codes is empty, so nothing can be found", "give at least one code", argument="codes")
     if k > len(stored):
-        raise ValueError(f"k={k}, but there are {len(stored)} codes: ask for at most so many")
-    store = CodeStore(8 * stored.shape[1])
-    store.write(stored, 0)
-    distances, rows = scan.nearest_codes(as_words(asked), store.groups, len(stored), None, None, k, n_jobs)
+        raise InputError(f"k={k}, but there are {len(stored)} codes", "ask for at most so many", argument="k")
+    groups = Codes(8 * stored.shape[1]).extend(stored).groups
+    distances, rows = scan.nearest_codes(as_words(asked), groups, len(stored), None, None, k, n_jobs)
     return distances.astype(np.int64), rows
 
 
-class CodeStore:
-    """Codes of n_bits bits."""
+class AlignedColumn(Column):
+    """A column in memory at an address where no eight words side by side lie across two lines of the cache."""
 
-    def __init__(self, n_bits: int) -> None:
-        self.n_bytes_of_code = -(-n_bits // 8)
-        self.n_words = -(-n_bits // 64)
-        self._spare = n_bits % 8
-        self._used = 0
-        self._data = self._room(0)
+    def grown(self, used: Array, size: int) -> Array:
+        shape = (size, *self.width)
+        memory = np.zeros(math.prod(shape) + 8, np.uint64)
+        first = -(memory.ctypes.data // 8) % 8
+        data = memory[first : first + math.prod(shape)].reshape(shape)
+        data[: len(used)] = used
+        return data
 
-    @classmethod
-    def from_array(cls, array: Array, n: int, n_bits: int) -> CodeStore:
-        """From packed codes; what does not fit is refused."""
-        self = cls(n_bits)
-        if array.shape != (n, self.n_bytes_of_code) or array.dtype != np.uint8:
-            raise ValueError(f"its codes are {array.dtype} of shape {array.shape}, not of {n_bits} bits for {n} rows")
-        if self._spare and np.any(array[:, -1] & (0xFF >> self._spare)):
-            raise ValueError("its codes are longer than they should be")
-        self.write(array, 0)
-        return self
+
+class Codes:
+    """Codes of n_bits bits at the positions 0 to n - 1. Immutable, like states, which share the column of groups."""
+
+    def __init__(self, n_bits: int, column: Column | None = None, n: int = 0) -> None:
+        self.n_bits, self.n = n_bits, n
+        self.code_bytes, self.n_words = -(-n_bits // 8), -(-n_bits // 64)
+        self._column = AlignedColumn((self.n_words, GROUP), np.uint64) if column is None else column
 
     @property
     def groups(self) -> Words:
         """(n_groups, n_words, 32); what is behind the last code means nothing."""
-        return self._data[: -(-self._used // GROUP)]
+        return self._column.view(-(-self.n // GROUP))
 
     @property
     def n_bytes(self) -> int:
-        return int(self.groups.nbytes)
+        """Memory, in bytes."""
+        return self._column.n_bytes(len(self.groups))
 
-    def cut(self, n: int) -> None:
-        """Forgets all from n on."""
-        self._used = min(n, self._used)
-
-    def write(self, codes: UInt8, first: int) -> None:
-        """Codes for the positions from `first` on, where the store ends afterwards."""
-        last = first + len(codes)
-        if last > len(self._data) * GROUP:
-            data = self._room(max(last, first + first // 2))
-            data[: len(self._data)] = self._data
-            self._data = data
-        for start in range(0, len(codes), STEP):
-            words = as_words(codes[start : start + STEP])
+    def extend(self, codes: UInt8) -> Codes:
+        """Return these codes and more, packed (n, code_bytes), which are written behind them."""
+        spare = self.n_bits % 8
+        if codes.shape[1:] != (self.code_bytes,) or codes.dtype != np.uint8:
+            raise ValueError(f"codes of {codes.dtype} and shape {codes.shape} are not of {self.n_bits} bits")
+        if spare and np.any(codes[:, -1] & (0xFF >> spare)):
+            raise ValueError("its codes are longer than they should be")
+        first, last = self.n, self.n + len(codes)
+        begun = -(-first // GROUP)
+        self._column.room(begun, -(-last // GROUP) - begun)
+        data = self._column.view(-(-last // GROUP))
+        for start in range(0, len(codes), MOVED_CODES):
+            words = as_words(codes[start : start + MOVED_CODES])
             at = np.arange(first + start, first + start + len(words))
             head = min(-(first + start) % GROUP, len(words))  # ends the group that was begun
             whole = head + (len(words) - head) // GROUP * GROUP
             groups = words[head:whole].reshape(-1, GROUP, self.n_words).transpose(0, 2, 1)
             begin = (first + start + head) // GROUP
-            self._data[begin : begin + len(groups)] = groups
+            data[begin : begin + len(groups)] = groups
             rest = np.r_[0:head, whole : len(words)]
-            self._data[at[rest] // GROUP, :, at[rest] % GROUP] = words[rest]
-        self._used = last
+            data[at[rest] // GROUP, :, at[rest] % GROUP] = words[rest]
+        return Codes(self.n_bits, self._column, last)
 
     def take(self, positions: Int64) -> UInt8:
-        """Packed codes (n, n_bytes)."""
-        out = np.empty((len(positions), self.n_bytes_of_code), np.uint8)
-        for start in range(0, len(positions), STEP):
-            at = positions[start : start + STEP]
-            words = np.ascontiguousarray(self._data[at // GROUP, :, at % GROUP])
-            out[start : start + STEP] = words.view(np.uint8)[:, : self.n_bytes_of_code]
+        """Return packed codes (n, code_bytes)."""
+        out, groups = np.empty((len(positions), self.code_bytes), np.uint8), self.groups
+        for start in range(0, len(positions), MOVED_CODES):
+            at = positions[start : start + MOVED_CODES]
+            words = np.ascontiguousarray(groups[at // GROUP, :, at % GROUP])
+            out[start : start + MOVED_CODES] = words.view(np.uint8)[:, : self.code_bytes]
         return out
-
-    def keep(self, kept: Int64) -> None:
-        """The code of position kept[i] goes to position i; `kept` increases."""
-        codes = self.take(kept)
-        self._data, self._used = self._room(len(kept)), 0
-        self.write(codes, 0)
-
-    def _room(self, n: int) -> Words:
-        """Groups for n codes, at an address where no eight words side by side lie across two lines of the cache."""
-        n_groups = -(-n // GROUP)
-        size = n_groups * self.n_words * GROUP
-        memory = np.zeros(size + 8, np.uint64)
-        first = -(memory.ctypes.data // 8) % 8
-        return memory[first : first + size].reshape(n_groups, self.n_words, GROUP)

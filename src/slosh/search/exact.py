@@ -7,13 +7,54 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from ..data.checks import Array
 from . import flat
-from .base import Float32, Float64, Search, Work
-from .rows import Int64, Mask
-from .store import FloatStore
+from .base import Search
+from .columns import Float32, Float64, Int64, Mask
+from .state import Found, FoundWithin, Request, State, Stored
+from .store import FloatVectors
+
+
+class ExactState(State):
+    """Float32 vectors, all of which are compared."""
+
+    def __init__(self, search: Search, stored: Stored) -> None:
+        super().__init__(search, stored)
+        self._store = FloatVectors.start(stored)
+
+    def extend(self, vectors: Float32) -> ExactState:
+        return self._grown(self._store.extend(vectors))
+
+    def adopt(self, n: int) -> ExactState:
+        return self._grown(self._store.adopt(n))
+
+    def _grown(self, store: FloatVectors) -> ExactState:
+        extended: ExactState = self._extended(store.n - self.n, _store=store)
+        return extended
+
+    def remove(self, positions: Int64) -> ExactState:
+        left: ExactState = self._without(positions)
+        return left
+
+    def vectors(self, positions: Int64) -> Float32:
+        return self._store.take(positions)
+
+    def holds(self, positions: Int64, vectors: Float32) -> Mask:
+        return self._store.holds(positions, vectors)
+
+    def columns(self) -> dict[str, Array]:
+        return self._store.columns()
+
+    def n_bytes(self) -> dict[str, int]:
+        return {"vectors": self._store.n_bytes}
+
+    def _nearest(self, asked: Request) -> Found:
+        found, tied = flat.nearest(self._store, asked, self.search.n_jobs)
+        return Found(*found, asked.counts(), asked.counts(self.n), 1.0, tied)
+
+    def _within(self, asked: Request, radii: Float64) -> FoundWithin:
+        found = flat.within(self._store, asked, radii, self.search.n_jobs)
+        return FoundWithin(*found, asked.counts(), asked.counts(self.n), 1.0)
 
 
 class ExactSearch(Search):
@@ -38,49 +79,11 @@ class ExactSearch(Search):
     (array([[0.   , 1.414, 1.414]]), array([[0, 1, 2]]))
     """
 
-    _store: FloatStore
-
     def __init__(self, *, n_jobs: int | None = -1) -> None:
         self.n_jobs = n_jobs
 
-    def _start(self, vectors: Array) -> None:
-        self._store = FloatStore(self._dim, room=self._room)
+    def column_names(self, dim: int) -> dict[str, tuple[tuple[int, ...], Any]]:
+        return FloatVectors.column_names(dim)
 
-    def _add(self, vectors: Array) -> None:
-        self._store.append(vectors)
-
-    def _exact(self, k: int, n_allowed: int, recall: float | None) -> bool:
-        return True
-
-    def _cut(self, n: int) -> None:
-        self._store.cut(n)
-
-    def _close_up(self, kept: Int64) -> None:
-        self._store.keep(kept)
-
-    def _vectors(self, positions: Int64) -> Float32:
-        return self._store.take(positions)
-
-    def _bytes(self) -> dict[str, int]:
-        return {"vectors": self._store.n_bytes}
-
-    def _state(self) -> tuple[dict[str, Any], dict[str, Array]]:
-        return {"params": {}}, {"vectors": self._store.array}
-
-    def _restore(self, header: dict[str, Any], arrays: dict[str, Array]) -> None:
-        self._store = FloatStore.from_array(arrays["vectors"], self._rows.n_positions, self._dim)
-
-    def _search(
-        self, queries: Float32, k: int, mask: Mask | None, n_allowed: int, recall: float | None
-    ) -> tuple[Float64, Int64, Work]:
-        found = flat.nearest(self._store, self._rows.row, queries, k, mask, self.n_jobs)
-        return *found, self._work(len(queries), n_allowed)
-
-    def _range_search(
-        self, queries: Float32, radii: Float64, mask: Mask | None, n_allowed: int, recall: float | None
-    ) -> tuple[Int64, Float64, Int64, Work]:
-        found = flat.within(self._store, self._rows.row, queries, radii, mask, self.n_jobs)
-        return *found, self._work(len(queries), n_allowed)
-
-    def _work(self, n_queries: int, n_allowed: int) -> Work:
-        return Work(np.full(n_queries, n_allowed), np.full(n_queries, self._rows.n_positions), 1.0)
+    def first_state(self, stored: Stored) -> ExactState:
+        return ExactState(self, stored)

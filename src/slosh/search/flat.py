@@ -1,7 +1,7 @@
 """The float scan itself: every allowed vector is compared with every query. For `ExactSearch`, and for `recall=1.0`.
 
 A block of rows and a block of queries go through one matrix product; what its rounding leaves open is computed again,
-from the differences, in float64. Squared distances and positions go out.
+from the differences, in float64. Distances and positions go out.
 """
 
 from __future__ import annotations
@@ -13,46 +13,49 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..native import scan
-from .base import Float32, Float64
-from .rows import Int64, Mask
-from .store import FloatStore
+from .columns import Float32, Float64, Int64, Mask
+from .state import Pairs, Request, exact_answer
+from .store import FloatVectors
 
 TILE_ROWS, TILE_QUERIES = 4096, 256
 EPS = float(np.finfo(np.float32).eps)
 
 
-def nearest(
-    store: FloatStore, rows: Int64, queries: Float32, k: int, mask: Mask | None, n_jobs: int | None
-) -> tuple[Float64, Int64]:
-    """Squared distances and positions (n_queries, k) of the nearest, by distance, then by rows[position]."""
-    squares, positions = np.empty((len(queries), k)), np.empty((len(queries), k), np.int64)
-    for first in range(0, len(queries), TILE_QUERIES):
-        part = slice(first, first + TILE_QUERIES)
-        offsets, found = _nearby(store, queries[part], mask, k)
-        exact = scan.squares(queries[part], store.array, None, offsets, found, n_jobs)
-        squares[part], positions[part] = scan.best(exact, found, offsets, rows, k)
-    return squares, positions
+def nearest(store: FloatVectors, asked: Request, n_jobs: int | None) -> tuple[Pairs, Mask]:
+    """Return distances and positions (n_queries, k) of the nearest, and which answers are tied (`Found.tied`)."""
+    queries = asked.queries
+
+    def find(k: int) -> Pairs:
+        squares, positions = np.empty((len(queries), k)), np.empty((len(queries), k), np.int64)
+        for first in range(0, len(queries), TILE_QUERIES):
+            part = slice(first, first + TILE_QUERIES)
+            offsets, found = _nearby(store, queries[part], asked.mask, k)
+            exact = scan.squares(queries[part], store.array, None, offsets, found, n_jobs)
+            squares[part], positions[part] = scan.best(exact, found, offsets, asked.ranks, k)
+        return np.sqrt(squares, out=squares), positions
+
+    return exact_answer(find, asked)
 
 
-def within(
-    store: FloatStore, rows: Int64, queries: Float32, radii: Float64, mask: Mask | None, n_jobs: int | None
-) -> tuple[Int64, Float64, Int64]:
-    """All at most a radius away: offsets (n_queries + 1,), squared distances and positions, sorted in each query."""
+def within(store: FloatVectors, asked: Request, radii: Float64, n_jobs: int | None) -> tuple[Int64, Float64, Int64]:
+    """Return all at most a radius away: offsets (n_queries + 1,), distances and positions, sorted in each query."""
+    queries = asked.queries
     parts = []
     for first in range(0, len(queries), TILE_QUERIES):
         part = slice(first, first + TILE_QUERIES)
         limits = np.square(radii[part]) * (1 + 1e-12)
-        tiles = (tile.near(limits) for tile in _tiles(store, queries[part], mask))
+        tiles = (tile.near(limits) for tile in _tiles(store, queries[part], asked.mask))
         parts += [(q + first, found) for q, found, _, _ in tiles]
     q = np.concatenate([a for a, _ in parts])
     found = np.concatenate([b for _, b in parts])
     order = np.argsort(q, kind="stable")
     offsets, found = np.searchsorted(q[order], np.arange(len(queries) + 1)), found[order]
     exact = scan.squares(queries, store.array, None, offsets, found, n_jobs)
-    return scan.within(exact, found, offsets, rows, radii)
+    offsets, squares, found = scan.within(exact, found, offsets, asked.ranks, radii)
+    return offsets, np.sqrt(squares), found
 
 
-def _nearby(store: FloatStore, queries: Float32, mask: Mask | None, k: int) -> tuple[Int64, Int64]:
+def _nearby(store: FloatVectors, queries: Float32, mask: Mask | None, k: int) -> tuple[Int64, Int64]:
     """The positions that may be among the k nearest of each query, (offsets, positions)."""
     n = len(queries)
     limit = np.full(n, np.inf)  # the k-th smallest upper bound so far
@@ -117,7 +120,7 @@ class _Tile:
         return q, self.where[column], square - slack, square + slack
 
 
-def _tiles(store: FloatStore, queries: Float32, mask: Mask | None) -> Iterator[_Tile]:
+def _tiles(store: FloatVectors, queries: Float32, mask: Mask | None) -> Iterator[_Tile]:
     """Block after block of the allowed rows."""
     vectors = store.array
     positions = None if mask is None else np.flatnonzero(mask)

@@ -6,53 +6,240 @@ A code is 128 bytes at 1024 bits, where a vector of 1024 numbers is 4096. Withou
 from __future__ import annotations
 
 from copy import copy
-from dataclasses import asdict, dataclass
 from numbers import Integral
 from typing import Any
 
 import numpy as np
 from sklearn.base import clone
 
-from ..data.checks import Array, checked_count
+from ..data.checks import Array
+from ..errors import InputError, UnsupportedError
 from ..hash.codes import as_words
 from ..hash.sign import SignHash
 from ..native import scan
 from . import flat
-from .base import Float32, Float64, Learnt, Search, Work, checked_recall
-from .calibration import lower_bound
-from .codes import CodeStore, Words
-from .rows import Int64, Mask
-from .store import FloatStore, Grown
-from .tables import true_neighbours
+from .base import Search, checked_recall
+from .calibration import Calibration, Calibrations, checked_calibration, measured_depth, provable, sample_positions
+from .codes import Codes, Words
+from .columns import Column, Float32, Float64, Int64, Mask, positions_up_to
+from .state import Found, FoundWithin, Pairs, Request, State, Stored, Trained, leave_out
+from .store import FloatVectors
 
-PAIRS = 1 << 20
+RERANKED_PAIRS = 1 << 20
 """Vectors re-ranked in one go, for all queries together."""
-SHARE = 4
+EXACT_SHARE = 4
 """Where one of so many rows would have to be re-ranked, all of them are compared."""
 
 
-@dataclass(frozen=True)
-class DepthCalibration:
-    """How many codes must be re-ranked to find a part of the k nearest, as measured on the collection.
+class HammingState(State):
+    """Codes, and vectors besides if hits are to be re-ranked.
 
-    k, recall : what was asked for.
-    depth : codes to re-rank; 0: no number is enough, or so many are that the search is exact.
-    measured : the mean recall over `n_queries` stored vectors, none of them its own neighbour.
-    promised : its one-sided 95% lower confidence bound; at least `recall`.
-    n_rows : size of the collection then.
+    hash : the fitted hash; None before the first vectors.
+    fitted_on : how many vectors it was fitted on here; 0 if it came fitted.
     """
 
-    k: int
-    recall: float
-    depth: int
-    measured: float
-    promised: float
-    n_queries: int
-    n_rows: int
+    search: HammingSearch
+
+    def __init__(self, search: HammingSearch, stored: Stored) -> None:
+        super().__init__(search, stored)
+        trained, n = stored.trained, stored.n
+        self.hash, self.fitted_on = search.fitted_hash(self.dim), 0
+        self._calibrations, self._plans = Calibrations(), {}
+        if trained is not None:
+            self.hash, self.fitted_on = _hash_from(trained, self.dim), int(trained.header["fitted_on"])
+            self._calibrations = Calibrations(trained.header["calibrations"])
+        if self.hash is None and n:
+            raise ValueError("its hash is missing")
+        n_bits = search.n_bits if self.hash is None else fitted_bits(self.hash)
+        self._codes = Codes(n_bits)
+        column = stored.columns("codes", (self._codes.code_bytes,), np.uint8)
+        self._codes = self._codes.extend(column.view(n))
+        # In memory the codes lie side by side, as the scan reads them, and nowhere else.
+        self._kept: Column | None = None if column.n_bytes(1) else column
+        self._store = FloatVectors.start(stored) if search.rerank else None
+
+    _plans: dict[tuple[int, float], Calibration]
+
+    # Changes
+
+    def extend(self, vectors: Float32) -> HammingState:
+        hash_, fitted_on = self.hash, self.fitted_on
+        if hash_ is None:
+            hash_, fitted_on = clone(self.search.given_hash).fit(vectors), len(vectors)
+        packed = hash_.transform(vectors)
+        if self._kept is not None:
+            self._kept.write(self.n, packed)
+        store = None if self._store is None else self._store.extend(vectors)
+        changes = {"hash": hash_, "fitted_on": fitted_on, "_codes": self._codes.extend(packed), "_store": store}
+        state: HammingState = self._extended(len(vectors), **changes, _plans={})
+        return state
+
+    def adopt(self, n: int) -> HammingState:
+        assert self._kept is not None  # in memory nobody else writes
+        codes = self._codes.extend(self._kept.view(n)[self.n :])
+        store = None if self._store is None else self._store.adopt(n)
+        state: HammingState = self._extended(n - self.n, _codes=codes, _store=store, _plans={})
+        return state
+
+    def remove(self, positions: Int64) -> HammingState:
+        state: HammingState = self._without(positions, _plans={})
+        return state
+
+    # Searches
+
+    def _nearest(self, asked: Request) -> Found:
+        recall = asked.recall
+        if recall is None and self._store is None:
+            found = self._nearest_codes(self._words(asked.queries), asked, asked.k)
+            return Found(*found, asked.counts(0), asked.counts(), None, None)
+        store = self._need_vectors("recall" if recall is None else f"recall={recall:g}")
+        plan = None
+        if recall is not None and recall < 1 and asked.n_allowed > 1:
+            plan = self._plan(asked.k, recall)
+        depth = max(asked.k, int(self.search.rerank)) if recall is None else plan.depth if plan is not None else 0
+        if depth == 0 or depth >= asked.n_allowed:
+            answer, tied = flat.nearest(store, asked, self.search.n_jobs)
+            return Found(*answer, asked.counts(), asked.counts(0), 1.0, tied)
+        depth = max(depth, asked.k)
+        promise = None if plan is None or asked.allowed is not None else plan.promised
+        return Found(*self._reranked(store, asked, depth), asked.counts(depth), asked.counts(), promise, None)
+
+    def _reranked(self, store: FloatVectors, asked: Request, depth: int) -> Pairs:
+        """Return the nearest by vector of the `depth` nearest by code."""
+        shape = (len(asked), asked.k)
+        squares, positions = np.empty(shape), np.empty(shape, np.int64)
+        step = max(1, RERANKED_PAIRS // depth)
+        for first in range(0, len(asked), step):
+            part = slice(first, first + step)
+            few = asked.part(part)
+            _, found = self._nearest_codes(self._words(few.queries), few, depth)
+            there = found >= 0
+            offsets = np.concatenate([[0], np.cumsum(there.sum(axis=1))])
+            exact = scan.squares(few.queries, store.array, None, offsets, found[there], self.search.n_jobs)
+            squares[part], positions[part] = scan.best(exact, found[there], offsets, asked.ranks, asked.k)
+        return np.sqrt(squares, out=squares), positions
+
+    def _within(self, asked: Request, radii: Float64) -> FoundWithin:
+        recall, jobs = asked.recall, self.search.n_jobs
+        if self._store is None and recall is None:
+            limits = np.minimum(radii, self._codes.n_words * 64).astype(np.int64)
+            words, groups = self._words(asked.queries), self._codes.groups
+            found = scan.codes_within(words, groups, self.n, asked.mask, asked.ranks, limits, jobs)
+            return FoundWithin(*found, asked.counts(0), asked.counts(), None)
+        store = self._need_vectors(f"recall={recall:g}" if recall is not None else "range_search")
+        return FoundWithin(*flat.within(store, asked, radii, jobs), asked.counts(), asked.counts(0), 1.0)
+
+    def _words(self, queries: Float32) -> Words:
+        assert self.hash is not None
+        return as_words(self.hash.transform(queries))
+
+    def _nearest_codes(self, words: Words, asked: Request, k: int) -> Pairs:
+        """Return the k nearest by code; `words` are the codes of the queries."""
+        n_asked = k if asked.exclude is None else min(k + 1, asked.n_allowed)
+        ranks = None if asked.in_order else asked.ranks
+        groups, jobs = self._codes.groups, self.search.n_jobs
+        distances, positions = scan.nearest_codes(words, groups, self.n, asked.mask, ranks, n_asked, jobs)
+        if asked.exclude is not None:
+            distances, positions = leave_out(distances, positions, asked.exclude)
+        return distances[:, :k], positions[:, :k]
+
+    def _need_vectors(self, what: str) -> FloatVectors:
+        if self._store is None:
+            raise UnsupportedError(
+                f"{what}: only codes are kept, which tell no Euclidean distance and cannot give vectors back",
+                "make the search with rerank=100, say, to keep the vectors besides",
+                feature_name=what,
+            )
+        return self._store
+
+    # How deep to re-rank
+
+    def calibrate(self, k: int, recall: float, queries: Float32 | None = None) -> Calibration:
+        k = checked_calibration(k, self.n_alive, queries)
+        self._need_vectors(f"recall={recall:g}")
+        self._plans.pop((k, recall), None)
+        return self._calibrations.get(
+            k, recall, self.n_alive, lambda: self._measured(k, recall, queries), again=queries is not None
+        )
+
+    def _plan(self, k: int, recall: float) -> Calibration:
+        plan = self._plans.get((k, recall))
+        return plan or self._plans.setdefault((k, recall), self.calibrate(k, recall))
+
+    def _measured(self, k: int, recall: float, queries: Float32 | None) -> Calibration:
+        store, n, own = self._need_vectors("calibrate"), self.n_alive, None
+        if queries is None:
+            own = sample_positions(self.alive, recall, 0)
+            queries = store.take(own)
+        k_there, deepest = min(k, n - 1), (n - 1) // EXACT_SHARE
+        exact = Calibration.exact_search(k, recall, len(queries), n)
+        if not provable(recall, len(queries)) or k_there > deepest:
+            return exact
+        asked = self._request(queries, k_there, exclude=own)
+        (_, truth), _ = flat.nearest(store, asked, self.search.n_jobs)
+        words, deep = self._words(queries), min(deepest, max(64, 8 * k_there))
+        while True:
+            order = self._order_of(words, asked, truth, deep)
+            depths = np.unique(np.geomspace(k_there, deep, 64).astype(np.int64)).tolist()
+            found = measured_depth(depths, lambda depth, order=order: np.mean(order < depth, axis=1), recall)  # type: ignore[misc]
+            if found is not None:
+                depth, mean, bound = found
+                return Calibration(k, recall, 0.0, depth, mean, bound, len(queries), n, candidates=float(depth))
+            if deep == deepest:
+                return exact
+            deep = min(deepest, 4 * deep)
+
+    def _order_of(self, words: Words, asked: Request, neighbours: Int64, deep: int) -> Int64:
+        """Return how many codes come before that of each neighbour (n, k), the query's own left out; `deep` at most."""
+        order_of = np.full(neighbours.shape, deep, np.int64)
+        step = max(1, RERANKED_PAIRS // deep)
+        for first in range(0, len(words), step):
+            part = slice(first, first + step)
+            _, found = self._nearest_codes(words[part], asked.part(part), deep)
+            for i, others in enumerate(found, start=first):
+                order = np.argsort(others)
+                at = order[np.minimum(np.searchsorted(others[order], neighbours[i]), len(others) - 1)]
+                order_of[i] = np.where(others[at] == neighbours[i], at, deep)
+        return order_of
+
+    # What is stored and learnt
+
+    def vectors(self, positions: Int64) -> Float32:
+        return self._need_vectors("vectors").take(positions)
+
+    def holds(self, positions: Int64, vectors: Float32) -> Mask:
+        assert self.hash is not None
+        same = (self._codes.take(positions) == self.hash.transform(vectors)).all(axis=1)
+        return np.asarray(same if self._store is None else same & self._store.holds(positions, vectors))
+
+    def columns(self) -> dict[str, Array]:
+        codes: dict[str, Array] = {"codes": self._codes.take(positions_up_to(self.n))}
+        return codes if self._store is None else {**codes, **self._store.columns()}
+
+    def n_bytes(self) -> dict[str, int]:
+        return {"codes": self._codes.n_bytes, "vectors": 0 if self._store is None else self._store.n_bytes}
+
+    def info(self) -> dict[str, Any]:
+        return {
+            "hash": None if self.hash is None else described(self.hash),
+            "fitted_on": self.fitted_on or None,
+            "rerank": int(self.search.rerank),
+            "calibrations": self._calibrations.as_dicts(),
+        }
+
+    def trained(self) -> Trained | None:
+        if self.hash is None:
+            return None
+        about = {"hash": described(self.hash), "fitted_on": self.fitted_on}
+        return Trained({**about, "calibrations": self._calibrations.as_dicts()}, self.hash.get_state())
+
+    @property
+    def trained_version(self) -> object:
+        return self.hash is not None, self._calibrations.version
 
 
 class HammingSearch(Search):
-    """Sign codes of the vectors, and an exact scan of their Hamming distances; the paper's experiments.
+    """Keeps sign codes of the vectors and scans all of their Hamming distances: the paper's experiments.
 
     The distance of a hit is the number of bits in which its code differs from the query's (`distance_kind` "hamming"):
     an estimate of the angle between the vectors, seen from the centre. With `rerank` it is the Euclidean distance of
@@ -85,300 +272,109 @@ class HammingSearch(Search):
     The SLOSH paper, section 4.4. Charikar: Similarity Estimation Techniques from Rounding Algorithms (2002).
     """
 
-    _hash: SignHash | None
-    _codes: CodeStore
-    _store: FloatStore | None
-    _kept: Grown | None  # codes as an index keeps them
-    _fitted_on: int
-    _calibrations: dict[tuple[int, float], DepthCalibration]
-
     def __init__(self, hash: SignHash | None = None, *, rerank: int = 0, n_jobs: int | None = -1) -> None:
         self.hash = hash
         self.rerank = rerank
         self.n_jobs = n_jobs
 
+    def check_params(self) -> None:
+        super().check_params()
+        if self.hash is not None:
+            if not isinstance(self.hash, SignHash):
+                raise InputError(f"hash must be a SignHash or None, not a {type(self.hash).__name__}", argument="hash")
+            self.hash.check_params()
+        if not isinstance(self.rerank, Integral) or isinstance(self.rerank, bool) or self.rerank < 0:
+            raise InputError(
+                f"rerank={self.rerank!r} must be a whole number", "0, or how many to re-rank", argument="rerank"
+            )
+
     @property
     def hash_(self) -> SignHash | None:
         """The fitted hash; None before the first vector."""
-        return self._hash if self._started else None
-
-    def calibrate(self, k: int = 10, recall: float = 0.95) -> DepthCalibration:
-        """Measures how many codes must be re-ranked to find this part of the k nearest vectors, and keeps it.
-
-        400 of the stored vectors are the queries, none of them its own neighbour. The least depth is taken from which
-        on the lower confidence bound of the mean recall is at least `recall`. A search does this by itself when it is
-        first asked for a recall, and again when the number of rows has doubled or halved.
-        """
-        checked_count("k", k)
-        target = checked_recall(recall)
-        if target is None:
-            raise ValueError("recall=None: give a number up to 1.0")
-        if len(self) < 2:
-            raise ValueError("calibrate needs two rows or more: add vectors first")
-        self._need_vectors(f"recall={target:g}")
-        with self._lock:
-            known = self._calibrations.get((k, target))
-            if known is None or not known.n_rows / 2 < len(self) < known.n_rows * 2:
-                known = self._calibrations[k, target] = self._measure(k, target)
-        return known
-
-    def info(self) -> dict[str, Any]:
-        about = super().info()
-        if self._started:
-            about["hash"] = None if self._hash is None else described(self._hash)
-            about["fitted_on"] = self._fitted_on or None
-            about["rerank"] = int(self.rerank)
-            about["calibrations"] = [asdict(c) for _, c in sorted(dict(self._calibrations).items())]
-        return about
-
-    # The protocol
+        return self.state.hash if isinstance(self.state, HammingState) else None
 
     @property
-    def _distance_kind(self) -> str:
-        return "hamming" if self._store is None else "embedded"
+    def given_hash(self) -> SignHash:
+        """The hash of the parameters, fitted or not."""
+        return SignHash() if self.hash is None else self.hash
 
-    def _distances(self, squares: Float64) -> Float64:
-        return squares if self._store is None else np.sqrt(squares)
+    @property
+    def n_bits(self) -> int:
+        """Bits of a code."""
+        given = self.given_hash
+        return fitted_bits(given) if is_fitted(given) else int(given.n_bits)
 
-    def _check_params(self) -> None:
-        super()._check_params()
-        if self.hash is not None:
-            if not isinstance(self.hash, SignHash):
-                raise ValueError(f"hash must be a SignHash or None, not a {type(self.hash).__name__}")
-            self.hash.check_params()
-        if not isinstance(self.rerank, Integral) or isinstance(self.rerank, bool) or self.rerank < 0:
-            raise ValueError(f"rerank={self.rerank!r} must be a whole number: 0, or how many to re-rank")
-
-    def _start(self, vectors: Array) -> None:
-        given = SignHash() if self.hash is None else self.hash
-        self._hash, self._fitted_on = None, 0
-        if is_fitted(given):
-            if given.n_features_in_ != self._dim:
-                raise ValueError(
-                    f"hash was fitted on vectors of {given.n_features_in_} numbers, and these have {self._dim}: "
-                    "fit it on such vectors, or give one that is not fitted"
-                )
-            self._hash = copy(given).set_params(n_bits=given._rotation.n_bits)  # whatever becomes of the user's
-        self._codes = CodeStore(int(given.n_bits if self._hash is None else self._hash.n_bits))
-        self._kept = None if self._room is None else self._room("codes", (self._codes.n_bytes_of_code,), np.uint8)
-        self._store = FloatStore(self._dim, room=self._room) if self.rerank else None
-        self._calibrations = {}
-
-    def _add(self, vectors: Array) -> None:
-        if self._hash is None:
-            fitted = clone(SignHash() if self.hash is None else self.hash).fit(vectors)
-            codes = fitted.transform(vectors)
-        else:
-            fitted, codes = self._hash, self._hash.transform(vectors)
-        self._codes.write(codes, self._rows.n_positions)
-        if self._kept is not None:
-            self._kept.extend(codes)
-        if self._store is not None:
-            self._store.append(vectors)
-        if self._hash is None:
-            self._hash, self._fitted_on = fitted, len(vectors)
-
-    def _cut(self, n: int) -> None:
-        self._codes.cut(n)
-        if self._kept is not None:
-            self._kept.cut(n)
-        if self._store is not None:
-            self._store.cut(n)
-
-    def _close_up(self, kept: Int64) -> None:
-        self._codes.keep(kept)
-        if self._store is not None:
-            self._store.keep(kept)
-
-    def _vectors(self, positions: Int64) -> Float32:
-        return self._need_vectors("vectors").take(positions)
-
-    def _bytes(self) -> dict[str, int]:
-        return {"codes": self._codes.n_bytes, "vectors": 0 if self._store is None else self._store.n_bytes}
-
-    def _search(
-        self, queries: Float32, k: int, mask: Mask | None, n_allowed: int, recall: float | None
-    ) -> tuple[Float64, Int64, Work]:
-        if recall is None and self._store is None:
-            distances, positions = self._nearest(self._words(queries), k, mask)
-            none = np.zeros(len(queries), np.int64)
-            return distances, positions, Work(none, none + n_allowed, None)
-        store = self._need_vectors("recall" if recall is None else f"recall={recall:g}")
-        plan = None
-        if recall is not None and recall < 1 and n_allowed > 1:
-            plan = self.calibrate(k, recall)
-        depth = max(k, int(self.rerank)) if recall is None else plan.depth if plan is not None else 0
-        if depth == 0 or (recall is not None and depth >= n_allowed):
-            squares, positions = flat.nearest(store, self._rows.row, queries, k, mask, self.n_jobs)
-            n = np.full(len(queries), n_allowed)
-            return squares, positions, Work(n, np.zeros_like(n), 1.0)
-        return self._rerank(store, queries, k, min(max(depth, k), n_allowed), mask, n_allowed, plan)
-
-    def _rerank(
-        self,
-        store: FloatStore,
-        queries: Float32,
-        k: int,
-        depth: int,
-        mask: Mask | None,
-        n_allowed: int,
-        plan: DepthCalibration | None,
-    ) -> tuple[Float64, Int64, Work]:
-        """The nearest by vector of the `depth` nearest by code."""
-        squares, positions = np.empty((len(queries), k)), np.empty((len(queries), k), np.int64)
-        step = max(1, PAIRS // depth)
-        for first in range(0, len(queries), step):
-            part = slice(first, first + step)
-            _, found = self._nearest(self._words(queries[part]), depth, mask)
-            offsets = np.arange(len(found) + 1) * depth
-            exact = scan.squares(queries[part], store.array, None, offsets, found.ravel(), self.n_jobs)
-            squares[part], positions[part] = scan.best(exact, found.ravel(), offsets, self._rows.row, k)
-        promised = None if plan is None or n_allowed < len(self) else plan.promised
-        n = np.full(len(queries), n_allowed)
-        return squares, positions, Work(np.full(len(queries), depth), n, 1.0 if depth == n_allowed else promised)
-
-    def _range_search(
-        self, queries: Float32, radii: Float64, mask: Mask | None, n_allowed: int, recall: float | None
-    ) -> tuple[Int64, Float64, Int64, Work]:
-        n = np.full(len(queries), n_allowed)
-        if self._store is None and recall is None:
-            limits = np.minimum(radii, self._codes.n_words * 64).astype(np.int64)
-            found = scan.codes_within(
-                self._words(queries),
-                self._codes.groups,
-                self._rows.n_positions,
-                mask,
-                self._rows.row,
-                limits,
-                self.n_jobs,
+    def fitted_hash(self, dim: int) -> SignHash | None:
+        """Return a copy of the hash of the parameters if it is fitted, None if not; refuse one of another length."""
+        given = self.given_hash
+        if not is_fitted(given):
+            return None
+        if given.n_features_in_ != dim:
+            raise InputError(
+                f"hash was fitted on vectors of {given.n_features_in_} numbers, and these have {dim}",
+                "fit it on such vectors, or give one that is not fitted",
+                argument="hash",
             )
-            return *found, Work(np.zeros_like(n), n, None)
-        store = self._need_vectors(f"recall={recall:g}" if recall is not None else "range_search")
-        found = flat.within(store, self._rows.row, queries, radii, mask, self.n_jobs)
-        return *found, Work(n, np.zeros_like(n), 1.0)
+        copied: SignHash = copy(given).set_params(n_bits=fitted_bits(given))  # whatever becomes of the user's
+        return copied
 
-    def _words(self, queries: Float32) -> Words:
-        assert self._hash is not None
-        return as_words(self._hash.transform(queries))
+    @property
+    def distance_kind(self) -> str:
+        """ "hamming" (bits) where only codes are kept, "embedded" (Euclidean) where vectors are."""
+        return "embedded" if self.rerank else "hamming"
 
-    def _nearest(self, words: Words, k: int, mask: Mask | None) -> tuple[Float64, Int64]:
-        rows = None if self._rows.ascending else self._rows.row
-        return scan.nearest_codes(words, self._codes.groups, self._rows.n_positions, mask, rows, k, self.n_jobs)
+    def column_names(self, dim: int) -> dict[str, tuple[tuple[int, ...], Any]]:
+        codes: dict[str, tuple[tuple[int, ...], Any]] = {"codes": ((-(-self.n_bits // 8),), np.uint8)}
+        return {**codes, **FloatVectors.column_names(dim)} if self.rerank else codes
 
-    def _need_vectors(self, what: str) -> FloatStore:
-        if self._store is None:
-            raise ValueError(
-                f"{what}: only codes are kept, which tell no Euclidean distance and cannot give vectors back; make the "
-                "search with rerank=100, say, to keep the vectors besides"
-            )
-        return self._store
+    def first_state(self, stored: Stored) -> HammingState:
+        return HammingState(self, stored)
 
-    # How deep to re-rank
+    def calibrate(self, k: int = 10, recall: float = 0.95) -> Calibration:
+        """Measure how many codes must be re-ranked to find this fraction of the k nearest vectors, and keep it.
 
-    def _measure(self, k: int, target: float) -> DepthCalibration:
-        store = self._need_vectors("calibrate")
-        n = len(self)
-        truth = true_neighbours(store, self._rows, min(k, n - 1), 0, self.n_jobs)
-        sample, k_there = truth.sample, truth.neighbours.shape[1]
-        exact = DepthCalibration(k, target, 0, 1.0, 1.0, len(sample), n)
-        most = (n - 1) // SHARE
-        if target == 1.0 or k_there > most or lower_bound(np.ones(len(sample))) < target:
-            return exact
-        words, mask = as_words(self._codes.take(sample)), None if self._rows.n_positions == n else self._rows.alive
-        deep = min(most, max(64, 8 * k_there))
-        while True:
-            ranks = self._ranks(words, sample, truth.neighbours, deep, mask)
-            depths = np.unique(np.geomspace(k_there, deep, 64).astype(np.int64))
-            recalls = [np.mean(ranks < depth, axis=1) for depth in depths]
-            bounds = np.array([lower_bound(each) for each in recalls])
-            # From the deepest down to the first that fails: then the bound holds although several were tried.
-            failed = np.flatnonzero(bounds < target)
-            at = int(failed[-1]) + 1 if len(failed) else 0
-            if at < len(depths):
-                mean = float(recalls[at].mean())
-                return DepthCalibration(k, target, int(depths[at]), mean, float(bounds[at]), len(sample), n)
-            if deep == most:
-                return exact
-            deep = min(most, 4 * deep)
+        Stored vectors are the queries, none of them its own neighbour. The least depth is taken for which the lower
+        confidence bound of the mean recall is at least `recall`. A search does this by itself when it is first asked
+        for a recall, and again when the number of rows has doubled or halved.
+        """
+        target = checked_recall(recall)
+        if target is None:
+            raise InputError("recall=None", "give a number up to 1.0", argument="recall")
+        checked_calibration(k, len(self))
+        state = self.state
+        assert isinstance(state, HammingState)
+        return state.calibrate(k, target)
 
-    def _ranks(self, words: Words, sample: Int64, neighbours: Int64, deep: int, mask: Mask | None) -> Int64:
-        """How many codes come before that of each neighbour (n, k), the query's own left out; `deep` if so many do."""
-        ranks = np.full(neighbours.shape, deep, np.int64)
-        step = max(1, PAIRS // deep)
-        for first in range(0, len(sample), step):
-            _, found = self._nearest(words[first : first + step], deep + 1, mask)
-            for i, near in enumerate(found, start=first):
-                others = near[near != sample[i]][:deep]
-                order = np.argsort(others)
-                at = order[np.minimum(np.searchsorted(others[order], neighbours[i]), len(others) - 1)]
-                ranks[i] = np.where(others[at] == neighbours[i], at, deep)
-        return ranks
-
-    # Files
-
-    def _learnt(self) -> Learnt:
-        return {"calibrations": [asdict(c) for c in list(self._calibrations.values())]}, {}
-
-    def _relearn(self, header: dict[str, Any], arrays: dict[str, Array]) -> None:
-        self._know(header.get("calibrations", []))
-
-    def _know(self, calibrations: list[dict[str, Any]]) -> None:
-        known = [DepthCalibration(**c) for c in calibrations]
-        self._calibrations = {(c.k, c.recall): c for c in known}
-
-    def _attached(self, first: int = 0, derived: Learnt | None = None) -> None:
-        if self._kept is not None and self._kept.used > first:
-            self._codes.write(self._kept.array[first:], first)
-
-    def _exact(self, k: int, n_allowed: int, recall: float | None) -> bool:
-        return recall == 1.0 and self._store is not None
-
-    def _state(self) -> tuple[dict[str, Any], dict[str, Array]]:
-        header: dict[str, Any] = {
-            "params": {"rerank": int(self.rerank)},
-            "given": None if self.hash is None else described(self.hash),
-            "given_fitted": self.hash is not None and is_fitted(self.hash) and not self._fitted_on,
-            "hash": None if self._hash is None else described(self._hash),
-            "fitted_on": self._fitted_on,
-            "calibrations": [asdict(c) for c in list(self._calibrations.values())],
-        }
-        arrays: dict[str, Array] = {"codes": self._codes.take(np.arange(self._rows.n_positions))}
-        if self._hash is not None:
-            arrays |= {f"hash_{name}": array for name, array in self._hash.get_state().items()}
-        if self._store is not None:
-            arrays["vectors"] = self._store.array
-        return header, arrays
+    def saved_params(self) -> dict[str, Any]:
+        given = self.hash
+        fitted = given is not None and is_fitted(given)
+        hash_ = None if given is None else {**described(given), "n_bits": self.n_bits}
+        return {**super().saved_params(), "rerank": int(self.rerank), "hash": hash_, "hash_fitted": fitted}
 
     @classmethod
-    def _from_header(cls, header: dict[str, Any]) -> HammingSearch:
-        given = header["given"]
-        return cls(None if given is None else SignHash(**given), **header["params"])
+    def from_saved_params(cls, params: dict[str, Any]) -> HammingSearch:
+        params = {name: value for name, value in params.items() if name != "hash_fitted"}
+        return cls(**{**params, "hash": None if params["hash"] is None else SignHash(**params["hash"])})
 
-    def _restore(self, header: dict[str, Any], arrays: dict[str, Array]) -> None:
-        self._start(np.empty((0, self._dim)))
-        n = self._rows.n_positions
-        if header["hash"] is not None:
-            self._hash = SignHash(**header["hash"])
-            learnt = {name.removeprefix("hash_"): array for name, array in arrays.items() if name.startswith("hash_")}
-            self._hash.set_state(learnt, self._dim)
-            if header["given_fitted"]:
-                self.hash = copy(self._hash)
-        elif n:
-            raise ValueError("its hash is missing")
-        n_bits = int((self._hash or self.hash or SignHash()).n_bits)
-        self._codes = CodeStore.from_array(arrays["codes"], n, n_bits)
-        if self.rerank:
-            self._store = FloatStore.from_array(arrays["vectors"], n, self._dim)
-        self._fitted_on = int(header["fitted_on"])
-        self._know(header["calibrations"])
+    def _unpack(self, header: dict[str, Any], arrays: dict[str, Array], in_place: bool = True) -> None:
+        super()._unpack(header, arrays, in_place)
+        if header["params"]["hash_fitted"] and self.hash_ is not None:
+            self.hash = copy(self.hash_)
 
 
 def is_fitted(hash_: SignHash) -> bool:
+    """Return whether a hash is fitted."""
     return hasattr(hash_, "n_features_in_")
 
 
+def fitted_bits(hash_: SignHash) -> int:
+    """Return the bits that a hash was fitted with, whatever its parameter is now."""
+    drawn = hash_.get_state()
+    return len(drawn["picked"] if "picked" in drawn else drawn["directions"])
+
+
 def described(hash_: SignHash) -> dict[str, Any]:
-    """The parameters, for JSON; what was drawn and learnt is saved besides."""
+    """Return the parameters, for JSON; what was drawn and learnt is saved besides."""
     seed = hash_.random_state
     return {
         "n_bits": int(hash_.n_bits),
@@ -386,3 +382,9 @@ def described(hash_: SignHash) -> dict[str, Any]:
         "rotation": hash_.rotation,
         "random_state": int(seed) if isinstance(seed, Integral) else None,
     }
+
+
+def _hash_from(trained: Trained, dim: int) -> SignHash:
+    hash_ = SignHash(**trained.header["hash"])
+    hash_.set_state(trained.arrays, dim)
+    return hash_

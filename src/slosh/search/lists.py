@@ -2,12 +2,16 @@
 
 A block holds the numbers of its sixteen rows side by side, number after number, so that a scan needs no sums across
 lanes. Rows are appended to the last block of their list; a removal clears a bit of the block's mask.
+
+`Lists` is immutable, like states. All lists of a history share the columns of blocks: an append writes into new blocks,
+and into lanes of old ones that the masks of earlier lists hide. Masks, radii and counts are copied, which is little.
+The kernel reads a lane that is masked out (it computes sixteen distances at once) and never uses what it read.
 """
 
 from __future__ import annotations
 
 import warnings
-from typing import TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,26 +19,24 @@ from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 
 from ..data.checks import Array
-from .rows import Int64, Mask
-from .store import Grown
+from .columns import Column, Float32, Float64, Int64, Mask
 
-Float32: TypeAlias = NDArray[np.float32]
-
-WIDE = 16
-"""Rows of a block."""
+BLOCK_ROWS = 16
 FAR = np.float32(1e18)
 """Where there is no row: nothing is ever that near."""
+SUMMARIES = ("radii", "first_radii", "spreads", "squares", "counts")
+"""Arrays of one number for each list."""
 
 
 def in_blocks(rows: Float32) -> Float32:
-    """(n, width) as (n / 16 rounded up, width, 16), the rest far away."""
-    full = np.full((-(-len(rows) // WIDE) * WIDE, rows.shape[1]), FAR, np.float32)
+    """Return (n, width) as (n / 16 rounded up, width, 16), the rest far away."""
+    full = np.full((-(-len(rows) // BLOCK_ROWS) * BLOCK_ROWS, rows.shape[1]), FAR, np.float32)
     full[: len(rows)] = rows
-    return np.ascontiguousarray(full.reshape(-1, WIDE, rows.shape[1]).transpose(0, 2, 1))
+    return np.ascontiguousarray(full.reshape(-1, BLOCK_ROWS, rows.shape[1]).transpose(0, 2, 1))
 
 
 def centroids(prefixes: Float32, n_lists: int, random: np.random.RandomState) -> Float32:
-    """`n_lists` centres of a sample of prefixes."""
+    """Return `n_lists` centres of a sample of prefixes."""
     if n_lists == 1:
         return np.asarray(prefixes.mean(axis=0, keepdims=True, dtype=np.float64), np.float32)
     first = prefixes[random.choice(len(prefixes), n_lists, replace=False)]
@@ -45,44 +47,52 @@ def centroids(prefixes: Float32, n_lists: int, random: np.random.RandomState) ->
 
 
 class Lists:
-    """Prefixes by position, in lists around `centres` (n_lists, width)."""
+    """Prefixes of the positions 0 to n - 1, in lists around `centres` (n_lists, width).
+
+    radii : (n_lists,) float32, no prefix is farther from its centroid; first_radii are those at training.
+    spreads : (n_lists,) root mean square distance to the centroid, at training.
+    squares : (n_lists,) squared distances to the centroid, summed.
+    counts : (n_lists,) rows ever put into each list.
+    masks : (n_blocks,) uint16, bit l: lane l may be found.
+    order, start : the blocks of list after list, and where each list begins among them.
+    """
 
     def __init__(self, centres: Float32) -> None:
-        self.centres = centres
-        self.centroids = in_blocks(centres)
+        """Empty lists, with columns of their own."""
+        self.centres, self.centroids = centres, in_blocks(centres)
         n_lists, width = centres.shape
+        self.n = 0
         self.radii: Float32 = np.zeros(n_lists, np.float32)
-        self.first_radii: Float32 = self.radii  # at training
-        self.spreads: NDArray[np.float64] = np.zeros(n_lists)  # root mean square distance to the centroid, at training
-        self.squares: NDArray[np.float64] = np.zeros(n_lists)  # of the distances to the centroid, summed
-        self.counts: Int64 = np.zeros(n_lists, np.int64)  # rows ever put into each list
-        self._blocks, self._slots = Grown((width, WIDE), np.float32), Grown((WIDE,), np.int64)
-        self._masks, self._list = Grown((), np.uint16), Grown((), np.int32)
-        self._place = Grown((), np.int64)  # by position: 16 * block + lane
-        self.start: Int64 = np.zeros(n_lists + 1, np.int64)
+        self.first_radii: Float32 = self.radii
+        self.spreads: Float64 = np.zeros(n_lists)
+        self.squares: Float64 = np.zeros(n_lists)
+        self.counts: Int64 = np.zeros(n_lists, np.int64)
+        self.masks: NDArray[np.uint16] = np.empty(0, np.uint16)
         self.order: Int64 = np.empty(0, np.int64)
-        self._asked: tuple[Mask, NDArray[np.uint16]] | None = None  # the last mask, for searches with the same one
+        self.start: Int64 = np.zeros(n_lists + 1, np.int64)
+        self._blocks, self._slots = Column((width, BLOCK_ROWS), np.float32), Column((BLOCK_ROWS,), np.int64)
+        self._list = Column((), np.int32)  # of each block
+        self._place = Column((), np.int64)  # by position: 16 * block + lane
 
     @property
     def blocks(self) -> Float32:
-        return self._blocks.array
+        """(n_blocks, width, 16) prefixes."""
+        return self._blocks.view(len(self.masks))
 
     @property
     def slots(self) -> Int64:
-        """The position in each lane of each block."""
-        return self._slots.array
+        """(n_blocks, 16) the position in each lane; it means nothing where the mask is clear."""
+        return self._slots.view(len(self.masks))
 
     @property
-    def masks(self) -> NDArray[np.uint16]:
-        return self._masks.array
+    def list_of_block(self) -> NDArray[np.int32]:
+        """(n_blocks,) the list of each block."""
+        return self._list.view(len(self.masks))
 
-    def margins(self, reach: float) -> Float32:
-        """How far beyond its centroid each list is thought to extend.
-
-        `reach` times the root of the mean square distance of its rows, at training, so that it does not depend on which
-        were removed since; of a list that rows were added far outside of since, as far as its farthest row.
-        """
-        return np.where(self.stretched, self.radii, reach * self.spreads).astype(np.float32)
+    @property
+    def place(self) -> Int64:
+        """(n,) where each position is: 16 * block + lane."""
+        return self._place.view(self.n)
 
     @property
     def stretched(self) -> Mask:
@@ -97,12 +107,22 @@ class Lists:
 
     @property
     def n_bytes(self) -> int:
-        parts = (self._blocks, self._slots, self._masks, self._list, self._place)
+        """Memory, in bytes."""
+        n_blocks = len(self.masks)
+        columns = sum(column.n_bytes(n_blocks) for column in (self._blocks, self._slots, self._list))
         arrays = (self.centres, self.centroids, self.radii, self.squares, self.counts, self.start, self.order)
-        return sum(part.n_bytes for part in parts) + sum(array.nbytes for array in arrays)
+        return columns + self._place.n_bytes(self.n) + self.masks.nbytes + sum(array.nbytes for array in arrays)
 
-    def nearest(self, prefixes: Float32) -> tuple[NDArray[np.int64], Float32]:
-        """The nearest centroid of each prefix, and how far it is (rounded up)."""
+    def margins(self, reach: float) -> Float32:
+        """Return how far beyond its centroid each list is thought to extend.
+
+        `reach` times the root of the mean square distance of its rows, at training, so that it does not depend on which
+        were removed since; of a list that rows were added far outside of since, as far as its farthest row.
+        """
+        return np.where(self.stretched, self.radii, reach * self.spreads).astype(np.float32)
+
+    def nearest(self, prefixes: Float32) -> tuple[Int64, Float32]:
+        """Return the nearest centroid of each prefix, and how far it is (rounded up)."""
         n_lists = len(self.centres)
         which = np.zeros(len(prefixes), np.int64)
         step = max(1, (1 << 22) // n_lists)
@@ -116,135 +136,135 @@ class Lists:
         return which, self._far(prefixes, which)
 
     def _far(self, prefixes: Float32, which: Array) -> Float32:
-        """How far prefixes are from their centroids, rounded up."""
+        """Return how far prefixes are from their centroids, rounded up."""
         away = prefixes - self.centres[which]
         far = np.sqrt(np.einsum("ij,ij->i", away, away, dtype=np.float64)) * (1 + 1e-5)
         found: Float32 = far.astype(np.float32)
         return found
 
-    def append(self, prefixes: Float32) -> None:
-        """Puts the prefixes of the next positions into the lists."""
-        n, first, self._asked = len(prefixes), self._place.used, None
+    def _with(self, **changes: Any) -> Lists:
+        made = object.__new__(Lists)
+        made.__dict__.update(self.__dict__, **changes)
+        return made
+
+    def append(self, prefixes: Float32) -> Lists:
+        """Return the lists with the prefixes of the next positions."""
+        n, n_lists, n_blocks = len(prefixes), len(self.counts), len(self.masks)
         which, far = self.nearest(prefixes)
-        np.maximum.at(self.radii, which, far)
-        self.squares += np.bincount(which, np.square(far, dtype=np.float64), minlength=len(self.squares))
-        order = np.argsort(which, kind="stable")
-        new = np.bincount(which, minlength=len(self.counts))
-        rank = np.arange(n) - (np.cumsum(new) - new)[which[order]]  # of each in its list's part of `order`
-        entry = self.counts[which[order]] + rank
-        blocks_before = -(-self.counts // WIDE)
-        self.counts += new
-        added = -(-self.counts // WIDE) - blocks_before
+        radii = self.radii.copy()
+        np.maximum.at(radii, which, far)
+        squares = self.squares + np.bincount(which, np.square(far, dtype=np.float64), minlength=n_lists)
+        by_list = np.argsort(which, kind="stable")
+        new = np.bincount(which, minlength=n_lists)
+        rank = np.arange(n) - (np.cumsum(new) - new)[which[by_list]]  # of each in its list's part of `by_list`
+        entry, counts = self.counts[which[by_list]] + rank, self.counts + new
+        added = -(-counts // BLOCK_ROWS) - -(-self.counts // BLOCK_ROWS)
         n_added = int(added.sum())
-        self._list.extend(np.repeat(np.arange(len(added), dtype=np.int32), added))
-        self._blocks.more(n_added)[...] = FAR
-        self._slots.more(n_added)[...] = -1
-        self._masks.more(n_added)[...] = 0
+        order, start = self.order, self.start
         if n_added:
-            self._sort()
-        block = self.order[self.start[which[order]] + entry // WIDE]
-        lane = entry % WIDE
-        self._blocks.array[block, :, lane] = prefixes[order]
-        self._slots.array[block, lane] = first + order
-        np.bitwise_or.at(self._masks.array, block, np.left_shift(1, lane).astype(np.uint16))
-        self._place.more(n)[order] = block * WIDE + lane
+            self._list.write(n_blocks, np.repeat(np.arange(n_lists, dtype=np.int32), added))
+            self._blocks.room(n_blocks, n_added)[...] = FAR
+            self._slots.room(n_blocks, n_added)[...] = -1
+            order, start = _sorted_blocks(self._list.view(n_blocks + n_added), n_lists)
+        masks = np.concatenate([self.masks, np.zeros(n_added, np.uint16)])
+        block, lane = order[start[which[by_list]] + entry // BLOCK_ROWS], entry % BLOCK_ROWS
+        self._blocks.view(n_blocks + n_added)[block, :, lane] = prefixes[by_list]
+        self._slots.view(n_blocks + n_added)[block, lane] = self.n + by_list
+        np.bitwise_or.at(masks, block, np.left_shift(1, lane).astype(np.uint16))
+        self._place.room(self.n, n)[by_list] = block * BLOCK_ROWS + lane
+        return self._with(
+            n=self.n + n, radii=radii, squares=squares, counts=counts, masks=masks, order=order, start=start
+        )
 
-    def _sort(self) -> None:
-        """Blocks of list after list, those of a list in the order they were made."""
-        self.order = np.argsort(self._list.array, kind="stable").astype(np.int64)
-        per_list = np.bincount(self._list.array, minlength=len(self.counts))
-        self.start = np.concatenate([[0], np.cumsum(per_list)]).astype(np.int64)
+    def settle(self, first_radii: Float32 | None = None, spreads: Float64 | None = None) -> Lists:
+        """Return the lists as made for what they hold now, or for what had these radii and spreads."""
+        if first_radii is None or spreads is None:
+            first_radii, spreads = self.radii, np.sqrt(self.squares / np.maximum(self.counts, 1))
+        return self._with(first_radii=first_radii, spreads=spreads)
 
-    def settle(self) -> None:
-        """What is there now is what the lists were made for."""
-        self.first_radii = self.radii.copy()
-        self.spreads = np.sqrt(self.squares / np.maximum(self.counts, 1))
-
-    def remove(self, positions: Int64) -> None:
-        self._asked = None
-        place = self._place.array[positions]
-        bits = np.left_shift(1, place % WIDE).astype(np.uint16)
-        np.bitwise_and.at(self._masks.array, place // WIDE, ~bits)
-        if len(place):
-            self._shrink(place)
-
-    def _shrink(self, place: Int64) -> None:
-        """The radii of lists that have lost their farthest row: as if it had never been there."""
-        block, lane = place // WIDE, place % WIDE
-        which = self._list.array[block]
-        lost = np.unique(which[self._far(self.blocks[block, :, lane], which) >= self.radii[which]])
-        for one in lost.tolist():
+    def remove(self, positions: Int64) -> Lists:
+        """Return the lists without these positions; radii as if they had never been there."""
+        if not len(positions):
+            return self
+        block, lane = np.divmod(self.place[positions], BLOCK_ROWS)
+        masks, radii = self.masks.copy(), self.radii.copy()
+        np.bitwise_and.at(masks, block, ~np.left_shift(1, lane).astype(np.uint16))
+        which = self.list_of_block[block]
+        lost = np.unique(which[self._far(self.blocks[block, :, lane], which) >= radii[which]])
+        for one in lost.tolist():  # lists that have lost their farthest row
             mine = self.order[self.start[one] : self.start[one + 1]]
-            there = (self.masks[mine][:, None] >> np.arange(WIDE)) & 1 == 1
-            left = self.blocks[mine].transpose(0, 2, 1)[there]
-            self.radii[one] = self._far(left, np.full(len(left), one)).max(initial=0)
+            left = self.blocks[mine].transpose(0, 2, 1)[lanes_of(masks[mine])]
+            radii[one] = self._far(left, np.full(len(left), one)).max(initial=0)
+        return self._with(masks=masks, radii=radii)
+
+    def holds(self, positions: Int64, prefixes: Float32, alive: Mask) -> Mask:
+        """Return which positions have these prefixes, in the nearest list, and can be found where they are `alive`."""
+        block, lane = np.divmod(self.place[positions], BLOCK_ROWS)
+        right = (self.slots[block, lane] == positions) & (self.list_of_block[block] == self.nearest(prefixes)[0])
+        right &= (self.blocks[block, :, lane] == prefixes).all(axis=1)
+        return np.asarray(right & (((self.masks[block] >> lane) & 1 == 1) == alive))
 
     def allowed(self, mask: Mask) -> NDArray[np.uint16]:
-        """The masks of the blocks where only these positions may be found."""
-        if self._asked is not None and self._asked[0] is mask and len(self._asked[1]) == len(self.masks):
-            return self._asked[1]
-        there = mask[self.slots] & (self.slots >= 0)
+        """Return the masks of the blocks where only these positions may be found."""
+        there = np.append(mask, False)[np.minimum(self.slots, len(mask))]  # a lane that is being written is masked out
         low, high = np.packbits(there, axis=1, bitorder="little").astype(np.uint16).T
         found: NDArray[np.uint16] = np.asarray((low | (high << 8)) & self.masks)
-        self._asked = mask, found
         return found
 
-    def state(self) -> dict[str, Array]:
-        parts = {name: part.array for name, part in self._parts().items()}
-        about: dict[str, Array] = {
-            "centres": self.centres,
-            "radii": self.radii,
-            "first_radii": self.first_radii,
-            "spreads": self.spreads,
-            "squares": self.squares,
-            "counts": self.counts,
-        }
-        return {**{f"lists_{name}": array for name, array in about.items()}, **parts}
-
-    def _parts(self) -> dict[str, Grown]:
-        return {
-            "lists_blocks": self._blocks,
-            "lists_slots": self._slots,
-            "lists_masks": self._masks,
-            "lists_list": self._list,
-            "lists_place": self._place,
-        }
+    def arrays(self) -> dict[str, Array]:
+        """Return all of it, for a cache."""
+        slots = np.full(self.slots.shape, -1, np.int64)
+        slots.reshape(-1)[self.place] = np.arange(self.n)
+        about: dict[str, Array] = {name: getattr(self, name) for name in ("centres", *SUMMARIES, "masks", "place")}
+        return {**about, "blocks": self.blocks, "slots": slots, "list": self.list_of_block}
 
     @classmethod
-    def from_state(cls, arrays: dict[str, Array], n_positions: int, width: int) -> Lists:
-        """What `state` gave; the kernel reads by these numbers, so what does not fit together is refused."""
-        centres = arrays["lists_centres"]
+    def from_arrays(cls, arrays: dict[str, Array], width: int) -> Lists:
+        """Return what `arrays` returned; the kernel reads by these numbers, so refuse what does not fit together."""
+        centres, place, masks = arrays["centres"], arrays["place"], arrays["masks"]
         if centres.ndim != 2 or centres.shape[1] != width or not len(centres) or centres.dtype != np.float32:
             raise ValueError(f"its centroids are {centres.dtype} of shape {centres.shape}")
-        self = cls(centres)
-        names = ("radii", "first_radii", "squares", "counts")
-        self.radii, self.first_radii, self.squares, self.counts = (arrays[f"lists_{name}"] for name in names)
-        self.spreads = arrays.get("lists_spreads", np.sqrt(self.squares / np.maximum(self.counts, 1)))
-        n_blocks = len(arrays["lists_blocks"])
-        for name, part in self._parts().items():
-            shape = (n_positions if name == "lists_place" else n_blocks, *part._width)
-            if arrays[name].shape != shape or arrays[name].dtype != part._dtype:
-                raise ValueError(f"{name} is {arrays[name].dtype} of shape {arrays[name].shape}")
-            part.replace(arrays[name])
-        lists, slots, place = self._list.array, self.slots, self._place.array
+        self = cls(np.ascontiguousarray(centres))
+        shapes: dict[str, tuple[tuple[int, ...], Any]] = {
+            **{name: ((len(centres),), getattr(self, name).dtype) for name in SUMMARIES},
+            "place": ((place.size,), np.int64),
+            "masks": ((masks.size,), np.uint16),
+            "blocks": ((masks.size, width, BLOCK_ROWS), np.float32),
+            "slots": ((masks.size, BLOCK_ROWS), np.int64),
+            "list": ((masks.size,), np.int32),
+        }
+        for name, (shape, dtype) in shapes.items():
+            if arrays[name].shape != shape or arrays[name].dtype != dtype:
+                raise ValueError(f"its {name} of the lists are {arrays[name].dtype} of shape {arrays[name].shape}")
+        n, n_blocks, lists, slots = len(place), len(masks), arrays["list"], arrays["slots"]
         good = (
-            self.radii.shape == self.first_radii.shape == self.counts.shape == self.squares.shape == (len(centres),)
-            and self.spreads.shape == (len(centres),)
-            and self.spreads.dtype == np.float64
-            and self.radii.dtype == self.first_radii.dtype == np.float32
-            and self.squares.dtype == np.float64
-            and self.counts.dtype == np.int64
-            and (not n_blocks or (lists.min() >= 0 and lists.max() < len(centres) and slots.max() < n_positions))
-            and (not n_positions or (place.min() >= 0 and place.max() < n_blocks * WIDE))
-            and np.array_equal(slots.reshape(-1)[place], np.arange(n_positions))
+            (not n_blocks or (lists.min() >= 0 and lists.max() < len(centres) and slots.max() < n))
+            and (not n or (place.min() >= 0 and place.max() < n_blocks * BLOCK_ROWS))
+            and np.array_equal(slots.reshape(-1)[place], np.arange(n))
+            and bool((slots[lanes_of(masks)] >= 0).all())
         )
         if good:
-            there = np.unpackbits(
-                np.stack([self.masks & 255, self.masks >> 8], axis=1).astype(np.uint8), axis=1, bitorder="little"
-            )
-            good = bool((slots[there.astype(bool)] >= 0).all())
-            self._sort()
-            good = good and np.array_equal(np.diff(self.start), -(-self.counts // WIDE))
+            self.order, self.start = _sorted_blocks(lists, len(centres))
+            good = np.array_equal(np.diff(self.start), -(-arrays["counts"] // BLOCK_ROWS))
         if not good:
             raise ValueError("its lists do not fit together")
+        self.n, self.masks = n, masks
+        for name in SUMMARIES:
+            setattr(self, name, arrays[name])
+        self._blocks = Column((width, BLOCK_ROWS), np.float32, arrays["blocks"])
+        self._slots = Column((BLOCK_ROWS,), np.int64, slots)
+        self._list, self._place = Column((), np.int32, lists), Column((), np.int64, place)
         return self
+
+
+def lanes_of(masks: NDArray[np.uint16]) -> Mask:
+    """Return the masks of blocks as (n, 16) bool."""
+    low_high = np.stack([masks & 255, masks >> 8], axis=1).astype(np.uint8)
+    return np.unpackbits(low_high, axis=1, bitorder="little").astype(np.bool_)
+
+
+def _sorted_blocks(list_of_block: NDArray[np.int32], n_lists: int) -> tuple[Int64, Int64]:
+    """Return the blocks of list after list, those of a list in the order they were made; and where each list begins."""
+    per_list = np.bincount(list_of_block, minlength=n_lists)
+    start = np.concatenate([[0], np.cumsum(per_list)]).astype(np.int64)
+    return np.argsort(list_of_block, kind="stable").astype(np.int64), start

@@ -1,279 +1,214 @@
-"""Vectors by position, growing as they are added: in float32, or in 16 bits with the norm of what was rounded off.
+"""Stored vectors by position: in float32, or in 16 bits with the norm of what was rounded off. Immutable, like states.
 
 The 16-bit form of a vector is whole numbers from -32767 to 32767 and a scale of its own. It depends on that vector
-alone: whatever else is stored, it is the same. Vectors may lie in a file instead of memory.
+alone: whatever else is stored, it is the same.
 """
 
 from __future__ import annotations
 
-import os
 import threading
-from collections.abc import Callable
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..data.checks import BLOCK, Array
+from ..data.checks import CHECKED_AT_ONCE as BLOCK
+from ..data.checks import Array
 from ..data.vectors import blocks
-from .rows import Int64
+from .columns import Column, Float32, Float64, Int64, Mask
+from .state import Stored
 
-Float32: TypeAlias = NDArray[np.float32]
-Float64: TypeAlias = NDArray[np.float64]
+LARGEST_INT16 = 32767
+MIDDLE_SAMPLE = 4096
+"""Vectors whose mean is the middle that a scan computes about, at most twice as many."""
 
-SAMPLE = 4096
-LARGEST = 32767
-EPS = float(np.finfo(np.float32).eps)
-
-
-class Store(Protocol):
-    """Vectors by position."""
-
-    @property
-    def array(self) -> NDArray[Any]:
-        """What is stored, (n, D)."""
-
-    @property
-    def scale(self) -> Float32 | None:
-        """(n,) what each row of `array` is to be multiplied by; None: nothing."""
-
-    @property
-    def errors(self) -> Float32 | None:
-        """(n,) at most so far is each vector from the one that was added; None: not at all."""
-
-    @property
-    def n_bytes(self) -> int: ...
-    def append(self, vectors: Array) -> None: ...
-    def take(self, positions: Int64 | slice) -> Float32:
-        """Vectors as they are stored, in float32."""
-
-    def like(self, vectors: Float32) -> tuple[Float32, Float64]:
-        """Vectors as they would be stored, and how far that moves them, at most."""
-
-    def cut(self, n: int) -> None:
-        """Forgets all from n on."""
-
-    def keep(self, kept: Int64) -> None: ...
-    def state(self) -> dict[str, Array]: ...
+Spec = dict[str, tuple[tuple[int, ...], Any]]
+"""Columns by name: the shape of a row, and the type."""
 
 
-class Grown:
-    """An array that grows at the end: in memory (whose unused end costs nothing until it is written), or in a file."""
+class Middle(NamedTuple):
+    """A point near the mean of the vectors; of the first vectors |x - point|^2 and |x|, and the columns they lie in."""
 
-    def __init__(self, width: tuple[int, ...], dtype: Any, path: str | os.PathLike[str] | None = None) -> None:
-        self._path = None if path is None else os.fspath(path)
-        self._width, self._dtype, self.used = width, np.dtype(dtype), 0
-        self._data = self._room(0)
-
-    def _room(self, n: int) -> Array:
-        shape = (max(n, 1), *self._width)
-        if self._path is None:
-            return np.empty(shape, self._dtype)
-        mode: Any = "r+" if os.path.exists(self._path) and n else "w+"
-        return np.memmap(self._path, self._dtype, mode, shape=shape)
-
-    @property
-    def array(self) -> Array:
-        return self._data[: self.used]
-
-    @property
-    def n_bytes(self) -> int:
-        """In memory."""
-        return self.array.nbytes if self._path is None else 0
-
-    def more(self, n: int) -> Array:
-        """Room for n more at the end, to be written to."""
-        end = self.used + n
-        if end > len(self._data):
-            room = self._room(max(end, self.used + self.used // 2))  # a file is mapped again, longer, with its content
-            if self._path is None:
-                room[: self.used] = self.array
-            self._data = room
-        self.used = end
-        return self._data[end - n : end]
-
-    def cut(self, n: int) -> None:
-        """Forgets all from n on."""
-        self.used = min(n, self.used)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """A copy is in memory: two must not write into one file."""
-        return {**vars(self), "_data": np.array(self.array), "_path": None}
-
-    def extend(self, values: Array) -> None:
-        self.more(len(values))[...] = values
-
-    def replace(self, values: Array) -> None:
-        """`values` instead of all there was; they may be a part of it."""
-        values = np.array(values) if self._path is not None else values
-        self.used = 0
-        if self._path is None:
-            self._data = np.ascontiguousarray(values, self._dtype)
-            self.used = len(values)
-        else:
-            self.extend(values)
+    point: Float32
+    n_then: int  # vectors when the point was chosen
+    squares: Float64
+    norms: Float64
+    columns: tuple[Column, Column]
 
 
-Room: TypeAlias = Callable[[str, tuple[int, ...], Any], Grown]
-"""Makes the array of a name, a width and a dtype: where vectors and points are kept, if not in memory."""
-
-
-def in_memory(name: str, width: tuple[int, ...], dtype: Any) -> Grown:
-    """The plain `Room`."""
-    return Grown(width, dtype)
-
-
-def check_free(path: str | os.PathLike[str] | None) -> None:
-    """Refuses to write vectors over what is there: another search may be reading it."""
-    if path is not None and os.path.exists(path) and (os.path.isdir(path) or os.path.getsize(path)):
-        raise ValueError(
-            f"path: {os.fspath(path)} exists, and may belong to another search: delete it, or give another"
-        )
-
-
-class FloatStore:
-    """Float32 vectors."""
+class FloatVectors:
+    """The first n rows of a column of float32 vectors."""
 
     scale = None
+    """What each row of `array` is to be multiplied by; None: nothing."""
     errors = None
+    """How far each vector is from the one that was added, at most; None: not at all."""
 
-    def __init__(self, dim: int, path: str | os.PathLike[str] | None = None, room: Room | None = None) -> None:
-        self._data = Grown((dim,), np.float32, path) if room is None else room("vectors", (dim,), np.float32)
-        self._middle: tuple[int, Float32, Grown, Grown] | None = None
-        self._lock = threading.Lock()
+    def __init__(
+        self, column: Column, n: int, middle: Middle | None = None, lock: threading.Lock | None = None
+    ) -> None:
+        self.n = n
+        self._column, self._middle = column, middle
+        self._lock = lock or threading.Lock()  # one for all of a history, since they share the columns of `middle`
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_lock": None}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, _lock=threading.Lock())
+    @staticmethod
+    def column_names(dim: int) -> Spec:
+        """Return the columns that `start` asks for."""
+        return {"vectors": ((dim,), np.float32)}
 
     @classmethod
-    def from_array(cls, array: Array, n: int, dim: int, path: str | os.PathLike[str] | None = None) -> FloatStore:
-        if array.shape != (n, dim) or array.dtype != np.float32:
-            raise ValueError(f"its vectors are {array.dtype} of shape {array.shape}, not float32 of {(n, dim)}")
-        self = cls(dim, path)
-        self._data.replace(array)
-        return self
+    def start(cls, stored: Stored) -> FloatVectors:
+        """Return what the columns hold."""
+        return cls(stored.columns("vectors", (stored.dim,), np.float32), stored.n)
 
     @property
     def array(self) -> Float32:
-        return self._data.array
+        """What is stored, (n, dim)."""
+        return self._column.view(self.n)
 
     @property
     def n_bytes(self) -> int:
-        return self._data.n_bytes
+        """Memory, in bytes."""
+        return self._column.n_bytes(self.n)
 
-    def append(self, vectors: Array) -> None:
-        room = self._data.more(len(vectors))
-        for rows, block in blocks(vectors, max(1, BLOCK // vectors.shape[1])):
-            room[rows] = block
-
-    def take(self, positions: Int64 | slice) -> Float32:
-        return np.array(self.array[positions])
-
-    def like(self, vectors: Float32) -> tuple[Float32, Float64]:
-        return vectors, np.zeros(len(vectors))
-
-    def cut(self, n: int) -> None:
-        self._data.cut(n)
-        self._middle = None
-
-    def keep(self, kept: Int64) -> None:
-        self._data.replace(self.array[kept])
-        self._middle = None
-
-    def state(self) -> dict[str, Array]:
+    def columns(self) -> dict[str, Array]:
+        """Return the content of the columns."""
         return {"vectors": self.array}
 
+    def extend(self, vectors: Array) -> FloatVectors:
+        """Return these vectors and more, which are written behind them."""
+        room = self._column.room(self.n, len(vectors))
+        for rows, block in blocks(vectors, max(1, BLOCK // vectors.shape[1])):
+            room[rows] = block
+        return self.adopt(self.n + len(vectors))
+
+    def adopt(self, n: int) -> FloatVectors:
+        """Return the first n vectors of the column."""
+        return FloatVectors(self._column, n, self._middle, self._lock)
+
+    def take(self, positions: Int64 | slice) -> Float32:
+        """Return vectors as they are stored, in float32."""
+        return np.array(self.array[positions])
+
+    def as_stored(self, vectors: Float32) -> tuple[Float32, Float64]:
+        """Return vectors as they would be stored, and how far that moves them, at most."""
+        return vectors, np.zeros(len(vectors))
+
+    def holds(self, positions: Int64, vectors: Float32) -> Mask:
+        """Return which positions hold exactly these vectors."""
+        return np.asarray((self.array[positions] == vectors).all(axis=1))
+
     def about_middle(self) -> tuple[Float32, Float64, Float64]:
-        """About the mean of the vectors (D,); of each vector |x - mean|^2 and |x|, (n,).
+        """Return a point near the mean of the vectors (dim,), and of each vector |x - point|^2 and |x|, (n,).
 
-        The mean only has to be near, and is taken anew when their number has doubled.
+        The point is chosen anew when the number of vectors has doubled. What is computed is remembered for vectors
+        that are added later.
         """
-        n = len(self.array)
-        with self._lock:
-            if self._middle is None or n > 2 * self._middle[0]:
-                middle = self.array[:: max(1, n // SAMPLE)].mean(axis=0, dtype=np.float64).astype(np.float32)
-                self._middle = n, middle, Grown((), np.float64), Grown((), np.float64)
-            _, middle, sizes, norms = self._middle
-            step = max(1, BLOCK // len(middle))
-            for first in range(sizes.used, n, step):
-                block = self.array[first : first + step].astype(np.float64)
-                norms.extend(np.sqrt(np.einsum("ij,ij->i", block, block)))
-                block -= middle
-                sizes.extend(np.einsum("ij,ij->i", block, block))
-            return middle, sizes.array, norms.array
+        known = self._middle
+        if known is None or len(known.squares) < self.n:
+            with self._lock:
+                known = self._middle
+                if known is None or len(known.squares) < self.n:
+                    known = self._middle = self._about_middle(known)
+        return known.point, known.squares, known.norms
+
+    def _about_middle(self, known: Middle | None) -> Middle:
+        n, array = self.n, self.array
+        if known is None or n > 2 * known.n_then:
+            point = array[:: max(1, n // MIDDLE_SAMPLE)].mean(axis=0, dtype=np.float64).astype(np.float32)
+            none = np.empty(0)
+            known = Middle(point, n, none, none, (Column((), np.float64), Column((), np.float64)))
+        done = len(known.squares)
+        squares, norms = (column.room(done, n - done) for column in known.columns)
+        step = max(1, BLOCK // len(known.point))
+        for first in range(0, len(squares), step):
+            block = array[done + first : done + first + step].astype(np.float64)
+            norms[first : first + step] = np.sqrt(np.einsum("ij,ij->i", block, block))
+            block -= known.point
+            squares[first : first + step] = np.einsum("ij,ij->i", block, block)
+        squares, norms = (column.view(n) for column in known.columns)
+        return known._replace(squares=squares, norms=norms)
 
 
-class ShortStore:
-    """Vectors of 16-bit whole numbers, the scale being the largest number / 32767."""
+class ShortVectors:
+    """The first n rows of a column of 16-bit vectors, of their scales, and of how far rounding has moved them."""
 
-    def __init__(self, dim: int, path: str | os.PathLike[str] | None = None, room: Room | None = None) -> None:
-        self._data = Grown((dim,), np.int16, path) if room is None else room("vectors", (dim,), np.int16)
-        room = room or in_memory
-        self._scale, self._errors = room("scale", (), np.float32), room("moved", (), np.float32)
+    def __init__(self, vectors: Column, scale: Column, moved: Column, n: int) -> None:
+        self.n = n
+        self._vectors, self._scale, self._moved = vectors, scale, moved
+
+    @staticmethod
+    def column_names(dim: int) -> Spec:
+        """Return the columns that `start` asks for."""
+        return {"vectors": ((dim,), np.int16), "scale": ((), np.float32), "moved": ((), np.float32)}
 
     @classmethod
-    def from_state(
-        cls, arrays: dict[str, Array], n: int, dim: int, path: str | os.PathLike[str] | None = None
-    ) -> ShortStore:
-        self = cls(dim, path)
-        for name, to in (("vectors", self._data), ("scale", self._scale), ("errors", self._errors)):
-            array = arrays[name]
-            if array.shape != (n, *to._width) or array.dtype != to._dtype:
-                raise ValueError(f"its {name} are {array.dtype} of shape {array.shape}")
-            to.replace(array)
-        return self
+    def start(cls, stored: Stored) -> ShortVectors:
+        """Return what the columns hold."""
+        names = cls.column_names(stored.dim)
+        vectors, scale, moved = (stored.columns(name, *names[name]) for name in ("vectors", "scale", "moved"))
+        return cls(vectors, scale, moved, stored.n)
 
     @property
     def array(self) -> NDArray[np.int16]:
-        return self._data.array
+        """The whole numbers, (n, dim)."""
+        return self._vectors.view(self.n)
 
     @property
     def scale(self) -> Float32:
-        return self._scale.array
+        """(n,) what each row of `array` is to be multiplied by."""
+        return self._scale.view(self.n)
 
     @property
     def errors(self) -> Float32:
-        return self._errors.array
+        """(n,) how far each vector is from the one that was added, at most."""
+        return self._moved.view(self.n)
 
     @property
     def n_bytes(self) -> int:
-        return self._data.n_bytes + self._scale.n_bytes + self._errors.n_bytes
+        """Memory, in bytes."""
+        return sum(column.n_bytes(self.n) for column in (self._vectors, self._scale, self._moved))
 
-    def append(self, vectors: Array) -> None:
-        data, scales, errors = (part.more(len(vectors)) for part in (self._data, self._scale, self._errors))
+    def columns(self) -> dict[str, Array]:
+        """Return the content of the columns."""
+        return {"vectors": self.array, "scale": self.scale, "moved": self.errors}
+
+    def extend(self, vectors: Array) -> ShortVectors:
+        """Return these vectors and more, which are written behind them."""
+        parts = (self._vectors, self._scale, self._moved)
+        data, scales, moved = (part.room(self.n, len(vectors)) for part in parts)
         for rows, block in blocks(vectors, max(1, BLOCK // 4 // vectors.shape[1])):
-            data[rows], scales[rows], errors[rows] = rounded(block)
+            data[rows], scales[rows], moved[rows] = rounded(block)
+        return self.adopt(self.n + len(vectors))
+
+    def adopt(self, n: int) -> ShortVectors:
+        """Return the first n vectors of the columns."""
+        return ShortVectors(self._vectors, self._scale, self._moved, n)
 
     def take(self, positions: Int64 | slice) -> Float32:
+        """Return vectors as they are stored, in float32."""
         return self.array[positions] * self.scale[positions][:, None]
 
-    def like(self, vectors: Float32) -> tuple[Float32, Float64]:
-        whole, scale, errors = rounded(vectors)
-        return whole * scale[:, None], errors.astype(np.float64)
+    def as_stored(self, vectors: Float32) -> tuple[Float32, Float64]:
+        """Return vectors as they would be stored, and how far that moves them, at most."""
+        whole, scale, moved = rounded(vectors)
+        return whole * scale[:, None], moved.astype(np.float64)
 
-    def cut(self, n: int) -> None:
-        for part in (self._data, self._scale, self._errors):
-            part.cut(n)
-
-    def keep(self, kept: Int64) -> None:
-        for part in (self._data, self._scale, self._errors):
-            part.replace(part.array[kept])
-
-    def state(self) -> dict[str, Array]:
-        return {"vectors": self.array, "scale": self.scale, "errors": self.errors}
+    def holds(self, positions: Int64, vectors: Float32) -> Mask:
+        """Return which positions hold exactly these vectors, rounded."""
+        whole, scale, moved = rounded(vectors)
+        same = (self.array[positions] == whole).all(axis=1)
+        return np.asarray(same & (self.scale[positions] == scale) & (self.errors[positions] == moved))
 
 
 def rounded(block: Float32) -> tuple[NDArray[np.int16], Float32, Float32]:
-    """Vectors (n, D) as 16-bit whole numbers and their scales, and the norms of the differences, rounded up.
+    """Round vectors (n, D) to 16-bit whole numbers; return these, their scales, and the norms of the differences.
 
-    What is stored for x is the float32 number scale * whole.
+    What is stored for x is the float32 number scale * whole. The norms are rounded up.
     """
     largest = np.abs(block).max(axis=1)
-    scale = np.maximum(largest / np.float32(LARGEST), np.float32(1e-37))
-    whole = np.clip(np.rint(block / scale[:, None]), -LARGEST, LARGEST).astype(np.int16)
+    scale = np.maximum(largest / np.float32(LARGEST_INT16), np.float32(1e-37))
+    whole = np.clip(np.rint(block / scale[:, None]), -LARGEST_INT16, LARGEST_INT16).astype(np.int16)
     away = (whole * scale[:, None]).astype(np.float64)
     away -= block
     errors = np.sqrt(np.einsum("ij,ij->i", away, away)) * (1 + 1e-6)

@@ -1,6 +1,7 @@
-"""Metadata and the filters over it: a filter comes in as a dict or as text and becomes a small tree, which is compiled
-to SQL with parameters, or applied to one dict in Python. The metadata of a set comes in as a dict and becomes the lines
-of the table that the SQL looks into, and JSON.
+"""Metadata and the filters over it.
+
+A filter comes in as a dict or as text and becomes a small tree, which each engine compiles for itself; the metadata of
+a set comes in as a dict and becomes JSON and the fields that filters look at.
 
     {"kind": "chair", "year": {">": 2010, "<=": 2020}}        kind = chair and 2010 < year <= 2020
     {"or": [{"kind": ["chair", "sofa"]}, {"not": {"camera.iso": {"<": 400}}}]}
@@ -15,27 +16,31 @@ match. In text, a string is quoted unless it is one plain word (a quote inside i
 = 1' a field is reached that is called "and", "or" or "not".
 """
 
-from .metadata import as_json, fields_of, matches
+from .columns import FieldColumns, matches
+from .metadata import NO_METADATA, Metadata, as_json, checked_metadata, fields_of, parse_metadata
 from .parse import parse
-from .sql import compile
 from .text import parse_text
 from .tree import ALL, And, Equal, Exists, In, Node, Not, Or, Range, Value
 
 __all__ = [
     "ALL",
+    "NO_METADATA",
     "And",
     "Equal",
     "Exists",
+    "FieldColumns",
     "In",
+    "Metadata",
     "Node",
     "Not",
     "Or",
     "Range",
     "Value",
     "as_json",
-    "compile",
+    "checked_metadata",
     "fields_of",
     "matches",
     "parse",
+    "parse_metadata",
     "parse_text",
 ]

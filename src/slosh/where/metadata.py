@@ -1,47 +1,70 @@
-"""The metadata of a set: a dict comes in, and out go its lines in the table of fields, its JSON, or whether a filter
-lets it through. Each value is checked here, those of filters too.
+"""The metadata of a set: a dict comes in and goes out checked, as JSON and as the fields that filters look at.
+
+Each value is checked here, those of filters too.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import operator
-from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..data.checks import kind_of
-from .tree import And, Equal, Exists, In, Node, Not, Or, Range, Value
+from ..errors import InputError
+from .tree import Value
 
-DEEPEST = 100
+MAX_DEPTH = 100
 """Filters and metadata may be nested this deep."""
-SPAN = 1 << 63
-"""Whole numbers from -SPAN to SPAN - 1 fit into 64 bits."""
+INT64_END = 1 << 63
+"""Whole numbers from -INT64_END to INT64_END - 1 fit into 64 bits."""
 
 _ALLOWED = "give a string, a finite number of at most 64 bits, or true or false"
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=lambda x: x.item())
-_COMPARE: dict[str, Callable[[Any, Any], bool]] = {
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
+
+
+class Metadata(NamedTuple):
+    """Checked metadata of one set: compact JSON, and the (key, value) pairs that filters look at."""
+
+    json: str
+    fields: list[tuple[str, Value]]
+
+
+NO_METADATA = Metadata("{}", [])
+
+
+def checked_metadata(metadata: Any, place: str) -> Metadata:
+    """Return the metadata of one set, a dict or None, in the form in which engines store it."""
+    if metadata is None or metadata == {}:
+        return NO_METADATA
+    fields = fields_of(metadata, place)
+    return Metadata(as_json(metadata), fields)
+
+
+def parse_metadata(text: str) -> dict[str, Any]:
+    """Return stored metadata as a dict; ValueError if the text is something else, whoever has written it."""
+    try:
+        found = json.loads(text)
+    except RecursionError:
+        found = None
+    if not isinstance(found, dict):
+        raise ValueError(f"metadata {text!r:.60} are not a JSON object")
+    return found
 
 
 def fields_of(metadata: Any, where: str) -> list[tuple[str, Value]]:
-    """The lines (key, value) of one set's metadata in the table of fields; errors start with `where`.
+    """Return the (key, value) pairs that filters look at in one set's metadata; errors start with `where`.
 
-    Every string, number and boolean has a line, and so has every item of a list that is one of these; the keys of a
-    nested dict are joined with dots. None has no line, and neither have lists and dicts inside of a list. No line comes
+    Every string, number and boolean is a pair, and so is every item of a list that is one of these; the keys of a
+    nested dict are joined with dots. None is no pair, and neither are lists and dicts inside of a list. No pair comes
     twice; 1, 1.0 and True are the same.
 
     >>> fields_of({"kind": "chair", "tags": ["red", "old"], "camera": {"iso": 100}, "by": None}, "metadata")
     [('kind', 'chair'), ('tags', 'red'), ('tags', 'old'), ('camera.iso', 100)]
     """
     if not isinstance(metadata, dict):
-        raise ValueError(f"{where} is {kind_of(metadata)}: give a dict with strings as keys")
+        raise InputError(f"{where} is {kind_of(metadata)}", "give a dict with strings as keys", argument="metadata")
     lines: list[tuple[str, Value]] = []
     simple = True
     for key, value in metadata.items():
@@ -52,7 +75,7 @@ def fields_of(metadata: Any, where: str) -> list[tuple[str, Value]]:
             and key.isascii()
             and (
                 (kind is str and value.isascii())
-                or (kind is int and -SPAN <= value < SPAN)
+                or (kind is int and -INT64_END <= value < INT64_END)
                 or (kind is float and value - value == 0)
                 or kind is bool
             )
@@ -65,9 +88,11 @@ def fields_of(metadata: Any, where: str) -> list[tuple[str, Value]]:
 
 
 def _add_lines(key: str, value: Any, where: str, lines: list[tuple[str, Value]], depth: int) -> None:
-    if depth > DEEPEST:
-        raise ValueError(
-            f"{where}: key {key!r:.60} is nested more than {DEEPEST} deep, or holds itself: make it flatter"
+    if depth > MAX_DEPTH:
+        raise InputError(
+            f"{where}: key {key!r:.60} is nested more than {MAX_DEPTH} deep, or holds itself",
+            "make it flatter",
+            argument="metadata",
         )
     if isinstance(value, dict):
         for name, inner in value.items():
@@ -83,7 +108,7 @@ def _add_lines(key: str, value: Any, where: str, lines: list[tuple[str, Value]],
 
 
 def as_json(metadata: dict[str, Any]) -> str:
-    """Metadata that `fields_of` has checked as compact JSON; NumPy's scalars as plain numbers.
+    """Return metadata that `fields_of` has checked as compact JSON; NumPy's scalars become plain numbers.
 
     >>> as_json({"kind": "Stühle", "year": np.int64(2015), "tags": ("red", None)})
     '{"kind":"Stühle","year":2015,"tags":["red",null]}'
@@ -91,51 +116,14 @@ def as_json(metadata: dict[str, Any]) -> str:
     return _ENCODER.encode(metadata)
 
 
-def matches(node: Node, metadata: dict[str, Any]) -> bool:
-    """Whether one set's metadata passes the filter: what `compile` selects.
-
-    >>> from slosh.where import parse
-    >>> matches(parse("tags = red and year > 2010"), {"tags": ["red", "round"], "year": 2015})
-    True
-    """
-    lines: dict[str, list[Value]] = {}
-    for key, value in fields_of(metadata, "metadata"):
-        lines.setdefault(key, []).append(value)
-    return _holds(node, lines)
-
-
-def _holds(node: Node, lines: dict[str, list[Value]]) -> bool:
-    if isinstance(node, And):
-        return all(_holds(part, lines) for part in node.parts)
-    if isinstance(node, Or):
-        return any(_holds(part, lines) for part in node.parts)
-    if isinstance(node, Not):
-        return not _holds(node.part, lines)
-    assert isinstance(node, Equal | In | Range | Exists)
-    found = lines.get(node.key, [])
-    if isinstance(node, Equal):
-        return node.value in found
-    if isinstance(node, In):
-        return any(value in node.values for value in found)
-    if isinstance(node, Exists):
-        return bool(found) or any(key.startswith(f"{node.key}.") for key in lines)
-    return any(_inside(value, node.low) and _inside(value, node.high) for value in found)
-
-
-def _inside(value: Any, bound: tuple[str, Any] | None) -> bool:
-    return bound is None or (
-        isinstance(value, str) == isinstance(bound[1], str) and _COMPARE[bound[0]](value, bound[1])
-    )
-
-
 def checked_key(key: Any, place: str) -> str:
     if not isinstance(key, str):
-        raise ValueError(f"{place}: the key {key!r:.60} is {kind_of(key)}: keys are strings, so pass str(key)")
+        raise InputError(f"{place}: the key {key!r:.60} is {kind_of(key)}", "keys are strings, so pass str(key)")
     return str(checked(key, f"{place}: the key {key!r:.60}"))
 
 
 def checked(value: Any, place: str) -> Value:
-    """A plain string, number or boolean."""
+    """Return a plain string, number or boolean; refuse anything else."""
     if isinstance(value, np.generic) and value.dtype.kind in "iufb":
         value = value.item()
     if isinstance(value, bool):
@@ -144,27 +132,27 @@ def checked(value: Any, place: str) -> Value:
         try:
             value.encode()
         except UnicodeEncodeError as error:
-            raise ValueError(
-                f"{place} has half of a surrogate pair at character {error.start}, which no file can hold: decode the "
-                "text with the encoding it was written in"
+            raise InputError(
+                f"{place} has half of a surrogate pair at character {error.start}, which no file can hold",
+                "decode the text with the encoding it was written in",
             ) from None
         return str.__str__(value)
     if isinstance(value, int):
-        if not -SPAN <= value < SPAN:
-            raise ValueError(f"{place} is a whole number beyond 64 bits: give it as a string, or as a float")
+        if not -INT64_END <= value < INT64_END:
+            raise InputError(f"{place} is a whole number beyond 64 bits", "give it as a string, or as a float")
         return int(value)
     if isinstance(value, float) and math.isfinite(value):
         return float(value)
     found = f"{value!r:.60}" if isinstance(value, float) else kind_of(value)
     remedy = "x.tolist()" if isinstance(value, np.ndarray) else "x.isoformat()" if hasattr(value, "isoformat") else ""
-    raise ValueError(f"{place} is {found}: {_ALLOWED}{', e.g. by ' * bool(remedy)}{remedy}")
+    raise InputError(f"{place} is {found}", f"{_ALLOWED}{', e.g. by ' * bool(remedy)}{remedy}")
 
 
-def plain(value: Any, place: str) -> Value:
-    """A value of a filter: of equal ones always the same, so that equal filters are the same text."""
+def filter_value(value: Any, place: str) -> Value:
+    """Return a value of a filter in one form, so that equal filters are the same text."""
     value = checked(value, place)
     return int(value) if isinstance(value, bool) or (isinstance(value, float) and _is_int64(value)) else value
 
 
 def _is_int64(value: float) -> bool:
-    return value.is_integer() and -SPAN <= value < SPAN
+    return value.is_integer() and -INT64_END <= value < INT64_END

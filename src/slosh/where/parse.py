@@ -11,7 +11,8 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ..data.checks import kind_of
-from .metadata import DEEPEST, checked_key, plain
+from ..errors import InputError
+from .metadata import MAX_DEPTH, checked_key, filter_value
 from .text import parse_text
 from .tree import OPERATORS, Equal, Exists, Node, Not, all_of, any_of, between, not_, one_of
 
@@ -19,7 +20,7 @@ _LISTS = (list, tuple, set, frozenset, np.ndarray)
 
 
 def parse(where: Any) -> Node:
-    """The tree of a filter: a dict, the text form, or a tree.
+    """Return the tree of a filter, which may be a dict, the text form, or a tree.
 
     >>> print(parse({"year": {">": 2010, "<=": 2020}, "kind": ["sofa", "chair"]}))
     2010 < year <= 2020 and kind in (chair, sofa)
@@ -33,22 +34,20 @@ def _from_any(where: Any, place: str, depth: int) -> Node:
     if isinstance(where, str):
         return parse_text(where)
     if not isinstance(where, Mapping):
-        raise ValueError(
-            f'{place} is {kind_of(where)}: give a dict such as {{"kind": "chair"}}, or text: "kind = chair"'
-        )
-    if depth > DEEPEST:
-        raise ValueError(f"where is nested more than {DEEPEST} deep: take a level out, most hold one part only")
+        raise _wrong(f"{place} is {kind_of(where)}", 'give a dict such as {"kind": "chair"}, or text: "kind = chair"')
+    if depth > MAX_DEPTH:
+        raise _wrong(f"where is nested more than {MAX_DEPTH} deep", "take a level out, most hold one part only")
     parts: list[Node] = []
     for key, value in where.items():
         here = f"{place}[{key!r:.60}]"
         if key in ("and", "or"):
             if not isinstance(value, list | tuple):
-                raise ValueError(f"{here} is {kind_of(value)}: give a list of filters. {_reserved(key)}")
+                raise _wrong(f"{here} is {kind_of(value)}", f"give a list of filters. {_reserved(key)}")
             inner = [_from_any(part, f"{here}[{i}]", depth + 1) for i, part in enumerate(value)]
             parts.append(all_of(inner) if key == "and" else any_of(inner))
         elif key == "not":
             if not isinstance(value, Mapping | Node):
-                raise ValueError(f"{here} is {kind_of(value)}: give the dict of a filter. {_reserved(key)}")
+                raise _wrong(f"{here} is {kind_of(value)}", f"give the dict of a filter. {_reserved(key)}")
             parts.append(not_(_from_any(value, here, depth + 1)))
         else:
             parts.extend(_conditions(checked_key(key, place), value, here))
@@ -60,39 +59,44 @@ def _reserved(key: str) -> str:
 
 
 def _conditions(key: str, asked: Any, place: str) -> Iterator[Node]:
-    """What a dict says of one field."""
+    """Yield what a dict says of one field."""
     if not isinstance(asked, Mapping):
         asked = {"in" if isinstance(asked, _LISTS) else "=": asked}
     elif not asked:
-        raise ValueError(f"{place} is an empty dict: give an operator, one of {_operators()}")
+        raise _wrong(f"{place} is an empty dict", f"give an operator, one of {_operators()}")
     bounds = []
     for op, value in asked.items():
         here = f"{place}[{op!r:.60}]"
         if op in ("=", "!="):
-            node = not_(Exists(key)) if value is None else Equal(key, plain(value, here))
+            node = not_(Exists(key)) if value is None else Equal(key, filter_value(value, here))
             yield node if op == "=" else not_(node)
         elif op in ("in", "not in"):
             if not isinstance(value, _LISTS) or (isinstance(value, np.ndarray) and value.ndim != 1):
-                raise ValueError(f"{here} is {kind_of(value)}: give a list of strings and numbers")
-            node = one_of(key, [plain(one, f"{here}[{i}]") for i, one in enumerate(value)])
+                raise _wrong(f"{here} is {kind_of(value)}", "give a list of strings and numbers")
+            node = one_of(key, [filter_value(one, f"{here}[{i}]") for i, one in enumerate(value)])
             yield node if op == "in" else not_(node)
         elif op == "exists":
             if not isinstance(value, bool | np.bool_):
-                raise ValueError(f"{here} is {kind_of(value)}: give True or False")
+                raise _wrong(f"{here} is {kind_of(value)}", "give True or False")
             yield Exists(key) if value else Not(Exists(key))
         elif op in OPERATORS:
-            bounds.append((op, plain(value, here)))
+            bounds.append((op, filter_value(value, here)))
         else:
-            raise ValueError(
-                f"{place}: {op!r:.60} is no operator; give one of {_operators()}. A field inside of a nested "
-                "dict of metadata is reached with a dot: {'camera.iso': 100}"
+            raise _wrong(
+                f"{place}: {op!r:.60} is not an operator",
+                f"give one of {_operators()}. A field inside of a nested dict of metadata is reached with a dot: "
+                "{'camera.iso': 100}",
             )
     if bounds:
 
         def fail(why: str) -> NoReturn:
-            raise ValueError(f"{place} {why}")
+            raise _wrong(f"{place} {why}")
 
         yield between(key, bounds, fail)
+
+
+def _wrong(problem: str, remedy: str = "") -> InputError:
+    return InputError(problem, remedy, argument="where")
 
 
 def _operators() -> str:

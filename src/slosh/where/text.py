@@ -7,7 +7,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple, NoReturn
 
-from .metadata import DEEPEST, checked, plain
+from ..errors import InputError
+from .metadata import MAX_DEPTH, checked, filter_value
 from .tree import (
     ALL,
     KEYWORDS,
@@ -45,7 +46,7 @@ class _Token(NamedTuple):
 
 
 def parse_text(text: str) -> Node:
-    """The tree of a filter in the text form; no text, or (), is a filter that every set passes.
+    """Return the tree of a filter in the text form; no text, or (), is a filter that every set passes.
 
     >>> from slosh.where import parse
     >>> parse_text("kind = chair and not (year > 2010)") == parse({"kind": "chair", "not": {"year": {">": 2010}}})
@@ -96,7 +97,7 @@ class _Parser:
         at = self.token.start if start is None else start
         first = max(0, at - 70)
         line = re.sub(r"\s", " ", self.text[first : at + 40])
-        raise ValueError(f"where, character {at + 1}: {why}\n    {line}\n    {' ' * (at - first)}^")
+        raise InputError(f"where, character {at + 1}: {why}\n    {line}\n    {' ' * (at - first)}^", argument="where")
 
     def expression(self, depth: int) -> Node:
         parts = [self.term(depth)]
@@ -117,8 +118,8 @@ class _Parser:
         start = self.token.start
         if not self.accept("("):
             node = self.comparison()
-        elif depth >= DEEPEST:
-            self.fail(f"parentheses are nested more than {DEEPEST} deep: take some out", start)
+        elif depth >= MAX_DEPTH:
+            self.fail(f"parentheses are nested more than {MAX_DEPTH} deep: take some out", start)
         elif self.accept(")"):
             node = ALL
         else:
@@ -134,7 +135,7 @@ class _Parser:
         op, start = self.token.text, self.token.start
         self.advance()
         if op not in OPERATORS:
-            self.fail(f"{op} is no operator; give one of {', '.join(OPERATORS)}", start)
+            self.fail(f"{op} is not an operator; give one of {', '.join(OPERATORS)}", start)
         second = self.operand(f"a value after {op}; quote a string that is not one plain word")
         if self.token.kind == "operator":
             return self.chain(first, op, second)
@@ -182,13 +183,13 @@ class _Parser:
         if token.keyword in ("true", "false"):
             return int(token.keyword == "true")
         if token.keyword == "null":
-            self.fail('null is no value: write "field not exists", or quote it if it is a string', token.start)
+            self.fail('null is not a value: write "field not exists", or quote it if it is a string', token.start)
         if token.keyword:
             self.fail(f'expected a value; quote a string that is {token.text}: "{token.text}"', token.start)
         if not _NUMBER.fullmatch(token.text):
             return token.text
         whole = token.text.lstrip("+-").isdigit()
         try:
-            return plain(int(token.text[:30]) if whole else float(token.text), "this")
-        except ValueError as error:
-            self.fail(str(error), token.start)
+            return filter_value(int(token.text[:30]) if whole else float(token.text), "this")
+        except InputError as error:
+            self.fail(f"{error.problem}: {error.remedy}", token.start)

@@ -1,0 +1,253 @@
+"""`slosh demo`: build an index of handwritten digits that come with scikit-learn, and search it.
+
+Each image of 8 x 8 pixels is the set of its inked pixels, weighted by their ink. An index of 1,500 digits is built on
+disk, 297 others are searched for, and every number that is printed is measured in this run. The 297 are drawn at
+random; the last 297 of the file are harder, and their numbers are printed too.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+import typer
+
+from ..data.sets import Sets
+from ..errors import MissingExtra
+from ..evaluate import precision_at_k, recall_at_k, vote_accuracy
+from ..index.hits import HitLists
+from ..index.set_index import SetIndex
+from ..native import kernel
+from .draw import Panel, draw
+from .messages import CommandError
+from .options import open_index
+from .output import flush, format_bytes, say
+
+N_STORED = 1500
+K = 10
+SINGLE_QUERIES = 200
+"""Queries that are searched for one at a time, to measure the time of one."""
+DRAWN_QUERIES, DRAWN_NEIGHBOURS = 6, 8
+ORANGE = "#D55E00"
+
+
+class Digits(NamedTuple):
+    """Sets, their ids, and the digits that they show."""
+
+    sets: Sets
+    ids: list[str]
+    labels: list[int]
+
+    def take(self, rows: Any) -> Digits:
+        """Return some of them."""
+        return Digits(self.sets.take(rows), [self.ids[i] for i in rows], [self.labels[i] for i in rows])
+
+
+def load_digits() -> Digits:
+    """Return 1,797 digits: points are (column, row from below), weights are the grey values 1 to 16."""
+    from sklearn.datasets import load_digits as load
+
+    data = load()
+    points, weights = [], []
+    for image in data.images:
+        row, column = np.nonzero(image)
+        points.append(np.stack([column, len(image) - 1 - row], axis=1).astype(np.float32))
+        weights.append(image[row, column].astype(np.float32))
+    ids = [f"digit-{i:04}" for i in range(len(points))]
+    return Digits(Sets.from_list(points, weights), ids, data.target.tolist())
+
+
+def demo(
+    *,
+    out: Annotated[
+        Path, typer.Option("--out", metavar="FOLDER", help="The folder for the index and the picture.")
+    ] = Path("demo"),
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Use the index of an earlier run instead of building it again.")
+    ] = False,
+) -> None:
+    """Build an index of handwritten digits, search it, and draw the results. Needs no data and no network.
+
+    The digits are those of scikit-learn. The demo takes seconds; try your own commands on the files that it leaves.
+    """
+
+    def tell(text: str) -> None:
+        say(text)
+        flush()
+
+    run(out, keep=keep, tell=tell)
+
+
+def run(out: Path, *, keep: bool = False, tell: Callable[[str], None] = print) -> None:
+    """Build `out`/digits.slosh, search it, and draw `out`/neighbours.png; `tell` is called with each line of text."""
+    digits = load_digits()
+    order = np.random.RandomState(0).permutation(len(digits.ids))
+    stored, held_out = digits.take(np.sort(order[:N_STORED])), digits.take(np.sort(order[N_STORED:]))
+    out.mkdir(parents=True, exist_ok=True)
+    path = out / "digits.slosh"
+    tell(
+        f"Handwritten digits of scikit-learn, 8 x 8 pixels: each is a set of weighted points. Kernel: {kernel.name()}\n"
+    )
+    if keep and path.exists():
+        tell(f"{path} is kept from an earlier run")
+    else:
+        _replace(path, set(digits.ids))
+        _build(path, stored, tell)
+    truth = np.array(held_out.labels)
+    with open_index(path) as index:
+        tell(f"\nSearch: the {K} nearest of each of {len(held_out.ids)} digits that are not in the index")
+        found = _search(index, held_out, truth, tell)
+        _search_filtered(index, held_out, tell)
+    _search_last_digits(digits, tell)
+    _search_again(path, held_out, found, tell)
+    _write_queries(out / "held-out.npz", held_out)
+    picture = out / "neighbours.png"
+    try:
+        _draw(path, held_out, found, picture)
+        tell(
+            f"\nThe picture {picture} shows {DRAWN_QUERIES} of the queries and their neighbours. Orange neighbours are"
+        )
+        tell("other digits; the last row is the query with the most of them.")
+    except MissingExtra as error:
+        tell(f"\nThere is no picture: {error}")
+    _suggest_commands(path, out, stored.ids, tell)
+
+
+def _replace(path: Path, ids: set[str]) -> None:
+    """Remove the index of an earlier run, and nothing else."""
+    if not path.exists():
+        return
+    try:
+        with open_index(path) as before:
+            ours = set(before.ids) <= ids
+    except (OSError, ValueError):
+        ours = False
+    if not ours:
+        raise CommandError(f"{path} was not made by this demo: move it away, or choose another folder with --out")
+    shutil.rmtree(path)
+
+
+def _build(path: Path, stored: Digits, tell: Callable[[str], None]) -> None:
+    metadata = [{"digit": label, "even": label % 2 == 0} for label in stored.labels]
+    started = time.perf_counter()
+    with SetIndex.create(path, dim=2) as index:
+        index.add(stored.sets, stored.ids, metadata)
+        seconds = time.perf_counter() - started
+        tuned = index.tune(recall=0.99, k=K)
+        size = sum(index.info()["disk_bytes"].values())
+    n = len(stored.ids)
+    tell(f"Index: {n:,} digits stored in {path} in {seconds:.2f} s, {n / seconds:,.0f} a second")
+    tell(f"  {format_bytes(size / n)} a digit on disk, with points, metadata and vectors")
+    tell(f"  tuned: {tuned}")
+
+
+def _search(index: SetIndex, held_out: Digits, truth: Any, tell: Callable[[str], None]) -> HitLists:
+    queries = held_out.sets
+    index.search(queries, K)  # the first search loads what the others find in memory
+    found: HitLists = index.search(queries, K)
+    exact: HitLists = index.search(queries, K, recall=1.0)
+    certified: HitLists = index.search(queries, K, certify=True)
+    labels = np.array([[about["digit"] for about in hits.metadata] for hits in found])
+    number = {name: i for i, name in enumerate(index.ids)}
+    rows, exact_rows = (np.array([[number[name] for name in hits.ids] for hits in lists]) for lists in (found, exact))
+    n = len(queries)
+    started = time.perf_counter()
+    for i in range(SINGLE_QUERIES):
+        index.search(queries[i % n : i % n + 1], K)
+    single = (time.perf_counter() - started) / SINGLE_QUERIES
+    full = certified.stats.full_distances
+    assert full is not None
+    tell(f"  precision@{K} {precision_at_k(labels, truth):.3f}: this fraction of the neighbours is the same digit")
+    tell(f"  accuracy {vote_accuracy(labels, truth):.3f} of the majority of the {K} neighbours")
+    tell(f"  recall {recall_at_k(rows, exact_rows):.4f} of what an exact search finds")
+    tell(f"  {1e6 * found.stats.seconds / n:.0f} us a query in one batch, {1e6 * single:.0f} us one at a time")
+    tell(
+        f"  certified, the true {K} nearest by sliced distance, proved: {1e6 * certified.stats.seconds / n:.0f} us a "
+        f"query, {full.mean():.1f} full distances of {len(index):,}"
+    )
+    return found
+
+
+def _search_last_digits(digits: Digits, tell: Callable[[str], None]) -> None:
+    """Search for the last digits of the file instead."""
+    rows = np.arange(len(digits.ids))
+    stored, last = digits.take(rows[:N_STORED]), digits.take(rows[N_STORED:])
+    with SetIndex.create(None, dim=2) as index:
+        index.add(stored.sets, stored.ids, [{"digit": label} for label in stored.labels])
+        found = index.search(last.sets, K)
+    labels = np.array([[about["digit"] for about in hits.metadata] for hits in found])
+    truth = np.array(last.labels)
+    precision, accuracy = precision_at_k(labels, truth), vote_accuracy(labels, truth)
+    tell(
+        f"  these {len(truth)} were drawn at random; the last {len(truth)} of the file are harder: precision@{K} "
+        f"{precision:.3f}, accuracy {accuracy:.3f}"
+    )
+
+
+def _search_filtered(index: SetIndex, held_out: Digits, tell: Callable[[str], None]) -> None:
+    where = "even = true and digit >= 6"
+    hits = index.search(held_out.sets[0], K, where=where)
+    kinds = sorted({about["digit"] for about in hits.metadata})
+    found = f"all {kinds[0]}s" if len(kinds) == 1 else " and ".join(f"{kind}s" for kind in kinds)
+    tell(f'  with the filter "{where}", the {len(hits)} nearest to a {held_out.labels[0]} are {found}')
+
+
+def _search_again(path: Path, held_out: Digits, found: HitLists, tell: Callable[[str], None]) -> None:
+    with open_index(path) as index:
+        same = index.search(held_out.sets, K).ids == found.ids
+    tell(f"  closed and opened again: {'the same answers' if same else 'OTHER ANSWERS'}; each add is one transaction,")
+    tell("  so a killed process leaves all of it or nothing")
+
+
+def _draw(path: Path, held_out: Digits, found: HitLists, picture: Path) -> None:
+    """Draw the first query of each of the digits 0 to 4, and the one with the most neighbours of another digit."""
+    truth, k = held_out.labels, DRAWN_NEIGHBOURS
+    wrong = [sum(about["digit"] != truth[i] for about in hits.metadata[:k]) for i, hits in enumerate(found)]
+    chosen = list(dict.fromkeys(truth.index(digit) for digit in range(DRAWN_QUERIES - 1)))
+    chosen.append(int(np.argmax(wrong)))
+    rows = []
+    with open_index(path) as index:
+        for i in chosen:
+            hits = found[i]
+            near: Any = index.get(hits.ids[:k])
+            row = [Panel(held_out.sets[i], held_out.sets.weights_of(i), f"a {truth[i]}, {held_out.ids[i]}")]
+            for j, (about, distance) in enumerate(zip(near.metadata, hits.distances, strict=False)):
+                colour = None if about["digit"] == truth[i] else ORANGE
+                note = f"{distance:.3f}"
+                row.append(Panel(near.sets[j], near.sets.weights_of(j), f"a {about['digit']}", note, colour))
+            rows.append(row)
+    draw(rows, picture, title="Digits that are not in the index, and their nearest neighbours with distances")
+
+
+def _write_queries(path: Path, held_out: Digits) -> None:
+    """Write the queries to a file that `slosh.readers` reads."""
+    sets = held_out.sets
+    assert sets.weights is not None
+    np.savez_compressed(
+        path,
+        points=sets.points,
+        offsets=sets.offsets,
+        weights=sets.weights,
+        names=np.array(held_out.ids),
+        labels=np.array(held_out.labels),
+    )
+
+
+def _suggest_commands(path: Path, out: Path, ids: list[str], tell: Callable[[str], None]) -> None:
+    one, other = ids[7], ids[17]
+    tell("\nWhat to try next:\n")
+    for line in (
+        f"slosh search {path} {one} -k 5",
+        f'slosh search {path} {one} --where "digit = 1" --plot {out / "ones.png"}',
+        f"slosh search {path} {out / 'held-out.npz'} -k 3 --certify --json",
+        f"slosh explain {path} {one} {other} --plot {out / 'why.png'}",
+        f"slosh show {path} {one}",
+        f"slosh compare {out / 'held-out.npz'} --label label",
+        f"slosh verify {path}",
+        "slosh build my.slosh FOLDER_OF_CLOUDS    # your own files: .npy .npz .ply .off .las .csv .parquet .h5ad ...",
+    ):
+        tell(f"  {line}")

@@ -1,0 +1,123 @@
+"""Errors and warnings of the library in the words of the command: options, not arguments; commands, not methods.
+
+Each is worded from its class and its fields; no message is parsed.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Mapping
+
+from .. import errors
+from ..errors import SloshError
+
+NO_SPACE = "free some space and run the command again; what was stored before is intact"
+NO_PERMISSION = "use a place that you may read and write, or change its permissions"
+NOT_WRITABLE = "it can be searched as it is; to change it, copy it to a folder that you may write to"
+USE_ORIGIN = "build the index with --origin auto, or with one number for each feature"
+
+OPTIONS = {
+    "labels": "--label",
+    "n_points": "--points",
+    "random_state": "--seed",
+    **{
+        name: f"--{name.replace('_', '-')}"
+        for name in (
+            *("format", "id_column", "columns", "weights", "by", "obsm", "batch_points", "origin"),
+            *("center", "scale", "standardize", "max_points", "weighted", "embedding", "search"),
+            *("k", "radius", "recall", "rerank", "certify", "where", "sample", "test_size"),
+        )
+    },
+}
+"""What arguments of the library are called here."""
+
+_REMEDIES: list[tuple[type[SloshError], str]] = [
+    (errors.IndexLocked, "wait until that is done; searches need not wait"),
+    (errors.IndexExists, "add to it with slosh add, or choose another name"),
+    (errors.ReadOnlyIndex, NOT_WRITABLE),
+    (errors.DamagedError, "slosh verify tells more; restore the index from a backup"),
+    (errors.DuplicateId, "slosh add replaces such sets with --update, and skips them with --skip-existing"),
+    (errors.UnknownId, "slosh show lists the ids"),
+]
+_REMEDIES_BY_ERRNO = {
+    errno.ENOSPC: NO_SPACE,
+    errno.EROFS: NOT_WRITABLE,
+    errno.EACCES: NOT_WRITABLE,
+    errno.EPERM: NOT_WRITABLE,
+    errno.EIO: "check whether the disk is failing",
+}
+_REMEDIES_BY_ARGUMENT = {
+    "origin": USE_ORIGIN,
+    "weighted": "build the index with --weighted",
+    "standardize": "leave --standardize out, or build from files that have sets",
+}
+_REMEDIES_OF_WARNINGS: Mapping[type[Warning], str] = {
+    errors.PrecisionWarning: USE_ORIGIN,
+    errors.ScaleWarning: "if that is not intended, build the index with --standardize",
+}
+
+
+class UsageError(Exception):
+    """The arguments do not go together; the message says what to give instead."""
+
+
+class CommandError(Exception):
+    """The command cannot do what was asked for; the message says why, and what to do."""
+
+
+def error_message(error: BaseException) -> str:
+    """Return what an error says, in the words of the command."""
+    if isinstance(error, SloshError):
+        return _sentence(_problem(error), _remedy(error))
+    if isinstance(error, MemoryError):
+        return _sentence("not enough memory", str(error))
+    if isinstance(error, OSError) and error.strerror:
+        return _system_message(error)
+    said = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
+    if isinstance(error, CommandError | ValueError | KeyError | OSError | ImportError | RuntimeError):
+        return said or type(error).__name__
+    return f"{type(error).__name__}: {said} (an error of slosh itself: SLOSH_DEBUG=1 shows where)"
+
+
+def warning_message(warning: Warning | str) -> str:
+    """Return what a warning says on one line, in the words of the command."""
+    remedy = next((text for kind, text in _REMEDIES_OF_WARNINGS.items() if isinstance(warning, kind)), "")
+    return " ".join(_sentence(str(getattr(warning, "problem", warning)), remedy).split())
+
+
+def _problem(error: SloshError) -> str:
+    if not isinstance(error, errors.InputError):
+        return error.problem
+    place = getattr(error, "location", "")  # of a file that cannot be read
+    return ": ".join(part for part in (OPTIONS.get(error.argument, ""), place, error.problem) if part)
+
+
+def _remedy(error: SloshError) -> str:
+    if isinstance(error, errors.StorageError) and error.errno in _REMEDIES_BY_ERRNO:
+        return _REMEDIES_BY_ERRNO[error.errno]
+    for kind, remedy in _REMEDIES:
+        if isinstance(error, kind):
+            return remedy
+    if isinstance(error, errors.FormatError):
+        if error.found is None:
+            return "give the folder of an index; slosh build makes one"
+        return "install the version of slosh that made it, or a newer one"
+    if isinstance(error, errors.MissingExtra) and error.extra:
+        return f'install it with: pip install "slosh[{error.extra}]"'
+    if isinstance(error, errors.InputError) and error.argument in _REMEDIES_BY_ARGUMENT:
+        return _REMEDIES_BY_ARGUMENT[error.argument]
+    return error.remedy
+
+
+def _system_message(error: OSError) -> str:
+    """Return what the operating system refused, and what to do."""
+    said = f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror)
+    if error.errno == errno.ENOSPC:
+        return _sentence(said, NO_SPACE)
+    if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+        return _sentence(said, NO_PERMISSION)
+    return said
+
+
+def _sentence(problem: str, remedy: str) -> str:
+    return f"{problem}: {remedy}" if remedy else problem

@@ -1,0 +1,95 @@
+"""Queries of the command line: arguments that are ids in an index, or files, become named queries."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, NamedTuple
+
+import typer
+
+from ..data.sets import Sets
+from ..index.set_index import SetIndex
+from .messages import CommandError, UsageError
+from .options import Reading, display_path
+
+Queries = Annotated[
+    list[str],
+    typer.Argument(metavar="QUERY", help="Ids in the index, or files, folders, patterns.", show_default=False),
+]
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """What a query means that is an id and the name of a file."""
+
+    by_id: Annotated[
+        bool, typer.Option("--id", help="Treat the queries as ids even if files with those names exist.")
+    ] = False
+    by_file: Annotated[
+        bool, typer.Option("--file", help="Treat the queries as files even if sets with those ids exist.")
+    ] = False
+
+    def is_file(self, query: str, index: SetIndex) -> bool:
+        """Return whether a query is a file, and not an id."""
+        if self.by_id and self.by_file:
+            raise UsageError("--id and --file exclude each other: give one of the two")
+        if self.by_id or self.by_file:
+            return self.by_file
+        stored, pattern = query in index, any(mark in query for mark in "*?[")
+        there = os.path.lexists(query) or (pattern and bool(glob.glob(query, recursive=True)))
+        if stored and there:
+            raise UsageError(f"{query} is an id in the index and also a file: choose with --id or --file")
+        if not stored and not there:
+            path = display_path(index)
+            raise CommandError(f"{query} is neither an id in {path} nor a file: slosh show {path} lists ids")
+        return there
+
+
+class QueryBatch(NamedTuple):
+    """Some queries: stored sets by their ids (`sets` is None), or sets that were read, with their names."""
+
+    names: list[str]
+    sets: Sets | None
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the argument of `SetIndex.search` that these queries are."""
+        return {"id": self.names} if self.sets is None else {"queries": self.sets}
+
+
+def read_queries(index: SetIndex, queries: Sequence[str], meaning: Meaning, reading: Reading) -> Iterator[QueryBatch]:
+    """Yield the queries in their order: successive ids together, files batch by batch."""
+    kinds = [meaning.is_file(query, index) for query in queries]
+    ids: list[str] = []
+    for query, is_file in zip(queries, kinds, strict=True):
+        if not is_file:
+            ids.append(query)
+            continue
+        if ids:
+            yield QueryBatch(ids, None)
+            ids = []
+        for batch in reading.read([query], index.origin):
+            if batch.sets.dim != index.dim:
+                raise CommandError(
+                    f"{query}: its sets have {batch.sets.dim} features, those of {display_path(index)} have "
+                    f"{index.dim}: choose features with --columns, or search another index"
+                )
+            yield QueryBatch(batch.ids, batch.sets)
+    if ids:
+        yield QueryBatch(ids, None)
+
+
+def read_one_query(index: SetIndex, query: str, meaning: Meaning, reading: Reading) -> QueryBatch:
+    """Return a query that must be one set."""
+    names: list[str] = []
+    found = None
+    for batch in read_queries(index, [query], meaning, reading):
+        found, names = found or batch, names + batch.names
+        if len(names) > 1:
+            listed = ", ".join(names[:3])
+            raise CommandError(f"{query} holds several sets ({listed}, ...): give a file of one set, or an id")
+    if found is None:
+        raise CommandError(f"{query}: no sets found")
+    return found

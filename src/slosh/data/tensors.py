@@ -1,0 +1,177 @@
+"""The one file format for arrays: safetensors, with a header of our own and a checksum in its metadata.
+
+A kind ("slosh search", ...), a header for JSON and named arrays come in; one file, or the same as bytes, goes out. The
+metadata of the file hold four strings: `kind`, `version`, `header` (JSON) and `crc32`, which covers the header and the
+names, types, shapes and bytes of all arrays: safetensors itself has no checksum, and damage must be refused. Nothing in
+a file is ever executed, and memory is taken only for what the file really holds.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import stat
+import sys
+import zlib
+from typing import IO, Any
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors import numpy as safetensors_numpy
+
+from ..errors import DamagedError, FormatError
+from .atomic import replacing
+from .checks import Array
+
+VERSION = 2
+"""The format version. Version 1 was a zip archive (slosh 0.1)."""
+HEADER_LIMIT = 1 << 24
+"""Bytes that names, shapes and metadata may take together."""
+
+BROKEN = (
+    SafetensorError,
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    ArithmeticError,
+    RecursionError,
+    MemoryError,
+    EOFError,
+)
+"""What reading a damaged or hostile file may end with."""
+
+
+def pack(kind: str, header: dict[str, Any], arrays: dict[str, Array]) -> bytes:
+    """Return the file as bytes."""
+    tensors, metadata = _prepared(kind, header, arrays)
+    return safetensors_numpy.save(tensors, metadata)
+
+
+def write(path: str | os.PathLike[str], kind: str, header: dict[str, Any], arrays: dict[str, Array]) -> None:
+    """Write the file, atomically: an existing one is replaced whole or not at all."""
+    tensors, metadata = _prepared(kind, header, arrays)
+    with replacing(path) as stream:
+        safetensors_numpy.save_file(tensors, stream.name, metadata)
+
+
+def unpack(content: bytes, kind: str, name: str) -> tuple[dict[str, Any], dict[str, Array]]:
+    """Return header and arrays of what `pack` packed.
+
+    Raises FormatError if the content is something else or has another format version, and DamagedError if it fails its
+    checks; both call it `name`.
+    """
+    n_header = _check_start(io.BytesIO(content[:64]), len(content), kind, name)
+    try:
+        metadata = json.loads(bytes(content[8 : 8 + n_header])).get("__metadata__")
+        arrays = safetensors_numpy.load(bytes(content))
+    except BROKEN as error:
+        raise _damaged(name, error) from None
+    return _checked(metadata, arrays, kind, name)
+
+
+def read(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Any], dict[str, Array]]:
+    """Return header and arrays of a file that `write` wrote; errors as for `unpack`, and OSError if it is not there."""
+    name = os.fspath(path)
+    handle = os.open(name, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))  # of a pipe too
+    with open(handle, "rb") as stream:
+        about = os.fstat(stream.fileno())
+        if stat.S_ISDIR(about.st_mode):
+            raise IsADirectoryError(f"{name} is a folder: give the name of a file")
+        if not stat.S_ISREG(about.st_mode):
+            raise FormatError(f"{name} is not a plain file", "give the path of a saved file", location=name)
+        _check_start(stream, about.st_size, kind, name)
+        try:
+            with safe_open(name, framework="np") as file:
+                metadata = file.metadata()
+                arrays = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+        except BROKEN as error:
+            raise _damaged(name, error) from None
+    return _checked(metadata, arrays, kind, name)
+
+
+def _prepared(kind: str, header: dict[str, Any], arrays: dict[str, Array]) -> tuple[dict[str, Array], dict[str, str]]:
+    if sys.byteorder != "little":  # pragma: no cover
+        raise NotImplementedError("files are little-endian")
+    tensors = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    text = json.dumps(header, default=_to_builtin)
+    metadata = {"kind": kind, "version": str(VERSION), "header": text, "crc32": str(_checksum(text, tensors))}
+    size = len(json.dumps(metadata)) + 256 * len(tensors) + sum(len(name) for name in tensors)
+    if size > HEADER_LIMIT:
+        raise ValueError(f"a header of {size} bytes is too large to be saved")
+    return tensors, metadata
+
+
+def _to_builtin(x: Any) -> Any:
+    """Return a NumPy number as one that JSON takes."""
+    if isinstance(x, np.generic):
+        return x.item()
+    raise TypeError(f"{x!r} cannot be saved")
+
+
+def _checksum(header: str, arrays: dict[str, Array]) -> int:
+    crc = zlib.crc32(header.encode())
+    for name in sorted(arrays):
+        array = arrays[name]
+        crc = zlib.crc32(f"{name} {array.dtype.str} {array.shape}".encode(), crc)
+        if array.size:
+            crc = zlib.crc32(memoryview(array.reshape(-1).view(np.uint8)), crc)  # type: ignore[arg-type]
+    return crc
+
+
+def _check_start(stream: IO[bytes], size: int, kind: str, name: str) -> int:
+    """Look at the first bytes: refuse what is no such file at all, and headers that claim too much."""
+    start = stream.read(9)
+    if start[:2] == b"PK":
+        raise FormatError(
+            f"{name} was written by slosh 0.1, in format version 1; this slosh reads version {VERSION}",
+            "build it again from its vectors, and save it",
+            location=name,
+            found=1,
+            supported=VERSION,
+        )
+    if len(start) < 9 or start[8:9] != b"{":
+        raise _foreign(name, kind)
+    n_header = int.from_bytes(start[:8], "little")
+    if n_header > min(size - 8, HEADER_LIMIT):
+        raise DamagedError(
+            f"{name} is cut short or damaged (it claims a header of {n_header} bytes and has {size})",
+            "restore it from a copy, or build it again",
+            location=name,
+        )
+    return n_header
+
+
+def _checked(metadata: Any, arrays: dict[str, Array], kind: str, name: str) -> tuple[dict[str, Any], dict[str, Array]]:
+    if not isinstance(metadata, dict) or metadata.get("kind") != kind:
+        raise _foreign(name, kind)
+    version = metadata.get("version")
+    if version != str(VERSION):
+        raise FormatError(
+            f"{name} has the format version {version!s:.20}; this slosh reads version {VERSION}",
+            "load it with the slosh that wrote it, or build it again",
+            location=name,
+            found=int(version) if isinstance(version, str) and version.isdecimal() and len(version) < 9 else None,
+            supported=VERSION,
+        )
+    try:
+        text = metadata["header"]
+        if str(_checksum(text, arrays)) != metadata["crc32"]:
+            raise ValueError("its checksum is wrong")
+        header = json.loads(text)
+        if not isinstance(header, dict):
+            raise ValueError("its header is not an object")
+    except BROKEN as error:
+        raise _damaged(name, error) from None
+    return header, arrays
+
+
+def _foreign(name: str, kind: str) -> FormatError:
+    return FormatError(f"{name} is not a file of the kind {kind!r}", "give a file that slosh saved", location=name)
+
+
+def _damaged(name: str, error: BaseException) -> DamagedError:
+    return DamagedError(
+        f"{name} is cut short or damaged ({error!s:.200})", "restore it from a copy, or build it again", location=name
+    )

@@ -1,0 +1,202 @@
+"""The contract between an index and the place where it lives.
+
+The planner of the index is the only caller. It hands over sets together with the vectors that were made of them, and
+asks for candidates near a vector. An engine stores and fetches; it never looks inside a set. To add an engine, write a
+class with these methods in a folder of its own, and register it in `registry.py`.
+
+What a reader sees is a `View`: one version of the index, immutable, for as long as the view is open. A `Write` gathers
+changes and makes them visible as the next version, all of them or none. A reader never waits for a writer.
+
+A *key* is the number (int64) by which an engine knows a stored set. Keys increase with the order of the adds, are never
+used twice within one view, and mean nothing outside of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..data.sets import Sets
+from ..search import Calibration
+from ..where import Metadata, Node
+from .spec import Embedded, IndexSpec, Vectors
+
+Float64: TypeAlias = NDArray[np.float64]
+Int64: TypeAlias = NDArray[np.int64]
+Mask: TypeAlias = NDArray[np.bool_]
+
+
+class Records(NamedTuple):
+    """Stored sets with their ids and metadata; what `slosh.readers` give and `SetIndex.add` takes."""
+
+    sets: Sets
+    ids: list[str]
+    metadata: list[dict[str, Any]]
+
+
+class Entries(NamedTuple):
+    """Checked sets on their way into an engine, each with its id and metadata."""
+
+    sets: Sets
+    ids: Sequence[str]
+    metadata: Sequence[Metadata]
+
+
+class Description(NamedTuple):
+    """What a hit shows of a stored set: its id, and its metadata as JSON."""
+
+    id: str
+    metadata: str
+
+
+@dataclass(frozen=True, eq=False)
+class Candidates:
+    """Stored sets near each query: those of query i are keys[offsets[i]:offsets[i + 1]], nearest first.
+
+    distances : in the space that was searched, in the unit `kind` ("embedded", "hamming").
+    promise : the fraction of the true neighbours that is found on average, None if nothing is promised. 1.0 is exact:
+        every set at the last distance is included, so that there may be more than k.
+    compared, scanned : (n_queries,) vectors compared in full, and rows of which a shorter form was looked at.
+    slack : how far each distance may be from that of the vectors before anything was rounded; None if not asked for.
+    """
+
+    offsets: Int64
+    keys: Int64
+    distances: Float64
+    kind: str
+    promise: float | None
+    compared: Int64
+    scanned: Int64
+    slack: Float64 | None = None
+
+    @property
+    def query(self) -> Int64:
+        """The number of the query that each candidate belongs to."""
+        return np.repeat(np.arange(len(self.offsets) - 1), np.diff(self.offsets))
+
+
+class Capabilities(NamedTuple):
+    """What an engine can do beyond the contract; the planner refuses what it cannot."""
+
+    exact_nearest: bool = True
+    exact_range: bool = True
+
+
+class View(Protocol):
+    """One version of an index. Use it as long as the context manager that gave it is open, in one thread."""
+
+    version: int
+    spec: IndexSpec
+    settings: Mapping[str, Any]
+    """`weighted`: whether elements have weights, None before the first set; `recall`: the default, or None."""
+
+    def __len__(self) -> int: ...
+
+    def keys(self, ids: Sequence[str]) -> Int64:
+        """Return the key of each id, -1 where there is none."""
+
+    def select(self, where: Node | None = None, limit: int | None = None) -> Int64:
+        """Return the keys of the sets whose metadata match, in the order of the adds."""
+
+    def describe(self, keys: Int64) -> Mapping[int, Description]:
+        """Return id and metadata of these keys, and maybe of others."""
+
+    def nearest(
+        self,
+        space: str,
+        queries: Vectors,
+        k: int,
+        *,
+        where: Node | None = None,
+        recall: float | None = None,
+        exclude: Int64 | None = None,
+    ) -> Candidates:
+        """Return the k nearest sets of each query among those that match; `exclude` is a key for each query to leave
+        out, -1 for none. Recall 1.0 asks for an exact answer, None for the default of the space's search.
+        """
+
+    def within(
+        self,
+        space: str,
+        queries: Vectors,
+        radii: Float64,
+        *,
+        where: Node | None = None,
+        recall: float | None = 1.0,
+        bounds: bool = False,
+    ) -> Candidates:
+        """Return all sets at most a radius away. With `bounds` the slack of queries and sets is allowed for: all sets
+        whose distance less its slack is at most the radius.
+        """
+
+    def prepared(self, keys: Int64) -> Sets:
+        """Return the sets as they were handed over in `Embedded.sets`: those that distances are computed from."""
+
+    def prepared_sizes(self, keys: Int64) -> Int64:
+        """Return how many elements the sets that `prepared` returns have, so that they can be fetched in batches."""
+
+    def records(self, keys: Int64) -> Records:
+        """Return the stored sets, ids and metadata, as they were added."""
+
+    def holds(self, keys: Int64, embedded: Embedded) -> Mask:
+        """Return which of the sets are held ready for searches exactly as given, to the last bit."""
+
+    def info(self) -> dict[str, Any]:
+        """Return counts, sizes and what was trained, under the names that `SetIndex.info` documents."""
+
+
+class Write(Protocol):
+    """Changes that become the next version together when the context manager that gave it ends without an error."""
+
+    view: View
+    """The version that is being changed; it does not show the changes."""
+
+    def free_ids(self, n: int) -> list[str]:
+        """Return n counted ids that were never given out and are not in use."""
+
+    def upsert(self, entries: Entries, embedded: Embedded) -> None:
+        """Store sets; those whose id exists are replaced."""
+
+    def delete(self, keys: Int64) -> None: ...
+
+    def set_metadata(self, keys: Int64, metadata: Sequence[Metadata]) -> None: ...
+
+    def set_settings(self, **settings: Any) -> None: ...
+
+
+class Engine(Protocol):
+    """The place where one index lives."""
+
+    capabilities: Capabilities
+    location: str | None
+    """The path or address; None in memory."""
+    read_only: bool
+    closed: bool
+
+    def view(self) -> AbstractContextManager[View]:
+        """Open the newest version for reading."""
+
+    def write(self) -> AbstractContextManager[Write]:
+        """Begin a change; another thread's waits until it ends."""
+
+    def train(self) -> None:
+        """Learn from the stored vectors what makes searches fast, if it is due."""
+
+    def calibrate(self, space: str, k: int, recall: float, queries: Vectors | None) -> Calibration | None:
+        """Measure what it takes to reach a recall, and keep it; None where there is nothing to measure."""
+
+    def compact(self) -> None:
+        """Reclaim the space of removed sets and retrain."""
+
+    def verify(self) -> Iterator[tuple[str, str, list[str]]]:
+        """Check what is stored: yield what was checked, how much of it, and the problems that were found."""
+
+    def close(self) -> None: ...
+
+    def destroy(self) -> None:
+        """Close the index and delete everything that is stored of it."""

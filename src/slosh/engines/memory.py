@@ -1,0 +1,252 @@
+"""An index in memory: the reference of the contract, without a file or a database.
+
+Ids, metadata and sets lie in lists and arrays that only grow. A view is a reference to one immutable `Version`; a write
+prepares the next one and swaps the reference.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from ..errors import IndexClosed
+from ..search import Allowed, Calibration, in_memory
+from ..where import FieldColumns, Metadata, Node, checked_metadata, parse_metadata
+from .base import Capabilities, Description, Entries, Int64, Mask, Records
+from .snapshot import LocalView, PreparedSets, Snapshot
+from .spec import Embedded, IndexSpec, Vectors
+
+
+class _Names:
+    """Ids by row and rows by id, growing. An id may have had several rows; a view takes the one that it sees."""
+
+    def __init__(self) -> None:
+        self.ids: list[str] = []
+        self._rows: dict[str, tuple[int, ...]] = {}
+
+    def truncate(self, n: int) -> None:
+        """Forget the rows from n on; rows that are left over in `_rows` are not those of their id any more."""
+        del self.ids[n:]
+
+    def append(self, name: str) -> None:
+        row = len(self.ids)
+        self.ids.append(name)
+        self._rows[name] = (*(r for r in self._rows.get(name, ()) if r < row), row)
+
+    def find(self, name: str, alive: Mask) -> int:
+        """Return the row of an id among those that are alive, -1 if there is none."""
+        for row in reversed(self._rows.get(name, ())):
+            if row < len(alive) and alive[row] and self.ids[row] == name:
+                return row
+        return -1
+
+
+@dataclass(frozen=True, eq=False)
+class Version(LocalView):
+    """One version of an index in memory; a `View`."""
+
+    version: int
+    spec: IndexSpec
+    settings: Mapping[str, Any]
+    snapshot: Snapshot
+    stored: PreparedSets
+    """The sets as they were added; `snapshot.sets` has them as they are compared."""
+    names: _Names
+    texts: list[str]
+    fields: FieldColumns
+    slots: Int64
+    """By row, where its metadata is in `texts` and `fields`."""
+    n_slots: int
+    next_id: int
+    filters: dict[Node, Allowed] = field(default_factory=dict)
+
+    def keys(self, ids: Sequence[str]) -> Int64:
+        alive = self.snapshot.alive
+        return np.array([self.names.find(name, alive) for name in ids], np.int64)
+
+    def allowed(self, where: Node) -> Allowed:
+        found = self.filters.get(where)
+        if found is None:
+            mask = self.fields.mask(where, self.n_slots)[self.slots] & self.snapshot.alive
+            found = self.filters[where] = Allowed(mask, int(np.count_nonzero(mask)))
+        return found
+
+    def describe(self, keys: Int64) -> Mapping[int, Description]:
+        return {row: Description(self.names.ids[row], self.texts[self.slots[row]]) for row in keys.tolist()}
+
+    def records(self, keys: Int64) -> Records:
+        rows = keys.tolist()
+        metadata = [parse_metadata(self.texts[self.slots[row]]) for row in rows]
+        return Records(self.stored.take(keys), [self.names.ids[row] for row in rows], metadata)
+
+    def info(self) -> dict[str, Any]:
+        alive = self.snapshot.alive
+        ends = self.stored.ends.view(self.stored.n)
+        sizes = np.diff(ends, prepend=0)[alive]
+        return {
+            "engine": "memory",
+            "points": int(sizes.sum()),
+            "sizes": {"smallest": int(sizes.min()), "largest": int(sizes.max())} if len(sizes) else None,
+            "removed_since_compact": int(len(alive) - np.count_nonzero(alive)),
+            **(self.snapshot.info() if len(self) else {}),
+        }
+
+
+def _first_version(spec: IndexSpec, settings: Mapping[str, Any], version: int = 0, next_id: int = 0) -> Version:
+    weighted = bool(settings["weighted"])
+    snapshot = Snapshot.start(spec, weighted, in_memory)
+    stored = snapshot.sets
+    if not spec.preprocess.is_identity:  # else what is compared is what is stored
+        stored = PreparedSets.start(spec.dim, weighted, spec.origin, 0, in_memory)
+    no_slots = np.empty(0, np.int64)
+    return Version(version, spec, settings, snapshot, stored, _Names(), [], FieldColumns(), no_slots, 0, next_id)
+
+
+class _Write:
+    """The next version, as far as it is made; a `Write`."""
+
+    def __init__(self, view: Version) -> None:
+        self.view = self._next = view
+        view.names.truncate(view.snapshot.n)  # of a write that was given up
+        view.fields.truncate(view.n_slots)
+        del view.texts[view.n_slots :]
+
+    def free_ids(self, n: int) -> list[str]:
+        first = self._next.next_id
+        while True:
+            names = [str(first + i) for i in range(n)]
+            taken = [int(name) for name, row in zip(names, self._next.keys(names), strict=True) if row >= 0]
+            if not taken:
+                self._next = replace(self._next, next_id=max(self._next.next_id, first + n))
+                return names
+            first = max(taken) + 1
+
+    def upsert(self, entries: Entries, embedded: Embedded) -> None:
+        rows = self._next.keys(entries.ids)
+        self.delete(rows[rows >= 0])
+        now = self._next
+        snapshot = now.snapshot.extend(embedded)
+        same = now.stored is now.snapshot.sets
+        for name in entries.ids:
+            now.names.append(name)
+        slots = self._add_metadata(entries.metadata)
+        self._next = replace(
+            self._next,
+            snapshot=snapshot,
+            stored=snapshot.sets if same else now.stored.extend(entries.sets),
+            slots=np.concatenate([now.slots, slots]),
+            next_id=max(now.next_id, snapshot.n),
+        )
+
+    def _add_metadata(self, metadata: Sequence[Metadata]) -> Int64:
+        now = self._next
+        for i, each in enumerate(metadata):
+            now.texts.append(each.json)
+            now.fields.append(now.n_slots + i, each.fields)
+        self._next = replace(now, n_slots=now.n_slots + len(metadata))
+        return np.arange(now.n_slots, now.n_slots + len(metadata))
+
+    def delete(self, keys: Int64) -> None:
+        self._next = replace(self._next, snapshot=self._next.snapshot.remove(keys))
+
+    def set_metadata(self, keys: Int64, metadata: Sequence[Metadata]) -> None:
+        slots = self._next.slots.copy()
+        slots[keys] = self._add_metadata(metadata)
+        self._next = replace(self._next, slots=slots)
+
+    def set_settings(self, **settings: Any) -> None:
+        changed = {**self._next.settings, **settings}
+        if changed["weighted"] != self._next.settings["weighted"]:
+            assert not self._next.snapshot.n
+            now = self._next
+            self._next = replace(
+                _first_version(now.spec, changed, now.version, now.next_id), names=now.names, fields=now.fields
+            )
+        self._next = replace(self._next, settings=changed)
+
+    def finish(self) -> Version:
+        return replace(self._next, version=self.view.version + 1, filters={})
+
+
+class MemoryEngine:
+    """An index that lives as long as its process."""
+
+    capabilities = Capabilities()
+    location = None
+    read_only = False
+
+    def __init__(self, spec: IndexSpec, weighted: bool | None) -> None:
+        self._current = _first_version(spec, {"weighted": weighted, "recall": None})
+        self._writing = threading.RLock()
+        self._pid = os.getpid()
+        self.closed = False
+
+    @classmethod
+    def create(cls, location: None, spec: IndexSpec, *, weighted: bool | None, n_jobs: int | None) -> MemoryEngine:
+        return cls(spec.with_threads(n_jobs), weighted)
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise IndexClosed("the index is closed", "create it again: one in memory is gone with its close")
+
+    @contextmanager
+    def view(self) -> Iterator[Version]:
+        self._check_open()
+        yield self._current
+
+    @contextmanager
+    def write(self) -> Iterator[_Write]:
+        with self._writing:
+            self._check_open()
+            write = _Write(self._current)
+            yield write
+            self._current = write.finish()
+
+    def train(self) -> None:
+        with self._writing:
+            self._check_open()
+            if self._current.snapshot.train_due:
+                self._publish(self._current.snapshot.train())
+
+    def _publish(self, snapshot: Snapshot) -> None:
+        same = self._current.stored is self._current.snapshot.sets
+        stored = snapshot.sets if same else self._current.stored
+        self._current = replace(self._current, snapshot=snapshot, stored=stored)
+
+    def calibrate(self, space: str, k: int, recall: float, queries: Vectors | None) -> Calibration | None:
+        with self.view() as view:
+            return view.snapshot.states[space].calibrate(k, recall, None if queries is None else queries.numbers)
+
+    def compact(self) -> None:
+        with self._writing:
+            self._check_open()
+            old = self._current
+            by_id = sorted(old.select().tolist(), key=old.names.ids.__getitem__)
+            new = _Write(_first_version(old.spec, old.settings, old.version, old.next_id))
+            rows = np.array(by_id, np.int64)
+            if len(rows):
+                sets = old.stored.take(rows)
+                stored = [parse_metadata(old.texts[old.slots[row]]) for row in by_id]
+                metadata = [checked_metadata(each, "metadata") for each in stored]
+                new.upsert(Entries(sets, [old.names.ids[row] for row in by_id], metadata), old.spec.embed(sets))
+            version = new.finish()
+            snapshot = version.snapshot.train() if version.snapshot.train_due else version.snapshot
+            self._current = version
+            self._publish(snapshot)
+
+    def verify(self) -> Iterator[tuple[str, str, list[str]]]:
+        with self.view() as view:
+            yield "memory", f"{len(view)} sets", []
+
+    def close(self) -> None:
+        with self._writing:
+            self.closed = True
+
+    def destroy(self) -> None:
+        self.close()

@@ -1,0 +1,58 @@
+"""Which engine an index lives on: chosen by its location when it is created or opened.
+
+A location is None (memory), the path of a folder (SQLite), or a URL whose scheme names the engine. A module is imported
+only when an index of its kind is opened, so that an engine's dependencies are needed by those who use it.
+"""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+from typing import Any, TypeAlias
+
+from ..errors import InputError
+from .base import Engine
+from .spec import IndexSpec
+
+Location: TypeAlias = str | os.PathLike[str] | None
+
+ENGINES = {
+    "memory": "slosh.engines.memory:MemoryEngine",
+    "sqlite": "slosh.engines.sqlite.engine:SqliteEngine",
+}
+"""Scheme of the URL, and the class; each has `create(location, spec, ...)` and, if it lasts, `open(location, ...)`."""
+
+
+def create_engine(location: Location, spec: IndexSpec, weighted: bool | None, n_jobs: int | None) -> Engine:
+    """Create an empty index at a location that must be free."""
+    kind, place = _engine_of(location)
+    engine: Engine = kind.create(place, spec, weighted=weighted, n_jobs=n_jobs)
+    return engine
+
+
+def open_engine(location: Location, read_only: bool, n_jobs: int | None) -> Engine:
+    """Open the index at a location."""
+    kind, place = _engine_of(location)
+    if place is None:
+        raise InputError("an index in memory cannot be opened", "give the path of an index", argument="path")
+    engine: Engine = kind.open(place, read_only=read_only, n_jobs=n_jobs)
+    return engine
+
+
+def _engine_of(location: Location) -> tuple[Any, str | None]:
+    if location is None:
+        name, place = "memory", None
+    else:
+        place = os.fspath(location)
+        if not isinstance(place, str):
+            raise InputError(f"path={place!r:.60} is not text", "give a string or a Path", argument="path")
+        scheme, mark, _ = place.partition("://")
+        name = scheme if mark else "sqlite"
+    if name not in ENGINES:
+        raise InputError(
+            f"{place!r:.80} names the engine {name!r}, which this slosh does not have",
+            f"give the path of a folder, or one of {', '.join(ENGINES)}",
+            argument="path",
+        )
+    module, _, attribute = ENGINES[name].partition(":")
+    return getattr(import_module(module), attribute), place

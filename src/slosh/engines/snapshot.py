@@ -1,0 +1,296 @@
+"""What is searched of one version of a local index: immutable, shared by threads, and cheap to extend.
+
+The row of a set is its position in every array here. Rows are appended; a removal leaves a hole until the index is
+compacted. The engines in memory and on disk differ in where the arrays lie (`ColumnFactory`) and in where ids, metadata
+and the sets themselves are stored; what they search is a `Snapshot`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ..data.sets import Sets
+from ..search import Allowed, Column, ColumnFactory, State, Trained
+from ..where import Node
+from .base import Candidates, Float64, Int64, Mask
+from .spec import WHOLE, Embedded, IndexSpec, Vectors
+
+RADIUS_MARGIN = 1 + 1e-12
+"""A radius is this much larger than the distance that it is to include."""
+
+
+@dataclass(frozen=True, eq=False)
+class PreparedSets:
+    """Ragged points of the first n rows, in columns; all sets have weights, or none has."""
+
+    n: int
+    points: Column
+    ends: Column
+    weights: Column | None
+    origin: Any
+
+    @classmethod
+    def start(cls, dim: int, weighted: bool, origin: Any, n: int, columns: ColumnFactory) -> PreparedSets:
+        weights = columns("weights", (), np.float32) if weighted else None
+        return cls(n, columns("points", (dim,), np.float32), columns("ends", (), np.int64), weights, origin)
+
+    @property
+    def n_points(self) -> int:
+        return int(self.ends.view(self.n)[-1]) if self.n else 0
+
+    def extend(self, sets: Sets) -> PreparedSets:
+        first = self.n_points
+        self.points.write(first, sets.points)
+        self.ends.write(self.n, sets.offsets[1:] + first)
+        if self.weights is not None:
+            weights = np.ones(len(sets.points), np.float32) if sets.weights is None else sets.weights
+            self.weights.write(first, weights)
+        return replace(self, n=self.n + len(sets))
+
+    def sizes(self, rows: Int64) -> Int64:
+        ends = self.ends.view(self.n)
+        return np.asarray(ends[rows] - np.where(rows > 0, ends[rows - 1], 0))
+
+    def take(self, rows: Int64) -> Sets:
+        """Return copies of the sets of these rows."""
+        ends, sizes = self.ends.view(self.n), self.sizes(rows)
+        starts = ends[rows] - sizes
+        offsets = np.concatenate([[0], np.cumsum(sizes)])
+        at = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], sizes)
+        n_points = self.n_points
+        weights = None if self.weights is None else self.weights.view(n_points)[at]
+        return Sets.from_checked(self.points.view(n_points)[at], offsets, weights, self.origin)
+
+    def n_bytes(self) -> int:
+        per_point = [part for part in (self.points, self.weights) if part is not None]
+        return self.ends.n_bytes(self.n) + sum(part.n_bytes(self.n_points) for part in per_point)
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """States of the spaces, and the sets that distances are computed from."""
+
+    states: Mapping[str, State]
+    sets: PreparedSets
+    slack: Column
+    """By row, how far rounding may have moved the vectors before they were stored."""
+    max_slack: Mapping[str, float]
+
+    @classmethod
+    def start(
+        cls,
+        spec: IndexSpec,
+        weighted: bool,
+        columns: ColumnFactory,
+        *,
+        n: int = 0,
+        alive: Mask | None = None,
+        trained: Trained | None = None,
+        derived: Trained | None = None,
+    ) -> Snapshot:
+        """Begin with n rows that the columns hold already, of which `alive` are there."""
+        space = spec.spaces[WHOLE]
+        state = space.search.start(space.length, n=n, columns=columns, alive=alive, trained=trained, derived=derived)
+        slack = columns("slack", (), np.float64)
+        everything = np.arange(n)
+        return cls(
+            {WHOLE: state},
+            PreparedSets.start(spec.dim, weighted, spec.origin, n, columns),
+            slack,
+            {WHOLE: float((slack.view(n) + state.slack(everything)).max(initial=0.0))},
+        )
+
+    @property
+    def n(self) -> int:
+        """Rows, holes included."""
+        return self.sets.n
+
+    @property
+    def alive(self) -> Mask:
+        return self.states[WHOLE].alive
+
+    def __len__(self) -> int:
+        return self.states[WHOLE].n_alive
+
+    @property
+    def weighted(self) -> bool:
+        return self.sets.weights is not None
+
+    def extend(self, embedded: Embedded) -> Snapshot:
+        """Return the snapshot with these sets as its next rows. Only the newest snapshot may be extended."""
+        states, max_slack = {}, {}
+        for name, state in self.states.items():
+            vectors = embedded.vectors[name]
+            states[name] = state.extend(vectors.numbers)
+            new = np.arange(self.n, self.n + len(vectors.numbers))
+            most = float((vectors.slack + states[name].slack(new)).max(initial=0.0))
+            max_slack[name] = max(self.max_slack[name], most)
+        self.slack.write(self.n, embedded.vectors[WHOLE].slack)
+        return replace(self, states=states, sets=self.sets.extend(embedded.sets), max_slack=max_slack)
+
+    def adopt(self, n: int) -> Snapshot:
+        """Return the snapshot of n rows, where another process has written the columns up to there."""
+        states = {name: state.adopt(n) for name, state in self.states.items()}
+        new = np.arange(self.n, n)
+        max_slack = {
+            name: max(self.max_slack[name], float((self.slack.view(n)[new] + state.slack(new)).max(initial=0.0)))
+            for name, state in states.items()
+        }
+        return replace(self, states=states, sets=replace(self.sets, n=n), max_slack=max_slack)
+
+    def remove(self, rows: Int64) -> Snapshot:
+        if not len(rows):
+            return self
+        return replace(self, states={name: state.remove(rows) for name, state in self.states.items()})
+
+    @property
+    def train_due(self) -> bool:
+        return any(state.train_due for state in self.states.values())
+
+    def train(self) -> Snapshot:
+        states = {name: state.train() if state.train_due else state for name, state in self.states.items()}
+        return replace(self, states=states)
+
+    def nearest(
+        self, space: str, queries: Vectors, k: int, allowed: Allowed | None, recall: float | None, exclude: Int64 | None
+    ) -> Candidates:
+        state = self.states[space]
+        found = state.nearest(queries.numbers, k, allowed=allowed, recall=recall, exclude=exclude)
+        there = found.positions >= 0
+        offsets = np.concatenate([[0], np.cumsum(there.sum(axis=1))])
+        near = Candidates(
+            offsets, found.positions[there], found.distances[there], state.distance_kind, found.promise,
+            found.compared, found.scanned,
+        )  # fmt: skip
+        if found.tied is None or not found.tied.any():
+            return near
+        return self._with_ties(near, space, queries, np.flatnonzero(found.tied), allowed, exclude)
+
+    def _with_ties(
+        self,
+        near: Candidates,
+        space: str,
+        queries: Vectors,
+        tied: Int64,
+        allowed: Allowed | None,
+        exclude: Int64 | None,
+    ) -> Candidates:
+        """Add what is as far from these queries as the last one that was found."""
+        last = near.distances[near.offsets[tied + 1] - 1]
+        exact = None if near.kind != "embedded" else 1.0
+        more = self.states[space].within(queries.numbers[tied], last * RADIUS_MARGIN, allowed=allowed, recall=exact)
+        parts: list[tuple[Int64, Float64]] = [
+            (near.keys[a:b], near.distances[a:b]) for a, b in zip(near.offsets[:-1], near.offsets[1:], strict=True)
+        ]
+        for i, query in enumerate(tied.tolist()):
+            part = slice(more.offsets[i], more.offsets[i + 1])
+            keys, distances = more.positions[part], more.distances[part]
+            good = distances <= last[i]
+            if exclude is not None:
+                good &= keys != exclude[query]
+            parts[query] = keys[good], distances[good]
+        return replace(
+            near,
+            offsets=np.concatenate([[0], np.cumsum([len(keys) for keys, _ in parts])]),
+            keys=np.concatenate([keys for keys, _ in parts]),
+            distances=np.concatenate([distances for _, distances in parts]),
+        )
+
+    def within(
+        self, space: str, queries: Vectors, radii: Float64, allowed: Allowed | None, recall: float | None, bounds: bool
+    ) -> Candidates:
+        state, reach, of_queries = self.states[space], radii, np.zeros(0)
+        if bounds:
+            of_queries = queries.slack + state.query_slack(queries.numbers)
+            reach = radii + of_queries + self.max_slack[space]
+        found = state.within(queries.numbers, reach, allowed=allowed, recall=recall)
+        result = Candidates(
+            found.offsets, found.positions, found.distances, state.distance_kind, found.promise, found.compared,
+            found.scanned,
+        )  # fmt: skip
+        if not bounds:
+            return result
+        which = result.query
+        slack = of_queries[which] + self.slack.view(self.n)[found.positions] + state.slack(found.positions)
+        keep = np.flatnonzero(found.distances - slack <= radii[which])
+        offsets = np.searchsorted(which[keep], np.arange(len(radii) + 1))
+        return replace(
+            result, offsets=offsets, keys=result.keys[keep], distances=result.distances[keep], slack=slack[keep]
+        )
+
+    def holds(self, rows: Int64, embedded: Embedded) -> Mask:
+        """Return which rows are held exactly as given."""
+        kept = self.sets.take(rows)
+        wrong = np.zeros(len(rows), np.bool_)
+        if not np.array_equal(kept.offsets, embedded.sets.offsets):
+            return wrong
+        same = (kept.points == embedded.sets.points).all(axis=1)
+        if kept.weights is not None and embedded.sets.weights is not None:
+            same &= kept.weights == embedded.sets.weights
+        good = np.logical_and.reduceat(same, kept.offsets[:-1]) if len(rows) else wrong
+        for name, state in self.states.items():
+            good = good & state.holds(rows, embedded.vectors[name].numbers)
+        return np.asarray(good)
+
+    def info(self) -> dict[str, Any]:
+        """Return memory in bytes and what the search says of itself."""
+        about = dict(self.states[WHOLE].info())
+        memory = {**self.states[WHOLE].n_bytes(), "points": self.sets.n_bytes(), "bounds": self.slack.n_bytes(self.n)}
+        return {"memory_bytes": memory, "search_info": about}
+
+
+class LocalView(ABC):
+    """What the views of the local engines share: everything that is answered from a snapshot and a mask of rows."""
+
+    spec: IndexSpec
+    snapshot: Snapshot
+
+    @abstractmethod
+    def allowed(self, where: Node) -> Allowed:
+        """Return which rows a filter lets through."""
+
+    def __len__(self) -> int:
+        return len(self.snapshot)
+
+    def select(self, where: Node | None = None, limit: int | None = None) -> Int64:
+        return np.flatnonzero(self.snapshot.alive if where is None else self.allowed(where).mask)[:limit]
+
+    def nearest(
+        self,
+        space: str,
+        queries: Vectors,
+        k: int,
+        *,
+        where: Node | None = None,
+        recall: float | None = None,
+        exclude: Int64 | None = None,
+    ) -> Candidates:
+        allowed = None if where is None else self.allowed(where)
+        return self.snapshot.nearest(space, queries, k, allowed, recall, exclude)
+
+    def within(
+        self,
+        space: str,
+        queries: Vectors,
+        radii: Float64,
+        *,
+        where: Node | None = None,
+        recall: float | None = 1.0,
+        bounds: bool = False,
+    ) -> Candidates:
+        allowed = None if where is None else self.allowed(where)
+        return self.snapshot.within(space, queries, radii, allowed, recall, bounds)
+
+    def prepared(self, keys: Int64) -> Sets:
+        return self.snapshot.sets.take(keys)
+
+    def prepared_sizes(self, keys: Int64) -> Int64:
+        return self.snapshot.sets.sizes(keys)
+
+    def holds(self, keys: Int64, embedded: Embedded) -> Mask:
+        return self.snapshot.holds(keys, embedded)

@@ -1,0 +1,127 @@
+"""One version of an index on disk, for reading: a transaction of SQLite and the snapshot that belongs to it."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...search import Allowed
+from ...where import Node, parse_metadata
+from ..base import Description, Int64, Records
+from ..snapshot import LocalView, Snapshot
+from . import tables
+from .database import storage_errors
+from .filters import compile_filter
+from .schema import FORMAT_VERSION
+
+if TYPE_CHECKING:
+    from .engine import SqliteEngine
+
+MAX_FILTERS = 32
+"""Filters whose masks are remembered for a version."""
+MAX_DESCRIBED = 1 << 16
+"""Sets whose ids and metadata are remembered."""
+
+
+@dataclass(frozen=True, eq=False)
+class Loaded:
+    """What is held in memory of one version. `described` and `filters` are memos of what the database says."""
+
+    version: int
+    generation: int
+    trained: int
+    settings: Mapping[str, Any]
+    snapshot: Snapshot
+    described: dict[int, Description] = field(default_factory=dict)
+    filters: dict[Node, Allowed] = field(default_factory=dict)
+
+
+class SqliteView(LocalView):
+    """A `View`; see the contract in `engines/base.py`."""
+
+    def __init__(self, engine: SqliteEngine, connection: sqlite3.Connection, loaded: Loaded) -> None:
+        self._engine, self._connection, self.loaded = engine, connection, loaded
+        self.version, self.settings, self.spec, self.snapshot = (
+            loaded.version, loaded.settings, engine.spec, loaded.snapshot,
+        )  # fmt: skip
+        self._path = engine.database.path
+
+    def keys(self, ids: Sequence[str]) -> Int64:
+        with storage_errors(self._path):
+            found = tables.rows_of(self._connection, ids)
+        return np.array([found.get(name, -1) for name in ids], np.int64)
+
+    def allowed(self, where: Node) -> Allowed:
+        filters = self.loaded.filters
+        found = filters.get(where)
+        if found is None:
+            sql, values = compile_filter(where, unique=False)  # a row may come twice: it only sets the mask
+            alive = self.snapshot.alive
+            with storage_errors(self._path):
+                lines = self._connection.execute(sql, values)
+                try:
+                    rows = np.fromiter((row for (row,) in lines), np.int64)
+                except (OverflowError, TypeError, ValueError):
+                    raise tables.damaged("the fields that filters look at are damaged") from None
+            mask = np.zeros(len(alive), np.bool_)
+            mask[rows[(rows >= 0) & (rows < len(alive))]] = True
+            mask &= alive
+            found = Allowed(mask, int(np.count_nonzero(mask)))
+            if len(filters) >= MAX_FILTERS:
+                for oldest in list(filters)[:1]:
+                    filters.pop(oldest, None)
+            filters[where] = found
+        return found
+
+    def describe(self, keys: Int64) -> Mapping[int, Description]:
+        known = self.loaded.described
+        missing = [row for row in dict.fromkeys(keys.tolist()) if row not in known]
+        if not missing:
+            return known
+        with storage_errors(self._path):
+            found = tables.describe(self._connection, missing)
+        if len(found) < len(missing):
+            lost = next(row for row in missing if row not in found)
+            raise tables.damaged(f"row {lost} is missing in the database")
+        if len(known) + len(found) > MAX_DESCRIBED:
+            return {**{row: known[row] for row in keys.tolist() if row in known}, **found}
+        known.update(found)
+        return known
+
+    def records(self, keys: Int64) -> Records:
+        weighted = bool(self.settings["weighted"])
+        with storage_errors(self._path):
+            sets = tables.read_sets(self._connection, keys, self.spec.dim, weighted, self.spec.origin)
+            lines = tables.describe(self._connection, keys.tolist())
+        described = [lines[row] for row in keys.tolist()]
+        return Records(sets, [each.id for each in described], [stored_metadata(each) for each in described])
+
+    def info(self) -> dict[str, Any]:
+        connection = self._connection
+        with storage_errors(self._path):
+            total, smallest, largest = connection.execute(
+                "SELECT coalesce(sum(size), 0), min(size), max(size) FROM sets"
+            ).fetchone()
+            removed = connection.execute("SELECT count(*) FROM removed").fetchone()[0]
+        return {
+            "engine": "sqlite",
+            "format": FORMAT_VERSION,
+            "points": total,
+            "sizes": None if smallest is None else {"smallest": smallest, "largest": largest},
+            "removed_since_compact": removed,
+            "compacted": self.loaded.generation,
+            "trained_version": self.loaded.trained,
+            **self._engine.info(),
+            **(self.snapshot.info() if len(self) else {}),
+        }
+
+
+def stored_metadata(described: Description) -> dict[str, Any]:
+    try:
+        return parse_metadata(described.metadata)
+    except ValueError as error:
+        raise tables.damaged(f"the metadata of {described.id!r} are damaged ({error})", [described.id]) from None

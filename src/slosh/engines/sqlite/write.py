@@ -1,0 +1,137 @@
+"""A change of an index on disk: gathered in memory and in the files of the caches, then committed in one transaction.
+
+Sets are embedded and their vectors appended to the caches while nothing is locked; nobody sees them, since a stamp does
+not cover them. The transaction only inserts. The next version is announced before it is committed, so that whoever
+reads the new version finds its snapshot, and nobody waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...where import Metadata, fields_of
+from ..base import Entries, Int64
+from ..interrupts import uninterrupted
+from ..snapshot import Snapshot
+from ..spec import Embedded
+from . import tables
+from .view import SqliteView, stored_metadata
+
+if TYPE_CHECKING:
+    import sqlite3
+
+    from .engine import SqliteEngine
+
+
+class SqliteWrite:
+    """A `Write`; see the contract in `engines/base.py`."""
+
+    def __init__(self, engine: SqliteEngine, view: SqliteView) -> None:
+        self._engine, self.view = engine, view
+        self._snapshot = view.loaded.snapshot
+        self._settings = dict(view.settings)
+        self._entries: list[Entries] = []
+        self._deleted: list[Int64] = []
+        self._metadata: list[tuple[Int64, Sequence[Metadata]]] = []
+        self._next_id: int | None = None
+
+    def free_ids(self, n: int) -> list[str]:
+        first = self._counted_from()
+        while True:
+            names = [str(first + i) for i in range(n)]
+            taken = [int(name) for name, row in zip(names, self.view.keys(names), strict=True) if row >= 0]
+            if not taken:
+                self._next_id = first
+                return names
+            first = max(taken) + 1
+
+    def _counted_from(self) -> int:
+        if self._next_id is None:
+            with self._engine.database.reading() as connection:
+                (self._next_id,) = tables.read_settings(connection, "next_id")
+        return self._next_id
+
+    def upsert(self, entries: Entries, embedded: Embedded) -> None:
+        rows = self.view.keys(entries.ids)
+        self.delete(rows[rows >= 0])
+        self._snapshot = self._snapshot.extend(embedded)
+        self._entries.append(entries)
+
+    def delete(self, keys: Int64) -> None:
+        if len(keys):
+            self._deleted.append(keys)
+
+    def set_metadata(self, keys: Int64, metadata: Sequence[Metadata]) -> None:
+        self._metadata.append((keys, metadata))
+
+    def set_settings(self, **settings: Any) -> None:
+        if "weighted" in settings and settings["weighted"] != self._settings["weighted"]:
+            assert not self._snapshot.n
+            self._snapshot = Snapshot.start(self.view.spec, bool(settings["weighted"]), self._engine.cache.column)
+        self._settings |= settings
+
+    def commit(self) -> None:
+        """Put the changes on disk and make them the newest version."""
+        engine, base = self._engine, self.view.loaded
+        changed = self._entries or self._deleted or self._metadata or self._settings != dict(base.settings)
+        if not changed:
+            return
+        removed = np.concatenate([np.empty(0, np.int64), *self._deleted])
+        snapshot = self._snapshot.remove(removed)
+        described = base.described
+        if self._metadata:
+            gone = {row for keys, _ in self._metadata for row in keys.tolist()}
+            described = {row: known for row, known in dict(described).items() if row not in gone}
+        after = replace(
+            base, version=base.version + 1, settings=self._settings, snapshot=snapshot, described=described, filters={}
+        )
+        stamp = engine.cache.summed(snapshot.n, snapshot.sets.n_points, "") if self._entries else None
+        with engine.database.writing() as connection:
+            token = self._store(connection, removed, after.version, snapshot.n)
+            with engine.announced(after), uninterrupted():
+                connection.execute("COMMIT")
+                engine.publish(after)
+                if stamp is not None:
+                    with suppress(OSError):  # it is stored; the caches are brought up to date when there is room
+                        engine.cache.write_stamp(replace(stamp, token=token))
+
+    def _store(self, connection: sqlite3.Connection, removed: Int64, version: int, end_row: int) -> str:
+        counted = self._counted_from()
+        next_row, next_body = tables.read_settings(connection, "next_row", "next_body")
+        self._delete_fields(connection, removed)
+        tables.delete(connection, removed, version)
+        for entries in self._entries:
+            tables.insert(connection, entries, next_row, next_body)
+            next_row, next_body = next_row + len(entries.ids), next_body + len(entries.ids)
+            counted += len(entries.ids)
+        for keys, metadata in self._metadata:
+            self._delete_fields(connection, keys)
+            lines = zip((each.json for each in metadata), keys.tolist(), strict=True)
+            connection.executemany("UPDATE sets SET metadata = ? WHERE row = ?", lines)
+            tables.insert_fields(
+                connection, ((row, each.fields) for row, each in zip(keys.tolist(), metadata, strict=True))
+            )
+        token = tables.add_commit(connection, end_row) if self._entries else ""
+        weighted = self._settings["weighted"]
+        tables.write_settings(
+            connection,
+            version=version,
+            next_row=next_row,
+            next_body=next_body,
+            next_id=counted,
+            weighted=None if weighted is None else int(weighted),
+            recall=self._settings["recall"],
+        )
+        return token
+
+    def _delete_fields(self, connection: sqlite3.Connection, rows: Int64) -> None:
+        described = tables.describe(connection, rows.tolist()) if len(rows) else {}
+        of_rows = (
+            (row, fields_of(stored_metadata(each), f"metadata of {each.id!r}")) for row, each in described.items()
+        )
+        tables.delete_fields(connection, of_rows)

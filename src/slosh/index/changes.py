@@ -1,0 +1,144 @@
+"""How sets get into an index, step by step: check, prepare, embed, hand over to the engine.
+
+What a user passed comes in; the engine's next version goes out. Everything is checked before anything changes.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+import numpy as np
+from tqdm.auto import tqdm
+
+from ..data.sets import Sets
+from ..engines.base import Engine, Entries, Int64, View, Write
+from ..errors import DuplicateId, InputError, SloshError, UnknownId, user_level
+from .records import checked_ids, checked_metadata_of_each, is_single_id, merge_metadata, stream_batches
+
+CHUNK_NUMBERS = 1 << 24
+"""Numbers of the vectors that are held while sets are added."""
+
+
+def add(engine: Engine, sets: Sets, ids: Any, metadata: Any, update: bool) -> list[str]:
+    """Store checked sets as one change, and return their ids."""
+    if is_single_id(ids):
+        raise InputError(f"ids={ids!r:.60}", "give a list of strings, one for each set", argument="ids")
+    names = None if ids is None else checked_ids(ids)
+    if names is not None and len(names) != len(sets):
+        raise InputError(f"there are {len(sets)} sets and {len(names)} ids", "give one for each", argument="ids")
+    if names is None and update:
+        raise InputError("update=True replaces sets by their ids", "give ids", argument="ids")
+    with engine.write() as write:
+        if names is None:
+            names = write.free_ids(len(sets))
+        checked = checked_metadata_of_each(metadata, names)
+        if not update:
+            _check_new(write.view, names)
+        if len(sets):
+            full = _with_weights(write, sets)
+            _store(write, full, names, checked)
+    return names
+
+
+def _check_new(view: View, names: list[str]) -> None:
+    there = np.flatnonzero(view.keys(names) >= 0)
+    if len(there):
+        name = names[there[0]]
+        raise DuplicateId(
+            f"id {name!r} exists, nothing was added",
+            "give another id, or update=True to replace it",
+            argument="ids",
+            id=name,
+        )
+
+
+def _with_weights(write: Write, sets: Sets) -> Sets:
+    """Return sets with weights if the index has them; the first sets decide, unless that was done at creation."""
+    weighted = write.view.settings["weighted"]
+    if weighted is None:
+        weighted = sets.weights is not None
+        write.set_settings(weighted=weighted)
+    if sets.weights is not None and not weighted:
+        raise InputError(
+            "these sets have weights, and those of the index have none",
+            "create the index with weighted=True, or leave the weights out",
+            argument="weights",
+        )
+    return sets
+
+
+def _store(write: Write, sets: Sets, names: list[str], metadata: list[Any]) -> None:
+    spec = write.view.spec
+    step = max(1, CHUNK_NUMBERS // spec.embedding.index_length)
+    if len(sets) <= step:
+        write.upsert(Entries(sets, names, metadata), spec.embed(sets))
+        return
+    with tqdm(total=len(sets), unit="set", delay=2, disable=None, leave=False, desc="add") as bar:
+        for first in range(0, len(sets), step):
+            part = slice(first, first + step)
+            write.upsert(Entries(sets[part], names[part], metadata[part]), spec.embed(sets[part]))
+            bar.update(len(names[part]))
+
+
+def add_stream(engine: Engine, items: Iterator[Any], ids: Any, metadata: Any, update: bool) -> list[str]:
+    """Store a stream of sets, batch by batch, and return all ids."""
+    if metadata is not None and not isinstance(metadata, dict):
+        raise InputError(
+            "metadata of an iterator",
+            "give one dict for all, or let it give (sets, ids, metadata)",
+            argument="metadata",
+        )
+    names = None if ids is None else iter(ids)
+    added: list[str] = []
+    with engine.view() as view:
+        spec = view.spec
+    with tqdm(unit="set", delay=2, disable=None, leave=False, desc="add") as bar:
+        try:
+            for sets, own, about in stream_batches(items, spec):
+                if own is not None and names is not None:
+                    raise InputError("ids are given, and the batches bring their own", "leave ids out", argument="ids")
+                if names is not None:
+                    own = list(islice(names, len(sets)))
+                added += add(engine, sets, own, merge_metadata(about, metadata, len(sets)), update)
+                bar.update(len(sets))
+        except Exception as error:
+            if added:
+                _note(error, f"the {len(added)} sets before this batch are stored")
+            raise
+    return added
+
+
+def _note(error: Exception, text: str) -> None:
+    """Add to what an error says, whoever raised it."""
+    if isinstance(error, SloshError):
+        error.problem = f"{error.problem} ({text})"
+    elif hasattr(error, "add_note"):
+        error.add_note(text)
+    else:  # Python 3.10
+        error.args = (f"{error} ({text})", *error.args[1:])
+
+
+def train(engine: Engine) -> None:
+    """Learn what is due after sets were stored. They are stored all the same if there is no room for it."""
+    try:
+        engine.train()
+    except (OSError, MemoryError) as error:
+        warnings.warn(
+            f"the sets are stored, but the search could not be trained ({error!r:.200}): searches are slower until "
+            "index.compact() is called",
+            RuntimeWarning,
+            stacklevel=user_level(),
+        )
+
+
+def known_keys(view: View, names: list[str], note: str = "nothing was changed") -> Int64:
+    """Return the keys of ids that must be there."""
+    keys = view.keys(names)
+    missing = np.flatnonzero(keys < 0)
+    if len(missing):
+        name = names[missing[0]]
+        raise UnknownId(f"there is no set with the id {name!r}", note, id=name)
+    return keys

@@ -1,0 +1,37 @@
+"""From one place to another: an index copied with everything that decides about its answers."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+
+from tqdm.auto import tqdm
+
+from ..engines.base import Engine
+from ..engines.registry import Location, create_engine
+from ..engines.spec import IndexSpec
+from . import changes
+
+BATCH_SETS = 4096
+
+
+def copy_index(source: Engine, target: Location, n_jobs: int | None) -> int:
+    """Copy one version of an index to a new one at `target`; return how many sets it has."""
+    with source.view() as view:
+        spec: IndexSpec = deepcopy(view.spec)
+        copy = create_engine(target, spec, view.settings["weighted"], n_jobs)
+        try:
+            keys = view.select()
+            with tqdm(total=len(keys), unit="set", delay=2, disable=None, leave=False, desc="copy") as bar:
+                for first in range(0, len(keys), BATCH_SETS):
+                    sets, ids, metadata = view.records(keys[first : first + BATCH_SETS])
+                    changes.add(copy, sets, ids, metadata, False)
+                    bar.update(len(ids))
+            if view.settings["recall"] is not None:
+                with copy.write() as write:
+                    write.set_settings(recall=view.settings["recall"])
+            changes.train(copy)
+        except BaseException:
+            copy.destroy()
+            raise
+        copy.close()
+        return len(keys)

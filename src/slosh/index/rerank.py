@@ -1,0 +1,80 @@
+"""Candidates in the order of an exact distance between sets, computed from their points."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from .. import rank
+from ..data.checks import as_array
+from ..data.sets import Sets
+from ..embed import SlicedWasserstein
+from ..embed.base import SetTransformer
+from ..engines.base import Candidates, View
+from ..errors import InputError, UnsupportedError
+from .certify import SlicedDistances
+from .hits import Ranked
+
+Distance = Callable[[Sets, Sets], ArrayLike]
+
+DISTANCES: dict[str, Distance] = {
+    "wasserstein": rank.wasserstein,
+    "chamfer": rank.chamfer,
+    "hausdorff": rank.hausdorff,
+}
+
+
+class Measure(NamedTuple):
+    """A distance to re-rank by: its name, and the function; None is the sliced distance."""
+
+    kind: str
+    function: Distance | None
+
+
+def measure_of(rerank: Any, embedding: SetTransformer) -> Measure | None:
+    """Return what `rerank=` stands for."""
+    if rerank is None:
+        return None
+    if callable(rerank):
+        return Measure(str(getattr(rerank, "__name__", "own")), rerank)
+    if rerank in ("sliced", "sliced_wasserstein"):
+        if not isinstance(embedding, SlicedWasserstein):
+            raise UnsupportedError(
+                "rerank='sliced' takes its slices from SlicedWasserstein",
+                "create the index with it as the embedding",
+                argument="rerank",
+                feature_name="rerank",
+            )
+        return Measure("sliced", None)
+    if isinstance(rerank, str) and rerank in DISTANCES:
+        return Measure(rerank, DISTANCES[rerank])
+    names = ", ".join(map(repr, DISTANCES))
+    raise InputError(f"rerank={rerank!r:.60}", f"give 'sliced', {names}, or a function", argument="rerank")
+
+
+def rerank(view: View, queries: Sets, near: Candidates, measure: Measure, k: int) -> Ranked:
+    """Order the candidates of each query by a measure, and keep the k nearest with all that are as far as the last."""
+    which = near.query
+    if measure.function is None:
+        distances = SlicedDistances(view, queries).compute(which, near.keys)
+    else:
+        distances = np.empty(len(near.keys))
+        for i in range(len(queries)):
+            part = slice(near.offsets[i], near.offsets[i + 1])
+            candidates = view.prepared(near.keys[part])
+            given = as_array(measure.function(queries[i : i + 1], candidates), "what rerank returned")
+            if given.shape != (len(candidates),) or given.dtype.kind not in "fiu" or np.isnan(given).any():
+                raise InputError(
+                    f"rerank returned {given.dtype} of shape {given.shape}",
+                    f"return {len(candidates)} distances, one for each candidate",
+                    argument="rerank",
+                )
+            distances[part] = given
+    order = np.lexsort((distances, which))
+    return Ranked(
+        near.offsets, near.keys[order], distances[order], measure.kind, None, near.compared, near.scanned,
+        np.diff(near.offsets),
+    )  # fmt: skip

@@ -1,0 +1,93 @@
+"""Checks of everything that an index promises: what is stored, what is held ready for searches, and the answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from tqdm.auto import tqdm
+
+from ..data.batching import batches_by_points
+from ..engines.base import Engine, View
+from ..evaluate import recall_at_k
+from .planner import Question, answer
+
+MAX_LISTED = 20
+"""Problems of one kind that are listed."""
+RECALL_QUERIES = 200
+EMBEDDED_POINTS = 1 << 20
+"""Points of the sets that are embedded together."""
+
+
+@dataclass
+class Report:
+    """What `verify` found. `ok` if there is no problem; `checked` says what was looked at, and how much of it."""
+
+    problems: list[str] = field(default_factory=list)
+    checked: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def ok(self) -> bool:
+        return not self.problems
+
+    def __bool__(self) -> bool:
+        return self.ok
+
+    def __str__(self) -> str:
+        lines = [f"{name}: {what}" for name, what in self.checked.items()]
+        return "\n".join([*lines, *(f"PROBLEM: {each}" for each in self.problems), "ok" if self.ok else "not ok"])
+
+
+def verify(engine: Engine, sample: int | None) -> Report:
+    """Check all that is stored, the vectors of all sets or of `sample` of them, and the recall."""
+    report = Report()
+    with engine.view() as view:
+        for name, what, problems in engine.verify():
+            report.checked[name] = what
+            report.problems += problems
+        if report.ok and len(view):
+            _verify_vectors(view, report, sample)
+            _verify_recall(view, report)
+    return report
+
+
+def _verify_vectors(view: View, report: Report, sample: int | None) -> None:
+    """Compare what is held ready with what is embedded anew, bit for bit."""
+    keys = view.select()
+    if sample is not None and sample < len(keys):
+        keys = keys[:: -(-len(keys) // max(1, sample))]
+    wrong: list[int] = []
+    with tqdm(total=len(keys), unit="set", delay=2, disable=None, leave=False, desc="vectors") as bar:
+        for part in batches_by_points(view.prepared_sizes(keys), EMBEDDED_POINTS):
+            good = view.holds(keys[part], view.spec.embed(view.records(keys[part]).sets))
+            wrong += keys[part][~good].tolist()
+            bar.update(len(good))
+    report.checked["caches"] = f"{len(keys)} sets embedded again"
+    if wrong:
+        described = view.describe(np.array(wrong[:MAX_LISTED], np.int64))
+        names = ", ".join(repr(described[key].id) for key in wrong[:MAX_LISTED])
+        report.problems.append(
+            f"the cached vectors or points of {len(wrong)} sets are wrong ({names}): close the index, delete its "
+            "folder cache, and open it again"
+        )
+
+
+def _verify_recall(view: View, report: Report) -> None:
+    """Measure the recall of a default search against an exact one."""
+    k, keys = min(10, len(view)), view.select()
+    keys = keys[:: max(1, len(keys) // RECALL_QUERIES)][:RECALL_QUERIES]
+    queries = view.prepared(keys)
+    found = answer(view, queries, None, Question(k=k, recall=view.settings["recall"]))
+    promise = found.stats.recall
+    if promise is None or promise == 1.0:
+        report.checked["recall"] = "exact" if promise == 1.0 else "nothing is promised"
+        return
+    exact = answer(view, queries, None, Question(k=k, recall=1.0))
+    number = {name: i for i, name in enumerate({name for ids in (*found.ids, *exact.ids) for name in ids})}
+    rows = [np.array([[number[name] for name in ids] for ids in each.ids]) for each in (found, exact)]
+    measured = float(recall_at_k(*rows))
+    report.checked["recall"] = f"{measured:.4f} over {len(keys)} stored sets, {promise:.4f} promised"
+    # The promise is of the mean over many queries; these few are off by chance, by three standard errors at most.
+    if measured < promise - 3 * (measured * (1 - measured) / (len(keys) * k)) ** 0.5 - 0.02:
+        report.problems.append(f"recall is {measured:.4f}, promised {promise:.4f}: call index.compact()")

@@ -1,0 +1,205 @@
+"""What the estimators share: fitted sets are kept in an index in memory, and the index finds their nearest neighbours.
+
+Sets come in; distances and numbers of fitted sets go out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_matrix
+from sklearn.base import BaseEstimator, clone
+from sklearn.utils.validation import check_is_fitted
+
+from ..data.checks import Array, checked_count, kind_of
+from ..data.sets import Sets, as_sets
+from ..embed import SlicedWasserstein, Wrapped
+from ..embed.base import SetTransformer
+from ..errors import InputError
+from ..index.set_index import SetIndex
+from ..search import LadderSearch, Search
+from .targets import check_length, is_number
+
+Float64: TypeAlias = NDArray[np.float64]
+Int64: TypeAlias = NDArray[np.int64]
+
+BATCH_SETS = 4096
+"""Sets that are taken from a stream, or searched for, at a time. Bounds the memory."""
+
+
+class SetNeighbors(BaseEstimator):  # type: ignore[misc]
+    """Base class: fit an embedding, keep the sets in an index in memory, and find the nearest of them.
+
+    The embedding and the search that were given are cloned and never changed. Subclasses call `_fit_index` and
+    `_extend_index`.
+    """
+
+    n_neighbors: int
+    embedding: Any
+    search: Search | None
+    recall: float | None
+
+    embedding_: SetTransformer
+    index_: SetIndex
+    _index_search: Search
+
+    @property
+    def n_samples_fit_(self) -> int:
+        """The number of fitted sets."""
+        return len(self.index_)
+
+    @property
+    def n_features_in_(self) -> int:
+        """The number of features of an element."""
+        return self.index_.dim
+
+    def kneighbors(self, X: Any = None, n_neighbors: int | None = None, return_distance: bool = True) -> Any:
+        """Return the nearest fitted sets of each set of X, nearest first, equal distances in the order of `fit`.
+
+        Parameters
+        ----------
+        X : a collection of sets, or an iterator of sets. None stands for the fitted sets, none of which is its own
+            neighbour.
+        n_neighbors : how many; None is `self.n_neighbors`.
+        return_distance : whether to return distances too.
+
+        Returns
+        -------
+        distances (n, n_neighbors) float64, between the vectors of the index, and indices (n, n_neighbors) int64 into
+        the sets of `fit`; or the indices alone. Where an approximate search finds too few, it is repeated exactly.
+        """
+        check_is_fitted(self, "index_")
+        k = checked_count("n_neighbors", self.n_neighbors if n_neighbors is None else n_neighbors)
+        most = self.n_samples_fit_ - (X is None)
+        if k > most:
+            without = " and none is its own neighbour" * (X is None)
+            problem = f"n_neighbors={k}, but {self.n_samples_fit_} sets were fitted{without}"
+            raise InputError(problem, f"give at most {most}, or fit more sets", argument="n_neighbors")
+        distances, rows = [np.empty((0, k))], [np.empty((0, k), np.int64)]
+        for queries in self._stored_ids() if X is None else self._query_batches(X):
+            hits = self._nearest(queries, k)
+            distances.append(np.array([found.distances for found in hits]))
+            rows.append(np.array([[int(id) for id in found.ids] for found in hits], np.int64))
+        indices = np.concatenate(rows)
+        return (np.concatenate(distances), indices) if return_distance else indices
+
+    def kneighbors_graph(self, X: Any = None, n_neighbors: int | None = None, mode: str = "connectivity") -> csr_matrix:
+        """Return the graph of nearest neighbours as a sparse matrix (n, number of fitted sets).
+
+        `mode` is "connectivity" (ones at the neighbours) or "distance"; X and n_neighbors are those of `kneighbors`.
+        """
+        if mode not in ("connectivity", "distance"):
+            raise InputError(f"mode={mode!r}", 'give "connectivity" or "distance"', argument="mode")
+        distances, rows = self.kneighbors(X, n_neighbors)
+        n, k = rows.shape
+        values = distances.ravel() if mode == "distance" else np.ones(n * k)
+        return csr_matrix((values, rows.ravel(), np.arange(0, n * k + 1, k)), shape=(n, self.n_samples_fit_))
+
+    # -- fitting, for subclasses ---------------------------------------------------------------------------------------
+
+    def _fit_index(self, X: Any, y: Array | None, least: int = 1) -> None:
+        """Fit the embedding and put the sets into a new index. `self` changes only when all of it has succeeded."""
+        checked_count("n_neighbors", self.n_neighbors)
+        if self.recall is not None and not (is_number(self.recall) and 0 < self.recall <= 1):
+            raise InputError(f"recall={self.recall!r} must be None, or above 0 and at most 1", argument="recall")
+        embedding, search = self._new_embedding(), LadderSearch(precision=32) if self.search is None else self.search
+        streamed, n, index = isinstance(X, Iterator), 0, None
+        for batch in Sets.stream(X, batch_sets=BATCH_SETS) if streamed else [_all_sets(X)]:
+            n += len(batch)
+            if y is not None and (n > len(y) or not streamed):
+                check_length(y, n, "at least " * streamed)
+            if index is None and len(batch):
+                embedding.fit(batch, None if y is None else y[: len(batch)])
+                index = new_index(embedding, search, getattr(search, "n_jobs", -1))
+            if index is not None:
+                add_rows(index, batch)
+        if index is None or n < least:
+            raise InputError(f"{type(self).__name__}.fit got {n} set{'s' * (n != 1)}: it needs at least {least}")
+        if y is not None:
+            check_length(y, n)
+        self.embedding_, self.index_, self._index_search = embedding, index, search
+
+    def _extend_index(self, X: Any, y: Array) -> None:
+        """Add sets to those that were fitted: all of them or, with an error, none."""
+        batches = list(self._query_batches(X))
+        check_length(y, sum(map(len, batches)))
+        if batches:
+            add_rows(self.index_, Sets.concat(batches))
+
+    def _new_embedding(self) -> SetTransformer:
+        given = SlicedWasserstein() if self.embedding is None else self.embedding
+        if isinstance(given, type) or not (hasattr(given, "fit") and hasattr(given, "transform")):
+            got = f"the class {given.__name__}" if isinstance(given, type) else kind_of(given)
+            remedy = "give an embedding such as slosh.embed.SlicedWasserstein(), or None"
+            raise InputError(f"embedding is {got}", remedy, argument="embedding")
+        made = clone(given)
+        return made if isinstance(made, SetTransformer) else Wrapped(made)
+
+    # -- asking the index ----------------------------------------------------------------------------------------------
+
+    def _query_batches(self, X: Any) -> Iterator[Sets]:
+        known: dict[str, Any] = {"dim": self.index_.dim, "origin": self.index_.origin}
+        sets = X if isinstance(X, Iterator) else iter([as_sets(X, **known)])
+        return Sets.stream(sets, batch_sets=BATCH_SETS, **known)
+
+    def _stored_ids(self) -> Iterator[list[str]]:
+        n = self.n_samples_fit_
+        return (_row_ids(first, min(first + BATCH_SETS, n)) for first in range(0, n, BATCH_SETS))
+
+    def _nearest(self, queries: Sets | list[str], k: int) -> list[Any]:
+        """Return the `Hits` of each query, k of them whatever the search promises."""
+
+        def ask(asked: Sets | list[str], recall: float | None) -> list[Any]:
+            chosen: dict[str, Any] = {"queries": asked} if isinstance(asked, Sets) else {"id": asked}
+            return list(self.index_.search(**chosen, k=k, recall=recall))
+
+        hits = ask(queries, self.recall)
+        if short := [i for i, found in enumerate(hits) if len(found) < k]:
+            again = ask(queries.take(short) if isinstance(queries, Sets) else [queries[i] for i in short], 1.0)
+            for i, found in zip(short, again, strict=True):
+                hits[i] = found
+        return hits
+
+    # -- in scikit-learn's world ---------------------------------------------------------------------------------------
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state for pickle and copy: with the sets instead of the index, which is built again from them."""
+        state = dict(super().__getstate__())
+        if "index_" in state:
+            state["index_"] = [records.sets for records in self.index_.records()]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        if "index_" in state:
+            self.index_ = new_index(self.embedding_, self._index_search, getattr(self._index_search, "n_jobs", -1))
+            add_rows(self.index_, Sets.concat(state["index_"]))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array = False
+        tags.input_tags.three_d_array = True
+        return tags
+
+
+def _all_sets(X: Any) -> Sets:
+    return as_sets(X, dim=1) if isinstance(X, list | tuple) and not len(X) else as_sets(X)
+
+
+def new_index(embedding: SetTransformer, search: Search | None, n_jobs: int | None) -> SetIndex:
+    """Return an empty index in memory over a fitted embedding."""
+    dim, origin = embedding.n_features_in_, embedding.origin_
+    return SetIndex.create(None, dim, embedding=embedding, search=search, origin=origin, n_jobs=n_jobs)
+
+
+def add_rows(index: SetIndex, sets: Sets) -> list[str]:
+    """Add sets under the numbers that follow those of the index, and return the ids."""
+    return index.add(sets, _row_ids(len(index), len(index) + len(sets)))
+
+
+def _row_ids(first: int, end: int) -> list[str]:
+    """Return the ids of fitted sets: their numbers, of one length, so that an index breaks ties in their order."""
+    return [f"{row:012}" for row in range(first, end)]

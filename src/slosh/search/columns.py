@@ -1,0 +1,147 @@
+"""Append-only arrays: where the vectors of a search lie, in memory or in a file.
+
+A column is written at its end and read through views. A view never changes: rows that a view shows are not written
+again, and where a column has to grow the views that exist keep the memory they have.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable
+from typing import IO, Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..data.checks import Array
+from ..errors import InputError
+
+Float32: TypeAlias = NDArray[np.float32]
+Float64: TypeAlias = NDArray[np.float64]
+Int64: TypeAlias = NDArray[np.int64]
+Mask: TypeAlias = NDArray[np.bool_]
+
+
+class Column:
+    """Rows of the shape `width`, in memory. `view(n)` is what a state holds.
+
+    Several states share a column: each shows its first n rows, and only the newest is extended, by rows behind its n.
+    One thread writes; others may read their views meanwhile.
+    """
+
+    def __init__(self, width: tuple[int, ...], dtype: Any, content: Array | None = None) -> None:
+        """`content` becomes the first rows, without a copy where its type is right."""
+        self._width: tuple[int, ...] = tuple(width)
+        self._dtype: np.dtype[Any] = np.dtype(dtype)
+        if content is None:
+            content = np.empty((0, *self._width), self._dtype)
+        if content.shape[1:] != self._width or content.dtype != self._dtype:
+            raise ValueError(f"{content.dtype} of shape {content.shape}, not {self._dtype} of {('n', *self._width)}")
+        self._data: Array = np.ascontiguousarray(content)
+
+    @property
+    def width(self) -> tuple[int, ...]:
+        """The shape of a row."""
+        return self._width
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of the numbers."""
+        return self._dtype
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row."""
+        return int(self._dtype.itemsize) * math.prod(self._width)
+
+    def write(self, at: int, values: Array) -> None:
+        """Make `values` the rows from `at` on. Rows before `at` are not touched."""
+        self.room(at, len(values))[...] = values
+
+    def room(self, at: int, n: int) -> Array:
+        """Return a writable array of the n rows from `at` on, to be filled; the column grows as needed."""
+        if at + n > len(self._data):
+            self._data = self.grown(self._data[:at], max(at + n, at + at // 2))
+        return self._data[at : at + n]
+
+    def view(self, n: int) -> Array:
+        """Return the first n rows."""
+        return self._data[:n]
+
+    def n_bytes(self, n: int) -> int:
+        """Return how much memory n rows take; 0 for a column in a file."""
+        return n * self.row_bytes
+
+    def grown(self, used: Array, size: int) -> Array:
+        """Return an array of `size` rows that begins with `used`. Memory that is not written to yet costs nothing."""
+        data = np.empty((size, *self._width), self._dtype)
+        data[: len(used)] = used
+        return data
+
+
+class FileColumn(Column):
+    """A column in a file of its own, mapped into memory. The file belongs to this object and holds nothing else."""
+
+    def __init__(self, path: str | os.PathLike[str], width: tuple[int, ...], dtype: Any) -> None:
+        """Create the file; it must not exist, or be empty."""
+        super().__init__(width, dtype)
+        check_free(path)
+        self._file: IO[bytes] = open(path, "w+b")  # noqa: SIM115  (kept open: a rename does not part it from its file)
+
+    def grown(self, used: Array, size: int) -> Array:
+        length = size * self.row_bytes
+        if hasattr(os, "posix_fallocate"):  # a full disk is an error here, not a crash when the map is written to
+            os.posix_fallocate(self._file.fileno(), 0, length)
+        else:
+            self._file.truncate(length)
+        mapped = np.memmap(self._file, self._dtype, "r+", shape=(size, *self._width))
+        return mapped.view(np.ndarray)  # the same file: what is used is there already
+
+    def n_bytes(self, n: int) -> int:
+        return 0
+
+
+ColumnFactory: TypeAlias = Callable[[str, tuple[int, ...], Any], Column]
+"""Makes the column of a name, a width and a dtype."""
+
+
+def in_memory(name: str, width: tuple[int, ...], dtype: Any) -> Column:
+    """Make an empty column in memory: the usual `ColumnFactory`."""
+    return Column(width, dtype)
+
+
+def filled(arrays: dict[str, Array]) -> ColumnFactory:
+    """Return a factory of columns in memory that begin with these arrays; other columns are empty."""
+
+    def make(name: str, width: tuple[int, ...], dtype: Any) -> Column:
+        try:
+            return Column(width, dtype, arrays.get(name))
+        except ValueError as error:
+            raise ValueError(f"its {name} are {error}") from None
+
+    return make
+
+
+def check_free(path: str | os.PathLike[str] | None) -> None:
+    """Refuse to write vectors over what is there: another search may be reading it."""
+    if path is not None and os.path.exists(path) and (os.path.isdir(path) or os.path.getsize(path)):
+        raise InputError(
+            f"path: {os.fspath(path)} exists, and may belong to another search",
+            "delete it, or give another",
+            argument="path",
+        )
+
+
+_positions: Int64 = np.empty(0, np.int64)
+
+
+def positions_up_to(n: int) -> Int64:
+    """Return 0, 1, ..., n - 1 as a read-only view of an array that all searches share."""
+    global _positions
+    known = _positions
+    if len(known) < n:
+        known = np.arange(max(n, len(known) + len(known) // 2), dtype=np.int64)
+        known.setflags(write=False)
+        _positions = known
+    return known[:n]

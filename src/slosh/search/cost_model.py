@@ -1,0 +1,70 @@
+"""The cost model of LadderSearch: what a plan takes, and by it the length of a prefix and the number of lists."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeVar
+
+import numpy as np
+
+from .columns import Float32, Float64
+
+P = TypeVar("P")
+
+
+def cost(scanned: float, width: int, compared: float, depth: int, dim: int) -> float:
+    """Return what a search takes: prefixes scanned and sorted, vectors compared. Only ratios of it mean anything."""
+    return 0.15 * scanned * width + 25.0 * depth + compared * (50 + 0.3 * dim)
+
+
+def default_lists(n: int) -> int:
+    """Return how many lists n rows are put into: a scan of all is quick up to some thousands."""
+    return 1 if n < 8192 else int(2 ** round(np.log2(n**0.5)))
+
+
+def candidate_depths(first: int, last: int) -> list[int]:
+    """Return depths from `first` to `last`, each about a third more than the one before."""
+    found = [min(first, last)]
+    while found[-1] < last:
+        found.append(min(last, max(found[-1] + 1, int(found[-1] * 1.35))))
+    return found
+
+
+def cheapest_plan(plans: Iterable[tuple[P, float]], otherwise: tuple[P, float]) -> P:
+    """Return the plan of the least cost; `otherwise` if none costs less than that."""
+    best, least = otherwise
+    for plan, price in plans:
+        if price < least:
+            best, least = plan, price
+    return best
+
+
+def prefix_length(prefixes: Float32, sample: Float32) -> int:
+    """Return how many directions pay: more make a scan longer, and leave fewer vectors to compare.
+
+    `prefixes` are those of the sample along all directions. Of some vectors the nearest ten are found among all of the
+    sample, and then, for each length, how many rows have a prefix nearer than the tenth: these would be compared.
+    """
+    n_queries, k, longest = min(256, len(sample) // 4), 10, prefixes.shape[1] - 1
+    if len(sample) < 64:
+        return int(min(longest, 8))
+    kth = np.partition(squared_distances(sample, n_queries), k - 1, axis=1)[:, k - 1, None]
+    squares = np.square(prefixes, dtype=np.float64)
+    lengths = [p for p in (4, 8, 12, 16, 24, 32, 48, 64, 96, 128) if p < longest] + [longest]
+    prices = []
+    for p in lengths:
+        rest = np.sqrt(squares[:, p:].sum(axis=1))
+        low = squared_distances(np.column_stack([prefixes[:, :p], rest]).astype(np.float32), n_queries)
+        compared = float(np.mean(np.sum(low <= kth, axis=1)))
+        prices.append(cost(len(sample) / 8, p + 1, compared, 0, sample.shape[1]))
+    return int(lengths[int(np.argmin(prices))])
+
+
+def squared_distances(vectors: Float32, n_queries: int) -> Float64:
+    """Return squared distances from the first few vectors to all, up to rounding; none is near to itself."""
+    middle = vectors.mean(axis=0)
+    centred = vectors - middle
+    squares = np.einsum("ij,ij->i", centred, centred, dtype=np.float64)
+    table: Float64 = squares[:n_queries, None] + squares - 2.0 * (centred[:n_queries] @ centred.T)
+    table[np.arange(n_queries), np.arange(n_queries)] = np.inf
+    return table

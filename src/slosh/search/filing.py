@@ -1,0 +1,240 @@
+"""What LadderSearch learns, and the lists it files vectors in.
+
+A sample of the stored vectors comes in, a `Training` goes out: the basis and the centroids. A `Filing` holds the
+prefixes of the vectors in lists around these; it is immutable, like states.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ..data.checks import Array
+from ..errors import PrecisionWarning, user_level
+from . import basis as bases
+from .basis import Basis
+from .columns import Float32, Float64, Int64, Mask
+from .cost_model import default_lists, prefix_length, squared_distances
+from .lists import Lists, centroids
+from .state import Trained
+from .store import FloatVectors, ShortVectors
+
+SMALLEST_BASIS_SAMPLE, LARGEST_BASIS_SAMPLE = 4096, 16384
+"""The basis is learnt from four vectors for each of their numbers, but no fewer and no more than this."""
+LONGEST_PREFIX = 128
+"""Directions of a prefix, at most."""
+COARSE_ROUNDING = 0.005
+"""Rounding that moves a vector by more than this part of the distance to its neighbours is worth a warning."""
+PREFIX_NUMBERS = 1 << 22
+"""Numbers of vectors whose prefixes are computed in one go."""
+
+Store = FloatVectors | ShortVectors
+
+
+@dataclass(frozen=True)
+class Training:
+    """What was learnt: the basis, and about the collection then.
+
+    n_rows, n_positions : how many there were.
+    rest : the mean of what the basis left out, squared.
+    crowding : of the lists.
+    centres, radii, spreads : of the lists, see `Lists`.
+    """
+
+    basis: Basis
+    n_rows: int
+    n_positions: int
+    rest: float
+    crowding: float
+    centres: Float32
+    radii: Float32
+    spreads: Float64
+
+    @classmethod
+    def from_trained(cls, trained: Trained, dim: int) -> Training:
+        """Return what `header` and `arrays` gave; raise ValueError, KeyError or TypeError if it does not fit."""
+        header, arrays = trained
+        middle, directions, centres = arrays["middle"], arrays["directions"], arrays["centres"]
+        radii, spreads = arrays["radii"], arrays["spreads"]
+        if middle.shape != (dim,) or directions.ndim != 2 or directions.shape[1] != dim:
+            raise ValueError(f"its basis has the shapes {middle.shape} and {directions.shape}")
+        if centres.ndim != 2 or centres.shape[1] != len(directions) + 1 or not len(centres):
+            raise ValueError("its basis and its lists do not fit together")
+        if not radii.shape == spreads.shape == (len(centres),):
+            raise ValueError("its basis and its lists do not fit together")
+        if not all(np.isfinite(array).all() for array in (middle, directions, centres, radii, spreads)):
+            raise ValueError("its basis or its lists are not finite")
+        n_rows, n_positions = int(header["trained"]), int(header["positions"])
+        if n_rows < 1 or n_positions < 0:
+            raise ValueError(f"it was trained on {n_rows} rows")
+        return cls(
+            Basis(np.ascontiguousarray(middle, np.float64), np.ascontiguousarray(directions, np.float64)),
+            n_rows,
+            n_positions,
+            float(header["rest"]),
+            float(header["crowding"]),
+            np.ascontiguousarray(centres, np.float32),
+            np.ascontiguousarray(radii, np.float32),
+            np.ascontiguousarray(spreads, np.float64),
+        )
+
+    def header(self) -> dict[str, Any]:
+        """Return its numbers, for JSON."""
+        names = {"trained": self.n_rows, "positions": self.n_positions}
+        return {**names, "rest": self.rest, "crowding": self.crowding}
+
+    def arrays(self) -> dict[str, Array]:
+        """Return its arrays."""
+        lists: dict[str, Array] = {"centres": self.centres, "radii": self.radii, "spreads": self.spreads}
+        return {"middle": self.basis.middle, "directions": self.basis.directions, **lists}
+
+
+@dataclass(frozen=True)
+class Filing:
+    """Lists that hold the prefixes of the first vectors, and what was seen when they were filed.
+
+    farthest : the largest norm about the middle of the basis.
+    rest, n_since : of the vectors filed since training: the squared norms that the basis leaves out, summed; how many.
+    """
+
+    basis: Basis
+    lists: Lists
+    farthest: float = 0.0
+    rest: float = 0.0
+    n_since: int = 0
+
+    @classmethod
+    def empty(cls, dim: int, training: Training | None = None) -> Filing:
+        """Return one that holds nothing. Without training there is no basis, and one list: a prefix is a norm."""
+        if training is None:
+            return cls(Basis(np.zeros(dim), np.empty((0, dim))), Lists(np.zeros((1, 1), np.float32)))
+        return cls(training.basis, Lists(training.centres).settle(training.radii, training.spreads))
+
+    @classmethod
+    def start(
+        cls, training: Training, derived: Trained | None, store: Store, alive: Mask, n_jobs: int | None
+    ) -> Filing:
+        """Return all stored vectors filed: by what `as_derived` returned, if it fits, or anew."""
+        known = None if derived is None else cls._from_derived(derived, training, alive)
+        if known is None:  # what was there at training says nothing about how the collection has changed since
+            known = cls.empty(store.array.shape[1], training)
+            first = known.extend(store, alive, n_jobs, min(training.n_positions, store.n))
+            known = replace(first, rest=0.0, n_since=0)
+        return known.extend(store, alive, n_jobs)
+
+    @classmethod
+    def _from_derived(cls, derived: Trained, training: Training, alive: Mask) -> Filing | None:
+        header, arrays = derived
+        try:
+            lists = Lists.from_arrays(arrays, training.basis.width)
+            held: dict[str, Array] = {"centres": lists.centres, "radii": lists.first_radii, "spreads": lists.spreads}
+            learnt = training.arrays()
+            if lists.n > len(alive) or not all(np.array_equal(held[name], learnt[name]) for name in held):
+                return None
+            numbers = float(header["farthest"]), float(header["rest"]), int(header["n_since"])
+        except (KeyError, TypeError, ValueError, AttributeError):
+            return None
+        return cls(training.basis, lists, *numbers).remove(np.flatnonzero(~alive))
+
+    def as_derived(self) -> Trained:
+        """Return it for a cache."""
+        header = {"farthest": self.farthest, "rest": self.rest, "n_since": self.n_since}
+        return Trained(header, self.lists.arrays())
+
+    def extend(self, store: Store, alive: Mask, n_jobs: int | None, last: int | None = None) -> Filing:
+        """Return the filing with the vectors up to position `last` (None: all) put into the lists."""
+        first, last = self.lists.n, store.n if last is None else last
+        lists, farthest, rest = self.lists, self.farthest, self.rest
+        step = max(1, PREFIX_NUMBERS // store.array.shape[1])
+        for start in range(first, last, step):
+            prefixes, norms = prefixes_of(store, slice(start, min(start + step, last)), self.basis, n_jobs)
+            lists = lists.append(prefixes)
+            farthest = max(farthest, float(norms.max()))
+            rest += float(np.square(prefixes[:, -1], dtype=np.float64).sum())
+        lists = lists.remove(np.flatnonzero(~alive[first:last]) + first)
+        return Filing(self.basis, lists, farthest, rest, self.n_since + last - first)
+
+    def remove(self, positions: Int64) -> Filing:
+        """Return the filing without these positions, as far as they are filed."""
+        return replace(self, lists=self.lists.remove(positions[positions < self.lists.n]))
+
+    def holds(self, positions: Int64, vectors: Float32, alive: Mask, n_jobs: int | None) -> Mask:
+        """Return which positions are filed where these vectors (as they are stored) belong."""
+        return self.lists.holds(positions, self.basis.prefixes(vectors, None, n_jobs)[0], alive[positions])
+
+    def reason_to_train(self, training: Training, n: int) -> str | None:
+        """Return why n rows should be learnt from anew, or None."""
+        trained = training.n_rows
+        if n > 4 * trained:
+            return f"{n} rows, learnt from {trained}: the lists have become long; call train()"
+        if n < trained / 4:
+            return f"{n} rows, learnt from {trained}: there are more lists than are needed; call train()"
+        since = self.n_since
+        if since >= 100 and self.rest / since > 2 * training.rest + 1e-6 * self.farthest**2:
+            ratio = self.rest / since / max(training.rest, 1e-300)
+            return f"the basis leaves out {ratio:.3g} times as much of the {since} rows added since: call train()"
+        if np.any(outside := self.lists.stretched):
+            return f"rows were added outside of {outside.sum()} of the {len(outside)} lists: call train()"
+        if self.lists.crowding > 2 * training.crowding + 1:
+            times = self.lists.crowding / training.crowding
+            return f"rows crowd in few lists, {times:.3g} times as much as at first: call train()"
+        return None
+
+
+def learn(
+    store: Store,
+    alive: Mask,
+    n_components: int | None,
+    n_lists: int | None,
+    random: np.random.RandomState,
+    n_jobs: int | None,
+) -> tuple[Training, Filing, Float32]:
+    """Learn basis and lists from the vectors that are alive; return them, all filed, and the sample of the basis."""
+    there, dim = np.flatnonzero(alive), store.array.shape[1]
+    size = min(max(SMALLEST_BASIS_SAMPLE, 4 * dim), LARGEST_BASIS_SAMPLE)
+    at = there if len(there) <= size else np.sort(random.choice(there, size, replace=False))
+    sample = store.take(at)
+    basis = bases.fit(sample, LONGEST_PREFIX if n_components is None else n_components, random)
+    if n_components is None:
+        basis = basis.cut(prefix_length(basis.prefixes(sample, None, n_jobs)[0], sample))
+    n_lists = min(default_lists(len(there)) if n_lists is None else n_lists, len(there))
+    if len(at) < min(len(there), 64 * n_lists):
+        at = np.sort(random.choice(there, min(len(there), 64 * n_lists), replace=False))
+    step = max(1, PREFIX_NUMBERS // dim)
+    parts = [prefixes_of(store, at[i : i + step], basis, n_jobs)[0] for i in range(0, len(at), step)]
+    prefixes = np.concatenate(parts)
+    rest = float(np.square(prefixes[:, -1], dtype=np.float64).mean())
+    centres = centroids(prefixes, n_lists, random)
+    filing = Filing(basis, Lists(centres)).extend(store, alive, n_jobs)
+    lists = filing.lists.settle()
+    about = len(there), store.n, rest, lists.crowding
+    training = Training(basis, *about, centres, lists.first_radii, lists.spreads)
+    return training, Filing(basis, lists, filing.farthest), sample
+
+
+def prefixes_of(store: Store, at: Any, basis: Basis, n_jobs: int | None) -> tuple[Float32, Float64]:
+    """Return the prefixes of stored vectors, and their norms about the middle."""
+    return basis.prefixes(store.array[at], None if store.scale is None else store.scale[at], n_jobs)
+
+
+def warn_if_coarse(errors: Float32 | None, sample: Float32) -> None:
+    """Warn if 16 bits, which move vectors by `errors`, are too few: vectors far from zero, and near to each other."""
+    few = sample[:512]
+    if errors is None or len(few) < 20:
+        return
+    table = squared_distances(few, len(few))
+    near = float(np.median(np.sqrt(np.maximum(np.partition(table, 9, axis=1)[:, 9], 0.0))))
+    # Below a part of their spread they are as good as copies.
+    near = max(near, 2e-2 * float(np.linalg.norm(few.std(axis=0, dtype=np.float64))))
+    moved = float(np.median(errors))
+    if near > 1e-6 * float(np.abs(few).max()) and moved > COARSE_ROUNDING * near:  # or all are equal
+        warnings.warn(
+            f"16 bits move a vector by {moved / near:.1%} of the distance to its neighbours, and near ones change "
+            'places: subtract the mean from all vectors (from coordinates of sets by origin="auto"), or take '
+            "LadderSearch(precision=32)",
+            PrecisionWarning,
+            stacklevel=user_level(),
+        )

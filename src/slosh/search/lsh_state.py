@@ -1,0 +1,414 @@
+"""What LSHSearch holds: vectors, and the tables that say which of them to compare with a query.
+
+How likely a vector at a given distance is found is known in closed form; what fraction of the nearest is found is
+measured on the collection. A state whose tables are still to be chosen compares all vectors.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from sklearn.base import clone
+
+from ..data.checks import Array
+from ..hash import tuning
+from ..hash.pstable import CellError, PStableHash
+from ..hash.tuning import Tuning
+from ..native import scan
+from . import flat
+from .buckets import shortlist
+from .calibration import Calibration, Calibrations, checked_calibration, measured_depth, provable, sample_positions
+from .columns import Float32, Float64, Int64, Mask
+from .state import Allowed, Found, FoundWithin, Request, State, Stored, Trained, leave_out
+from .store import FloatVectors
+from .tables import EXTRA_PROBES, Tables, described
+
+if TYPE_CHECKING:
+    from .lsh import LSHSearch
+
+SCAN_BELOW_ROWS = 2048
+"""So many allowed rows, or fewer, are compared one by one; tables are not tuned for so few."""
+SCAN_BELOW_SHARE = 16
+"""So are allowed rows that are not even one of this many."""
+TAIL_ROWS = 256
+"""So many of the rows last added may be left out of the tables; they are compared with every query."""
+TUNE_AGAIN_GROWTH = 4
+"""Tables that were tuned are tuned anew when the collection has grown or shrunk by this factor."""
+
+
+class Truth(NamedTuple):
+    """Stored vectors as queries: their positions (n,), and the positions and distances of their neighbours (n, k)."""
+
+    sample: Int64
+    neighbours: Int64
+    distances: Float64
+
+
+class Work(NamedTuple):
+    """Distances and positions (n_queries, k); vectors compared and entries of buckets read, (n_queries,)."""
+
+    distances: Float64
+    positions: Int64
+    compared: Int64
+    scanned: Int64
+
+
+class LSHState(State):
+    """See the module.
+
+    tuning : the chosen parameters, None if they were given or are still to be chosen.
+    tuned_on : rows when they were chosen, 0 if they were not.
+    """
+
+    search: LSHSearch
+    tuning: Tuning | None
+    tuned_on: int
+    _lock: threading.Lock  # of whoever files what is in no bucket yet
+    _plans: dict[tuple[int, float], Calibration]
+    _truth: dict[tuple[int, int], Truth]
+
+    def __init__(self, search: LSHSearch, stored: Stored) -> None:
+        super().__init__(search, stored)
+        self._store = FloatVectors.start(stored)
+        hash_, self.tuning, self.tuned_on, self._calibrations = None, None, 0, Calibrations()
+        if stored.trained is not None:
+            header, arrays = stored.trained
+            hash_ = PStableHash(**header["hash"])
+            hash_.set_state(arrays["directions"], arrays["offsets"])
+            if hash_.n_features_in_ != self.dim:
+                raise ValueError("its hash does not fit its vectors")
+            self.tuning = None if header["tuning"] is None else Tuning(**header["tuning"])
+            self.tuned_on, self._calibrations = int(header["tuned"]), Calibrations(header["calibrations"])
+        elif search.hash is not None:
+            hash_ = self._drawn(clone(search.hash))
+        self._tables = None if hash_ is None else Tables(hash_)
+        if self._tables is not None and stored.derived is not None:
+            self._tables = self._tables.with_derived(stored.derived, self.n)
+        self.__dict__.update(self._own())
+
+    def _drawn(self, hash_: PStableHash) -> PStableHash:
+        """Return the hash with its directions drawn."""
+        return hash_.fit(np.zeros((1, self.dim), np.float32))
+
+    def _own(self) -> dict[str, Any]:
+        """Return the attributes that no two states share."""
+        return {"_lock": threading.Lock(), "_plans": {}, "_truth": {}}
+
+    # Changes
+
+    def extend(self, vectors: Float32) -> LSHState:
+        return self._grown(self._store.extend(vectors))
+
+    def adopt(self, n: int) -> LSHState:
+        return self._grown(self._store.adopt(n))
+
+    def _grown(self, store: FloatVectors) -> LSHState:
+        state: LSHState = self._extended(store.n - self.n, _store=store, **self._own())
+        return state
+
+    def remove(self, positions: Int64) -> LSHState:
+        state: LSHState = self._without(positions, **self._own())
+        return state
+
+    @property
+    def hash(self) -> PStableHash | None:
+        """The fitted hash; None until it is chosen."""
+        return None if self._tables is None else self._tables.hash
+
+    def tables(self) -> Tables | None:
+        """Return tables with all vectors but a short tail in them, None if they are not chosen yet."""
+        if self._lacks_rows(self._tables):
+            with self._lock:
+                if self._tables is not None and self._lacks_rows(self._tables):
+                    self._tables = self._tables.file(self._store.array)
+        return self._tables
+
+    def _lacks_rows(self, tables: Tables | None) -> bool:
+        return tables is not None and self.n - tables.filed > (TAIL_ROWS if tables.filed else 0)
+
+    # Training and calibration
+
+    @property
+    def train_due(self) -> bool:
+        if self.search.hash is not None or self.n_alive <= SCAN_BELOW_ROWS:
+            return False
+        growth = TUNE_AGAIN_GROWTH
+        return not self.tuned_on or not self.tuned_on / growth < self.n_alive < self.tuned_on * growth
+
+    def train(self, k: int = 10, radius: float | None = None) -> LSHState:
+        """Choose the tables for the k nearest, or for rows at the distance `radius`; a hash that was given is kept."""
+        if self.search.hash is not None:
+            return self
+        # By the distances of true neighbours, or the radius, and by those of random pairs.
+        truth = self._true_neighbours(max(1, min(k, self.n_alive - 1, 100)), self.search.recall)
+        queries = self._store.take(truth.sample)
+        random = np.random.RandomState(np.array([0x15A0, self.search.random_state], np.uint32))
+        alive = np.flatnonzero(self.alive)
+        others = np.sort(random.choice(alive, min(len(alive), tuning.OTHERS), replace=False))
+        pairs = tuning.distances(queries[: tuning.QUERIES], self._store.take(others))
+        pairs = pairs[truth.sample[: len(pairs), None] != others]
+        near = truth.distances if radius is None else np.full((1, 1), radius)
+        largest = float(np.sqrt(np.einsum("ij,ij->i", queries, queries, dtype=np.float64).max(initial=0.0)))
+        chosen = tuning.choose(near, pairs, len(alive), self.dim, min(self.search.recall, 0.999), None, largest)
+        state: LSHState = self._with(
+            tuning=chosen,
+            tuned_on=len(alive),
+            _tables=Tables(self._drawn(chosen.hash(self.search.random_state))),
+            _calibrations=Calibrations(),
+            **self._own(),
+        )
+        return state
+
+    def _true_neighbours(self, k: int, recall: float) -> Truth:
+        sample = sample_positions(self.alive, recall, self.search.random_state)
+        key = k, len(sample)
+        if key not in self._truth:
+            asked = self._request(self._store.take(sample), k, exclude=sample)
+            (distances, found), _ = flat.nearest(self._store, asked, self.search.n_jobs)
+            self._truth[key] = Truth(sample, found, distances)
+        return self._truth[key]
+
+    def calibrate(self, k: int, recall: float, queries: Float32 | None = None) -> Calibration:
+        k = checked_calibration(k, self.n_alive, queries)
+        self._plans.pop((k, recall), None)
+        return self._calibrations.get(
+            k, recall, self.n_alive, lambda: self._measured(k, recall, queries), again=queries is not None
+        )
+
+    def _measured(self, k: int, recall: float, queries: Float32 | None) -> Calibration:
+        n, k_there, tables = self.n_alive, min(k, self.n_alive - 1), self.tables()
+        if queries is None:
+            truth = self._true_neighbours(k_there, recall)
+            queries, neighbours, distances = self._store.take(truth.sample), truth.neighbours, truth.distances
+        else:
+            asked = self._request(queries, k_there)
+            (distances, neighbours), _ = flat.nearest(self._store, asked, self.search.n_jobs)
+        exact = Calibration.exact_search(k, recall, len(queries), n)
+        if tables is None or not provable(recall, len(queries)):
+            return exact
+        seen_in = tables.first_found(queries, neighbours, self._store.array)
+        reach = float(np.quantile(distances[:, -1], 0.95))
+        far = distances[:, -1] > reach
+
+        def recalls(n_probes: int) -> Float64:
+            probes = np.full(len(queries), n_probes)
+            probes[far] = tables.farther(distances[far], n_probes, recall)
+            return np.asarray((seen_in < probes[:, None]).mean(axis=1))
+
+        found = measured_depth(range(tables.T, tables.T + EXTRA_PROBES + 1), recalls, recall)
+        if found is None:
+            return exact
+        n_probes, mean, bound = found
+        some = tables.candidates(queries[:64], self.n, None, n_probes)
+        compared = sum(len(batch.positions) for batch in some) / len(queries[:64])
+        return Calibration(k, recall, reach, n_probes, mean, bound, len(queries), n, candidates=compared)
+
+    # Searches
+
+    def target(self, recall: float | None) -> float | None:
+        """Return the recall to reach; None: what the probes give."""
+        params = self.search
+        return params.recall if recall is None and params.n_probes is None and params.hash is None else recall
+
+    def _few(self, n_allowed: int) -> bool:
+        """Return whether a scan of the allowed rows is the thing to do, whatever was asked for."""
+        if n_allowed == self.n_alive:
+            return self.search.hash is None and n_allowed <= SCAN_BELOW_ROWS
+        return n_allowed <= max(SCAN_BELOW_ROWS, self.n_alive // SCAN_BELOW_SHARE)
+
+    def is_exact(self, k: int, n_allowed: int, recall: float | None) -> bool:
+        """Return whether a search for k of so many allowed positions is exact by itself, whatever was measured."""
+        small = self._few(n_allowed) or 4 * k >= n_allowed or self.n_alive < 2
+        return self.target(recall) == 1.0 or small or self._tables is None
+
+    def _nearest(self, asked: Request) -> Found:
+        if not self.is_exact(asked.k, asked.n_allowed, asked.recall):
+            try:
+                found = self._by_tables(asked, self.target(asked.recall))
+            except CellError:  # a query or a row that no table can hold
+                if self.search.hash is not None:
+                    raise
+                found = None
+            if found is not None:
+                return found
+        work, tied = self._scanned(asked)
+        return Found(*work, 1.0, tied)
+
+    def _by_tables(self, asked: Request, target: float | None) -> Found | None:
+        """Return the nearest of what is in the probed buckets; None: a scan is the thing to do."""
+        tables, k, promise = self.tables(), asked.k, None
+        assert tables is not None
+        more = replace(asked, exclude=None, k=k if asked.exclude is None else min(k + 1, asked.n_allowed))
+        if target is None:
+            work = self._looked_up(tables, more, self.search.n_probes or tables.T)
+        else:
+            plan = self._plans.get((k, target)) or self._plans.setdefault((k, target), self.calibrate(k, target))
+            if plan.exact or (asked.allowed is not None and plan.candidates >= asked.n_allowed):
+                return None
+            work = self._looked_up(tables, more, plan.n_probes)
+            self._look_farther(tables, plan, more, work)
+            promise = plan.promised if asked.allowed is None else None
+        distances, positions = work.distances, work.positions
+        if asked.exclude is not None:
+            distances, positions = leave_out(distances, positions, asked.exclude)
+        return Found(distances[:, :k], positions[:, :k], work.compared, work.scanned, promise, None)
+
+    def _look_farther(self, tables: Tables, plan: Calibration, asked: Request, work: Work) -> None:
+        """Take more probes, as the formula says, for queries farther from the rows than the stored vectors are.
+
+        Those that find too few rows even then are scanned. `work` is changed.
+        """
+        far = np.flatnonzero(work.distances[:, -1] > plan.reach)  # infinite where fewer than k were found
+        probes = tables.farther(work.distances[far], plan.n_probes, plan.recall)
+        for n_probes in [*np.unique(probes[probes > plan.n_probes]).tolist(), 0]:
+            part = far[probes == n_probes] if n_probes else np.flatnonzero(np.isinf(work.distances[:, -1]))
+            if len(part):
+                few = asked.part(part)
+                more = self._looked_up(tables, few, n_probes) if n_probes else self._scanned(few)[0]
+                work.distances[part], work.positions[part] = more.distances, more.positions
+                work.compared[part] += more.compared
+                work.scanned[part] += more.scanned
+
+    def _scanned(self, asked: Request) -> tuple[Work, Mask]:
+        """Compare all allowed vectors."""
+        answer, tied = flat.nearest(self._store, asked, self.search.n_jobs)
+        return Work(*answer, asked.counts(), asked.counts(0)), tied
+
+    def _looked_up(self, tables: Tables, asked: Request, n_probes: int) -> Work:
+        """Return the k nearest of the vectors in the probed buckets."""
+        queries, k = asked.queries, asked.k
+        squares, found = np.empty((len(queries), k)), np.empty((len(queries), k), np.int64)
+        compared, scanned = asked.counts(0), asked.counts(0)
+        for part, offsets, positions, entries in tables.candidates(queries, self.n, asked.mask, n_probes):
+            exact = scan.squares(queries[part], self._store.array, None, offsets, positions, self.search.n_jobs)
+            compared[part], scanned[part] = np.diff(offsets), entries
+            near = shortlist(exact, offsets, k)
+            upto = np.concatenate([[0], np.cumsum(near)])[offsets]
+            squares[part], found[part] = scan.best(exact[near], positions[near], upto, asked.ranks, k)
+        return Work(np.sqrt(squares, out=squares), found, compared, scanned)
+
+    def _within(self, asked: Request, radii: Float64) -> FoundWithin:
+        try:
+            tables, n_probes, reached = self._for_radius(float(radii.max()), asked.n_allowed, self.target(asked.recall))
+            if tables is not None:
+                return self._looked_within(tables, asked, radii, n_probes, reached)
+        except CellError:
+            if self.search.hash is not None:
+                raise
+        found = flat.within(self._store, asked, radii, self.search.n_jobs)
+        return FoundWithin(*found, asked.counts(), asked.counts(0), 1.0)
+
+    def _looked_within(
+        self, tables: Tables, asked: Request, radii: Float64, n_probes: int, reached: float
+    ) -> FoundWithin:
+        """Return all within the radii of the vectors in the probed buckets."""
+        queries, parts, compared, scanned = asked.queries, [], asked.counts(0), asked.counts(0)
+        for part, offsets, positions, entries in tables.candidates(queries, self.n, asked.mask, n_probes):
+            exact = scan.squares(queries[part], self._store.array, None, offsets, positions, self.search.n_jobs)
+            parts.append(scan.within(exact, positions, offsets, asked.ranks, radii[part]))
+            compared[part], scanned[part] = np.diff(offsets), entries
+        counts = np.concatenate([np.diff(offsets) for offsets, _, _ in parts])
+        offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        squares, positions = np.concatenate([a for _, a, _ in parts]), np.concatenate([b for _, _, b in parts])
+        return FoundWithin(offsets, np.sqrt(squares), positions, compared, scanned, reached)
+
+    def near(
+        self,
+        queries: Float32,
+        radius: float,
+        factor: float,
+        *,
+        allowed: Allowed | None = None,
+        success: float | None = None,
+        ranks: Int64 | None = None,
+    ) -> Found:
+        """Return for each query a position within factor * radius, (n_queries, 1), -1 where none was found.
+
+        If there is one within `radius`, then with the probability `Found.promise` at least one is found; `success` is
+        the probability to reach, None what `recall` or the probes give.
+        """
+        asked = self._request(queries, 1, allowed, success, None, ranks)
+        if not asked.k or not len(asked):
+            none = asked.counts(0)
+            return Found(np.full((len(none), 1), np.inf), none[:, None] - 1, none, none, 1.0, None)
+        work, reached = None, 1.0
+        try:
+            tables, n_probes, reached = self._for_radius(radius, asked.n_allowed, self.target(success))
+            if tables is not None:
+                work = self._looked_up(tables, asked, n_probes)
+        except CellError:
+            if self.search.hash is not None:
+                raise
+            reached = 1.0
+        if work is None:
+            work, _ = self._scanned(asked)
+        there = (work.distances <= factor * radius) & (work.positions >= 0)
+        distances, positions = np.where(there, work.distances, np.inf), np.where(there, work.positions, -1)
+        return Found(distances, positions, work.compared, work.scanned, reached, None)
+
+    def _for_radius(self, radius: float, n_allowed: int, target: float | None) -> tuple[Tables | None, int, float]:
+        """Return tables and probes that find a row at this distance with the probability `target`, and the probability.
+
+        No tables: a scan. Without a target, the probes are those of a search without one.
+        """
+        if target == 1.0 or self._few(n_allowed) or self._tables is None:
+            return None, 0, 1.0
+        tables = self.tables()
+        assert tables is not None
+        n_probes = self.search.n_probes or (tables.T if self.tuning is None else self.tuning.n_probes)
+        reached = tables.success(radius, n_probes)
+        if target is not None and reached < target:
+            n_probes = tables.probes_for(radius, target)
+            if not n_probes:
+                return None, 0, 1.0
+            reached = tables.success(radius, n_probes)
+        return tables, n_probes, reached
+
+    # What is stored and learnt
+
+    def vectors(self, positions: Int64) -> Float32:
+        return self._store.take(positions)
+
+    def holds(self, positions: Int64, vectors: Float32) -> Mask:
+        same = self._store.holds(positions, vectors)
+        return same if self._tables is None else same & self._tables.holds(positions, vectors)
+
+    def columns(self) -> dict[str, Array]:
+        return self._store.columns()
+
+    def n_bytes(self) -> dict[str, int]:
+        return {"vectors": self._store.n_bytes, "tables": 0 if self._tables is None else self._tables.buckets.n_bytes}
+
+    def info(self) -> dict[str, Any]:
+        about: dict[str, Any] = {}
+        if self._tables is not None:
+            about = {"hash": described(self._tables.hash), "not_in_tables": self.n - self._tables.filed}
+        known = self._calibrations.all()
+        notes = [each.note for each in known if each.exact and each.recall < 1]
+        if self.search.hash is None and self.n_alive <= SCAN_BELOW_ROWS:
+            notes.append(f"{SCAN_BELOW_ROWS} rows or fewer: every search is exact")
+        calibrations = [{**each.as_dict(), "n_probes": each.n_probes, "exact": each.exact} for each in known]
+        chosen = None if self.tuning is None else str(self.tuning)
+        return {**about, "tuning": chosen, "calibrations": calibrations, "notes": notes}
+
+    def trained(self) -> Trained | None:
+        if self._tables is None:
+            return None
+        hash_ = self._tables.hash
+        header = {
+            "hash": described(hash_),
+            "tuning": None if self.tuning is None else asdict(self.tuning),
+            "tuned": self.tuned_on,
+            "calibrations": self._calibrations.as_dicts(),
+        }
+        return Trained(header, {"directions": hash_.directions_, "offsets": hash_.offsets_})
+
+    @property
+    def trained_version(self) -> object:
+        return None if self._tables is None else id(self._tables.hash), self._calibrations.version
+
+    def derived(self) -> Trained | None:
+        return None if self._tables is None else self._tables.as_derived()

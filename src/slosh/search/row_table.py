@@ -1,0 +1,188 @@
+"""The user's row numbers and the positions they are stored at. Immutable, like states.
+
+A row is an int64 that the user chose (or the next free one); a position is where its vector lies. A removal leaves a
+hole until the search closes up.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..data.checks import Array, as_array
+from ..errors import InputError
+from .columns import Column, Int64, Mask
+from .state import Allowed
+
+LARGEST_ROW = (1 << 62) - 1
+
+
+class RowTable:
+    """Rows by position, in the order of the adds; `alive` says which positions are not holes."""
+
+    def __init__(self, column: Column, alive: Mask, ascending: bool, highest: int) -> None:
+        self.alive = alive
+        self.ascending = ascending
+        """Whether rows increase with the position."""
+        self.highest = highest
+        """The highest row there ever was, -1 before the first."""
+        self._column = column
+        self._order: Int64 | None = None  # positions of the rows that are there, by row; made when it is needed
+
+    @classmethod
+    def empty(cls) -> RowTable:
+        """Return a table without rows."""
+        return cls(Column((), np.int64), np.empty(0, np.bool_), True, -1)
+
+    @classmethod
+    def from_arrays(cls, row: Array, alive: Array, highest: int) -> RowTable:
+        """Return the table of saved arrays; refuse (ValueError) what does not fit together."""
+        if row.ndim != 1 or alive.shape != row.shape or row.dtype != np.int64 or alive.dtype != np.bool_:
+            raise ValueError("its rows and its list of removals do not fit together")
+        if len(np.unique(row[alive])) < np.count_nonzero(alive) or row.min(initial=0) < 0:
+            raise ValueError("it holds a row twice, or a negative one")
+        ascending = bool(np.all(row[1:] > row[:-1]))
+        return cls(Column((), np.int64, row), alive, ascending, max(int(row.max(initial=-1)), highest))
+
+    @property
+    def row(self) -> Int64:
+        """The row at each position, holes included."""
+        return self._column.view(len(self.alive))
+
+    def sorted(self) -> Int64:
+        """Return the rows that are there, in increasing order."""
+        return np.sort(self.row[self.alive])
+
+    def new(self, rows: Any, n: int) -> Int64:
+        """Return `rows` for n vectors that are to be added: checked, or the next n that were never used."""
+        if rows is None:
+            if self.highest + n > LARGEST_ROW:
+                raise InputError(f"no rows are left after {self.highest}", "give rows", argument="rows")
+            return np.arange(self.highest + 1, self.highest + 1 + n, dtype=np.int64)
+        array = as_rows(rows, "rows")
+        if len(array) != n:
+            raise InputError(
+                f"there are {n} vectors and {len(array)} rows", "give one row for each vector", argument="rows"
+            )
+        if n == 0:
+            return array
+        ascending = bool(np.all(array[1:] > array[:-1]))
+        if ascending and array[0] > self.highest:
+            return array
+        if not ascending:
+            in_order = np.sort(array)
+            if (twice := np.flatnonzero(in_order[1:] == in_order[:-1])).size:
+                raise InputError(
+                    f"row {in_order[twice[0]]} is given twice", "every vector needs a row of its own", argument="rows"
+                )
+        if (there := np.flatnonzero(self.find(array) >= 0)).size:
+            raise InputError(
+                f"row {array[there[0]]} exists",
+                "remove it first, or give another; nothing was added",
+                argument="rows",
+            )
+        return array
+
+    def extend(self, rows: Int64, alive: Mask) -> RowTable:
+        """Return the table with rows that `new` gave; `alive` is that of the next state."""
+        self._column.write(len(self.alive), rows)
+        ascending = self.ascending and bool(rows[0] > self.highest and np.all(rows[1:] > rows[:-1]))
+        return RowTable(self._column, alive, ascending, max(self.highest, int(rows.max())))
+
+    def remove(self, alive: Mask) -> RowTable:
+        """Return the table after a removal; `alive` is that of the next state."""
+        return RowTable(self._column, alive, self.ascending, self.highest)
+
+    def keep(self, kept: Int64) -> RowTable:
+        """Return a table of its own without holes: the row at position kept[i] goes to position i."""
+        row = self.row[kept]
+        ascending = bool(np.all(row[1:] > row[:-1]))
+        return RowTable(Column((), np.int64, row), np.ones(len(kept), np.bool_), ascending, self.highest)
+
+    def positions(self, rows: Any, name: str = "rows", done: str = "nothing was changed") -> Int64:
+        """Return where the given rows are; refuse unknown ones."""
+        array = as_rows(rows, name)
+        found = self.find(array)
+        if (missing := np.flatnonzero(found < 0)).size:
+            row = int(array[missing[0]])
+            raise InputError(
+                f"row {row} is not there", f"it was never added, or is removed already; {done}", argument=name
+            )
+        return found
+
+    def removal(self, rows: Any) -> Int64:
+        """Return the positions of rows that are to be removed; refuse a row that is given twice."""
+        found = self.positions(rows)
+        if len(np.unique(found)) < len(found):
+            array, counts = np.unique(as_rows(rows, "rows"), return_counts=True)
+            raise InputError(
+                f"row {array[counts > 1][0]} is given twice", "give it once; nothing was changed", argument="rows"
+            )
+        return found
+
+    def allowed(self, allowed: Any) -> Allowed | None:
+        """Return which positions a search may find: None for all of them.
+
+        `allowed` is None, a boolean mask with an entry for each row, or a list of rows.
+        """
+        if allowed is None:
+            return None
+        array = as_array(allowed, "allowed")
+        mask = np.zeros(len(self.alive), np.bool_)
+        if array.dtype.kind != "b":
+            mask[self.positions(allowed, "allowed", "leave it out of allowed")] = True
+            return Allowed.from_mask(mask)
+        if array.ndim != 1:
+            raise InputError(
+                f"allowed is a mask of shape {array.shape}",
+                "give one entry for each row, in one dimension",
+                argument="allowed",
+            )
+        there = self.row[self.alive]
+        if len(array) <= (last := int(there.max(initial=-1))):
+            raise InputError(
+                f"allowed is a mask of {len(array)} entries, but row {last} is there",
+                f"give an entry for each row from 0 to {last}, or a list of rows",
+                argument="allowed",
+            )
+        mask[self.alive] = array[there]
+        return Allowed.from_mask(mask)
+
+    def find(self, array: Int64) -> Int64:
+        """Return the position of each row, -1 where it is not there."""
+        if not len(self.alive):
+            return np.full(len(array), -1, np.int64)
+        if self.ascending:
+            found = np.minimum(np.searchsorted(self.row, array), len(self.alive) - 1)
+        else:
+            order = self._order
+            if order is None:
+                alive = np.flatnonzero(self.alive)
+                order = self._order = alive[np.argsort(self.row[alive], kind="stable")]
+            if not len(order):
+                return np.full(len(array), -1, np.int64)
+            found = order[np.minimum(np.searchsorted(self.row[order], array), len(order) - 1)]
+        return np.where((self.row[found] == array) & self.alive[found], found, -1)
+
+
+def as_rows(rows: Any, name: str) -> Int64:
+    """Return `rows` as int64 (n,), none negative."""
+    array = as_array(list(rows) if isinstance(rows, set | frozenset | range) else rows, name)
+    if array.size == 0:
+        array = array.astype(np.int64)
+    if array.ndim == 0 and array.dtype.kind in "iu":
+        raise InputError(f"{name} is a single number", f"pass a list, [{array}]", argument=name)
+    if array.dtype.kind in "US":
+        raise InputError(
+            f"{name} are whole numbers, not strings", "keep the names in an array, names[rows]", argument=name
+        )
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise InputError(
+            f"{name} must be whole numbers in one dimension, not {array.dtype} of shape {array.shape}", argument=name
+        )
+    if array.size and (array.min() < 0 or array.max() > LARGEST_ROW):
+        raise InputError(
+            f"{name} holds {array.min() if array.min() < 0 else array.max()}", "a row is 0 to 2^62 - 1", argument=name
+        )
+    return np.ascontiguousarray(array, dtype=np.int64)

@@ -1,0 +1,391 @@
+"""What a search holds: immutable states, each made from the one before it.
+
+A `Search` (base.py) is an estimator with parameters. `Search.start` gives a first `State`; `extend`, `remove` and
+`train` give the next one and leave the one before as it was, sharing its memory. Vectors are known by their position,
+0 to n - 1; queries come in, and distances and positions go out. What a search computes only when it is needed
+(calibrations, norms) is a pure, seeded function of the state, remembered under a lock. No lock is held while searching.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
+
+import numpy as np
+
+from ..data.checks import Array
+from ..errors import DamagedError
+from .columns import Column, ColumnFactory, Float32, Float64, Int64, Mask, in_memory, positions_up_to
+
+if TYPE_CHECKING:
+    from .base import Search
+    from .calibration import Calibration
+
+__all__ = [
+    "Allowed",
+    "Column",
+    "ColumnFactory",
+    "Found",
+    "FoundWithin",
+    "State",
+    "Trained",
+    "in_memory",
+]
+
+T = TypeVar("T")
+Pairs: TypeAlias = tuple[Float64, Int64]
+"""Distances and positions, (n_queries, k) each."""
+
+
+@dataclass(frozen=True, eq=False)
+class Allowed:
+    """Positions that a search may return.
+
+    mask : (n,) bool, True only at positions that are alive.
+    n : how many they are.
+    """
+
+    mask: Mask
+    n: int
+    _derived: list[tuple[object, Any]] = field(default_factory=list, init=False, repr=False)
+
+    @classmethod
+    def from_mask(cls, mask: Mask) -> Allowed:
+        """Return the positions that a mask allows."""
+        return cls(mask, int(np.count_nonzero(mask)))
+
+    def derived(self, owner: object, make: Callable[[], T]) -> T:
+        """Return what `make` makes of this mask for `owner`; the last of it is remembered, for the next query."""
+        known = self._derived[-1:]  # one read, so that another thread cannot come between look and take
+        if known and known[0][0] is owner:
+            return known[0][1]  # type: ignore[no-any-return]
+        made = make()
+        self._derived[:] = [(owner, made)]
+        return made
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """The nearest positions of each query.
+
+    distances : (n_queries, k), increasing, equal distances by position; inf where there is none.
+    positions : (n_queries, k), -1 where there is none.
+    compared : (n_queries,) vectors whose distance was computed in full.
+    scanned : (n_queries,) positions of which a shorter form was looked at.
+    promise : the recall that is promised: 1.0 is exact, None is no promise.
+    tied : (n_queries,) for exact answers, whether an allowed position outside the answer is as far as the last one in
+        it; None if the answer is not exact.
+    """
+
+    distances: Float64
+    positions: Int64
+    compared: Int64
+    scanned: Int64
+    promise: float | None
+    tied: Mask | None
+
+
+@dataclass(frozen=True, eq=False)
+class FoundWithin:
+    """All positions within a radius; those of query i are positions[offsets[i]:offsets[i + 1]], nearest first."""
+
+    offsets: Int64
+    distances: Float64
+    positions: Int64
+    compared: Int64
+    scanned: Int64
+    promise: float | None
+
+
+@dataclass(frozen=True, eq=False)
+class Request:
+    """What a state is asked: queries, and what may be found. See `State.nearest`.
+
+    mask : (n,) bool, the allowed positions; None: all positions are alive and allowed.
+    n_allowed : how many they are.
+    ranks : (n,) numbers that decide between equal distances.
+    in_order : whether these increase with the position.
+    """
+
+    queries: Float32
+    k: int
+    allowed: Allowed | None
+    recall: float | None
+    exclude: Int64 | None
+    mask: Mask | None
+    n_allowed: int
+    ranks: Int64
+    in_order: bool
+
+    def __len__(self) -> int:
+        return len(self.queries)
+
+    def part(self, which: Any, k: int | None = None) -> Request:
+        """Return the same for some of the queries, and for another k."""
+        own = None if self.exclude is None else self.exclude[which]
+        return replace(self, queries=self.queries[which], exclude=own, k=self.k if k is None else k)
+
+    def counts(self, number: int | None = None) -> Int64:
+        """Return a number for each query; None is the number of allowed positions."""
+        return np.full(len(self), self.n_allowed if number is None else number, np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Stored:
+    """What a state begins with. See `Search.start`."""
+
+    dim: int
+    n: int = 0
+    columns: ColumnFactory = in_memory
+    alive: Mask | None = None
+    trained: Trained | None = None
+    derived: Trained | None = None
+
+
+class Trained(NamedTuple):
+    """What was learnt from a collection: a header for JSON, and arrays."""
+
+    header: dict[str, Any]
+    arrays: dict[str, Array]
+
+
+class State(ABC):
+    """The vectors of one version, by position, and what finds the nearest of them. Immutable: threads may share it.
+
+    dim : numbers of a vector.
+    n : positions, holes included.
+    alive : (n,) bool, which positions are not holes.
+    n_alive : how many they are.
+    search : the estimator whose parameters are used.
+    distance_kind : "embedded" (Euclidean) or "hamming" (bits).
+    """
+
+    @property
+    def distance_kind(self) -> str:
+        return self.search.distance_kind
+
+    def __init__(self, search: Search, stored: Stored) -> None:
+        self.search, self.dim, self.n = search, stored.dim, stored.n
+        alive = np.ones(self.n, np.bool_) if stored.alive is None else stored.alive
+        if alive.shape != (self.n,) or alive.dtype != np.bool_:
+            raise ValueError(f"alive is {alive.dtype} of shape {alive.shape}, not bool of {(self.n,)}")
+        self._alive = Column((), np.bool_, np.array(alive))
+        self.n_alive = int(np.count_nonzero(alive))
+
+    @property
+    def alive(self) -> Mask:
+        return self._alive.view(self.n)
+
+    # Changes
+
+    @abstractmethod
+    def extend(self, vectors: Float32) -> State:
+        """Return the state with these vectors at the positions n, n + 1, ...; this one stays valid and unchanged.
+
+        Only the newest state may be extended, since all states of a history write into the same columns. If its
+        extension is abandoned the same state may be extended again, which overwrites the rows of the first attempt:
+        never keep two states that were extended from one.
+        """
+
+    @abstractmethod
+    def adopt(self, n: int) -> State:
+        """Return the state of the first n rows of the columns, where another process has written those behind n."""
+
+    @abstractmethod
+    def remove(self, positions: Int64) -> State:
+        """Return the state without these positions, which become holes."""
+
+    def _with(self, **changes: Any) -> Any:
+        """Return a copy of this state with some attributes changed."""
+        made = object.__new__(type(self))
+        made.__dict__.update(self.__dict__, **changes)
+        return made
+
+    def _extended(self, n_added: int, **changes: Any) -> Any:
+        """Return the next state, with so many more positions."""
+        self._alive.room(self.n, n_added)[...] = True
+        return self._with(n=self.n + n_added, n_alive=self.n_alive + n_added, **changes)
+
+    def _without(self, positions: Int64, **changes: Any) -> Any:
+        """Return the next state, with these positions as holes."""
+        mask = np.array(self.alive)
+        mask[positions] = False
+        return self._with(_alive=Column((), np.bool_, mask), n_alive=int(np.count_nonzero(mask)), **changes)
+
+    # Searches
+
+    def nearest(
+        self,
+        queries: Float32,
+        k: int,
+        *,
+        allowed: Allowed | None = None,
+        recall: float | None = None,
+        exclude: Int64 | None = None,
+        ranks: Int64 | None = None,
+    ) -> Found:
+        """Return the k nearest positions of each query.
+
+        Parameters
+        ----------
+        queries : (n_queries, dim), C-contiguous.
+        k : how many; it is cut to the number of allowed positions.
+        allowed : the positions that may be found; None is all that are alive.
+        recall : the fraction of the true k nearest to find, on average; 1.0 is exact, None the default of the search.
+        exclude : (n_queries,) a position that the query must not find, -1 for none. An answer may then end in -1.
+        ranks : (n,) numbers that decide between equal distances; None is the position.
+        """
+        asked = self._request(queries, k, allowed, recall, exclude, ranks)
+        if asked.k == 0 or not len(asked):
+            none, shape = asked.counts(0), (len(asked), asked.k)
+            return Found(np.empty(shape), np.empty(shape, np.int64), none, none, 1.0, none.astype(np.bool_))
+        return self._nearest(asked)
+
+    def within(
+        self,
+        queries: Float32,
+        radii: Float64,
+        *,
+        allowed: Allowed | None = None,
+        recall: float | None = None,
+        ranks: Int64 | None = None,
+    ) -> FoundWithin:
+        """Return all positions at most radii[i] away from query i; the other parameters are those of `nearest`."""
+        asked = self._request(queries, 1, allowed, recall, None, ranks)
+        if asked.k == 0 or not len(asked):
+            none, offsets = asked.counts(0), np.zeros(len(asked) + 1, np.int64)
+            return FoundWithin(offsets, np.empty(0), np.empty(0, np.int64), none, none, 1.0)
+        return self._within(asked, radii)
+
+    def _request(
+        self,
+        queries: Float32,
+        k: int,
+        allowed: Allowed | None = None,
+        recall: float | None = None,
+        exclude: Int64 | None = None,
+        ranks: Int64 | None = None,
+    ) -> Request:
+        """Return what is asked, with k cut to the number allowed, and no filter where it leaves nothing out."""
+        if allowed is not None and allowed.n == self.n_alive:
+            allowed = None
+        n_allowed, mask = self.n_alive, None if self.n_alive == self.n else self.alive
+        if allowed is not None:
+            n_allowed, mask = allowed.n, allowed.mask
+        order = positions_up_to(self.n) if ranks is None else ranks
+        return Request(queries, min(k, n_allowed), allowed, recall, exclude, mask, n_allowed, order, ranks is None)
+
+    @abstractmethod
+    def _nearest(self, asked: Request) -> Found:
+        """See `nearest`; there are queries, and k is at least 1."""
+
+    @abstractmethod
+    def _within(self, asked: Request, radii: Float64) -> FoundWithin:
+        """See `within`; there are queries and allowed positions."""
+
+    # What is stored
+
+    @abstractmethod
+    def vectors(self, positions: Int64) -> Float32:
+        """Return the vectors at these positions, as they are stored."""
+
+    def slack(self, positions: Int64) -> Float64:
+        """Return how far storing has moved these vectors, at most."""
+        return np.zeros(len(positions))
+
+    def query_slack(self, queries: Float32) -> Float64:
+        """Return how far a search moves these queries, at most."""
+        return np.zeros(len(queries))
+
+    @abstractmethod
+    def holds(self, positions: Int64, vectors: Float32) -> Mask:
+        """Return which positions store exactly these vectors (as this state stores them), filed where they belong."""
+
+    @abstractmethod
+    def columns(self) -> dict[str, Array]:
+        """Return the content of the columns by name, n rows each: with `trained` all that `Search.start` needs."""
+
+    @abstractmethod
+    def n_bytes(self) -> dict[str, int]:
+        """Return the memory taken, by what it is for."""
+
+    def info(self) -> dict[str, Any]:
+        """Return what was learnt, in words and numbers."""
+        return {}
+
+    # What is learnt
+
+    @property
+    def train_due(self) -> bool:
+        """Whether searches would be much faster after `train`."""
+        return False
+
+    def train(self) -> State:
+        """Return the state with all that can be learnt learnt anew, from what is alive; seeded."""
+        return self
+
+    def calibrate(self, k: int, recall: float, queries: Float32 | None = None) -> Calibration | None:
+        """Return what it takes to find this fraction of the k nearest, measured once; None if there is no choice."""
+        return None
+
+    def trained(self) -> Trained | None:
+        """Return what was learnt, calibrations included; None if nothing was."""
+        return None
+
+    @property
+    def trained_version(self) -> object:
+        """A value that changes (by ==) when `trained` would return something else."""
+        return None
+
+    def derived(self) -> Trained | None:
+        """Return what follows from columns and `trained` but takes long to compute, for a cache; None if nothing."""
+        return None
+
+
+@contextmanager
+def checking_trained() -> Iterator[None]:
+    """Turn whatever is wrong with a stored `Trained` into a DamagedError."""
+    try:
+        yield
+    except DamagedError:
+        raise
+    except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
+        raise DamagedError(
+            f"the trained state does not fit ({error!s:.200})", "train the search again", location=""
+        ) from None
+
+
+def leave_out(distances: Float64, positions: Int64, exclude: Int64) -> Pairs:
+    """Take exclude[i] out of the answer to query i: the one way to leave out a query's own position.
+
+    The answers stay as long as they are: ask for one more than is needed.
+    """
+    own = positions == exclude[:, None]
+    order = np.argsort(own, axis=1, kind="stable")
+    own = np.take_along_axis(own, order, axis=1)
+    found = np.where(own, np.inf, np.take_along_axis(distances, order, axis=1))
+    return found, np.where(own, -1, np.take_along_axis(positions, order, axis=1))
+
+
+def exact_answer(find: Callable[[int], Pairs], asked: Request) -> tuple[Pairs, Mask]:
+    """Return the nearest (distances and positions) and `Found.tied`, by one call of `find`.
+
+    find(m) returns distances and positions of the m nearest, exactly; it is asked for one more than k to see a tie, and
+    for another one if a position is to be left out.
+    """
+    distances, positions = find(min(asked.k + (1 if asked.exclude is None else 2), asked.n_allowed))
+    if asked.exclude is not None:
+        distances, positions = leave_out(distances, positions, asked.exclude)
+    return cut_to(distances, positions, asked.k)
+
+
+def cut_to(distances: Float64, positions: Int64, k: int) -> tuple[Pairs, Mask]:
+    """Cut exact answers to k, and return which of them are tied with what is cut off."""
+    tied = np.zeros(len(distances), np.bool_)
+    if distances.shape[1] > k:
+        tied = (distances[:, k] == distances[:, k - 1]) & (positions[:, k] >= 0)
+        distances, positions = np.ascontiguousarray(distances[:, :k]), np.ascontiguousarray(positions[:, :k])
+    return (distances, positions), tied

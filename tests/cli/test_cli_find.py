@@ -1,0 +1,104 @@
+"""slosh search, explain and duplicates."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+import slosh
+from slosh.cli import find
+from slosh.search import Stats
+
+
+def test_search_finds_what_the_library_finds(slosh_, built):
+    options = ["-k", 4, "--where", "folder = fat", "--certify", "--json"]
+    found = json.loads(slosh_("search", "clouds.slosh", "query.npy", *options)[1])
+    with slosh.open(built / "clouds.slosh", read_only=True) as index:
+        hits = index.search(np.load("query.npy"), 4, where="folder = fat", certify=True)
+    assert [hit["id"] for hit in found["hits"]] == hits.ids
+    assert [hit["distance"] for hit in found["hits"]] == hits.distances.tolist()
+    assert [hit["metadata"] for hit in found["hits"]] == hits.metadata
+    assert (found["distance_kind"], found["recall"]) == ("sliced", 1.0)
+
+
+def test_tables_for_people(slosh_):
+    code, out, _ = slosh_("search", "clouds.slosh", "thin/0000.npy", "-k", 3)
+    assert code == 0
+    assert "thin/0000.npy: 3 sets by embedded distance" in out
+    assert re.search(r"^1\s+thin/\d{4}\.npy\s+[\d.e-]+\s+\d{4}\.npy\s+thin$", out, re.MULTILINE)
+    assert all(line == line.rstrip() for line in out.splitlines())
+    assert re.fullmatch(r"1 query in [\d.]+ s, exact; \d+ vectors? compared", out.splitlines()[-1])
+    out = slosh_("search", "clouds.slosh", "thin/0000.npy", "fat/0001.npy", "-k", 1, "--certify")[1]
+    assert re.search(r"\n2 queries in \S+ s, exact; a query: \S+ vectors? compared, \S+ full distances?\n$", out)
+
+
+def test_counts_below_a_table():
+    stats = Stats(np.array([36_000]), np.array([9]), 0.9512, 1234.5, np.array([1]))
+    assert find.summarize(stats, 40_000) == "1 query in 1,234 s, recall 0.951; 36,000 vectors compared, 1 full distance"
+    stats = Stats(np.array([1, 2]), np.array([9, 9]), None, 0.5)
+    assert find.summarize(stats, 2) == "2 queries in 0.5 s, no promise; a query: 1.5 vectors compared"
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["search {} thin/0000.npy --where", "show {} --where", "remove {} --yes --where", "duplicates {} --where"],
+)
+def test_a_field_that_no_set_has(slosh_, copied, command, stored):
+    before = command.format(copied).split()
+    code, _, err = slosh_(*before, "not (foldre = fat and not file = x) and foldre = thin")
+    assert code == 0
+    assert err.count("\n") == 1
+    assert "no set has a field 'foldre'" in err
+    assert slosh_(*before, "folder = none")[2] == ""
+    assert stored(copied) == 12
+
+
+def test_radius_and_duplicates(slosh_):
+    near = json.loads(slosh_("search", "clouds.slosh", "thin/0000.npy", "--radius", 0.3, "--json")[1])
+    assert near["hits"]
+    assert all(hit["distance"] <= 0.3 for hit in near["hits"])
+    assert "no sets found" in slosh_("search", "clouds.slosh", "thin/0000.npy", "--radius", 0)[1]
+    pairs = json.loads(slosh_("duplicates", "clouds.slosh", "--radius", 0.3, "--json")[1])
+    assert {"thin/0000.npy"} <= {pair["id"] for pair in pairs["pairs"]}
+    code, out, _ = slosh_("duplicates", "clouds.slosh", "--radius", 0.3, "--limit", 1)
+    assert code == 0
+    assert "more: --limit" in out
+    assert "no two sets" in slosh_("duplicates", "clouds.slosh")[1]
+
+
+def test_rerank_promises_nothing(slosh_):
+    found = json.loads(slosh_("search", "clouds.slosh", "query.npy", "--rerank", "chamfer", "--json")[1])
+    assert (found["distance_kind"], found["recall"]) == ("chamfer", None)
+
+
+def test_explain(slosh_, tmp_path):
+    code, out, _ = slosh_("explain", "clouds.slosh", "query.npy", "fat/0001.npy", "--json")
+    assert code == 0
+    found = json.loads(out)
+    assert sum(found["query_elements"]) == pytest.approx(found["distance"] ** 2)
+    assert sum(found["slices"]) == pytest.approx(found["distance"] ** 2)
+    assert "sliced distance" in slosh_("explain", "clouds.slosh", "thin/0000.npy", "fat/0001.npy")[1]
+    code, _, err = slosh_("explain", "clouds.slosh", "clouds/fat", "fat/0001.npy")
+    assert code == 1
+    assert "several sets" in err
+
+
+def test_all_neighbours_are_drawn(slosh_, tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib")
+    drawn = []
+    monkeypatch.setattr(find, "draw", lambda rows, *_, **__: drawn.extend(rows))
+    monkeypatch.setattr(find, "LINE_NEIGHBOURS", 4)
+    out = slosh_("search", "clouds.slosh", "thin/0000.npy", "-k", 10, "--plot", "p.png")[1]
+    assert out.endswith("drawn in p.png\n")
+    assert [len(row) for row in drawn] == [5, 5, 3]
+    assert [row[0] is None for row in drawn] == [False, True, True]
+    monkeypatch.setattr(find, "MAX_DRAWN_NEIGHBOURS", 7)
+    monkeypatch.setattr(find, "MAX_LINES", 3)
+    drawn.clear()
+    out = slosh_("search", "clouds.slosh", "thin/0000.npy", "fat/0001.npy", "--plot", "p.png")[1]
+    assert out.endswith("drawn in p.png, the first 1 of 2 queries, the 7 nearest of each\n")
+    assert [len(row) for row in drawn] == [5, 4]
+    assert slosh_("search", "clouds.slosh", "thin/0000.npy", "--radius", 0, "--plot", "p.png")[0] == 0

@@ -1,0 +1,139 @@
+"""slosh show, info, remove, tune, verify, compact, export and copy."""
+
+from __future__ import annotations
+
+import errno
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import slosh
+from slosh.data.preprocess import Preprocess
+
+
+def test_show(slosh_):
+    code, out, _ = slosh_("show", "clouds.slosh", "thin/0000.npy")
+    assert code == 0
+    assert "metadata folder" in out
+    code, out, _ = slosh_("show", "clouds.slosh", "--limit", 2, "--where", "folder = fat")
+    assert code == 0
+    assert "the first 2 of 6 sets" in out
+    shown = json.loads(slosh_("show", "clouds.slosh", "thin/0000.npy", "--json")[1])
+    points = np.load("clouds/thin/0000.npy")
+    assert shown["points"] == len(points)
+    np.testing.assert_allclose(shown["max"], points.max(axis=0), rtol=1e-6)
+    assert slosh_("show", "clouds.slosh", "--where", "folder = none")[1] == "0 sets\n"
+
+
+def test_remove_and_compact(slosh_, copied, stored):
+    assert "11 are left" in slosh_("remove", copied, "thin/0000.npy")[1]
+    code, _, err = slosh_("remove", copied, "thin/0002.npy", "nope")
+    assert code == 1
+    assert "nope" in err
+    code, _, err = slosh_("remove", copied, "--where", "folder = fat")
+    assert code == 2
+    assert "--yes" in err
+    assert stored(copied) == 11
+    removed = json.loads(slosh_("remove", copied, "--where", "folder = fat", "--yes", "--json")[1])
+    assert (removed["removed"], removed["sets"]) == (6, 5)
+    assert slosh_("remove", copied)[0] == 2
+    assert "removed" in slosh_("info", copied)[1]
+    assert json.loads(slosh_("compact", copied, "--json")[1])["sets"] == 5
+    assert slosh_("verify", copied)[0] == 0
+
+
+def test_info_tune_verify(slosh_, copied):
+    code, out, _ = slosh_("info", copied)
+    assert code == 0
+    assert "SlicedWasserstein" in out
+    tuned = json.loads(slosh_("tune", copied, "--recall", 0.9, "-k", 5, "--json")[1])
+    assert tuned["k"] == 5
+    assert json.loads(slosh_("info", copied, "--json")[1])["recall"] == 0.9
+    report = json.loads(slosh_("verify", copied, "--json")[1])
+    assert report["ok"] is True
+
+
+def test_verify_reports_problems(slosh_, monkeypatch):
+    report = SimpleNamespace(ok=False, problems=["a vector differs"], checked={"points": "12 sets"})
+    monkeypatch.setattr(slosh.SetIndex, "verify", lambda *_: report)
+    code, out, _ = slosh_("verify", "clouds.slosh")
+    assert code == 1
+    assert "PROBLEM: a vector differs" in out
+    assert "clouds.slosh is damaged" in out
+    code, out, _ = slosh_("verify", "clouds.slosh", "--json")
+    assert code == 1
+    assert json.loads(out) == {"ok": False, "problems": ["a vector differs"], "checked": {"points": "12 sets"}}
+
+
+def test_export_and_back(slosh_, tmp_path):
+    pytest.importorskip("pyarrow")
+    assert slosh_("export", "clouds.slosh", tmp_path / "a.parquet")[0] == 0
+    assert slosh_("build", tmp_path / "b", tmp_path / "a.parquet")[0] == 0
+    first, again = (slosh_("show", index, "--json")[1] for index in ("clouds.slosh", tmp_path / "b"))
+    assert [json.loads(line)["id"] for line in first.splitlines()] == [json.loads(x)["id"] for x in again.splitlines()]
+
+
+def test_copy(slosh_, copied, tmp_path):
+    target = tmp_path / "other.slosh"
+    code, out, err = slosh_("copy", copied, target)
+    assert (code, out, err) == (0, f"copied 12 sets to {target}\n", "")
+    shown, again = (slosh_("show", index, "--json")[1] for index in (copied, target))
+    assert shown == again
+    found, there = (
+        json.loads(slosh_("search", index, "thin/0000.npy", "--recall", 1, "--json")[1]) for index in (copied, target)
+    )
+    assert found == there
+    of_both = [json.loads(slosh_("info", index, "--json")[1]) for index in (copied, target)]
+    for name in ("sets", "points", "dim", "weighted", "embedding", "search", "preprocess", "origin"):
+        assert of_both[0][name] == of_both[1][name]
+    assert slosh_("verify", target)[0] == 0
+    code, _, err = slosh_("copy", copied, target)
+    assert code == 1
+    assert f"{target} exists" in err
+    assert json.loads(slosh_("copy", target, tmp_path / "third.slosh", "--json")[1])["sets"] == 12
+    assert slosh_("copy", tmp_path / "nothing", tmp_path / "fourth.slosh")[0] == 1
+    assert not (tmp_path / "fourth.slosh").exists()
+
+
+def test_copy_keeps_weights_metadata_and_settings(slosh_, tmp_path):
+    rng = np.random.default_rng(0)
+    sets = slosh.Sets.from_list([rng.normal(size=(9, 2)) for _ in range(5)], [rng.uniform(1, 2, 9) for _ in range(5)])
+    with slosh.SetIndex.create(tmp_path / "a", dim=2, preprocess=Preprocess(center=True)) as index:
+        index.add(sets, list("abcde"), [{"n": i} for i in range(5)])
+    assert slosh_("copy", tmp_path / "a", tmp_path / "b")[0] == 0
+    with slosh.open(tmp_path / "b", read_only=True) as index:
+        records = index.get(list("abcde"))
+        assert index.info()["preprocess"] == "Preprocess(center=True)"
+    np.testing.assert_array_equal(records.sets.weights, sets.weights)
+    np.testing.assert_array_equal(records.sets.points, sets.points)
+    assert records.metadata == [{"n": i} for i in range(5)]
+
+
+def test_a_full_disk_leaves_no_half_of_an_index(slosh_, tmp_path, monkeypatch):
+    def full(path, *_, **__):
+        path.mkdir()
+        raise slosh.errors.StorageError("the disk is full", errno=errno.ENOSPC, location=str(path))
+
+    monkeypatch.setattr(slosh.SetIndex, "create", full)
+    code, _, err = slosh_("build", tmp_path / "a", "clouds")
+    assert code == 1
+    assert "free some space" in err
+    assert not (tmp_path / "a").exists()
+
+
+def test_an_empty_filter_is_refused(slosh_, copied, stored):
+    for command in (["remove", copied, "--yes"], ["show", copied], ["search", copied, "thin/0000.npy"]):
+        code, _, err = slosh_(*command, "--where", " ")
+        assert code == 2
+        assert "--where is empty" in err
+    assert stored(copied) == 12
+
+
+@pytest.mark.parametrize("answer", ["y", "n"])
+def test_remove_asks_on_a_terminal(copied, answer, stored, on_a_terminal):
+    arguments = ["remove", copied, "--where", "folder = fat"]
+    code, shown = on_a_terminal(*arguments, cwd=copied.parent, answer=f"{answer}\n".encode())
+    assert "remove 6 sets of 12" in shown
+    assert (code, stored(copied)) == ((0, 6) if answer == "y" else (1, 12))

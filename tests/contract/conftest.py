@@ -1,0 +1,70 @@
+"""The engines that the contract is tested on. A new one is one more entry in ENGINES."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import Any
+
+import pytest
+
+import slosh
+from builders import make_index
+
+
+class MemoryEngine:
+    """An index in memory: it cannot be reopened, and nobody else can read it."""
+
+    name = "memory"
+    target: Any = None
+    """Where the next index may be created: a path, an address, or None."""
+
+    def __init__(self, folder):
+        self.folder, self.numbers, self.opened = folder, count(), []
+
+    def create(self, dim=2, **options):
+        """Return a new, empty index, small unless the options say otherwise."""
+        return self.keep(make_index(self.target, dim, **options))
+
+    def reopen(self, index):
+        """Close an index and return another object for the same; None where that is impossible."""
+
+    def read_only(self, index):
+        """Return another object for the same index, which only reads; None where that is impossible."""
+
+    def keep(self, index):
+        self.opened.append(index)
+        return index
+
+    def close(self):
+        for index in self.opened:
+            index.close()
+
+
+class SqliteEngine(MemoryEngine):
+    """An index in a folder."""
+
+    name = "sqlite"
+
+    @property
+    def target(self):
+        return self.folder / f"{next(self.numbers)}.slosh"
+
+    def reopen(self, index):
+        path = index.path
+        index.close()
+        return self.keep(slosh.open(path, n_jobs=1))
+
+    def read_only(self, index):
+        return self.keep(slosh.open(index.path, read_only=True, n_jobs=1))
+
+
+ENGINES = [MemoryEngine, SqliteEngine]
+
+
+@pytest.fixture(params=ENGINES, ids=lambda kind: kind.name)
+def engine(request, tmp_path):
+    """Each engine in turn; all of its indexes are closed in the end."""
+    made = request.param(tmp_path / "indexes")
+    made.folder.mkdir()
+    yield made
+    made.close()

@@ -1,0 +1,142 @@
+"""Copies of an index, from every engine to a folder: ids, metadata, weights and specification, and equal distances."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import slosh
+from builders import cloud_list, contents, plain_answer, small_embedding
+from slosh import Preprocess, Sets, errors
+from slosh.search import ExactSearch, HammingSearch, LadderSearch
+
+QUERIES = cloud_list(5, seed=7)
+
+
+def filled(engine, weighted=False, **options):
+    """Return an index with a history."""
+    index = engine.create(**options)
+    sets = cloud_list(40)
+    more = {"weights": [np.linspace(0.5, 2, len(x)) for x in sets]} if weighted else {}
+    index.add(sets, [f"s{i:02}" for i in range(40)], [{"n": i, "tags": ["x", i % 3]} for i in range(40)], **more)
+    index.remove(["s03", "s30"])
+    index.update("s05", sets[6], {"n": -5}, **({"weights": np.ones(len(sets[6]))} if weighted else {}))
+    index.update("s09", metadata={"n": 99, "deep": {"er": None}})
+    return index
+
+
+def answers(index, weighted=False):
+    queries = Sets.from_list(QUERIES, [np.arange(1.0, len(x) + 1) for x in QUERIES]) if weighted else QUERIES
+    return [
+        plain_answer(found)
+        for found in (
+            index.search(queries, k=7, recall=1.0),
+            index.search(queries, k=7, certify=True),
+            index.search(queries, k=40, where={"tags": 1}, recall=1.0),
+            index.search(id=["s05", "s06"], k=3, recall=1.0),
+            index.range_search(queries, 1.0, certify=True),
+        )
+    ]
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_copy_holds_and_answers_the_same(engine, tmp_path, weighted):
+    index = filled(engine, weighted)
+    held, answered = contents(index), answers(index, weighted)
+    assert index.copy_to(tmp_path / "copy.slosh") == 38
+    with slosh.open(tmp_path / "copy.slosh", n_jobs=1) as copy:
+        assert contents(copy) == held
+        assert copy.ids == index.ids
+        assert answers(copy, weighted) == answered
+        assert copy.dim == index.dim
+        assert copy.info()["weighted"] == weighted
+        assert copy.select({"deep.er": None, "n": 99}) == ["s09"]
+        report = copy.verify()
+        assert report.ok, str(report)
+    assert contents(index) == held
+    index.add(cloud_list(1), ["only here"])
+    with slosh.open(tmp_path / "copy.slosh", read_only=True, n_jobs=1) as copy:
+        assert contents(copy) == held
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"preprocess": Preprocess(center=True, scale="rms")},
+        {"preprocess": Preprocess(standardize=([1.0, 2.0], [2.0, 3.0]), max_points=4, random_state=5)},
+        {"origin": [100.0, -50.0]},
+        {"search": ExactSearch()},
+        {"search": LadderSearch(precision=32)},
+        {"search": HammingSearch(rerank=20), "sample": cloud_list(30, seed=3)},
+        {"embedding": small_embedding(slices=np.array([[1.0, 0.0], [0.6, 0.8]]), n_slices=None)},
+        {"embedding": small_embedding(reference="barycenter"), "sample": cloud_list(30, seed=3)},
+    ],
+    ids=lambda options: f"{options!r:.50}",
+)
+def test_a_copy_has_the_same_specification(engine, tmp_path, options):
+    """New sets and queries are embedded as in the original, bit for bit."""
+    index = filled(engine, **options)
+    index.copy_to(tmp_path / "copy.slosh")
+    with slosh.open(tmp_path / "copy.slosh", n_jobs=1) as copy:
+        for each in (index, copy):
+            each.add(cloud_list(3, seed=11), ["new0", "new1", "new2"])
+        assert answers(copy) == answers(index)
+        for key in ("dim", "embedding", "search", "preprocess", "origin", "vector_length"):
+            assert copy.info()[key] == index.info()[key], key
+
+
+def test_a_copy_of_a_copy_and_back(engine, tmp_path):
+    index = filled(engine)
+    index.copy_to(tmp_path / "one.slosh")
+    with slosh.open(tmp_path / "one.slosh", read_only=True, n_jobs=1) as one:
+        assert one.copy_to(tmp_path / "two.slosh") == 38
+    with slosh.open(tmp_path / "two.slosh", n_jobs=1) as two:
+        assert contents(two) == contents(index)
+        assert answers(two) == answers(index)
+        assert not set(two.add(cloud_list(2))) & set(index.ids)
+
+
+def test_counted_ids_are_not_used_again_in_a_copy(engine, tmp_path):
+    index = engine.create()
+    given = index.add(cloud_list(4))
+    index.remove(given[-1])
+    index.copy_to(tmp_path / "copy.slosh")
+    with slosh.open(tmp_path / "copy.slosh", n_jobs=1) as copy:
+        assert not set(copy.add(cloud_list(2))) & set(given[:-1])
+
+
+def test_an_empty_index_is_copied(engine, tmp_path):
+    index = engine.create(dim=3, weighted=True)
+    assert index.copy_to(tmp_path / "copy.slosh") == 0
+    with slosh.open(tmp_path / "copy.slosh", n_jobs=1) as copy:
+        assert len(copy) == 0
+        assert copy.dim == 3
+        copy.add(cloud_list(2, dim=3), weights=[np.ones(len(x)) for x in cloud_list(2, dim=3)])
+
+
+def test_a_copy_replaces_nothing(engine, tmp_path):
+    index = filled(engine)
+    index.copy_to(tmp_path / "copy.slosh")
+    with slosh.open(tmp_path / "copy.slosh", n_jobs=1) as copy:
+        before = contents(copy)
+    index.remove("s00")
+    with pytest.raises(errors.IndexExists):
+        index.copy_to(tmp_path / "copy.slosh")
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(errors.IndexExists):
+        index.copy_to(tmp_path / "file")
+    assert (tmp_path / "file").read_text() == "mine"
+    with slosh.open(tmp_path / "copy.slosh", n_jobs=1) as copy:
+        assert contents(copy) == before
+    with pytest.raises(FileNotFoundError):
+        index.copy_to(tmp_path / "no" / "such")
+
+
+def test_a_copy_is_of_one_version(engine, tmp_path):
+    """A reader copies while the writer changes the index: all of a change is in the copy, or nothing."""
+    index = filled(engine)
+    held = contents(index)
+    index.copy_to(tmp_path / "copy.slosh")
+    index.remove(["s01", "s02"])
+    with slosh.open(tmp_path / "copy.slosh", read_only=True, n_jobs=1) as copy:
+        assert contents(copy) == held

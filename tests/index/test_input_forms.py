@@ -1,0 +1,52 @@
+"""Every form in which sets come into an index, and in which queries are asked."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from builders import cloud_list, make_index, plain_answer
+from slosh import Sets
+
+
+def test_every_form_of_sets():
+    pa = pytest.importorskip("pyarrow")
+    pd = pytest.importorskip("pandas")
+    sets = cloud_list(4)
+    index = make_index()
+    forms = {
+        "list": sets,
+        "lists": [x.tolist() for x in sets],
+        "sets": Sets.from_list(sets),
+        "arrow": pa.array([x.tolist() for x in sets]),
+        "series": pd.Series(sets),
+        "iterator": iter(sets),
+        "double": [x.astype(np.float64) for x in sets],
+        "batches": iter([Sets.from_list(sets[:3]), Sets.from_list(sets[3:])]),
+        "triples": iter([(sets[:1], None, None), (sets[1:], None, [{"x": 1}] * 3)]),
+    }
+    for form, given in forms.items():
+        names = index.add(given, ids=[f"{form}{i}" for i in range(4)])
+        assert names == [f"{form}{i}" for i in range(4)]
+        for name, x in zip(names, sets, strict=True):
+            assert np.array_equal(index.get(name).points, x), form
+    assert index.add([]) == []
+    assert index.add(iter([])) == []
+    assert len(index.add(np.random.default_rng(0).normal(size=(5, 6, 2)))) == 5
+    assert index.verify().ok
+
+
+def test_one_query_and_several():
+    """One set gives Hits, several give one Hits for each."""
+    index = make_index()
+    cube = np.random.default_rng(0).normal(size=(5, 6, 2)).astype(np.float32)
+    index.add(cube)
+    one = plain_answer(index.search(cube[0], k=2))
+    assert plain_answer(index.search(cube[0].tolist(), k=2)) == one
+    assert plain_answer(index.search(cube[0].astype(np.float64), k=2)) == one
+    for several in (cube, list(cube), cube.tolist(), Sets.from_list(list(cube)), tuple(cube)):
+        found = index.search(several, k=2)
+        assert len(found) == 5
+        assert plain_answer(found[0]) == one
+    assert len(index.search(cube[:1], k=2)) == 1
+    assert index.search(id="0", k=1).ids == index.search(id=["0"], k=1)[0].ids

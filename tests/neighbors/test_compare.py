@@ -1,0 +1,255 @@
+"""Embeddings side by side: the measures against plain loops, the table, what is refused, and real digits."""
+
+from __future__ import annotations
+
+import importlib
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.spatial.distance import cdist
+from sklearn.datasets import load_digits
+
+from slosh import SetIndex, Sets, evaluate
+from slosh.embed import Covariance, GeM, MaxPool, MeanPool, SlicedWasserstein
+from slosh.embed.base import SetTransformer
+from slosh.neighbors.compare import COLUMNS, Comparison, compare, methods_for
+
+module = importlib.import_module("slosh.neighbors.compare")
+
+
+def spreads(n=60, seed=0, classes=3):
+    """Classes that differ in their spread."""
+    rng = np.random.default_rng(seed)
+    labels = np.arange(n) % classes
+    return [rng.normal(scale=1 + 0.5 * label, size=(rng.integers(5, 40), 2)) for label in labels], labels
+
+
+@pytest.fixture(scope="module")
+def digits():
+    """Images of 8 x 8 pixels as sets of 64 places, weighted by how dark they are."""
+    images, labels = load_digits(return_X_y=True)
+    places = np.stack(np.divmod(np.arange(64), 8), axis=1) / 8
+    offsets = np.arange(0, 64 * len(images) + 1, 64)
+    return Sets(np.tile(places, (len(images), 1)).astype(np.float32), offsets, images.ravel()), labels
+
+
+def slow(vectors, labels, queries, query_labels, k, own):
+    """Precision, vote and average precision, from all distances."""
+    distances = cdist(queries.astype(float), vectors.astype(float))
+    precision, vote, average = [], [], []
+    for i, label in enumerate(query_labels):
+        order = [j for j in np.argsort(distances[i], kind="stable") if not (own and j == i)]
+        hits = labels[order] == label
+        precision.append(hits[:k].mean())
+        names, counts = np.unique(labels[order[:k]], return_counts=True)
+        vote.append(names[counts.argmax()] == label)
+        average.append(evaluate.mean_average_precision([order], [[j for j in order if labels[j] == label]]))
+    return np.mean(precision), np.mean(vote), np.mean(average)
+
+
+@pytest.mark.parametrize("kind", [int, str, float, object])
+def test_each_among_the_others(kind):
+    sets, labels = spreads()
+    given = np.array([f"class {x}" for x in labels], object) if kind is object else labels.astype(kind)
+    methods = {"spread": GeM(p=2), "place": MeanPool(), "sliced": SlicedWasserstein()}
+    result = compare(sets, given, methods=methods, k=5, n_jobs=1)
+    assert "60 sets (d = 2, 3 classes), each a query among the 59 others" in result.about
+    assert [row["precision"] for row in result.rows] == sorted([row["precision"] for row in result.rows], reverse=True)
+    for row in result.rows:
+        vectors = methods[row["method"]].fit(sets).index_vectors(Sets.from_list(sets))[0]
+        expected = slow(vectors, labels, vectors, labels, 5, True)
+        found = [row["precision"], row["vote_accuracy"], row["mean_average_precision"]]
+        if row["search"] == "exact":
+            assert found == pytest.approx(expected, abs=1e-6)
+            assert row["length"] == vectors.shape[1]
+        else:
+            assert found[:2] == pytest.approx(expected[:2], abs=1e-6)  # so few are searched exactly
+            assert math.isnan(found[2])
+        assert row["embed_microseconds"] > 0
+        assert row["query_microseconds"] > 0
+        assert row["error"] is None
+    assert sorted(row["search"] for row in result.rows) == ["default", "exact", "exact", "exact"]
+
+
+def test_split(monkeypatch):
+    """In each class alike, by the seed; embeddings see the stored sets only."""
+    sets, labels = spreads(700)
+    labels = np.where(np.arange(700) < 4, 9, labels)
+    seen = []
+
+    class Spy(GeM):
+        def _fit(self, sets):
+            seen.append(sets)
+
+        def _transform(self, sets, out):
+            seen.append(sets)
+            super()._transform(sets, out)
+
+    result = compare(sets, labels, methods={"spy": Spy(p=2)}, k=5)
+    fitted, stored, queries = seen[:3]
+    assert fitted is stored
+    assert all(len(others) <= len(stored) for others in seen)
+    assert len(stored) + len(queries) == 700
+    assert f"{len(queries)} queries among {len(stored)} others" in result.about
+    where = {x.tobytes(): i for i, x in enumerate(Sets.from_list(sets))}
+    asked = labels[[where[x.tobytes()] for x in queries]]
+    for name in (0, 1, 2, 9):
+        assert np.sum(asked == name) == max(1, round(0.2 * np.sum(labels == name)))
+    kept = labels[[where[x.tobytes()] for x in stored]]
+    model = GeM(p=2).fit(stored)
+    expected = slow(model.transform(stored), kept, model.transform(queries), asked, 5, False)
+    row = result.rows[0]
+    found = row["precision"], row["vote_accuracy"], row["mean_average_precision"]
+    assert found == pytest.approx(expected, abs=1e-6)
+    # Blocks, and fewer queries for the ranking, and fewer in all.
+    monkeypatch.setattr(module, "BLOCK_RANKS", 2000)
+    again = compare(sets, labels, methods={"spy": GeM(p=2)}, k=5).rows[0]
+    assert again["mean_average_precision"] == pytest.approx(row["mean_average_precision"])
+    assert again["precision"] == row["precision"]
+    monkeypatch.setattr(module, "MAX_RANKS", 30_000)
+    fewer = compare(sets, labels, methods={"spy": GeM(p=2)}, k=5).rows[0]
+    assert fewer["mean_average_precision"] == pytest.approx(row["mean_average_precision"], abs=0.1)
+    other = compare(sets, labels, methods={"spy": GeM(p=2)}, k=5, random_state=1).rows[0]
+    assert other["precision"] != row["precision"]
+    monkeypatch.setattr(module, "MAX_QUERIES", 50)
+    assert "52 queries among 648 others" in compare(sets, labels, methods={"spy": GeM(p=2)}, k=5).about
+
+
+class Broken(SetTransformer):
+    def _fit(self, sets):
+        raise ValueError("these sets have too few elements for me")
+
+
+class NotFinite(MeanPool):
+    def _transform(self, sets, out):
+        out[:] = np.nan
+
+
+def test_a_method_that_fails_is_a_row():
+    sets, labels = spreads()
+    result = compare(sets, labels, methods={"broken": Broken(), "good": MeanPool(), "nan": NotFinite()})
+    assert [row["method"] for row in result.rows] == ["good", "broken", "nan"]
+    assert result.rows[1]["error"] == "ValueError: these sets have too few elements for me"
+    assert result.best["method"] == "good"
+    lines = str(result).splitlines()
+    assert lines[-2] == "broken failed: ValueError: these sets have too few elements for me"
+    assert lines[-1].startswith("nan failed: ValueError: ")
+    alone = compare(sets, labels, methods={"broken": Broken()})
+    assert alone.best is None
+    assert "broken failed" in str(alone)
+
+
+def test_the_default_search_may_fail_too(monkeypatch):
+    create = SetIndex.create
+
+    def only_exact(*arguments, search, **more):
+        if search is None:
+            raise RuntimeError("no room")
+        return create(*arguments, search=search, **more)
+
+    monkeypatch.setattr(SetIndex, "create", only_exact)
+    sets, labels = spreads()
+    result = compare(sets, labels, methods={"sliced": SlicedWasserstein()}, k=3)
+    assert [(row["search"], row["error"]) for row in result.rows] == [
+        ("exact", None),
+        ("default", "RuntimeError: no room"),
+    ]
+
+
+def test_the_table():
+    sets, labels = spreads()
+    result = compare(sets, labels, k=5)
+    lines = str(result).splitlines()
+    assert lines[0] == result.about
+    assert lines[2].split("  ")[0] == "method"
+    assert lines[2].endswith("length")
+    assert len({len(line) for line in lines[2:]}) == 1
+    assert len(lines) == 3 + len(result.rows)
+    frame = result.to_pandas()
+    assert isinstance(frame, pd.DataFrame)
+    assert list(frame.columns) == [*COLUMNS, "error"]
+    assert frame["precision"].max() == result.best["precision"]
+    assert repr(Comparison([], "nothing")) == "Comparison(about='nothing')"
+
+
+def test_methods():
+    names = set(methods_for(2))
+    assert {"SlicedWasserstein", "FSPool", "Covariance", "MaxPool", "GeM(p=2)", "GeM(p=4)"} <= names
+    assert "Covariance" not in methods_for(512)
+    assert all(isinstance(one, SetTransformer) for one in methods_for(512).values())
+    with pytest.raises(ValueError, match="dim=0 must be a whole number"):
+        methods_for(0)
+
+
+def test_given_methods_stay_as_they_are():
+    sets, labels = spreads()
+    mine = SlicedWasserstein(n_slices=3, n_jobs=1)
+    compare(sets, labels, methods={"mine": mine}, k=3)
+    assert not hasattr(mine, "n_features_in_")
+    assert mine.n_jobs == 1
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (np.zeros(59), "there are 59 labels for 60 sets: give one label for each set"),
+        (np.zeros((60, 2)), r"labels must be \(n,\), one label for each set, not of shape \(60, 2\)"),
+        (np.zeros(60), "all sets have the label 0.0: to compare, give sets of two classes or more"),
+        (["a"] * 60, "all sets have the label 'a'"),
+        (["a"] * 59 + ["b"], "set 59 is the only one with the label 'b': leave such sets out, or join classes"),
+        (np.arange(60), "set 0 is the only one with the label 0, and 59 more labels are alone"),
+        ([0.0, np.nan] * 30, r"labels\[1\] is nan: give every set a label, or leave the set out"),
+        (pd.Series(["a", "b", None] * 20), r"labels\[2\] is (None|nan)"),
+        (pd.Series(["a", "b", math.nan] * 20, dtype=object), r"labels\[2\] is nan"),
+        (pd.array([1, 2, pd.NA] * 20), r"labels\[2\] is (<NA>|nan)"),
+        ([1j, 2j] * 30, "labels are of dtype complex128: give numbers or strings as labels"),
+        (np.array([{}, 1] * 30), "labels mixes labels of the types dict, int"),
+    ],
+)
+def test_labels_are_checked(labels, message):
+    with pytest.raises(ValueError, match=message):
+        compare(spreads()[0], labels)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"k": 0}, "k=0 must be a whole number"),
+        ({"k": 60}, "k=60, but a query has only 59 sets to find"),
+        ({"test_size": 1.0}, "test_size=1.0 must be a fraction between 0 and 1"),
+        ({"test_size": 5}, "test_size=5 must be"),
+        ({"test_size": True}, "test_size=True must be"),
+        ({"methods": {}}, "methods is a dict: give a dict {name: embedding} of one at least"),
+        ({"methods": [MeanPool()]}, "methods is a list: give a dict"),
+        ({"methods": {"mean": np.mean}}, "methods.'mean'. is a .*: give an embedding of slosh.embed"),
+        ({"n_jobs": 0}, "n_jobs"),
+    ],
+)
+def test_parameters_are_checked(parameters, message):
+    sets, labels = spreads()
+    with pytest.raises(ValueError, match=message):
+        compare(sets, labels, **parameters)
+
+
+def test_digits(digits):
+    sets, labels = digits
+    methods = {"sliced": SlicedWasserstein(), "covariance": Covariance(), "mean": MeanPool(), "max": MaxPool()}
+    result = compare(sets, labels, methods=methods)
+    rows = {(row["method"], row["search"]): row for row in result.rows}
+    assert "359 queries among 1,438 others" in result.about
+    assert result.best["method"] == "sliced"
+    assert rows["sliced", "exact"]["precision"] > 0.87
+    assert rows["sliced", "exact"]["vote_accuracy"] > 0.94
+    assert rows["sliced", "exact"]["mean_average_precision"] > 0.5
+    assert rows["sliced", "default"]["precision"] == pytest.approx(rows["sliced", "exact"]["precision"], abs=0.02)
+    assert rows["max", "exact"]["precision"] < 0.2  # all places are in all images: it sees no weights
+
+
+def test_mnist(mnist):
+    sets, labels = mnist
+    result = compare(sets[:300], labels[:300], k=5)
+    assert not any(row["error"] for row in result.rows)
+    rows = {(row["method"], row["search"]): row["precision"] for row in result.rows}
+    assert rows["SlicedWasserstein", "exact"] > rows["MeanPool, GeM(p=1)", "exact"] + 0.2

@@ -1,0 +1,118 @@
+"""The exceptions: their fields, words and bases, and that all of it survives a pickle."""
+
+from __future__ import annotations
+
+import copy
+import errno
+import pickle
+import warnings
+
+import pytest
+
+from slosh import errors
+from slosh.errors import (
+    DamagedError,
+    DuplicateId,
+    FormatError,
+    IndexClosed,
+    IndexExists,
+    IndexLocked,
+    InputError,
+    MissingExtra,
+    PrecisionWarning,
+    ReaderError,
+    ReadOnlyIndex,
+    ScaleWarning,
+    SloshError,
+    SourceNotFound,
+    StorageError,
+    UnknownId,
+    UnsupportedError,
+)
+
+EXAMPLES = [
+    (InputError("set 3 is empty", "drop it", argument="sets", set=3, what="is empty"), ValueError),
+    (ReaderError("a.csv: column 'x' is null", "fill it", location="a.csv", row=3, column="x", id="b"), ValueError),
+    (DuplicateId("'a' is there already", "update it", id="a"), ValueError),
+    (UnknownId("no set has the id 'a'", id="a"), KeyError),
+    (UnsupportedError("no certificate", feature_name="certify", argument="certify"), ValueError),
+    (IndexClosed("the index is closed", "open it again"), ValueError),
+    (ReadOnlyIndex("opened for reading", location="x.slosh"), ValueError),
+    (FormatError("format 9", "use a newer slosh", location="x.slosh", found=9, supported=2), ValueError),
+    (DamagedError("checksums differ", "verify()", location="x.slosh", ids=("a", "b")), ValueError),
+    (StorageError("the disk is full", "make room", errno=errno.ENOSPC, location="x.slosh"), OSError),
+    (SourceNotFound("there is no such file", errno=errno.ENOENT, location="x"), FileNotFoundError),
+    (IndexLocked("open elsewhere", location="x.slosh", pid=12), OSError),
+    (IndexExists("something is there", location="x.slosh"), FileExistsError),
+    (
+        MissingExtra("Arrow needs pyarrow", "pip install 'slosh[tables]'", package="pyarrow", extra="tables"),
+        ImportError,
+    ),
+]
+OF_OS = ("errno", "strerror", "filename")
+
+
+def state(error):
+    return error.args, vars(error), [getattr(error, name, None) for name in OF_OS], str(error), error.__notes__
+
+
+def test_every_class_has_an_example():
+    kinds = {kind for name in errors.__all__ if issubclass(kind := getattr(errors, name), SloshError)}
+    assert kinds == {type(error) for error, _ in EXAMPLES} | {SloshError}
+
+
+@pytest.mark.parametrize(("error", "base"), EXAMPLES, ids=lambda x: type(x).__name__)
+def test_bases_words_and_pickles(error, base):
+    assert isinstance(error, SloshError)
+    assert isinstance(error, base)
+    assert error.problem in str(error)
+    assert error.remedy in str(error)
+    assert error.args == (error.problem, error.remedy)
+    error.__notes__ = ["a note, as of add_note"]  # Python 3.10 has no add_note
+    for again in (copy.copy(error), *(pickle.loads(pickle.dumps(error, p)) for p in range(2, 6))):
+        assert type(again) is type(error)
+        assert state(again) == state(error)
+
+
+def test_str_joins_problem_and_remedy():
+    assert str(InputError("set 3 is empty", "drop it")) == "set 3 is empty: drop it"
+    assert str(UnknownId("no set has the id 'a'")) == "no set has the id 'a'"  # a KeyError shows a repr
+
+
+def test_fields_have_defaults_and_no_other_names():
+    error = InputError("wrong")
+    assert (error.argument, error.set, error.element, error.feature, error.what) == ("", None, None, None, "")
+    assert UnknownId("x").id == ""
+    with pytest.raises(TypeError, match=r"InputError.*'elemnt'"):
+        InputError("wrong", elemnt=3)
+
+
+@pytest.mark.parametrize("kind", [PrecisionWarning, ScaleWarning])
+def test_warnings_have_fields_too(kind):
+    warning = kind("feature 3 is large", "divide it", 3)
+    assert (warning.problem, warning.remedy, warning.feature) == ("feature 3 is large", "divide it", 3)
+    assert str(warning) == str(pickle.loads(pickle.dumps(warning))) == "feature 3 is large: divide it"
+    with pytest.warns(kind, match="^loud$"):
+        warnings.warn("loud", kind, stacklevel=2)
+
+
+def test_an_os_error_has_what_every_os_error_has():
+    error = StorageError("the disk is full", "make room", errno.ENOSPC, location="x.slosh")
+    assert (error.errno, error.strerror, error.filename) == (errno.ENOSPC, "the disk is full", "x.slosh")
+    assert StorageError("lost").filename is None
+    assert StorageError("lost").errno is None
+
+
+def test_a_reader_error_escapes_what_it_quotes():
+    error = ReaderError("a\n.csv: it has \x1b[31m in it", "remove that", location="a\n.csv")
+    assert str(error) == "a\\n.csv: it has \\x1b[31m in it: remove that"
+    assert error.location == "a\n.csv"
+    assert str(ReaderError("caf\u00e9 \ufffd")) == "caf\u00e9 \\ufffd"
+
+
+def test_a_warning_points_at_the_line_outside_of_slosh():
+    inside = {"__name__": "slosh.inside", "warnings": warnings, "errors": errors}
+    exec("def f():\n    warnings.warn('loud', UserWarning, stacklevel=errors.user_level())\ndef g():\n    f()", inside)
+    with pytest.warns(UserWarning, match="loud") as seen:
+        inside["g"]()
+    assert seen[0].filename == __file__
