@@ -16,6 +16,7 @@ from typing import Any
 
 import concurrent_search
 from machine import ROOT
+from markdown_tables import markdown_table
 
 RESULTS, PAGE = ROOT / "docs" / "results" / "index.json", ROOT / "docs" / "index.md"
 MARKED = re.compile(r"<!-- measured -->.*?<!-- / -->", re.S)
@@ -25,11 +26,6 @@ COLUMNS = {"mnist, default embedding": "MNIST, D = 256, the default", "mnist": "
 def format_time(microseconds: float) -> str:
     """Format a time in microseconds or milliseconds."""
     return f"{microseconds / 1000:.1f} ms" if microseconds >= 1000 else f"{microseconds:.0f} us"
-
-
-def markdown_table(head: list[str], rows: list[list[str]]) -> str:
-    """Return a Markdown table."""
-    return "\n".join("| " + " | ".join(row) + " |" for row in (head, ["---"] * len(head), *rows))
 
 
 def collections_table(results: dict[str, Any]) -> str:
