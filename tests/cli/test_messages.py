@@ -36,7 +36,7 @@ from slosh.cli import messages
         ("explain clouds.slosh query.npy nope", 1, "nope"),
         ("remove nothing.slosh a", 1, "there is no index nothing.slosh"),
         ("export clouds.slosh clouds.csv", 2, "name the file clouds.parquet"),
-        ("export clouds.slosh no/such/place.parquet", 1, "no folder"),
+        ("export clouds.slosh no/such/place.parquet", 1, "folder"),
         ("build clouds.slosh clouds", 1, "slosh add clouds.slosh"),
         ("build clouds clouds", 1, "is not an index"),
         ("build new.slosh nothing", 1, "no such file"),

@@ -59,6 +59,14 @@ def say_json(document: Any) -> None:
     write(json.dumps(to_builtin(document), ensure_ascii=False, allow_nan=False) + "\n")
 
 
+def say_result(as_json: bool, document: Any, text: str) -> None:
+    """Print what a command did: a JSON document, or a line for people."""
+    if as_json:
+        say_json(document)
+    else:
+        say(text)
+
+
 def to_builtin(value: Any) -> Any:
     """Return a value for JSON: arrays as lists, numbers of NumPy as numbers, and None for those that JSON has not."""
     if isinstance(value, dict):
