@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from conftest import DATA
+from builders import DATA
 from slosh import Sets
 from slosh.data import tensors
 from slosh.embed import SlicedWasserstein
