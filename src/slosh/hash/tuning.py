@@ -166,7 +166,7 @@ def _checked_goal(
 ) -> float:
     """Refuse arguments of `tune` that are not valid; return the recall, or the success probability, to reach."""
     if m < 2:
-        raise InputError(f"tune needs at least two vectors to see distances, not {m}", argument="vectors")
+        raise InputError(f"tune needs two vectors or more to see distances, not {m}", argument="vectors")
     if n < m:
         raise InputError(f"n={n}, but there are {m} vectors", "pass the size of the whole collection", argument="n")
     checked_count("k", k)
@@ -179,7 +179,7 @@ def _checked_goal(
     if not _is_between(c, 1, math.inf):
         raise InputError(f"c={c!r} must be a number larger than 1", argument="c")
     if memory is not None and checked_count("memory", memory) < ENTRY_BYTES:
-        raise InputError(f"memory={memory}, but one table takes {ENTRY_BYTES} bytes a row", argument="memory")
+        raise InputError(f"memory={memory}: one table takes {ENTRY_BYTES} bytes a row", argument="memory")
     return float(target)
 
 
