@@ -11,14 +11,13 @@ import shutil
 import signal
 
 import index_child as child
-import numpy as np
 import pytest
-from builders import cloud_list, make_index, plain_answer, small_embedding
-from history import SEARCHES, History, run_histories
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 import slosh
+from builders import cloud_list, make_index, plain_answer, small_embedding
+from history import SEARCHES, History, run_histories
 from slosh.search import LadderSearch
 
 
