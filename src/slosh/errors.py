@@ -202,6 +202,17 @@ class ScaleWarning(DataWarning):
     """One feature carries nearly all of the variance, so distances see little else."""
 
 
+def printable(text: str, keep: str = "") -> str:
+    """Return the text with an escape for each character that cannot be seen or was never decoded, but for `keep`.
+
+    >>> print(printable("caf\u00e9 \x1b[31m"))
+    caf\u00e9 \\x1b[31m
+    """
+    if text.isprintable() and "\ufffd" not in text:
+        return text
+    return "".join(x if (x.isprintable() and x != "\ufffd") or x in keep else ascii(x)[1:-1] for x in text)
+
+
 def user_level() -> int:
     """Return the stacklevel, for a warning of the caller's, of the first frame outside slosh and scikit-learn."""
     frame, level = inspect.currentframe(), 0

@@ -64,9 +64,7 @@ def is_model(index, model):
     found = index.get(list(model))
     expected = [points_of(name, version) for name, (version, _, _) in model.items()]
     ends = found.sets.offsets.tolist()
-    same = [
-        np.array_equal(found.sets.points[a:b], x) for a, b, x in zip(ends[:-1], ends[1:], expected, strict=True)
-    ]
+    same = [np.array_equal(found.sets.points[a:b], x) for a, b, x in zip(ends[:-1], ends[1:], expected, strict=True)]
     return all(same) and found.metadata == [metadata_of(name, *told) for name, (_, *told) in model.items()]
 
 
