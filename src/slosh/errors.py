@@ -18,6 +18,7 @@ __all__ = [
     "IndexClosed",
     "IndexExists",
     "IndexLocked",
+    "IndexNotFound",
     "InputError",
     "MissingExtra",
     "PrecisionWarning",
@@ -171,6 +172,10 @@ class IndexLocked(StorageError):
     """Another process, or another object of this one, has the index open for writing. `pid` is None if unknown."""
 
     pid: int | None = None
+
+
+class IndexNotFound(StorageError, FileNotFoundError):
+    """There is no index where one was to be opened."""
 
 
 class IndexExists(StorageError, FileExistsError):
