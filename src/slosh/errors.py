@@ -8,7 +8,6 @@ that fits it (ValueError, KeyError, OSError, ImportError), so that code which ca
 from __future__ import annotations
 
 import inspect
-import os
 from typing import Any
 
 __all__ = [
@@ -201,16 +200,6 @@ class PrecisionWarning(DataWarning):
 
 class ScaleWarning(DataWarning):
     """One feature carries nearly all of the variance, so distances see little else."""
-
-
-def is_path_error(error: BaseException) -> bool:
-    """Return whether an OSError of Python itself already names its file."""
-    return isinstance(error, OSError) and error.filename is not None and not isinstance(error, SloshError)
-
-
-def location_of(path: str | os.PathLike[str] | None) -> str:
-    """Return the place of an index as errors name it."""
-    return "the index in memory" if path is None else os.fspath(path)
 
 
 def printable(text: str, keep: str = "") -> str:

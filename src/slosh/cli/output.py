@@ -18,6 +18,8 @@ from rich.console import Console
 from rich.table import Table
 from tqdm.auto import tqdm
 
+from ..errors import printable
+
 PIPE_COLUMNS = 100_000
 """The greatest width of a table in a pipe."""
 MAX_METADATA_COLUMNS = 6
@@ -80,17 +82,6 @@ def to_builtin(value: Any) -> Any:
     return value
 
 
-def printable(text: str, also: str = "") -> str:
-    """Return text with unprintable characters escaped, but for those in `also`.
-
-    >>> printable("a\\x1b[31m\\tb")
-    'a\\\\x1b[31m\\\\tb'
-    """
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() or c in also else c.encode("unicode_escape").decode() for c in text)
-
-
 def say_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], numbers: Iterable[str] = ()) -> None:
     """Print a table; the columns named in `numbers` are aligned to the right."""
     right = set(numbers)
@@ -146,21 +137,6 @@ def metadata_columns(metadata: Sequence[dict[str, Any]]) -> tuple[list[str], lis
     if len(keys) > MAX_METADATA_COLUMNS:
         return ["metadata"], [[each] for each in metadata]
     return keys, [[each.get(key) for key in keys] for each in metadata]
-
-
-def format_bytes(count: float) -> str:
-    """Return a number of bytes in a fitting unit.
-
-    >>> format_bytes(500), format_bytes(1536), format_bytes(3_000_000)
-    ('500 bytes', '1.5 kB', '2.9 MB')
-    """
-    if count < 1024:
-        return f"{count:.0f} bytes"
-    for unit in ("kB", "MB", "GB"):
-        count /= 1024
-        if count < 1024:
-            return f"{count:.1f} {unit}"
-    return f"{count / 1024:.1f} TB"
 
 
 def pluralize(n: int, thing: str) -> str:
