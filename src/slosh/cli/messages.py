@@ -88,7 +88,7 @@ def warning_message(warning: Warning | str) -> str:
 def _problem(error: SloshError) -> str:
     if not isinstance(error, errors.InputError):
         return error.problem
-    place = getattr(error, "location", "")  # of a file that cannot be read
+    place = error.location if isinstance(error, errors.ReaderError) else ""
     return ": ".join(part for part in (OPTIONS.get(error.argument, ""), place, error.problem) if part)
 
 

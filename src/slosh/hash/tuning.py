@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from numbers import Real
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -137,25 +137,8 @@ def tune(
     """
     array = fitting_vectors(vectors)
     check_numbers(array)
-    if len(array) < 2:
-        raise InputError(f"tune needs at least two vectors to see distances, not {len(array)}", argument="vectors")
     size = len(array) if n is None else checked_count("n", n)
-    if size < len(array):
-        raise InputError(
-            f"n={size}, but there are {len(array)} vectors", "pass the size of the whole collection", argument="n"
-        )
-    checked_count("k", k)
-    name, target = ("success", success) if R is not None else ("recall", recall)
-    if not _is_between(target, 0, 1):
-        raise InputError(
-            f"{name}={target!r} must be more than 0 and less than 1", "for 1 use ExactSearch", argument=name
-        )
-    if R is not None and not _is_between(R, 0, math.inf):
-        raise InputError(f"R={R!r} must be a positive distance", argument="R")
-    if not _is_between(c, 1, math.inf):
-        raise InputError(f"c={c!r} must be a number larger than 1", argument="c")
-    if memory is not None and checked_count("memory", memory) < ENTRY_BYTES:
-        raise InputError(f"memory={memory}, but one table takes {ENTRY_BYTES} bytes a row", argument="memory")
+    target = _checked_goal(len(array), size, k, recall, R, c, success, memory)
     random = np.random.RandomState(np.array([0x7E5E, random_state], np.uint32))
     picked = random.permutation(len(array))[:TUNING_VECTORS]
     sample = np.concatenate([block for _, block in blocks(array[np.sort(picked)], 4096)])
@@ -170,12 +153,34 @@ def tune(
     else:
         near = np.full((1, 1), float(R))
     largest = float(np.sqrt(np.einsum("ij,ij->i", sample, sample, dtype=np.float64).max()))
-    found = choose(near, table[np.isfinite(table)], size, sample.shape[1], float(target), memory, largest)
+    found = choose(near, table[np.isfinite(table)], size, sample.shape[1], target, memory, largest)
     if R is None:
         return found
     ratio = np.array([float(c) * float(R) / found.width])
     mean, _ = probing.success(found.n_tables, found.n_hashes, found.n_probes, ratio)
     return replace(found, far=float(mean[0]))
+
+
+def _checked_goal(
+    m: int, n: int, k: int, recall: float, R: float | None, c: float, success: float, memory: int | None
+) -> float:
+    """Refuse arguments of `tune` that are not valid; return the recall, or the success probability, to reach."""
+    if m < 2:
+        raise InputError(f"tune needs two vectors or more to see distances, not {m}", argument="vectors")
+    if n < m:
+        raise InputError(f"n={n}, but there are {m} vectors", "pass the size of the whole collection", argument="n")
+    checked_count("k", k)
+    name, target = ("success", success) if R is not None else ("recall", recall)
+    if not _is_between(target, 0, 1):
+        problem = f"{name}={target!r} must be more than 0 and less than 1"
+        raise InputError(problem, "for 1 use ExactSearch", argument=name)
+    if R is not None and not _is_between(R, 0, math.inf):
+        raise InputError(f"R={R!r} must be a positive distance", argument="R")
+    if not _is_between(c, 1, math.inf):
+        raise InputError(f"c={c!r} must be a number larger than 1", argument="c")
+    if memory is not None and checked_count("memory", memory) < ENTRY_BYTES:
+        raise InputError(f"memory={memory}: one table takes {ENTRY_BYTES} bytes a row", argument="memory")
+    return float(target)
 
 
 def _is_between(value: object, low: float, high: float) -> bool:
@@ -208,10 +213,10 @@ def _choose(near: Float64, pairs: Float64, n: int, dim: int, target: float, memo
     best: tuple[float, float, int, int, float] | None = None
     fallback = (0.0, WIDTHS[-1] * middle, HASHES[0], tables[-1], LEVELS[-1])
     for k in HASHES:
-        table = curve(k)
+        chance = probed_probabilities(k)
         for width in WIDTHS:
             w = width * middle
-            hit, far = table.at(points / w), table.at(centres / w)
+            hit, far = _interpolated(chance, points / w), _interpolated(chance, centres / w)
             for T in tables:
                 recalls = _any(hit, T).mean(axis=1)
                 level = int(np.searchsorted(recalls, wanted))
@@ -237,7 +242,7 @@ def _finished(
     recalls = _interpolated(hits, points / w).mean(axis=1)
     level = min(int(np.searchsorted(recalls, wanted)), len(levels) - 1)
     compared = float(n * _interpolated(hits[level], centres / w) @ weights)
-    single = _interpolated(curve(k).chance, centres / w) @ weights
+    single = _interpolated(probed_probabilities(k), centres / w) @ weights
     entries = n * T * float(np.interp(levels[level] / T, LEVELS, single))
     price = cost(n, dim, k, T, levels[level], entries, compared)
     scan = n * (dim * SCAN + 2)
@@ -252,18 +257,9 @@ def cost(n: int, dim: int, k: int, T: int, n_probes: float, entries: float, comp
     return T * k * dim * HASH + probes + entries * READ + compared * (COMPARE + dim * NUMBER)
 
 
-class Curve(NamedTuple):
-    """The probability that the probed buckets of one table hold a row, (LEVELS, RATIOS)."""
-
-    chance: Float64
-
-    def at(self, ratios: Float64) -> Float64:
-        return _interpolated(self.chance, ratios)
-
-
 @lru_cache(maxsize=64)
-def curve(k: int) -> Curve:
-    """Return the curve of k hashes.
+def probed_probabilities(k: int) -> Float64:
+    """Return the probability that the probed buckets of one table of k hashes hold a row, (LEVELS, RATIOS).
 
     All draws have the same limit on the score, as they do when the best buckets of many tables are taken.
     """
@@ -280,7 +276,7 @@ def curve(k: int) -> Curve:
         each = np.exp(-_bucket_scores(place, borders, member, float(ratio))) / TABLE_DRAWS
         more = np.bincount(level, each[:, 1:].ravel(), len(LEVELS) + 1)[: len(LEVELS)]
         chance[:, i] = each[:, 0].sum() + np.cumsum(more)
-    return Curve(np.clip(chance, 1e-300, 1.0))
+    return np.clip(chance, 1e-300, 1.0)
 
 
 def _bucket_scores(place: Float64, borders: Float64, member: Float32, spread: float) -> Float64:

@@ -1,8 +1,8 @@
-"""Other processes for the tests of SetIndex: they write, read, and are killed. Run by `python index_child.py`.
+"""Other processes for the tests of the SQLite engine: they write, read, and are killed.
 
-It imports slosh once, then forks a child for each line of standard input, a JSON list [name of a function, arguments],
-and prints the child's number, then its exit status. So two hundred processes cost two hundred forks. A function of
-another module is "module:function".
+Run by `python index_child.py`. It imports slosh once, then forks a child for each line of standard input, a JSON list
+[name of a function, arguments], and prints the child's number, then its exit status: two hundred processes cost two
+hundred forks. A function of another module is "module:function".
 """
 
 from __future__ import annotations
@@ -13,13 +13,15 @@ import os
 import resource
 import signal
 import sys
-import time
 import traceback
 from contextlib import suppress
 from functools import lru_cache
 from importlib import import_module
+from pathlib import Path
 
 import numpy as np
+
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[2])]
 
 import slosh
 from slosh.embed import SlicedWasserstein
@@ -29,7 +31,7 @@ DIM = 2
 
 @lru_cache(10_000)
 def points_of(name, version):
-    """The points of a set, which follow from its id and its version; a few sets are equal."""
+    """Return the points of a set, which follow from its id and its version; a few sets are equal."""
     rng = np.random.default_rng([int(name) % 900, version])
     return (rng.normal(size=(int(rng.integers(1, 6)), DIM)) + rng.normal(size=DIM)).astype(np.float32)
 
@@ -45,8 +47,29 @@ def options(**more):
 # -- a model: {id: [version of the points, version of the metadata, batch]} --------------------------------------------
 
 
+def made(path, n, **more):
+    """Create an index of n sets, and return it with its model."""
+    index = slosh.SetIndex.create(path, DIM, **options(**more))
+    model = {str(i): [0, 0, -1] for i in range(n)}
+    if n:
+        about = [metadata_of(name, 0, -1) for name in model]
+        index.add([points_of(name, 0) for name in model], list(model), about)
+    return index, model
+
+
+def is_model(index, model):
+    """Return whether an index holds a model, all of it and nothing else."""
+    if sorted(index.ids) != sorted(model):
+        return False
+    found = index.get(list(model))
+    expected = [points_of(name, version) for name, (version, _, _) in model.items()]
+    ends = found.sets.offsets.tolist()
+    same = [np.array_equal(found.sets.points[a:b], x) for a, b, x in zip(ends[:-1], ends[1:], expected, strict=True)]
+    return all(same) and found.metadata == [metadata_of(name, *told) for name, (_, *told) in model.items()]
+
+
 def step(model, rng, next_id, batch, compact=0.06):
-    """The next change of a model, as something that can be written as JSON."""
+    """Return the next change of a model, as something that can be written as JSON."""
     there, dice = sorted(model, key=int), rng.random()
     if dice < compact:
         return ["compact"]
@@ -63,7 +86,7 @@ def step(model, rng, next_id, batch, compact=0.06):
 
 
 def changed(model, what):
-    """The model after a change."""
+    """Return the model after a change."""
     new = dict(model)
     if what[0] == "add":
         new |= {name: [0, 0, what[2]] for name in what[1]}
@@ -78,7 +101,7 @@ def changed(model, what):
 
 
 def apply(index, model, what):
-    """The same change of an index."""
+    """Make the same change of an index."""
     if what[0] == "compact":
         index.compact()
     elif what[0] == "remove":
@@ -96,7 +119,7 @@ def apply(index, model, what):
 
 
 def work(path, log, model, seed, next_id, batch, compact):
-    """Changes an index until it is killed. Says what it begins and what is done, each in one write."""
+    """Change an index until it is killed. Say what is begun and what is done, each in one write."""
     said = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     rng = np.random.default_rng(seed)
     index = slosh.open(path, n_jobs=1)
@@ -115,30 +138,29 @@ def work(path, log, model, seed, next_id, batch, compact):
 # -- other things to do ------------------------------------------------------------------------------------------------
 
 
-def add_and_die(path, name):
-    """Adds one set; gone before the caches are stamped."""
-    from slosh.engines.columns import Columns
-
-    index = slosh.open(path, n_jobs=1)
-    Columns.stamp = lambda *given: os.kill(os.getpid(), signal.SIGKILL)
-    index.add([points_of(name, 0)], [name])
-
-
-def hold(path, seconds):
-    """Keeps an index open for writing."""
+def hold(path):
+    """Keep an index open for writing until the process is killed."""
     index = slosh.open(path, n_jobs=1)
     print("held", flush=True)
-    time.sleep(seconds)
+    signal.pause()
     index.close()
 
 
-def read(path, log, seconds):
-    """Reads while another writes: every batch that is seen is whole. Batches are tagged, ten sets each."""
+def create(path):
+    """Create an index, or fail because another was faster; say which."""
+    try:
+        with slosh.SetIndex.create(path, DIM, **options()) as index:
+            index.add([points_of("1", 0)], [str(os.getpid())])
+    except OSError as error:
+        assert isinstance(error, FileExistsError | slosh.IndexLocked), repr(error)
+        os._exit(17)
+
+
+def read(path, log, wanted):
+    """Read while another writes, until `wanted` changes were seen: every batch is whole. Batches have ten sets each."""
     index = slosh.open(path, read_only=True, n_jobs=1)
-    said = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    query, end, seen, n = np.zeros((3, DIM), np.float32), time.monotonic() + seconds, 0, 0
-    last = -1
-    while time.monotonic() < end:
+    query, seen, n, last = np.zeros((3, DIM), np.float32), 0, 0, -1
+    while seen < wanted:
         hits = index.search(query, k=100_000, recall=1.0)
         counts = {}
         for about in hits.metadata:
@@ -150,19 +172,17 @@ def read(path, log, seconds):
         some = hits.metadata[n % len(hits)]["batch"]
         part = index.search(query, k=100, where={"batch": some})
         assert len(part) in (0, 10), f"{len(part)} of batch {some}"
-        near = index.search(query, k=3, certify=True)
-        assert len(near) == 3
-        names = index.ids
-        assert len(names) % 10 == 0
+        assert len(index.search(query, k=3, certify=True)) == 3
+        assert len(index.ids) % 10 == 0
         if n % 5 == 0:
             report = index.verify()
             assert report.ok, str(report)
-    os.write(said, json.dumps({"reads": n, "seen": seen, "last": last, "sets": len(index)}).encode() + b"\n")
     index.close()
+    Path(log).write_text(json.dumps({"reads": n, "seen": seen, "last": last}))
 
 
 def interrupt(path, log):
-    """Adds until Ctrl-C comes; then says what it was told, and looks whether all is well."""
+    """Add until Ctrl-C comes; then say so, and look whether all is well."""
     said = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     index = slosh.open(path, n_jobs=1)
     first, done = len(index), 0
@@ -186,24 +206,23 @@ def interrupt(path, log):
 
 
 def small_files(path, log, most):
-    """Adds until files may not become longer, then with more room."""
-    said = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    """Add until files may not become longer, then with more room."""
     index = slosh.open(path, n_jobs=1)
     _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (most, hard))
     done = fill(index)
     resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
-    os.write(said, json.dumps({"done": done}).encode() + b"\n")
     check_batches(index, done)
     index.add([np.zeros((2, DIM))], ["after"])
     assert len(index) == 10 * done + 1
     report = index.verify()
     assert report.ok, str(report)
     index.close()
+    Path(log).write_text(json.dumps({"done": done}))
 
 
 def fill(index, most=2000, tries=3):
-    """Adds tens of sets until that fails a few times; how many times it did not."""
+    """Add tens of sets until that fails a few times; return how many times it did not."""
     done = failed = 0
     rng = np.random.default_rng(0)
     while done < most and failed < tries:
@@ -225,7 +244,7 @@ def check_batches(index, done):
 
 
 def end_with_parent():
-    """Linux ends this process when the one that started it ends, however that ends."""
+    """Let Linux end this process when the one that started it ends, however that ends."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 

@@ -1,0 +1,378 @@
+"""The caches of an index in a folder: whatever happens to them, answers stay the same, and what is damaged is made again.
+
+Files are damaged as a user or a disk would do it; which files there are is not assumed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+
+import index_child as child
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import rule
+
+import slosh
+from builders import cloud_list, make_index, plain_answer, small_embedding
+from history import SEARCHES, History, run_histories
+from slosh.search import LadderSearch
+
+
+@contextlib.contextmanager
+def within(seconds):
+    """Fail instead of waiting for ever, as for a pipe that nobody writes to."""
+
+    def stop(number, frame):
+        raise TimeoutError("it waits for ever")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def cut(file, place):
+    content = file.read_bytes()
+    file.write_bytes(content[: int(place * len(content))])
+
+
+def flip(file, place):
+    content = bytearray(file.read_bytes())
+    if content:
+        content[min(int(place * len(content)), len(content) - 1)] ^= 0x11
+        file.write_bytes(content)
+
+
+def replace_by_link(file, place):
+    elsewhere = file.parents[1] / "elsewhere"
+    shutil.copy(file, elsewhere)
+    file.unlink()
+    file.symlink_to(elsewhere)
+
+
+def replace_by_folder(file, place):
+    file.unlink()
+    file.mkdir()
+    (file / "inner").write_bytes(b"x")
+
+
+def replace_by_pipe(file, place):
+    file.unlink()
+    os.mkfifo(file)
+
+
+DAMAGES = {
+    "cut": cut,
+    "empty": lambda file, place: file.write_bytes(b""),
+    "flip": flip,
+    "append": lambda file, place: file.write_bytes(file.read_bytes() + b"garbage" * 100),
+    "zeros": lambda file, place: file.write_bytes(bytes(file.stat().st_size)),
+    "delete": lambda file, place: file.unlink(),
+    "link": replace_by_link,
+    "folder": replace_by_folder,
+    "pipe": replace_by_pipe,
+}
+
+
+def ask(index):
+    """Return answers of every kind in a form that compares."""
+    queries = [child.points_of(str(i), 7) for i in range(20)]
+    found = [
+        index.search(queries, k=5),
+        index.search(queries, k=5, recall=1.0),
+        index.search(queries[:5], k=5, certify=True),
+        index.range_search(queries[:5], 0.3, where={"mod": 1}),
+        index.search(id=["3", "7"], k=4, recall=1.0),
+    ]
+    return list(map(plain_answer, found))
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """An index whose search is trained, removed from and updated, and its answers."""
+    path = tmp_path_factory.mktemp("trained") / "index"
+    index, _ = child.made(path, 1300)
+    index.remove([str(i) for i in range(0, 1300, 9)])
+    some = [str(i) for i in range(1, 1300, 18)]
+    index.update(some, [child.points_of(name, 1) for name in some])
+    index.tune(recall=0.8, k=5)
+    answers = ask(index)
+    assert index.search(child.points_of("1", 7), k=5).stats.recall < 1.0
+    index.close()
+    return path, answers
+
+
+def check_rebuilt(path, answers, what):
+    """Open a damaged index for reading and for writing, and then once more: the damage is mended by then."""
+    rebuilt = 0
+    for read_only in (True, False):
+        with within(60), slosh.open(path, read_only=read_only, n_jobs=1) as index:
+            assert ask(index) == answers, what
+            rebuilt += index.info()["embedded_on_open"] > 0
+    with slosh.open(path, n_jobs=1) as index:
+        assert index.info()["embedded_on_open"] == 0, what
+        assert ask(index) == answers, what
+        index.add([child.points_of("1", 3)], ["more"])
+        assert len(index) == len(index.ids)
+    return rebuilt
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_file_of_the_cache_is_never_used(fast_disk, trained, damage):
+    path, answers = trained
+    names = sorted(file.name for file in (path / "cache").iterdir())
+    assert 4 <= len(names) <= 12
+    rebuilt = 0
+    for i, name in enumerate(names):
+        copy = fast_disk / f"copy{i}"
+        shutil.copytree(path, copy)
+        DAMAGES[damage](copy / "cache" / name, i / len(names))
+        rebuilt += check_rebuilt(copy, answers, name)
+        shutil.rmtree(copy)
+    assert rebuilt > 0 or damage == "append"
+
+
+@pytest.mark.parametrize("place", [0.0, 0.3, 0.6])
+def test_a_flipped_byte_is_found_wherever_it_is(fast_disk, trained, place):
+    path, answers = trained
+    rebuilt = 0
+    for file in sorted((path / "cache").iterdir()):
+        copy = fast_disk / file.name
+        shutil.copytree(path, copy)
+        flip(copy / "cache" / file.name, place)
+        with slosh.open(copy, read_only=True, n_jobs=1) as index:
+            assert ask(index) == answers, file.name
+            rebuilt += index.info()["embedded_on_open"] > 0
+        shutil.rmtree(copy)
+    assert rebuilt > 3
+
+
+@pytest.mark.parametrize("what", ["missing", "a file", "a link", "empty", "only the stamp", "no stamp"])
+def test_a_cache_that_is_not_there_is_made_again(fast_disk, trained, what):
+    path, answers = trained
+    copy = fast_disk / "copy"
+    shutil.copytree(path, copy)
+    cache = copy / "cache"
+    if what in ("missing", "a file", "a link"):
+        shutil.move(cache, fast_disk / "away")
+    if what == "a file":
+        cache.write_bytes(b"no folder")
+    elif what == "a link":
+        cache.symlink_to(fast_disk / "away")
+    elif what == "no stamp":
+        (cache / "stamp").unlink()
+    elif what in ("empty", "only the stamp"):
+        for file in cache.iterdir():
+            if what == "empty" or file.name != "stamp":
+                file.unlink()
+    check_rebuilt(copy, answers, what)
+
+
+def test_the_cache_of_another_index_is_not_used(tmp_path):
+    (a, _), (b, _) = child.made(tmp_path / "a", 60), child.made(tmp_path / "b", 0)
+    b.add([child.points_of(str(i + 500), 3) for i in range(60)], list(map(str, range(60))))
+    query = child.points_of("3", 3)
+    expected = plain_answer(b.search(query, k=60))
+    for each in (a, b):
+        each.close()
+    shutil.rmtree(tmp_path / "b" / "cache")
+    shutil.copytree(tmp_path / "a" / "cache", tmp_path / "b" / "cache")
+    with slosh.open(tmp_path / "b", n_jobs=1) as b:
+        assert plain_answer(b.search(query, k=60)) == expected
+        assert b.verify().ok
+
+
+@pytest.mark.parametrize("then", ["nothing", "remove", "add", "add more", "update", "compact"])
+def test_a_database_restored_from_a_copy_does_not_use_the_newer_cache(tmp_path, then):
+    """As the errors say: restore it from a copy. The cache is then of a future that never came."""
+    path = tmp_path / "index"
+    index, _ = child.made(path, 20)
+    index.close()
+    shutil.copy(path / "index.db", tmp_path / "copy.db")
+    with slosh.open(path, n_jobs=1) as index:
+        index.add([child.points_of(str(i), 5) for i in range(5)], [f"lost{i}" for i in range(5)])
+    shutil.copytree(path / "cache", tmp_path / "newer")
+    shutil.copy(tmp_path / "copy.db", path / "index.db")
+
+    def change(index):
+        if then == "remove":
+            index.remove([str(i) for i in range(5)])
+        elif then.startswith("add"):
+            n = 5 if then == "add" else 9
+            index.add([child.points_of(str(i + 100), 6) for i in range(n)], [f"new{i}" for i in range(n)])
+        elif then == "update":
+            index.update([str(i) for i in range(5)], [child.points_of(str(i), 8) for i in range(5)])
+        elif then == "compact":
+            index.compact()
+
+    # The cache comes back after the change, and before it.
+    with slosh.open(path, n_jobs=1) as index:
+        assert len(index) == 20
+        change(index)
+        assert index.verify().ok
+        expected = plain_answer(index.search(child.points_of("7", 5), k=40))
+    shutil.rmtree(path / "cache")
+    shutil.copytree(tmp_path / "newer", path / "cache")
+    for read_only in (True, False):
+        with slosh.open(path, read_only=read_only, n_jobs=1) as index:
+            assert index.verify().ok
+            assert plain_answer(index.search(child.points_of("7", 5), k=40)) == expected
+
+
+def test_files_of_different_times_are_not_mixed(fast_disk):
+    """Each file of the cache in turn is one of another time: older, newer, or of a future that never came."""
+    path = fast_disk / "index"
+    index, _ = child.made(path, 1100)
+    index.close()
+    moments = [files_of(path)]
+    for version in (1, 2):  # two futures of the same database, with other sets at the same places
+        write_files(path, moments[0])
+        with slosh.open(path, n_jobs=1) as index:
+            names = [str(i) for i in range(2000, 3500)]
+            index.add([child.points_of(name, version) for name in names], names)
+            index.tune(recall=0.8, k=5)
+        moments.append(files_of(path))
+    with slosh.open(path, n_jobs=1) as index:
+        index.remove(names[:100])
+        index.add([child.points_of(str(i), 3) for i in range(50)], [f"new{i}" for i in range(50)])
+    last = files_of(path)
+
+    def answers(index):
+        queries = [child.points_of(str(i), 7) for i in range(20)]
+        return [plain_answer(index.search(queries, k=5, recall=1.0)),
+                plain_answer(index.search(id=["2100", "3000", "new0"], k=3, recall=1.0))]  # fmt: skip
+
+    with slosh.open(path, n_jobs=1) as index:
+        expected = answers(index)
+    for old in moments:
+        for name in sorted(name for name in set(last) | set(old) if name.startswith("cache/")):
+            mixed = {**last, name: old[name]} if name in old else {n: c for n, c in last.items() if n != name}
+            write_files(path, mixed)
+            with slosh.open(path, n_jobs=1) as index:
+                assert answers(index) == expected, name
+                assert index.verify(sample=50).ok, name
+
+
+def files_of(path):
+    return {str(file.relative_to(path)): file.read_bytes() for file in path.rglob("*") if file.is_file()}
+
+
+def write_files(path, files):
+    shutil.rmtree(path)
+    (path / "cache").mkdir(parents=True)
+    for name, content in files.items():
+        (path / name).write_bytes(content)
+
+
+def test_one_more_set_is_one_more_to_embed(tmp_path):
+    """A process that was killed after a commit leaves a cache that is a little behind."""
+    path = tmp_path / "index"
+    index, _ = child.made(path, 1500)
+    index.close()
+    with slosh.open(path, n_jobs=1) as index:
+        assert index.info()["embedded_on_open"] == 0
+    for n in (1, 7):
+        shutil.copytree(path / "cache", tmp_path / f"before{n}")
+        names = [str(60_000 + 10 * n + i) for i in range(n)]
+        with slosh.open(path, n_jobs=1) as index:
+            index.add([child.points_of(name, 0) for name in names], names)
+        shutil.rmtree(path / "cache")
+        shutil.copytree(tmp_path / f"before{n}", path / "cache")
+        for read_only in (True, False):
+            with slosh.open(path, read_only=read_only, n_jobs=1) as index:
+                assert index.info()["embedded_on_open"] == n
+                assert index.search(child.points_of(names[0], 0), k=1, recall=1.0).distances[0] == 0
+                assert names[-1] in index
+        with slosh.open(path, n_jobs=1) as index:
+            assert index.info()["embedded_on_open"] == 0
+            assert index.verify().ok
+
+
+def test_a_lost_cache_forgets_removed_sets_as_the_index_does(tmp_path):
+    path, sets = tmp_path / "i", cloud_list(2000, largest=8)
+    queries = cloud_list(200, seed=4, largest=8)
+    with make_index(path, search=LadderSearch(n_lists=16)) as index:
+        index.add(sets)
+        far = index.add([x * 9 for x in cloud_list(100, seed=3)])
+        index.remove(far)
+        index.tune(recall=0.8, k=5)
+        before = index.search(queries, k=5).ids
+    shutil.rmtree(path / "cache")
+    with slosh.open(path, n_jobs=1) as index:
+        assert index.search(queries, k=5).ids == before
+
+
+def test_many_sessions_that_add_nothing_keep_the_cache(fast_disk):
+    """Removals and metadata of more than five hundred sessions, and not one set is embedded again."""
+    path = fast_disk / "index"
+    child.made(path, 1000)[0].close()
+    for i in range(520):
+        with slosh.open(path, n_jobs=1) as index:
+            assert index.info()["embedded_on_open"] == 0, i
+            if i % 2:
+                index.remove(str(i))
+            else:
+                index.update("999", metadata={"session": i})
+    with slosh.open(path, read_only=True, n_jobs=1) as index:
+        assert index.info()["embedded_on_open"] == 0
+        assert len(index) == 740
+
+
+class DamagedHistory(History):
+    """A history in which the caches are damaged whenever the index is closed."""
+
+    @rule(damage=st.sampled_from([*DAMAGES, "missing"]), number=st.integers(0, 99), place=st.floats(0, 1))
+    def reopen_damaged(self, damage, number, place):
+        path = self.index.path
+        self.index.close()
+        self.reader.close()  # or it may see its memory change
+        files = sorted((path / "cache").iterdir()) if (path / "cache").is_dir() else []
+        if damage == "missing" or not files:
+            shutil.rmtree(path / "cache", ignore_errors=True)
+        elif files[number % len(files)].is_file():
+            DAMAGES[damage](files[number % len(files)], place)
+        self.reader = slosh.open(path, read_only=True, n_jobs=1)
+        self.index = slosh.open(path, n_jobs=1)
+
+
+class Folder:
+    """An engine as History needs it."""
+
+    def __init__(self, folder):
+        self.folder, self.n = folder, 0
+
+    def create(self, dim, **options):
+        self.n += 1
+        return make_index(self.folder / f"{self.n}", dim, **{"embedding": small_embedding(), **options})
+
+    def reopen(self, index):
+        index.close()
+        return slosh.open(index.path, n_jobs=1)
+
+    def read_only(self, index):
+        return slosh.open(index.path, read_only=True, n_jobs=1)
+
+
+@pytest.mark.parametrize("search", ["exact", "default"])
+def test_answers_do_not_depend_on_what_happened_to_the_caches(fast_disk, search):
+    folder = Folder(fast_disk)
+    run_histories(lambda: DamagedHistory(folder, *SEARCHES[search], many=False), examples=12, steps=25)
+
+
+def test_a_reader_changes_no_file(tmp_path, trained):
+    path, answers = trained
+    copy = tmp_path / "copy"
+    shutil.copytree(path, copy)
+    before = {p.name: p.read_bytes() for p in copy.rglob("*") if p.is_file()}
+    with slosh.open(copy, read_only=True, n_jobs=1) as index:
+        assert ask(index) == answers
+        index.neighbor_graph(2)
+        assert index.verify().ok
+    after = {p.name: p.read_bytes() for p in copy.rglob("*") if p.is_file()}
+    assert {n: b for n, b in after.items() if not n.endswith(("-shm", "-wal"))} == before
