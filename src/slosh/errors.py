@@ -218,6 +218,15 @@ def printable(text: str, keep: str = "") -> str:
     return "".join(x if (x.isprintable() and x != "\ufffd") or x in keep else ascii(x)[1:-1] for x in text)
 
 
+def bad_value(argument: str, value: object, remedy: str) -> InputError:
+    """Return the error for an argument with a value that it cannot have.
+
+    >>> str(bad_value("mode", 3, "give 'distance' or 'connectivity'"))
+    "mode=3: give 'distance' or 'connectivity'"
+    """
+    return InputError(f"{argument}={value!r:.60}", remedy, argument=argument)
+
+
 def user_level() -> int:
     """Return the stacklevel, for a warning of the caller's, of the first frame outside slosh and scikit-learn."""
     frame, level = inspect.currentframe(), 0

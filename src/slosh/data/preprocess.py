@@ -220,13 +220,22 @@ class Preprocess:
         return cls(**steps)
 
     def __eq__(self, other: object) -> bool:
+<<<<<<< HEAD
         return self.parameters() == other.parameters() if isinstance(other, Preprocess) else NotImplemented
+=======
+        return self.to_dict() == other.to_dict() if isinstance(other, Preprocess) else NotImplemented
+>>>>>>> data
 
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
+<<<<<<< HEAD
         defaults = Preprocess().parameters()
         given = [f"{name}={value!r}" for name, value in self.parameters().items() if value != defaults[name]]
+=======
+        defaults = Preprocess().to_dict()
+        given = [f"{name}={value!r}" for name, value in self._parameters().items() if value != defaults[name]]
+>>>>>>> data
         return f"Preprocess({', '.join(given)})"
 
 
