@@ -110,7 +110,7 @@ class Preprocess:
         # A feature that is constant has no spread, though rounding may say so.
         mean, std = np.where(low == high, low, mean), np.where(low == high, 0.0, np.sqrt(squares / len(sets)))
         learnt = (mean if sets.origin is None else mean + sets.origin, std)
-        return Preprocess(**{**self.parameters(), "standardize": learnt})
+        return Preprocess(**{**self._parameters(), "standardize": learnt})
 
     def apply(self, sets: Any) -> Sets:
         """Return the sets after all steps, or `sets` itself if there is nothing to do.
@@ -185,7 +185,7 @@ class Preprocess:
 
     # ---- storage and comparison
 
-    def parameters(self) -> dict[str, Any]:
+    def _parameters(self) -> dict[str, Any]:
         """Return the arguments that make an equal object."""
         standardize: Any = self.standardize
         if self.mean is not None and self.std is not None:
@@ -200,7 +200,7 @@ class Preprocess:
 
     def to_dict(self) -> dict[str, Any]:
         """Return all parameters, what was learnt included, as plain numbers and lists for JSON; see `from_dict`."""
-        stored = self.parameters()
+        stored = self._parameters()
         if isinstance(pair := stored["standardize"], tuple):
             stored["standardize"] = dict(zip(("mean", "std"), pair, strict=True))
         return stored
@@ -220,22 +220,13 @@ class Preprocess:
         return cls(**steps)
 
     def __eq__(self, other: object) -> bool:
-<<<<<<< HEAD
-        return self.parameters() == other.parameters() if isinstance(other, Preprocess) else NotImplemented
-=======
         return self.to_dict() == other.to_dict() if isinstance(other, Preprocess) else NotImplemented
->>>>>>> data
 
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-<<<<<<< HEAD
-        defaults = Preprocess().parameters()
-        given = [f"{name}={value!r}" for name, value in self.parameters().items() if value != defaults[name]]
-=======
         defaults = Preprocess().to_dict()
         given = [f"{name}={value!r}" for name, value in self._parameters().items() if value != defaults[name]]
->>>>>>> data
         return f"Preprocess({', '.join(given)})"
 
 
