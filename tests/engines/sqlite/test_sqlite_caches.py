@@ -1,4 +1,4 @@
-"""The caches of an index in a folder: whatever happens to them, answers stay the same, and what is damaged is made again.
+"""The caches of an index in a folder: whatever happens to them, answers stay, and what is damaged is made again.
 
 Files are damaged as a user or a disk would do it; which files there are is not assumed.
 """
@@ -11,14 +11,13 @@ import shutil
 import signal
 
 import index_child as child
-import numpy as np
 import pytest
-from builders import cloud_list, make_index, plain_answer, small_embedding
-from history import SEARCHES, History, run_histories
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 import slosh
+from builders import cloud_list, make_index, plain_answer, small_embedding
+from history import SEARCHES, History, run_histories
 from slosh.search import LadderSearch
 
 

@@ -13,9 +13,9 @@ import subprocess
 import index_child as child
 import numpy as np
 import pytest
-from builders import cloud_list, contents, make_index, plain_answer
 
 import slosh
+from builders import cloud_list, contents, make_index, plain_answer
 from slosh.search import ExactSearch, LadderSearch
 
 
@@ -49,7 +49,7 @@ def test_a_full_disk_is_an_error_and_nothing_is_lost(small_disk, search):
             index = slosh.open(path, read_only=read_only, n_jobs=1)
         except OSError as error:
             refused = error
-            assert re.search("full|disk|room|space", str(refused)), refused  # noqa: PT017
+            assert re.search("full|disk|room|space", str(refused)), refused
         else:
             child.check_batches(index, done)
             index.close()

@@ -11,9 +11,9 @@ import threading
 
 import index_child as child
 import pytest
-from builders import PATIENCE, cloud_list, make_index, together
 
 import slosh
+from builders import PATIENCE, cloud_list, make_index, together
 from slosh import errors
 
 
@@ -118,7 +118,7 @@ def test_nothing_stays_open(tmp_path):
     assert open_files() <= before
     (tmp_path / "i" / "index.db").write_bytes(b"nothing of the kind")
     for read_only in (True, False) * 10:
-        with pytest.raises(ValueError, match="damaged|not"):
+        with pytest.raises(ValueError, match=r"damaged|not"):
             slosh.open(tmp_path / "i", read_only=read_only, n_jobs=1)
     assert open_files() <= before
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 
 import pytest
-from builders import cloud_list, make_index
 
 import slosh
+from builders import cloud_list, make_index
 from slosh import errors
 
 

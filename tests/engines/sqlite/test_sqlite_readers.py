@@ -11,9 +11,9 @@ import threading
 import index_child as child
 import numpy as np
 import pytest
-from builders import contents, plain_answer
 
 import slosh
+from builders import contents, plain_answer
 
 
 def batch_of(number, seed=3):
