@@ -1,11 +1,11 @@
-"""The embedding kernel beside its peers, in one run: `make bench-embed`. Prints a table and writes a JSON file.
+"""Compare the embedding kernel with its peers in one run: `make bench-embed`. Prints a table and writes a JSON file.
 
-Peers, on the same slices and sets: the NumPy reference of slosh; the textbook loop (for each set: project, np.sort,
-average into bins); POT's sliced_wasserstein_distance for one pair, since it has no embedding. The floor is what the
-arithmetic alone would take at the rates this machine reaches in the same run: the compare-exchanges of Batcher's
-network in registers (for large sets, which need no sort, one write and one read of the projected values), the
-multiply-adds of the projection as a matrix product does them, the output once through memory. CPU time of one thread,
-best of several; only the last column compares wall-clock times.
+The peers, on the same slices and sets, are slosh's NumPy reference; the textbook loop (for each set: project, np.sort,
+average into bins); and POT's sliced_wasserstein_distance for one pair, since POT has no embedding. The floor is what
+the arithmetic alone would take at the rates that this machine reaches in the same run: the compare-exchanges of
+Batcher's network in registers (for large sets, which need no sort, one write and one read of the projected values), the
+multiply-adds of the projection as in a matrix product, and the output once through memory. Times are CPU seconds of one
+thread, the best of several; only the last column compares wall-clock times.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 import slosh
+from machine import DATA, ROOT, cpu, fastest
 from slosh import Sets
 from slosh.embed import SlicedWasserstein
 from slosh.native import kernel, kernel_numpy
-from this_machine import cpu
 
-ROOT = Path(__file__).resolve().parents[1]
-DATA = ROOT.parent / "shared" / "data"
 N_SLICES, N_QUANTILES = 64, 16
 
 
 def mnist(n: int) -> Sets:
+    """Return the first n sets of MNIST."""
     with np.load(DATA / "pointcloud_mnist_2d.npz") as file:
         offsets = file["offsets"][: n + 1].astype(np.int64)
         return Sets(file["points"][: offsets[-1]].astype(np.float32) / 28, offsets)
 
 
 def modelnet(n: int) -> Sets:
+    """Return the first n objects of ModelNet40 with the paper's sizes."""
     with np.load(DATA / "modelnet40_3d.npz") as file:
         points = file["points"][: n * 768].reshape(n, 768, 3)
     sizes = np.clip(np.random.RandomState(0).normal(512, 64, n).astype(int), 1, 768)  # the paper's n ~ N(512, 64)
@@ -51,12 +51,13 @@ def modelnet(n: int) -> Sets:
 
 
 def generated(n_sets: int, size: int, dim: int) -> Sets:
+    """Return sets of normal vectors."""
     points = np.random.RandomState(0).normal(size=(n_sets * size, dim)).astype(np.float32)
     return Sets(points, np.arange(n_sets + 1) * size)
 
 
 def textbook(sets: Sets, theta: NDArray[np.float32], out: NDArray[np.float32]) -> None:
-    """What a person writes first: no batching, but nothing silly either."""
+    """Embed the sets as one would write it first: without batches, but with sensible NumPy calls."""
     scale = 1 / np.sqrt(out.shape[1])
     for i, x in enumerate(sets):
         values = np.sort(theta @ x.T, axis=1)
@@ -72,19 +73,13 @@ def textbook(sets: Sets, theta: NDArray[np.float32], out: NDArray[np.float32]) -
         out[i] = means.ravel() * scale
 
 
-def best(work: Callable[[], object], clock: Callable[[], float] = time.process_time, least: float = 0.6) -> float:
-    """Seconds of the fastest run; runs for `least` seconds, three times at least."""
-    fastest, spent, runs = np.inf, 0.0, 0
-    while runs < 3 or spent < least:
-        start = clock()
-        work()
-        taken = clock() - start
-        fastest, spent, runs = min(fastest, taken), spent + taken, runs + 1
-    return float(fastest)
+def best(work: Callable[[], object], clock: Callable[[], float] = time.process_time, at_least: float = 0.6) -> float:
+    """Return the seconds of the fastest run in `at_least` seconds, and at least three runs."""
+    return fastest(work, 3, at_least, clock)[0]
 
 
 def exchanges(n: int) -> int:
-    """Compare-exchanges of Batcher's odd-even merge sort, the network for the next power of two cut off at n wires."""
+    """Count the compare-exchanges of Batcher's odd-even merge sort for the next power of two, cut off at n wires."""
     count, p = 0, 1
     while p < n:
         k = p
@@ -98,28 +93,29 @@ def exchanges(n: int) -> int:
 
 
 def floor(sets: Sets, exchange_rate: float, add_rate: float, copy_rate: float) -> float:
-    """Seconds for all sets: the sort's and the projection's arithmetic, and the output once through memory."""
+    """Return the seconds that the arithmetic of sort and projection and one pass of the output would take."""
     sizes, counts = np.unique(sets.sizes, return_counts=True)
     sort = 0.0
     for size, count in zip(sizes, counts, strict=True):
-        # A large set need not be sorted for the average rule, but its values have to be written and read once.
+        # The average rule need not sort a large set, but its values must be written and read once.
         sort += count * (exchanges(int(size)) / exchange_rate if size <= 3072 else 2 * 4 * size / copy_rate) * N_SLICES
     project = len(sets.points) * N_SLICES * sets.dim / add_rate
     return sort + project + len(sets) * N_SLICES * N_QUANTILES * 4 / copy_rate
 
 
 def rates() -> tuple[float, float, float]:
-    """Compare-exchanges, multiply-adds of a matrix product, and bytes copied, a second: one thread, best of several."""
+    """Return compare-exchanges, multiply-adds of a matrix product, and bytes copied per second, for one thread."""
     exchange = max(kernel.native.exchange_rate(200_000) for _ in range(9))
     a, b = np.random.rand(2048, 512).astype(np.float32), np.random.rand(512, 512).astype(np.float32)
-    product = a.size * 512 / best(lambda: a @ b, least=0.3)
+    product = a.size * 512 / best(lambda: a @ b, at_least=0.3)
     block = np.zeros(1 << 24, np.float32)
     target = np.zeros_like(block)
-    copy = block.nbytes / best(lambda: np.copyto(target, block), least=0.3)
+    copy = block.nbytes / best(lambda: np.copyto(target, block), at_least=0.3)
     return float(exchange), product, copy
 
 
 def measure(name: str, sets: Sets, speeds: tuple[float, float, float]) -> dict[str, float | str]:
+    """Return the times of the kernel and its peers on some sets, and their ratios."""
     model = SlicedWasserstein(N_SLICES, N_QUANTILES, n_jobs=1).fit(sets)
     theta = model.slices_
     assert isinstance(theta, np.ndarray)
@@ -135,18 +131,18 @@ def measure(name: str, sets: Sets, speeds: tuple[float, float, float]) -> dict[s
     arguments = (theta, None, N_SLICES, N_QUANTILES, True, 1.0)
     reference = best(
         lambda: kernel_numpy.embed(few.points, few.offsets, None, *arguments, np.empty_like(out[: len(few)]), None, 1),
-        least=0.1,
+        at_least=0.1,
     ) / len(few)
 
     two = SlicedWasserstein(N_SLICES, N_QUANTILES, n_jobs=2).fit(sets)
     wall_one = best(lambda: model.transform(sets, out=out), time.perf_counter)
     wall_two = best(lambda: two.transform(sets, out=out), time.perf_counter)
 
-    # POT has no embedding: a pair costs it both sorts. Ours for one pair: embed both, subtract.
+    # A pair costs POT both sorts. The kernel embeds both sets and subtracts.
     pair = ot.sliced_wasserstein_distance
     x, y = sets[0].astype(np.float64), sets[1].astype(np.float64)
     projections = theta.T.astype(np.float64)
-    pot = best(lambda: pair(x, y, projections=projections), least=0.3)
+    pot = best(lambda: pair(x, y, projections=projections), at_least=0.3)
     ideal = floor(sets, *speeds) / len(sets)
     return {
         "data": name, "sets": len(sets), "median size": float(np.median(sets.sizes)), "dim": sets.dim,
@@ -158,7 +154,7 @@ def measure(name: str, sets: Sets, speeds: tuple[float, float, float]) -> dict[s
 
 
 def peak_memory() -> float:
-    """Megabytes that embedding 60,000 sets takes at its peak beyond input and output, in a process of its own."""
+    """Return the peak megabytes of embedding 60,000 sets beyond input and output, in a process of its own."""
     code = """
 import re, numpy as np, bench_embed
 from pathlib import Path
@@ -167,7 +163,7 @@ def megabytes(field): return int(re.search(field + r":\\s+(\\d+)", Path("/proc/s
 sets = bench_embed.cases(60_000)[0][1]
 model = SlicedWasserstein(64, 16).fit(sets)
 out = np.ones((len(sets), 1024), np.float32)
-Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
+Path("/proc/self/clear_refs").write_text("5")  # resets the peak
 before = megabytes("VmRSS")
 model.transform(sets, out=out)
 print(megabytes("VmHWM") - before)
@@ -178,6 +174,7 @@ print(megabytes("VmHWM") - before)
 
 
 def cases(n_mnist: int = 10_000) -> list[tuple[str, Sets]]:
+    """Return the sets to embed, by name; generated ones stand in for missing data."""
     real = [("MNIST", mnist(n_mnist)), ("ModelNet40", modelnet(2_000))] if DATA.exists() else []
     stand_in = [("like MNIST", generated(n_mnist, 150, 2)), ("like ModelNet40", generated(2_000, 512, 3))]
     return [
@@ -202,12 +199,13 @@ COLUMNS = {
 
 
 def main() -> None:
+    """Print the table and write the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, default=ROOT / "benchmarks" / "results" / "embed.json")
-    parser.add_argument("--kernel", default=None, help="avx512, avx2 or generic; the best of this machine if not given")
+    parser.add_argument("--kernel", default=None, help="avx512, avx2 or generic (default: the best of this machine)")
     options = parser.parse_args()
     if kernel.native is None:
-        raise SystemExit("slosh was installed without its native kernel: there is nothing to compare.")
+        raise SystemExit("slosh was installed without its native kernel, so there is nothing to compare.")
     if options.kernel:
         kernel.native.use(options.kernel)
     machine = {
@@ -216,7 +214,7 @@ def main() -> None:
     }  # fmt: skip
     print(", ".join(f"{key} {value}" for key, value in machine.items()))
     if not DATA.exists():
-        print(f"{DATA} is not there: generated sets of the same sizes stand in for MNIST and ModelNet40.")
+        print(f"{DATA} is missing: generated sets of the same sizes stand in for MNIST and ModelNet40.")
     with threadpool_limits(1):  # NumPy's matrix products must not use a second core
         speeds = rates()
         names = ("compare-exchanges", "multiply-adds", "bytes copied")

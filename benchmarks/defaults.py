@@ -1,10 +1,11 @@
-"""How the defaults of SlicedWasserstein were chosen: recall against slices, quantiles and kind of slices.
+"""Measure how the defaults of SlicedWasserstein were chosen: recall against slices, quantiles and kind of slices.
 
     .venv/bin/python benchmarks/defaults.py [--tokens minilm_tokens_384d.npz]
 
-Real sets in d = 2, 3, 8, 64 and 384 dimensions. The truth is the exact sliced distance over thousands of slices; what
-is measured is how many of its ten nearest sets an embedding of L slices and M quantiles finds. About eleven minutes of
-one core. Writes docs/results/defaults.json, docs/defaults.png, and the tables between the markers of docs/defaults.md.
+The sets are real, in d = 2, 3, 8, 64 and 384 dimensions. The truth is the exact sliced distance over thousands of
+slices; the recall is the share of its ten nearest sets that an embedding of L slices and M quantiles finds. The run
+takes about eleven minutes of one core. It writes docs/results/defaults.json, docs/defaults.png, and the tables between
+the markers of docs/defaults.md.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import argparse
 import json
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
+from machine import DATA, ROOT, fastest
+from markdown_tables import markdown_table
 from slosh import Sets
 from slosh.embed import SlicedWasserstein
 from slosh.native import kernel
@@ -29,44 +32,46 @@ from slosh.slices import directions
 
 Array = NDArray[Any]
 Pair = Sequence[Sets]  # database, queries
-DOCS = Path(__file__).resolve().parent.parent / "docs"
-DATA = Path("/work/shared/data")
+DOCS = ROOT / "docs"
 
-# What is proposed, by dimension: slices and kind, with M quantiles.
+# The proposed slices and kind by dimension, with M quantiles.
 CHOICE = {2: (16, "qmc"), 3: (64, "qmc"), 8: (128, "orthogonal"), 64: (256, "orthogonal"), 384: (384, "orthogonal")}
 KINDS = ("random", "orthogonal", "qmc")
 LEVELS = (8, 16, 32, 64, 128, 256, 512, 1024)
-MORE_LEVELS = {384: (192, 320, 384, 448, 640, 768, 896)}  # around whole blocks of d slices
+MORE_LEVELS = {384: (192, 320, 384, 448, 640, 768, 896)}  # around multiples of d slices
 M, QUANTILES = 16, (4, 8, 16, 32, 64)
-SEEDS, TRUTH_SEEDS = (0, 1, 2), (1000, 1001)  # the truth has two halves, to hold against each other
+SEEDS, TRUTH_SEEDS = (0, 1, 2), (1000, 1001)  # the truth has two halves, which are compared with each other
 FINEST, TRUTH_QUANTILES, CANDIDATES = max(QUANTILES), 128, 50
 N_DATABASE, N_QUERIES, K = 2250, 250, 10
-# Dimensions between, by PCA of the data of one, and their numbers of slices.
+# Dimensions in between, made by PCA from the data of one, and their numbers of slices.
 BETWEEN: dict[int, Any] = {64: {**dict.fromkeys((4, 6, 16), (32, 64, 128, 256)), 32: (64, 128, 256)},
                            384: {100: (64, 100, 128, 200, 256, 300)}}  # fmt: skip
 
 
 def choose(split: Array, n_database: int = N_DATABASE) -> list[Array]:
+    """Return random rows of the database and of the queries."""
     random = np.random.RandomState(0)
     return [random.permutation(np.flatnonzero(split == side))[:n] for side, n in ((0, n_database), (1, N_QUERIES))]
 
 
 def read(path: Path, scale: float = 1.0, n_database: int = N_DATABASE) -> Pair:
+    """Return database and queries of a prepared file."""
     with np.load(path) as file:
         sets, split = Sets(file["points"].astype(np.float32) / scale, file["offsets"]), file["split"]
-    if (split == 1).sum() < N_QUERIES:  # Oxford marks 55 photos only: any may be a query here
+    if (split == 1).sum() < N_QUERIES:  # Oxford marks only 55 photos: any photo may be a query here
         split = (np.random.RandomState(1).permutation(len(sets)) < N_QUERIES).astype(int)
     database, queries = (sets.take(rows) for rows in choose(split, n_database))
     return database, queries
 
 
-def few(sets: Sets, n: int) -> Sets:  # n random elements of each
+def few(sets: Sets, n: int) -> Sets:
+    """Return n random elements of each set."""
     random = np.random.RandomState(0)
     return Sets.from_list([sets[i][random.permutation(len(sets[i]))[:n]] for i in range(len(sets))])
 
 
 def patches() -> Pair:
-    """Every 8 x 8 patch of a grey MNIST image, at a stride of 2, that is not almost empty: d = 64."""
+    """Return MNIST images as sets of their 8 x 8 patches at a stride of 2 that are not almost empty: d = 64."""
     with np.load(DATA / "pointcloud_mnist_2d.npz") as file:
         points, grey, offsets, split = (file[name] for name in ("points", "weights", "offsets", "split"))
     sets = []
@@ -80,8 +85,8 @@ def patches() -> Pair:
 
 
 def mixtures(dim: int) -> Pair:
-    """The stand-in for token vectors: each set mixes a few of 60 shared Gaussians with a decaying spectrum."""
-    random = np.random.RandomState(77)  # not a seed of the slices: they would be these very numbers
+    """Return a stand-in for token vectors: each set mixes a few of 60 shared Gaussians with a decaying spectrum."""
+    random = np.random.RandomState(77)  # not a seed of the slices, which would give the same numbers
     spread, sets = np.arange(1, dim + 1) ** -0.5, []
     centers = random.standard_normal((60, dim)) * spread
     for size in random.randint(30, 120, N_DATABASE + N_QUERIES):
@@ -90,7 +95,8 @@ def mixtures(dim: int) -> Pair:
     return Sets.from_list(sets[:N_DATABASE]), Sets.from_list(sets[N_DATABASE:])
 
 
-def load(dim: int, tokens: Path | None) -> tuple[Any, ...]:  # name, database, queries
+def load(dim: int, tokens: Path | None) -> tuple[Any, ...]:
+    """Return the name, the database and the queries for a dimension."""
     if dim == 2:
         return "Point Cloud MNIST", *read(DATA / "pointcloud_mnist_2d.npz", 28.0)
     if dim == 3:
@@ -103,14 +109,14 @@ def load(dim: int, tokens: Path | None) -> tuple[Any, ...]:  # name, database, q
 
 
 def squares(queries: Sets, database: Sets, slices: Array, quantiles: Sequence[int]) -> dict[int, Array]:
-    """For each M, squared distances (queries, database) summed over the slices, which come in blocks."""
+    """Return squared distances (queries, database), summed over the slices, for each M."""
     finest = max(quantiles)
     sums = {m: np.zeros((len(queries), len(database))) for m in quantiles}
     step = 8192 // finest  # vectors of 8192 numbers: 80 MB for 2500 sets
     for start in range(0, len(slices), step):
         model = SlicedWasserstein(None, finest, slices=slices[start : start + step], n_jobs=1).fit(database[:1])
         y = model.transform(database)
-        origin = y.mean(axis=0)  # keeps |x|^2 + |y|^2 - 2 <x, y> from cancelling
+        origin = y.mean(axis=0)  # avoids cancellation in |x|^2 + |y|^2 - 2 <x, y>
         x = model.transform(queries) - origin
         y -= origin
         for m in sorted(quantiles, reverse=True):
@@ -122,7 +128,7 @@ def squares(queries: Sets, database: Sets, slices: Array, quantiles: Sequence[in
 
 
 def exact_squares(queries: Sets, database: Sets, slices: Array, pairs: Array) -> Array:
-    """The exact squared distances of some pairs, no binning, summed over the slices."""
+    """Return the exact squared distances of some pairs, without binning, summed over the slices."""
     total = np.zeros(len(pairs))
     for start in range(0, len(slices), 32):
         part = np.ascontiguousarray(slices[start : start + 32])
@@ -132,19 +138,19 @@ def exact_squares(queries: Sets, database: Sets, slices: Array, pairs: Array) ->
 
 
 def found(distances: Array, true: Array, among: int = K) -> float:
-    """The share of the true ten that is among so many nearest."""
+    """Return the share of the true ten that is among this many nearest."""
     near = np.argsort(distances, axis=1, kind="stable")[:, :among]
     return round(float((near[:, :, None] == true[:, None, :]).any(axis=1).mean()), 4)
 
 
 def truth(queries: Sets, database: Sets, n_slices: int | None) -> tuple[Array, Array, dict[str, Any]]:
-    """The true ten nearest, binned distances to hold the errors against, and how far the truth can be trusted.
+    """Return the true ten nearest, binned distances as a base for errors, and how far the truth can be trusted.
 
-    Many quantiles choose candidates, exact transport ranks them. Binned distances are lower bounds over the same
-    slices, so the ten are proved if the tenth is no farther than what binning says of every set left out.
+    Many quantiles select candidates, and exact transport ranks them. Binned distances are lower bounds over the same
+    slices, so the ten are proved if the tenth is no farther than the binned distance of every set left out.
     """
     dim, n = database.dim, len(queries)
-    kind, block = ("qmc", 1) if dim <= 3 else ("orthogonal", dim)  # of orthogonal slices, whole blocks
+    kind, block = ("qmc", 1) if dim <= 3 else ("orthogonal", dim)  # orthogonal slices come in blocks
     n_slices = -(-(n_slices or (1024 if dim <= 3 else 2048 if dim < 64 else 4096)) // block) * block
     halves = [directions(kind, n_slices, dim, seed) for seed in TRUTH_SEEDS]
     sums = [squares(queries, database, part, (TRUTH_QUANTILES, FINEST)) for part in halves]
@@ -160,13 +166,16 @@ def truth(queries: Sets, database: Sets, n_slices: int | None) -> tuple[Array, A
 
 def measure(pair: Pair, kinds: Sequence[str], levels: Sequence[int], ms: Sequence[int], n_truth: int | None = None,
             seeds: Sequence[int] = SEEDS) -> dict[str, Any]:  # fmt: skip
-    """By "kind L M", for each seed: recall@10 and the share of the ten in the best 20. By "kind L": errors, for each
-    seed the root mean square over all pairs and over the true ten, against the truth at the same M."""
+    """Measure recalls and errors for kinds and numbers of slices and quantiles.
+
+    `scores` has, by "kind L M" and seed, recall@10 and the share of the ten in the best 20. `errors` has, by "kind L"
+    and seed, the root mean square relative error over all pairs and over the true ten, against the truth at the same M.
+    """
     database, queries = pair
     true, length, facts = truth(queries, database, n_truth)
     scores, errors = defaultdict(list), defaultdict(list)
     for kind in kinds:
-        nested = database.dim > 3 or kind != "qmc"  # a shorter draw is the start of a longer one
+        nested = database.dim > 3 or kind != "qmc"  # a shorter draw is a prefix of a longer one
         for seed in seeds:
             sums, drawn = dict.fromkeys(ms, np.zeros(())), directions(kind, levels[-1], database.dim, seed)
             for before, level in zip((0, *levels), levels, strict=False):
@@ -184,16 +193,14 @@ def measure(pair: Pair, kinds: Sequence[str], levels: Sequence[int], ms: Sequenc
 
 
 def embed_us(sets: Sets, n_slices: int, kind: str, n_quantiles: int) -> float:
-    """CPU microseconds a set, one thread: the best of ten runs over 300 sets, as others share the machine."""
+    """Return the CPU microseconds per set of one thread: the best of ten runs over 300 sets."""
     model = SlicedWasserstein(n_slices, n_quantiles, slices=kind, n_jobs=1).fit(sets[:300])
-    times = [time.process_time()]
-    for _ in range(10):
-        model.transform(sets[:300])
-        times.append(time.process_time())
-    return round(1e6 * float(np.diff(times).min()) / 300, 1)
+    seconds, _ = fastest(lambda: model.transform(sets[:300]), rounds=10)
+    return round(1e6 * seconds / 300, 1)
 
 
 def study(tokens: Path | None) -> dict[str, Any]:
+    """Run all measurements."""
     begin = time.process_time()
     result: dict[str, Any] = {"kernel": kernel.name(), "by_dim": {}, "checks": []}
     for dim, (n_slices, kind) in CHOICE.items():
@@ -221,17 +228,14 @@ def study(tokens: Path | None) -> dict[str, Any]:
     return {**result, "cpu_seconds": round(time.process_time() - begin)}
 
 
-def table(head: str, rows: Iterable[Iterable[Any]]) -> str:
-    cells = [head.split(", "), ["---"] * (head.count(", ") + 1), *rows]
-    return "\n".join("| " + " | ".join(map(str, row)) + " |" for row in cells)
-
-
 def score(one: dict[str, Any], kind: str, n: int, m: int = M, which: int = 0, spread: bool = False) -> str:
+    """Format a mean score over the seeds, with its standard deviation if `spread`."""
     values = np.array(one["scores"][f"{kind} {n} {m}"])[:, which]
     return f"{values.mean():.3f}" + (f" ± {values.std(ddof=1):.3f}" if spread else "")
 
 
 def tables(result: dict[str, Any]) -> dict[str, str]:
+    """Return the tables of the page by marker."""
     rows: dict[str, list[Any]] = defaultdict(list)
     for dim, one in result["by_dim"].items():
         n, kind = CHOICE[int(dim)]
@@ -249,7 +253,7 @@ def tables(result: dict[str, Any]) -> dict[str, str]:
         lines = [(s, f"{s * M / 256:g} KB", one["us"][str(s)], *(score(one, k, s, spread=True) for k in KINDS),
                   score(one, kind, s, which=1)) for s in one["levels"]]  # fmt: skip
         head = f"slices, bytes, us/set, {', '.join(KINDS)}, ten in best 20 ({kind})"
-        rows["slices"].append(f"**d = {dim}: {one['data']}**\n\n{table(head, lines)}")
+        rows["slices"].append(f"**d = {dim}: {one['data']}**\n\n{markdown_table(head.split(', '), lines)}")
     for one in result["checks"]:
         for k in one["kinds"]:
             both = (f"{s}: {score(one, k, s)} / {score(one, k, s, 2 * M)}" for s in one["levels"])
@@ -262,10 +266,12 @@ def tables(result: dict[str, Any]) -> dict[str, str]:
         "errors": "d, kind, L = 16, L = 64, L = 256, L = 1024",
         "checks": f"d, data, kind, slices: recall@10 at M = {M} / {2 * M}",
     }
-    return {**{name: table(head, rows[name]) for name, head in heads.items()}, "slices": "\n\n".join(rows["slices"])}
+    made = {name: markdown_table(head.split(", "), rows[name]) for name, head in heads.items()}
+    return {**made, "slices": "\n\n".join(rows["slices"])}
 
 
 def draw(result: dict[str, Any]) -> None:
+    """Draw docs/defaults.png."""
     figure, axis = plt.subplots(figsize=(8, 4.6))
     for color, (dim, one) in enumerate(result["by_dim"].items()):
         n, kind = CHOICE[int(dim)]
@@ -280,9 +286,10 @@ def draw(result: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Measures what docs/defaults.md shows.")
-    parser.add_argument("--tokens", type=Path, help="token vectors, d = 384, as .npz; without: generated sets")
-    parser.add_argument("--redraw", action="store_true", help="only the tables and the picture, from the JSON")
+    """Measure, or read the earlier results, and write the page and its figure."""
+    parser = argparse.ArgumentParser(description="Measure what docs/defaults.md shows.")
+    parser.add_argument("--tokens", type=Path, help="token vectors, d = 384, as .npz (default: generated sets)")
+    parser.add_argument("--redraw", action="store_true", help="only rewrite the tables and the figure from the JSON")
     options = parser.parse_args()
     path, page = DOCS / "results" / "defaults.json", DOCS / "defaults.md"
     if not options.redraw:

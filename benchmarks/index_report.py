@@ -1,9 +1,8 @@
-"""What `make bench-index` measured, as the tables of docs/index.md.
+"""Write the table of docs/index.md from the results of `make bench-index`.
 
     python benchmarks/index_report.py [benchmarks/results/index.json]
 
-With a file it becomes docs/results/index.json. Then the table between the markers of the page is made anew from that:
-the page never disagrees with the measurements, and a test looks after it.
+A given file replaces docs/results/index.json first. A test checks that the page agrees with that file.
 """
 
 from __future__ import annotations
@@ -11,90 +10,105 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
+import concurrent_search
+from machine import ROOT
+from markdown_tables import markdown_table
+
 RESULTS, PAGE = ROOT / "docs" / "results" / "index.json", ROOT / "docs" / "index.md"
 MARKED = re.compile(r"<!-- measured -->.*?<!-- / -->", re.S)
 COLUMNS = {"mnist, default embedding": "MNIST, D = 256, the default", "mnist": "MNIST, D = 1024", "million": "D = 1024"}
 
 
-def time_of(microseconds: float) -> str:
+def format_time(microseconds: float) -> str:
+    """Format a time in microseconds or milliseconds."""
     return f"{microseconds / 1000:.1f} ms" if microseconds >= 1000 else f"{microseconds:.0f} us"
 
 
-def table(results: dict[str, Any]) -> list[str]:
-    """One column for each collection."""
+def collections_table(results: dict[str, Any]) -> str:
+    """Return the table with a column for each collection."""
     parts = [results[name] for name in COLUMNS]
 
-    def line(what: str, value: Any) -> str:
-        return f"| {what} | {' | '.join(value(part) for part in parts)} |"
-
-    def query(name: str) -> str:
+    def query(title: str, name: str) -> tuple[str, Callable[[dict[str, Any]], str]]:
         def both(part: dict[str, Any]) -> str:
-            row = part["queries"][name]
-            return f"{time_of(row['p50_us'])}, {time_of(row['p99_us'])}"
+            return ", ".join(format_time(part["queries"][name][key]) for key in ("p50_us", "p99_us"))
 
-        return line(f"one query: {name}, p50 and p99", both)
+        return f"{title}, p50 and p99", both
 
-    heads = [f"{part['build']['sets']:,} sets, {COLUMNS[name]}" for name, part in zip(COLUMNS, parts, strict=True)]
-    lines = [f"| | {' | '.join(heads)} |", "|---" * (len(parts) + 1) + "|"]
-    lines += [
-        line("sets a second into the index", lambda p: f"{p['build']['sets_per_s']:,.0f}"),
-        line(
-            "of a bare SQLite table of ids and blobs",
-            lambda p: f"{p['build']['of_sqlite_table']:.0%}",
-        ),
-        line(
-            "bytes a set: database, caches (the points alone)",
-            lambda p: "{:,.0f}, {:,.0f} ({:,.0f})".format(
-                p["build"]["bytes_per_set"]["database"],
-                p["build"]["bytes_per_set"]["cache"],
-                p["build"]["points_bytes_per_set"],
+    lines: list[tuple[str, Callable[[dict[str, Any]], str]]] = [
+        ("sets added per second", lambda p: f"{p['build']['sets_per_s']:,.0f}"),
+        ("of a bare SQLite table of ids and blobs", lambda p: f"{p['build']['of_sqlite_table']:.0%}"),
+        (
+            "bytes per set: database, caches (the points alone)",
+            lambda p: "{database:,.0f}, {cache:,.0f} ({points:,.0f})".format(
+                **p["build"]["bytes_per_set"], points=p["build"]["points_bytes_per_set"]
             ),
         ),
-        line(
-            "memory while building; with mapped files",
-            lambda p: f"{p['build']['memory']['anonymous_gb']:.2f} GB; {p['build']['memory']['resident_gb']:.2f} GB",
+        (
+            "peak memory of the build; with mapped files",
+            lambda p: "{anonymous_gb:.2f} GB; {resident_gb:.2f} GB".format(**p["build"]["memory"]),
         ),
-        line(
-            "memory after opening, without mapped files, bytes a set",
+        (
+            "memory after opening, without mapped files, bytes per set",
             lambda p: f"{p['open']['anonymous_bytes'] / p['build']['sets']:.0f}",
         ),
-        line("open", lambda p: f"{p['open']['seconds']:.2f} s"),
-        line("open without caches", lambda p: f"{p['open without caches']['seconds']:.1f} s"),
-        line("first search after a build (calibrates)", lambda p: f"{p['build']['first_search_s']:.2f} s"),
-        query("bare search").replace("one query: bare search", "one vector, the bare search"),
-        query("one at a time").replace("one query: one at a time", "one query, ids and metadata with it"),
-        line("of the bare search", lambda p: f"{p['queries']['x_bare']:.2f} x"),
-        query("re-ranked, sliced"),
-        query("certified"),
-        *(query(name) for name in parts[0]["queries"] if name.startswith("filter")),
-        line("queries a second, 1,000 at once", lambda p: f"{p['queries']['batch']['queries_per_s']:,.0f}"),
-        line(
+        ("open", lambda p: f"{p['open']['seconds']:.2f} s"),
+        ("open without caches", lambda p: f"{p['open without caches']['seconds']:.1f} s"),
+        ("first search after a build (calibrates)", lambda p: f"{p['build']['first_search_s']:.2f} s"),
+        query("one vector in a bare search", "bare search"),
+        query("one query, with ids and metadata", "one at a time"),
+        ("relative to the bare search", lambda p: f"{p['queries']['x_bare']:.2f} x"),
+        query("one query, re-ranked by the sliced distance", "re-ranked, sliced"),
+        query("one query, certified", "certified"),
+        *(query(f"one query, {name}", name) for name in parts[0]["queries"] if name.startswith("filter")),
+        ("queries per second, 1,000 at once", lambda p: f"{p['queries']['batch']['queries_per_s']:,.0f}"),
+        (
             "the same with a filter (a tenth)",
             lambda p: f"{p['queries']['batch, filter: a tenth']['queries_per_s']:,.0f}",
         ),
-        line("recall@10 of the default search", lambda p: f"{p['queries']['recall']:.4f}"),
+        ("recall@10 of the default search", lambda p: f"{p['queries']['recall']:.4f}"),
     ]
-    return lines
+    heads = [f"{part['build']['sets']:,} sets, {COLUMNS[name]}" for name, part in zip(COLUMNS, parts, strict=True)]
+    return markdown_table(["", *heads], [[title, *map(value, parts)] for title, value in lines])
+
+
+def during_add_table(result: dict[str, Any]) -> str:
+    """Return the table of single queries without and during an add, with a sentence about it."""
+    rows = []
+    for name in ("another process", "the same process"):
+        found = result[name]
+        for what, times in (("no add", found["without"]), (f"an add in {name}", found["during"])):
+            ratio = "" if times is found["without"] else f"{found['p99_ratio']:.2f} x"
+            rows.append([what, *(format_time(times[key]) for key in ("p50_us", "p99_us", "max_us")), ratio])
+    seconds = [result[name]["add_seconds"] for name in ("another process", "the same process")]
+    return (
+        f"Single queries of an index of {result['sets']:,} sets (D = 1024) while {result['added']:,} sets are added in "
+        f"one call, which takes {seconds[0]:.0f} s in another process and {seconds[1]:.0f} s in the same one. Searches "
+        "and the add have one thread each.\n\n"
+        + markdown_table(["during", "p50", "p99", "max", "p99 relative to no add"], rows)
+    )
 
 
 def filled(page: str, results: dict[str, Any]) -> str:
-    about = results["machine"]
-    small = results["mnist"]["small adds, sets/s"]
-    machine = f"{about['cpu']} ({about['kernel']}), SQLite {about['sqlite']}"
-    said = (
-        f"`make bench-index`, {about['threads']} threads, {machine},\n"
-        f"{about['date']}, a shared machine; {about['data']}, and MNIST under 17 affine maps.\n"
-        "One set a call, each on disk before the next: "
-        f"{small['1 a call']:,.0f} a second; a thousand a call: {small['1000 a call']:,.0f}."
+    """Return the page with the text between its markers made from the results."""
+    about, small = results["machine"], results["mnist"]["small adds, sets/s"]
+    intro = (
+        f"`make bench-index`, {about['threads']} threads, {about['cpu']} ({about['kernel']}), SQLite "
+        f"{about['sqlite']},\n{about['date']}, on a shared machine; {about['data']}, and MNIST under 17 affine maps.\n"
+        f"One set per call, each on disk before the next: {small['1 a call']:,.0f} per second; a thousand per call: "
+        f"{small['1000 a call']:,.0f}."
     )
-    return MARKED.sub(lambda _: "\n".join(["<!-- measured -->", "", said, "", *table(results), "", "<!-- / -->"]), page)
+    parts = ["<!-- measured -->", intro, collections_table(results)]
+    if concurrent_search.NAME in results:
+        parts.append(during_add_table(results[concurrent_search.NAME]))
+    return MARKED.sub(lambda _: "\n\n".join([*parts, "<!-- / -->"]), page)
 
 
 def main() -> None:
+    """Store the given results, if any, and rewrite the page."""
     if len(sys.argv) > 1:
         RESULTS.write_text(Path(sys.argv[1]).read_text(encoding="utf-8"), encoding="utf-8")
     results = json.loads(RESULTS.read_text(encoding="utf-8"))

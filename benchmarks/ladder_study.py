@@ -1,75 +1,75 @@
-"""Two choices of LadderSearch, measured: when a query stops visiting lists, and how long a prefix is.
-
-Prints recall and rows scanned for several values of `scan_numpy.STRETCH`, for queries like the stored sets and unlike
-them; and for each data set the directions that were chosen and the full distances that prove ten neighbours.
+"""Study two choices of LadderSearch: when a query stops visiting lists, and how long a prefix is.
 
     python benchmarks/ladder_study.py
+
+It prints recall and scanned rows for several values of `scan_numpy.STRETCH`, for queries like the stored sets and
+unlike them; and for each data set the chosen number of directions and the full distances that prove ten neighbours.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
+import copy
 
 import numpy as np
 
+import slosh
+from machine import DATA
 from search_data import million
 from slosh import Sets
-from slosh.embed import SlicedWasserstein
+from slosh.evaluate import recall_at_k
 from slosh.native import scan_numpy
-from slosh.search import LadderSearch, SetSearch
-from slosh.search.calibration import found_part
-
-DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+from slosh.search import LadderSearch
 
 
-def stops(recall: float = 0.95, k: int = 10) -> None:
-    """Recall of stored vectors and of other queries, for each factor."""
+def study_stops(recall: float = 0.95, k: int = 10) -> None:
+    """Print the recall of stored vectors and of other queries for each stretch."""
     data = million()
-    index = LadderSearch(n_lists=1024)
-    index.add(np.asarray(data.vectors[::4]))
-    stored = np.random.default_rng(0).choice(len(index), 1000, replace=False)
-    new, known = np.split(index._store.like(data.queries)[0], 2)
-    asked = {"stored": (index.vectors(stored), stored), "known maps": (known, None), "other maps": (new, None)}
-    index.train()
-    truth = {name: index._climb(q, k, None, 0.0, 4 * k, True, skip)[1] for name, (q, skip) in asked.items()}
-    print(f"{len(index)} sets, recall@{k} calibrated to {recall}; rows scanned")
+    trained = LadderSearch(n_lists=1024)
+    trained.add(np.asarray(data.vectors[::4]))
+    trained.train()
+    stored = np.random.default_rng(0).choice(len(trained), 1000, replace=False)
+    new, known = np.split(data.queries, 2)
+    queries = {"stored": (trained.vectors(stored), stored), "known maps": (known, None), "new maps": (new, None)}
+    truth = {name: trained.search(q, k, recall=1.0, exclude=own).rows for name, (q, own) in queries.items()}
+    print(f"{len(trained)} sets, recall@{k} calibrated to {recall}; rows scanned")
+    before = scan_numpy.STRETCH
     for stretch in (1.0, 1.5, 2.0, 3.0):
         scan_numpy.STRETCH = stretch
-        index._calibrations.clear()
-        plan = index.calibrate(k, recall)
-        line = f"factor {stretch}: reach {plan.reach:4.1f}, depth {plan.depth:3d}"
-        for name, (queries, skip) in asked.items():
-            _, found, work = index._climb(queries, k, None, plan.reach, plan.depth, False, skip)
-            line += f"; {name} {found_part(found, truth[name]).mean():.3f}, {work.scanned.mean():.0f}"
+        search = copy.deepcopy(trained)  # has no calibrations yet
+        plan = search.calibrate(k, recall)
+        line = f"stretch {stretch}: reach {plan.reach:4.1f}, depth {plan.depth:3d}"
+        for name, (q, own) in queries.items():
+            found = search.search(q, k, recall=recall, exclude=own)
+            line += f"; {name} {recall_at_k(found.rows, truth[name]):.3f}, {found.stats.scanned.mean():.0f}"
         print(line)
-    scan_numpy.STRETCH = 1.5
+    scan_numpy.STRETCH = before
 
 
-def lengths(n: int = 4000, n_queries: int = 50) -> None:
-    """Directions of the basis, and the distances that a certified search takes, on n sets of each kind."""
+def study_lengths(n: int = 4000, n_queries: int = 50) -> None:
+    """Print the directions of the basis, and the distances of a certified search, on n sets of each kind."""
     for name, sets in collections(n + n_queries):
-        search = SetSearch(SlicedWasserstein())
-        search.add(sets[n_queries:])
-        stats = search.search(sets[:n_queries], 10, certify=True).stats
-        about = search.vector_search.info()
+        index = slosh.SetIndex.create(None, sets.dim)
+        index.add(sets[n_queries:])
+        stats = index.search(sets[:n_queries], 10, certify=True).stats
+        about = index.info()["search_info"]
         full = stats.full_distances.mean() if stats.full_distances is not None else 0
         print(f"{name}: {about['dim']} numbers, {about['n_components']} directions, {full:.1f} full distances of {n}")
 
 
 def collections(n: int) -> list[tuple[str, Sets]]:
+    """Return n random sets of each data set that is there, and generated ones."""
     random = np.random.RandomState(0)
     found = []
     for name in ("pointcloud_mnist_2d", "modelnet40_3d", "oxford5k_vgg16_8d"):
         if (path := DATA / f"{name}.npz").exists():
             with np.load(path) as file:
-                offsets, points = file["offsets"].astype(np.int64), file["points"]
-            sets = Sets(points.astype(np.float32), offsets)
+                sets = Sets(file["points"].astype(np.float32), file["offsets"].astype(np.int64))
             found.append((name, sets.take(random.permutation(len(sets))[:n])))
     return [*found, ("mixtures in d = 64", mixtures(n, random))]
 
 
 def mixtures(n: int, random: np.random.RandomState, dim: int = 64) -> Sets:
-    """Sets of 20 to 60 elements around three of forty centres, each centre with a spread of its own."""
+    """Return sets of 20 to 60 elements around three of forty centres, each centre with a covariance of its own."""
     centres, spreads = random.normal(size=(40, dim)), random.normal(size=(40, dim, dim)) * 0.15
     sets = []
     for _ in range(n):
@@ -80,5 +80,5 @@ def mixtures(n: int, random: np.random.RandomState, dim: int = 64) -> Sets:
 
 
 if __name__ == "__main__":
-    lengths()
-    stops()
+    study_lengths()
+    study_stops()

@@ -1,13 +1,13 @@
-"""How the cost of `LSHSearch` grows with the collection, beside flat scans of the vectors; one thread.
+"""Measure how the cost of `LSHSearch` grows with the collection, compared with flat scans of the vectors; one thread.
 
-MNIST's sets under seeded affine maps with jitter (search_data.py), embedded with 16 slices of 16 quantiles, D = 256, so
-that a million vectors are 1 GB. The queries are test sets, under maps of the collection and, as a second kind, each
-under a map of its own: those are farther from the stored vectors than these are from each other. For every size a
-random part is searched for the ten nearest with recall 0.9 and 0.95. Peers: `ExactSearch`, FAISS's `IndexFlatL2` where
-it is installed, and `LadderSearch`. Times are CPU time of one thread, 1,000 queries in one batch, best of several.
-Prints a table, says from where on it wins, and writes a JSON file.
+The collection is MNIST's sets under seeded affine maps with jitter (search_data.py), embedded with 16 slices of 16
+quantiles, D = 256, so that a million vectors take 1 GB. The queries are test sets under maps of the collection and, as
+a second kind, each under a new map: those are farther from the stored vectors than these are from each other. For every
+size a random part is searched for the ten nearest with recall 0.9 and 0.95. Peers are `ExactSearch`, FAISS's
+`IndexFlatL2` where it is installed, and `LadderSearch`. Times are CPU seconds of one thread for 1,000 queries in one
+batch, the best of several. The script prints a table, says from which size on LSHSearch wins, and writes a JSON file.
 
-    python benchmarks/lsh_growth.py                       # all sizes, some minutes, 4 GB of memory
+    python benchmarks/lsh_growth.py                       # all sizes: some minutes, 4 GB of memory
     python benchmarks/lsh_growth.py --sizes 10000 30000
 """
 
@@ -23,7 +23,6 @@ import json
 import platform
 import sys
 import time
-from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -32,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import search_data
-from slosh import Sets
+from machine import ROOT, cpu, fastest
 from slosh.embed import SlicedWasserstein
 from slosh.evaluate import recall_at_k
 from slosh.hash import PStableHash, probing
@@ -45,14 +44,13 @@ except ImportError:
     faiss = None
 
 Array = NDArray[Any]
-ROOT = Path(__file__).resolve().parents[1]
 N_SLICES = N_QUANTILES = 16
 K, RECALLS = 10, (0.9, 0.95)
 SIZES = (10_000, 30_000, 100_000, 300_000, 1_000_000)
 
 
 def collection(cache: Path, seed: int = 0) -> tuple[Array, dict[str, Array]]:
-    """A memory map of 1,020,000 vectors, and 1,000 queries of either kind."""
+    """Return a memory map of 1,020,000 vectors, and 1,000 queries of either kind."""
     data, train, test = search_data.read()
     print(f"data: {data}", flush=True)
     random = np.random.RandomState(seed)
@@ -63,41 +61,19 @@ def collection(cache: Path, seed: int = 0) -> tuple[Array, dict[str, Array]]:
         "like the rows": [maps[i] for i in random.randint(len(maps), size=len(test))],
         "new maps": [search_data.affine_map(random) for _ in range(len(test))],
     }
-    queries = {kind: model.transform(mapped_by(test, own, random)) for kind, own in kinds.items()}
+    queries = {kind: model.transform(search_data.transformed_each(test, own, random)) for kind, own in kinds.items()}
     path = cache / f"lsh-{len(maps)}x{len(train)}-{search_data.digest(queries['new maps'])}.npy"
-    if not path.exists():
-        cache.mkdir(parents=True, exist_ok=True)
-        shape = (len(maps) * len(train), N_SLICES * N_QUANTILES)
-        vectors = np.lib.format.open_memmap(path.with_suffix(".part"), mode="w+", dtype=np.float32, shape=shape)
-        for number, batch in enumerate(search_data.mapped(train, maps, seed)):
-            vectors[number * len(train) : (number + 1) * len(train)] = model.transform(batch)
-        vectors.flush()
-        path.with_suffix(".part").rename(path)
-    return np.load(path, mmap_mode="r"), queries
-
-
-def mapped_by(sets: Sets, own: search_data.Maps, random: np.random.RandomState) -> Sets:
-    matrices, shifts = (np.repeat(np.array(part), sets.sizes, axis=0) for part in zip(*own, strict=True))
-    return search_data.moved(sets, matrices, shifts, random)
-
-
-def best(work: Callable[[], Any], rounds: int) -> tuple[float, Any]:
-    """CPU seconds of the fastest of some runs, and what the last one gave."""
-    fastest, result = np.inf, None
-    for _ in range(rounds):
-        start = time.process_time()
-        result = work()
-        fastest = min(fastest, time.process_time() - start)
-    return fastest, result
+    return search_data.cached_vectors(path, model, train, maps, seed), queries
 
 
 def measure(vectors: Array, queries: dict[str, Array], rounds: int) -> dict[str, Any]:
+    """Return the times, recalls and compared rows of all searches over these vectors."""
     out: dict[str, Any] = {"n": len(vectors)}
     asked, rounds = queries, rounds if len(vectors) < 200_000 else min(rounds, 2)
     exact = ExactSearch(n_jobs=1)
     exact.add(vectors)
     scan = asked["like the rows"]
-    seconds, _ = best(lambda exact=exact: exact.search(scan, K), rounds)
+    seconds, _ = fastest(lambda exact=exact: exact.search(scan, K), rounds)
     out["ExactSearch"] = seconds / len(scan) * 1e6
     truth = {kind: exact.search(lines, K).rows for kind, lines in asked.items()}
     del exact
@@ -105,7 +81,7 @@ def measure(vectors: Array, queries: dict[str, Array], rounds: int) -> dict[str,
         faiss.omp_set_num_threads(1)
         index = faiss.IndexFlatL2(vectors.shape[1])
         index.add(vectors)
-        seconds, _ = best(lambda index=index: index.search(scan, K), rounds)
+        seconds, _ = fastest(lambda index=index: index.search(scan, K), rounds)
         out["FAISS IndexFlatL2"] = seconds / len(scan) * 1e6
         del index
     search = LSHSearch(n_jobs=1)
@@ -119,7 +95,7 @@ def measure(vectors: Array, queries: dict[str, Array], rounds: int) -> dict[str,
         search.calibrate(K, recall)
         for kind, lines in asked.items():
             search.search(lines[:10], K, recall=recall)
-            seconds, found = best(lambda lines=lines, recall=recall: search.search(lines, K, recall=recall), rounds)
+            seconds, found = fastest(lambda lines=lines, recall=recall: search.search(lines, K, recall=recall), rounds)
             out[f"LSHSearch {recall}, {kind}"] = {
                 "us": seconds / len(lines) * 1e6,
                 "recall": recall_at_k(found.rows, truth[kind]),
@@ -130,22 +106,23 @@ def measure(vectors: Array, queries: dict[str, Array], rounds: int) -> dict[str,
     ladder.add(vectors)
     for kind, lines in asked.items():
         ladder.search(lines[:10], K, recall=0.9)
-        seconds, found = best(lambda lines=lines: ladder.search(lines, K, recall=0.9), rounds)
+        seconds, found = fastest(lambda lines=lines: ladder.search(lines, K, recall=0.9), rounds)
         recall = recall_at_k(found.rows, truth[kind])
         out[f"LadderSearch 0.9, {kind}"] = {"us": seconds / len(lines) * 1e6, "recall": recall}
     single = scan[:100]
-    seconds, _ = best(lambda: [search.search(line[None], K, recall=0.9) for line in single], rounds)
+    seconds, _ = fastest(lambda: [search.search(line[None], K, recall=0.9) for line in single], rounds)
     out["LSHSearch 0.9, one query at a time"] = seconds / len(single) * 1e6
     return out
 
 
-def flat(result: dict[str, Any]) -> float:
+def fastest_scan(result: dict[str, Any]) -> float:
+    """Return the time of the faster of the two flat scans."""
     return min(result[name] for name in ("ExactSearch", "FAISS IndexFlatL2") if name in result)
 
 
 def wins_from(results: list[dict[str, Any]], name: str) -> str:
-    """Where the two lines of time over size cross, drawn in logarithms."""
-    gains = [np.log(flat(result) / result[name]["us"]) for result in results]
+    """Say from which size on a search beats the flat scans, where their logarithmic lines cross."""
+    gains = [np.log(fastest_scan(result) / result[name]["us"]) for result in results]
     logs = [np.log(result["n"]) for result in results]
     if gains[0] > 0:
         return f"already at {results[0]['n']:,} vectors"
@@ -156,36 +133,39 @@ def wins_from(results: list[dict[str, Any]], name: str) -> str:
     return f"nowhere up to {results[-1]['n']:,} vectors"
 
 
-def table(results: list[dict[str, Any]]) -> None:
+def print_table(results: list[dict[str, Any]]) -> None:
+    """Print the results of all sizes, and where LSHSearch wins."""
     names = [name for name in results[0] if name.startswith("LSH") and isinstance(results[0][name], dict)]
     ladders = [name for name in results[0] if name.startswith("Ladder")]
     for result in results:
         print(f"\n{result['n']:,} vectors; {result['tuning']}")
-        print(f"  tables {result['bytes of tables a row']:.0f} bytes a row, built in {result['first search, s']:.1f} s")
+        print(
+            f"  tables {result['bytes of tables a row']:.0f} bytes per row, built in {result['first search, s']:.1f} s"
+        )
         for name in ("ExactSearch", "FAISS IndexFlatL2"):
             if name in result:
-                print(f"  {name:38} {result[name]:9.0f} us a query")
+                print(f"  {name:38} {result[name]:9.0f} us per query")
         for name in names:
             line = result[name]
             print(
-                f"  {name:38} {line['us']:9.0f} us a query, {flat(result) / line['us']:5.2f} times the best flat scan; "
-                f"recall {line['recall']:.3f}, {line['compared']:.2%} compared, {line['probes']} probes"
+                f"  {name:38} {line['us']:9.0f} us per query, {fastest_scan(result) / line['us']:5.2f} x the best "
+                f"flat scan; recall {line['recall']:.3f}, {line['compared']:.2%} compared, {line['probes']} probes"
             )
         for name in ladders:
-            print(f"  {name:38} {result[name]['us']:9.0f} us a query; recall {result[name]['recall']:.3f}")
+            print(f"  {name:38} {result[name]['us']:9.0f} us per query; recall {result[name]['recall']:.3f}")
         name = "LSHSearch 0.9, one query at a time"
-        print(f"  {name:38} {result[name]:9.0f} us a query")
+        print(f"  {name:38} {result[name]:9.0f} us per query")
     print()
     for name in names:
         print(f"{name}: wins {wins_from(results, name)}")
 
 
 def paper_figure(rounds: int) -> list[dict[str, Any]]:
-    """20,000 MNIST vectors, D = 1024: plain tables (w = 4 R, k = 12, T = 40), multi-probe, and the tuned search."""
+    """Measure plain tables (w = 4 R, k = 12, T = 40), multi-probe and the tuned search on 20,000 vectors, D = 1024."""
     data = search_data.mnist(20_000, 1000)
     exact = ExactSearch(n_jobs=1)
     exact.add(data.vectors)
-    seconds, truth = best(lambda: exact.search(data.queries, K), rounds)
+    seconds, truth = fastest(lambda: exact.search(data.queries, K), rounds)
     R = float(np.median(truth.distances[:, -1]))
     lines = [{"name": "ExactSearch", "us": seconds * 1e6 / len(data.queries), "recall": 1.0, "compared": 1.0}]
     settings: list[tuple[str, LSHSearch, float | None]] = [
@@ -198,7 +178,7 @@ def paper_figure(rounds: int) -> list[dict[str, Any]]:
     for name, search, recall in settings:
         search.add(data.vectors)
         search.search(data.queries[:10], K, recall=recall)
-        seconds, found = best(
+        seconds, found = fastest(
             lambda search=search, recall=recall: search.search(data.queries, K, recall=recall), rounds
         )
         lines.append({
@@ -215,14 +195,8 @@ def paper_figure(rounds: int) -> list[dict[str, Any]]:
     return lines
 
 
-def cpu() -> str:
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.processor())
-
-
-def orders() -> list[dict[str, Any]]:
-    """Buckets in the order of squared distances to the borders (Lv and others, 2007) and of their probabilities."""
+def compare_orders() -> list[dict[str, Any]]:
+    """Compare probing in the order of squared distances to the borders (Lv et al., 2007) and of probabilities."""
     data = search_data.mnist(20_000, 1000)
     exact = ExactSearch(n_jobs=1)
     exact.add(data.vectors)
@@ -231,10 +205,10 @@ def orders() -> list[dict[str, Any]]:
     search.add(data.vectors)
     place = (np.arange(probing.STEPS) + 0.5) / probing.STEPS
     squares = np.zeros(probing.STEPS, np.float32), np.rint(place**2 * 4096).astype(np.float32)
-    ours, lines = probing._tables, []
-    print("\nrecall (and part compared) by the number of probes, k = 16, T = 13, w = 4 R")
-    for name, scores in (("squared distances", lambda p: squares), ("probabilities", ours)):
-        probing._tables = scores
+    by_probability, lines = probing.score_tables, []
+    print("\nrecall (and share compared) by the number of probes, k = 16, T = 13, w = 4 R")
+    for name, scores in (("squared distances", lambda p: squares), ("probabilities", by_probability)):
+        probing.score_tables = scores
         for n_probes in (26, 52, 100, 200, 400):
             search.n_probes = n_probes
             found = search.search(data.queries, K)
@@ -242,13 +216,14 @@ def orders() -> list[dict[str, Any]]:
             recall = recall_at_k(found.rows, truth.rows)
             lines.append({"order": name, "probes": n_probes, "recall": recall, "compared": compared})
         print(f"  {name:18}", ", ".join(f"{x['recall']:.3f} ({x['compared']:.1%})" for x in lines[-5:]))
-    probing._tables = ours
+    probing.score_tables = by_probability
     return lines
 
 
 def main() -> None:
+    """Run all measurements and write the report."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--sizes", type=int, nargs="*", default=SIZES, help="none: only MNIST's 20,000 vectors")
+    parser.add_argument("--sizes", type=int, nargs="*", default=SIZES, help="no sizes: only MNIST's 20,000 vectors")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--cache", type=Path, default=search_data.CACHE, help="for 1 GB of vectors")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "lsh.json")
@@ -264,8 +239,8 @@ def main() -> None:
         "command": " ".join(["python benchmarks/lsh_growth.py", *sys.argv[1:]]),
     }
     print(", ".join(f"{name} {value}" for name, value in machine.items()))
-    report = {"machine": machine, "mnist": paper_figure(options.rounds), "orders": orders(), "growth": []}
-    if not options.sizes and options.out.exists():  # keep what was measured before
+    report = {"machine": machine, "mnist": paper_figure(options.rounds), "orders": compare_orders(), "growth": []}
+    if not options.sizes and options.out.exists():  # keep earlier results
         report["growth"] = json.loads(options.out.read_text())["growth"]
     options.out.parent.mkdir(parents=True, exist_ok=True)
     vectors, queries = collection(options.cache) if options.sizes else (np.empty(0), {})
@@ -276,7 +251,7 @@ def main() -> None:
         options.out.write_text(json.dumps(report, indent=1) + "\n")
     options.out.write_text(json.dumps(report, indent=1) + "\n")
     if options.sizes:
-        table(report["growth"])
+        print_table(report["growth"])
 
 
 if __name__ == "__main__":

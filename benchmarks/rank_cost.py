@@ -1,39 +1,39 @@
-"""What slosh.rank costs, and what it gains: seconds a pair, and precision after re-ranking what a search found.
+"""Measure the cost and the benefit of slosh.rank: the time per pair, and the precision after re-ranking a search.
 
     .venv/bin/python benchmarks/rank_cost.py
 
-CPU time of one thread. The first table: generated sets of N elements in 3 dimensions, one query, 4 to 50 candidates.
-The second: precision@10 on Point Cloud MNIST and ModelNet40, by the vectors alone and after re-ranking the 50 nearest.
-A few minutes; docs/rank.md quotes it.
+The first table has CPU times of one thread for generated sets of N elements in 3 dimensions, one query and 4 to 50
+candidates. The second has precision@10 on Point Cloud MNIST and ModelNet40, by the vectors alone and after re-ranking
+the 50 nearest. It takes a few minutes; docs/rank.md quotes it.
 """
 
 from __future__ import annotations
 
 import time
-from pathlib import Path
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from machine import DATA
+from markdown_tables import markdown_table
 from slosh import Sets, rank
 from slosh.embed import SlicedWasserstein
 from slosh.evaluate import precision_at_k
 from slosh.search import ExactSearch
 
-DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 NAMES = ("sliced_wasserstein", "chamfer", "hausdorff", "wasserstein")
 SIZES = (50, 150, 500, 2000)
 CANDIDATES, K = 50, 10
 
 
 def distances(name: str, query: np.ndarray, candidates: Sets, slices: np.ndarray) -> np.ndarray:
-    """By one thread; slices that are given are not drawn anew for each query."""
+    """Return the distances of a query, computed by one thread; the slices are not drawn again for each query."""
     options = {"slices": slices} if name == "sliced_wasserstein" else {}
     return getattr(rank, name)(query, candidates, n_jobs=1, **options)
 
 
 def seconds(name: str, query: np.ndarray, candidates: Sets) -> float:
-    """CPU seconds a pair; best of three where that is quick."""
+    """Return the CPU seconds per pair, the best of up to three runs."""
     slices = SlicedWasserstein().fit(candidates).slices_
     runs = []
     for _ in range(3):
@@ -45,19 +45,22 @@ def seconds(name: str, query: np.ndarray, candidates: Sets) -> float:
     return min(runs) / len(candidates)
 
 
-def cost() -> None:
+def print_cost() -> None:
+    """Print the table of microseconds per pair."""
     rng = np.random.default_rng(0)
-    print("| us a pair | " + " | ".join(f"N = {n}" for n in SIZES) + " |\n|" + "---|" * (len(SIZES) + 1))
+    rows = []
     for name in NAMES:
-        cells = []
+        cells = [f"`{name}`"]
         for n in SIZES:
             n_candidates = 50 if n < 500 else 20 if n < 2000 else 4
             sets = Sets.from_list([rng.normal(size=(n, 3)) + rng.normal(size=3) for _ in range(n_candidates + 1)])
             cells.append(f"{1e6 * seconds(name, sets[0], sets[1:]):,.0f}")
-        print(f"| `{name}` | " + " | ".join(cells) + " |", flush=True)
+        rows.append(cells)
+    print(markdown_table(["us per pair", *(f"N = {n}" for n in SIZES)], rows))
 
 
 def mnist() -> tuple[Sets, np.ndarray, Sets, np.ndarray]:
+    """Return stored sets, their labels, queries and their labels."""
     with np.load(DATA / "pointcloud_mnist_2d.npz") as file:
         sets = Sets(file["points"].astype(np.float32) / 28, file["offsets"])
         labels, split = file["labels"].astype(int), file["split"]
@@ -66,6 +69,7 @@ def mnist() -> tuple[Sets, np.ndarray, Sets, np.ndarray]:
 
 
 def modelnet() -> tuple[Sets, np.ndarray, Sets, np.ndarray]:
+    """Return stored sets, their labels, queries and their labels."""
     with np.load(DATA / "modelnet40_3d.npz") as file:
         points = file["points"].reshape(-1, 768, 3)[:, :256].astype(np.float32)
         labels, split = file["labels"].astype(int), file["split"]
@@ -74,8 +78,8 @@ def modelnet() -> tuple[Sets, np.ndarray, Sets, np.ndarray]:
     return Sets.from_padded(points[stored]), labels[stored], Sets.from_padded(points[asked]), labels[asked]
 
 
-def quality() -> None:
-    print(f"\n| precision@{K} | MNIST, 20,000 sets | ModelNet40, 9,843 sets of 256 points |\n|---|---|---|")
+def print_quality() -> None:
+    """Print the table of precisions."""
     columns = []
     for stored, labels, asked, truth in (mnist(), modelnet()):
         embedding, search = SlicedWasserstein().fit(stored), ExactSearch()
@@ -90,11 +94,11 @@ def quality() -> None:
             column.append(precision_at_k(labels[found], truth))
         columns.append(column)
     names = ["the vectors alone", *(f"`{name}`" for name in NAMES)]
-    for name, *precisions in zip(names, *columns, strict=True):
-        print(f"| {name} | " + " | ".join(f"{p:.3f}" for p in precisions) + " |")
+    rows = [[name, *(f"{p:.3f}" for p in precisions)] for name, *precisions in zip(names, *columns, strict=True)]
+    print("\n" + markdown_table([f"precision@{K}", "MNIST, 20,000 sets", "ModelNet40, 9,843 sets of 256 points"], rows))
 
 
 if __name__ == "__main__":
     with threadpool_limits(1):
-        cost()
-        quality()
+        print_cost()
+        print_quality()

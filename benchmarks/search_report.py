@@ -1,9 +1,9 @@
-"""What `make bench-search` measured, in words: the goals, the tables of docs/benchmarks-search.md, and the picture.
+"""Write the goals and tables of docs/benchmarks-search.md from the results of `make bench-search`, and draw its figure.
 
     python benchmarks/search_report.py [benchmarks/results/search.json]
 
-With a file it becomes docs/results/search.json. Then the tables between the markers of the page are made anew from
-that, and docs/search_curves.png is drawn. The page thus never disagrees with the measurements; a test looks after it.
+A given file replaces docs/results/search.json first. Then the tables between the markers of the page are rewritten, and
+docs/search_curves.png is drawn. A test checks that the page agrees with the results.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
+from machine import ROOT
+from markdown_tables import markdown_table
+
 RESULTS, PAGE = ROOT / "docs" / "results" / "search.json", ROOT / "docs" / "benchmarks-search.md"
 YARDSTICK, FLOAT_SCAN, LADDER, CERTIFIED = "FAISS binary flat", "FAISS flat", "LadderSearch", "certified"
 OURS = ("ExactSearch", "HammingSearch", "LSHSearch", LADDER, CERTIFIED)
@@ -24,29 +26,30 @@ RECALLS = (0.5, 0.9, 0.95, 0.99, 0.999)
 
 
 def sections(results: dict[str, Any], kind: str = "sizes") -> list[dict[str, Any]]:
+    """Return the measured collections, smallest first."""
     return sorted((part for part in results[kind].values() if "rows" in part), key=lambda section: section["rows"])
 
 
-def best(result: dict[str, Any], recall: float, of: str = "recall") -> dict[str, Any] | None:
-    """The fastest setting of a method that was measured to have at least this recall."""
-    good = [row for row in result.get("levels", []) if row.get(of, row["recall"]) >= recall]
+def fastest_setting(result: dict[str, Any], recall: float, measure: str = "recall") -> dict[str, Any] | None:
+    """Return the fastest setting of a method whose measured recall is at least this, or None."""
+    good = [row for row in result.get("levels", []) if row.get(measure, row["recall"]) >= recall]
     return max(good, key=lambda row: row["qps"]) if good else None
 
 
 def goals(results: dict[str, Any]) -> list[tuple[bool | None, str, str]]:
-    """What was to be reached: (reached, what, measured); None where it was not measured."""
+    """Return for each goal whether it was reached (None: not measured), the goal, and the measured value."""
     lines: list[tuple[bool | None, str, str]] = []
     for section in sections(results):
         methods, n = section["methods"], section["rows"]
         recall, factor = (0.99, 3) if n <= 60_000 else (0.95, 20)
         ladder, certified = methods.get(LADDER, {}), methods.get(CERTIFIED, {})
         goal = f"{n:,} sets: {LADDER} at recall@10 of {recall} or more, {factor} x the queries/s of {YARDSTICK}"
-        if row := best(ladder, recall):
+        if row := fastest_setting(ladder, recall):
             found = f"{row['x_yardstick']:.1f} x ({row['qps']:,.0f}/s with {row['level']}, recall {row['recall']:.4f})"
             lines.append((row["x_yardstick"] >= factor, goal, found))
         else:
             lines.append((False, goal, "no such recall") if "levels" in ladder else (None, goal, "not measured"))
-        goal = f"{n:,} sets: {LADDER} takes at most 2,300 bytes a set, everything counted"
+        goal = f"{n:,} sets: {LADDER} takes at most 2,300 bytes per set in total"
         if "levels" in ladder:
             lines.append((ladder["bytes_per_set"] <= 2300, goal, f"{ladder['bytes_per_set']:,.0f}"))
         else:
@@ -65,62 +68,60 @@ def goals(results: dict[str, Any]) -> list[tuple[bool | None, str, str]]:
 
 
 def number(value: float) -> str:
+    """Format a number with about three digits."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def table(heads: list[str], rows: list[list[str]]) -> str:
-    lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
-    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
-
-
-def setting(results: dict[str, Any]) -> str:
-    """The machine, and whether all this was one undisturbed run."""
+def setup(results: dict[str, Any]) -> str:
+    """Describe the machine, and say whether the results come from one undisturbed run."""
     machine = results["machine"]
     measured = [result for kind in ("sizes", "growth") for section in sections(results, kind)
                 for result in section["methods"].values() if "levels" in result]  # fmt: skip
     dates, runs = [result["date"] for result in measured], {result.get("run") for result in measured}
     waits = statistics.median(row["qps"] / row["wall_qps"] for result in measured for row in result["levels"])
-    when = "one run" if len(runs) == 1 and None not in runs else "put together from several runs"
+    when = "one run" if len(runs) == 1 and None not in runs else "combined from several runs"
     return (
         f"{machine['cpu']}, {machine['cores']} cores, one thread; kernel {machine['kernel']}, FAISS {machine['faiss']} "
         f"({machine['faiss_simd']}), usearch {machine['usearch']}, NumPy {machine['numpy']}, Python "
-        f"{machine['python']}; {when}, {min(dates)} to {max(dates)} (`docs/results/search.json`). Best wall-clock "
-        f"times are {waits:.2f} times the CPU times, in the median: more than 1 says that other programs were running."
+        f"{machine['python']}; {when}, {min(dates)} to {max(dates)} (`docs/results/search.json`). The best wall-clock "
+        f"times are {waits:.2f} times the CPU times in the median; more than 1 means that other programs were running."
     )
 
 
-def reached(results: dict[str, Any]) -> str:
+def goals_table(results: dict[str, Any]) -> str:
+    """Return the table of goals."""
     words = {True: "yes", False: "**no**", None: "not measured"}
-    return table(["to reach", "measured", "reached"], [[what, found, words[ok]] for ok, what, found in goals(results)])
+    rows = [[goal, found, words[reached]] for reached, goal, found in goals(results)]
+    return markdown_table(["goal", "measured", "reached"], rows)
 
 
-def overview(section: dict[str, Any]) -> str:
-    """A row for each method: what it costs, and how fast it is at which recall."""
-    heads = ["", "bytes a set", "build, s", *(f"recall {recall:g}" for recall in RECALLS), "highest recall"]
+def methods_table(section: dict[str, Any]) -> str:
+    """Return a table with a row for each method: its cost, and its speed at several recalls."""
+    heads = ["", "bytes per set", "build, s", *(f"recall {recall:g}" for recall in RECALLS), "highest recall"]
     rows, notes = [], []
     for name, result in section["methods"].items():
         shown = f"**{name}**" if name in OURS else name
         if "levels" not in result:
-            notes.append(f"{name} is left out: {result['skipped']}.")
+            notes.append(f"{name} was skipped: {result['skipped']}.")
             continue
         cells = [shown, f"{result['bytes_per_set']:,.0f}", f"{result['build_s']:,.1f}"]
         for recall in RECALLS:
-            row = best(result, recall)
+            row = fastest_setting(result, recall)
             cells.append("" if row is None else f"{number(row['qps'])} ({number(row['x_yardstick'])} x)")
         rows.append([*cells, f"{max(row['recall'] for row in result['levels']):.4f}"])
         if result["note"]:
             notes.append(f"{name}: {result['note']}.")
     title = f"{section['rows']:,} sets ({section['data']}), D = {section['dim']}, {section['queries']} queries. "
-    about = f"Queries/s at this recall@10 or more, and how many times {YARDSTICK} that is."
-    return "\n\n".join([title + about, table(heads, rows), "\n".join(f"- {note}" for note in notes)])
+    about = f"Queries/s at this recall@10 or more, and the ratio to {YARDSTICK}."
+    return "\n\n".join([title + about, markdown_table(heads, rows), "\n".join(f"- {note}" for note in notes)])
 
 
-def settings(section: dict[str, Any]) -> str:
-    """Every setting of our own searches: what was asked for, and what came out."""
+def settings_table(section: dict[str, Any]) -> str:
+    """Return a table of every setting of slosh's searches and its results."""
     levels = [row for name in OURS for row in section["methods"].get(name, {}).get("levels", [])]
     known = any("recall_known_maps" in row for row in levels)
-    recalls = ["recall@10", "recall@10 of known maps"] if known else ["recall@10"]
-    heads = ["", "asked for", *recalls, "queries/s", "x binary flat", "one query alone, us", "scanned", "compared"]
+    recalls = ["recall@10", "recall@10, known maps"] if known else ["recall@10"]
+    heads = ["", "setting", *recalls, "queries/s", "x binary flat", "single query, us", "scanned", "compared"]
     rows = []
     for name, result in section["methods"].items():
         for row in result.get("levels", []) if name in OURS else []:
@@ -132,11 +133,11 @@ def settings(section: dict[str, Any]) -> str:
                 cells.append(f"{row['recall_known_maps']:.4f}" if "recall_known_maps" in row else "")
             cells += [number(row[key]) for key in ("qps", "x_yardstick", "p50_us", "scanned")]
             rows.append([name, *cells, compared])
-    return f"{section['rows']:,} sets:\n\n" + table(heads, rows)
+    return f"{section['rows']:,} sets:\n\n" + markdown_table(heads, rows)
 
 
-def growth(results: dict[str, Any]) -> str:
-    """How queries/s fall with the number of sets, at recall .9 or more (of queries like the stored sets)."""
+def growth_table(results: dict[str, Any]) -> str:
+    """Return a table of queries/s by the number of sets, at recall .9 or more for queries like the stored sets."""
     parts = [*sections(results, "growth"), *(part for part in sections(results) if part["rows"] > 60_000)]
     names = [name for name in (FLOAT_SCAN, "ExactSearch", YARDSTICK, "LSHSearch", LADDER)
              if any("levels" in part["methods"].get(name, {}) for part in parts)]  # fmt: skip
@@ -144,39 +145,41 @@ def growth(results: dict[str, Any]) -> str:
     for part in parts:
         cells = [f"{part['rows']:,}"]
         for name in names:
-            row = best(part["methods"].get(name, {}), 0.0 if name == YARDSTICK else 0.9, "recall_known_maps")
+            least = 0.0 if name == YARDSTICK else 0.9
+            row = fastest_setting(part["methods"].get(name, {}), least, "recall_known_maps")
             cell = "" if row is None else number(row["qps"])
             if row is not None and name == "LSHSearch":
                 cell += f" ({row['candidates'] / part['rows']:.2%} compared)"
             cells.append(cell)
         rows.append(cells)
-    return table(["sets", *names], rows)
+    return markdown_table(["sets", *names], rows)
 
 
-def parts(results: dict[str, Any]) -> dict[str, str]:
-    """What stands between which markers of the page."""
-    made = {"setting": setting(results), "goals": reached(results), "growth": growth(results)}
+def texts_by_marker(results: dict[str, Any]) -> dict[str, str]:
+    """Return the text for each marker of the page."""
+    texts = {"setting": setup(results), "goals": goals_table(results), "growth": growth_table(results)}
     for section in sections(results):
         size = "million" if section["rows"] > 60_000 else "mnist"
-        made |= {f"{size} methods": overview(section), f"{size} settings": settings(section)}
-    return made
+        texts |= {f"{size} methods": methods_table(section), f"{size} settings": settings_table(section)}
+    return texts
 
 
 def filled(page: str, results: dict[str, Any]) -> str:
-    """The page with everything between its markers made of the results."""
-    for name, text in parts(results).items():
+    """Return the page with the text between its markers made from the results."""
+    for name, text in texts_by_marker(results).items():
         place = re.compile(rf"<!-- {name} -->\n.*?<!-- / -->", re.DOTALL)
         page, n = place.subn(lambda _, name=name, text=text: f"<!-- {name} -->\n\n{text}\n\n<!-- / -->", page)
         if n != 1:
-            raise ValueError(f"the page has {n} places for {name!r}, not one")
+            raise ValueError(f"the page has {n} markers {name!r} instead of one")
     return page
 
 
 def main() -> None:
+    """Store the given results, if any, rewrite the page, and draw the figure."""
     if len(sys.argv) > 1:
         text = Path(sys.argv[1]).read_text(encoding="utf-8")
         if json.loads(text)["quick"]:
-            raise SystemExit(f"{sys.argv[1]} is of a quick run: its numbers mean nothing")
+            raise SystemExit(f"{sys.argv[1]} is from a quick run, whose numbers are meaningless")
         RESULTS.write_text(text, encoding="utf-8")
     results = json.loads(RESULTS.read_text(encoding="utf-8"))
     PAGE.write_text(filled(PAGE.read_text(encoding="utf-8"), results), encoding="utf-8")

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,8 @@ import slosh
 from slosh import Sets
 from slosh.embed import SlicedWasserstein
 
+DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+"""The real data sets, which may be absent."""
 PATIENCE = 120
 """Seconds after which a thread or a process that should have gone on counts as stuck, on however busy a machine."""
 

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import signal
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
+from builders import DATA
 from slosh import Sets
 from slosh.native import kernel
 
 # A shell that starts the tests in the background lets them ignore Ctrl-C, and all their children with them.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-
-DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 # The machines that run these tests are shared: no deadline on one example, and the same examples in every run.
 settings.register_profile(

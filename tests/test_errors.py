@@ -19,8 +19,10 @@ from slosh.errors import (
     IndexLocked,
     InputError,
     MissingExtra,
+    PrecisionWarning,
     ReaderError,
     ReadOnlyIndex,
+    ScaleWarning,
     SloshError,
     SourceNotFound,
     StorageError,
@@ -30,7 +32,7 @@ from slosh.errors import (
 
 EXAMPLES = [
     (InputError("set 3 is empty", "drop it", argument="sets", set=3, what="is empty"), ValueError),
-    (ReaderError("column 'x' is null", "fill it", location="a.csv", row=3, column="x", id="b", set=1), ValueError),
+    (ReaderError("a.csv: column 'x' is null", "fill it", location="a.csv", row=3, column="x", id="b"), ValueError),
     (DuplicateId("'a' is there already", "update it", id="a"), ValueError),
     (UnknownId("no set has the id 'a'", id="a"), KeyError),
     (UnsupportedError("no certificate", feature_name="certify", argument="certify"), ValueError),
@@ -85,6 +87,15 @@ def test_fields_have_defaults_and_no_other_names():
         InputError("wrong", elemnt=3)
 
 
+@pytest.mark.parametrize("kind", [PrecisionWarning, ScaleWarning])
+def test_warnings_have_fields_too(kind):
+    warning = kind("feature 3 is large", "divide it", 3)
+    assert (warning.problem, warning.remedy, warning.feature) == ("feature 3 is large", "divide it", 3)
+    assert str(warning) == str(pickle.loads(pickle.dumps(warning))) == "feature 3 is large: divide it"
+    with pytest.warns(kind, match="^loud$"):
+        warnings.warn("loud", kind, stacklevel=2)
+
+
 def test_an_os_error_has_what_every_os_error_has():
     error = StorageError("the disk is full", "make room", errno.ENOSPC, location="x.slosh")
     assert (error.errno, error.strerror, error.filename) == (errno.ENOSPC, "the disk is full", "x.slosh")
@@ -92,8 +103,8 @@ def test_an_os_error_has_what_every_os_error_has():
     assert StorageError("lost").errno is None
 
 
-def test_a_reader_error_names_its_place_and_escapes_what_it_quotes():
-    error = ReaderError("it has \x1b[31m in it", "remove that", location="a\n.csv")
+def test_a_reader_error_escapes_what_it_quotes():
+    error = ReaderError("a\n.csv: it has \x1b[31m in it", "remove that", location="a\n.csv")
     assert str(error) == "a\\n.csv: it has \\x1b[31m in it: remove that"
     assert error.location == "a\n.csv"
     assert str(ReaderError("caf\u00e9 \ufffd")) == "caf\u00e9 \\ufffd"

@@ -69,7 +69,7 @@ def slow_mean_average_precision(rankings, relevant, ignored, trapezoid):
 @pytest.fixture(params=[1 << 22, 7])
 def each_block(request, monkeypatch):
     """All at once, and in many small blocks."""
-    monkeypatch.setattr(evaluate, "BLOCK", request.param)
+    monkeypatch.setattr(evaluate, "BLOCK_NUMBERS", request.param)
 
 
 # -- labels ------------------------------------------------------------------------------------------------------------
@@ -170,12 +170,12 @@ def test_recall_counts_what_it_says():
 @pytest.mark.parametrize(
     ("rows", "exact", "message"),
     [
-        ([1, 2], [[1, 2]], r"rows must be whole numbers \(n, k\), one row a query, not int64 of \(2,\)"),
-        ([[1.0]], [[1]], r"rows must be whole numbers .* not float64"),
-        ([[1]], np.zeros((1, 0), int), r"exact_rows must be whole numbers .* of \(1, 0\)"),
+        ([1, 2], [[1, 2]], r"rows must be integers \(n, k\), one row a query, not int64 of \(2,\)"),
+        ([[1.0]], [[1]], r"rows must be integers .* not float64"),
+        ([[1]], np.zeros((1, 0), int), r"exact_rows must be integers .* of \(1, 0\)"),
         ([[1], [2]], [[1]], "rows has 2 queries, exact_rows has 1"),
         ([[1], [2]], [[1, 2], [3, 3]], "exact_rows: query 1 has row 3 twice"),
-        ([[1]], [[-1]], "exact_rows holds nothing but -1: there is nothing to be found"),
+        ([[1]], [[-1]], "exact_rows holds nothing but -1: there is nothing to find"),
         ([[-2]], [[1]], "rows holds -2: rows count from 0, and -1 is an empty slot"),
     ],
 )
@@ -230,8 +230,8 @@ def test_average_precision_by_hand():
         (np.ones(2, bool), None, r"relevant is a mask of shape \(2,\)"),
         ({0: [1]}, None, "relevant must be a list of rows for each query, or a boolean mask, not a dict"),
         ("ab", None, "not a str"),
-        ([[0], [[1]]], None, r"relevant of query 1 must be a list of rows, whole numbers, not int64 of shape \(1, 1\)"),
-        ([[0], [0.5]], None, "relevant of query 1 must be a list of rows, whole numbers, not float64"),
+        ([[0], [[1]]], None, r"relevant of query 1 must be a list of rows, integers, not int64 of shape \(1, 1\)"),
+        ([[0], [0.5]], None, "relevant of query 1 must be a list of rows, integers, not float64"),
         ([[0], [1]], [[], [-3]], "ignored of query 1 holds -3"),
         ([[0], [1, 4]], [[2], [3, 4]], "query 1: row 4 is both relevant and ignored"),
         ([[], []], None, "relevant is empty for every query"),
@@ -243,9 +243,9 @@ def test_lists_are_checked(relevant, ignored, message, each_block):
 
 
 def test_rankings_are_checked():
-    with pytest.raises(ValueError, match="interpolation='linear': give one of 'plain', 'trapezoid'"):
+    with pytest.raises(ValueError, match="interpolation='linear': pass one of 'plain', 'trapezoid'"):
         mean_average_precision([[0]], [[0]], interpolation="linear")
     with pytest.raises(ValueError, match="ranked_rows: query 1 has row 3 twice"):
         mean_average_precision([[0, 1, 2], [3, 4, 3]], [[0], [1]])
-    with pytest.raises(ValueError, match="ranked_rows must be whole numbers"):
+    with pytest.raises(ValueError, match="ranked_rows must be integers"):
         mean_average_precision([0, 1], [[0], [1]])

@@ -32,7 +32,7 @@ from report_table1 import format_scores, measured
 from tables import table
 
 sys.path.insert(1, str(ROOT / "benchmarks"))
-from this_machine import cpu
+from machine import cpu
 
 RESULTS, README = ROOT / "docs" / "results", ROOT / "README.md"
 TEMPLATE = Path(__file__).with_name("page.md")

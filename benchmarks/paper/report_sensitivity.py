@@ -109,9 +109,9 @@ def about_lengths(results: dict[str, Any], name: str) -> str:
     slosh = SLOSH[-1]
     return (
         f"{SETTINGS[name].title}: from {LENGTHS[0]} to {DEFAULT_BITS} bits, {most} gains most ({short(gain[most])}) "
-        f"and {least} least ({short(gain[least])}). At {DEFAULT_BITS} bits {slosh} reaches {short(paper[slosh])} and the "
-        f"best other embedding, {rivals[0]}, {short(paper[rivals[0]])}; with slosh's defaults {short(defaults[slosh])} "
-        f"and {short(defaults[rivals[1]])} ({rivals[1]})."
+        f"and {least} least ({short(gain[least])}). At {DEFAULT_BITS} bits {slosh} reaches {short(paper[slosh])} and "
+        f"the best other embedding, {rivals[0]}, {short(paper[rivals[0]])}; with slosh's defaults "
+        f"{short(defaults[slosh])} and {short(defaults[rivals[1]])} ({rivals[1]})."
     )
 
 

@@ -8,11 +8,11 @@ that fits it (ValueError, KeyError, OSError, ImportError), so that code which ca
 from __future__ import annotations
 
 import inspect
-import os
 from typing import Any
 
 __all__ = [
     "DamagedError",
+    "DataWarning",
     "DuplicateId",
     "FormatError",
     "IndexClosed",
@@ -80,11 +80,11 @@ class InputError(SloshError, ValueError):
 class ReaderError(InputError):
     """A file cannot be read as sets: it is damaged, is not what its name says, or claims what it does not have.
 
-    location : the path of the file or folder.
+    location : the path of the file or folder; `problem` begins with it.
     id : the set concerned, by its id; None if it is the whole file.
     row, column : where in a table the problem is, rows counted from 0; None where that does not apply.
 
-    `str` gives the location first, and escapes what a terminal would obey: it may quote anything from a file.
+    `str` escapes what a terminal would obey, as the problem may quote anything from a file.
     """
 
     location: str = ""
@@ -93,8 +93,7 @@ class ReaderError(InputError):
     column: str | None = None
 
     def __str__(self) -> str:
-        text = super().__str__()
-        return printable(f"{self.location}: {text}" if self.location else text)
+        return printable(super().__str__())
 
 
 class DuplicateId(InputError):
@@ -143,11 +142,8 @@ class DamagedError(SloshError, ValueError):
     ids: tuple[str, ...] = ()
 
 
-class StorageError(SloshError, OSError):
-    """The operating system or the database refused a read or a write.
-
-    location : the path or address; also `filename`, as for every OSError. errno : the reason, None if unknown.
-    """
+class _SystemError(SloshError, OSError):
+    """An OSError with the attributes that every OSError has: `errno`, `strerror`, and the location as `filename`."""
 
     location: str = ""
 
@@ -160,8 +156,15 @@ class StorageError(SloshError, OSError):
         return new, args, {**state, "errno": self.errno, "strerror": self.strerror, "filename": self.filename}
 
 
-class SourceNotFound(StorageError, FileNotFoundError):
-    """There is no file or folder at `location`, or nothing matches it as a pattern."""
+class SourceNotFound(_SystemError, FileNotFoundError):
+    """There is no file or folder to read sets from at `location`, or nothing matches it as a pattern."""
+
+
+class StorageError(_SystemError):
+    """The operating system or the database refused a read or a write of an index.
+
+    location : the path or address; also `filename`, as for every OSError. errno : the reason, None if unknown.
+    """
 
 
 class IndexLocked(StorageError):
@@ -181,33 +184,33 @@ class MissingExtra(SloshError, ImportError):
     extra: str | None = None
 
 
-class PrecisionWarning(UserWarning):
+class DataWarning(UserWarning):
+    """Base class of warnings about data: `problem`, `remedy` and `str` as for errors, and the number of a `feature`."""
+
+    def __init__(self, problem: str, remedy: str = "", feature: int | None = None) -> None:
+        super().__init__(problem, remedy, feature)
+        self.problem, self.remedy, self.feature = problem, remedy, feature
+
+    __str__ = SloshError.__str__
+
+
+class PrecisionWarning(DataWarning):
     """float32 cannot hold the detail of a feature: its values lie far from zero, next to their spread."""
 
 
-class ScaleWarning(UserWarning):
+class ScaleWarning(DataWarning):
     """One feature carries nearly all of the variance, so distances see little else."""
 
 
-def is_path_error(error: BaseException) -> bool:
-    """Return whether an OSError of Python itself already names its file."""
-    return isinstance(error, OSError) and error.filename is not None and not isinstance(error, SloshError)
-
-
-def location_of(path: str | os.PathLike[str] | None) -> str:
-    """Return the place of an index as errors name it."""
-    return "the index in memory" if path is None else os.fspath(path)
-
-
-def printable(text: str) -> str:
-    """Return the text on one line, with an escape for each character that cannot be seen or was never decoded.
+def printable(text: str, keep: str = "") -> str:
+    """Return the text with an escape for each character that cannot be seen or was never decoded, but for `keep`.
 
     >>> print(printable("caf\u00e9 \x1b[31m"))
     caf\u00e9 \\x1b[31m
     """
     if text.isprintable() and "\ufffd" not in text:
         return text
-    return "".join(x if x.isprintable() and x != "\ufffd" else ascii(x)[1:-1] for x in text)
+    return "".join(x if (x.isprintable() and x != "\ufffd") or x in keep else ascii(x)[1:-1] for x in text)
 
 
 def user_level() -> int:

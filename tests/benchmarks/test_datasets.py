@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import slosh
-from conftest import DATA
+from builders import DATA
 from slosh import Sets
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks" / "paper"))

@@ -18,7 +18,7 @@ import page
 import published
 import report_differences
 import report_table1
-from conftest import DATA
+from builders import DATA
 from datasets import Dataset
 from ledger import Ledger, Unit
 from protocol import METHODS, SETTINGS, Plan, Setting, codes, embedding, score, scores_by_length, validation

@@ -166,7 +166,7 @@ def _remove_if_empty(index: Path, existed: bool) -> None:
     try:
         with open_index(index) as made:
             empty = not len(made)
-    except (OSError, ValueError):
+    except (CommandError, OSError, ValueError):
         return
     if empty:
         _remove_all(index, existed)

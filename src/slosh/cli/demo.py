@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -33,6 +32,12 @@ SINGLE_QUERIES = 200
 """Queries that are searched for one at a time, to measure the time of one."""
 DRAWN_QUERIES, DRAWN_NEIGHBOURS = 6, 8
 ORANGE = "#D55E00"
+
+
+def tell(text: str) -> None:
+    """Print a line at once, though standard output may be a pipe."""
+    say(text)
+    flush()
 
 
 class Digits(NamedTuple):
@@ -74,16 +79,6 @@ def demo(
 
     The digits are those of scikit-learn. The demo takes seconds; try your own commands on the files that it leaves.
     """
-
-    def tell(text: str) -> None:
-        say(text)
-        flush()
-
-    run(out, keep=keep, tell=tell)
-
-
-def run(out: Path, *, keep: bool = False, tell: Callable[[str], None] = print) -> None:
-    """Build `out`/digits.slosh, search it, and draw `out`/neighbours.png; `tell` is called with each line of text."""
     digits = load_digits()
     order = np.random.RandomState(0).permutation(len(digits.ids))
     stored, held_out = digits.take(np.sort(order[:N_STORED])), digits.take(np.sort(order[N_STORED:]))
@@ -96,25 +91,23 @@ def run(out: Path, *, keep: bool = False, tell: Callable[[str], None] = print) -
         tell(f"{path} is kept from an earlier run")
     else:
         _replace(path, set(digits.ids))
-        _build(path, stored, tell)
+        _build(path, stored)
     truth = np.array(held_out.labels)
     with open_index(path) as index:
         tell(f"\nSearch: the {K} nearest of each of {len(held_out.ids)} digits that are not in the index")
-        found = _search(index, held_out, truth, tell)
-        _search_filtered(index, held_out, tell)
-    _search_last_digits(digits, tell)
-    _search_again(path, held_out, found, tell)
+        found = _search(index, held_out, truth)
+        _search_filtered(index, held_out)
+    _search_last_digits(digits)
+    _search_again(path, held_out, found)
     _write_queries(out / "held-out.npz", held_out)
     picture = out / "neighbours.png"
     try:
         _draw(path, held_out, found, picture)
-        tell(
-            f"\nThe picture {picture} shows {DRAWN_QUERIES} of the queries and their neighbours. Orange neighbours are"
-        )
-        tell("other digits; the last row is the query with the most of them.")
+        tell(f"\nThe picture {picture} shows {DRAWN_QUERIES} of the queries and their neighbours. Orange neighbours")
+        tell("are other digits; the last row is the query with the most of them.")
     except MissingExtra as error:
         tell(f"\nThere is no picture: {error}")
-    _suggest_commands(path, out, stored.ids, tell)
+    _suggest_commands(path, out, stored.ids)
 
 
 def _replace(path: Path, ids: set[str]) -> None:
@@ -131,7 +124,7 @@ def _replace(path: Path, ids: set[str]) -> None:
     shutil.rmtree(path)
 
 
-def _build(path: Path, stored: Digits, tell: Callable[[str], None]) -> None:
+def _build(path: Path, stored: Digits) -> None:
     metadata = [{"digit": label, "even": label % 2 == 0} for label in stored.labels]
     started = time.perf_counter()
     with SetIndex.create(path, dim=2) as index:
@@ -145,7 +138,7 @@ def _build(path: Path, stored: Digits, tell: Callable[[str], None]) -> None:
     tell(f"  tuned: {tuned}")
 
 
-def _search(index: SetIndex, held_out: Digits, truth: Any, tell: Callable[[str], None]) -> HitLists:
+def _search(index: SetIndex, held_out: Digits, truth: Any) -> HitLists:
     queries = held_out.sets
     index.search(queries, K)  # the first search loads what the others find in memory
     found: HitLists = index.search(queries, K)
@@ -172,7 +165,7 @@ def _search(index: SetIndex, held_out: Digits, truth: Any, tell: Callable[[str],
     return found
 
 
-def _search_last_digits(digits: Digits, tell: Callable[[str], None]) -> None:
+def _search_last_digits(digits: Digits) -> None:
     """Search for the last digits of the file instead."""
     rows = np.arange(len(digits.ids))
     stored, last = digits.take(rows[:N_STORED]), digits.take(rows[N_STORED:])
@@ -188,7 +181,7 @@ def _search_last_digits(digits: Digits, tell: Callable[[str], None]) -> None:
     )
 
 
-def _search_filtered(index: SetIndex, held_out: Digits, tell: Callable[[str], None]) -> None:
+def _search_filtered(index: SetIndex, held_out: Digits) -> None:
     where = "even = true and digit >= 6"
     hits = index.search(held_out.sets[0], K, where=where)
     kinds = sorted({about["digit"] for about in hits.metadata})
@@ -196,7 +189,7 @@ def _search_filtered(index: SetIndex, held_out: Digits, tell: Callable[[str], No
     tell(f'  with the filter "{where}", the {len(hits)} nearest to a {held_out.labels[0]} are {found}')
 
 
-def _search_again(path: Path, held_out: Digits, found: HitLists, tell: Callable[[str], None]) -> None:
+def _search_again(path: Path, held_out: Digits, found: HitLists) -> None:
     with open_index(path) as index:
         same = index.search(held_out.sets, K).ids == found.ids
     tell(f"  closed and opened again: {'the same answers' if same else 'OTHER ANSWERS'}; each add is one transaction,")
@@ -237,7 +230,7 @@ def _write_queries(path: Path, held_out: Digits) -> None:
     )
 
 
-def _suggest_commands(path: Path, out: Path, ids: list[str], tell: Callable[[str], None]) -> None:
+def _suggest_commands(path: Path, out: Path, ids: list[str]) -> None:
     one, other = ids[7], ids[17]
     tell("\nWhat to try next:\n")
     for line in (

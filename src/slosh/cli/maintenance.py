@@ -33,6 +33,7 @@ from .output import (
     say,
     say_facts,
     say_json,
+    say_result,
     say_table,
 )
 from .process import FAILED
@@ -152,10 +153,8 @@ def remove(
             _confirm(f"remove {pluralize(len(names), 'set')} of {len(changed):,} ({', '.join(islice(names, 3))}, ...)?")
         changed.remove(names)
         left = len(changed)
-    if json:
-        say_json({"index": str(index), "removed": len(names), "sets": left})
-    else:
-        say(f"removed {pluralize(len(names), 'set')}; {left:,} are left")
+    document = {"index": str(index), "removed": len(names), "sets": left}
+    say_result(json, document, f"removed {pluralize(len(names), 'set')}; {left:,} are left")
 
 
 def _confirm(question: str) -> None:
@@ -213,10 +212,7 @@ def tune(
     """Measure what it takes to reach a recall for the k nearest, and make that the default of all searches."""
     with open_index(index, write=True) as changed:
         tuned = changed.tune(recall, k)
-    if json:
-        say_json(tuned._asdict())
-    else:
-        say(str(tuned))
+    say_result(json, tuned._asdict(), str(tuned))
 
 
 def verify(
@@ -252,10 +248,9 @@ def compact(index: IndexPath, *, json: AsJson = False) -> None:
         changed.compact()
     with open_index(index) as changed:
         after, n = sum(changed.info()["disk_bytes"].values()), len(changed)
-    if json:
-        say_json({"index": str(index), "sets": n, "bytes_before": before, "bytes": after})
-    else:
-        say(f"{index}: {pluralize(n, 'set')}, {format_bytes(before)} before, {format_bytes(after)} now")
+    document = {"index": str(index), "sets": n, "bytes_before": before, "bytes": after}
+    text = f"{index}: {pluralize(n, 'set')}, {format_bytes(before)} before, {format_bytes(after)} now"
+    say_result(json, document, text)
 
 
 def export(
@@ -269,10 +264,7 @@ def export(
         raise UsageError(f"{out}: the format is Parquet, not {out.suffix}: name the file {out.with_suffix('.parquet')}")
     with open_index(index) as opened:
         n = opened.export(out)
-    if json:
-        say_json({"index": str(index), "file": str(out), "sets": n})
-    else:
-        say(f"wrote {pluralize(n, 'set')} to {out}")
+    say_result(json, {"index": str(index), "file": str(out), "sets": n}, f"wrote {pluralize(n, 'set')} to {out}")
 
 
 def copy(
@@ -290,10 +282,8 @@ def copy(
     check_free(target)
     with open_index(source) as opened:
         n = opened.copy_to(target)
-    if json:
-        say_json({"index": str(source), "copy": str(target), "sets": n})
-    else:
-        say(f"copied {pluralize(n, 'set')} to {target}")
+    document = {"index": str(source), "copy": str(target), "sets": n}
+    say_result(json, document, f"copied {pluralize(n, 'set')} to {target}")
 
 
 COMMANDS = (show, info, remove, tune, verify, compact, export, copy)

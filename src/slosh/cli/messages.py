@@ -40,7 +40,6 @@ _REMEDIES: list[tuple[type[SloshError], str]] = [
     (errors.UnknownId, "slosh show lists the ids"),
 ]
 _REMEDIES_BY_ERRNO = {
-    errno.ENOENT: "check the path, or make an index with slosh build",
     errno.ENOSPC: NO_SPACE,
     errno.EROFS: NOT_WRITABLE,
     errno.EACCES: NOT_WRITABLE,
@@ -87,8 +86,10 @@ def warning_message(warning: Warning | str) -> str:
 
 
 def _problem(error: SloshError) -> str:
-    option = OPTIONS.get(error.argument) if isinstance(error, errors.InputError) else None
-    return f"{option}: {error.problem}" if option is not None else error.problem
+    if not isinstance(error, errors.InputError):
+        return error.problem
+    place = error.location if isinstance(error, errors.ReaderError) else ""
+    return ": ".join(part for part in (OPTIONS.get(error.argument, ""), place, error.problem) if part)
 
 
 def _remedy(error: SloshError) -> str:

@@ -115,7 +115,10 @@ def grouped_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def open_index(path: Path, *, write: bool = False) -> SetIndex:
     """Open an index, for reading unless told otherwise."""
-    return open_set_index(path, read_only=not write)
+    try:
+        return open_set_index(path, read_only=not write)
+    except FileNotFoundError:
+        raise CommandError(f"there is no index {path}: make it with slosh build") from None
 
 
 def check_free(path: Path) -> None:
@@ -176,16 +179,13 @@ def make_embedding(name: str, slices: int | None, quantiles: int | None, seed: i
         raise UsageError(f"--slices is for --embedding sliced, not for {kind}")
     if quantiles is not None and kind not in ("sliced", "fspool"):
         raise UsageError(f"--quantiles is for --embedding sliced and fspool, not for {kind}")
+    if number and not (number.isascii() and number.isdigit() and int(number)):
+        raise UsageError(f"--embedding {name}: the power is a whole number, as in gem:2")
     amount: dict[str, Any] = {} if quantiles is None else {"n_quantiles": quantiles}
-    if kind == "sliced":
-        return embed.SlicedWasserstein(n_slices=slices, random_state=seed, **amount)
-    if kind == "fspool":
-        return embed.FSPool(**amount)
-    if kind == "gem":
-        if number and not (number.isascii() and number.isdigit() and int(number)):
-            raise UsageError(f"--embedding {name}: the power is a whole number, as in gem:2")
-        return embed.GeM(p=int(number or 1))
     known: dict[str, Callable[[], Any]] = {
+        "sliced": functools.partial(embed.SlicedWasserstein, n_slices=slices, random_state=seed, **amount),
+        "gem": functools.partial(embed.GeM, p=int(number or 1)),
+        "fspool": functools.partial(embed.FSPool, **amount),
         "cov": embed.Covariance,
         "wasserstein": functools.partial(embed.WassersteinEmbedding, random_state=seed),
         "mean": embed.MeanPool,
@@ -193,7 +193,7 @@ def make_embedding(name: str, slices: int | None, quantiles: int | None, seed: i
         "sum": embed.SumPool,
     }
     if kind not in known:
-        raise UsageError(f"--embedding {name} is not known: give sliced, gem:2, fspool, {', '.join(known)}")
+        raise UsageError(f"--embedding {name} is not known: give {', '.join(known)}")
     return known[kind]()
 
 

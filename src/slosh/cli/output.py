@@ -18,6 +18,8 @@ from rich.console import Console
 from rich.table import Table
 from tqdm.auto import tqdm
 
+from ..errors import printable
+
 PIPE_COLUMNS = 100_000
 """The greatest width of a table in a pipe."""
 MAX_METADATA_COLUMNS = 6
@@ -59,6 +61,14 @@ def say_json(document: Any) -> None:
     write(json.dumps(to_builtin(document), ensure_ascii=False, allow_nan=False) + "\n")
 
 
+def say_result(as_json: bool, document: Any, text: str) -> None:
+    """Print what a command did: a JSON document, or a line for people."""
+    if as_json:
+        say_json(document)
+    else:
+        say(text)
+
+
 def to_builtin(value: Any) -> Any:
     """Return a value for JSON: arrays as lists, numbers of NumPy as numbers, and None for those that JSON has not."""
     if isinstance(value, dict):
@@ -70,17 +80,6 @@ def to_builtin(value: Any) -> Any:
     if isinstance(value, float) and not np.isfinite(value):
         return None
     return value
-
-
-def printable(text: str, also: str = "") -> str:
-    """Return text with unprintable characters escaped, but for those in `also`.
-
-    >>> printable("a\\x1b[31m\\tb")
-    'a\\\\x1b[31m\\\\tb'
-    """
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() or c in also else c.encode("unicode_escape").decode() for c in text)
 
 
 def say_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], numbers: Iterable[str] = ()) -> None:

@@ -166,12 +166,11 @@ def _warn_of_rounding(sample: Array, shift: Array | None, within: Array) -> None
         remedy = f'pass origin="auto", or an array of {len(x)} numbers, to subtract it before the conversion'
     else:
         remedy = f"pass an origin that is nearer to the values of this feature than {shift[k]:g}"
-    warnings.warn(
+    problem = (
         f"float32 rounds feature {k} by about {loss[k]:.2g} in the units of the data, {loss[k] / spread[k]:.2g} of its "
-        f"spread ({spread[k]:.3g}): {remedy}",
-        PrecisionWarning,
-        stacklevel=user_level(),
+        f"spread ({spread[k]:.3g})"
     )
+    warnings.warn(PrecisionWarning(problem, remedy, k), stacklevel=user_level())
 
 
 def warn_of_scale(points: Array, stacklevel: int | None = None) -> None:
@@ -186,10 +185,11 @@ def warn_of_scale(points: Array, stacklevel: int | None = None) -> None:
     k = int(share.argmax())
     if np.count_nonzero(variance) >= 2 and share[k] > DOMINANT_SHARE:
         percent = min(np.floor(1e4 * share[k]) / 100, 99.99)  # cut, not rounded: never 100
+        problem = f"feature {k} carries {percent:.2f} % of the variance, so distances will see little of the others"
+        remedy = (
+            "if that is not meant, standardise the features: divide each by its standard deviation over all elements, "
+            "x / sets.points.std(axis=0)"
+        )
         warnings.warn(
-            f"feature {k} carries {percent:.2f} % of the variance, so distances will see little of the others. If that "
-            "is not meant, standardise the features: divide each by its standard deviation over all elements, "
-            "x / sets.points.std(axis=0)",
-            ScaleWarning,
-            stacklevel=user_level() if stacklevel is None else stacklevel + 1,
+            ScaleWarning(problem, remedy, k), stacklevel=user_level() if stacklevel is None else stacklevel + 1
         )

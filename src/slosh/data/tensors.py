@@ -74,11 +74,11 @@ def unpack(content: bytes, kind: str, name: str) -> tuple[dict[str, Any], dict[s
 def read(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Any], dict[str, Array]]:
     """Return header and arrays of a file that `write` wrote; errors as for `unpack`, and OSError if it is not there."""
     name = os.fspath(path)
+    if os.path.isdir(name):
+        raise IsADirectoryError(f"{name} is a folder: give the name of a file")
     handle = os.open(name, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))  # of a pipe too
     with open(handle, "rb") as stream:
         about = os.fstat(stream.fileno())
-        if stat.S_ISDIR(about.st_mode):
-            raise IsADirectoryError(f"{name} is a folder: give the name of a file")
         if not stat.S_ISREG(about.st_mode):
             raise FormatError(f"{name} is not a plain file", "give the path of a saved file", location=name)
         _check_start(stream, about.st_size, kind, name)
@@ -94,7 +94,7 @@ def read(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Any], dict[
 def _prepared(kind: str, header: dict[str, Any], arrays: dict[str, Array]) -> tuple[dict[str, Array], dict[str, str]]:
     if sys.byteorder != "little":  # pragma: no cover
         raise NotImplementedError("files are little-endian")
-    tensors = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    tensors = {name: np.asarray(array, order="C") for name, array in arrays.items()}
     text = json.dumps(header, default=_to_builtin)
     metadata = {"kind": kind, "version": str(VERSION), "header": text, "crc32": str(_checksum(text, tensors))}
     size = len(json.dumps(metadata)) + 256 * len(tensors) + sum(len(name) for name in tensors)

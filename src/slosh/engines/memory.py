@@ -17,9 +17,9 @@ import numpy as np
 
 from ..errors import IndexClosed
 from ..search import Allowed, Calibration, in_memory
-from ..where import FieldColumns, Metadata, Node, parse_metadata
-from .base import Candidates, Capabilities, Description, Entries, Float64, Int64, Mask, Records
-from .snapshot import PreparedSets, Snapshot
+from ..where import FieldColumns, Metadata, Node, checked_metadata, parse_metadata
+from .base import Capabilities, Description, Entries, Int64, Mask, Records
+from .snapshot import LocalView, PreparedSets, Snapshot
 from .spec import Embedded, IndexSpec, Vectors
 
 
@@ -48,7 +48,7 @@ class _Names:
 
 
 @dataclass(frozen=True, eq=False)
-class Version:
+class Version(LocalView):
     """One version of an index in memory; a `View`."""
 
     version: int
@@ -66,17 +66,11 @@ class Version:
     next_id: int
     filters: dict[Node, Allowed] = field(default_factory=dict)
 
-    def __len__(self) -> int:
-        return len(self.snapshot)
-
     def keys(self, ids: Sequence[str]) -> Int64:
         alive = self.snapshot.alive
         return np.array([self.names.find(name, alive) for name in ids], np.int64)
 
-    def select(self, where: Node | None = None, limit: int | None = None) -> Int64:
-        return np.flatnonzero(self.snapshot.alive if where is None else self._allowed(where).mask)[:limit]
-
-    def _allowed(self, where: Node) -> Allowed:
+    def allowed(self, where: Node) -> Allowed:
         found = self.filters.get(where)
         if found is None:
             mask = self.fields.mask(where, self.n_slots)[self.slots] & self.snapshot.alive
@@ -86,45 +80,10 @@ class Version:
     def describe(self, keys: Int64) -> Mapping[int, Description]:
         return {row: Description(self.names.ids[row], self.texts[self.slots[row]]) for row in keys.tolist()}
 
-    def nearest(
-        self,
-        space: str,
-        queries: Vectors,
-        k: int,
-        *,
-        where: Node | None = None,
-        recall: float | None = None,
-        exclude: Int64 | None = None,
-    ) -> Candidates:
-        allowed = None if where is None else self._allowed(where)
-        return self.snapshot.nearest(space, queries, k, allowed, recall, exclude)
-
-    def within(
-        self,
-        space: str,
-        queries: Vectors,
-        radii: Float64,
-        *,
-        where: Node | None = None,
-        recall: float | None = 1.0,
-        bounds: bool = False,
-    ) -> Candidates:
-        allowed = None if where is None else self._allowed(where)
-        return self.snapshot.within(space, queries, radii, allowed, recall, bounds)
-
-    def prepared(self, keys: Int64) -> Any:
-        return self.snapshot.sets.take(keys)
-
-    def prepared_sizes(self, keys: Int64) -> Int64:
-        return self.snapshot.sets.sizes(keys)
-
     def records(self, keys: Int64) -> Records:
         rows = keys.tolist()
         metadata = [parse_metadata(self.texts[self.slots[row]]) for row in rows]
         return Records(self.stored.take(keys), [self.names.ids[row] for row in rows], metadata)
-
-    def holds(self, keys: Int64, embedded: Embedded) -> Mask:
-        return self.snapshot.holds(keys, embedded)
 
     def info(self) -> dict[str, Any]:
         alive = self.snapshot.alive
@@ -274,8 +233,6 @@ class MemoryEngine:
             if len(rows):
                 sets = old.stored.take(rows)
                 stored = [parse_metadata(old.texts[old.slots[row]]) for row in by_id]
-                from ..where import checked_metadata
-
                 metadata = [checked_metadata(each, "metadata") for each in stored]
                 new.upsert(Entries(sets, [old.names.ids[row] for row in by_id], metadata), old.spec.embed(sets))
             version = new.finish()

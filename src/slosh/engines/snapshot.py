@@ -7,6 +7,7 @@ and the sets themselves are stored; what they search is a `Snapshot`.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,6 +16,7 @@ import numpy as np
 
 from ..data.sets import Sets
 from ..search import Allowed, Column, ColumnFactory, State, Trained
+from ..where import Node
 from .base import Candidates, Float64, Int64, Mask
 from .spec import WHOLE, Embedded, IndexSpec, Vectors
 
@@ -240,3 +242,55 @@ class Snapshot:
         about = dict(self.states[WHOLE].info())
         memory = {**self.states[WHOLE].n_bytes(), "points": self.sets.n_bytes(), "bounds": self.slack.n_bytes(self.n)}
         return {"memory_bytes": memory, "search_info": about}
+
+
+class LocalView(ABC):
+    """What the views of the local engines share: everything that is answered from a snapshot and a mask of rows."""
+
+    spec: IndexSpec
+    snapshot: Snapshot
+
+    @abstractmethod
+    def allowed(self, where: Node) -> Allowed:
+        """Return which rows a filter lets through."""
+
+    def __len__(self) -> int:
+        return len(self.snapshot)
+
+    def select(self, where: Node | None = None, limit: int | None = None) -> Int64:
+        return np.flatnonzero(self.snapshot.alive if where is None else self.allowed(where).mask)[:limit]
+
+    def nearest(
+        self,
+        space: str,
+        queries: Vectors,
+        k: int,
+        *,
+        where: Node | None = None,
+        recall: float | None = None,
+        exclude: Int64 | None = None,
+    ) -> Candidates:
+        allowed = None if where is None else self.allowed(where)
+        return self.snapshot.nearest(space, queries, k, allowed, recall, exclude)
+
+    def within(
+        self,
+        space: str,
+        queries: Vectors,
+        radii: Float64,
+        *,
+        where: Node | None = None,
+        recall: float | None = 1.0,
+        bounds: bool = False,
+    ) -> Candidates:
+        allowed = None if where is None else self.allowed(where)
+        return self.snapshot.within(space, queries, radii, allowed, recall, bounds)
+
+    def prepared(self, keys: Int64) -> Sets:
+        return self.snapshot.sets.take(keys)
+
+    def prepared_sizes(self, keys: Int64) -> Int64:
+        return self.snapshot.sets.sizes(keys)
+
+    def holds(self, keys: Int64, embedded: Embedded) -> Mask:
+        return self.snapshot.holds(keys, embedded)

@@ -239,7 +239,8 @@ def _checked_embedding(embedding: Any, dim: int, n_jobs: int | None) -> SetTrans
             "fit it on sets of this index, or give one that is not fitted",
             argument="embedding",
         )
-    return embedding
+    checked: SetTransformer = embedding
+    return checked
 
 
 def _checked_search(search: Any, n_jobs: int | None) -> Search:
@@ -269,7 +270,8 @@ def _fit(embedding: SetTransformer, sample: Sets | None, dim: int, origin: Any) 
     if sample is None and isinstance(reference, str) and reference in REFERENCES_OF_DATA:
         raise _needs_sample(f"reference={reference!r} is learnt from data", "embedding")
     blank = Sets.from_checked(np.zeros((1, dim), np.float32), np.array([0, 1]), None, origin)
-    return _fresh(embedding).fit(blank if sample is None else sample)
+    fitted: SetTransformer = _fresh(embedding).fit(blank if sample is None else sample)
+    return fitted
 
 
 def _fresh(estimator: Any) -> Any:

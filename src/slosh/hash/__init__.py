@@ -1,4 +1,4 @@
-"""Vector to code: hashes under which near vectors agree more often than far ones, with the probabilities."""
+"""Hashes of vectors, under which near vectors agree more often than far ones, and the probabilities of it."""
 
 from . import theory, tuning
 from .codes import hamming

@@ -1,7 +1,7 @@
-"""Which buckets to look into besides a query's own: query-directed multi-probe for p-stable hashes.
+"""Query-directed multi-probe for p-stable hashes: which buckets to look into besides the query's own.
 
-The positions of queries in their cells (n, T, k) come in, as `PStableHash.positions` gives them; for each query, of all
-T tables together, the buckets that most likely hold a neighbour go out, and how likely they do.
+Given the positions of queries in their cells, (n, T, k), as `PStableHash.positions` returns them, `probes` finds the
+buckets of all T tables together that most likely hold a neighbour, and `success` says how likely they do.
 """
 
 from __future__ import annotations
@@ -20,25 +20,28 @@ Float32: TypeAlias = NDArray[np.float32]
 Int64: TypeAlias = NDArray[np.int64]
 
 SPREAD = 0.3
-"""Buckets are ordered for neighbours at this distance, in widths of a cell. From 0.15 to 0.4 it makes little odds."""
+"""Buckets are ordered for neighbours at this distance, in widths of a cell. From 0.15 to 0.4 it matters little."""
 STEPS = 4096
 """Places in a cell that scores tell apart."""
-UNIT, LARGEST = 1 / 1024, 40.0
-"""Scores are whole multiples of a unit, and those of a border no larger: products in float32 then round nothing, and a
-query has the same buckets in any batch."""
-MOST_OF_A_TABLE = 256
+SCORE_UNIT, LARGEST_SCORE = 1 / 1024, 40.0
+"""Scores are integer multiples of a unit, and bounded: sums in float32 are then exact, and a query has the same buckets
+in any batch."""
+MAX_TABLE_PROBES = 256
+"""The largest number of perturbed buckets of one table."""
 BLOCK_SCORES = 1 << 20
-DRAWS = 512
+"""Scores computed at once."""
+SUCCESS_DRAWS = 512
 """Draws of the places in the cells, for probabilities that have no closed form."""
 TINY = 1e-300
+"""Stands for a probability of zero under a logarithm."""
 
 
 class Probes(NamedTuple):
-    """For each query P buckets, the likeliest first, but the T of the query itself before all others.
+    """P buckets for each query: first the T buckets of the query itself, then the others, the likeliest first.
 
-    tables : (n, P), the table.
-    moves : (n, P, L), how the bucket differs from the query's own in that table: i is hash i - 1 one cell up, -i one
-        cell down, 0 nothing.
+    tables : (n, P), the table of each bucket.
+    moves : (n, P, L), how the bucket differs from the query's own in that table: i moves hash i - 1 one cell up, -i one
+        cell down, and 0 moves nothing.
     """
 
     tables: Int64
@@ -46,9 +49,9 @@ class Probes(NamedTuple):
 
 
 class Template(NamedTuple):
-    """Sets of ranks among the 2 k borders of a table's cells, sorted by distance; ranks j and 2 k - 1 - j: one cell.
+    """Sets of borders of a table's cells. A border is its rank by distance among 2 k; j and 2 k - 1 - j bound one cell.
 
-    ranks : (M, L), filled up with 2 k.
+    ranks : (M, L), padded with 2 k.
     member : (2 k, M), 1 where the rank is in the set.
     """
 
@@ -58,10 +61,10 @@ class Template(NamedTuple):
 
 @lru_cache(maxsize=64)
 def template(k: int, most: int) -> Template:
-    """All sets of borders that can be among the `most` best of a table, whatever the distances.
+    """Return all sets of borders that can be among the `most` best of a table, whatever the distances.
 
-    A set is no better than one whose ranks are all as small or smaller. So it is out as soon as `most` others are
-    below it; those without two borders of the same cell count, at least the ones among the k nearer borders.
+    A set is no better than one whose ranks are all as small or smaller. So it is left out as soon as `most` others are
+    below it; only sets of the k nearer borders are counted, which never have two borders of the same cell.
     """
     found: list[tuple[int, ...]] = []
     stack: list[tuple[int, ...]] = [(0,)]
@@ -76,9 +79,8 @@ def template(k: int, most: int) -> Template:
         if last < 2 * k:
             stack += [(*ranks[:-1], last)] if twice else [(*ranks[:-1], last), (*ranks, last)]
     found.sort(key=lambda ranks: (sum((rank + 1) * (rank + 2) for rank in ranks), ranks))  # about the mean score
-    found = found[
-        : 8 * most
-    ]  # with few hashes the count above stops at little; what is cut off is never among the best
+    # With few hashes the count above stops little; what is cut off here is never among the best.
+    found = found[: 8 * most]
     out = np.full((len(found), max(map(len, found), default=1)), 2 * k, np.int64)
     member = np.zeros((2 * k, len(found)), np.float32)
     for i, ranks in enumerate(found):
@@ -88,7 +90,7 @@ def template(k: int, most: int) -> Template:
 
 
 def _below(ranks: tuple[int, ...], k: int) -> int:
-    """How many sets of the k nearer borders, not empty, are no worse: as many ranks or fewer, each no larger."""
+    """Count the sets of the k nearer borders, not empty, that are no worse: as many ranks or fewer, each no larger."""
     total, ways = 0, [1] + [0] * k  # ways[j]: sets so far whose smallest rank is k - j, from the largest rank down
     for rank in reversed(ranks):
         upto, new = 0, [0] * (k + 1)
@@ -102,7 +104,7 @@ def _below(ranks: tuple[int, ...], k: int) -> int:
 
 
 def probes(positions: Float64, n_probes: int, p: int = 2) -> Probes:
-    """The `n_probes` likeliest buckets of each query in all tables together.
+    """Return the `n_probes` likeliest buckets of each query in all tables together.
 
     A neighbour at the distance r is in the cell next to the query's own with the probability that a p-stable number of
     scale r carries it over the border, and one of k cells with the product. So a bucket's score is
@@ -115,7 +117,7 @@ def probes(positions: Float64, n_probes: int, p: int = 2) -> Probes:
     Parameters
     ----------
     positions : (n, T, k) float64.
-    n_probes : T or more. If there are not so many buckets, all of them.
+    n_probes : T or more; all buckets are returned if there are fewer.
     """
     n, T, k = positions.shape
     sets = template(k, per_table(T, n_probes))
@@ -130,16 +132,16 @@ def probes(positions: Float64, n_probes: int, p: int = 2) -> Probes:
 
 
 def per_table(T: int, n_probes: int) -> int:
-    """So many perturbed buckets of one table are in question: more are hardly ever among the best of all tables."""
+    """Return how many perturbed buckets of one table are considered: more are hardly ever among the best of all."""
     extra = max(1, n_probes - T)
-    return min(extra, 16 + 4 * extra // T, MOST_OF_A_TABLE)
+    return min(extra, 16 + 4 * extra // T, MAX_TABLE_PROBES)
 
 
 def _block(positions: Float64, extra: int, p: int, sets: Template) -> tuple[Int64, NDArray[np.int16]]:
     n, T, k = positions.shape
     place = positions - np.floor(positions)
     cell = np.minimum((place * STEPS).astype(np.int32), STEPS - 1)
-    stays, crosses = _tables(p)
+    stays, crosses = score_tables(p)
     home = stays[cell].sum(axis=2)
     homes = np.argsort(home, axis=1, kind="stable")
     if not extra:
@@ -162,7 +164,7 @@ def _block(positions: Float64, extra: int, p: int, sets: Template) -> tuple[Int6
 
 
 def _smallest(score: Float32, count: int) -> Int64:
-    """Where the `count` smallest of each score[i] are, (n, count), in order; indices into score[i].ravel().
+    """Return the indices into score[i].ravel() of the `count` smallest scores of each query, (n, count), in order.
 
     The first sets of the template are the best ones of most queries: they give a limit, which few others pass.
     """
@@ -180,16 +182,16 @@ def _smallest(score: Float32, count: int) -> Int64:
 
 
 @lru_cache(maxsize=2)
-def _tables(p: int) -> tuple[Float32, Float32]:
-    """-log P(stays), and `crossing` of the lower border, at STEPS places of a cell, in units."""
+def score_tables(p: int) -> tuple[Float32, Float32]:
+    """Return -log P(stays), and `crossing` of the lower border, at STEPS places of a cell, in units of a score."""
     place = (np.arange(STEPS) + 0.5) / STEPS
     scores = -log_stays(place, SPREAD, p), crossing(place, SPREAD, p)
-    stays, crosses = (np.rint(np.minimum(score, LARGEST) / UNIT).astype(np.float32) for score in scores)
+    stays, crosses = (np.rint(np.minimum(score, LARGEST_SCORE) / SCORE_UNIT).astype(np.float32) for score in scores)
     return stays, crosses
 
 
 def crossing(distance: Float64, spread: float, p: int) -> Float64:
-    """log P(stays) / P(crosses): how much less likely the cell beyond a border is than the query's own.
+    """Return log P(stays) / P(crosses): how much less likely the cell beyond a border is than the query's own.
 
     `distance` to the border and `spread`, the distance of the neighbour, are in widths of a cell. It rises with the
     distance; for p = 1, where it would fall again near the far border, P(stays) is that in the middle from there on.
@@ -199,7 +201,7 @@ def crossing(distance: Float64, spread: float, p: int) -> Float64:
 
 
 def log_stays(place: Float64, spread: float, p: int) -> Float64:
-    """log P(stays): the neighbour is in the query's own cell, which is at `place` in it."""
+    """Return log P(stays), that a neighbour is in the cell of the query, which lies at `place` in it."""
     return _log(_cdf((1 - place) / spread, p) - _cdf(-place / spread, p))
 
 
@@ -214,7 +216,7 @@ def _log(probability: Float64) -> Float64:
 
 
 def bucket_probabilities(positions: Float64, found: Probes, ratios: Float64, p: int = 2) -> Float64:
-    """How likely a neighbour is in each bucket of `found`, (len(ratios), n, P), at the distances ratios * width."""
+    """Return how likely a neighbour at the distance ratio * width is in each bucket of `found`, (len(ratios), n, P)."""
     n, T, k = positions.shape
     place = positions - np.floor(positions)
     code = np.where(found.moves > 0, found.moves + k, -found.moves)  # 0: no move; 1 to k: down; k + 1 to 2 k: up
@@ -232,9 +234,9 @@ def bucket_probabilities(positions: Float64, found: Probes, ratios: Float64, p: 
 
 
 def success(
-    n_tables: int, n_hashes: int, n_probes: int | Sequence[int], ratios: Float64, p: int = 2, draws: int = DRAWS
+    n_tables: int, n_hashes: int, n_probes: int | Sequence[int], ratios: Float64, p: int = 2, draws: int = SUCCESS_DRAWS
 ) -> tuple[Float64, Float64]:
-    """How likely a neighbour at the distance ratio * width is in one of the probed buckets, and the standard error.
+    """Return how likely a neighbour at the distance ratio * width is in a probed bucket, and the standard error.
 
     Given where a query lies in its cells the probability is known, 1 - prod_t (1 - sum of the buckets of table t); it
     is averaged over `draws` of that place, uniform in the cells, as the offsets of the hash make it. Both are of
@@ -259,7 +261,7 @@ def success(
 
 
 def found_in_any(chance: Float64, tables: Int64, n_tables: int) -> Float64:
-    """1 - prod over the tables of (1 - sum of its buckets): chance (G, n, P) to (G, n)."""
+    """Return 1 - prod over the tables of (1 - sum of its buckets), (G, n), given the chance (G, n, P)."""
     n_ratios, n, _ = chance.shape
     cell = np.arange(n)[:, None] * n_tables + tables
     out = np.empty((n_ratios, n))

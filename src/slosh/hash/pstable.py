@@ -1,7 +1,7 @@
-"""Hashes for distances: which cell of a random grid on a random line a vector falls in (Datar and others, 2004).
+"""Hashes for distances: the cell of a random grid on a random line that a vector falls into (Datar and others, 2004).
 
-Vectors (n, D) come in, T tables of k whole numbers each (n, T, k) go out. Near vectors often have all k numbers of a
-table in common; how often depends on their distance alone, and is known in closed form.
+A vector has T tables of k integers. Near vectors often have all k integers of a table in common; how often depends on
+their distance alone, and is known in closed form.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..data.checks import Array, as_array, check_numeric, checked_count
 from ..data.vectors import blocks, check_numbers, checked_vectors, fitting_vectors, hash_stream
+from ..errors import InputError
 from .rotations import Dense
 
 Float64 = NDArray[np.float64]
@@ -27,8 +28,8 @@ Self = TypeVar("Self", bound="PStableHash")
 INT32_END = 2.0**31
 
 
-class CellError(ValueError):
-    """A vector is so far off that the number of its cell is no int32."""
+class CellError(InputError):
+    """A vector lies so far away that the number of its cell does not fit int32."""
 
 
 class PStableHash(TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -82,7 +83,7 @@ class PStableHash(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.random_state = random_state
 
     def fit(self: Self, X: Any, y: Any = None) -> Self:
-        """Draws a and b for vectors (n, D); it learns nothing else from them. `y` is ignored."""
+        """Draw a and b for vectors (n, D), of which only D is used; `y` is ignored."""
         self.check_params()
         vectors = fitting_vectors(X)
         check_numbers(vectors)
@@ -98,7 +99,7 @@ class PStableHash(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def transform(self, X: Any) -> NDArray[np.int32]:
-        """The hashes of vectors (n, D): int32 (n, T, k). They never depend on the others of the batch."""
+        """Return the hashes of vectors (n, D): int32 (n, T, k). They do not depend on the rest of the batch."""
         check_is_fitted(self)
         vectors = checked_vectors(X, self.n_features_in_)
         out = np.empty((len(vectors), *self.offsets_.shape), np.int32)
@@ -107,9 +108,9 @@ class PStableHash(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return out
 
     def positions(self, X: Any) -> Float64:
-        """(<a, u> + b) / w of vectors (n, D), float64 (n, T, k): the hashes with the places in the cells.
+        """Return (<a, u> + b) / w of vectors (n, D), float64 (n, T, k).
 
-        `transform` gives their floor; what is behind the point is how far the vector is from the borders of its cell.
+        Their integer part is the hash, as `transform` returns it; the fraction is the place of the vector in its cell.
         """
         check_is_fitted(self)
         vectors = checked_vectors(X, self.n_features_in_)
@@ -119,7 +120,7 @@ class PStableHash(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return out
 
     def _places(self, vectors: Array) -> Iterator[tuple[slice, Float64]]:
-        """Block by block, (rows, positions)."""
+        """Yield the rows and the positions of the vectors, block by block."""
         offsets = self.offsets_.ravel()
         for rows, block in blocks(vectors, self._projection.block_rows):
             places = self._projection.project(block)
@@ -128,30 +129,31 @@ class PStableHash(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             if not (places.min() >= -INT32_END and places.max() < INT32_END):
                 row, hash_ = (int(i) for i in np.argwhere(~((places >= -INT32_END) & (places < INT32_END)))[0])
                 raise CellError(
-                    f"X: row {rows.start + row} falls into cell {places[row, hash_]:.3g}, beyond int32: "
-                    f"width={self._width!r} is too small for these vectors, take a larger one or centre them"
+                    f"X: row {rows.start + row} falls into cell {places[row, hash_]:.3g}, beyond int32",
+                    f"width={self._width!r} is too small for these vectors: choose a larger one, or centre them",
+                    argument="X",
                 )
             yield rows, places.reshape(-1, *self.offsets_.shape)
 
     def set_state(self, directions: Float64, offsets: Float64) -> None:
-        """Takes over what another hash of the same parameters has drawn."""
+        """Restore what a hash of the same parameters has drawn: its `directions_` and `offsets_`."""
         self.check_params()
         shape = (self.n_tables, self.n_hashes)
         if directions.shape[:2] != shape or directions.ndim != 3 or offsets.shape != shape:
-            raise ValueError(f"directions of shape {directions.shape} for {shape[0]} tables of {shape[1]} hashes")
+            raise InputError(f"directions of shape {directions.shape} for {shape[0]} tables of {shape[1]} hashes")
         self.directions_, self.offsets_, self._width = directions, offsets, float(self.width)
         self.n_features_in_ = directions.shape[2]
         self._projection = Dense(directions.reshape(-1, self.n_features_in_))
 
     def collision_probability(self, r: ArrayLike) -> Any:
-        r"""How likely two vectors at the distance r = |u - v|_p agree in one hash, of the shape of `r`.
+        r"""Return the probability that two vectors at the distance r = |u - v|_p agree in one hash.
 
         With s = w / r and the standard normal distribution function Phi,
 
             p = 2:  1 - 2 Phi(-s) - 2 / (sqrt(2 pi) s) (1 - exp(-s^2 / 2))
             p = 1:  2 atan(s) / pi - ln(1 + s^2) / (pi s)
 
-        Falls from 1 at r = 0 to 0 at infinity.
+        It falls from 1 at r = 0 to 0 at infinity.
         """
         self.check_params()
         distance = _distances(r)
@@ -160,23 +162,26 @@ class PStableHash(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return (_gaussian if self.p == 2 else _cauchy)(s)[()]
 
     def success_probability(self, r: ArrayLike) -> Any:
-        """How likely two vectors at the distance r share a bucket, 1 - (1 - P(r)^k)^T, of the shape of `r`.
+        """Return the probability that two vectors at the distance r share a bucket, 1 - (1 - P(r)^k)^T.
 
-        That is: they agree in all k hashes of at least one of the T tables; P(r) is `collision_probability(r)`.
+        They then agree in all k hashes of at least one of the T tables; P(r) is `collision_probability(r)`.
         """
         return at_least_one_table(self.collision_probability(r), self.n_hashes, self.n_tables)
 
     def check_params(self) -> None:
+        """Refuse parameters that are not valid."""
         if not isinstance(self.width, Real) or isinstance(self.width, bool) or not 0 < self.width < math.inf:
-            raise ValueError(f"width={self.width!r} must be a positive number")
+            raise InputError(f"width={self.width!r} must be a positive number", argument="width")
         checked_count("n_hashes", self.n_hashes)
         checked_count("n_tables", self.n_tables)
         if not isinstance(self.p, Integral) or isinstance(self.p, bool) or self.p not in (1, 2):
-            raise ValueError(f"p={self.p!r} must be 2 (Euclidean distance) or 1 (the sum of absolute differences)")
+            raise InputError(
+                f"p={self.p!r} must be 2 (Euclidean distance) or 1 (the sum of absolute differences)", argument="p"
+            )
 
 
 def at_least_one_table(P: ArrayLike, k: int, T: int) -> Any:
-    """1 - (1 - P^k)^T, without cancellation where it is small."""
+    """Return 1 - (1 - P^k)^T, without cancellation where it is small."""
     with np.errstate(divide="ignore"):  # log of 0 where P = 1
         return -np.expm1(T * np.log1p(-(np.asarray(P, np.float64) ** k)))
 
@@ -186,12 +191,12 @@ def _distances(r: ArrayLike) -> Float64:
     check_numeric(array, "r")
     array = array.astype(np.float64)
     if not np.all(array >= 0):
-        raise ValueError(f"r must be a distance, 0 or more, not {array.min():.6g}")
+        raise InputError(f"r must be a distance, 0 or more, not {array.min():.6g}", argument="r")
     return array
 
 
 def _gaussian(s: Float64) -> Float64:
-    """P of p = 2 at s = w / r; for tiny s its series, where s^2 may be lost."""
+    """Return P of p = 2 at s = w / r; for tiny s by its series, because s^2 may be lost."""
     t = np.clip(s, 1e-4, None)
     whole = erf(t / math.sqrt(2)) + math.sqrt(2 / math.pi) / t * np.expm1(-t * t / 2)
     t = np.clip(s, None, 1e-4)
@@ -199,7 +204,7 @@ def _gaussian(s: Float64) -> Float64:
 
 
 def _cauchy(s: Float64) -> Float64:
-    """P of p = 1 at s = w / r; for tiny s its series."""
+    """Return P of p = 1 at s = w / r; for tiny s by its series."""
     t = np.clip(s, 1e-4, None)
     whole = 2 * np.arctan(t) - np.log1p(t * t) / t
     t = np.clip(s, None, 1e-4)

@@ -1,8 +1,7 @@
 """Random rotations for sign codes: a vector of D numbers becomes n_bits projections, whose signs are the code.
 
-Blocks of vectors (B, D), float32, come in, their projections on n_bits random directions (B, n_bits) go out. A vector's
-projections have the same bits whatever else is in the block: a projection near zero must not change its sign with the
-batch.
+The projections of a vector have the same bits whatever the other vectors of the batch are: a projection near zero must
+not change its sign with the batch.
 """
 
 from __future__ import annotations
@@ -13,13 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..data.vectors import Float32
+from ..errors import InputError
 from ..native import kernel
 from ..native.product import ExactProduct
 from ..slices import directions
 
 ROTATIONS = ("hadamard", "orthogonal", "gaussian")
-SMALLEST = 128  # the least size of a Hadamard rotation
-BLOCK_NUMBERS = 1 << 17  # 0.5 MB of float32: two such buffers stay in a core's cache
+SMALLEST_HADAMARD = 128
+"""The size of the smallest Hadamard rotation."""
+BLOCK_NUMBERS = 1 << 17
+"""Numbers projected at once, 0.5 MB of float32: two such buffers stay in the cache of a core."""
 
 
 class Hadamard:
@@ -43,7 +45,7 @@ class Hadamard:
     def __init__(self, dim: int, n_bits: int, random: np.random.RandomState) -> None:
         self.dim = dim
         self.n_bits = n_bits
-        self.log_size = max(SMALLEST - 1, dim - 1).bit_length()
+        self.log_size = max(SMALLEST_HADAMARD - 1, dim - 1).bit_length()
         size = 1 << self.log_size
         self.turns: list[Float32] = []
         self.signs: list[Float32] = []
@@ -56,32 +58,35 @@ class Hadamard:
             self.rows.append(random.permutation(size)[: n_bits - start])
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """What was drawn, for a file."""
+        """Return what was drawn, as arrays for a file."""
         turns, signs = (np.stack(part)[..., 0] for part in (self.turns, self.signs))
         return {"turns": turns, "signs": signs, "picked": np.concatenate(self.rows).astype(np.int64)}
 
     @classmethod
     def from_state(cls, dim: int, n_bits: int, arrays: dict[str, NDArray[Any]]) -> Hadamard:
+        """Return the rotation that `state` describes; refuse (InputError, KeyError) what does not fit the size."""
         self = cls.__new__(cls)
-        self.dim, self.n_bits, self.log_size = dim, n_bits, max(SMALLEST - 1, dim - 1).bit_length()
+        self.dim, self.n_bits, self.log_size = dim, n_bits, max(SMALLEST_HADAMARD - 1, dim - 1).bit_length()
         size = 1 << self.log_size
         n, (turns, signs, picked) = -(-n_bits // size), (arrays[name] for name in ("turns", "signs", "picked"))
         if turns.shape != (n, 2, size // 2) or signs.shape != (n, 2, size) or picked.shape != (n_bits,):
-            raise ValueError("its rotation has another size")
+            raise InputError("the rotation of the stored hash has the wrong size")
         if turns.dtype != np.float32 or signs.dtype != np.float32 or picked.dtype != np.int64:
-            raise ValueError("its rotation is not of the expected type")
+            raise InputError("the rotation of the stored hash has the wrong dtype")
         if picked.min() < 0 or picked.max() >= size or not np.isfinite(turns).all() or not (np.abs(signs) == 1).all():
-            raise ValueError("its rotation is none")
+            raise InputError("the rotation of the stored hash has values that are not valid")
         self.turns, self.signs = list(turns[..., None]), list(signs[..., None])
         self.rows = [picked[start : start + size].astype(np.intp) for start in range(0, n_bits, size)]
         return self
 
     @property
     def block_rows(self) -> int:
+        """The number of vectors to project at once."""
         # NumPy works on all vectors of a block at once and needs many of them; the kernel takes them one by one.
         return max(64 if kernel.native is None else 4, BLOCK_NUMBERS >> self.log_size)
 
     def project(self, block: Float32) -> Float32:
+        """Return the projections (B, n_bits) of vectors (B, D)."""
         return self._project_in_numpy(block) if kernel.native is None else self._project_natively(block)
 
     def _project_in_numpy(self, block: Float32) -> Float32:
@@ -107,7 +112,7 @@ class Hadamard:
         return projections
 
     def _project_natively(self, block: Float32) -> Float32:
-        """The same numbers, to the last bit."""
+        """Return the same numbers as NumPy, to the last bit."""
         size, n = 1 << self.log_size, len(block)
         vectors = block
         if self.dim < size:
@@ -126,7 +131,7 @@ class Hadamard:
 
 
 def _turn(x: Float32, turn: Float32, out: Float32, spare: Float32) -> tuple[Float32, Float32]:
-    """Each pair (x_i, x_{i + P/2}) times [[cos, sin], [sin, -cos]], in `out`."""
+    """Multiply each pair (x_i, x_{i + P/2}) by [[cos, sin], [sin, -cos]]; return `out` and `spare`."""
     half = len(x) // 2
     cos, sin = turn
     np.multiply(x[:half], cos, out=out[:half])
@@ -139,11 +144,11 @@ def _turn(x: Float32, turn: Float32, out: Float32, spare: Float32) -> tuple[Floa
 
 
 def _walsh_hadamard(a: Float32, b: Float32, log_size: int) -> tuple[Float32, Float32]:
-    """The Walsh-Hadamard transform of each column of `a` (P, B), without its scale; `b` is a buffer.
+    """Return the Walsh-Hadamard transform of each column of `a` (P, B), without its scale, and the other buffer.
 
-    The result has the upper and the lower half of the binary digits of its row numbers swapped. It comes first, the
-    other buffer second. Halfway the digits are swapped because sums of pieces of P/2 to sqrt(P) rows are several times
-    as fast in NumPy as those of the short pieces that would follow.
+    The result has the upper and the lower half of the binary digits of its row numbers swapped. They are swapped
+    halfway because NumPy sums pieces of P/2 to sqrt(P) rows several times as fast as the short pieces that would
+    follow.
     """
     n = a.shape[1]
     low = log_size // 2
@@ -153,7 +158,7 @@ def _walsh_hadamard(a: Float32, b: Float32, log_size: int) -> tuple[Float32, Flo
 
 
 def _sums_of_pairs(a: Float32, b: Float32, n_digits: int) -> tuple[Float32, Float32]:
-    """For each of the upper binary digits of the row number: sum and difference of the rows with 0 and with 1 there."""
+    """Replace, for each of the upper digits of the row number, the rows with 0 and 1 there by sum and difference."""
     for digit in range(n_digits):
         pairs, sums = (x.reshape(1 << digit, 2, a.size >> digit + 1) for x in (a, b))
         np.add(pairs[:, 0], pairs[:, 1], out=sums[:, 0])
@@ -171,21 +176,24 @@ class Dense:
         self._product: ExactProduct | None = None
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """What was drawn, for a file."""
+        """Return what was drawn, as arrays for a file."""
         return {"directions": self.directions}
 
     @classmethod
     def from_state(cls, dim: int, n_bits: int, arrays: dict[str, NDArray[Any]]) -> Dense:
+        """Return the rotation that `state` describes; refuse (InputError, KeyError) what does not fit the size."""
         directions = arrays["directions"]
         if directions.shape != (n_bits, dim) or directions.dtype.kind != "f" or not np.isfinite(directions).all():
-            raise ValueError("its directions have another size, or are none")
+            raise InputError("the directions of the stored hash have the wrong size or dtype, or are not finite")
         return cls(directions)
 
     @property
     def block_rows(self) -> int:
+        """The number of vectors to project at once."""
         return max(64, BLOCK_NUMBERS // int(max(self.directions.shape)))
 
     def project(self, block: Float32) -> NDArray[np.float64]:
+        """Return the projections (B, n_bits) of vectors (B, D)."""
         if self._product is None:
             self._product = ExactProduct(self.directions.astype(np.float64))
         return self._product(block.astype(np.float64))
@@ -195,7 +203,7 @@ class Dense:
 
 
 def make_rotation(kind: str, dim: int, n_bits: int, random: np.random.RandomState) -> Hadamard | Dense:
-    """By kind: "hadamard", "orthogonal" (blocks of D orthonormal rows) or "gaussian" (independent rows)."""
+    """Draw a rotation: "hadamard", "orthogonal" (blocks of D orthonormal rows) or "gaussian" (independent rows)."""
     if kind == "hadamard":
         return Hadamard(dim, n_bits, random)
     if kind == "gaussian":

@@ -1,7 +1,6 @@
 """Sign codes: on which side of random planes a vector lies, packed to bytes.
 
-Vectors (n, D) come in, codes (n, n_bits / 8) go out. The more bits two codes have in common, the smaller is the angle
-between the vectors, seen from the centre.
+The more bits two codes have in common, the smaller is the angle between the vectors, seen from the centre.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..data.checks import Array, as_array, check_numeric, checked_count
 from ..data.vectors import Float32, blocks, check_numbers, checked_vectors, fitting_vectors, hash_stream
+from ..errors import InputError, UnsupportedError
 from .codes import UInt8, pack
 from .rotations import ROTATIONS, Dense, Hadamard, make_rotation
 
@@ -81,7 +81,7 @@ class SignHash(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         self.random_state = random_state
 
     def fit(self: Self, X: Any, y: Any = None) -> Self:
-        """Draws the directions for vectors (n, D), and learns the centre from them; `y` is ignored."""
+        """Draw the directions for vectors (n, D), and learn the centre from them; `y` is ignored."""
         n_bits = self.check_params()
         vectors = fitting_vectors(X)
         if self.center != "mean":
@@ -96,10 +96,10 @@ class SignHash(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         return self
 
     def transform(self, X: Any) -> Any:
-        """The codes of vectors (n, D): uint8 (n, ceil(n_bits / 8)), the bits in the order of `np.packbits`.
+        """Return the codes of vectors (n, D): uint8 (n, ceil(n_bits / 8)), the bits in the order of `np.packbits`.
 
         Bit 0 is the highest bit of byte 0. Where n_bits is no multiple of 8 the last byte ends in zeros. A vector's
-        code never depends on the others of the batch. It runs on one thread with "hadamard".
+        code does not depend on the rest of the batch. "hadamard" runs on one thread.
         """
         check_is_fitted(self)
         vectors = checked_vectors(X, self.n_features_in_)
@@ -109,23 +109,23 @@ class SignHash(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         return out
 
     def get_state(self) -> dict[str, Array]:
-        """What was drawn and learnt, for a file."""
+        """Return what was drawn and learned, as arrays for a file."""
         check_is_fitted(self)
-        learnt = {"center": self.center_, "thresholds": self.thresholds_}
-        return {**self._rotation.state(), **{name: array for name, array in learnt.items() if array is not None}}
+        learned = {"center": self.center_, "thresholds": self.thresholds_}
+        return {**self._rotation.state(), **{name: array for name, array in learned.items() if array is not None}}
 
     def set_state(self, arrays: dict[str, Array], dim: int) -> None:
-        """Fits by what `_state` gave; refuses (ValueError, KeyError) what does not fit the parameters."""
+        """Restore what `get_state` returned; refuse (InputError, KeyError) what does not fit the parameters."""
         n_bits = self.check_params()
         kind = Hadamard if self.rotation == "hadamard" else Dense
         rotation = kind.from_state(dim, n_bits, arrays)
-        learnt: dict[str, Float32 | None] = {"center": None, "thresholds": None}
+        learned: dict[str, Float32 | None] = {"center": None, "thresholds": None}
         for name, when, size in (("center", "mean", dim), ("thresholds", "median", n_bits)):
             if self.center == when:
-                array = learnt[name] = arrays[name]
+                array = learned[name] = arrays[name]
                 if array.shape != (size,) or array.dtype != np.float32 or not np.isfinite(array).all():
-                    raise ValueError(f"the {name} of its hash are not {size} numbers")
-        self.center_, self.thresholds_ = learnt["center"], learnt["thresholds"]
+                    raise InputError(f"the {name} of the stored hash must be {size} finite float32 numbers")
+        self.center_, self.thresholds_ = learned["center"], learned["thresholds"]
         self.n_features_in_, self._rotation = dim, rotation
 
     def _codes(self, block: Float32) -> UInt8:
@@ -133,55 +133,67 @@ class SignHash(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         return pack(projections >= (0 if self.thresholds_ is None else self.thresholds_))
 
     def collision_probability(self, angle: ArrayLike, n_bits: int = 1) -> Any:
-        """How likely two vectors agree in one bit: 1 - angle / pi, of the shape of `angle`.
+        """Return the probability that two vectors agree in one bit, 1 - angle / pi, in the shape of `angle`.
 
         Parameters
         ----------
         angle : 0 to pi, between the vectors less the centre.
-        n_bits : agree in so many given bits, all of them: the power (1 - angle / pi)^n_bits. It holds for independent
-            bits, that is `rotation="gaussian"`, only; directions of the others depend on each other, and they raise.
+        n_bits : return the probability that they agree in all of n_bits given bits, (1 - angle / pi)^n_bits. It needs
+            independent bits, that is `rotation="gaussian"`.
 
-        Exact for "gaussian" and "orthogonal", over the draw of the directions; for "hadamard" within .002, measured
-        over the most unfavourable vectors. ValueError with `center="median"`: there is no closed form.
+        It is exact for "gaussian" and "orthogonal", over the draw of the directions, and within .002 for "hadamard",
+        measured over the most unfavourable vectors. `center="median"` has no closed form, and raises.
         """
         self.check_params()
-        self._need_center("collision_probability")
+        self._check_center("collision_probability")
         if checked_count("n_bits", n_bits) > 1 and self.rotation != "gaussian":
-            raise ValueError(
-                f"collision_probability with n_bits={n_bits}: the power holds for independent bits only, "
-                f'so not for rotation={self.rotation!r}; take rotation="gaussian"'
+            raise UnsupportedError(
+                f"collision_probability with n_bits={n_bits} needs independent bits, which rotation={self.rotation!r} "
+                "does not have",
+                'pass rotation="gaussian"',
+                argument="n_bits",
             )
         theta = _numbers("angle", angle)
         if not np.all((theta >= 0) & (theta <= np.pi * (1 + 1e-12))):
-            raise ValueError(f"angle must be 0 to pi (in radians), not {theta.min():.6g} to {theta.max():.6g}")
+            raise InputError(
+                f"angle must be 0 to pi (in radians), not {theta.min():.6g} to {theta.max():.6g}", argument="angle"
+            )
         return np.maximum(1 - theta / np.pi, 0.0) ** n_bits
 
     def estimated_angle(self, hamming: ArrayLike) -> Any:
-        """The angle for which `hamming` differing bits are to be expected: pi hamming / n_bits.
+        """Return the angle at which `hamming` different bits are expected, pi hamming / n_bits.
 
         Its standard error is pi sqrt(P (1 - P) / n_bits), P = 1 - angle / pi, with independent bits, and less with
         the orthogonal rotations.
         """
         n_bits = self.check_params()
-        self._need_center("estimated_angle")
+        self._check_center("estimated_angle")
         distance = _numbers("hamming", hamming)
         if not np.all((distance >= 0) & (distance <= n_bits)):
-            raise ValueError(f"hamming must be 0 to n_bits={n_bits}, not {distance.min():.6g} to {distance.max():.6g}")
+            raise InputError(
+                f"hamming must be 0 to n_bits={n_bits}, not {distance.min():.6g} to {distance.max():.6g}",
+                argument="hamming",
+            )
         return np.pi * distance / n_bits
 
     def check_params(self) -> int:
+        """Refuse parameters that are not valid; return n_bits."""
         n_bits = checked_count("n_bits", self.n_bits)
         if self.center is not None and (not isinstance(self.center, str) or self.center not in CENTERS):
-            raise ValueError(f'center={self.center!r}: give "mean", "median" or None')
+            raise InputError(f"center={self.center!r}", 'pass "mean", "median" or None', argument="center")
         if not isinstance(self.rotation, str) or self.rotation not in ROTATIONS:
-            raise ValueError(f"rotation={self.rotation!r}: give one of {', '.join(map(repr, ROTATIONS))}")
+            raise InputError(
+                f"rotation={self.rotation!r}", f"pass one of {', '.join(map(repr, ROTATIONS))}", argument="rotation"
+            )
         return n_bits
 
-    def _need_center(self, what: str) -> None:
+    def _check_center(self, what: str) -> None:
         if self.center == "median":
-            raise ValueError(
-                f'{what} has no closed form with center="median", where each bit has its own threshold: '
-                'take center="mean" or None'
+            raise UnsupportedError(
+                f'{what} has no closed form with center="median", where each bit has its own threshold',
+                'pass center="mean" or None',
+                argument="center",
+                feature_name=what,
             )
 
     @property

@@ -1,4 +1,4 @@
-"""What a hash promises about neighbours, in the paper's symbols: R, c, P1, P2, rho, k, T.
+"""What a hash guarantees about neighbours, in the symbols of the paper: R, c, P1, P2, rho, k, T.
 
 A family of hashes is (R, c, P1, P2)-sensitive if vectors within the distance R agree in a hash with a probability of
 P1 at least, and vectors farther apart than c R with P2 at most. k hashes make a table's key, T tables are looked up.
@@ -13,15 +13,17 @@ from numbers import Real
 from typing import Any
 
 from ..data.checks import checked_count
+from ..errors import InputError
 from .pstable import PStableHash, at_least_one_table
 from .sign import SignHash
 
-MOST_TABLES = 10**9  # beyond is a slip, and a scan is faster
+MAX_TABLES = 10**9
+"""More tables than this are taken for a mistake: a scan is faster."""
 
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """The promise of a hash for the radius R and the factor c; `dataclasses.replace(s, k=12, T=40)` asks what if.
+    """What a hash guarantees for the radius R and the factor c. Try other values by `dataclasses.replace(s, k=12)`.
 
     >>> s = sensitivity(PStableHash(width=4.0, n_hashes=8, n_tables=10), R=1.0, c=2.0)
     >>> f"P1 {s.P1:.3f}, P2 {s.P2:.3f}, rho {s.rho:.3f}; near {s.near:.3f}, far {s.far:.3f}"
@@ -54,7 +56,7 @@ class Sensitivity:
 
 
 def sensitivity(hash: PStableHash | SignHash | Callable[[float], Any], R: float, c: float) -> Sensitivity:
-    """P1 = P(R), P2 = P(c R) and rho of a hash; it need not be fitted.
+    """Return P1 = P(R), P2 = P(c R) and rho of a hash, which need not be fitted.
 
     Parameters
     ----------
@@ -67,68 +69,74 @@ def sensitivity(hash: PStableHash | SignHash | Callable[[float], Any], R: float,
     '0.474'
     """
     if not isinstance(R, Real) or not 0 < R < math.inf:
-        raise ValueError(f"R={R!r} must be a positive number")
+        raise InputError(f"R={R!r} must be a positive number", argument="R")
     if not isinstance(c, Real) or not 1 < c < math.inf:
-        raise ValueError(f"c={c!r} must be a number larger than 1")
+        raise InputError(f"c={c!r} must be a number larger than 1", argument="c")
     if isinstance(hash, PStableHash):
         probability, k, T = hash.collision_probability, int(hash.n_hashes), int(hash.n_tables)
     elif isinstance(hash, SignHash):
         if c * R > math.pi * (1 + 1e-12):
-            raise ValueError(
-                f"R={R!r} and c={c!r}: for a SignHash R is an angle in radians, and c R must be at most pi"
+            raise InputError(
+                f"R={R!r} and c={c!r}: for a SignHash R is an angle in radians, and c R must be at most pi",
+                argument="R",
             )
         probability, k, T = hash.collision_probability, 1, 1
     elif callable(hash):
         probability, k, T = hash, 1, 1
     else:
-        raise ValueError(f"hash must be a PStableHash, a SignHash or a function r -> P(r), not a {type(hash).__name__}")
+        raise InputError(
+            f"hash must be a PStableHash, a SignHash or a function r -> P(r), not a {type(hash).__name__}",
+            argument="hash",
+        )
     P1, P2 = float(probability(R)), float(probability(c * R))
     if not 1 >= P1 > P2 >= 0:
-        raise ValueError(f"P1={P1} at R={R!r} and P2={P2} at c R={c * R:.6g}: the hash does not tell them apart")
+        raise InputError(f"P1={P1} at R={R!r} and P2={P2} at c R={c * R:.6g}: the hash does not tell them apart")
     return Sensitivity(float(R), float(c), P1, P2, k, T)
 
 
 def hashes_needed(P2: float, n: int, candidates: float = 1.0) -> int:
-    """The least k for which no more than `candidates` of n far vectors are expected in a bucket: n P2^k <= candidates.
+    """Return the least k with n P2^k <= candidates: that many of n far vectors are expected in a bucket.
 
     >>> hashes_needed(P2=0.61, n=1_000_000)
     28
     """
-    _check_probability("P2", P2, most=False)
+    _check_probability("P2", P2, or_one=False)
     checked_count("n", n)
     if not isinstance(candidates, Real) or not 0 < candidates < math.inf:
-        raise ValueError(f"candidates={candidates!r} must be a positive number")
+        raise InputError(f"candidates={candidates!r} must be a positive number", argument="candidates")
     return max(1, _ceil(math.log(n / candidates) / -math.log(P2)))
 
 
 def tables_needed(P1: float, k: int, success: float) -> int:
-    """The least T for which 1 - (1 - P1^k)^T >= success.
+    """Return the least T for which 1 - (1 - P1^k)^T >= success.
 
     >>> tables_needed(P1=0.8, k=8, success=0.95)
     17
     """
-    _check_probability("P1", P1, most=True)
+    _check_probability("P1", P1, or_one=True)
     checked_count("k", k)
-    _check_probability("success", success, most=False)
+    _check_probability("success", success, or_one=False)
     share = P1**k
     if share == 1:
         return 1
     T = math.log1p(-success) / math.log1p(-share) if share > 0 else math.inf
-    if T > MOST_TABLES:
-        raise ValueError(
-            f"P1={P1} and k={k}: a table succeeds with the probability {share:.3g}, and {T:.3g} of them are needed; "
-            "take fewer hashes k"
+    if T > MAX_TABLES:
+        raise InputError(
+            f"P1={P1} and k={k}: a table succeeds with the probability {share:.3g}, and {T:.3g} of them are needed",
+            "choose fewer hashes k",
+            argument="k",
         )
     return max(1, _ceil(T))
 
 
 def _ceil(number: float) -> int:
-    """The next whole number up, not counting what the logarithms rounded."""
+    """Round up to an integer, but for the rounding errors of logarithms."""
     return math.ceil(number * (1 - 1e-13))
 
 
-def _check_probability(name: str, value: float, most: bool) -> None:
-    if not isinstance(value, Real) or isinstance(value, bool) or not (0 < value < 1 or (most and value == 1)):
-        raise ValueError(
-            f"{name}={value!r} must be a probability, more than 0 and {'at most' if most else 'less than'} 1"
+def _check_probability(name: str, value: float, or_one: bool) -> None:
+    if not isinstance(value, Real) or isinstance(value, bool) or not (0 < value < 1 or (or_one and value == 1)):
+        raise InputError(
+            f"{name}={value!r} must be a probability, more than 0 and {'at most' if or_one else 'less than'} 1",
+            argument=name,
         )

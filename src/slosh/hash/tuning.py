@@ -1,7 +1,7 @@
-"""Parameters of p-stable hash tables for a goal: width, k, T and probes, with the recall and the cost to expect.
+"""Parameters of p-stable hash tables for a goal: width, k, T and probes, with the expected recall and cost.
 
-A sample of the vectors comes in, and a recall of the k nearest, or a radius R with a success probability; a `Tuning`
-goes out. Nothing is hashed: the geometry of the cells is known, only distances are measured.
+The goal is a recall of the k nearest, or a radius R with a success probability. Nothing is hashed: the geometry of the
+cells is known, and only distances are measured, in a sample of the vectors.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from numbers import Real
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from threadpoolctl import threadpool_limits
 
 from ..data.checks import checked_count
 from ..data.vectors import blocks, check_numbers, fitting_vectors
+from ..errors import InputError
 from . import probing
 from .pstable import PStableHash
 
@@ -28,23 +29,25 @@ Float32: TypeAlias = NDArray[np.float32]
 HASHES = (2, 4, 6, 8, 10, 12, 14, 16, 20, 24, 32)
 TABLES = (1, 2, 3, 4, 6, 8, 11, 16, 23, 32, 45, 64, 91, 128)
 WIDTHS = (1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0)
-"""In distances of the neighbours."""
+"""Widths of a cell that are tried, in distances of the neighbours."""
 LEVELS = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 48.0, 64.0)
-"""Probed buckets of a table, on average."""
-MOST_PROBES = 1024
+"""Numbers of probed buckets of a table, on average, that are tried."""
+MAX_PROBES = 1024
+"""The largest number of probed buckets, all tables together."""
 RATIOS = np.concatenate([[0.01, 0.03], np.geomspace(0.06, 4.0, 26)])
 """Distances, in widths, at which probabilities are tabulated."""
-DRAWS = 96
+TABLE_DRAWS = 96
+"""Draws of the place of a query in its cells, for the tables of probabilities."""
 QUERIES, OTHERS = 128, 4096
-"""Pairs of rows whose distances tell how many far ones share a bucket."""
-SAMPLE = 20000
-"""Of more vectors, `tune` looks at so many."""
-MARGIN = 0.005
-"""The predicted recall is to be above the target by so much: it is that of the mean draw, and the tables are one."""
-ENTRY = 12
+"""Pairs of rows whose distances tell how many far rows share a bucket."""
+TUNING_VECTORS = 20000
+"""Of more vectors, `tune` draws this many."""
+RECALL_MARGIN = 0.005
+"""The predicted recall must exceed the target by this: it is the mean over all draws, and the tables are one draw."""
+ENTRY_BYTES = 12
 """Bytes of a row in a table."""
 
-# Nanoseconds, measured (docs/search-lsh.md); only their ratios matter.
+# Nanoseconds of each step, measured (docs/search-lsh.md); only their ratios matter.
 HASH, SCORE, PROBE, LOOKUP, READ, COMPARE, NUMBER, SCAN = 0.18, 8.0, 150.0, 0.075, 50.0, 30.0, 0.5, 0.04
 
 
@@ -54,11 +57,11 @@ class Tuning:
 
     width, n_hashes, n_tables : w, k and T of `PStableHash`.
     n_probes : buckets to look into, all tables together.
-    recall : the predicted part of the k nearest that is found; with R, the success probability at R.
-    target : what was asked for. A `recall` below it says that it cannot be reached within the bounds.
-    candidates : the vectors that are compared for a query, as predicted.
+    recall : the predicted share of the k nearest that is found; with R, the success probability at R.
+    target : the recall that was asked for. If `recall` is below it, it cannot be reached within the bounds.
+    candidates : the predicted number of vectors that are compared with a query.
     n : size of the collection.
-    microseconds : about what a query takes on one core; `scan_microseconds` what a scan does.
+    microseconds, scan_microseconds : the approximate time of a query, and of a scan, on one core.
     far : with R, the probability that a row at the distance c R is compared; None otherwise.
 
     >>> rng = np.random.default_rng(0)
@@ -83,11 +86,11 @@ class Tuning:
 
     @property
     def fraction(self) -> float:
-        """The part of the collection that is compared."""
+        """The share of the collection that is compared with a query."""
         return self.candidates / self.n
 
     def hash(self, random_state: Any = 0) -> PStableHash:
-        """The hash with these parameters, to be fitted."""
+        """Return an unfitted hash with these parameters."""
         return PStableHash(self.width, self.n_hashes, self.n_tables, 2, random_state)
 
     def __str__(self) -> str:
@@ -110,24 +113,23 @@ def tune(
     memory: int | None = None,
     random_state: int = 0,
 ) -> Tuning:
-    """The cheapest parameters with which the k nearest, or a row within R, are found as often as asked for.
+    """Return the cheapest parameters with which the k nearest, or a row within R, are found as often as asked for.
 
     Given the distance r of a row, the differences of its hashes from the query's are normal with the standard deviation
     r, and the query's place in its cells is uniform: so the probability that one of the probed buckets holds the row is
-    a function of r / w alone. It is averaged over the distances of the true neighbours of some of the vectors, none of
-    them its own neighbour, for the recall; and over those of random pairs for the number of vectors to compare.
+    a function of r / w alone. Its mean over the distances of the true neighbours of some of the vectors is the recall,
+    and its mean over random pairs gives the number of vectors to compare.
 
     Parameters
     ----------
-    vectors : the collection, or a sample of it, (m, D). Of more than 20,000 as many are drawn.
-    n : size of the collection; None: as many as `vectors`. From a sample the distances of the neighbours are
-        extrapolated: the logarithm of the j-th of n is normal to psi(j) - log n over the dimension of the data, which
-        is estimated from the sample's own neighbours.
-    k, recall : the part of the k nearest that is to be found, on average.
-    R, c, success : instead of them, a radius and the probability with which a row at that distance is to be found: the
-        question of `LSHSearch.near`. The cost is that of the distances that are in the data; c, more than 1, says where
-        a row is far, and `Tuning.far` how often such rows are compared.
-    memory : bytes a row for the tables, 12 for each; None: as many as the vector has, 4 D.
+    vectors : the collection, or a sample of it, (m, D). Of more than 20,000 vectors as many are drawn.
+    n : size of the collection; None is the number of `vectors`. From a sample the distances of the neighbours are
+        extrapolated: the mean logarithm of the j-th of n is linear in (psi(j) - log n) / d, with the dimension d of the
+        data estimated from the neighbours within the sample.
+    k, recall : the share of the k nearest that must be found, on average.
+    R, c, success : instead of them, a radius and the probability with which a row at that distance must be found, as
+        `LSHSearch.near` asks for it. Rows are far beyond c R, c > 1; `Tuning.far` says how often they are compared.
+    memory : bytes a row for the tables, 12 for each; None is the size of the vector, 4 D.
     random_state : seed of the sample.
 
     >>> tune(np.random.default_rng(0).normal(size=(3000, 8)), R=0.5, success=0.95).recall >= 0.95
@@ -135,24 +137,10 @@ def tune(
     """
     array = fitting_vectors(vectors)
     check_numbers(array)
-    if len(array) < 2:
-        raise ValueError(f"tune needs two vectors or more to see distances, not {len(array)}")
     size = len(array) if n is None else checked_count("n", n)
-    if size < len(array):
-        raise ValueError(f"n={size}, but there are {len(array)} vectors: n is the size of the whole collection")
-    checked_count("k", k)
-    target = success if R is not None else recall
-    if not isinstance(target, Real) or isinstance(target, bool) or not 0 < float(target) < 1:
-        name = "success" if R is not None else "recall"
-        raise ValueError(f"{name}={target!r} must be more than 0 and less than 1; for 1 take ExactSearch")
-    if R is not None and (not isinstance(R, Real) or isinstance(R, bool) or not 0 < float(R) < math.inf):
-        raise ValueError(f"R={R!r} must be a positive distance")
-    if not isinstance(c, Real) or isinstance(c, bool) or not 1 < float(c) < math.inf:
-        raise ValueError(f"c={c!r} must be a number larger than 1")
-    if memory is not None and checked_count("memory", memory) < ENTRY:
-        raise ValueError(f"memory={memory}: one table takes {ENTRY} bytes a row")
+    target = _checked_goal(len(array), size, k, recall, R, c, success, memory)
     random = np.random.RandomState(np.array([0x7E5E, random_state], np.uint32))
-    picked = random.permutation(len(array))[:SAMPLE]
+    picked = random.permutation(len(array))[:TUNING_VECTORS]
     sample = np.concatenate([block for _, block in blocks(array[np.sort(picked)], 4096)])
     m = len(sample)
     queries = random.permutation(m)[: 2 * QUERIES]
@@ -165,7 +153,7 @@ def tune(
     else:
         near = np.full((1, 1), float(R))
     largest = float(np.sqrt(np.einsum("ij,ij->i", sample, sample, dtype=np.float64).max()))
-    found = choose(near, table[np.isfinite(table)], size, sample.shape[1], float(target), memory, largest)
+    found = choose(near, table[np.isfinite(table)], size, sample.shape[1], target, memory, largest)
     if R is None:
         return found
     ratio = np.array([float(c) * float(R) / found.width])
@@ -173,10 +161,36 @@ def tune(
     return replace(found, far=float(mean[0]))
 
 
+def _checked_goal(
+    m: int, n: int, k: int, recall: float, R: float | None, c: float, success: float, memory: int | None
+) -> float:
+    """Refuse arguments of `tune` that are not valid; return the recall, or the success probability, to reach."""
+    if m < 2:
+        raise InputError(f"tune needs two vectors or more to see distances, not {m}", argument="vectors")
+    if n < m:
+        raise InputError(f"n={n}, but there are {m} vectors", "pass the size of the whole collection", argument="n")
+    checked_count("k", k)
+    name, target = ("success", success) if R is not None else ("recall", recall)
+    if not _is_between(target, 0, 1):
+        problem = f"{name}={target!r} must be more than 0 and less than 1"
+        raise InputError(problem, "for 1 use ExactSearch", argument=name)
+    if R is not None and not _is_between(R, 0, math.inf):
+        raise InputError(f"R={R!r} must be a positive distance", argument="R")
+    if not _is_between(c, 1, math.inf):
+        raise InputError(f"c={c!r} must be a number larger than 1", argument="c")
+    if memory is not None and checked_count("memory", memory) < ENTRY_BYTES:
+        raise InputError(f"memory={memory}: one table takes {ENTRY_BYTES} bytes a row", argument="memory")
+    return float(target)
+
+
+def _is_between(value: object, low: float, high: float) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool) and low < float(value) < high
+
+
 def choose(
     near: Float64, pairs: Float64, n: int, dim: int, target: float, memory: int | None = None, largest: float = 0.0
 ) -> Tuning:
-    """The cheapest parameters, by the distances of neighbours (queries, k) and of random pairs.
+    """Return the cheapest parameters, given the distances of neighbours (queries, k) and of random pairs.
 
     `largest` is the largest norm of a vector: cells must be wide enough for their numbers to fit 32 bits.
     """
@@ -194,21 +208,21 @@ def _choose(near: Float64, pairs: Float64, n: int, dim: int, target: float, memo
     points = _summary(near.ravel(), 256)
     counts, edges = np.histogram(np.log(np.maximum(pairs, middle * 1e-3)), 256)
     centres, weights = np.exp((edges[1:] + edges[:-1]) / 2), counts / max(1, counts.sum())
-    tables = [T for T in TABLES if memory >= T * ENTRY] or [1]
-    wanted = min(target + MARGIN, (1 + target) / 2)
+    tables = [T for T in TABLES if memory >= T * ENTRY_BYTES] or [1]
+    wanted = min(target + RECALL_MARGIN, (1 + target) / 2)
     best: tuple[float, float, int, int, float] | None = None
     fallback = (0.0, WIDTHS[-1] * middle, HASHES[0], tables[-1], LEVELS[-1])
     for k in HASHES:
-        table = curve(k)
+        chance = probed_probabilities(k)
         for width in WIDTHS:
             w = width * middle
-            hit, far = table.at(points / w), table.at(centres / w)
+            hit, far = _interpolated(chance, points / w), _interpolated(chance, centres / w)
             for T in tables:
                 recalls = _any(hit, T).mean(axis=1)
                 level = int(np.searchsorted(recalls, wanted))
                 if recalls[-1] > fallback[0]:
                     fallback = float(recalls[-1]), w, k, T, LEVELS[-1]
-                if level == len(recalls) or LEVELS[level] * T > MOST_PROBES:
+                if level == len(recalls) or LEVELS[level] * T > MAX_PROBES:
                     continue
                 compared, entries = n * _any(far[level], T) @ weights, n * T * far[level] @ weights
                 price = cost(n, dim, k, T, LEVELS[level] * T, float(entries), float(compared))
@@ -222,13 +236,13 @@ def _finished(
     w: float, k: int, T: int, about: float, points: Float64, centres: Float64, weights: Float64, n: int, dim: int,
     target: float, wanted: float,
 ) -> Tuning:  # fmt: skip
-    """The least probes for the target, over all tables together, and the predictions."""
-    levels = sorted({min(MOST_PROBES, max(T, int(T * about * 1.1**i))) for i in range(-10, 6)})
-    hits, _ = probing.success(T, k, levels, RATIOS, draws=DRAWS)
+    """Find the least number of probes for the target, all tables together, and return it with the predictions."""
+    levels = sorted({min(MAX_PROBES, max(T, int(T * about * 1.1**i))) for i in range(-10, 6)})
+    hits, _ = probing.success(T, k, levels, RATIOS, draws=TABLE_DRAWS)
     recalls = _interpolated(hits, points / w).mean(axis=1)
     level = min(int(np.searchsorted(recalls, wanted)), len(levels) - 1)
     compared = float(n * _interpolated(hits[level], centres / w) @ weights)
-    single = _interpolated(curve(k).chance, centres / w) @ weights
+    single = _interpolated(probed_probabilities(k), centres / w) @ weights
     entries = n * T * float(np.interp(levels[level] / T, LEVELS, single))
     price = cost(n, dim, k, T, levels[level], entries, compared)
     scan = n * (dim * SCAN + 2)
@@ -236,50 +250,43 @@ def _finished(
 
 
 def cost(n: int, dim: int, k: int, T: int, n_probes: float, entries: float, compared: float) -> float:
-    """Nanoseconds of a query, about: hashing, scoring and finding buckets, reading them, comparing vectors."""
+    """Return the nanoseconds of a query: hashing, scoring and finding buckets, reading them, comparing vectors."""
     sets = 4 * probing.per_table(T, int(n_probes)) if n_probes > T else 0
-    probes = T * (sets * SCORE + k * 40) + n_probes * (
-        PROBE + LOOKUP * math.sqrt(n * T)
-    )  # the caches are soon too small
+    lookup = PROBE + LOOKUP * math.sqrt(n * T)  # the caches are soon too small
+    probes = T * (sets * SCORE + k * 40) + n_probes * lookup
     return T * k * dim * HASH + probes + entries * READ + compared * (COMPARE + dim * NUMBER)
 
 
-class Curve(NamedTuple):
-    """How likely the probed buckets of one table hold a row: (LEVELS, RATIOS), for so many buckets on average."""
-
-    chance: Float64
-
-    def at(self, ratios: Float64) -> Float64:
-        return _interpolated(self.chance, ratios)
-
-
 @lru_cache(maxsize=64)
-def curve(k: int) -> Curve:
-    """Of k hashes; the same limit on the score for all draws, as it is when the best of many tables are taken."""
+def probed_probabilities(k: int) -> Float64:
+    """Return the probability that the probed buckets of one table of k hashes hold a row, (LEVELS, RATIOS).
+
+    All draws have the same limit on the score, as they do when the best buckets of many tables are taken.
+    """
     random = np.random.RandomState(np.array([0xC0FE, k], np.uint32))
-    place = random.uniform(size=(DRAWS, k))
+    place = random.uniform(size=(TABLE_DRAWS, k))
     nearer = np.sort(np.minimum(place, 1 - place), axis=1)
     borders = np.concatenate([nearer, 1 - nearer[:, ::-1]], axis=1)
     member = probing.template(k, 2 * int(LEVELS[-1])).member
     order = np.argsort(_bucket_scores(place, borders, member, probing.SPREAD)[:, 1:], axis=None)
     level = np.empty(order.size, np.int64)
-    level[order] = np.searchsorted((np.array(LEVELS) - 1) * DRAWS, np.arange(1, order.size + 1))
+    level[order] = np.searchsorted((np.array(LEVELS) - 1) * TABLE_DRAWS, np.arange(1, order.size + 1))
     chance = np.empty((len(LEVELS), len(RATIOS)))
     for i, ratio in enumerate(RATIOS):
-        each = np.exp(-_bucket_scores(place, borders, member, float(ratio))) / DRAWS
+        each = np.exp(-_bucket_scores(place, borders, member, float(ratio))) / TABLE_DRAWS
         more = np.bincount(level, each[:, 1:].ravel(), len(LEVELS) + 1)[: len(LEVELS)]
         chance[:, i] = each[:, 0].sum() + np.cumsum(more)
-    return Curve(np.clip(chance, 1e-300, 1.0))
+    return np.clip(chance, 1e-300, 1.0)
 
 
 def _bucket_scores(place: Float64, borders: Float64, member: Float32, spread: float) -> Float64:
-    """-log of the probabilities of the query's own bucket, and of those across each set of borders, (draws, 1 + M)."""
+    """Return -log P of the query's own bucket, and of the buckets across each set of borders, (draws, 1 + M)."""
     home = -probing.log_stays(place, spread, 2).sum(axis=1, keepdims=True)
     return np.concatenate([home, home + probing.crossing(borders, spread, 2) @ member], axis=1)
 
 
 def _interpolated(chance: Float64, ratios: Float64) -> Float64:
-    """chance (..., RATIOS) at other ratios, its logarithm linear between them."""
+    """Interpolate chance (..., RATIOS) at other ratios, linearly in its logarithm."""
     x = np.clip(np.interp(ratios, RATIOS, np.arange(len(RATIOS))), 0, len(RATIOS) - 1.001)
     low = x.astype(np.int64)
     logs = np.log(np.maximum(chance, 1e-300))
@@ -288,13 +295,13 @@ def _interpolated(chance: Float64, ratios: Float64) -> Float64:
 
 
 def _any(chance: Float64, T: int) -> Float64:
-    """In one of T tables at least."""
+    """Return the probability of success in at least one of T tables."""
     found: Float64 = -np.expm1(T * np.log1p(-np.minimum(chance, 1 - 1e-12)))
     return found
 
 
 def _summary(values: Float64, size: int) -> Float64:
-    """As many numbers, or fewer, that are distributed like the values."""
+    """Return at most `size` numbers that are distributed like the values."""
     if len(values) <= size:
         return values
     found: Float64 = np.quantile(values, (np.arange(size) + 0.5) / size)
@@ -302,7 +309,7 @@ def _summary(values: Float64, size: int) -> Float64:
 
 
 def distances(queries: Float32, others: Float32) -> Float64:
-    """(n_queries, n_others), up to the rounding of a product in float64."""
+    """Return the distances (n_queries, n_others), up to the rounding of a product in float64."""
     middle = others.mean(axis=0, dtype=np.float64)
     a, b = queries - middle, others - middle
     squares = np.einsum("ij,ij->i", a, a)[:, None] + np.einsum("ij,ij->i", b, b) - 2 * (a @ b.T)
@@ -311,10 +318,10 @@ def distances(queries: Float32, others: Float32) -> Float64:
 
 
 def extrapolated(near: Float64, m: int, n: int, k: int) -> Float64:
-    """Distances of the k nearest of n, from those of a sample of m, (queries, some) in increasing order.
+    """Estimate the distances of the k nearest of n from those in a sample of m, (queries, some) in increasing order.
 
-    Rows are taken to lie around a query as a Poisson process of d dimensions. There the logarithm of the j-th distance
-    has the mean (psi(j) - log n) / d and a constant of the query's surroundings.
+    Rows are assumed to lie around a query as a Poisson process in d dimensions. There the logarithm of the j-th
+    distance has the mean (psi(j) - log n) / d, up to a constant of the query.
     """
     logs = np.log(np.maximum(near, near[near > 0].min(initial=1.0) * 1e-6))
     K = near.shape[1]

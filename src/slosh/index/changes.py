@@ -16,7 +16,7 @@ from tqdm.auto import tqdm
 from ..data.sets import Sets
 from ..engines.base import Engine, Entries, Int64, View, Write
 from ..errors import DuplicateId, InputError, SloshError, UnknownId, user_level
-from .records import checked_ids, checked_metadata_of_each, merge_metadata, stream_batches
+from .records import checked_ids, checked_metadata_of_each, is_single_id, merge_metadata, stream_batches
 
 CHUNK_NUMBERS = 1 << 24
 """Numbers of the vectors that are held while sets are added."""
@@ -24,6 +24,8 @@ CHUNK_NUMBERS = 1 << 24
 
 def add(engine: Engine, sets: Sets, ids: Any, metadata: Any, update: bool) -> list[str]:
     """Store checked sets as one change, and return their ids."""
+    if is_single_id(ids):
+        raise InputError(f"ids={ids!r:.60}", "give a list of strings, one for each set", argument="ids")
     names = None if ids is None else checked_ids(ids)
     if names is not None and len(names) != len(sets):
         raise InputError(f"there are {len(sets)} sets and {len(names)} ids", "give one for each", argument="ids")

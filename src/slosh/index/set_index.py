@@ -246,7 +246,7 @@ class SetIndex:
         single = is_single_id(ids)
         names = checked_ids(ids)
         if sets is None and metadata is None:
-            raise InputError("there is nothing to update", "give sets, metadata, or both")
+            raise InputError("update needs sets, metadata, or both")
         if sets is None and weights is not None:
             raise InputError("weights without sets", "give the sets, too", argument="weights")
         if sets is None:

@@ -107,7 +107,11 @@ class SetNeighbors(BaseEstimator):  # type: ignore[misc]
             raise InputError(f"recall={self.recall!r} must be None, or above 0 and at most 1", argument="recall")
         embedding, search = self._new_embedding(), LadderSearch(precision=32) if self.search is None else self.search
         streamed, n, index = isinstance(X, Iterator), 0, None
-        for batch in Sets.stream(X, batch_sets=BATCH_SETS) if streamed else [_all_sets(X)]:
+        for batch in (
+            Sets.stream(X, batch_sets=BATCH_SETS)
+            if streamed
+            else [as_sets(X, dim=1 if isinstance(X, list | tuple) and not X else None)]
+        ):
             n += len(batch)
             if y is not None and (n > len(y) or not streamed):
                 check_length(y, n, "at least " * streamed)
@@ -183,10 +187,6 @@ class SetNeighbors(BaseEstimator):  # type: ignore[misc]
         tags.input_tags.two_d_array = False
         tags.input_tags.three_d_array = True
         return tags
-
-
-def _all_sets(X: Any) -> Sets:
-    return as_sets(X, dim=1) if isinstance(X, list | tuple) and not len(X) else as_sets(X)
 
 
 def new_index(embedding: SetTransformer, search: Search | None, n_jobs: int | None) -> SetIndex:

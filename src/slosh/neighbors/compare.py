@@ -188,11 +188,8 @@ def compare(
     for name, method in tqdm(chosen.items(), unit="method", delay=2, disable=None, leave=False, desc="compare"):
         rows += list(_measure(name, method, split, int(k), n_jobs))
     rows.sort(key=lambda row: (-1.0, -1.0) if row["error"] else (row["precision"], row["vote_accuracy"]), reverse=True)
-    asked = f"{len(split.queries):,} queries among {len(split.stored):,} others"
-    if split.own:
-        asked = f"each a query among the {split.n_others:,} others"
     about = (
-        f"{len(collection):,} sets (d = {collection.dim}, {len(names)} classes), {asked}; precision and vote of the "
+        f"{len(collection):,} sets (d = {collection.dim}, {len(names)} classes), {split}; precision and vote of the "
         f"{k} nearest; {threads} thread{'s' * (threads != 1)} of {os.cpu_count()} processors"
     )
     return Comparison(rows, about)
@@ -212,6 +209,10 @@ class _Split:
     def n_others(self) -> int:
         """How many sets a query can find."""
         return len(self.stored) - self.own
+
+    def __str__(self) -> str:
+        asked = "each a query among the" if self.own else f"{len(self.queries):,} queries among"
+        return f"{asked} {self.n_others:,} others"
 
     @classmethod
     def of(cls, sets: Sets, classes: Int64, test_size: float, random_state: Any) -> _Split:

@@ -4,13 +4,4 @@ from .distances import chamfer, hausdorff, sliced_wasserstein, wasserstein
 from .explain import Explanation, explain
 from .match import Match, match
 
-__all__ = [
-    "Explanation",
-    "Match",
-    "chamfer",
-    "explain",
-    "hausdorff",
-    "match",
-    "sliced_wasserstein",
-    "wasserstein",
-]
+__all__ = ["Explanation", "Match", "chamfer", "explain", "hausdorff", "match", "sliced_wasserstein", "wasserstein"]

@@ -13,28 +13,31 @@ import numpy as np
 
 from ..data.batching import batches_by_points
 from ..data.checks import Array
-from .files import File, Library, Options, Piece, Unreadable, fits, needs, plain, reading, rows
+from .files import File, Library, Options, Piece, check_memory, metadata_rows, needs, reading, to_builtin
 
 ANNDATA = Library("anndata", ".h5ad", "cells")
-_BLOCK = 1 << 24  # values read at once
-_DEEPEST = 32
+VALUES_AT_ONCE = 1 << 24
+"""Values of the matrix read in one go."""
+MAX_DEPTH = 32
+"""Groups within groups, at most."""
 
 
 def read_h5ad(file: File, options: Options) -> Iterator[Piece]:
-    """Sets of cells, in the order in which the values of `by` first appear."""
+    """Read sets of cells, in the order in which the values of `by` first appear."""
     needs(file, ANNDATA)
     h5py = needs(file, ANNDATA, "h5py")
     with reading(file, "h5ad file"), h5py.File(file.path, "r") as store:
         for key in ("obs", "X" if options.obsm is None else "obsm"):
             if key not in store:
-                raise Unreadable(f"{file}: has no {key!r}, so it is not an .h5ad file with cells in it")
+                raise file.error(f"has no {key!r}, so it is not an .h5ad file with cells in it")
         _check_inside(file, h5py, store)
         obs = _obs(file, store)
         _check_by(file, options.by, obs)
         if options.obsm is not None and options.obsm not in store["obsm"]:
-            raise Unreadable(f"{file}: no obsm {options.obsm!r}; there are {_listed(store['obsm'])}")
+            raise file.error(f"no obsm {options.obsm!r}", f"there are {_listed(store['obsm'])}", argument="obsm")
         if isinstance(options.weights, str) and options.weights not in obs.columns:
-            raise Unreadable(f"{file}: no observation column {options.weights!r}; there are {_listed(obs.columns)}")
+            what = f"no observation column {options.weights!r}"
+            raise file.error(what, f"there are {_listed(obs.columns)}", argument="weights")
         chosen = _chosen(file, options, store)
     return _pieces(file, options, h5py, obs, chosen)
 
@@ -48,7 +51,7 @@ def _pieces(file: File, options: Options, h5py: Any, obs: Any, chosen: Array | N
         sizes = np.diff(offsets)
         for sets in batches_by_points(sizes, options.limit(table.dim)):
             cells = order[offsets[sets.start] : offsets[sets.stop]]
-            metadata = rows(file, {name: values[sets] for name, values in columns.items()}, len(ids[sets]))
+            metadata = metadata_rows(file, {name: values[sets] for name, values in columns.items()}, len(ids[sets]))
             part = None if weights is None else weights[cells]
             yield Piece(file, table.rows(cells), sizes[sets], part, ids[sets], metadata)
 
@@ -58,19 +61,19 @@ def _check_inside(file: File, h5py: Any, store: Any) -> None:
     stack = [("", store, 0)]
     while stack:
         path, group, depth = stack.pop()
-        if depth > _DEEPEST:
-            raise Unreadable(f"{file}: {path[:80]} is nested too deeply: refused")
+        if depth > MAX_DEPTH:
+            raise file.error(f"{path[:80]} is nested too deeply: refused")
         for name in group:
             here, link = f"{path}/{name}", group.get(name, getlink=True)
             if isinstance(link, h5py.ExternalLink):
-                raise Unreadable(f"{file}: {here} is a link to another file, {link.filename!r:.80}: refused")
+                raise file.error(f"{here} is a link to another file, {link.filename!r:.80}: refused")
             if not isinstance(link, h5py.HardLink):
                 continue
             item = group.get(name)
             if isinstance(item, h5py.Group):
                 stack.append((here, item, depth + 1))
             elif isinstance(item, h5py.Dataset) and (item.external or item.is_virtual):
-                raise Unreadable(f"{file}: the values of {here} are in another file: refused")
+                raise file.error(f"the values of {here} are in another file: refused")
 
 
 def _obs(file: File, store: Any) -> Any:
@@ -80,7 +83,7 @@ def _obs(file: File, store: Any) -> Any:
         from anndata.experimental import read_elem
     sizes: list[int] = []
     store["obs"].visititems(lambda _, item: sizes.append(item.nbytes if hasattr(item, "nbytes") else 0))
-    fits(file, "obs", sum(sizes))
+    check_memory(file, "obs", sum(sizes))
     return read_elem(store["obs"])
 
 
@@ -88,15 +91,15 @@ def _check_by(file: File, by: str | None, obs: Any) -> None:
     if by is not None and by in obs.columns:
         missing = obs[by].isna().to_numpy()
         if missing.any():
-            raise Unreadable(
-                f"{file}: {int(missing.sum())} cells have no {by!r}, the first in row {int(missing.argmax())}: drop "
-                "them, or give them a value"
-            )
+            row = int(missing.argmax())
+            what = f"{int(missing.sum())} cells have no {by!r}, the first in row {row}"
+            raise file.error(what, "drop them, or give them a value", row=row, column=by)
         return
     kinds = obs.dtypes.astype(str)
     names = [name for name in obs.columns if kinds[name] in ("category", "object", "bool", "str", "string")]
-    wrong = "give by=, the observation column whose values make the sets" if by is None else f"no column {by!r}"
-    raise Unreadable(f"{file}: {wrong}; those with categories are {_listed(names or obs.columns)}")
+    problem = "no observation column is named" if by is None else f"no column {by!r}"
+    remedy = f"by= is the one whose values make the sets; those with categories are {_listed(names or obs.columns)}"
+    raise file.error(problem, remedy, argument="by")
 
 
 def _listed(names: Any) -> str:
@@ -105,22 +108,21 @@ def _listed(names: Any) -> str:
 
 
 def _chosen(file: File, options: Options, store: Any) -> Array | None:
-    """Which columns of X are the variables of `columns`."""
+    """Return which columns of X are the variables of `columns`; None means all."""
     if options.columns is None:
         return None
     if options.obsm is not None:
-        raise Unreadable(
-            f"{file}: columns= names variables of X, and obsm={options.obsm!r} has none: give one of the two"
-        )
+        what = f"columns= names variables of X, and obsm={options.obsm!r} has none"
+        raise file.error(what, "give one of the two", argument="columns")
     names = store["var"][store["var"].attrs["_index"]].asstr()[:].tolist()
     place = {name: i for i, name in enumerate(names)}
     if unknown := [name for name in options.columns if name not in place]:
-        raise Unreadable(f"{file}: no variable {unknown[0]!r}; there are {_listed(names)}")
+        raise file.error(f"no variable {unknown[0]!r}", f"there are {_listed(names)}", argument="columns")
     return np.array([place[name] for name in options.columns])
 
 
 def _groups(obs: Any, by: str) -> tuple[Array, Array, list[str], dict[str, list[Any]]]:
-    """Rows in the order of their sets, offsets, ids, and for the columns constant within each set their values."""
+    """Return rows in the order of their sets, offsets, ids, and the values of columns, None where a set has several."""
     import pandas as pd
 
     codes, keys = pd.factorize(obs[by])
@@ -136,7 +138,7 @@ def _groups(obs: Any, by: str) -> tuple[Array, Array, list[str], dict[str, list[
         kept = [None if a != b or a < 0 else value for a, b, value in zip(low, high, first, strict=True)]
         if any(value is not None for value in kept):
             columns[str(name)] = kept
-    return order, offsets, [str(plain(key)) for key in keys], columns
+    return order, offsets, [str(to_builtin(key)) for key in keys], columns
 
 
 class Matrix:
@@ -149,46 +151,44 @@ class Matrix:
         if isinstance(item, h5py.Dataset):
             shape = item.shape
             if item.ndim != 2 or item.dtype.kind not in "fiub":
-                raise Unreadable(
-                    f"{file}: {item.name} is {item.dtype} of shape {item.shape}, not numbers (cells, features)"
-                )
+                raise file.error(f"{item.name} is {item.dtype} of shape {item.shape}, not numbers (cells, features)")
         else:
             kind = str(item.attrs.get("encoding-type", "a group"))
             if kind not in ("csr_matrix", "csc_matrix"):
-                raise Unreadable(f"{file}: {item.name} is {kind}, not a dense or sparse matrix")
+                raise file.error(f"{item.name} is {kind}, not a dense or sparse matrix")
             shape = tuple(int(x) for x in item.attrs["shape"])
             self._open_sparse(kind, shape)
         if shape[0] != n:
-            raise Unreadable(f"{file}: {item.name} has {shape[0]} rows, obs has {n}")
+            raise file.error(f"{item.name} has {shape[0]} rows, obs has {n}")
         self._width = int(shape[1])
         self.dim = self._width if chosen is None else len(chosen)
 
     def _open_sparse(self, kind: str, shape: tuple[int, ...]) -> None:
         item, major = self._item, shape[0] if kind == "csr_matrix" else shape[1]
-        fits(self._file, item.name, item["indptr"].nbytes)
+        check_memory(self._file, item.name, item["indptr"].nbytes)
         indptr = np.asarray(item["indptr"][:], np.int64)
         stored = len(item["data"])
         ends = len(indptr) == major + 1 and indptr[0] == 0 and indptr[-1] == stored == len(item["indices"])
         if not ends or np.any(np.diff(indptr) < 0):
-            raise Unreadable(f"{self._file}: the parts of the sparse {item.name} do not agree: it is damaged")
+            raise self._file.error(f"the parts of the sparse {item.name} do not agree: it is damaged")
         self._indptr = indptr
         if kind == "csc_matrix":  # by columns: all of it is needed for one row
             from scipy.sparse import csc_matrix
 
-            fits(self._file, item.name, 3 * (item["data"].nbytes + item["indices"].nbytes))
+            check_memory(self._file, item.name, 3 * (item["data"].nbytes + item["indices"].nbytes))
             data, indices = self._stored(0, stored, shape[0])
             self._csr = csc_matrix((data, indices, indptr), shape).tocsr()
 
     def _stored(self, start: int, stop: int, most: int) -> tuple[Array, Array]:
-        """Values and indices of a sparse matrix; an index outside would be written outside."""
+        """Return values and indices of a sparse matrix; an index outside would be written outside."""
         data, indices = self._item["data"][start:stop], self._item["indices"][start:stop]
         if len(indices) and not (indices.min() >= 0 and indices.max() < most):
-            raise Unreadable(f"{self._file}: an index of the sparse {self._item.name} is out of range: it is damaged")
+            raise self._file.error(f"an index of the sparse {self._item.name} is out of range: it is damaged")
         return data, indices
 
     def rows(self, wanted: Array) -> Array:
-        """(len(wanted), dim): those rows, dense. The file is read from the first of them to the last, in blocks."""
-        fits(self._file, f"a batch of {self._item.name}", len(wanted) * self.dim * 8)
+        """Return those rows, dense. The file is read from the first of them to the last, in blocks."""
+        check_memory(self._file, f"a batch of {self._item.name}", len(wanted) * self.dim * 8)
         dtype = self._item.dtype if self._indptr is None else self._item["data"].dtype
         out = np.empty((len(wanted), self.dim), dtype)
         order = np.argsort(wanted, kind="stable")
@@ -204,12 +204,12 @@ class Matrix:
 
     def _stop(self, start: int, most: int) -> int:
         if self._indptr is None or self._csr is not None:
-            return min(most, start + max(1, _BLOCK // max(1, self._width)))
-        stop = int(np.searchsorted(self._indptr, self._indptr[start] + _BLOCK, side="right")) - 1
+            return min(most, start + max(1, VALUES_AT_ONCE // max(1, self._width)))
+        stop = int(np.searchsorted(self._indptr, self._indptr[start] + VALUES_AT_ONCE, side="right")) - 1
         return min(most, max(stop, start + 1))
 
     def _block(self, start: int, stop: int, inside: Array) -> Array:
-        """The rows `inside` of the rows start:stop."""
+        """Return the rows `inside` of the rows start:stop."""
         if self._indptr is None:
             block = self._item[start:stop][inside]
         elif self._csr is not None:

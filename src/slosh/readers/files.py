@@ -1,7 +1,7 @@
 """What all readers share: the file that is read, the options, the piece that comes out, and how a bad file is refused.
 
-A reader takes a `File` and `Options` and gives `Piece`s: plain arrays with ids and metadata, not checked yet. An error
-names the file first.
+A reader takes a `File` and `Options` and yields `Piece`s: plain arrays with ids and metadata, not checked yet. An error
+is a `ReaderError`, and its problem begins with the path of the file.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
@@ -17,41 +17,20 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..data.checks import Array
+from ..data.text import format_bytes
+from ..errors import MissingExtra, ReaderError, printable
 
-MOST_VALUES = 1 << 26
-"""Numbers in one batch at most, unless one set has more: with many features a batch has fewer points."""
+MAX_BATCH_VALUES = 1 << 26
+"""The most numbers in one batch, unless one set has more: with many features a batch has fewer points."""
 
-DEFLATE = 1032
-"""No stream of zlib's grows by more than this."""
+MAX_DEFLATE_RATIO = 1032
+"""No stream of zlib's grows by more than this when it is unpacked."""
 
-
-class Unreadable(ValueError):
-    """A file that is not what its name says, is damaged, or claims what it does not have.
-
-    What the message quotes from a file may be anything: bytes that a terminal would obey are written as escapes.
-    """
-
-    def __init__(self, said: str) -> None:
-        super().__init__(printable(said))
-
-
-class MissingLibrary(ImportError):
-    """A library that a format needs is not installed."""
-
-
-def printable(text: str) -> str:
-    """The text on one line, with an escape for each character that cannot be seen, and for those never decoded.
-
-    >>> print(printable("caf\u00e9 \x1b[31m"))
-    caf\u00e9 \\x1b[31m
-    """
-    if text.isprintable() and "\ufffd" not in text:
-        return text
-    return "".join(x if x.isprintable() and x != "\ufffd" else ascii(x)[1:-1] for x in text)
+Unreadable = ReaderError  # for slosh.datasets, until it is in benchmarks/paper
 
 
 class File(NamedTuple):
-    """A file, its name relative to where the reading began, with forward slashes, and its extension in FORMATS."""
+    """A file: its path, its name below the source that was read, with forward slashes, and its extension in FORMATS."""
 
     path: Path
     name: str
@@ -59,6 +38,10 @@ class File(NamedTuple):
 
     def __str__(self) -> str:
         return str(self.path)
+
+    def error(self, what: str, remedy: str = "", **fields: Any) -> ReaderError:
+        """Return the error that says `what` is wrong with this file."""
+        return reader_error(self.path, what, remedy, **fields)
 
     @property
     def stem(self) -> str:
@@ -68,11 +51,13 @@ class File(NamedTuple):
 
     @property
     def metadata(self) -> dict[str, Any]:
+        """What every set of the file gets as metadata: the name of the file, and of its folder if it is in one."""
         path = PurePosixPath(self.name)
         return {"file": path.name} | ({"folder": str(path.parent)} if len(path.parts) > 1 else {})
 
     @property
     def size(self) -> int:
+        """The number of bytes on disk."""
         return os.path.getsize(self.path)
 
 
@@ -90,8 +75,8 @@ class Options:
     batch_points: int = 1 << 22
 
     def limit(self, dim: int) -> int:
-        """Points of `dim` features in a batch."""
-        return max(1, min(self.batch_points, MOST_VALUES // max(dim, 1)))
+        """Return how many points of `dim` features go into a batch."""
+        return max(1, min(self.batch_points, MAX_BATCH_VALUES // max(dim, 1)))
 
 
 class Piece(NamedTuple):
@@ -106,7 +91,7 @@ class Piece(NamedTuple):
 
     @classmethod
     def one(cls, file: File, points: Array, weights: Array | None = None, **metadata: Any) -> Piece:
-        """A file that is one set: its name is the id."""
+        """Return the piece of a file that is one set: its name is the id."""
         return cls(file, points, np.array([len(points)]), weights, [file.name], [file.metadata | metadata])
 
 
@@ -119,9 +104,10 @@ class Library(NamedTuple):
 
 
 class Format(NamedTuple):
-    """How files of one extension are read: in words, the reader, the options it takes, and the library it needs.
+    """How files of one extension are read.
 
-    `one_set` says that a file is one set, or most often is.
+    what : what such a file is, in words. takes : the options that the reader looks at. library : what it needs.
+    one_set : whether a file is one set, or most often is.
     """
 
     what: str
@@ -131,25 +117,30 @@ class Format(NamedTuple):
     one_set: bool = False
 
 
+def reader_error(path: str | Path, what: str, remedy: str = "", **fields: Any) -> ReaderError:
+    """Return the error that says `what` is wrong with a file or folder."""
+    return ReaderError(f"{path}: {what}", remedy, location=str(path), what=what, **fields)
+
+
 def needs(file: File, library: Library, module: str | None = None) -> Any:
-    """The library, or a module of it; an error that names the extra to install if it is not there."""
+    """Return the library, or a module of it; raise an error that names the extra if it is not installed."""
     try:
         return importlib.import_module(module or library.name)
     except ImportError as error:
-        raise MissingLibrary(
-            f"{file}: reading {library.what} needs {library.name}: pip install 'slosh[{library.extra}]'"
-        ) from error
+        problem = f"{file}: reading {library.what} needs {library.name}"
+        remedy = f"pip install 'slosh[{library.extra}]'"
+        raise MissingExtra(problem, remedy, package=library.name, extra=library.extra) from error
 
 
 @contextlib.contextmanager
 def reading(file: File, what: str) -> Iterator[None]:
-    """Whatever a library raises over a bad file becomes one sentence with the file's name.
+    """Turn whatever a library raises over a bad file into a ReaderError.
 
-    PanicException is what libraries written in Rust raise; it is no Exception.
+    PanicException is what libraries written in Rust raise; it is not an Exception.
     """
     try:
         yield
-    except (Unreadable, MissingLibrary, FileNotFoundError, PermissionError):
+    except (ReaderError, MissingExtra, FileNotFoundError, PermissionError):
         raise
     except BaseException as error:
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
@@ -160,11 +151,11 @@ def reading(file: File, what: str) -> Iterator[None]:
             said = f"{said[: rubbish + 20]} ..."
         looks = looks_like(file.path)
         other = "" if _is_own(looks, what, file.suffix) else f" (it looks like {looks})"
-        raise Unreadable(f"{file}: not a readable {what}{other}: {said:.300}") from error
+        raise file.error(f"not a readable {what}{other}: {said:.300}") from error
 
 
 def _is_own(looks: str, what: str, suffix: str) -> bool:
-    """Whether a file looks like what it is read as, which says nothing about why it cannot be."""
+    """Return whether a file looks like what it is read as, which says nothing about why it cannot be."""
     if looks == "text":
         return suffix in (".csv", ".tsv", ".xyz", ".obj")
     return looks.removeprefix("a ") in what or looks.endswith(suffix)
@@ -197,7 +188,7 @@ _STARTS = {
 
 
 def looks_like(path: Path) -> str:
-    """What the first bytes of a file look like, in words."""
+    """Return what the first bytes of a file look like, in words."""
     try:
         with open(path, "rb") as stream:
             start = stream.read(512)
@@ -218,8 +209,8 @@ def looks_like(path: Path) -> str:
 # ---- what a header may claim
 
 
-def memory() -> int:
-    """Bytes of memory that could be taken now, about; a terabyte where the system does not say."""
+def free_memory() -> int:
+    """Return about how many bytes of memory could be taken now; a terabyte where the system does not say."""
     with contextlib.suppress(OSError, ValueError, IndexError), open("/proc/meminfo") as lines:
         return next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")) * 1024
     with contextlib.suppress(AttributeError, OSError, ValueError):
@@ -227,27 +218,17 @@ def memory() -> int:
     return 1 << 40
 
 
-def fits(file: File, what: str, size: int) -> None:
+def check_memory(file: File, what: str, size: int) -> None:
     """Refuse to take `size` bytes at once if they are not there."""
-    if size < 0 or size > memory():
-        raise Unreadable(f"{file}: {what} claims {in_words(size)}, more than the memory that is free: refused")
-
-
-def in_words(size: int) -> str:
-    """A number of bytes, as people say it."""
-    amount = float(size)
-    for unit in ("bytes", "KB", "MB", "GB", "TB"):
-        if abs(amount) < 1000:
-            return f"{amount:.3g} {unit}"
-        amount /= 1000
-    return f"{amount:,.3g} PB" if amount < 1e6 else "more than anyone has"
+    if size < 0 or size > free_memory():
+        raise file.error(f"{what} claims {format_bytes(size)}, more than the memory that is free: refused")
 
 
 # ---- metadata and ids
 
 
-def plain(value: Any) -> Any:
-    """A value that JSON can hold; None stands for missing."""
+def to_builtin(value: Any) -> Any:
+    """Return a value that JSON can hold; None stands for missing."""
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, float):
@@ -259,24 +240,23 @@ def plain(value: Any) -> Any:
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
 
 
-def rows(file: File, columns: Mapping[str, Sequence[Any]], n: int) -> list[dict[str, Any]]:
-    """One dict for each of n sets: the file, and the values of the columns that are not missing."""
+def metadata_rows(file: File, columns: Mapping[str, Sequence[Any]], n: int) -> list[dict[str, Any]]:
+    """Return a dict for each of n sets: the file, and the values of the columns that are not missing."""
     result = [file.metadata for _ in range(n)]
     for name, values in columns.items():
         for one, value in zip(result, values, strict=True):
-            if (kept := plain(value)) is not None:
+            if (kept := to_builtin(value)) is not None:
                 one[name] = kept
     return result
 
 
-def whole_ids(file: File, what: str, values: Sequence[Any]) -> list[str]:
-    """Ids as strings, from strings and whole numbers."""
+def to_ids(file: File, what: str, values: Sequence[Any], rows: Iterable[int] | None = None) -> list[str]:
+    """Return ids as strings, from strings and whole numbers; `rows` are their rows in the file, 0, 1, ... if None."""
     ids = []
-    for i, value in enumerate(values):
-        kept = plain(value)
+    for i, value in zip(range(len(values)) if rows is None else rows, values, strict=True):
+        kept = to_builtin(value)
         if isinstance(kept, bool) or not isinstance(kept, str | int) or kept == "":
-            raise Unreadable(
-                f"{file}: {what}, row {i} is {value!r:.60}: ids are strings or whole numbers, and none is missing"
-            )
+            remedy = "ids are strings or whole numbers, and none is missing"
+            raise file.error(f"{what}, row {i} is {value!r:.60}", remedy, row=int(i))
         ids.append(str(kept))
     return ids

@@ -17,43 +17,45 @@ from typing import Any
 import numpy as np
 
 from ..data.checks import Array
-from .files import DEFLATE, File, Options, Piece, Unreadable, fits, in_words, reading, rows
+from ..data.text import format_bytes
+from .files import MAX_DEFLATE_RATIO, File, Options, Piece, check_memory, metadata_rows, reading
 from .sources import is_labels
 
 _TYPES = {8: "u1", 9: "i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
 
 
 def read_idx(file: File, options: Options) -> Iterator[Piece]:
-    """One set an image; `weights="grey"` gives each pixel its grey value as weight."""
+    """Read each image as a set; `weights="grey"` gives each pixel its grey value as weight."""
     if options.weights not in (None, False, "grey"):
-        raise ValueError(f'{file}: weights={options.weights!r:.60} is not known for images: give "grey", or None')
+        what = f"weights={options.weights!r:.60} is not known for images"
+        raise file.error(what, 'give "grey", or None', argument="weights")
     return _pieces(file, options, image_shape(file))
 
 
 def _pieces(file: File, options: Options, shape: tuple[int, int, int]) -> Iterator[Piece]:
     labels, first = _labels(file), 0
     if labels is not None and len(labels) != shape[0]:
-        raise Unreadable(f"{file}: {shape[0]} images, but the file of labels beside it has {len(labels)}")
+        raise file.error(f"{shape[0]} images, but the file of labels beside it has {len(labels)}")
     for points, sizes, grey in read_pixels(file, options.limit(2)):
         ids = [f"{file.stem}/{first + i}" for i in range(len(sizes))]
         columns = {} if labels is None else {"label": labels[first : first + len(sizes)].tolist()}
         weights = grey if options.weights == "grey" else None
-        yield Piece(file, points, sizes, weights, ids, rows(file, columns, len(sizes)))
+        yield Piece(file, points, sizes, weights, ids, metadata_rows(file, columns, len(sizes)))
         first += len(sizes)
 
 
 def image_shape(file: File) -> tuple[int, int, int]:
-    """How many images, their height and width, by the header of the file."""
+    """Return how many images the header claims, and their height and width."""
     with reading(file, "IDX file"), _open(file.path) as stream:
         shape, _ = _header(file, stream)
         if len(shape) != 3:
-            hint = "; labels are read with the images they lie beside" if len(shape) == 1 else ""
-            raise Unreadable(f"{file}: an IDX array of shape {shape}, not images (n, height, width){hint}")
+            remedy = "labels are read with the images they lie beside" if len(shape) == 1 else ""
+            raise file.error(f"an IDX array of shape {shape}, not images (n, height, width)", remedy)
     return shape[0], shape[1], shape[2]
 
 
 def read_pixels(file: File, limit: int) -> Iterator[tuple[Array, Array, Array]]:
-    """Some images after the other, of about `limit` pixels: those that are not zero, how many of each, their values."""
+    """Yield runs of images of about `limit` pixels: the pixels that are not zero, how many in each, their values."""
     with reading(file, "IDX file"), _open(file.path) as stream:
         (n, height, width), dtype = _header(file, stream)
         at_once = max(1, limit // max(1, height * width))
@@ -67,11 +69,11 @@ def read_pixels(file: File, limit: int) -> Iterator[tuple[Array, Array, Array]]:
 
 def _check_end(file: File, stream: Any, what: str) -> None:
     if stream.read(1):
-        raise Unreadable(f"{file}: goes on after the {what} of its header: it is damaged")
+        raise file.error(f"goes on after the {what} of its header: it is damaged")
 
 
 def _open(path: Path) -> Any:
-    """The file, unpacked if it is a gzip, whatever it is called."""
+    """Open the file, unpacked if it is a gzip, whatever it is called."""
     stream = open(path, "rb")  # noqa: SIM115
     packed = stream.read(2) == b"\x1f\x8b"
     stream.seek(0)
@@ -82,35 +84,35 @@ def _open(path: Path) -> Any:
 
 
 def _header(file: File, stream: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Shape and type of the array, its size compared with the file."""
+    """Return shape and type of the array, after its size was compared with the file."""
     start = stream.read(4)
     if len(start) < 4 or start[:2] != b"\0\0" or start[2] not in _TYPES or not start[3]:
-        raise Unreadable(f"{file}: not an IDX file: it starts with {start!r}, and should with two zeros, type and rank")
+        raise file.error(f"not an IDX file: it starts with {start!r}, and should with two zeros, type and rank")
     sizes = stream.read(4 * start[3])
     if len(sizes) < 4 * start[3]:
-        raise Unreadable(f"{file}: ends in its header: it is cut short")
+        raise file.error("ends in its header: it is cut short")
     shape = struct.unpack(f">{start[3]}I", sizes)
     dtype = np.dtype(_TYPES[start[2]])
     size, head = math.prod(shape) * dtype.itemsize, 4 + len(sizes)
     packed = isinstance(stream, gzip.GzipFile)
-    there = file.size * DEFLATE if packed else file.size - head
+    there = file.size * MAX_DEFLATE_RATIO if packed else file.size - head
     if size > there or (size < there and not packed):
         most = "can hold at most" if packed else "has"
-        raise Unreadable(f"{file}: claims {in_words(size)} of values, the file {most} {in_words(there)}: refused")
+        raise file.error(f"claims {format_bytes(size)} of values, the file {most} {format_bytes(there)}: refused")
     return shape, dtype
 
 
 def _take(file: File, stream: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     size = math.prod(shape) * dtype.itemsize
-    fits(file, "an image", size)
+    check_memory(file, "an image", size)
     data = stream.read(size)
     if len(data) < size:
-        raise Unreadable(f"{file}: ends early: it is cut short")
+        raise file.error("ends early: it is cut short")
     return np.frombuffer(data, dtype).reshape(shape)
 
 
 def _labels(file: File) -> Array | None:
-    """The labels that lie beside images, under the name that the data sets of this format have."""
+    """Return the labels that lie beside images, under the name that the data sets of this format have."""
     name = file.path.name
     if "images" not in name:
         return None
@@ -118,18 +120,19 @@ def _labels(file: File) -> Array | None:
     for other in (bare, f"{bare}.gz"):
         path = file.path.with_name(other)
         if os.path.lexists(path) and is_labels(other):
+            beside = File(path, other, ".idx")
             if path.is_symlink() and path.resolve().parent != file.path.resolve().parent:
-                raise Unreadable(f"{path}: a link that leads out of the folder: put the file itself there")
-            return read_labels(File(path, other, ".idx"))
+                raise beside.error("a link that leads out of the folder", "put the file itself there")
+            return read_labels(beside)
     return None
 
 
 def read_labels(file: File) -> Array:
-    """The values (n,) of an IDX file of labels."""
+    """Return the values (n,) of an IDX file of labels."""
     with reading(file, "IDX file"), _open(file.path) as stream:
         shape, dtype = _header(file, stream)
         if len(shape) != 1:
-            raise Unreadable(f"{file}: an array of shape {shape}, not labels (n,)")
+            raise file.error(f"an array of shape {shape}, not labels (n,)")
         labels = _take(file, stream, shape, dtype)
         _check_end(file, stream, f"{len(labels)} labels")
     return labels

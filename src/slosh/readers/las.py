@@ -10,14 +10,15 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from .files import File, Library, Options, Piece, Unreadable, fits, needs, reading
+from .files import File, Library, Options, Piece, check_memory, needs, reading
 
 LASPY = Library("laspy", "LAS and LAZ", "files")
-_CHUNK = 1 << 20
+POINTS_AT_ONCE = 1 << 20
+"""Points unpacked in one go."""
 
 
 def read_las(file: File, options: Options) -> Iterator[Piece]:
-    """One set: x y z, or the dimensions of `columns`, e.g. ["x", "y", "z", "intensity"]."""
+    """Read one set: x y z, or the dimensions of `columns`, e.g. ["x", "y", "z", "intensity"]."""
     with reading(file, "LAS cloud"):
         _check_header(file)
     return _piece(file, options.columns or ["x", "y", "z"])
@@ -28,22 +29,22 @@ def _check_header(file: File) -> None:
     with open(file.path, "rb") as stream:
         head = stream.read(375)
     if len(head) < 227 or head[:4] != b"LASF":
-        raise Unreadable(f"{file}: not a LAS cloud: it does not start with its header")
+        raise file.error("not a LAS cloud: it does not start with its header")
     minor = head[25]
     start, records, form, step, count = struct.unpack_from("<IIBHI", head, 96)
     extra = 0
     if minor >= 4:
         if len(head) < 375:
-            raise Unreadable(f"{file}: ends in its header: it is cut short")
+            raise file.error("ends in its header: it is cut short")
         extra, count_14 = struct.unpack_from("<IQ", head, 243)
         count = count_14 or count
     packed = bool(form & 0x80)
     size = file.size
     if start > size or records * 54 > size or extra * 60 > size or step < 20:
-        raise Unreadable(f"{file}: its header claims more than the file has: it is cut short or damaged")
+        raise file.error("its header claims more than the file has: it is cut short or damaged")
     if not packed and start + count * step > size:
-        raise Unreadable(f"{file}: the header claims {count} points, the file ends before: it is cut short or damaged")
-    fits(file, f"the header, of {count} points,", count * step)
+        raise file.error(f"the header claims {count} points, the file ends before: it is cut short or damaged")
+    check_memory(file, f"the header, of {count} points,", count * step)
     if packed:
         _check_chunks(file, start, count)
 
@@ -58,11 +59,11 @@ def _check_chunks(file: File, start: int, count: int) -> None:
             stream.seek(size - 8)
             (table,) = struct.unpack("<q", stream.read(8))
         if not start + 8 <= table <= size - 8:
-            raise Unreadable(f"{file}: its table of chunks is not in the file: it is cut short or damaged")
+            raise file.error("its table of chunks is not in the file: it is cut short or damaged")
         stream.seek(table)
         _, chunks = struct.unpack("<II", stream.read(8))
     if chunks > count or chunks > table - start:
-        raise Unreadable(f"{file}: claims {chunks} chunks for {count} points: it is damaged")
+        raise file.error(f"claims {chunks} chunks for {count} points: it is damaged")
 
 
 def _piece(file: File, names: list[str]) -> Iterator[Piece]:
@@ -70,16 +71,16 @@ def _piece(file: File, names: list[str]) -> Iterator[Piece]:
     with reading(file, "LAS cloud"), laspy.open(str(file.path), laz_backend=laspy.LazBackend.Lazrs) as las:
         known = ["x", "y", "z", *las.header.point_format.dimension_names]
         if unknown := [name for name in names if name not in known]:
-            raise Unreadable(f"{file}: no dimension {unknown[0]!r}; there are {' '.join(known)}: name some in columns=")
+            remedy = f"there are {' '.join(known)}, so name some in columns="
+            raise file.error(f"no dimension {unknown[0]!r}", remedy, argument="columns")
         parts = [np.empty((0, len(names)))]
-        for chunk in las.chunk_iterator(_CHUNK):
+        for chunk in las.chunk_iterator(POINTS_AT_ONCE):
             part = np.empty((len(chunk), len(names)))
             for k, name in enumerate(names):
                 part[:, k] = chunk[name]
             parts.append(part)
         points = np.concatenate(parts)
         if len(points) != las.header.point_count:
-            raise Unreadable(
-                f"{file}: the header claims {las.header.point_count} points, there are {len(points)}: it is cut short"
-            )
+            what = f"the header claims {las.header.point_count} points, there are {len(points)}"
+            raise file.error(f"{what}: it is cut short")
     yield Piece.one(file, points)

@@ -1,4 +1,4 @@
-"""Tables in long form, one row an element: rows of one id become a set, in the order in which the ids first appear.
+"""Tables in long form, one row an element: the rows of one id become a set, in the order in which ids first appear.
 
 Where the rows of each set lie together, a file is read once for the ids and once for the rest, a piece at a time. Where
 they do not, all features of the file are in memory at once.
@@ -12,31 +12,33 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..data.checks import Array
-from .files import File, Options, Piece, Unreadable, fits, in_words, plain, reading, rows, whole_ids
+from ..data.text import format_bytes
+from ..errors import ReaderError
+from .files import File, Options, Piece, free_memory, metadata_rows, reading, to_builtin, to_ids
 
 if TYPE_CHECKING:
     from .tables import Table
 
-_ROWS = 1 << 16
+ROWS_AT_ONCE = 1 << 16
+"""Rows of a record batch."""
 
 
 def read_long(table: Table, options: Options, named: str) -> Iterator[Piece]:
-    """Sets of the rows that have the same value in the column `named`."""
+    """Read the rows that have the same value in the column `named` as one set."""
     names, file = table.schema.names, table.file
     weights = options.weights if isinstance(options.weights, str) else None
     for name in (named, weights, *(options.columns or [])):
         if name is not None and name not in names:
-            raise Unreadable(f"{file}: no column {name!r}; the columns are {names!r:.300}")
+            raise file.error(f"no column {name!r}", f"the columns are {names!r:.300}", column=name)
     numeric = [field.name for field in table.schema if _is_number(field.type)]
     features = options.columns or [name for name in numeric if name not in (named, weights)]
     if not features:
-        raise Unreadable(
-            f"{file}: no numeric columns are left for the features: name them with columns=; there are {names!r:.200}"
-        )
+        what = "no numeric columns are left for the features"
+        raise file.error(what, f"name them with columns=; there are {names!r:.200}", argument="columns")
     for name in (*features, *([weights] if weights else [])):
         if name == named or name not in numeric:
             kind = "the ids" if name == named else f"of type {table.schema.field(name).type}"
-            raise Unreadable(f"{file}: column {name!r} is {kind}, not numbers: leave it out")
+            raise file.error(f"column {name!r} is {kind}, not numbers", "leave it out", column=name)
     constant = [
         field.name
         for field in table.schema
@@ -67,7 +69,7 @@ def _pieces(table: Table, named: str, features: list[str], weights: str | None, 
 
 
 def _whole_sets(table: Table, named: str, columns: list[str]) -> Iterator[tuple[int, Any]]:
-    """Tables that hold whole sets, each with the number of its first row in the file."""
+    """Yield tables that hold whole sets, each with the number of its first row in the file."""
     import pyarrow as pa
 
     waiting: list[Any] = []
@@ -75,8 +77,8 @@ def _whole_sets(table: Table, named: str, columns: list[str]) -> Iterator[tuple[
     start = here = 0
     together, total = _lie_together(table, named)
     if not together:
-        _room(table.file, table.schema, columns, total)
-    for batch in table.batches(columns, _ROWS):
+        _check_room(table.file, table.schema, columns, total)
+    for batch in table.batches(columns, ROWS_AT_ONCE):
         if together and len(batch):
             starts = _run_starts(batch.column(named), last)
             last = batch.column(named)[len(batch) - 1].as_py()
@@ -94,18 +96,18 @@ def _whole_sets(table: Table, named: str, columns: list[str]) -> Iterator[tuple[
 
 
 def _lie_together(table: Table, named: str) -> tuple[bool, int]:
-    """Whether each id has its rows in one run, and the number of rows, if it has."""
+    """Return whether each id has its rows in one run, and the number of rows."""
     seen: set[Any] = set()
     last: Any = None
     total, together = 0, True
-    for batch in table.batches([named], _ROWS):
+    for batch in table.batches([named], ROWS_AT_ONCE):
         total += len(batch)
         if not together or not len(batch):
             continue
         column = batch.column(0)
         if column.null_count:
             row = total - len(batch) + int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
-            raise Unreadable(f"{table.file}: row {row} of column {named!r} is missing: every row needs an id")
+            raise _missing(table.file, row, named, "every row needs an id")
         starts = _run_starts(column, last)
         ids = column.take(_indices(starts)).to_pylist()
         last = column[len(column) - 1].as_py()
@@ -122,14 +124,14 @@ def _indices(values: Array) -> Any:
 
 
 def _run_starts(column: Any, last: Any) -> Array:
-    """The rows of a column where another value begins; row 0 too, unless it goes on with `last`."""
+    """Return the rows of a column where another value begins; row 0 too, unless it goes on with `last`."""
     codes = _codes(column)
     changed = np.flatnonzero(np.diff(codes)) + 1
     return changed if column[0].as_py() == last else np.concatenate(([0], changed))
 
 
 def _codes(column: Any) -> Array:
-    """A whole number for each row, the same for the same value; -1 where it is missing."""
+    """Return a whole number for each row, the same for the same value; -1 where it is missing."""
     import pyarrow as pa
 
     chunk = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
@@ -139,16 +141,17 @@ def _codes(column: Any) -> Array:
     return np.asarray(encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False), np.int64)
 
 
-def _room(file: File, schema: Any, columns: list[str], total: int) -> None:
+def _check_room(file: File, schema: Any, columns: list[str], total: int) -> None:
+    """Refuse to hold a whole table in memory if there is no room for it."""
     # A number is in the table, in the matrix of its file (8 bytes each) and in the batch (4).
     size = total * sum(20 if _is_number(schema.field(name).type) else 8 for name in columns)
-    try:
-        fits(file, "the table", size)
-    except Unreadable:
-        raise Unreadable(
-            f"{file}: the rows of a set do not lie together, so all must be in memory, {in_words(size)}: sort the file "
-            f"by {columns[0]!r} first"
-        ) from None
+    if size > free_memory():
+        what = f"the rows of a set do not lie together, so all must be in memory, {format_bytes(size)}"
+        raise file.error(what, f"sort the file by {columns[0]!r} first")
+
+
+def _missing(file: File, row: int, column: str, remedy: str) -> ReaderError:
+    return file.error(f"row {row} of column {column!r} is missing", remedy, row=row, column=column)
 
 
 def _piece(
@@ -156,8 +159,7 @@ def _piece(
 ) -> Piece:
     codes = _codes(table.column(named))  # numbered in the order in which they appear
     if (missing := codes < 0).any():
-        row = start + int(missing.argmax())
-        raise Unreadable(f"{file}: row {row} of column {named!r} is missing: every row needs an id")
+        raise _missing(file, start + int(missing.argmax()), named, "every row needs an id")
     order: Any = slice(None)
     if np.any(np.diff(codes) < 0):
         order = np.argsort(codes, kind="stable")
@@ -168,20 +170,20 @@ def _piece(
     points = np.empty((len(codes), len(features)), np.result_type(*numbers))
     for k, values in enumerate(numbers):
         points[:, k] = values
-    ids = whole_ids(file, f"column {named!r}", table.column(named).take(_indices(first)).to_pylist())
+    ids = to_ids(file, f"column {named!r}", table.column(named).take(_indices(first)).to_pylist(), start + first)
     metadata: dict[str, list[Any]] = {}
     for name in constant:
         values = _codes(table.column(name))[order]
         same = np.minimum.reduceat(values, starts) == np.maximum.reduceat(values, starts)
         taken = table.column(name).take(_indices(first)).to_pylist()
-        metadata[name] = [plain(value) if kept else None for value, kept in zip(taken, same, strict=True)]
+        metadata[name] = [to_builtin(value) if kept else None for value, kept in zip(taken, same, strict=True)]
     flat = None if weights is None else _numbers(file, table, weights, start)[order]
-    return Piece(file, points, sizes, flat, ids, rows(file, metadata, len(ids)))
+    return Piece(file, points, sizes, flat, ids, metadata_rows(file, metadata, len(ids)))
 
 
 def _numbers(file: File, table: Any, name: str, start: int) -> Array:
     column = table.column(name)
     if column.null_count:
         row = start + int(np.argmax(column.is_null().to_numpy()))
-        raise Unreadable(f"{file}: row {row} of column {name!r} is missing: drop the row, or put a value in its place")
+        raise _missing(file, row, name, "drop the row, or put a value in its place")
     return np.asarray(column.to_numpy())

@@ -3,6 +3,10 @@
 `.off` and `.xyz` are read here, all others by trimesh. It gets bytes and no path, so it can follow no name of another
 file, such as that of a material. The points of a mesh depend on the seed and on its triangles, and on nothing else:
 equal meshes get equal points, whatever the files are called and whatever is read beside them.
+
+Why `.off` is not left to trimesh (tried with 5.2): a file that is cut short in its faces is read as if it were whole,
+and negative counts are taken; to refuse them, all lines would have to be counted here first. Polygons are also cut into
+other triangles from version to version, and the sampled points would change with them.
 """
 
 from __future__ import annotations
@@ -18,28 +22,31 @@ from typing import Any
 import numpy as np
 
 from ..data.checks import FLOAT32_MAX, Array
-from .files import File, Library, Options, Piece, Unreadable, fits, in_words, needs, reading
+from ..data.text import format_bytes
+from .files import File, Library, Options, Piece, check_memory, needs, reading
 
 TRIMESH = Library("trimesh", "meshes", "files")
+SAMPLING_STREAM = 0x510514
+"""Joined to a seed, so that data drawn with the same seed is not the same numbers."""
 
 
 def read_mesh(file: File, options: Options) -> Iterator[Piece]:
-    """One set: `n_points` of the surface, or the vertices where there are no faces."""
+    """Read one set: `n_points` of the surface, or the vertices where there are no faces."""
     vertices, faces = load_mesh(file)
     if not len(faces):
         yield Piece.one(file, vertices)
         return
     triangles = vertices[faces] + 0.0  # -0.0 becomes 0.0
     content = zlib.crc32(np.ascontiguousarray(triangles, "<f8").data)
-    seed = np.array([0x510514, options.random_state, content], np.uint32)
+    seed = np.array([SAMPLING_STREAM, options.random_state, content], np.uint32)
     points = sample_surface(triangles, options.n_points, np.random.RandomState(seed))
     if points is None:
-        raise Unreadable(f"{file}: the faces of the mesh have no area, so no points can be sampled: repair it")
+        raise file.error("the faces of the mesh have no area, so no points can be sampled", "repair it")
     yield Piece.one(file, points)
 
 
 def load_mesh(file: File) -> tuple[Array, Array]:
-    """The vertices (n, 3), at least one, and the faces (m, 3) of all that is in a file; a cloud has no faces."""
+    """Return the vertices (n, 3), at least one, and the faces (m, 3) of all that is in a file; a cloud has no faces."""
     with reading(file, f"{file.suffix[1:].upper()} mesh"):
         data = file.path.read_bytes()
         vertices, faces = _off(data) if file.suffix == ".off" else _by_trimesh(file, data)
@@ -49,9 +56,8 @@ def load_mesh(file: File) -> tuple[Array, Array]:
             raise ValueError("a face names a vertex that is not there")
     if (wrong := np.flatnonzero(~(np.abs(vertices) <= FLOAT32_MAX).all(axis=1))).size:
         x, y, z = vertices[wrong[0]].tolist()
-        raise Unreadable(
-            f"{file}: vertex {wrong[0]} is ({x}, {y}, {z}), not finite or too large for float32: repair it"
-        )
+        what = f"vertex {wrong[0]} is ({x}, {y}, {z}), not finite or too large for float32"
+        raise file.error(what, "repair it", element=int(wrong[0]))
     return vertices, faces
 
 
@@ -66,7 +72,7 @@ def _by_trimesh(file: File, data: bytes) -> tuple[Array, Array]:
 
 
 def _off(data: bytes) -> tuple[Array, Array]:
-    """A line for each vertex and each face, as many as the header claims; a polygon becomes a fan of triangles."""
+    """Return vertices and faces: a line for each, as many as the header claims; a polygon is a fan of triangles."""
     lines = [words for line in data.splitlines() if (words := line.partition(b"#")[0].split())]
     word, *rest = lines.pop(0) if lines else [b""]
     _, off, glued = word.partition(b"OFF")  # COFF and NOFF: colours and normals come after the coordinates
@@ -95,12 +101,12 @@ def _off(data: bytes) -> tuple[Array, Array]:
 
 
 def _is_binary_stl(data: bytes) -> bool:
-    """80 bytes of header, the number of triangles, and 50 bytes for each."""
+    """Return whether there are 80 bytes of header, the number of triangles, and 50 bytes for each."""
     return len(data) >= 84 and len(data) == 84 + 50 * int.from_bytes(data[80:84], "little")
 
 
 def _utf8(data: bytes) -> bytes:
-    """Text that is not UTF-8, from a comment in another encoding, made so; the numbers are the same in both."""
+    """Return text as UTF-8, should a comment be in another encoding; the numbers are the same in both."""
     try:
         data.decode("utf-8")
         return data
@@ -109,7 +115,7 @@ def _utf8(data: bytes) -> bytes:
 
 
 def sample_surface(triangles: Array, count: int, random: np.random.RandomState) -> Array | None:
-    """(count, 3) points, evenly distributed over (m, 3, 3) triangles; None if they have no area.
+    """Return (count, 3) points, evenly distributed over (m, 3, 3) triangles; None if they have no area.
 
     >>> square = np.array([[[0, 0, 0], [1, 0, 0], [1, 1, 0]], [[0, 0, 0], [1, 1, 0], [0, 1, 0]]], float)
     >>> sample_surface(square, 10_000, np.random.RandomState(0)).mean(axis=0).round(1)
@@ -127,7 +133,7 @@ def sample_surface(triangles: Array, count: int, random: np.random.RandomState) 
 
 
 def _joined(file: File, loaded: Any) -> tuple[Array, Array]:
-    """Vertices and faces of all that was loaded, each where the scene puts it."""
+    """Return vertices and faces of all that was loaded, each where the scene puts it."""
     if not hasattr(loaded, "graph"):
         return _arrays(loaded)
     parts = []
@@ -135,7 +141,7 @@ def _joined(file: File, loaded: Any) -> tuple[Array, Array]:
         transform, name = loaded.graph.get(node)
         if hasattr(loaded.geometry[name], "vertices"):
             parts.append((transform, *_arrays(loaded.geometry[name])))
-    fits(file, "the scene", sum(x.nbytes + f.nbytes for _, x, f in parts) * 4)
+    check_memory(file, "the scene", sum(x.nbytes + f.nbytes for _, x, f in parts) * 4)
     vertices, faces, start = [np.empty((0, 3))], [np.empty((0, 3), np.int64)], 0
     for transform, x, f in parts:
         vertices.append(x @ transform[:3, :3].T + transform[:3, 3])
@@ -157,24 +163,23 @@ def _check_glb(file: File, data: bytes) -> None:
     tree = json.loads(data[20 : 20 + length])
     for accessor in tree.get("accessors", []):
         if not 0 <= accessor["count"] <= len(data):
-            raise Unreadable(f"{file}: claims {accessor['count']} values, the file has {in_words(len(data))}: refused")
+            raise file.error(f"claims {accessor['count']} values, the file has {format_bytes(len(data))}: refused")
     for buffer in tree.get("buffers", []):
         if not buffer.get("uri", "data:").startswith("data:"):
-            raise Unreadable(f"{file}: its points are in another file, {buffer['uri']!r:.80}: export it as one .glb")
+            raise file.error(f"its points are in another file, {buffer['uri']!r:.80}", "export it as one .glb")
     children = [child for node in tree.get("nodes", []) for child in node.get("children", [])]
     if len(set(children)) < len(children):
-        raise Unreadable(f"{file}: a node of the scene has two parents: refused")
+        raise file.error("a node of the scene has two parents: refused")
 
 
 def read_xyz(file: File, options: Options) -> Iterator[Piece]:
-    """One set: the first three numbers of each line."""
+    """Read one set: the first three numbers of each line."""
     with reading(file, "XYZ cloud"), open(file.path, encoding="utf-8-sig") as stream:
         start = [stream.readline(1 << 16) for _ in range(3)]
         skip = int(start[0].strip().isdigit())  # some programs write the number of points first
         if skip and start[2].strip()[:1].isalpha():
-            raise Unreadable(
-                f"{file}: looks like a molecule, with names of atoms: save the coordinates as .npy or .csv"
-            )
+            what = "looks like a molecule, with names of atoms"
+            raise file.error(what, "save the coordinates as .npy or .csv")
         delimiter = "," if any("," in line for line in start) else None
         stream.seek(0)
         with warnings.catch_warnings():

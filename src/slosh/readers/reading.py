@@ -1,4 +1,4 @@
-"""`read`: from a file, a folder or a pattern to batches of sets with ids and metadata.
+"""`read` turns a file, a folder or a pattern into batches of sets with ids and metadata.
 
 Arguments are checked, files are listed and the first one is opened when it is called; the rest is read as the batches
 are taken.
@@ -15,10 +15,11 @@ from typing import Any, Literal
 import numpy as np
 from tqdm.auto import tqdm
 
-from ..data.checks import as_array, checked_count, checked_seed
+from ..data.checks import checked_count, checked_origin, checked_seed
 from ..data.precision import Origin
+from ..errors import InputError, ReaderError
 from .batches import Batch, check_alone, join
-from .files import File, Format, Options, Piece, Unreadable, needs
+from .files import File, Format, Options, Piece, needs
 from .formats import FORMATS
 from .sources import find, readable
 
@@ -39,7 +40,7 @@ def read(
     on_error: Literal["raise", "skip"] = "raise",
     progress: bool = True,
 ) -> Iterator[Batch]:
-    """Batches of sets, with ids and metadata, from files; `docs/files.md` says what each format gives.
+    """Yield batches of sets, with ids and metadata, from files; `docs/files.md` says what each format gives.
 
     source        a file, a folder (all files of a known extension in it, and in its folders), a pattern such as
                   "clouds/*.off", or a list of these
@@ -66,12 +67,14 @@ def read(
     chosen = _format(format)
     for name, value in (("id_column", id_column), ("by", by), ("obsm", obsm)):
         if value is not None and not isinstance(value, str):
-            raise ValueError(f"{name}={value!r:.80} must be a name")
+            raise InputError(f"{name}={value!r:.80} must be a name", argument=name)
     if not (weights is None or weights is False or isinstance(weights, str)):
-        raise ValueError(f"weights={weights!r:.80} must be a name, or False to leave out those that a file has")
+        problem = f"weights={weights!r:.80} must be a name, or False to leave out those that a file has"
+        raise InputError(problem, argument="weights")
     if on_error not in ("raise", "skip"):
-        raise ValueError(f'on_error={on_error!r:.80} is not known: give "raise" or "skip"')
-    _check_origin(origin)
+        raise InputError(f"on_error={on_error!r:.80} is not known", 'give "raise" or "skip"', argument="on_error")
+    if not (origin is None or (isinstance(origin, str) and origin == "auto")):
+        checked_origin(origin, None)
     options = Options(
         id_column,
         _names(columns),
@@ -90,8 +93,7 @@ def read(
             needs(file, library)
     if on_error == "skip":
         if not any(form.one_set for form in known):
-            which = " ".join(suffix for suffix, form in FORMATS.items() if form.one_set)
-            raise ValueError(f"on_error= says nothing about {files[0]}, which is {known[0].what}: it is for {which}")
+            raise _unused("on_error", files, known, [suffix for suffix, form in FORMATS.items() if form.one_set])
         opened = _readable(files, known, options, origin)
     else:
         first = known[0].read(files[0], options)
@@ -101,7 +103,7 @@ def read(
 
 
 def _readable(files: list[File], known: list[Format], options: Options, origin: Origin) -> Iterator[Iterable[Piece]]:
-    """The pieces of each file; none, and a warning, for a file that is one set and cannot be read."""
+    """Yield the pieces of each file; none, and a warning, for a file that is one set and cannot be read."""
     skipped: list[str] = []
     for file, form in zip(files, known, strict=True):
         if not form.one_set:
@@ -114,12 +116,12 @@ def _readable(files: list[File], known: list[Format], options: Options, origin: 
             if start and start[0].ids == [file.name]:
                 check_alone(start[0], origin)
             pieces = itertools.chain(start, rest)
-        except (Unreadable, OSError) as error:
-            skipped.append(str(error) if isinstance(error, Unreadable) else f"{file}: {error}")
+        except (ReaderError, OSError) as error:
+            skipped.append(str(error) if isinstance(error, ReaderError) else f"{file}: {error}")
             warnings.warn(f"left out {skipped[-1]}", UserWarning, stacklevel=4)
         yield pieces
     if len(skipped) == len(files):
-        raise Unreadable(f"none of the {len(files)} files could be read, and all were left out; {skipped[0]}")
+        raise ReaderError(f"none of the {len(files)} files could be read, and all were left out; {skipped[0]}")
 
 
 def _pieces(opened: Iterable[Iterable[Piece]], files: list[File], progress: bool) -> Iterator[Piece]:
@@ -139,7 +141,7 @@ def _format(format: str | None) -> str | None:
         return None
     suffix = f".{format.lower().removeprefix('.')}" if isinstance(format, str) else ""
     if suffix not in FORMATS:
-        raise ValueError(f"format={format!r:.80} is not known; {readable(FORMATS)}")
+        raise InputError(f"format={format!r:.80} is not known", readable(FORMATS), argument="format")
     return suffix
 
 
@@ -148,18 +150,10 @@ def _names(columns: Any) -> list[str] | None:
         return None
     names = [columns] if isinstance(columns, str) else columns
     if not isinstance(names, Sequence | np.ndarray) or not len(names) or not all(isinstance(x, str) for x in names):
-        raise ValueError(f"columns must be a list of names, not {columns!r:.80}")
+        raise InputError(f"columns must be a list of names, not {columns!r:.80}", argument="columns")
     if len(set(names)) < len(names):
-        raise ValueError(f"columns names one of them twice: {list(names)!r:.200}")
+        raise InputError(f"columns names one of them twice: {list(names)!r:.200}", argument="columns")
     return [str(name) for name in names]
-
-
-def _check_origin(origin: Any) -> None:
-    if origin is None or (isinstance(origin, str) and origin == "auto"):
-        return
-    array = as_array(origin, "origin")
-    if array.dtype.kind not in "fiu" or array.ndim != 1 or not np.isfinite(array).all():
-        raise ValueError(f'origin must be finite numbers, one for each feature, or "auto", not {origin!r:.80}')
 
 
 def _check_used(options: Options, files: list[File], known: list[Format]) -> None:
@@ -167,5 +161,9 @@ def _check_used(options: Options, files: list[File], known: list[Format]) -> Non
     taken = frozenset().union(*(form.takes for form in known))
     for name in ("id_column", "columns", "weights", "by", "obsm"):
         if getattr(options, name) not in (None, False) and name not in taken:
-            which = " ".join(suffix for suffix, form in FORMATS.items() if name in form.takes)
-            raise ValueError(f"{name}= says nothing about {files[0]}, which is {known[0].what}: it is for {which}")
+            raise _unused(name, files, known, [suffix for suffix, form in FORMATS.items() if name in form.takes])
+
+
+def _unused(name: str, files: list[File], known: list[Format], suffixes: list[str]) -> InputError:
+    problem = f"{name}= says nothing about {files[0]}, which is {known[0].what}"
+    return InputError(problem, f"it is for {' '.join(suffixes)}", argument=name)

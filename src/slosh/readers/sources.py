@@ -1,4 +1,4 @@
-"""From what the user names to files: a file, a folder, a pattern or a list of them becomes a list of `File`s.
+"""The files of a source: a path, a folder, a pattern or a list of these comes in, a list of `File`s goes out.
 
 Folders are walked in the order of their names. Hidden files and those of unknown extension are left out; a link that
 leads out of the folder is refused, since the folder may come from someone else.
@@ -6,6 +6,7 @@ leads out of the folder is refused, since the folder may come from someone else.
 
 from __future__ import annotations
 
+import errno
 import glob
 import os
 import re
@@ -13,13 +14,15 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from .files import File, Format, Unreadable
+from ..data.checks import kind_of
+from ..errors import InputError, SourceNotFound
+from .files import File, Format, reader_error
 
-_MAGIC = re.compile(r"[*?\[]")
+_WILDCARD = re.compile(r"[*?\[]")
 
 
 def extension(name: str) -> str:
-    """The key of a file name in FORMATS: its extension in lower case, and ".idx" for all names of IDX files."""
+    """Return the key of a file name in FORMATS: its extension in lower case; ".idx" for all names of IDX files."""
     low = name.lower()
     bare = low.removesuffix(".gz")
     if bare.endswith("-ubyte") or re.search(r"\.idx\d?$", bare):
@@ -28,45 +31,42 @@ def extension(name: str) -> str:
 
 
 def is_labels(name: str) -> bool:
-    """Whether this is the file of labels that lies beside IDX images."""
+    """Return whether this is the file of labels that lies beside IDX images."""
     return extension(name) == ".idx" and "labels" in name.lower()
 
 
 def find(source: object, formats: dict[str, Format], chosen: str | None) -> list[File]:
-    """All files of a source that can be read, or an error that says what was seen instead."""
-    if isinstance(source, str | os.PathLike):
-        return _one(os.fspath(source), formats, chosen)
-    if isinstance(source, Iterable) and not isinstance(source, bytes | dict):
-        given = list(source)
-        if not given:
-            raise ValueError("the list of sources is empty: give a file, a folder or a pattern")
-        found = []
-        for one in given:
-            if not isinstance(one, str | os.PathLike):
-                raise ValueError(f"a source is the path of a file, a folder or a pattern, not a {type(one).__name__}")
-            found += _one(os.fspath(one), formats, chosen)
-        return found
-    raise ValueError(f"a source is the path of a file, a folder or a pattern, not a {type(source).__name__}")
+    """Return all files of a source that can be read, or raise an error that says what was seen instead."""
+    is_list = isinstance(source, Iterable) and not isinstance(source, str | os.PathLike | bytes | dict)
+    given = list(source) if is_list else [source]  # type: ignore[call-overload]
+    if not given:
+        raise InputError("the list of sources is empty", "give a file, a folder or a pattern", argument="source")
+    found = []
+    for one in given:
+        if not isinstance(one, str | os.PathLike):
+            problem = f"a source is the path of a file, a folder or a pattern, not {kind_of(one)}"
+            raise InputError(problem, argument="source")
+        found += _one(os.fspath(one), formats, chosen)
+    return found
 
 
 def _one(given: str | bytes, formats: dict[str, Format], chosen: str | None) -> list[File]:
     name = os.fsdecode(given)
     if not name:
-        raise ValueError("the source is an empty string: give a file, a folder or a pattern")
+        raise InputError("the source is an empty string", "give a file, a folder or a pattern", argument="source")
     path = Path(name)
     if path.is_dir():
         return _known(_walk(path, path, chosen), name, formats, chosen)
     if path.is_file():
         if chosen is None and extension(path.name) not in formats:
-            raise Unreadable(
-                f"{name}: files of {_shown(extension(path.name))} are not known; {readable(formats)}; if it is one "
-                "of these under another name, give format="
-            )
+            what = f"files of {_shown(extension(path.name))} are not known"
+            remedy = f"{readable(formats)}; if it is one of these under another name, give format="
+            raise reader_error(name, what, remedy)
         return [File(path, path.name, chosen or extension(path.name))]
     if path.exists():
-        raise Unreadable(f"{name}: neither a file nor a folder")
-    if not _MAGIC.search(name):
-        raise FileNotFoundError(f"{name}: there is no such file or folder")
+        raise reader_error(name, "neither a file nor a folder")
+    if not _WILDCARD.search(name):
+        raise _not_found(name, "there is no such file or folder")
     root = fixed_root(name)
     files: list[File] = []
     for match in sorted(glob.glob(name, recursive=True)):
@@ -74,14 +74,18 @@ def _one(given: str | bytes, formats: dict[str, Format], chosen: str | None) -> 
         files += _walk(here, root, chosen) if here.is_dir() else [_inside(here, root, chosen)]
     files = list(dict.fromkeys(files))  # ** matches folders and what is in them
     if not files:
-        raise FileNotFoundError(f"{name}: nothing matches this pattern")
+        raise _not_found(name, "nothing matches this pattern")
     return _known(files, name, formats, chosen)
 
 
+def _not_found(name: str, what: str) -> SourceNotFound:
+    return SourceNotFound(f"{name}: {what}", "check the path", errno=errno.ENOENT, location=name)
+
+
 def fixed_root(pattern: str) -> Path:
-    """The folder above the first part of a pattern that has a wildcard."""
+    """Return the folder above the first part of a pattern that has a wildcard."""
     parts = Path(pattern).parts
-    first = next(i for i, part in enumerate(parts) if _MAGIC.search(part))
+    first = next(i for i, part in enumerate(parts) if _WILDCARD.search(part))
     return Path(*parts[:first])
 
 
@@ -100,12 +104,10 @@ def _cannot_walk(error: OSError) -> None:
 
 
 def _inside(path: Path, root: Path, chosen: str | None) -> File:
-    """The file by its name below the root; refused if it is a link that leads elsewhere."""
+    """Return the file by its name below the root; refuse it if it is a link that leads elsewhere."""
     if path.is_symlink() and not path.resolve().is_relative_to(root.resolve()):
-        raise Unreadable(
-            f"{path}: a link that leads out of {root}, to {path.resolve()}: put the file itself there, or give it by "
-            "its own name"
-        )
+        what = f"a link that leads out of {root}, to {path.resolve()}"
+        raise reader_error(path, what, "put the file itself there, or give it by its own name")
     return File(path, path.relative_to(root).as_posix(), chosen or extension(path.name))
 
 
@@ -117,10 +119,10 @@ def _known(files: list[File], source: str, formats: dict[str, Format], chosen: s
     if kept:
         return kept
     if not files:
-        raise Unreadable(f"{source}: the folder has no files")
+        raise reader_error(source, "the folder has no files")
     seen = Counter(_shown(file.suffix) for file in files)
     listed = ", ".join(f"{count} of {what}" for what, count in seen.most_common(8))
-    raise Unreadable(f"{source}: none of its files can be read: there are {listed}; {readable(formats)}")
+    raise reader_error(source, f"none of its files can be read: there are {listed}", readable(formats))
 
 
 def _shown(suffix: str) -> str:
@@ -128,4 +130,5 @@ def _shown(suffix: str) -> str:
 
 
 def readable(formats: dict[str, Format] | Sequence[str]) -> str:
+    """Return the extensions that can be read, in words."""
     return f"what can be read is {' '.join(formats)}"

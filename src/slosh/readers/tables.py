@@ -1,27 +1,27 @@
 """Tables: Parquet, Arrow and CSV, by pyarrow. One row is one set, with a list column, or one element, in long form.
 
-This module opens the files and reads list columns; `long_form.py` makes sets of rows. What comes in is a `Table` that
-gives record batches of some columns; what goes out are pieces.
+This module opens the files and reads list columns; `long_form.py` makes sets of rows. A `Table` yields record batches
+of some columns; what goes out are pieces.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import re
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..data.checks import Array
-from ..data.convert import arrow_scalars, arrow_vectors
-from ..index.export import MARK
-from .files import File, Library, Options, Piece, Unreadable, fits, needs, reading, rows, whole_ids
-from .long_form import read_long
+from ..data.checks import Array, empty_set
+from ..data.convert import arrow_scalars, arrow_vectors, check_lengths
+from ..errors import InputError, ReaderError
+from .files import File, Library, Options, Piece, check_memory, metadata_rows, needs, reading, to_ids
+from .long_form import ROWS_AT_ONCE, read_long
 
 PYARROW = Library("pyarrow", "tables", "tables")
-_ROWS = 1 << 16  # rows of a record batch
+EXPORT_KEY = b"slosh"
+"""The key in the metadata of a schema that marks the export of an index, whose metadata are JSON in one column."""
 
 
 class Table(NamedTuple):
@@ -38,7 +38,7 @@ class Table(NamedTuple):
 
 
 def read_parquet(file: File, options: Options) -> Iterator[Piece]:
-    """Row groups, some rows at a time."""
+    """Read the row groups of a Parquet file, some rows at a time."""
     parquet = needs(file, PYARROW, "pyarrow.parquet")
     limits = {"thrift_string_size_limit": 1 << 28, "thrift_container_size_limit": 1 << 24}
     with reading(file, "Parquet table"), parquet.ParquetFile(file.path, **limits) as table:
@@ -54,11 +54,11 @@ def read_parquet(file: File, options: Options) -> Iterator[Piece]:
         with parquet.ParquetFile(file.path, **limits) as table:
             yield from table.iter_batches(batch_size=count, columns=names)
 
-    return _sets(Table(file, "Parquet table", schema, batches, per_row), options)
+    return _read_table(Table(file, "Parquet table", schema, batches, per_row), options)
 
 
 def read_arrow(file: File, options: Options) -> Iterator[Piece]:
-    """Arrow IPC, as a file (which is also Feather) or as a stream; memory-mapped."""
+    """Read Arrow IPC, as a file (which is also Feather) or as a stream; memory-mapped."""
     pa = needs(file, PYARROW)
     needs(file, PYARROW, "pyarrow.ipc")
 
@@ -81,11 +81,11 @@ def read_arrow(file: File, options: Options) -> Iterator[Piece]:
                 for start in range(0, len(part), count):
                     yield part.slice(start, count)
 
-    return _sets(Table(file, "Arrow table", schema, batches), options)
+    return _read_table(Table(file, "Arrow table", schema, batches), options)
 
 
 def read_csv(file: File, options: Options) -> Iterator[Piece]:
-    """Long form only. The types of columns are those of the first megabyte; ids are read as text."""
+    """Read a table in long form. The types of columns are those of the first megabyte; ids are read as text."""
     pa = needs(file, PYARROW)
     csv = needs(file, PYARROW, "pyarrow.csv")
     separator = "\t" if file.suffix == ".tsv" else ","
@@ -97,10 +97,8 @@ def read_csv(file: File, options: Options) -> Iterator[Piece]:
             guessed = first.schema
             _check_header(file, guessed.names, options.id_column or options.by)
             if all(pa.types.is_null(field.type) for field in guessed) and not any(len(batch) for batch in first):
-                raise Unreadable(
-                    f"{file}: is empty: below the line with the names of the columns there are no rows; leave it out, "
-                    "or write it again"
-                )
+                what = "is empty: below the line with the names of the columns there are no rows"
+                raise file.error(what, "leave it out, or write it again")
     named = options.id_column or options.by or _default_id(guessed, file)
     kinds = {}
     for field in guessed:
@@ -137,10 +135,8 @@ def _check_separator(file: File, separator: str) -> None:
         return
     for other, (what, remedy) in _SEPARATORS.items():
         if other in line:
-            raise Unreadable(
-                f"{file}: the columns seem to be separated by {what}, not by {_SEPARATORS[separator][0]}: {remedy}; "
-                f"the first line is {line!r:.100}"
-            )
+            found = f"the columns seem to be separated by {what}, not by {_SEPARATORS[separator][0]}"
+            raise file.error(found, f"{remedy}; the first line is {line!r:.100}")
 
 
 def _check_header(file: File, names: list[str], named: str | None) -> None:
@@ -152,12 +148,14 @@ def _check_header(file: File, names: list[str], named: str | None) -> None:
     rows = all(map(_is_number, others)) and (first or any(not name.strip().isdigit() for name in others))
     if others and rows and named not in names and "id" not in names:
         example = ",".join(["id", *(f"x{i}" for i in range(1, min(len(names), 4)))])
-        raise Unreadable(
-            f"{file}: the first line looks like a row and not like the names of the columns: put a line such as "
-            f"{example} above it, or give id_column= if these are the names: {names!r:.100}"
-        )
+        remedy = f"put a line such as {example} above it, or give id_column= if these are the names: {names!r:.100}"
+        raise file.error("the first line looks like a row and not like the names of the columns", remedy)
+    _check_names(file, names)
+
+
+def _check_names(file: File, names: list[str]) -> None:
     if len(set(names)) < len(names):
-        raise Unreadable(f"{file}: two columns have the same name: {names!r:.200}")
+        raise file.error(f"two columns have the same name: {names!r:.200}")
 
 
 def _is_number(text: str) -> bool:
@@ -176,34 +174,36 @@ def _default_id(schema: Any, file: File) -> str:
     first = schema.field(0)
     if types.is_string(first.type):
         return str(first.name)
-    raise Unreadable(
-        f"{file}: give id_column=, the column that says what set a row belongs to; there is no 'id', and the first "
-        f"column, {first.name!r}, is numeric; the columns are {schema.names!r:.200}"
+    raise file.error(
+        f"there is no column 'id', and the first column, {first.name!r}, is numeric",
+        f"give id_column=, the column that says what set a row belongs to; the columns are {schema.names!r:.200}",
+        argument="id_column",
     )
 
 
 # ---- one row, one set
 
 
-def _sets(table: Table, options: Options) -> Iterator[Piece]:
-    """List columns if there are any and no columns of numbers were asked for, otherwise long form."""
+def _read_table(table: Table, options: Options) -> Iterator[Piece]:
+    """Read list columns if there are any and no columns of numbers were asked for, otherwise long form."""
     names, file = table.schema.names, table.file
-    if len(set(names)) < len(names):
-        raise Unreadable(f"{file}: two columns have the same name: {names!r:.200}")
+    _check_names(file, names)
     for name in (options.id_column, options.by, options.weights, *(options.columns or [])):
         if isinstance(name, str) and name not in names:
-            raise Unreadable(f"{file}: no column {name!r}; the columns are {names!r:.300}")
+            raise file.error(f"no column {name!r}", f"the columns are {names!r:.300}", column=name)
     lists = [field.name for field in table.schema if _depth(field.type) == 2]
     asked = options.columns or lists
     if any(name in lists for name in asked):
         if len(asked) > 1:
-            raise Unreadable(f"{file}: several columns hold sets, {asked!r:.200}: name one with columns=")
+            raise file.error(f"several columns hold sets, {asked!r:.200}", "name one with columns=", argument="columns")
         return _list_pieces(table, options, asked[0])
     named = options.id_column or options.by
     if named is None:
-        raise Unreadable(
-            f"{file}: no column holds sets (a list of vectors in each row), and in long form, one row an element, "
-            f"id_column= must say what set a row belongs to; the columns are {_typed(table.schema)}"
+        raise file.error(
+            "no column holds sets (a list of vectors in each row)",
+            "for long form, one row an element, give id_column=, the column that says what set a row belongs to; the "
+            f"columns are {_typed(table.schema)}",
+            argument="id_column",
         )
     return read_long(table, options, named)
 
@@ -213,7 +213,7 @@ def _typed(schema: Any) -> str:
 
 
 def _depth(kind: Any) -> int:
-    """How many lists there are around numbers; -1 if it is something else."""
+    """Return how many lists there are around numbers; -1 if it is something else."""
     from pyarrow import types
 
     kind = getattr(kind, "storage_type", kind)  # of an extension type
@@ -224,7 +224,7 @@ def _depth(kind: Any) -> int:
 
 
 def is_scalar(kind: Any) -> bool:
-    """Whether values of this type can be metadata."""
+    """Return whether values of this type can be metadata."""
     from pyarrow import types
 
     if types.is_dictionary(kind):
@@ -244,17 +244,18 @@ def is_scalar(kind: Any) -> bool:
 def _list_pieces(table: Table, options: Options, column: str) -> Iterator[Piece]:
     file = table.file
     weights = options.weights if isinstance(options.weights, str) else None
-    exported = MARK in (table.schema.metadata or {}) and "metadata" in table.schema.names
+    exported = EXPORT_KEY in (table.schema.metadata or {}) and "metadata" in table.schema.names
     if exported and options.weights is None and "weights" in table.schema.names:
         weights = "weights"
     with reading(file, table.what):
         named = options.id_column or options.by or _unique(table)
         if weights is not None and _depth(table.schema.field(weights).type) != 1:
-            raise Unreadable(f"{file}: the weights of sets in a list column are lists too; {weights!r} is not")
+            what = f"the weights of sets in a list column are lists too; {weights!r} is not"
+            raise file.error(what, argument="weights", column=weights)
         others = [f.name for f in table.schema if is_scalar(f.type) and f.name != named]
         wanted = dict.fromkeys([column, *([weights] if weights else []), *([named] if named else []), *others])
         first, count = 0, 1024
-        at_once = max(1, min(_ROWS, 2 * options.batch_points // table.per_row(column)))
+        at_once = max(1, min(ROWS_AT_ONCE, 2 * options.batch_points // table.per_row(column)))
         for batch in table.batches(list(wanted), at_once):
             done = 0
             while done < len(batch):
@@ -262,59 +263,76 @@ def _list_pieces(table: Table, options: Options, column: str) -> Iterator[Piece]
                 points, sizes, flat = _vectors(file, part, column, weights, first)
                 ids = [f"{file.stem}/{first + i}" for i in range(len(part))]
                 if named:
-                    ids = whole_ids(file, f"column {named!r}", part.column(named).to_pylist())
+                    rows = range(first, first + len(part))
+                    ids = to_ids(file, f"column {named!r}", part.column(named).to_pylist(), rows)
                 values = {name: part.column(name).to_pylist() for name in others}
-                about = _parsed(file, values["metadata"], ids) if exported else rows(file, values, len(part))
-                yield Piece(file, points, sizes, flat, ids, about)
+                if exported:
+                    metadata = _parse_metadata(file, values["metadata"], ids, first)
+                else:
+                    metadata = metadata_rows(file, values, len(part))
+                yield Piece(file, points, sizes, flat, ids, metadata)
                 done += len(part)
                 first += len(part)
                 # As many rows as make a batch, by the size of those just read.
                 mean = max(1, len(points) // len(part))
-                count = max(1, min(_ROWS, options.limit(points.shape[1]) // mean))
+                count = max(1, min(ROWS_AT_ONCE, options.limit(points.shape[1]) // mean))
 
 
-def _parsed(file: File, texts: list[Any], ids: list[str]) -> list[dict[str, Any]]:
-    """The metadata of an exported index, as they were there."""
+def _parse_metadata(file: File, texts: list[Any], ids: list[str], first: int) -> list[dict[str, Any]]:
+    """Return the metadata of an exported index, as they were there."""
     found: list[dict[str, Any]] = []
-    for name, text in zip(ids, texts, strict=True):
+    for row, (name, text) in enumerate(zip(ids, texts, strict=True), first):
         try:
-            about = json.loads(text)
+            metadata = json.loads(text)
         except (TypeError, ValueError, RecursionError):
-            about = None
-        if not isinstance(about, dict):
-            raise Unreadable(f"{file}: the metadata of {name!r} are {text!r:.60}, not a JSON object")
-        found.append(about)
+            metadata = None
+        if not isinstance(metadata, dict):
+            what = f"the metadata of {name!r} are {text!r:.60}, not a JSON object"
+            raise file.error(what, id=name, row=row, column="metadata")
+        found.append(metadata)
     return found
 
 
 def _vectors(file: File, part: Any, column: str, weights: str | None, first: int) -> tuple[Array, Array, Array | None]:
+    """Return points, sizes and weights of some rows; errors count the rows from `first`."""
     try:
         parts, sizes, dim = arrow_vectors(part.column(column))
         if dim is None:
-            raise ValueError("set 0 is empty: drop it, or give it a point")
-        fits(file, f"column {column!r}", sum(x.nbytes for x in parts))
+            raise empty_set(0)
+        check_memory(file, f"column {column!r}", sum(x.nbytes for x in parts))
         flat = None
         if weights is not None:
             flat, lengths = arrow_scalars(part.column(weights))
-            if (odd := np.flatnonzero(lengths != sizes)).size:
-                i = int(odd[0])
-                raise ValueError(f"set {i} has {lengths[i]} weights, {sizes[i]} elements: give one for each element")
-    except ValueError as error:
-        said = re.sub(r"\bset (\d+)", lambda found: f"row {first + int(found[1])}", str(error), count=1)
-        raise Unreadable(f"{file}: column {column!r}: {said}") from None
+            check_lengths(lengths, sizes)
+    except ReaderError:
+        raise
+    except InputError as error:
+        raise _with_row(error, file, column, first) from None
     return np.concatenate(parts), sizes, flat
 
 
+def _with_row(error: InputError, file: File, column: str, first: int) -> ReaderError:
+    """Return the error about a set of a column as one about its row."""
+    if error.set is None:
+        return file.error(f"column {column!r}: {error.problem}", error.remedy, column=column)
+    row = first + error.set
+    place = f"column {column!r}, row {row}"
+    place += "" if error.element is None else f", element {error.element}"
+    place += "" if error.feature is None else f", feature {error.feature}"
+    where = {"row": row, "column": column, "element": error.element, "feature": error.feature}
+    return file.error(f"{place} {error.what}", error.remedy, **where)
+
+
 def _unique(table: Table) -> str | None:
-    """The column "id" or "name", if it holds an id for each row, none of them twice."""
+    """Return the column "id" or "name", if it holds an id for each row, none of them twice."""
     for name in ("id", "name"):
         if name not in table.schema.names or not is_scalar(table.schema.field(name).type):
             continue
         seen: set[str] = set()
         total = 0
-        for batch in table.batches([name], _ROWS):
-            with contextlib.suppress(Unreadable):
-                seen.update(whole_ids(table.file, name, batch.column(0).to_pylist()))
+        for batch in table.batches([name], ROWS_AT_ONCE):
+            with contextlib.suppress(ReaderError):
+                seen.update(to_ids(table.file, name, batch.column(0).to_pylist()))
             total += len(batch)
         if len(seen) == total:
             return name

@@ -99,9 +99,10 @@ class Database:
     def check_tables(self) -> None:
         """Refuse a database whose tables are not those of the current format."""
         if self.format_version != FORMAT_VERSION:
+            newer = self.format_version > FORMAT_VERSION
             raise FormatError(
                 f"{self.path} has the format version {self.format_version}; this slosh reads {FORMAT_VERSION}",
-                "use a newer slosh, or export it with the slosh that made it and build it again from that",
+                "use a newer slosh" if newer else "open it for writing once, without read_only: it is then upgraded",
                 location=str(self.path),
                 found=self.format_version,
                 supported=FORMAT_VERSION,

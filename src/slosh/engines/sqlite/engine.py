@@ -48,8 +48,8 @@ KEPT_VERSIONS = 4
 """Versions whose snapshots stay in memory: a reader may have begun with one that is not the newest any more."""
 STAMP_TRIES, STAMP_WAIT = 40, 0.05
 """How often, and after how many seconds, a reader looks whether the writer has stamped what it has just committed."""
-FEW_MISSING = 1000
-"""So many sets a reader embeds itself without waiting for a stamp."""
+FEW_MISSING = 20_000
+"""So many sets a reader embeds itself without waiting for a stamp: that takes about a second."""
 DERIVED_GROWTH = 16
 """What is derived is written again when the index has grown by one part in so many."""
 
@@ -68,6 +68,7 @@ class SqliteEngine:
         self._stored_training: object = None
         self._embedded_on_open = 0
         self._cache_rebuilt: str | None = None
+        self._refused_epoch: int | None = None  # of caches that were found damaged
         upgraded = not self.read_only and upgrade.upgrade(database)
         database.check_tables()
         with database.reading() as connection, storage_errors(database.path):
@@ -148,8 +149,7 @@ class SqliteEngine:
                 if loaded is not None:
                     yield SqliteView(self, connection, loaded)
                     return
-            if self.read_only:
-                self._refresh()
+            self._refresh()
 
     def publish(self, loaded: Loaded) -> None:
         """Make a version the newest one in memory."""
@@ -177,8 +177,8 @@ class SqliteEngine:
                     if version in self._loaded:
                         return
                     covered = max(0 if stamp is None else stamp.rows, self._n_rows())
-                    late = self.read_only and next_row - covered > FEW_MISSING and attempt < STAMP_TRIES - 1
-                    if not late or stamp is None:
+                    late = self.read_only and next_row - covered > FEW_MISSING
+                    if not late or attempt == STAMP_TRIES - 1:
                         self.publish(self._load(connection, stamp))
                         return
                 time.sleep(STAMP_WAIT)
@@ -212,8 +212,10 @@ class SqliteEngine:
     ) -> Snapshot | None:
         """Take in what the writer has added and removed since; None if all is to be loaded again."""
         snapshot, known = before.snapshot, self.cache.stamp
-        if before.settings["weighted"] != weighted or (known is None and stamp is not None):
+        if before.settings["weighted"] != weighted:
             return None
+        if known is None and stamp is not None and stamp.epoch != self._refused_epoch:
+            return None  # there are caches now
         first = snapshot.n
         newer = stamp is not None and known is not None and stamp.epoch == known.epoch and stamp.rows > first
         if newer and stamp is not None and tables.has_commit(connection, stamp.rows, stamp.token):
@@ -240,6 +242,7 @@ class SqliteEngine:
             self.cache.use(stamp)
             snapshot = self._begin(connection, weighted, alive, stamp.rows, trained)
         except StaleCache as reason:
+            self._refused_epoch = None if stamp is None else stamp.epoch
             self.cache.start_again(str(reason))
             self._cache_rebuilt = str(reason) if len(alive) else None
             snapshot = self._begin(connection, weighted, alive, 0, trained)
@@ -276,13 +279,13 @@ class SqliteEngine:
 
     def _stamp_loaded(self) -> None:
         """Stamp what was embedded when the index was opened, and delete what no stamp covers any more."""
-        snapshot, stamp = self._loaded[self._newest].snapshot, self.cache.stamp
-        if self.read_only or not snapshot.n or (stamp is not None and stamp.rows == snapshot.n):
+        if self.read_only:
             return
+        snapshot, stamp = self._loaded[self._newest].snapshot, self.cache.stamp
         with self.database.reading() as connection:
             token = tables.token_of(connection, snapshot.n)
         with suppress(OSError):  # no room: the caches are made again the next time
-            if token is not None:
+            if token is not None and snapshot.n and (stamp is None or stamp.rows < snapshot.n):
                 self.cache.write_stamp(self.cache.summed(snapshot.n, snapshot.sets.n_points, token))
             self.cache.tidy()
 

@@ -164,8 +164,9 @@ def stream_sets(
     connection: sqlite3.Connection, rows: Int64, dim: int, weighted: bool, origin: Any
 ) -> Iterator[tuple[Int64, Sets]]:
     """Yield rows and their sets, in batches of bounded size."""
-    first = int(rows[0]) if len(rows) else 0
-    lines = connection.execute("SELECT row, size FROM sets WHERE row >= ? ORDER BY row", (first,)).fetchall()
+    if not len(rows):
+        return
+    lines = connection.execute("SELECT row, size FROM sets WHERE row >= ? ORDER BY row", (int(rows[0]),)).fetchall()
     for row, size in lines:
         if not isinstance(size, int) or not 0 < size < MAX_SET_SIZE:
             raise damaged(f"the size of row {row} is damaged")

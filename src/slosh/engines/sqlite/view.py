@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...data.sets import Sets
 from ...search import Allowed
 from ...where import Node, parse_metadata
-from ..base import Candidates, Description, Float64, Int64, Mask, Records
-from ..snapshot import Snapshot
-from ..spec import Embedded, Vectors
+from ..base import Description, Int64, Records
+from ..snapshot import LocalView, Snapshot
 from . import tables
 from .database import storage_errors
 from .filters import compile_filter
@@ -42,33 +40,27 @@ class Loaded:
     filters: dict[Node, Allowed] = field(default_factory=dict)
 
 
-class SqliteView:
+class SqliteView(LocalView):
     """A `View`; see the contract in `engines/base.py`."""
 
     def __init__(self, engine: SqliteEngine, connection: sqlite3.Connection, loaded: Loaded) -> None:
         self._engine, self._connection, self.loaded = engine, connection, loaded
-        self.version, self.settings, self.spec = loaded.version, loaded.settings, engine.spec
+        self.version, self.settings, self.spec, self.snapshot = (
+            loaded.version, loaded.settings, engine.spec, loaded.snapshot,
+        )  # fmt: skip
         self._path = engine.database.path
-
-    def __len__(self) -> int:
-        return len(self.loaded.snapshot)
 
     def keys(self, ids: Sequence[str]) -> Int64:
         with storage_errors(self._path):
             found = tables.rows_of(self._connection, ids)
         return np.array([found.get(name, -1) for name in ids], np.int64)
 
-    def select(self, where: Node | None = None, limit: int | None = None) -> Int64:
-        if where is not None:
-            return np.flatnonzero(self._allowed(where).mask)[:limit]
-        return np.flatnonzero(self.loaded.snapshot.alive)[:limit]
-
-    def _allowed(self, where: Node) -> Allowed:
+    def allowed(self, where: Node) -> Allowed:
         filters = self.loaded.filters
         found = filters.get(where)
         if found is None:
             sql, values = compile_filter(where, unique=False)  # a row may come twice: it only sets the mask
-            alive = self.loaded.snapshot.alive
+            alive = self.snapshot.alive
             with storage_errors(self._path):
                 lines = self._connection.execute(sql, values)
                 try:
@@ -87,7 +79,7 @@ class SqliteView:
 
     def describe(self, keys: Int64) -> Mapping[int, Description]:
         known = self.loaded.described
-        missing = [row for row in keys.tolist() if row not in known]
+        missing = [row for row in dict.fromkeys(keys.tolist()) if row not in known]
         if not missing:
             return known
         with storage_errors(self._path):
@@ -100,38 +92,6 @@ class SqliteView:
         known.update(found)
         return known
 
-    def nearest(
-        self,
-        space: str,
-        queries: Vectors,
-        k: int,
-        *,
-        where: Node | None = None,
-        recall: float | None = None,
-        exclude: Int64 | None = None,
-    ) -> Candidates:
-        allowed = None if where is None else self._allowed(where)
-        return self.loaded.snapshot.nearest(space, queries, k, allowed, recall, exclude)
-
-    def within(
-        self,
-        space: str,
-        queries: Vectors,
-        radii: Float64,
-        *,
-        where: Node | None = None,
-        recall: float | None = 1.0,
-        bounds: bool = False,
-    ) -> Candidates:
-        allowed = None if where is None else self._allowed(where)
-        return self.loaded.snapshot.within(space, queries, radii, allowed, recall, bounds)
-
-    def prepared(self, keys: Int64) -> Sets:
-        return self.loaded.snapshot.sets.take(keys)
-
-    def prepared_sizes(self, keys: Int64) -> Int64:
-        return self.loaded.snapshot.sets.sizes(keys)
-
     def records(self, keys: Int64) -> Records:
         weighted = bool(self.settings["weighted"])
         with storage_errors(self._path):
@@ -139,9 +99,6 @@ class SqliteView:
             lines = tables.describe(self._connection, keys.tolist())
         described = [lines[row] for row in keys.tolist()]
         return Records(sets, [each.id for each in described], [stored_metadata(each) for each in described])
-
-    def holds(self, keys: Int64, embedded: Embedded) -> Mask:
-        return self.loaded.snapshot.holds(keys, embedded)
 
     def info(self) -> dict[str, Any]:
         connection = self._connection
@@ -159,7 +116,7 @@ class SqliteView:
             "compacted": self.loaded.generation,
             "trained_version": self.loaded.trained,
             **self._engine.info(),
-            **(self.loaded.snapshot.info() if len(self) else {}),
+            **(self.snapshot.info() if len(self) else {}),
         }
 
 

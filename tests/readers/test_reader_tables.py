@@ -1,4 +1,4 @@
-"""Readers of tables and cells: list columns, long form in any order of rows, and observations of .h5ad files."""
+"""Tables: list columns, and long form in any order of rows."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_readers import cloud, everything, raises, same
+from reader_files import cloud, everything
 
+from comparing import raises, same
+from slosh.errors import ReaderError
 from slosh.readers import read
+from slosh.readers.files import File, Options
+from slosh.readers.tables import read_parquet
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -93,16 +97,20 @@ def test_two_list_columns_need_a_choice(tmp_path):
 def test_list_column_errors(tmp_path):
     path = tmp_path / "t.parquet"
     for rows, words in (
-        ([[[1.0, 2.0, 3.0]], None], "column 'x': row 1 is null"),
-        ([[[1.0, 2.0, 3.0]], [[1.0, 2.0]]], "column 'x': row 1"),
+        ([[[1.0, 2.0, 3.0]], None], "column 'x', row 1 is null"),
+        ([[[1.0, 2.0, 3.0]], [[1.0, 2.0]]], "column 'x', row 1, element 0 has 2 numbers"),
         ([[[1.0, None, 3.0]]], "row 0, element 0, feature 1 is null"),
         ([[]], "row 0 is empty"),
         ([[[1.0, 2.0, 3.0]], []], "set 't/1' is empty"),
-        ([[[1.0, 2.0, float("nan")]]], "set 't/0', element 0, feature 2: nan"),
+        ([[[1.0, 2.0, float("nan")]]], "set 't/0', element 0, feature 2 is nan"),
     ):
         write(pa.table({"x": pa.array(rows, pa.list_(pa.list_(pa.float64())))}), path)
-        with raises("t.parquet:", words):
+        with raises("t.parquet:", words, error=ReaderError) as caught:
             everything(path)
+        place = caught.value
+        assert place.location == str(path)
+        assert (place.row, place.id) in ((len(rows) - 1, None), (None, f"t/{len(rows) - 1}"))
+    assert (place.element, place.feature) == (0, 2)
     write(pa.table({"x": pa.array([[[1.0]]]), "w": [[1.0, 2.0]]}), path)
     with raises("row 0 has 2 weights, 1 elements"):
         everything(path, weights="w")
@@ -151,7 +159,7 @@ def test_long_form_over_several_record_batches(tmp_path, monkeypatch):
     """A set that goes on over many batches is put together."""
     from slosh.readers import long_form
 
-    monkeypatch.setattr(long_form, "_ROWS", 7)
+    monkeypatch.setattr(long_form, "ROWS_AT_ONCE", 7)
     keys = np.repeat(["a", "b", "c", "d"], [30, 1, 2, 50])
     points = np.arange(len(keys))
     write(pa.table({"key": keys, "x": points}), tmp_path / "t.parquet")
@@ -163,14 +171,12 @@ def test_long_form_over_several_record_batches(tmp_path, monkeypatch):
 def test_long_form_of_adjacent_rows_is_read_a_piece_at_a_time(tmp_path, monkeypatch):
     from slosh.readers import long_form
 
-    monkeypatch.setattr(long_form, "_ROWS", 10)
-    made = []
-    piece = long_form._piece
-    monkeypatch.setattr(long_form, "_piece", lambda *args: made.append(1) or piece(*args))
-    write(pa.table({"key": np.arange(1000) // 10, "x": np.arange(1000)}), tmp_path / "t.parquet")
-    batches = read(tmp_path, by="key", batch_points=20)
-    assert next(batches).ids == ["0", "1"]
-    assert len(made) < 5
+    monkeypatch.setattr(long_form, "ROWS_AT_ONCE", 10)
+    path = tmp_path / "t.parquet"
+    write(pa.table({"key": np.arange(1000) // 10, "x": np.arange(1000)}), path)
+    first = next(read_parquet(File(path, path.name, ".parquet"), Options(by="key")))
+    assert (first.ids, first.points.ravel().tolist()) == (["0"], list(range(10)))
+    assert next(read(path, by="key", batch_points=20)).ids == ["0", "1"]
 
 
 def test_long_form_columns(tmp_path):
@@ -188,7 +194,7 @@ def test_long_form_columns(tmp_path):
 def test_csv_default_ids(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("x,y\n1,2\n3,4\n")
-    with raises("t.csv: give id_column=", "the first column, 'x', is numeric"):
+    with raises("t.csv: there is no column 'id', and the first column, 'x', is numeric", "give id_column="):
         read(path)
     same(everything(path, id_column="x").sets, [[[2]], [[4]]])
     path.write_text("shape,y\na,2\nNA,4\n")
@@ -260,88 +266,9 @@ def test_csv_with_numbers_as_names(tmp_path):
 
 
 def test_rows_that_do_not_fit_in_memory(tmp_path, monkeypatch):
-    from slosh.readers import files
+    from slosh.readers import long_form
 
     write(pa.table({"key": ["a", "b", "a"], "x": [1.0, 2.0, 3.0]}), tmp_path / "t.parquet")
-    monkeypatch.setattr(files, "memory", lambda: 10)
+    monkeypatch.setattr(long_form, "free_memory", lambda: 10)
     with raises("do not lie together", "sort the file by 'key'"):
         everything(tmp_path, by="key")
-
-
-# ---- cells
-
-
-@pytest.fixture
-def cells():
-    anndata = pytest.importorskip("anndata")
-    pd = pytest.importorskip("pandas")
-    rng = np.random.default_rng(0)
-    n = 60
-    patient = rng.choice(["p1", "p2", "p3"], n)
-    patient[:3] = ["p3", "p1", "p2"]
-    obs = pd.DataFrame(
-        {
-            "patient": pd.Categorical(patient),
-            "sex": [{"p1": "f", "p2": "m", "p3": "f"}[x] for x in patient],
-            "age": [{"p1": 60, "p2": 70, "p3": 80}[x] for x in patient],
-            "count": rng.integers(1, 9, n),
-            "cluster": pd.Categorical(rng.choice(["t", "b"], n)),
-        },
-        index=[f"cell{i}" for i in range(n)],
-    )
-    x = rng.poisson(0.5, (n, 7)).astype(np.float32)
-    data = anndata.AnnData(x, obs=obs)
-    data.obsm["X_pca"] = rng.standard_normal((n, 2))
-    data.var_names = [f"gene{i}" for i in range(7)]
-    return data
-
-
-@pytest.mark.parametrize("kind", ["dense", "csr", "csc", "chunked"])
-def test_h5ad(tmp_path, cells, kind, monkeypatch):
-    from scipy import sparse
-
-    from slosh.readers import cells as module
-
-    x = cells.X.copy()
-    options = {"compression": "gzip"} if kind == "chunked" else {}
-    if kind in ("csr", "csc"):
-        cells.X = {"csr": sparse.csr_matrix, "csc": sparse.csc_matrix}[kind](x)
-    cells.write_h5ad(tmp_path / "c.h5ad", **options)
-    patient = cells.obs["patient"].to_numpy()
-    order = ["p3", "p1", "p2"]
-    for block in (1 << 24, 16):  # the whole matrix, or some rows at a time
-        monkeypatch.setattr(module, "_BLOCK", block)
-        for batch_points in (1 << 22, 10):
-            batch = everything(tmp_path, by="patient", batch_points=batch_points)
-            same(batch.sets, [x[patient == one] for one in order])
-            assert batch.ids == order
-    assert batch.metadata[1] == {"file": "c.h5ad", "sex": "f", "age": 60}
-    same(
-        everything(tmp_path, by="patient", columns=["gene5", "gene0"]).sets,
-        [x[patient == one][:, [5, 0]] for one in order],
-    )
-
-
-def test_h5ad_obsm_and_weights(tmp_path, cells):
-    cells.write_h5ad(tmp_path / "c.h5ad")
-    patient, pca, count = cells.obs["patient"].to_numpy(), cells.obsm["X_pca"], cells.obs["count"].to_numpy()
-    batch = everything(tmp_path, by="patient", obsm="X_pca", weights="count")
-    order = ["p3", "p1", "p2"]
-    same(batch.sets, [pca[patient == one] for one in order], [count[patient == one] for one in order])
-
-
-def test_h5ad_errors(tmp_path, cells):
-    path = tmp_path / "c.h5ad"
-    cells.obs["hole"] = [None, *["x"] * 59]
-    cells.write_h5ad(path)
-    for options, words in (
-        ({}, "give by=, the observation column whose values make the sets; those with categories are 'patient', 'sex'"),
-        ({"by": "patients"}, "no column 'patients'"),
-        ({"by": "patient", "obsm": "X_umap"}, "no obsm 'X_umap'; there are 'X_pca'"),
-        ({"by": "patient", "weights": "w"}, "no observation column 'w'"),
-        ({"by": "patient", "columns": ["gene9"]}, "no variable 'gene9'"),
-        ({"by": "patient", "columns": ["gene1"], "obsm": "X_pca"}, "give one of the two"),
-        ({"by": "hole"}, "1 cells have no 'hole', the first in row 0"),
-    ):
-        with raises("c.h5ad:", words):
-            read(path, **options)

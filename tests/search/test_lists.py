@@ -1,0 +1,105 @@
+"""Lists of prefixes: every row is in one, and lists that were made before do not change."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slosh.search.lists import Lists
+
+
+def lanes(masks):
+    """Masks of blocks as (n, 16) bool."""
+    return (masks[:, None] >> np.arange(16)) & 1 == 1
+
+
+def described(lists, mask):
+    """All that can be seen of lists, as values that can be compared."""
+    there = lanes(lists.masks)
+    return [
+        *(array.tolist() for array in (lists.radii, lists.counts, lists.masks, lists.order, lists.start)),
+        lists.slots[there].tolist(),
+        lists.blocks.transpose(0, 2, 1)[there].tolist(),
+        lists.place.tolist(),
+        lists.allowed(mask[: lists.n]).tolist(),
+    ]
+
+
+@settings(max_examples=40)
+@given(counts=st.lists(st.integers(0, 50), min_size=1, max_size=6), n_lists=st.integers(1, 9), seed=st.integers(0, 99))
+def test_lists_hold_every_row_once(counts, n_lists, seed):
+    rng = np.random.default_rng(seed)
+    centres = rng.normal(size=(n_lists, 3)).astype(np.float32)
+    lists, rows, kept = Lists(centres), np.empty((0, 3), np.float32), []
+    everything = rng.random(sum(counts)) < 0.5
+    for n in counts:
+        part = rng.normal(size=(n, 3)).astype(np.float32)
+        lists.append(part[::-1] + 1)  # abandoned: the next writes over it
+        kept.append((lists, described(lists, everything)))
+        lists = lists.append(part)
+        rows = np.concatenate([rows, part])
+    gone = rng.permutation(len(rows))[: len(rows) // 3]
+    kept.append((lists, described(lists, everything)))
+    lists = lists.remove(gone)
+    for before, seen in kept:
+        assert described(before, everything) == seen
+    alive = np.ones(len(rows), bool)
+    alive[gone] = False
+    assert sorted(lists.slots[lanes(lists.masks)].tolist()) == np.flatnonzero(alive).tolist()
+    which = np.square(rows[:, None].astype(float) - centres).sum(axis=2).argmin(axis=1)
+    for list_ in range(n_lists):
+        for block in lists.order[lists.start[list_] : lists.start[list_ + 1]]:
+            for lane in np.flatnonzero(lanes(lists.masks)[block]):
+                position = lists.slots[block, lane]
+                assert which[position] == list_
+                assert np.array_equal(lists.blocks[block, :, lane], rows[position])
+                assert np.linalg.norm(rows[position] - centres[list_]) <= lists.radii[list_]
+    assert lists.holds(np.arange(len(rows)), rows, alive).all()
+    assert not lists.holds(np.arange(len(rows)), rows, ~alive).any()
+    assert not lists.holds(np.arange(len(rows)), rows + 1, alive).any()
+    fresh = Lists(centres).append(rows[alive])
+    assert np.array_equal(fresh.radii, lists.radii), "as if the removed rows had never been there"
+    bits = lanes(lists.allowed(everything))
+    assert sorted(lists.slots[bits].tolist()) == np.flatnonzero(alive & everything).tolist()
+
+
+def test_lists_are_there_again():
+    rng = np.random.default_rng(0)
+    lists = Lists(rng.normal(size=(5, 3)).astype(np.float32)).append(rng.normal(size=(100, 3)).astype(np.float32))
+    lists = lists.settle().remove(np.arange(0, 100, 7))
+    again = Lists.from_arrays(lists.arrays(), 3)
+    mask = rng.random(100) < 0.5
+    assert described(again, mask) == described(lists, mask)
+    more = rng.normal(size=(40, 3)).astype(np.float32)
+    mask = rng.random(140) < 0.5
+    assert described(again.append(more), mask) == described(lists.append(more), mask)
+    assert np.array_equal(again.margins(1.5), lists.margins(1.5))
+
+
+@pytest.mark.parametrize(
+    ("name", "at", "value"),
+    [
+        ("slots", (0, 0), 10**6),
+        ("slots", (0, 0), -1),
+        ("list", 0, 77),
+        ("list", 0, -3),
+        ("place", 5, 10**9),
+        ("place", 5, -1),
+        ("counts", 0, 10**6),
+        ("masks", -1, 65535),
+    ],
+)
+def test_numbers_that_would_read_outside_are_refused(name, at, value):
+    """The kernel trusts the lists: what a file says of them is checked."""
+    rng = np.random.default_rng(1)
+    lists = Lists(rng.normal(size=(3, 3)).astype(np.float32)).append(rng.normal(size=(100, 3)).astype(np.float32))
+    arrays = {key: np.array(array) for key, array in lists.arrays().items()}
+    arrays[name][at] = value
+    with pytest.raises(ValueError, match="do not fit together"):
+        Lists.from_arrays(arrays, 3)
+    with pytest.raises(ValueError, match="centroids"):
+        Lists.from_arrays(lists.arrays(), 4)
+    with pytest.raises(ValueError, match="of the lists are"):
+        Lists.from_arrays({**lists.arrays(), "radii": lists.radii[:2]}, 3)
