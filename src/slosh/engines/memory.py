@@ -77,6 +77,9 @@ class Version(LocalView):
             found = self.filters[where] = Allowed(mask, int(np.count_nonzero(mask)))
         return found
 
+    def ids(self, keys: Int64) -> list[str]:
+        return [self.names.ids[row] for row in keys.tolist()]
+
     def describe(self, keys: Int64) -> Mapping[int, Description]:
         slots = self.slots[keys].tolist()
         return {row: self.described[slot] for row, slot in zip(keys.tolist(), slots, strict=True)}

@@ -173,9 +173,7 @@ class SetIndex:
             checked_count("limit", limit)
         node = None if where is None else parse(where)
         with self._engine.view() as view:
-            keys = view.select(node, limit)
-            described = view.describe(keys)
-            return [described[key].id for key in keys.tolist()]
+            return view.ids(view.select(node, limit))
 
     def __repr__(self) -> str:
         place = "in memory" if self.path is None else repr(str(self.path))
