@@ -65,8 +65,9 @@ class Training:
             raise ValueError("its basis and its lists do not fit together")
         if not radii.shape == spreads.shape == (len(centres),):
             raise ValueError("its basis and its lists do not fit together")
-        if not all(np.isfinite(array).all() for array in (middle, directions, centres, radii, spreads)):
-            raise ValueError("its basis or its lists are not finite")
+        parts = (middle, directions, centres, radii, spreads)
+        if not all(array.dtype.kind == "f" and np.isfinite(array).all() for array in parts):
+            raise ValueError("its basis or its lists are not finite numbers")
         n_rows, n_positions = int(header["trained"]), int(header["positions"])
         if n_rows < 1 or n_positions < 0:
             raise ValueError(f"it was trained on {n_rows} rows")
