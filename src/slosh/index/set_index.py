@@ -371,7 +371,7 @@ class SetIndex:
             if len(view) < 2:
                 raise InputError("tune needs two sets or more", "add them first")
             spec = view.spec
-            asked = None if queries is None else spec.vectors(spec.prepare(spec.sets(queries)))
+            asked = None if queries is None else spec.vectors(spec.prepare(spec.sets(queries)), slack=False)
         known = self._engine.calibrate(WHOLE, int(k), target, asked)
         with self._engine.write() as write:
             write.set_settings(recall=target)
