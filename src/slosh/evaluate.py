@@ -7,15 +7,14 @@ empty slot. Every measure is one number between 0 and 1.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from .data.checks import Array, as_array
-from .errors import InputError
-
-Int64: TypeAlias = NDArray[np.int64]
+from .data.checks import as_array, input_error
+from .errors import InputError, bad_value
+from .native.arrays import Array, Float64, Int64, Mask
 
 BLOCK_NUMBERS = 1 << 22
 """Numbers held at once."""
@@ -25,8 +24,6 @@ INTERPOLATIONS = ("plain", "trapezoid")
 def precision_at_k(neighbour_labels: ArrayLike, labels: ArrayLike) -> float:
     """Return the share of neighbours that have the label of their query, over all n k of them.
 
-    Parameters
-    ----------
     neighbour_labels : (n, k) labels of the neighbours: numbers or strings. -1 is a miss.
     labels : (n,) labels of the queries.
 
@@ -41,12 +38,7 @@ def vote_accuracy(neighbour_labels: ArrayLike, labels: ArrayLike) -> float:
     """Return the share of queries whose label is the one that most of their neighbours have.
 
     A tie goes to the smallest label (the first in the alphabet for strings). Neighbours labelled -1 do not vote; a
-    query none of whose neighbours vote is counted as wrong.
-
-    Parameters
-    ----------
-    neighbour_labels : (n, k) labels of the neighbours: numbers or strings.
-    labels : (n,) labels of the queries.
+    query none of whose neighbours vote is counted as wrong. The parameters are those of `precision_at_k`.
 
     >>> vote_accuracy([[7, 1, 1], [2, 1, -1]], [1, 2])
     0.5
@@ -73,40 +65,30 @@ def recall_at_k(rows: ArrayLike, exact_rows: ArrayLike) -> float:
     the number of true neighbours given, k' less empty slots; so with k < k' the recall cannot reach 1. Pass
     `exact_rows[:, :k]` for the usual recall@k. Queries without true neighbours are left out.
 
-    Parameters
-    ----------
-    rows : (n, k) rows found.
-    exact_rows : (n, k') rows of the true neighbours.
+    rows : (n, k) rows found. exact_rows : (n, k') rows of the true neighbours.
 
     >>> recall_at_k([[4, -1], [9, 8]], [[2, 4], [8, 9]])
     0.75
     """
     found, exact = _checked_rows(rows, "rows"), _checked_rows(exact_rows, "exact_rows")
     if len(found) != len(exact):
-        raise InputError(
-            f"rows has {len(found)} queries, exact_rows has {len(exact)}",
-            "pass one row of each for every query",
-            argument="exact_rows",
-        )
+        problem = f"rows has {len(found)} queries, exact_rows has {len(exact)}"
+        raise InputError(problem, "pass one row of each for every query", argument="exact_rows")
     _check_no_row_twice(exact, "exact_rows")
-    recalls = []
+    shares = []
     step = max(1, BLOCK_NUMBERS // (found.shape[1] + exact.shape[1]))
     for start in range(0, len(found), step):
         part = exact[start : start + step]
         wanted = part >= 0
         hits = np.sum(wanted & _among(part, *_filled(found[start : start + step])), axis=1)
-        counts = np.sum(wanted, axis=1)
-        recalls.append(hits[counts > 0] / counts[counts > 0])
-    each = np.concatenate(recalls)
-    if not each.size:
-        raise InputError("exact_rows holds nothing but -1: there is nothing to find", argument="exact_rows")
-    return float(each.mean())
+        shares.append((hits, np.sum(wanted, axis=1)))
+    return _mean_share(shares, "exact_rows", "holds nothing but -1: there is nothing to find")
 
 
 def mean_average_precision(
     ranked_rows: ArrayLike,
-    relevant: Sequence[ArrayLike] | NDArray[np.bool_],
-    ignored: Sequence[ArrayLike] | NDArray[np.bool_] | None = None,
+    relevant: Sequence[ArrayLike] | Mask,
+    ignored: Sequence[ArrayLike] | Mask | None = None,
     interpolation: str = "plain",
 ) -> float:
     """Return the mean over the queries of the average precision of their rankings.
@@ -121,8 +103,6 @@ def mean_average_precision(
     The first is the usual one. The second is that of the Oxford and Paris buildings: the area under the
     precision-recall curve by trapezoids, from the precision just before each hit to that just after it.
 
-    Parameters
-    ----------
     ranked_rows : (n, m) rows in the order of the ranking, best first; -1 is an empty slot.
     relevant : for each query a list of its relevant rows, or a boolean mask (n, number of rows). Queries without any
         are left out.
@@ -135,14 +115,13 @@ def mean_average_precision(
     1.0
     """
     if interpolation not in INTERPOLATIONS:
-        known = ", ".join(map(repr, INTERPOLATIONS))
-        raise InputError(f"interpolation={interpolation!r}", f"pass one of {known}", argument="interpolation")
+        raise bad_value("interpolation", interpolation, f"pass one of {', '.join(map(repr, INTERPOLATIONS))}")
     ranked = _checked_rows(ranked_rows, "ranked_rows")
     _check_no_row_twice(ranked, "ranked_rows")
     _check_lists(relevant, "relevant", ranked)
     if ignored is not None:
         _check_lists(ignored, "ignored", ranked)
-    averages = []
+    shares = []
     step = max(1, BLOCK_NUMBERS // ranked.shape[1])
     for start in range(0, len(ranked), step):
         part = ranked[start : start + step]
@@ -153,16 +132,19 @@ def mean_average_precision(
             _check_apart(queries, rows, *junk, start)
             keep &= ~_among(part, *junk)
         hit = keep & _among(part, queries, rows)
-        n_relevant = np.bincount(queries, minlength=len(part))
-        total = _precisions(hit, keep, interpolation).sum(axis=1)
-        averages.append(total[n_relevant > 0] / n_relevant[n_relevant > 0])
-    each = np.concatenate(averages)
-    if not each.size:
-        raise InputError("relevant is empty for every query: there is nothing to find", argument="relevant")
-    return float(each.mean())
+        shares.append((_precisions(hit, keep, interpolation).sum(axis=1), np.bincount(queries, minlength=len(part))))
+    return _mean_share(shares, "relevant", "is empty for every query: there is nothing to find")
 
 
-def _precisions(hit: NDArray[np.bool_], keep: NDArray[np.bool_], interpolation: str) -> NDArray[np.float64]:
+def _mean_share(shares: list[tuple[Array, Array]], name: str, problem: str) -> float:
+    """Return the mean of found / there over the queries where something is there; refuse to if there is none."""
+    found, there = (np.concatenate(each) for each in zip(*shares, strict=True))
+    if not there.any():
+        raise input_error(name, problem)
+    return float((found[there > 0] / there[there > 0]).mean())
+
+
+def _precisions(hit: Mask, keep: Mask, interpolation: str) -> Float64:
     """Return what each hit adds to R times the average precision, and 0 elsewhere."""
     rank, hits = (np.cumsum(x, axis=1, dtype=np.float64) for x in (keep, hit))
     at = np.divide(hits, rank, out=np.zeros_like(rank), where=hit)
@@ -191,14 +173,13 @@ def _pairs(lists: Any, name: str, start: int, n: int) -> tuple[Int64, Int64]:
     return np.repeat(np.arange(n), [len(rows) for rows in each]), np.concatenate([np.empty(0, np.int64), *each])
 
 
-def _among(rows: Int64, queries: Int64, members: Int64) -> NDArray[np.bool_]:
+def _among(rows: Int64, queries: Int64, members: Int64) -> Mask:
     """Return which of the rows (n, m) are members for their query."""
-    return _same_pairs(np.repeat(np.arange(len(rows)), rows.shape[1]), rows.ravel(), queries, members).reshape(
-        rows.shape
-    )
+    own = np.repeat(np.arange(len(rows)), rows.shape[1])
+    return _same_pairs(own, rows.ravel(), queries, members).reshape(rows.shape)
 
 
-def _same_pairs(queries: Int64, rows: Int64, other_queries: Int64, others: Int64) -> NDArray[np.bool_]:
+def _same_pairs(queries: Int64, rows: Int64, other_queries: Int64, others: Int64) -> Mask:
     names, codes = np.unique(np.concatenate([rows, others]), return_inverse=True)
     keys = np.concatenate([queries, other_queries]) * len(names) + codes.ravel()
     return np.isin(keys[: len(rows)], keys[len(rows) :])
@@ -208,29 +189,18 @@ def _same_pairs(queries: Int64, rows: Int64, other_queries: Int64, others: Int64
 
 
 def _checked_labels(neighbour_labels: ArrayLike, labels: ArrayLike) -> tuple[Array, Array]:
-    neighbours, queries = (
-        _label_array(x, name) for x, name in ((neighbour_labels, "neighbour_labels"), (labels, "labels"))
-    )
+    neighbours, queries = _label_array(neighbour_labels, "neighbour_labels"), _label_array(labels, "labels")
+    n, found = len(neighbours), queries.shape
     if neighbours.ndim != 2 or neighbours.size == 0:
-        raise InputError(
-            f"neighbour_labels must be (n, k), one row a query, not of shape {neighbours.shape}",
-            argument="neighbour_labels",
-        )
-    if queries.shape != neighbours.shape[:1]:
-        raise InputError(
-            f"labels must be ({len(neighbours)},), one for each row of neighbour_labels, not of shape {queries.shape}",
-            argument="labels",
-        )
+        raise input_error("neighbour_labels", f"must be (n, k), one row a query, not of shape {neighbours.shape}")
+    if found != (n,):
+        raise input_error("labels", f"must be ({n},), one for each row of neighbour_labels, not of shape {found}")
     if (neighbours.dtype.kind == "U") != (queries.dtype.kind == "U"):
-        raise InputError(
-            f"neighbour_labels are {neighbours.dtype}, labels are {queries.dtype}",
-            "pass both as strings or as numbers",
-            argument="labels",
-        )
+        problem = f"neighbour_labels are {neighbours.dtype}, labels are {queries.dtype}"
+        raise InputError(problem, "pass both as strings or as numbers", argument="labels")
     if queries.dtype.kind != "U" and (unlabelled := np.flatnonzero(queries == -1)).size:
-        raise InputError(
-            f"labels: query {unlabelled[0]} has the label -1, which means unlabelled", "leave it out", argument="labels"
-        )
+        problem = f"labels: query {unlabelled[0]} has the label -1, which means unlabelled"
+        raise InputError(problem, "leave it out", argument="labels")
     return neighbours, queries
 
 
@@ -239,27 +209,24 @@ def _label_array(labels: ArrayLike, name: str) -> Array:
     if array.dtype.kind == "O":
         array = np.array(array.tolist())  # strings in a pandas column, say
     if array.dtype.kind not in "iubfU":
-        raise InputError(
-            f"{name}: dtype {array.dtype}; labels must be numbers or strings, all of one kind", argument=name
-        )
+        problem = f"{name}: dtype {array.dtype}; labels must be numbers or strings, all of one kind"
+        raise InputError(problem, argument=name)
     if array.dtype.kind == "f" and np.isnan(array).any():
-        raise InputError(f"{name} holds NaN", "give unlabelled neighbours the label -1", argument=name)
+        raise input_error(name, "holds NaN", "give unlabelled neighbours the label -1")
     return array
 
 
 def _checked_rows(rows: ArrayLike, name: str) -> Int64:
     array = as_array(rows, name)
     if array.ndim != 2 or array.size == 0 or array.dtype.kind not in "iu":
-        raise InputError(
-            f"{name} must be integers (n, k), one row a query, not {array.dtype} of {array.shape}", argument=name
-        )
+        raise input_error(name, f"must be integers (n, k), one row a query, not {array.dtype} of {array.shape}")
     _check_no_negative_rows(array, name)
     return array.astype(np.int64, copy=False)
 
 
 def _check_no_negative_rows(array: Array, name: str) -> None:
     if array.size and array.min() < -1:
-        raise InputError(f"{name} holds {array.min()}: rows count from 0, and -1 is an empty slot", argument=name)
+        raise input_error(name, f"holds {array.min()}: rows count from 0, and -1 is an empty slot")
 
 
 def _check_no_row_twice(rows: Int64, name: str) -> None:
@@ -275,28 +242,22 @@ def _check_lists(lists: Any, name: str, ranked: Int64) -> None:
     """Refuse what is neither a list for each query nor a mask over all rows."""
     if isinstance(lists, np.ndarray) and lists.dtype.kind == "b":
         if lists.ndim != 2 or lists.shape[1] <= ranked.max():
-            raise InputError(
-                f"{name} is a mask of shape {lists.shape}: it must be (n, number of rows), and rows up to "
-                f"{ranked.max()} are ranked",
-                argument=name,
-            )
+            must = f"it must be (n, number of rows), and rows up to {ranked.max()} are ranked"
+            raise input_error(name, f"is a mask of shape {lists.shape}: {must}")
     elif not isinstance(lists, Sequence | np.ndarray) or isinstance(lists, str):
-        raise InputError(
-            f"{name} must be a list of rows for each query, or a boolean mask, not a {type(lists).__name__}",
-            argument=name,
-        )
+        found = type(lists).__name__
+        raise input_error(name, f"must be a list of rows for each query, or a boolean mask, not a {found}")
     if len(lists) != len(ranked):
-        raise InputError(f"{name} is for {len(lists)} queries, ranked_rows has {len(ranked)}", argument=name)
+        raise input_error(name, f"is for {len(lists)} queries, ranked_rows has {len(ranked)}")
 
 
 def _checked_list(rows: ArrayLike, name: str, query: int) -> Int64:
-    array = as_array(rows, f"{name} of query {query}")
+    about = f"{name} of query {query}"
+    array = as_array(rows, about)
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
-        raise InputError(
-            f"{name} of query {query} must be a list of rows, integers, not {array.dtype} of shape {array.shape}",
-            argument=name,
-        )
-    _check_no_negative_rows(array, f"{name} of query {query}")
+        what = f"must be a list of rows, integers, not {array.dtype} of shape {array.shape}"
+        raise input_error(about, what, argument=name)
+    _check_no_negative_rows(array, about)
     return array[array >= 0].astype(np.int64)
 
 

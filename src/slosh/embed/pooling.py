@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
-from numbers import Real
 
 import numpy as np
 
-from ..data.checks import checked_count
+from ..data.checks import checked_count, checked_number
 from ..data.segments import blocks, segment_mean, segment_sum
 from ..data.sets import Sets
-from ..errors import InputError, bad_value
+from ..errors import InputError
 from ..native import kernel
 from ..native.arrays import Float32, Float64, Quantiles, Ragged
 from .base import SetTransformer
@@ -150,8 +149,7 @@ class Covariance(SetTransformer):
         self.regularization = regularization
 
     def _fit(self, sets: Sets) -> None:
-        if not isinstance(self.regularization, Real) or not 0 <= self.regularization < math.inf:
-            raise bad_value("regularization", self.regularization, "it must be a number, 0 or more")
+        checked_number("regularization", self.regularization, "a number, 0 or more", above=-math.ulp(0))
 
     @property
     def vector_length(self) -> int:

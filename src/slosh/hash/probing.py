@@ -9,15 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-Float64: TypeAlias = NDArray[np.float64]
-Float32: TypeAlias = NDArray[np.float32]
-Int64: TypeAlias = NDArray[np.int64]
+from ..native.arrays import Float32, Float64, Int64
 
 SPREAD = 0.3
 """Buckets are ordered for neighbours at this distance, in widths of a cell. From 0.15 to 0.4 it matters little."""
@@ -104,7 +102,7 @@ def _below(ranks: tuple[int, ...], k: int) -> int:
 
 
 def probes(positions: Float64, n_probes: int, p: int = 2) -> Probes:
-    """Return the `n_probes` likeliest buckets of each query in all tables together.
+    """Return the `n_probes` likeliest buckets of each query, at positions (n, T, k), in all tables together.
 
     A neighbour at the distance r is in the cell next to the query's own with the probability that a p-stable number of
     scale r carries it over the border, and one of k cells with the product. So a bucket's score is
@@ -112,12 +110,8 @@ def probes(positions: Float64, n_probes: int, p: int = 2) -> Probes:
         sum of -log P(stays) over all k hashes  +  sum of log P(stays) / P(crosses) over the borders that are crossed
 
     at r = SPREAD w. The T buckets of the query itself come first, so that `success_probability` of the hash always
-    holds; the others in order of their score. No cell but the next ones is looked at.
-
-    Parameters
-    ----------
-    positions : (n, T, k) float64.
-    n_probes : T or more; all buckets are returned if there are fewer.
+    holds; the others in order of their score. No cell but the next ones is looked at. `n_probes` is T or more; all
+    buckets are returned if there are fewer.
     """
     n, T, k = positions.shape
     sets = template(k, per_table(T, n_probes))
@@ -206,13 +200,11 @@ def log_stays(place: Float64, spread: float, p: int) -> Float64:
 
 
 def _cdf(x: Float64, p: int) -> Float64:
-    values: Float64 = ndtr(x) if p == 2 else 0.5 + np.arctan(x) / math.pi
-    return values
+    return np.asarray(ndtr(x) if p == 2 else 0.5 + np.arctan(x) / math.pi)
 
 
 def _log(probability: Float64) -> Float64:
-    values: Float64 = np.log(np.maximum(probability, TINY))
-    return values
+    return np.asarray(np.log(np.maximum(probability, TINY)))
 
 
 def bucket_probabilities(positions: Float64, found: Probes, ratios: Float64, p: int = 2) -> Float64:
@@ -252,7 +244,7 @@ def success(
         found = probes(positions, levels[-1], p)
         chance = bucket_probabilities(positions, found, ratios, p)
         for i, level in enumerate(levels):
-            hit = found_in_any(chance[:, :, :level], found.tables[:, :level], n_tables)
+            hit = _found_in_any(chance[:, :, :level], found.tables[:, :level], n_tables)
             mean[i] += hit.sum(axis=1)
             square[i] += (hit**2).sum(axis=1)
     mean /= draws
@@ -260,12 +252,9 @@ def success(
     return (mean[0], error[0]) if isinstance(n_probes, int) else (mean, error)
 
 
-def found_in_any(chance: Float64, tables: Int64, n_tables: int) -> Float64:
+def _found_in_any(chance: Float64, tables: Int64, n_tables: int) -> Float64:
     """Return 1 - prod over the tables of (1 - sum of its buckets), (G, n), given the chance (G, n, P)."""
-    n_ratios, n, _ = chance.shape
-    cell = np.arange(n)[:, None] * n_tables + tables
-    out = np.empty((n_ratios, n))
-    for i in range(n_ratios):
-        in_table = np.bincount(cell.ravel(), chance[i].ravel(), n * n_tables).reshape(n, n_tables)
-        out[i] = 1 - np.prod(1 - np.minimum(in_table, 1), axis=1)
-    return out
+    n = len(tables)
+    cell = (np.arange(n)[:, None] * n_tables + tables).ravel()
+    in_table = [np.bincount(cell, each.ravel(), n * n_tables).reshape(n, n_tables) for each in chance]
+    return np.asarray(1 - np.prod(1 - np.minimum(in_table, 1), axis=2))

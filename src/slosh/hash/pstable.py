@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any, TypeVar
 
 import numpy as np
@@ -17,12 +17,13 @@ from scipy.special import erf
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from ..data.checks import Array, as_array, check_numeric, checked_count
+from ..data.checks import checked_count, checked_number
 from ..data.vectors import blocks, check_numbers, checked_vectors, fitting_vectors, hash_stream
 from ..errors import InputError
+from ..native.arrays import Array, Float64
 from .rotations import Dense
+from .sign import numbers_between
 
-Float64 = NDArray[np.float64]
 Self = TypeVar("Self", bound="PStableHash")
 
 INT32_END = 2.0**31
@@ -55,18 +56,13 @@ class PStableHash(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     offsets_ : (T, k) float64, the numbers b.
     n_features_in_ : D.
 
-    Examples
-    --------
-    >>> import numpy as np
+    From Datar, Immorlica, Indyk, Mirrokni, "Locality-Sensitive Hashing Scheme Based on p-Stable Distributions", 2004;
+    the SLOSH paper, section 3.2.
+
     >>> from slosh.hash import PStableHash
     >>> vectors = np.random.default_rng(0).normal(size=(100, 64))
     >>> PStableHash(width=4.0, n_hashes=8, n_tables=10).fit_transform(vectors).shape
     (100, 10, 8)
-
-    References
-    ----------
-    Datar, Immorlica, Indyk, Mirrokni: Locality-Sensitive Hashing Scheme Based on p-Stable Distributions (2004). The
-    SLOSH paper, section 3.2.
     """
 
     directions_: Float64
@@ -88,14 +84,10 @@ class PStableHash(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         vectors = fitting_vectors(X)
         check_numbers(vectors)
         random = hash_stream(self.random_state)
-        self.n_features_in_ = vectors.shape[1]
-        shape = (self.n_hashes, self.n_features_in_)
+        shape = (self.n_hashes, vectors.shape[1])
         draw = random.standard_normal if self.p == 2 else random.standard_cauchy
         tables = [(draw(shape), random.uniform(size=self.n_hashes)) for _ in range(self.n_tables)]
-        self.directions_ = np.stack([a for a, _ in tables])
-        self._projection = Dense(self.directions_.reshape(-1, self.n_features_in_))
-        self._width = float(self.width)
-        self.offsets_ = np.stack([b for _, b in tables]) * self._width
+        self.set_state(np.stack([a for a, _ in tables]), np.stack([b for _, b in tables]) * float(self.width))
         return self
 
     def transform(self, X: Any) -> NDArray[np.int32]:
@@ -128,11 +120,9 @@ class PStableHash(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             places /= self._width
             if not (places.min() >= -INT32_END and places.max() < INT32_END):
                 row, hash_ = (int(i) for i in np.argwhere(~((places >= -INT32_END) & (places < INT32_END)))[0])
-                raise CellError(
-                    f"X: row {rows.start + row} falls into cell {places[row, hash_]:.3g}, beyond int32",
-                    f"width={self._width!r} is too small for these vectors: choose a larger one, or centre them",
-                    argument="X",
-                )
+                problem = f"X: row {rows.start + row} falls into cell {places[row, hash_]:.3g}, beyond int32"
+                remedy = f"width={self._width!r} is too small for these vectors: choose a larger one, or centre them"
+                raise CellError(problem, remedy, argument="X")
             yield rows, places.reshape(-1, *self.offsets_.shape)
 
     def set_state(self, directions: Float64, offsets: Float64) -> None:
@@ -156,7 +146,7 @@ class PStableHash(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         It falls from 1 at r = 0 to 0 at infinity.
         """
         self.check_params()
-        distance = _distances(r)
+        distance = numbers_between("r", r, math.inf, "a distance, 0 or more")
         with np.errstate(over="ignore", divide="ignore"):
             s = np.minimum(float(self.width) / distance, 1e150)  # where P is 1, and s^2 is still a number
         return (_gaussian if self.p == 2 else _cauchy)(s)[()]
@@ -170,29 +160,18 @@ class PStableHash(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def check_params(self) -> None:
         """Refuse parameters that are not valid."""
-        if not isinstance(self.width, Real) or isinstance(self.width, bool) or not 0 < self.width < math.inf:
-            raise InputError(f"width={self.width!r} must be a positive number", argument="width")
+        checked_number("width", self.width, "a positive number")
         checked_count("n_hashes", self.n_hashes)
         checked_count("n_tables", self.n_tables)
         if not isinstance(self.p, Integral) or isinstance(self.p, bool) or self.p not in (1, 2):
-            raise InputError(
-                f"p={self.p!r} must be 2 (Euclidean distance) or 1 (the sum of absolute differences)", argument="p"
-            )
+            problem = f"p={self.p!r} must be 2 (Euclidean distance) or 1 (the sum of absolute differences)"
+            raise InputError(problem, argument="p")
 
 
 def at_least_one_table(P: ArrayLike, k: int, T: int) -> Any:
     """Return 1 - (1 - P^k)^T, without cancellation where it is small."""
     with np.errstate(divide="ignore"):  # log of 0 where P = 1
         return -np.expm1(T * np.log1p(-(np.asarray(P, np.float64) ** k)))
-
-
-def _distances(r: ArrayLike) -> Float64:
-    array = as_array(r, "r")
-    check_numeric(array, "r")
-    array = array.astype(np.float64)
-    if not np.all(array >= 0):
-        raise InputError(f"r must be a distance, 0 or more, not {array.min():.6g}", argument="r")
-    return array
 
 
 def _gaussian(s: Float64) -> Float64:

@@ -6,14 +6,14 @@ not change its sign with the batch.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..data.vectors import Float32
 from ..errors import InputError
 from ..native import kernel
+from ..native.arrays import Array, Float32, Float64, Int64
 from ..native.product import ExactProduct
 from ..slices import directions
 
@@ -24,6 +24,7 @@ BLOCK_NUMBERS = 1 << 17
 """Numbers projected at once, 0.5 MB of float32: two such buffers stay in the cache of a core."""
 
 
+@dataclass(frozen=True)
 class Hadamard:
     """Projections by random signs and fast Walsh-Hadamard transforms: D log D operations, all of them elementwise.
 
@@ -40,117 +41,96 @@ class Hadamard:
     Of the P rows the first n_bits are taken, in a random order: the first 2^j rows of H all combine the numbers with
     equal last digits of the index in the same way, and span a special subspace; randomly chosen ones do not. More bits
     than P come from several independent rotations.
+
+    turns : (n, 2, P/2) float32, cosine and sine of n rotations, with the scale of the three transforms.
+    signs : (n, 2, P) float32. picked : (n_bits,) int64, the rows that are taken.
     """
 
-    def __init__(self, dim: int, n_bits: int, random: np.random.RandomState) -> None:
-        self.dim = dim
-        self.n_bits = n_bits
-        self.log_size = max(SMALLEST_HADAMARD - 1, dim - 1).bit_length()
-        size = 1 << self.log_size
-        self.turns: list[Float32] = []
-        self.signs: list[Float32] = []
-        self.rows: list[NDArray[np.intp]] = []
-        for start in range(0, n_bits, size):
-            turn = random.standard_normal((2, size // 2, 1))
-            turn /= np.sqrt(turn[0] ** 2 + turn[1] ** 2)
-            self.turns.append((turn * size**-1.5).astype(np.float32))  # with the scale of the three transforms
-            self.signs.append((2 * random.randint(2, size=(2, size, 1), dtype=np.int64) - 1).astype(np.float32))
-            self.rows.append(random.permutation(size)[: n_bits - start])
-
-    def state(self) -> dict[str, NDArray[Any]]:
-        """Return what was drawn, as arrays for a file."""
-        turns, signs = (np.stack(part)[..., 0] for part in (self.turns, self.signs))
-        return {"turns": turns, "signs": signs, "picked": np.concatenate(self.rows).astype(np.int64)}
+    n_bits: int
+    turns: Float32
+    signs: Float32
+    picked: Int64
 
     @classmethod
-    def from_state(cls, dim: int, n_bits: int, arrays: dict[str, NDArray[Any]]) -> Hadamard:
+    def draw(cls, dim: int, n_bits: int, random: np.random.RandomState) -> Hadamard:
+        size = cls._size(dim)
+        turns, signs, picked = [], [], []
+        for start in range(0, n_bits, size):
+            turn = random.standard_normal((2, size // 2))
+            turn /= np.sqrt(turn[0] ** 2 + turn[1] ** 2)
+            turns.append((turn * size**-1.5).astype(np.float32))
+            signs.append((2 * random.randint(2, size=(2, size), dtype=np.int64) - 1).astype(np.float32))
+            picked.append(random.permutation(size)[: n_bits - start].astype(np.int64))
+        return cls(n_bits, np.stack(turns), np.stack(signs), np.concatenate(picked))
+
+    @staticmethod
+    def _size(dim: int) -> int:
+        return 1 << max(SMALLEST_HADAMARD - 1, dim - 1).bit_length()
+
+    def state(self) -> dict[str, Array]:
+        """Return what was drawn, as arrays for a file."""
+        return {"turns": self.turns, "signs": self.signs, "picked": self.picked}
+
+    @classmethod
+    def from_state(cls, dim: int, n_bits: int, arrays: dict[str, Array]) -> Hadamard:
         """Return the rotation that `state` describes; refuse (InputError, KeyError) what does not fit the size."""
-        self = cls.__new__(cls)
-        self.dim, self.n_bits, self.log_size = dim, n_bits, max(SMALLEST_HADAMARD - 1, dim - 1).bit_length()
-        size = 1 << self.log_size
-        n, (turns, signs, picked) = -(-n_bits // size), (arrays[name] for name in ("turns", "signs", "picked"))
+        size, (turns, signs, picked) = cls._size(dim), (arrays[name] for name in ("turns", "signs", "picked"))
+        n = -(-n_bits // size)
         if turns.shape != (n, 2, size // 2) or signs.shape != (n, 2, size) or picked.shape != (n_bits,):
             raise InputError("the rotation of the stored hash has the wrong size")
         if turns.dtype != np.float32 or signs.dtype != np.float32 or picked.dtype != np.int64:
             raise InputError("the rotation of the stored hash has the wrong dtype")
         if picked.min() < 0 or picked.max() >= size or not np.isfinite(turns).all() or not (np.abs(signs) == 1).all():
             raise InputError("the rotation of the stored hash has values that are not valid")
-        self.turns, self.signs = list(turns[..., None]), list(signs[..., None])
-        self.rows = [picked[start : start + size].astype(np.intp) for start in range(0, n_bits, size)]
-        return self
+        return cls(n_bits, turns, signs, picked)
 
     @property
     def block_rows(self) -> int:
         """The number of vectors to project at once."""
         # NumPy works on all vectors of a block at once and needs many of them; the kernel takes them one by one.
-        return max(64 if kernel.native is None else 4, BLOCK_NUMBERS >> self.log_size)
+        return max(64 if kernel.native is None else 4, BLOCK_NUMBERS // int(self.signs.shape[2]))
 
     def project(self, block: Float32) -> Float32:
-        """Return the projections (B, n_bits) of vectors (B, D)."""
-        return self._project_in_numpy(block) if kernel.native is None else self._project_natively(block)
-
-    def _project_in_numpy(self, block: Float32) -> Float32:
-        # Everything is done on the transposed block, (P, B): each operation then runs over long contiguous pieces.
-        size, n = 1 << self.log_size, len(block)
-        vectors, a, b = (np.empty((size, n), np.float32) for _ in range(3))
-        # A row stride that is a power of two would put a whole column into the same few lines of the cache.
-        spaced = np.empty((n, self.dim + 16), np.float32)
-        spaced[:, : self.dim] = block
-        vectors[: self.dim] = spaced[:, : self.dim].T
-        vectors[self.dim :] = 0
-        out = np.empty((self.n_bits, n), np.float32)
-        done = 0
-        for turn, signs, rows in zip(self.turns, self.signs, self.rows, strict=True):
-            a, b = _turn(vectors, turn, a, b)
-            a, b = _walsh_hadamard(a, b, self.log_size)
+        """Return the projections (B, n_bits) of vectors (B, D); the kernel's are NumPy's to the last bit."""
+        size, (n, dim) = self.signs.shape[2], block.shape
+        vectors = block
+        if dim < size or kernel.native is None:
+            vectors = np.zeros((n, size + 16), np.float32)[:, :size]
+            vectors[:, :dim] = block
+        parts = zip(self.turns, self.signs, range(0, self.n_bits, size), strict=True)
+        if kernel.native is not None:
+            upper, lower = vectors[:, : size // 2], vectors[:, size // 2 :]
+            out = np.empty((n, self.n_bits), np.float32)
+            for (cos, sin), signs, start in parts:
+                turned = np.concatenate([upper * cos + lower * sin, upper * sin - lower * cos], axis=1)
+                kernel.native.rotate(turned, signs, 1)
+                out[:, start : start + size] = np.take(turned, self.picked[start : start + size], axis=1)
+            return out
+        # Everything is done on the transposed block, (P, B): each operation then runs over long contiguous pieces. The
+        # rows are 16 numbers apart as a stride that is a power of two puts a column into the same few lines of a cache.
+        upper, lower = np.split(np.ascontiguousarray(vectors.T), 2)
+        columns = np.empty((self.n_bits, n), np.float32)
+        for turn, signs, start in parts:
+            cos, sin = turn[:, :, None]
+            turned = np.concatenate([upper * cos + lower * sin, upper * sin - lower * cos])
+            turned, spare = _walsh_hadamard(turned, np.empty_like(turned))
             for sign in signs:
-                a *= sign
-                a, b = _walsh_hadamard(a, b, self.log_size)
-            np.take(a, rows, axis=0, out=out[done : done + len(rows)])
-            done += len(rows)
-        projections: Float32 = out.T
+                turned *= sign[:, None]
+                turned, spare = _walsh_hadamard(turned, spare)
+            picked = self.picked[start : start + size]
+            np.take(turned, picked, axis=0, out=columns[start : start + len(picked)])
+        projections: Float32 = columns.T
         return projections
 
-    def _project_natively(self, block: Float32) -> Float32:
-        """Return the same numbers as NumPy, to the last bit."""
-        size, n = 1 << self.log_size, len(block)
-        vectors = block
-        if self.dim < size:
-            vectors = np.zeros((n, size), np.float32)
-            vectors[:, : self.dim] = block
-        upper, lower = vectors[:, : size // 2], vectors[:, size // 2 :]
-        out = np.empty((n, self.n_bits), np.float32)
-        done = 0
-        for (cos, sin), signs, rows in zip(self.turns, self.signs, self.rows, strict=True):
-            cos, sin = cos[:, 0], sin[:, 0]
-            turned = np.concatenate([upper * cos + lower * sin, upper * sin - lower * cos], axis=1)
-            kernel.native.rotate(turned, signs[:, :, 0], 1)
-            out[:, done : done + len(rows)] = np.take(turned, rows, axis=1)
-            done += len(rows)
-        return out
 
-
-def _turn(x: Float32, turn: Float32, out: Float32, spare: Float32) -> tuple[Float32, Float32]:
-    """Multiply each pair (x_i, x_{i + P/2}) by [[cos, sin], [sin, -cos]]; return `out` and `spare`."""
-    half = len(x) // 2
-    cos, sin = turn
-    np.multiply(x[:half], cos, out=out[:half])
-    np.multiply(x[half:], sin, out=spare[:half])
-    out[:half] += spare[:half]
-    np.multiply(x[:half], sin, out=out[half:])
-    np.multiply(x[half:], cos, out=spare[half:])
-    out[half:] -= spare[half:]
-    return out, spare
-
-
-def _walsh_hadamard(a: Float32, b: Float32, log_size: int) -> tuple[Float32, Float32]:
+def _walsh_hadamard(a: Float32, b: Float32) -> tuple[Float32, Float32]:
     """Return the Walsh-Hadamard transform of each column of `a` (P, B), without its scale, and the other buffer.
 
     The result has the upper and the lower half of the binary digits of its row numbers swapped. They are swapped
     halfway because NumPy sums pieces of P/2 to sqrt(P) rows several times as fast as the short pieces that would
     follow.
     """
-    n = a.shape[1]
+    n, log_size = a.shape[1], len(a).bit_length() - 1
     low = log_size // 2
     a, b = _sums_of_pairs(a, b, log_size - low)
     b.reshape(1 << low, -1, n)[...] = a.reshape(-1, 1 << low, n).transpose(1, 0, 2)
@@ -168,20 +148,21 @@ def _sums_of_pairs(a: Float32, b: Float32, n_digits: int) -> tuple[Float32, Floa
 
 
 class Dense:
-    """Projections on stored directions (n_bits, D), by a product whose bits do not depend on the batch."""
+    """Projections on stored directions (n_bits, D), by a product whose bits do not depend on the batch.
 
-    def __init__(self, directions: NDArray[Any]) -> None:
+    Its methods are those of `Hadamard`.
+    """
+
+    def __init__(self, directions: Array) -> None:
         self.directions = directions
         self.n_bits = len(directions)
         self._product: ExactProduct | None = None
 
-    def state(self) -> dict[str, NDArray[Any]]:
-        """Return what was drawn, as arrays for a file."""
+    def state(self) -> dict[str, Array]:
         return {"directions": self.directions}
 
     @classmethod
-    def from_state(cls, dim: int, n_bits: int, arrays: dict[str, NDArray[Any]]) -> Dense:
-        """Return the rotation that `state` describes; refuse (InputError, KeyError) what does not fit the size."""
+    def from_state(cls, dim: int, n_bits: int, arrays: dict[str, Array]) -> Dense:
         directions = arrays["directions"]
         if directions.shape != (n_bits, dim) or directions.dtype.kind != "f" or not np.isfinite(directions).all():
             raise InputError("the directions of the stored hash have the wrong size or dtype, or are not finite")
@@ -189,11 +170,9 @@ class Dense:
 
     @property
     def block_rows(self) -> int:
-        """The number of vectors to project at once."""
         return max(64, BLOCK_NUMBERS // int(max(self.directions.shape)))
 
-    def project(self, block: Float32) -> NDArray[np.float64]:
-        """Return the projections (B, n_bits) of vectors (B, D)."""
+    def project(self, block: Float32) -> Float64:
         if self._product is None:
             self._product = ExactProduct(self.directions.astype(np.float64))
         return self._product(block.astype(np.float64))
@@ -205,7 +184,7 @@ class Dense:
 def make_rotation(kind: str, dim: int, n_bits: int, random: np.random.RandomState) -> Hadamard | Dense:
     """Draw a rotation: "hadamard", "orthogonal" (blocks of D orthonormal rows) or "gaussian" (independent rows)."""
     if kind == "hadamard":
-        return Hadamard(dim, n_bits, random)
+        return Hadamard.draw(dim, n_bits, random)
     if kind == "gaussian":
         return Dense(random.standard_normal((n_bits, dim)).astype(np.float32))
     if dim == 1:  # where `directions` knows one slice only; here a sign is left to draw

@@ -8,17 +8,16 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from ..data.checks import Array, as_array, check_numeric, checked_count
-from ..data.vectors import Float32, blocks, check_numbers, checked_vectors, fitting_vectors, hash_stream
-from ..errors import InputError, UnsupportedError
-from .codes import UInt8, pack
+from ..data.checks import as_array, check_numeric, checked_count, input_error
+from ..data.vectors import blocks, check_numbers, checked_vectors, fitting_vectors, hash_stream
+from ..errors import InputError, UnsupportedError, bad_value
+from ..native.arrays import Array, Float32, Float64, UInt8
 from .rotations import ROTATIONS, Dense, Hadamard, make_rotation
 
-Float64 = NDArray[np.float64]
 Self = TypeVar("Self", bound="SignHash")
 
 CENTERS = ("mean", "median")
@@ -51,9 +50,8 @@ class SignHash(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
     thresholds_ : (n_bits,) float32 with "median", else None.
     n_features_in_ : D.
 
-    Examples
-    --------
-    >>> import numpy as np
+    From Charikar, "Similarity Estimation Techniques from Rounding Algorithms", 2002; the SLOSH paper, section 3.2.
+
     >>> from slosh.hash import SignHash, hamming
     >>> vectors = np.random.default_rng(0).normal(size=(100, 64))
     >>> codes = SignHash(n_bits=256).fit_transform(vectors)
@@ -61,10 +59,6 @@ class SignHash(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
     ((100, 32), dtype('uint8'))
     >>> hamming(codes[:1], codes[:1])
     array([[0]], dtype=int32)
-
-    References
-    ----------
-    Charikar: Similarity Estimation Techniques from Rounding Algorithms (2002). The SLOSH paper, section 3.2.
     """
 
     center_: Float32 | None
@@ -90,9 +84,7 @@ class SignHash(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         rotation = make_rotation(self.rotation, vectors.shape[1], n_bits, random)
         center = _mean(vectors, rotation.block_rows) if self.center == "mean" else None
         self.thresholds_ = _medians(vectors, rotation, random) if self.center == "median" else None
-        self.center_ = center
-        self.n_features_in_ = vectors.shape[1]
-        self._rotation = rotation
+        self.center_, self.n_features_in_, self._rotation = center, vectors.shape[1], rotation
         return self
 
     def transform(self, X: Any) -> Any:
@@ -130,13 +122,12 @@ class SignHash(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
 
     def _codes(self, block: Float32) -> UInt8:
         projections = self._rotation.project(block if self.center_ is None else block - self.center_)
-        return pack(projections >= (0 if self.thresholds_ is None else self.thresholds_))
+        bits = projections >= (0 if self.thresholds_ is None else self.thresholds_)
+        return np.packbits(np.ascontiguousarray(bits), axis=1)
 
     def collision_probability(self, angle: ArrayLike, n_bits: int = 1) -> Any:
         """Return the probability that two vectors agree in one bit, 1 - angle / pi, in the shape of `angle`.
 
-        Parameters
-        ----------
         angle : 0 to pi, between the vectors less the centre.
         n_bits : return the probability that they agree in all of n_bits given bits, (1 - angle / pi)^n_bits. It needs
             independent bits, that is `rotation="gaussian"`.
@@ -147,17 +138,9 @@ class SignHash(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         self.check_params()
         self._check_center("collision_probability")
         if checked_count("n_bits", n_bits) > 1 and self.rotation != "gaussian":
-            raise UnsupportedError(
-                f"collision_probability with n_bits={n_bits} needs independent bits, which rotation={self.rotation!r} "
-                "does not have",
-                'pass rotation="gaussian"',
-                argument="n_bits",
-            )
-        theta = _numbers("angle", angle)
-        if not np.all((theta >= 0) & (theta <= np.pi * (1 + 1e-12))):
-            raise InputError(
-                f"angle must be 0 to pi (in radians), not {theta.min():.6g} to {theta.max():.6g}", argument="angle"
-            )
+            problem = f"n_bits={n_bits} needs independent bits, which rotation={self.rotation!r} does not have"
+            raise UnsupportedError(problem, 'pass rotation="gaussian"', argument="n_bits")
+        theta = numbers_between("angle", angle, np.pi * (1 + 1e-12), "0 to pi (in radians)")
         return np.maximum(1 - theta / np.pi, 0.0) ** n_bits
 
     def estimated_angle(self, hamming: ArrayLike) -> Any:
@@ -168,33 +151,21 @@ class SignHash(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         """
         n_bits = self.check_params()
         self._check_center("estimated_angle")
-        distance = _numbers("hamming", hamming)
-        if not np.all((distance >= 0) & (distance <= n_bits)):
-            raise InputError(
-                f"hamming must be 0 to n_bits={n_bits}, not {distance.min():.6g} to {distance.max():.6g}",
-                argument="hamming",
-            )
-        return np.pi * distance / n_bits
+        return np.pi * numbers_between("hamming", hamming, n_bits, f"0 to n_bits={n_bits}") / n_bits
 
     def check_params(self) -> int:
         """Refuse parameters that are not valid; return n_bits."""
         n_bits = checked_count("n_bits", self.n_bits)
         if self.center is not None and (not isinstance(self.center, str) or self.center not in CENTERS):
-            raise InputError(f"center={self.center!r}", 'pass "mean", "median" or None', argument="center")
+            raise bad_value("center", self.center, 'pass "mean", "median" or None')
         if not isinstance(self.rotation, str) or self.rotation not in ROTATIONS:
-            raise InputError(
-                f"rotation={self.rotation!r}", f"pass one of {', '.join(map(repr, ROTATIONS))}", argument="rotation"
-            )
+            raise bad_value("rotation", self.rotation, f"pass one of {', '.join(map(repr, ROTATIONS))}")
         return n_bits
 
     def _check_center(self, what: str) -> None:
         if self.center == "median":
-            raise UnsupportedError(
-                f'{what} has no closed form with center="median", where each bit has its own threshold',
-                'pass center="mean" or None',
-                argument="center",
-                feature_name=what,
-            )
+            problem = f'{what} has no closed form with center="median", where each bit has its own threshold'
+            raise UnsupportedError(problem, 'pass center="mean" or None', argument="center", feature_name=what)
 
     @property
     def _n_features_out(self) -> int:
@@ -219,7 +190,11 @@ def _medians(vectors: Array, rotation: Hadamard | Dense, random: np.random.Rando
     return np.median(projections, axis=0, overwrite_input=True).astype(np.float32)
 
 
-def _numbers(name: str, values: ArrayLike) -> Float64:
+def numbers_between(name: str, values: ArrayLike, largest: float, what: str) -> Float64:
+    """Return numbers from 0 to `largest`, of any shape, in float64; an error says that they must be `what`."""
     array = as_array(values, name)
     check_numeric(array, name)
-    return array.astype(np.float64)
+    numbers = array.astype(np.float64)
+    if not np.all((numbers >= 0) & (numbers <= largest)):
+        raise input_error(name, f"must be {what}, not {numbers.min():.6g} to {numbers.max():.6g}")
+    return numbers

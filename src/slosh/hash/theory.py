@@ -9,10 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from numbers import Real
 from typing import Any
 
-from ..data.checks import checked_count
+from ..data.checks import checked_count, checked_number, input_error
 from ..errors import InputError
 from .pstable import PStableHash, at_least_one_table
 from .sign import SignHash
@@ -40,9 +39,7 @@ class Sensitivity:
     @property
     def rho(self) -> float:
         """log P1 / log P2: to look for one of n vectors takes about n^rho tables. Smaller is better; 1 is a scan."""
-        if self.P2 == 0:
-            return 0.0
-        return math.log(self.P1) / math.log(self.P2)
+        return math.log(self.P1) / math.log(self.P2) if self.P2 else 0.0
 
     @property
     def near(self) -> float:
@@ -58,8 +55,6 @@ class Sensitivity:
 def sensitivity(hash: PStableHash | SignHash | Callable[[float], Any], R: float, c: float) -> Sensitivity:
     """Return P1 = P(R), P2 = P(c R) and rho of a hash, which need not be fitted.
 
-    Parameters
-    ----------
     hash : a `PStableHash`: R is a distance |u - v|_p, k and T are its own. Or a `SignHash`: R is an angle, and c R at
         most pi; of a single bit, k = T = 1. Or any falling function r -> P(r), also with k = T = 1.
     R : the radius, more than 0.
@@ -68,26 +63,16 @@ def sensitivity(hash: PStableHash | SignHash | Callable[[float], Any], R: float,
     >>> f"{sensitivity(SignHash(), R=0.3, c=2.0).rho:.3f}"
     '0.474'
     """
-    if not isinstance(R, Real) or not 0 < R < math.inf:
-        raise InputError(f"R={R!r} must be a positive number", argument="R")
-    if not isinstance(c, Real) or not 1 < c < math.inf:
-        raise InputError(f"c={c!r} must be a number larger than 1", argument="c")
-    if isinstance(hash, PStableHash):
-        probability, k, T = hash.collision_probability, int(hash.n_hashes), int(hash.n_tables)
-    elif isinstance(hash, SignHash):
-        if c * R > math.pi * (1 + 1e-12):
-            raise InputError(
-                f"R={R!r} and c={c!r}: for a SignHash R is an angle in radians, and c R must be at most pi",
-                argument="R",
-            )
-        probability, k, T = hash.collision_probability, 1, 1
-    elif callable(hash):
-        probability, k, T = hash, 1, 1
-    else:
-        raise InputError(
-            f"hash must be a PStableHash, a SignHash or a function r -> P(r), not a {type(hash).__name__}",
-            argument="hash",
-        )
+    checked_number("R", R, "a positive number")
+    checked_number("c", c, "a number larger than 1", above=1)
+    k, T = (int(hash.n_hashes), int(hash.n_tables)) if isinstance(hash, PStableHash) else (1, 1)
+    if isinstance(hash, SignHash) and c * R > math.pi * (1 + 1e-12):
+        problem = f"R={R!r} and c={c!r}: for a SignHash R is an angle in radians, and c R must be at most pi"
+        raise InputError(problem, argument="R")
+    probability = hash.collision_probability if isinstance(hash, PStableHash | SignHash) else hash
+    if not callable(probability):
+        what = "a PStableHash, a SignHash or a function r -> P(r)"
+        raise input_error("hash", f"must be {what}, not a {type(hash).__name__}")
     P1, P2 = float(probability(R)), float(probability(c * R))
     if not 1 >= P1 > P2 >= 0:
         raise InputError(f"P1={P1} at R={R!r} and P2={P2} at c R={c * R:.6g}: the hash does not tell them apart")
@@ -100,10 +85,9 @@ def hashes_needed(P2: float, n: int, candidates: float = 1.0) -> int:
     >>> hashes_needed(P2=0.61, n=1_000_000)
     28
     """
-    _check_probability("P2", P2, or_one=False)
+    _check_probability("P2", P2)
     checked_count("n", n)
-    if not isinstance(candidates, Real) or not 0 < candidates < math.inf:
-        raise InputError(f"candidates={candidates!r} must be a positive number", argument="candidates")
+    checked_number("candidates", candidates, "a positive number")
     return max(1, _ceil(math.log(n / candidates) / -math.log(P2)))
 
 
@@ -113,19 +97,16 @@ def tables_needed(P1: float, k: int, success: float) -> int:
     >>> tables_needed(P1=0.8, k=8, success=0.95)
     17
     """
-    _check_probability("P1", P1, or_one=True)
+    checked_number("P1", P1, "a probability, more than 0 and at most 1", below=math.nextafter(1, 2))
     checked_count("k", k)
-    _check_probability("success", success, or_one=False)
+    _check_probability("success", success)
     share = P1**k
     if share == 1:
         return 1
     T = math.log1p(-success) / math.log1p(-share) if share > 0 else math.inf
     if T > MAX_TABLES:
-        raise InputError(
-            f"P1={P1} and k={k}: a table succeeds with the probability {share:.3g}, and {T:.3g} of them are needed",
-            "choose fewer hashes k",
-            argument="k",
-        )
+        problem = f"P1={P1} and k={k}: a table succeeds with the probability {share:.3g}, and {T:.3g} are needed"
+        raise InputError(problem, "choose fewer hashes k", argument="k")
     return max(1, _ceil(T))
 
 
@@ -134,9 +115,5 @@ def _ceil(number: float) -> int:
     return math.ceil(number * (1 - 1e-13))
 
 
-def _check_probability(name: str, value: float, or_one: bool) -> None:
-    if not isinstance(value, Real) or isinstance(value, bool) or not (0 < value < 1 or (or_one and value == 1)):
-        raise InputError(
-            f"{name}={value!r} must be a probability, more than 0 and {'at most' if or_one else 'less than'} 1",
-            argument=name,
-        )
+def _check_probability(name: str, value: float) -> None:
+    checked_number(name, value, "a probability, more than 0 and less than 1", below=1)

@@ -6,25 +6,22 @@ cells is known, and only distances are measured, in a sample of the vectors.
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from numbers import Real
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import psi
 from threadpoolctl import threadpool_limits
 
-from ..data.checks import checked_count
+from ..data.checks import checked_count, checked_number
 from ..data.vectors import blocks, check_numbers, fitting_vectors
 from ..errors import InputError
+from ..native.arrays import Float32, Float64
 from . import probing
 from .pstable import PStableHash
-
-Float64: TypeAlias = NDArray[np.float64]
-Float32: TypeAlias = NDArray[np.float32]
 
 HASHES = (2, 4, 6, 8, 10, 12, 14, 16, 20, 24, 32)
 TABLES = (1, 2, 3, 4, 6, 8, 11, 16, 23, 32, 45, 64, 91, 128)
@@ -120,8 +117,6 @@ def tune(
     a function of r / w alone. Its mean over the distances of the true neighbours of some of the vectors is the recall,
     and its mean over random pairs gives the number of vectors to compare.
 
-    Parameters
-    ----------
     vectors : the collection, or a sample of it, (m, D). Of more than 20,000 vectors as many are drawn.
     n : size of the collection; None is the number of `vectors`. From a sample the distances of the neighbours are
         extrapolated: the mean logarithm of the j-th of n is linear in (psi(j) - log n) / d, with the dimension d of the
@@ -170,21 +165,13 @@ def _checked_goal(
     if n < m:
         raise InputError(f"n={n}, but there are {m} vectors", "pass the size of the whole collection", argument="n")
     checked_count("k", k)
-    name, target = ("success", success) if R is not None else ("recall", recall)
-    if not _is_between(target, 0, 1):
-        problem = f"{name}={target!r} must be more than 0 and less than 1"
-        raise InputError(problem, "for 1 use ExactSearch", argument=name)
-    if R is not None and not _is_between(R, 0, math.inf):
-        raise InputError(f"R={R!r} must be a positive distance", argument="R")
-    if not _is_between(c, 1, math.inf):
-        raise InputError(f"c={c!r} must be a number larger than 1", argument="c")
+    if R is not None:
+        checked_number("R", R, "a positive distance")
+    checked_number("c", c, "a number larger than 1", above=1)
     if memory is not None and checked_count("memory", memory) < ENTRY_BYTES:
         raise InputError(f"memory={memory}: one table takes {ENTRY_BYTES} bytes a row", argument="memory")
-    return float(target)
-
-
-def _is_between(value: object, low: float, high: float) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool) and low < float(value) < high
+    name, target = ("success", success) if R is not None else ("recall", recall)
+    return checked_number(name, target, "more than 0 and less than 1", below=1, remedy="for 1 use ExactSearch")
 
 
 def choose(
@@ -194,59 +181,67 @@ def choose(
 
     `largest` is the largest norm of a vector: cells must be wide enough for their numbers to fit 32 bits.
     """
-    with threadpool_limits(1, "blas"):  # many small products, which more threads would only wait for
-        return _choose(near, pairs, n, dim, target, 4 * dim if memory is None else memory, largest)
-
-
-def _choose(near: Float64, pairs: Float64, n: int, dim: int, target: float, memory: int, largest: float) -> Tuning:
     middle = float(np.median(near[:, -1]))
     if middle == 0:  # more copies than neighbours asked for
         positive = np.concatenate([near.ravel(), pairs])
         middle = float(positive[positive > 0].min(initial=np.inf))
         middle = middle if math.isfinite(middle) else 1.0
     middle = max(middle, largest * 1e-8)
-    points = _summary(near.ravel(), 256)
     counts, edges = np.histogram(np.log(np.maximum(pairs, middle * 1e-3)), 256)
     centres, weights = np.exp((edges[1:] + edges[:-1]) / 2), counts / max(1, counts.sum())
-    tables = [T for T in TABLES if memory >= T * ENTRY_BYTES] or [1]
-    wanted = min(target + RECALL_MARGIN, (1 + target) / 2)
-    best: tuple[float, float, int, int, float] | None = None
-    fallback = (0.0, WIDTHS[-1] * middle, HASHES[0], tables[-1], LEVELS[-1])
-    for k in HASHES:
-        chance = probed_probabilities(k)
-        for width in WIDTHS:
-            w = width * middle
-            hit, far = _interpolated(chance, points / w), _interpolated(chance, centres / w)
+    tables = [T for T in TABLES if (4 * dim if memory is None else memory) >= T * ENTRY_BYTES] or [1]
+    goal = _Goal(n, dim, target, _summary(near.ravel(), 256), centres, weights)
+    with threadpool_limits(1, "blas"):  # many small products, which more threads would only wait for
+        return goal.finished(*goal.cheapest(middle, tables))
+
+
+@dataclass(frozen=True)
+class _Goal:
+    """A target recall of neighbours at the distances `points`, among n rows at the distances `centres`, by weight."""
+
+    n: int
+    dim: int
+    target: float
+    points: Float64
+    centres: Float64
+    weights: Float64
+
+    @property
+    def wanted(self) -> float:
+        return min(self.target + RECALL_MARGIN, (1 + self.target) / 2)
+
+    def cheapest(self, middle: float, tables: list[int]) -> tuple[float, int, int, float]:
+        """Return width, k, T and probes of a table at the least price; those of the best recall if none reaches it."""
+        best, fallback = (math.inf, 0.0, 0, 0, 0.0), (0.0, WIDTHS[-1] * middle, HASHES[0], tables[-1], LEVELS[-1])
+        for k, width in itertools.product(HASHES, WIDTHS):
+            w, chance = width * middle, probed_probabilities(k)
+            hit, far = _interpolated(chance, self.points / w), _interpolated(chance, self.centres / w)
             for T in tables:
                 recalls = _any(hit, T).mean(axis=1)
-                level = int(np.searchsorted(recalls, wanted))
+                level = int(np.searchsorted(recalls, self.wanted))
                 if recalls[-1] > fallback[0]:
                     fallback = float(recalls[-1]), w, k, T, LEVELS[-1]
                 if level == len(recalls) or LEVELS[level] * T > MAX_PROBES:
                     continue
-                compared, entries = n * _any(far[level], T) @ weights, n * T * far[level] @ weights
-                price = cost(n, dim, k, T, LEVELS[level] * T, float(entries), float(compared))
-                if best is None or price < best[0]:
+                compared = self.n * _any(far[level], T) @ self.weights
+                entries = self.n * T * far[level] @ self.weights
+                price = cost(self.n, self.dim, k, T, LEVELS[level] * T, float(entries), float(compared))
+                if price < best[0]:
                     best = price, w, k, T, LEVELS[level]
-    _, w, k, T, about = fallback if best is None else best
-    return _finished(w, k, T, about, points, centres, weights, n, dim, target, wanted)
+        return best[1:] if best[0] < math.inf else fallback[1:]
 
-
-def _finished(
-    w: float, k: int, T: int, about: float, points: Float64, centres: Float64, weights: Float64, n: int, dim: int,
-    target: float, wanted: float,
-) -> Tuning:  # fmt: skip
-    """Find the least number of probes for the target, all tables together, and return it with the predictions."""
-    levels = sorted({min(MAX_PROBES, max(T, int(T * about * 1.1**i))) for i in range(-10, 6)})
-    hits, _ = probing.success(T, k, levels, RATIOS, draws=TABLE_DRAWS)
-    recalls = _interpolated(hits, points / w).mean(axis=1)
-    level = min(int(np.searchsorted(recalls, wanted)), len(levels) - 1)
-    compared = float(n * _interpolated(hits[level], centres / w) @ weights)
-    single = _interpolated(probed_probabilities(k), centres / w) @ weights
-    entries = n * T * float(np.interp(levels[level] / T, LEVELS, single))
-    price = cost(n, dim, k, T, levels[level], entries, compared)
-    scan = n * (dim * SCAN + 2)
-    return Tuning(w, k, T, levels[level], float(recalls[level]), target, compared, n, price / 1e3, scan / 1e3)
+    def finished(self, w: float, k: int, T: int, about: float) -> Tuning:
+        """Find the least number of probes for the target, all tables together, and return it with the predictions."""
+        levels = sorted({min(MAX_PROBES, max(T, int(T * about * 1.1**i))) for i in range(-10, 6)})
+        hits, _ = probing.success(T, k, levels, RATIOS, draws=TABLE_DRAWS)
+        recalls = _interpolated(hits, self.points / w).mean(axis=1)
+        level = min(int(np.searchsorted(recalls, self.wanted)), len(levels) - 1)
+        n, n_probes, ratios = self.n, levels[level], self.centres / w
+        compared = float(n * _interpolated(hits[level], ratios) @ self.weights)
+        single = _interpolated(probed_probabilities(k), ratios) @ self.weights
+        entries = n * T * float(np.interp(n_probes / T, LEVELS, single))
+        price, scan = cost(n, self.dim, k, T, n_probes, entries, compared), n * (self.dim * SCAN + 2)
+        return Tuning(w, k, T, n_probes, float(recalls[level]), self.target, compared, n, price / 1e3, scan / 1e3)
 
 
 def cost(n: int, dim: int, k: int, T: int, n_probes: float, entries: float, compared: float) -> float:
@@ -290,22 +285,17 @@ def _interpolated(chance: Float64, ratios: Float64) -> Float64:
     x = np.clip(np.interp(ratios, RATIOS, np.arange(len(RATIOS))), 0, len(RATIOS) - 1.001)
     low = x.astype(np.int64)
     logs = np.log(np.maximum(chance, 1e-300))
-    found: Float64 = np.exp(logs[..., low] + (x - low) * (logs[..., low + 1] - logs[..., low]))
-    return found
+    return np.asarray(np.exp(logs[..., low] + (x - low) * (logs[..., low + 1] - logs[..., low])))
 
 
 def _any(chance: Float64, T: int) -> Float64:
     """Return the probability of success in at least one of T tables."""
-    found: Float64 = -np.expm1(T * np.log1p(-np.minimum(chance, 1 - 1e-12)))
-    return found
+    return np.asarray(-np.expm1(T * np.log1p(-np.minimum(chance, 1 - 1e-12))))
 
 
 def _summary(values: Float64, size: int) -> Float64:
     """Return at most `size` numbers that are distributed like the values."""
-    if len(values) <= size:
-        return values
-    found: Float64 = np.quantile(values, (np.arange(size) + 0.5) / size)
-    return found
+    return values if len(values) <= size else np.asarray(np.quantile(values, (np.arange(size) + 0.5) / size))
 
 
 def distances(queries: Float32, others: Float32) -> Float64:
@@ -313,8 +303,7 @@ def distances(queries: Float32, others: Float32) -> Float64:
     middle = others.mean(axis=0, dtype=np.float64)
     a, b = queries - middle, others - middle
     squares = np.einsum("ij,ij->i", a, a)[:, None] + np.einsum("ij,ij->i", b, b) - 2 * (a @ b.T)
-    found: Float64 = np.sqrt(np.maximum(squares, 0))
-    return found
+    return np.asarray(np.sqrt(np.maximum(squares, 0)))
 
 
 def extrapolated(near: Float64, m: int, n: int, k: int) -> Float64:
@@ -327,5 +316,4 @@ def extrapolated(near: Float64, m: int, n: int, k: int) -> Float64:
     K = near.shape[1]
     slope = max(float((logs[:, -1:] - logs[:, :-1]).mean()), 1e-3) if K > 1 else 0.1  # 1 / d (Levina and Bickel)
     constant = (logs - slope * (psi(np.arange(1, K + 1)) - math.log(m))).mean(axis=1, keepdims=True)
-    found: Float64 = np.exp(constant + slope * (psi(np.arange(1, min(k, n - 1) + 1)) - math.log(n)))
-    return found
+    return np.asarray(np.exp(constant + slope * (psi(np.arange(1, min(k, n - 1) + 1)) - math.log(n))))

@@ -16,8 +16,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..data.checks import Array, checked_count
 from ..errors import InputError
-from ..hash.codes import UInt8, as_words, checked_codes
+from ..hash.codes import as_words, checked_codes
 from ..native import scan
+from ..native.arrays import UInt8
 from ..native.scan import GROUP
 from .columns import Column, Int64
 
