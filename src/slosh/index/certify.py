@@ -27,14 +27,15 @@ FIRST_WAVE = 4
 
 
 def check_possible(view: View) -> None:
-    """Refuse an embedding without bounds."""
+    """Refuse an embedding without bounds, and an engine that may leave sets out."""
     if not view.spec.embedding.has_bounds:
-        raise UnsupportedError(
-            f"certify needs bounds on the sliced distance, and this index embeds by {view.spec.embedding!r}",
-            "create it with SlicedWasserstein(quantiles='average')",
-            argument="certify",
-            feature_name="certify",
-        )
+        problem = f"certify needs bounds on the sliced distance, and this index embeds by {view.spec.embedding!r}"
+        remedy = "create it with SlicedWasserstein(quantiles='average')"
+    elif not view.capabilities.exact_range:
+        problem, remedy = "certify needs an exact range search, which this engine does not have", "copy the index"
+    else:
+        return
+    raise UnsupportedError(problem, remedy, argument="certify", feature_name="certify")
 
 
 class SlicedDistances:
