@@ -165,7 +165,7 @@ def small_adds(folder: Path, n_train: int, n_slices: int | None) -> dict[str, fl
     """Add one set per call, and a thousand per call; each call returns when its sets are on disk."""
     _, train, _ = search_data.read(min(n_train, 20_000))
     rates = {}
-    for size, n in ((1, 300), (1000, min(20_000, len(train)))):
+    for size, n in ((1, min(300, len(train) // 20)), (1000, len(train))):
         target = folder.parent / f"small{size}.slosh"
         with slosh.SetIndex.create(target, 2, embedding=make_embedding(n_slices), n_jobs=THREADS) as index:
             started = time.perf_counter()

@@ -51,9 +51,10 @@ def study_lengths(n: int = 4000, n_queries: int = 50) -> None:
         index = slosh.SetIndex.create(None, sets.dim)
         index.add(sets[n_queries:])
         stats = index.search(sets[:n_queries], 10, certify=True).stats
-        about = index.info()["search_info"]
+        about = index.info()
         full = stats.full_distances.mean() if stats.full_distances is not None else 0
-        print(f"{name}: {about['dim']} numbers, {about['n_components']} directions, {full:.1f} full distances of {n}")
+        directions = about["search_info"]["n_components"]
+        print(f"{name}: {about['vector_length']} numbers, {directions} directions, {full:.1f} full distances of {n}")
 
 
 def collections(n: int) -> list[tuple[str, Sets]]:

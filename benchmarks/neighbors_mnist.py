@@ -68,8 +68,7 @@ def classify(name: str, model: KNeighborsClassifier, sets: Sets, labels: np.ndar
             accuracies.append(float(np.mean(found == labels[asked])))
     # The first search for a k may calibrate; the last k was asked for before.
     times = [f"{t:.1f}" for t in (fitted, seconds[0], seconds[-1])]
-    length = model.embedding_.transform(test[:1]).shape[1]
-    cells = [name, str(length), *(f"{100 * a:.2f}" for a in accuracies), *times]
+    cells = [name, str(model.embedding_.index_length), *(f"{100 * a:.2f}" for a in accuracies), *times]
     print("| " + " | ".join(cells) + " |", flush=True)
 
 

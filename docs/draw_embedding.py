@@ -1,4 +1,4 @@
-"""Draws docs/embedding.png: two sets, three slices, the quantile functions with their bins, and the vector.
+"""Draw docs/embedding.png: two sets, three slices, the quantile functions with their bins, and the vector.
 
     python docs/draw_embedding.py [output.png]
 
@@ -91,7 +91,7 @@ def headings(figure: Figure) -> None:
 
 
 def bracket(figure: Figure, x: float, side: int) -> None:
-    """A tall bracket around the parts of the vector."""
+    """Draw a tall bracket around the parts of the vector."""
     low, high, arm = 0.06, 0.905, 0.008 * side
     figure.add_artist(Line2D([x + arm, x, x, x + arm], [high, high, low, low], color="black", linewidth=1.4))
 
@@ -121,7 +121,7 @@ def draw_sets(axes: Axes, directions: np.ndarray) -> None:
 
 
 def draw_turned(axes: Axes, theta: np.ndarray, i: int) -> None:
-    """The two sets turned so that theta points up, and their heights marked on the right edge."""
+    """Draw the two sets rotated so that theta points up, and their heights marked on the right edge."""
     across = np.array([theta[1], -theta[0]])
     turn = np.stack([across, theta])
     x, x0 = X @ turn.T, X0 @ turn.T
@@ -136,7 +136,7 @@ def draw_turned(axes: Axes, theta: np.ndarray, i: int) -> None:
 
 
 def draw_quantiles(axes: Axes, theta: np.ndarray, means: np.ndarray, reference: np.ndarray, last: bool) -> None:
-    """The steps of both quantile functions, their means in each bin, and the differences of the means."""
+    """Draw the steps of both quantile functions, their means in each bin, and the differences of the means."""
     edges = np.arange(N_QUANTILES + 1) / N_QUANTILES
     axes.vlines(edges, -LIMIT, LIMIT, color="#BBBBBB", linewidth=0.9, linestyle=(0, (3, 3)), zorder=0)
     for points, colour in ((X0, REFERENCE), (X, SET)):
@@ -161,7 +161,7 @@ def draw_quantiles(axes: Axes, theta: np.ndarray, means: np.ndarray, reference: 
 
 
 def draw_numbers(axes: Axes, numbers: np.ndarray, largest: float) -> None:
-    """One slice's part of the vector: a bar for each bin."""
+    """Draw one slice's part of the vector: a bar for each bin."""
     places = np.arange(1, N_QUANTILES + 1)
     axes.barh(places, numbers, height=0.6, color=DIFFERENCE)
     axes.axvline(0, color=GREY, linewidth=0.9)

@@ -1,4 +1,4 @@
-"""Draws docs/hashing.png: how often hashes agree, measured, on the curves of the formulas.
+"""Draw docs/hashing.png: how often hashes agree, measured, on the curves of the formulas.
 
     python docs/draw_hashing.py [output.png]
 
@@ -57,7 +57,7 @@ def heading(axes: Axes, title: str, text: str) -> None:
 
 
 def draw_signs(axes: Axes) -> None:
-    """One pair of vectors at each angle, 4096 bits of each rotation."""
+    """Plot one pair of vectors at each angle, 4096 bits of each rotation."""
     rng = np.random.default_rng(0)
     fine = np.linspace(0, np.pi, 200)
     axes.plot(fine, SignHash().collision_probability(fine), color=GREY, linewidth=2)
@@ -79,7 +79,7 @@ def draw_signs(axes: Axes) -> None:
 
 
 def draw_stable(axes: Axes) -> None:
-    """One pair of vectors at each distance, 10,000 hashes."""
+    """Plot one pair of vectors at each distance, 10,000 hashes."""
     rng = np.random.default_rng(1)
     fine = np.linspace(0, 16, 300)
     for p, colour, marker in ((2, BLUE, "o"), (1, ORANGE, "^")):
@@ -101,7 +101,7 @@ def draw_stable(axes: Axes) -> None:
 
 
 def draw_sets(axes: Axes) -> None:
-    """400 pairs of sets, scaled to each distance; T tables of k hashes for each pair alone."""
+    """Plot 400 pairs of sets, scaled to each distance; T tables of k hashes for each pair alone."""
     rng = np.random.default_rng(2)
     model = SlicedWasserstein(n_slices=8, n_quantiles=8).fit([np.zeros((1, 3))])
     u, v = (

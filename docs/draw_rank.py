@@ -1,4 +1,4 @@
-"""Draws docs/rank.png: why two figures are as far apart as they are, by slosh.rank.explain.
+"""Draw docs/rank.png: why two figures differ, by slosh.rank.explain.
 
     python docs/draw_rank.py [output.png]
 
@@ -24,7 +24,7 @@ ONE, OTHER, GREY = "#0072B2", "#E69F00", "#8A8A8A"
 
 
 def person(arm: float) -> np.ndarray:
-    """70 points: a head, a body, two legs, an arm that hangs, and one at an angle."""
+    """Return 70 points: a head, a body, two legs, an arm that hangs, and one at an angle."""
     turn = np.arange(16) * np.pi / 8
     head = 0.5 * np.stack([np.cos(turn), np.sin(turn)], axis=1) + [0, 3.5]
     hand = [1.5 * np.cos(np.radians(arm)), 2.5 + 1.5 * np.sin(np.radians(arm))]
@@ -66,7 +66,7 @@ def draw_sets(axes: Axes, found: rank.Explanation) -> None:
 
 
 def draw_slices(axes: Axes, found: rank.Explanation) -> None:
-    """A bar along each direction, both ways, as long as the share of its slice."""
+    """Draw a bar along each direction, both ways, as long as the share of its slice."""
     heading(axes, "Slices", "length: the share of each of 16 directions")
     assert found.directions is not None
     share = 100 * found.slices / found.distance**2
@@ -84,7 +84,7 @@ def draw_slices(axes: Axes, found: rank.Explanation) -> None:
 
 
 def draw_slice(axes: Axes, found: rank.Explanation) -> None:
-    """The two quantile functions of the slice with the largest share, and the area between them."""
+    """Draw the two quantile functions of the slice with the largest share, and the area between them."""
     assert found.directions is not None
     k = int(found.slices.argmax())
     heading(axes, "The slice that adds most", f"{found.slices[k] / found.distance**2:.0%}: the squared gap, over 16")

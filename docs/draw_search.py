@@ -1,4 +1,4 @@
-"""Draws docs/search_curves.png: queries per second against recall, from docs/results/search.json.
+"""Draw docs/search_curves.png: queries per second against recall, from docs/results/search.json.
 
     python docs/draw_search.py [output.png]
 
@@ -21,10 +21,10 @@ import numpy as np
 from matplotlib.axes import Axes
 
 DOCS = Path(__file__).resolve().parent
-HIGHEST = 4.5
-"""Where a recall of 1 stands: beyond .9999, which is one neighbour in 10,000 missed."""
-TOGETHER = 0.06
-"""So near to each other, two settings have the same recall to the eye."""
+RECALL_ONE_AT = 4.5
+"""Where a recall of 1 is drawn: beyond .9999, at which one neighbour in 10,000 is missed."""
+SAME_TO_THE_EYE = 0.06
+"""Settings closer to each other than this look as if they had the same recall."""
 TICKS = (0.5, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999, 0.9999)
 # Okabe and Ito's colours, which colour-blind people can tell apart; the marks differ as well.
 STYLES: dict[str, tuple[str, str]] = {
@@ -46,16 +46,16 @@ OURS = ("LadderSearch", "LSHSearch", "HammingSearch", "ExactSearch", "certified"
 
 
 def place(recall: np.ndarray) -> np.ndarray:
-    """A scale on which .9, .99 and .999 are equally far from each other."""
-    return np.minimum(-np.log10(np.maximum(1 - recall, 1e-9)), HIGHEST)
+    """Return the position on a scale on which .9, .99 and .999 are equally far from each other."""
+    return np.minimum(-np.log10(np.maximum(1 - recall, 1e-9)), RECALL_ONE_AT)
 
 
 def front(levels: list[dict[str, Any]]) -> tuple[np.ndarray, np.ndarray]:
-    """Places and speeds of the settings that no other beats in both; of those that fall together, the fastest."""
+    """Return positions and speeds of the settings that no other beats in both, and only the fastest of close ones."""
     kept: list[tuple[float, float]] = []
     for x, speed in sorted((float(place(np.array(row["recall"]))), row["qps"]) for row in levels)[::-1]:
         if not kept or speed > kept[-1][1]:
-            if kept and kept[-1][0] - x < TOGETHER:
+            if kept and kept[-1][0] - x < SAME_TO_THE_EYE:
                 kept.pop()
             kept.append((x, speed))
     x, speeds = np.array(kept[::-1]).T
@@ -79,10 +79,10 @@ def draw_size(axes: Axes, section: dict[str, Any]) -> None:
         ends.append((float(np.log10(speed[-1])), float(x[-1]), name, colour))
     axes.set(
         yscale="log",
-        xlim=(place(np.array(0.28)), HIGHEST + 0.08),
+        xlim=(place(np.array(0.28)), RECALL_ONE_AT + 0.08),
         xlabel="recall@10 (the scale spreads what is near 1)",
     )
-    axes.set_xticks([*place(np.array(TICKS)), HIGHEST], [f"{t:g}".lstrip("0") for t in TICKS] + ["1"])
+    axes.set_xticks([*place(np.array(TICKS)), RECALL_ONE_AT], [f"{t:g}".lstrip("0") for t in TICKS] + ["1"])
     axes.set_title(f"{section['rows']:,} sets", fontsize=13.5, fontweight="bold")
     axes.grid(color="#E4E4E4", linewidth=0.8)
     axes.set_axisbelow(True)
@@ -91,7 +91,7 @@ def draw_size(axes: Axes, section: dict[str, Any]) -> None:
 
 
 def name_ends(axes: Axes, ends: list[tuple[float, float, str, str]]) -> None:
-    """Names to the right of the panel, at the height where each line ends or as near as there is room."""
+    """Write names to the right of the panel, as close as possible to the height where each line ends."""
     low, high = np.log10(axes.get_ylim())
     gap = (high - low) * 0.052
     ends = sorted(ends)
@@ -103,12 +103,12 @@ def name_ends(axes: Axes, ends: list[tuple[float, float, str, str]]) -> None:
         push = np.maximum(close, 0) / 2
         at[:-1] -= push
         at[1:] += push
-    side = HIGHEST + 0.35
+    side = RECALL_ONE_AT + 0.35
     for (y, x, name, colour), height in zip(ends, at, strict=True):
         weight = "bold" if name in OURS else "normal"
         axes.text(side + 0.04, 10**height, name, color=colour, fontsize=11, va="center", fontweight=weight)
-        axes.plot([x, HIGHEST + 0.1, side], [10**y, 10**y, 10**height], color=colour, linewidth=0.6, alpha=0.55,
-                  clip_on=False, linestyle="-" if x > HIGHEST - 0.6 else (0, (1, 2)), zorder=1)  # fmt: skip
+        axes.plot([x, RECALL_ONE_AT + 0.1, side], [10**y, 10**y, 10**height], color=colour, linewidth=0.6, alpha=0.55,
+                  clip_on=False, linestyle="-" if x > RECALL_ONE_AT - 0.6 else (0, (1, 2)), zorder=1)  # fmt: skip
 
 
 def draw(path: Path, results: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Draws docs/when-not-to-use.png: five pairs of sets whose sliced distance is not what one might want.
+"""Draw docs/when-not-to-use.png: five pairs of sets whose sliced distance is not what one might want.
 
     python docs/draw_when_not.py [output.png]
 

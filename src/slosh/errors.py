@@ -18,6 +18,7 @@ __all__ = [
     "IndexClosed",
     "IndexExists",
     "IndexLocked",
+    "IndexNotFound",
     "InputError",
     "MissingExtra",
     "PrecisionWarning",
@@ -173,6 +174,10 @@ class IndexLocked(StorageError):
     pid: int | None = None
 
 
+class IndexNotFound(StorageError, FileNotFoundError):
+    """There is no index where one was to be opened."""
+
+
 class IndexExists(StorageError, FileExistsError):
     """There is something already where an index was to be created."""
 
@@ -211,6 +216,15 @@ def printable(text: str, keep: str = "") -> str:
     if text.isprintable() and "\ufffd" not in text:
         return text
     return "".join(x if (x.isprintable() and x != "\ufffd") or x in keep else ascii(x)[1:-1] for x in text)
+
+
+def bad_value(argument: str, value: object, remedy: str) -> InputError:
+    """Return the error for an argument with a value that it cannot have.
+
+    >>> str(bad_value("mode", 3, "give 'distance' or 'connectivity'"))
+    "mode=3: give 'distance' or 'connectivity'"
+    """
+    return InputError(f"{argument}={value!r:.60}", remedy, argument=argument)
 
 
 def user_level() -> int:

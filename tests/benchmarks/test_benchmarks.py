@@ -1,4 +1,4 @@
-"""The benchmark of the searches runs, and its page says what it measured. How fast anything is, is not tested."""
+"""The benchmarks run, and their pages agree with the measurements. Speed itself is not tested."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
+import concurrent_search
 import index_report
 import search_data
 import search_report
-import slosh.search
+import slosh
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -42,10 +43,7 @@ def test_quick_run_has_every_method(tmp_path):
             "FAISS binary flat", "FAISS IVF RaBitQ", "FAISS IVF prefix", "FAISS HNSW", "usearch",
         }  # fmt: skip
         for name, result in section["methods"].items():
-            if "skipped" in result:
-                missing = result["skipped"].rpartition(" ")[2]
-                assert not hasattr(slosh.search, missing), f"{name}: {result['skipped']}"
-                continue
+            assert "skipped" not in result, name
             assert result["bytes_per_set"] > 0
             for row in result["levels"]:
                 assert 0 < row["recall"] <= 1, name
@@ -94,16 +92,65 @@ def test_generated_sets_stand_in_where_there_is_no_data(monkeypatch):
     assert len(made.query_sets) == 5
 
 
-def test_quick_run_of_the_index(tmp_path):
+@pytest.fixture(scope="module")
+def index_results(tmp_path_factory) -> dict:
+    """Run a part of the benchmark of the index; nothing but its results may be left."""
+    folder = tmp_path_factory.mktemp("index")
     command = [sys.executable, str(ROOT / "benchmarks" / "bench_index.py"), "--quick", "--only", "mnist"]
-    command += ["--folder", str(tmp_path), "--out", str(tmp_path / "index.json")]
+    command += [concurrent_search.NAME, "--folder", str(folder), "--out", str(folder / "index.json")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
-    assert [path.name for path in tmp_path.iterdir()] == ["index.json"]
-    result = json.loads((tmp_path / "index.json").read_text())["mnist"]
+    assert [path.name for path in folder.iterdir()] == ["index.json"]
+    return json.loads((folder / "index.json").read_text())
+
+
+def test_quick_run_of_the_index(index_results):
+    result = index_results["mnist"]
     assert result["open"]["embedded"] == 0
     assert result["open without caches"]["embedded"] == result["build"]["sets"] == 600
     assert result["queries"]["recall"] == 1.0
+
+
+def test_searches_during_an_add(index_results):
+    result = index_results[concurrent_search.NAME]
+    assert (result["sets"], result["added"]) == (600, 1200)
+    for name in ("another process", "the same process"):
+        found = result[name]
+        assert found["completed"]
+        assert found["sets_after"] == 1800
+        assert found["during"]["queries"] > 0
+        for times in (found["without"], found["during"]):
+            assert 0 < times["p50_us"] <= times["p99_us"] <= times["max_us"]
+        assert found["p99_ratio"] == found["during"]["p99_us"] / found["without"]["p99_us"]
+    table = index_report.during_add_table(result)
+    assert "while 1,200 sets are added in one call" in table
+    assert f"{result['another process']['p99_ratio']:.2f} x" in table
+
+
+def test_an_add_beyond_its_time_limit_is_rolled_back():
+    index = slosh.SetIndex.create(None, 2)
+    index.add([[[0.0, 1.0]]], ids=["before"])
+    assert not concurrent_search.add_records(index, 20, 1, limit=-1.0)
+    assert len(index) == 1
+    assert concurrent_search.add_records(index, 20, 1, limit=60.0)
+    assert len(index) == 21
+
+
+def test_versions_are_compared(tmp_path):
+    source, out = ROOT / "src", tmp_path / "times.json"
+    names = ["embed", "index: add one set", "index: filter, a tenth", "in memory: certified query"]
+    command = [sys.executable, str(ROOT / "benchmarks" / "compare_versions.py"), str(source), str(source)]
+    command += ["--rounds", "1", "--sets", "300", "--out", str(out), "--only", *names]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "new / old" in done.stdout, done.stderr[-2000:]
+    results = json.loads(out.read_text())
+    for tree in ("old", "new"):
+        assert [list(times) for times in results[tree]] == [names]
+        assert min(results[tree][0].values()) > 0
+    slower = any(results["new"][0][name] > 1.05 * results["old"][0][name] for name in names)
+    assert done.returncode == int(slower)
+    wrong = subprocess.run([*command[:2], str(source / "slosh"), str(source)], capture_output=True, check=False)
+    assert wrong.returncode != 0
 
 
 def test_page_of_the_index_says_what_was_measured():

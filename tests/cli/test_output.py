@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 
-from slosh.cli.output import printable
+from slosh.errors import printable
 
 
 def test_text_of_files_does_nothing_to_the_terminal(slosh_, tmp_path):

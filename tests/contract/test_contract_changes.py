@@ -180,7 +180,7 @@ def test_update_replaces_points_metadata_or_both(engine):
         index.update(["a", "z"], cloud_list(2))
     with pytest.raises(KeyError, match="'z'"):
         index.update(["a", "z"], metadata={"n": 5})
-    with pytest.raises(ValueError, match="nothing to update"):
+    with pytest.raises(ValueError, match=r"update"):
         index.update("a")
     with pytest.raises(ValueError, match="weights without sets"):
         index.update("a", metadata={}, weights=[[1]])

@@ -229,11 +229,11 @@ class SlowEmbedding:
         self.begun, self.go_on = threading.Event(), threading.Event()
         real = SlicedWasserstein.index_vectors
 
-        def index_vectors(embedding, sets):
+        def index_vectors(embedding, sets, **options):
             if len(sets) > more_than:
                 self.begun.set()
                 wait_for(self.go_on)
-            return real(embedding, sets)
+            return real(embedding, sets, **options)
 
         monkeypatch.setattr(SlicedWasserstein, "index_vectors", index_vectors)
 
@@ -281,10 +281,10 @@ def test_an_interrupt_while_sets_are_embedded_leaves_nothing(engine, monkeypatch
     index.add(cloud_list(10))
     real = SlicedWasserstein.index_vectors
 
-    def interrupted(embedding, sets):
+    def interrupted(embedding, sets, **options):
         if len(sets) > 20:
             raise KeyboardInterrupt
-        return real(embedding, sets)
+        return real(embedding, sets, **options)
 
     with monkeypatch.context() as patch:
         patch.setattr(SlicedWasserstein, "index_vectors", interrupted)

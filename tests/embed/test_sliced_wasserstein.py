@@ -120,6 +120,17 @@ def test_bounds_from_vectors_are_those_from_sets():
         model.bounds((stored[0][:, :5], stored[1]), sets)
 
 
+@pytest.mark.parametrize("rule", ["linear", "average"])
+def test_index_vectors_are_the_same_without_their_slack(rule):
+    sets = clouds([3, 20, 300], dim=3)
+    model = SlicedWasserstein(n_slices=8, quantiles=rule).fit(sets)
+    vectors, slack = model.index_vectors(sets)
+    same, none = model.index_vectors(sets, slack=False)
+    assert slack.shape == (3,)
+    assert none is None
+    assert np.array_equal(vectors, same)
+
+
 @pytest.mark.parametrize("rule", ["average", "linear"])
 def test_c1_and_c2_of_the_paper(rule):
     """|phi(X0)| = 0; |phi(X)| is the distance to the reference; |phi(X) - phi(Y)| does not depend on it."""

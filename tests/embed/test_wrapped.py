@@ -53,6 +53,7 @@ def test_vectors_are_those_of_the_pipeline():
     found, slack = model.index_vectors(sets)
     assert np.array_equal(found, vectors)
     assert not slack.any()
+    assert model.index_vectors(sets, slack=False)[1] is None
     assert not model.has_bounds
 
 

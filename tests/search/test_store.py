@@ -22,7 +22,8 @@ def test_rounded_to_16_bits(vectors):
     away = np.linalg.norm(back.astype(np.float64) - vectors, axis=1)
     assert np.all(away <= errors)
     assert np.all(errors <= np.abs(vectors).max(axis=1) * 6e-5 + 1e-36)
-    again, _ = ShortVectors.start(Stored(3)).as_stored(back)
+    again = ShortVectors.start(Stored(3)).as_stored(back)
+    assert np.array_equal(ShortVectors.start(Stored(3)).moved_by(vectors), errors)
     np.testing.assert_allclose(again, back, rtol=2e-7, atol=1e-37)
 
 

@@ -14,6 +14,7 @@ import typer
 
 from ..data.preprocess import Preprocess
 from ..data.sets import Sets
+from ..data.text import format_bytes
 from ..index.set_index import SetIndex
 from ..readers import Batch
 from .messages import CommandError, UsageError, error_message
@@ -31,7 +32,7 @@ from .options import (
     parse_metadata,
     parse_origin,
 )
-from .output import format_bytes, pluralize, remark, say, say_json
+from .output import pluralize, remark, say, say_json
 
 Meta = Annotated[
     list[str] | None,

@@ -16,6 +16,7 @@ import numpy as np
 import typer
 
 from ..data.sets import Sets
+from ..data.text import format_bytes
 from ..errors import MissingExtra
 from ..evaluate import precision_at_k, recall_at_k, vote_accuracy
 from ..index.hits import HitLists
@@ -24,7 +25,7 @@ from ..native import kernel
 from .draw import Panel, draw
 from .messages import CommandError
 from .options import open_index
-from .output import flush, format_bytes, say
+from .output import flush, say
 
 N_STORED = 1500
 K = 10

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
+from ..data.text import format_bytes
 from ..index.set_index import SetIndex
 from .draw import MAX_LINES, Panel, check_drawable, draw
 from .find import Flip
@@ -26,7 +27,6 @@ from .options import (
 )
 from .output import (
     flush,
-    format_bytes,
     format_cell,
     metadata_columns,
     pluralize,

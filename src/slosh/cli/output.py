@@ -139,21 +139,6 @@ def metadata_columns(metadata: Sequence[dict[str, Any]]) -> tuple[list[str], lis
     return keys, [[each.get(key) for key in keys] for each in metadata]
 
 
-def format_bytes(count: float) -> str:
-    """Return a number of bytes in a fitting unit.
-
-    >>> format_bytes(500), format_bytes(1536), format_bytes(3_000_000)
-    ('500 bytes', '1.5 kB', '2.9 MB')
-    """
-    if count < 1024:
-        return f"{count:.0f} bytes"
-    for unit in ("kB", "MB", "GB"):
-        count /= 1024
-        if count < 1024:
-            return f"{count:.1f} {unit}"
-    return f"{count / 1024:.1f} TB"
-
-
 def pluralize(n: int, thing: str) -> str:
     """Return a number and what it counts.
 

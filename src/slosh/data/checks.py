@@ -33,27 +33,19 @@ SLICES_STREAM = 0x510514
 # ---- errors
 
 
-def input_error(
-    about: str | int,
-    what: str,
-    remedy: str = "",
-    *,
-    element: int | None = None,
-    feature: int | None = None,
-    argument: str = "",
-) -> InputError:
+def input_error(about: str | int, what: str, remedy: str = "", **fields: Any) -> InputError:
     """Return the error that says `what` is wrong with an argument, named by `about`, or with the set of that number.
 
     >>> print(input_error(3, "is empty", "drop it"))
     set 3 is empty: drop it
     """
     if isinstance(about, str):
-        return InputError(f"{about} {what}", remedy, argument=argument or about, element=element, feature=feature)
-    place = f"the weights of set {about}" if argument == "weights" and element is None else f"set {about}"
+        return InputError(f"{about} {what}", remedy, **{**fields, "argument": fields.get("argument") or about})
+    element, feature = fields.get("element"), fields.get("feature")
+    place = f"the weights of set {about}" if fields.get("argument") == "weights" and element is None else f"set {about}"
     place += "" if element is None else f", element {element}"
     place += "" if feature is None else f", feature {feature}"
-    fields = {"set": about, "element": element, "feature": feature, "what": what, "argument": argument}
-    return InputError(f"{place} {what}", remedy, **fields)
+    return InputError(f"{place} {what}", remedy, set=about, what=what, **fields)
 
 
 def empty_set(number: int) -> InputError:

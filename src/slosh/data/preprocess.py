@@ -220,12 +220,12 @@ class Preprocess:
         return cls(**steps)
 
     def __eq__(self, other: object) -> bool:
-        return self._parameters() == other._parameters() if isinstance(other, Preprocess) else NotImplemented
+        return self.to_dict() == other.to_dict() if isinstance(other, Preprocess) else NotImplemented
 
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        defaults = Preprocess()._parameters()
+        defaults = Preprocess().to_dict()
         given = [f"{name}={value!r}" for name, value in self._parameters().items() if value != defaults[name]]
         return f"Preprocess({', '.join(given)})"
 

@@ -115,9 +115,12 @@ class SetTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         """The length of one index vector."""
         return self.vector_length
 
-    def index_vectors(self, sets: Sets) -> tuple[Vectors, NDArray[np.float64]]:
-        """Return the vectors that an index searches, (n, index_length), and how far rounding may have moved each."""
-        return self.embed(sets), np.zeros(len(sets))
+    def index_vectors(self, sets: Sets, *, slack: bool = True) -> tuple[Vectors, NDArray[np.float64] | None]:
+        """Return the vectors that an index searches, (n, index_length), and how far rounding may have moved each.
+
+        Without `slack` the second is None: only bounds need it, and it takes time.
+        """
+        return self.embed(sets), np.zeros(len(sets)) if slack else None
 
     # -- the loop over batches -----------------------------------------------------------------------------------------
 

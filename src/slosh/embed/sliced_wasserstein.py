@@ -251,15 +251,15 @@ class SlicedWasserstein(SetTransformer):
     def index_length(self) -> int:
         return self.vector_length + self.average_
 
-    def index_vectors(self, sets: Sets) -> tuple[Vectors, Float64]:
-        """Return the vectors that an index searches, and how far rounding may have moved each.
+    def index_vectors(self, sets: Sets, *, slack: bool = True) -> tuple[Vectors, Float64 | None]:
+        """Return the vectors that an index searches, and how far rounding may have moved each, or None without `slack`.
 
         With the average rule an index vector is phi(X) with the residual norm r(X) as one more number. The distance of
         two of them, sqrt(|phi(X) - phi(Y)|^2 + (r(X) - r(Y))^2), is a lower bound of the sliced distance, and nearer to
         it than the embedded distance alone.
         """
         if not self.average_:
-            return super().index_vectors(sets)
+            return super().index_vectors(sets, slack=slack)
         vectors = np.empty((len(sets), self.index_length), np.float32)
         if len(sets) <= DIRECT_SETS and len(sets.points) <= self._batch_points():
             check_origin(sets, self.origin_)
@@ -270,7 +270,7 @@ class SlicedWasserstein(SetTransformer):
         else:
             _, residuals = self._embed_with_residual(sets, vectors[:, :-1])
         vectors[:, -1] = residuals
-        return vectors, self.rounding(vectors[:, :-1], residuals)
+        return vectors, self.rounding(vectors[:, :-1], residuals) if slack else None
 
     def residual(self, X: Any) -> Float64:
         r"""Return the norm that the average rule leaves out, one number a set.

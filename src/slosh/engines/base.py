@@ -103,6 +103,9 @@ class View(Protocol):
     def select(self, where: Node | None = None, limit: int | None = None) -> Int64:
         """Return the keys of the sets whose metadata match, in the order of the adds."""
 
+    def ids(self, keys: Int64) -> list[str]:
+        """Return the id of each key."""
+
     def describe(self, keys: Int64) -> Mapping[int, Description]:
         """Return id and metadata of these keys, and maybe of others."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -58,10 +58,10 @@ class Version(LocalView):
     stored: PreparedSets
     """The sets as they were added; `snapshot.sets` has them as they are compared."""
     names: _Names
-    texts: list[str]
+    described: list[Description]
     fields: FieldColumns
     slots: Int64
-    """By row, where its metadata is in `texts` and `fields`."""
+    """By row, where its description and its fields are in `described` and `fields`."""
     n_slots: int
     next_id: int
     filters: dict[Node, Allowed] = field(default_factory=dict)
@@ -77,13 +77,20 @@ class Version(LocalView):
             found = self.filters[where] = Allowed(mask, int(np.count_nonzero(mask)))
         return found
 
+    def ids(self, keys: Int64) -> list[str]:
+        return [self.names.ids[row] for row in keys.tolist()]
+
     def describe(self, keys: Int64) -> Mapping[int, Description]:
-        return {row: Description(self.names.ids[row], self.texts[self.slots[row]]) for row in keys.tolist()}
+        slots = self.slots[keys].tolist()
+        return {row: self.described[slot] for row, slot in zip(keys.tolist(), slots, strict=True)}
 
     def records(self, keys: Int64) -> Records:
-        rows = keys.tolist()
-        metadata = [parse_metadata(self.texts[self.slots[row]]) for row in rows]
-        return Records(self.stored.take(keys), [self.names.ids[row] for row in rows], metadata)
+        described = [self.described[slot] for slot in self.slots[keys].tolist()]
+        return Records(
+            self.stored.take(keys),
+            [each.id for each in described],
+            [parse_metadata(each.metadata) for each in described],
+        )
 
     def info(self) -> dict[str, Any]:
         alive = self.snapshot.alive
@@ -115,7 +122,7 @@ class _Write:
         self.view = self._next = view
         view.names.truncate(view.snapshot.n)  # of a write that was given up
         view.fields.truncate(view.n_slots)
-        del view.texts[view.n_slots :]
+        del view.described[view.n_slots :]
 
     def free_ids(self, n: int) -> list[str]:
         first = self._next.next_id
@@ -135,7 +142,7 @@ class _Write:
         same = now.stored is now.snapshot.sets
         for name in entries.ids:
             now.names.append(name)
-        slots = self._add_metadata(entries.metadata)
+        slots = self._add_metadata(entries.ids, entries.metadata)
         self._next = replace(
             self._next,
             snapshot=snapshot,
@@ -144,10 +151,10 @@ class _Write:
             next_id=max(now.next_id, snapshot.n),
         )
 
-    def _add_metadata(self, metadata: Sequence[Metadata]) -> Int64:
+    def _add_metadata(self, ids: Iterable[str], metadata: Sequence[Metadata]) -> Int64:
         now = self._next
-        for i, each in enumerate(metadata):
-            now.texts.append(each.json)
+        for i, (name, each) in enumerate(zip(ids, metadata, strict=True)):
+            now.described.append(Description(name, each.json))
             now.fields.append(now.n_slots + i, each.fields)
         self._next = replace(now, n_slots=now.n_slots + len(metadata))
         return np.arange(now.n_slots, now.n_slots + len(metadata))
@@ -157,7 +164,8 @@ class _Write:
 
     def set_metadata(self, keys: Int64, metadata: Sequence[Metadata]) -> None:
         slots = self._next.slots.copy()
-        slots[keys] = self._add_metadata(metadata)
+        names = (self._next.names.ids[row] for row in keys.tolist())
+        slots[keys] = self._add_metadata(names, metadata)
         self._next = replace(self._next, slots=slots)
 
     def set_settings(self, **settings: Any) -> None:
@@ -227,14 +235,12 @@ class MemoryEngine:
         with self._writing:
             self._check_open()
             old = self._current
-            by_id = sorted(old.select().tolist(), key=old.names.ids.__getitem__)
+            keys = np.array(sorted(old.select().tolist(), key=old.names.ids.__getitem__), np.int64)
             new = _Write(_first_version(old.spec, old.settings, old.version, old.next_id))
-            rows = np.array(by_id, np.int64)
-            if len(rows):
-                sets = old.stored.take(rows)
-                stored = [parse_metadata(old.texts[old.slots[row]]) for row in by_id]
-                metadata = [checked_metadata(each, "metadata") for each in stored]
-                new.upsert(Entries(sets, [old.names.ids[row] for row in by_id], metadata), old.spec.embed(sets))
+            if len(keys):
+                sets, ids, metadata = old.records(keys)
+                checked = [checked_metadata(each, "metadata") for each in metadata]
+                new.upsert(Entries(sets, ids, checked), old.spec.embed(sets))
             version = new.finish()
             snapshot = version.snapshot.train() if version.snapshot.train_due else version.snapshot
             self._current = version

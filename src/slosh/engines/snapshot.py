@@ -126,11 +126,13 @@ class Snapshot:
         states, max_slack = {}, {}
         for name, state in self.states.items():
             vectors = embedded.vectors[name]
+            assert vectors.slack is not None
             states[name] = state.extend(vectors.numbers)
             new = np.arange(self.n, self.n + len(vectors.numbers))
             most = float((vectors.slack + states[name].slack(new)).max(initial=0.0))
             max_slack[name] = max(self.max_slack[name], most)
-        self.slack.write(self.n, embedded.vectors[WHOLE].slack)
+            if name == WHOLE:
+                self.slack.write(self.n, vectors.slack)
         return replace(self, states=states, sets=self.sets.extend(embedded.sets), max_slack=max_slack)
 
     def adopt(self, n: int) -> Snapshot:
@@ -206,6 +208,7 @@ class Snapshot:
     ) -> Candidates:
         state, reach, of_queries = self.states[space], radii, np.zeros(0)
         if bounds:
+            assert queries.slack is not None
             of_queries = queries.slack + state.query_slack(queries.numbers)
             reach = radii + of_queries + self.max_slack[space]
         found = state.within(queries.numbers, reach, allowed=allowed, recall=recall)

@@ -37,10 +37,13 @@ REFERENCES_OF_DATA = {"barycenter", "sample", "kmeans"}
 
 
 class Vectors(NamedTuple):
-    """Vectors of sets in one space: (n, D) float32, and how far rounding may have moved each, (n,) float64."""
+    """Vectors of sets in one space: (n, D) float32, and how far rounding may have moved each, (n,) float64.
+
+    The slack is None for queries that need no bounds; stored sets always have it.
+    """
 
     numbers: NDArray[np.float32]
-    slack: NDArray[np.float64]
+    slack: NDArray[np.float64] | None
 
 
 class Embedded(NamedTuple):
@@ -88,9 +91,9 @@ class IndexSpec:
         prepared = self.prepare(sets)
         return Embedded(prepared, {WHOLE: self.vectors(prepared)})
 
-    def vectors(self, prepared: Sets) -> Vectors:
+    def vectors(self, prepared: Sets, *, slack: bool = True) -> Vectors:
         """Return the vectors of prepared sets, as queries and as stored sets have them."""
-        return Vectors(*self.embedding.index_vectors(prepared))
+        return Vectors(*self.embedding.index_vectors(prepared, slack=slack))
 
     def with_threads(self, n_jobs: int | None) -> IndexSpec:
         """Set the threads of embedding and search: those of whoever made the index were for another machine."""

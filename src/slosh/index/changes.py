@@ -43,6 +43,21 @@ def add(engine: Engine, sets: Sets, ids: Any, metadata: Any, update: bool) -> li
     return names
 
 
+def update(engine: Engine, names: list[str], sets: Sets | None, metadata: Any) -> None:
+    """Replace the points, the metadata, or both, of existing sets as one change; None leaves that part as it is."""
+    if sets is not None and len(names) != len(sets):
+        raise InputError(f"there are {len(sets)} sets and {len(names)} ids", "give one for each", argument="ids")
+    checked = None if metadata is None else checked_metadata_of_each(metadata, names)
+    with engine.write() as write:
+        keys = known_keys(write.view, names)
+        if sets is None:
+            write.set_metadata(keys, checked or [])
+            return
+        if checked is None:
+            checked = checked_metadata_of_each(write.view.records(keys).metadata, names)
+        _store(write, _with_weights(write, sets), names, checked)
+
+
 def _check_new(view: View, names: list[str]) -> None:
     there = np.flatnonzero(view.keys(names) >= 0)
     if len(there):

@@ -32,9 +32,7 @@ def duplicates(view: View, radius: float, where: Node | None, certify: bool) -> 
     question = Question(radius=radius, where=where, recall=exact, certify=certify, slack=kind == "embedded")
     pairs: list[Pair] = []
     for keys, hits in _each(view, view.select(where), question, "duplicates") if len(view) else ():
-        described = view.describe(keys)
-        for key, found in zip(keys.tolist(), hits, strict=True):
-            name = described[key].id
+        for name, found in zip(view.ids(keys), hits, strict=True):
             pairs += [
                 Pair(name, other, float(distance))
                 for other, distance in zip(found.ids, found.distances, strict=True)
@@ -46,8 +44,7 @@ def duplicates(view: View, radius: float, where: Node | None, certify: bool) -> 
 def neighbor_graph(view: View, question: Question, mode: str) -> tuple[csr_matrix, list[str]]:
     """Return the sparse graph of nearest neighbours, and the ids of its rows."""
     keys = view.select()
-    described = view.describe(keys)
-    names = [described[key].id for key in keys.tolist()]
+    names = view.ids(keys)
     number = {name: i for i, name in enumerate(names)}
     columns, distances, counts = [np.empty(0, np.int64)], [np.empty(0)], [np.zeros(1, np.int64)]
     for _, hits in _each(view, keys, question, "graph"):

@@ -83,11 +83,12 @@ def answer(view: View, queries: Sets, exclude: Int64 | None, question: Question)
     if question.certify:
         certify.check_possible(view)
     radii = None if question.radius is None else checked_radii(question.radius, len(queries))
+    slack = question.certify or question.slack  # a plain search needs no bounds, and so no time for them
     parts: list[Ranked] = []
     for part in _batches(len(queries)):
         batch, own = queries[part], None if exclude is None else exclude[part]
         limits = None if radii is None else radii[part]
-        parts.append(_ranked(view, batch, view.spec.vectors(batch), own, limits, question))
+        parts.append(_ranked(view, batch, view.spec.vectors(batch, slack=slack), own, limits, question))
     ranked = _joined(parts, view, question)
     stats = Stats(ranked.compared, ranked.scanned, ranked.promise, 0.0, ranked.full_distances)
     hits = make_hits(view.describe, ranked, question.k)

@@ -29,13 +29,7 @@ from ..where import parse
 from . import changes, pairs
 from .hits import HitLists, Hits, Pairs
 from .planner import Question, answer
-from .records import (
-    Record,
-    checked_ids,
-    checked_metadata_of_each,
-    is_single_id,
-    is_single_set,
-)
+from .records import Record, checked_ids, is_single_id, is_single_set
 from .verify import Report, verify
 
 TIMED_QUERIES = 256
@@ -179,9 +173,7 @@ class SetIndex:
             checked_count("limit", limit)
         node = None if where is None else parse(where)
         with self._engine.view() as view:
-            keys = view.select(node, limit)
-            described = view.describe(keys)
-            return [described[key].id for key in keys.tolist()]
+            return view.ids(view.select(node, limit))
 
     def __repr__(self) -> str:
         place = "in memory" if self.path is None else repr(str(self.path))
@@ -246,23 +238,13 @@ class SetIndex:
         single = is_single_id(ids)
         names = checked_ids(ids)
         if sets is None and metadata is None:
-            raise InputError("update needs sets, metadata, or both")
+            raise InputError("there is nothing to update", "give sets, metadata, or both")
         if sets is None and weights is not None:
             raise InputError("weights without sets", "give the sets, too", argument="weights")
-        if sets is None:
-            checked = checked_metadata_of_each([metadata] if single else metadata, names)
-            with self._engine.write() as write:
-                write.set_metadata(changes.known_keys(write.view, names), checked)
-            return
-        if single and not isinstance(sets, Sets):
+        if single and sets is not None and not isinstance(sets, Sets):
             sets, weights = [sets], None if weights is None else [weights]
-        new = self._spec.sets(sets, weights)
-        with self._engine.view() as view:
-            keys = changes.known_keys(view, names)
-            about = [metadata] if single and metadata is not None else metadata
-            if about is None:
-                about = view.records(keys).metadata
-        changes.add(self._engine, new, names, about, True)
+        new = None if sets is None else self._spec.sets(sets, weights)
+        changes.update(self._engine, names, new, [metadata] if single and metadata is not None else metadata)
 
     def remove(self, ids: Any) -> None:
         """Remove sets. If an id is not there (`UnknownId`), nothing is changed."""
@@ -389,7 +371,7 @@ class SetIndex:
             if len(view) < 2:
                 raise InputError("tune needs two sets or more", "add them first")
             spec = view.spec
-            asked = None if queries is None else spec.vectors(spec.prepare(spec.sets(queries)))
+            asked = None if queries is None else spec.vectors(spec.prepare(spec.sets(queries)), slack=False)
         known = self._engine.calibrate(WHOLE, int(k), target, asked)
         with self._engine.write() as write:
             write.set_settings(recall=target)

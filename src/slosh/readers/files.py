@@ -26,8 +26,6 @@ MAX_BATCH_VALUES = 1 << 26
 MAX_DEFLATE_RATIO = 1032
 """No stream of zlib's grows by more than this when it is unpacked."""
 
-Unreadable = ReaderError  # for slosh.datasets, until it is in benchmarks/paper
-
 
 class File(NamedTuple):
     """A file: its path, its name below the source that was read, with forward slashes, and its extension in FORMATS."""

@@ -29,41 +29,37 @@ def read_idx(file: File, options: Options) -> Iterator[Piece]:
     if options.weights not in (None, False, "grey"):
         what = f"weights={options.weights!r:.60} is not known for images"
         raise file.error(what, 'give "grey", or None', argument="weights")
-    return _pieces(file, options, image_shape(file))
+    return _pieces(file, options, _shape(file))
 
 
-def _pieces(file: File, options: Options, shape: tuple[int, int, int]) -> Iterator[Piece]:
-    labels, first = _labels(file), 0
-    if labels is not None and len(labels) != shape[0]:
-        raise file.error(f"{shape[0]} images, but the file of labels beside it has {len(labels)}")
-    for points, sizes, grey in read_pixels(file, options.limit(2)):
-        ids = [f"{file.stem}/{first + i}" for i in range(len(sizes))]
-        columns = {} if labels is None else {"label": labels[first : first + len(sizes)].tolist()}
-        weights = grey if options.weights == "grey" else None
-        yield Piece(file, points, sizes, weights, ids, metadata_rows(file, columns, len(sizes)))
-        first += len(sizes)
-
-
-def image_shape(file: File) -> tuple[int, int, int]:
+def _shape(file: File) -> tuple[int, ...]:
     """Return how many images the header claims, and their height and width."""
     with reading(file, "IDX file"), _open(file.path) as stream:
         shape, _ = _header(file, stream)
         if len(shape) != 3:
             remedy = "labels are read with the images they lie beside" if len(shape) == 1 else ""
             raise file.error(f"an IDX array of shape {shape}, not images (n, height, width)", remedy)
-    return shape[0], shape[1], shape[2]
+    return shape
 
 
-def read_pixels(file: File, limit: int) -> Iterator[tuple[Array, Array, Array]]:
-    """Yield runs of images of about `limit` pixels: the pixels that are not zero, how many in each, their values."""
+def _pieces(file: File, options: Options, shape: tuple[int, ...]) -> Iterator[Piece]:
+    n, height, width = shape
+    labels = _labels(file)
+    if labels is not None and len(labels) != n:
+        raise file.error(f"{n} images, but the file of labels beside it has {len(labels)}")
+    kind = np.uint16 if max(height, width) <= 1 << 16 else np.int64
+    at_once = max(1, options.limit(2) // max(1, height * width))
     with reading(file, "IDX file"), _open(file.path) as stream:
-        (n, height, width), dtype = _header(file, stream)
-        at_once = max(1, limit // max(1, height * width))
+        _, dtype = _header(file, stream)
         for first in range(0, n, at_once):
             images = _take(file, stream, (min(at_once, n - first), height, width), dtype)
             number, row, column = np.nonzero(images)
-            points = np.stack([column, row], axis=1).astype(np.uint16 if max(height, width) <= 1 << 16 else np.int64)
-            yield points, np.bincount(number, minlength=len(images)), images[number, row, column]
+            points = np.stack([column, row], axis=1).astype(kind)
+            sizes = np.bincount(number, minlength=len(images))
+            weights = images[number, row, column] if options.weights == "grey" else None
+            ids = [f"{file.stem}/{first + i}" for i in range(len(images))]
+            columns = {} if labels is None else {"label": labels[first : first + len(images)].tolist()}
+            yield Piece(file, points, sizes, weights, ids, metadata_rows(file, columns, len(images)))
         _check_end(file, stream, f"{n} images")
 
 
@@ -123,11 +119,11 @@ def _labels(file: File) -> Array | None:
             beside = File(path, other, ".idx")
             if path.is_symlink() and path.resolve().parent != file.path.resolve().parent:
                 raise beside.error("a link that leads out of the folder", "put the file itself there")
-            return read_labels(beside)
+            return _read_labels(beside)
     return None
 
 
-def read_labels(file: File) -> Array:
+def _read_labels(file: File) -> Array:
     """Return the values (n,) of an IDX file of labels."""
     with reading(file, "IDX file"), _open(file.path) as stream:
         shape, dtype = _header(file, stream)

@@ -64,28 +64,12 @@ def read(
     >>> next(read(folder))
     Batch(sets=Sets(1 set, d=2, sizes 4..4..4), ids=['square.npy'], metadata=[{'file': 'square.npy'}])
     """
-    chosen = _format(format)
-    for name, value in (("id_column", id_column), ("by", by), ("obsm", obsm)):
-        if value is not None and not isinstance(value, str):
-            raise InputError(f"{name}={value!r:.80} must be a name", argument=name)
-    if not (weights is None or weights is False or isinstance(weights, str)):
-        problem = f"weights={weights!r:.80} must be a name, or False to leave out those that a file has"
-        raise InputError(problem, argument="weights")
     if on_error not in ("raise", "skip"):
         raise InputError(f"on_error={on_error!r:.80} is not known", 'give "raise" or "skip"', argument="on_error")
     if not (origin is None or (isinstance(origin, str) and origin == "auto")):
         checked_origin(origin, None)
-    options = Options(
-        id_column,
-        _names(columns),
-        weights,
-        by,
-        obsm,
-        checked_count("n_points", n_points),
-        checked_seed(random_state),
-        checked_count("batch_points", batch_points),
-    )
-    files = find(source, FORMATS, chosen)
+    options = _options(id_column, columns, weights, by, obsm, n_points, random_state, batch_points)
+    files = find(source, FORMATS, _format(format))
     known = [FORMATS[file.suffix] for file in files]
     _check_used(options, files, known)
     for library, file in {form.library: file for form, file in zip(known[::-1], files[::-1], strict=True)}.items():
@@ -100,6 +84,20 @@ def read(
         others = (form.read(file, options) for file, form in zip(files[1:], known[1:], strict=True))
         opened = itertools.chain([first], others)
     return join(_pieces(opened, files, progress), options, origin)
+
+
+def _options(
+    id_column: Any, columns: Any, weights: Any, by: Any, obsm: Any, n_points: Any, random_state: Any, batch_points: Any
+) -> Options:
+    """Return the arguments of `read` that readers look at, checked."""
+    for name, value in (("id_column", id_column), ("by", by), ("obsm", obsm)):
+        if value is not None and not isinstance(value, str):
+            raise InputError(f"{name}={value!r:.80} must be a name", argument=name)
+    if not (weights is None or weights is False or isinstance(weights, str)):
+        problem = f"weights={weights!r:.80} must be a name, or False to leave out those that a file has"
+        raise InputError(problem, argument="weights")
+    counts = checked_count("n_points", n_points), checked_count("batch_points", batch_points)
+    return Options(id_column, _names(columns), weights, by, obsm, counts[0], checked_seed(random_state), counts[1])
 
 
 def _readable(files: list[File], known: list[Format], options: Options, origin: Origin) -> Iterator[Iterable[Piece]]:

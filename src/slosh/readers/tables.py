@@ -225,20 +225,11 @@ def _depth(kind: Any) -> int:
 
 def is_scalar(kind: Any) -> bool:
     """Return whether values of this type can be metadata."""
-    from pyarrow import types
+    from pyarrow import types as t
 
-    if types.is_dictionary(kind):
-        kind = kind.value_type
-    return bool(
-        types.is_string(kind)
-        or types.is_large_string(kind)
-        or types.is_integer(kind)
-        or types.is_floating(kind)
-        or types.is_boolean(kind)
-        or types.is_date(kind)
-        or types.is_timestamp(kind)
-        or types.is_decimal(kind)
-    )
+    inner = kind.value_type if t.is_dictionary(kind) else kind
+    text, numbers = (t.is_string, t.is_large_string), (t.is_integer, t.is_floating, t.is_boolean, t.is_decimal)
+    return any(is_kind(inner) for is_kind in (*text, *numbers, t.is_date, t.is_timestamp))
 
 
 def _list_pieces(table: Table, options: Options, column: str) -> Iterator[Piece]:

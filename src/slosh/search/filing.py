@@ -65,8 +65,9 @@ class Training:
             raise ValueError("its basis and its lists do not fit together")
         if not radii.shape == spreads.shape == (len(centres),):
             raise ValueError("its basis and its lists do not fit together")
-        if not all(np.isfinite(array).all() for array in (middle, directions, centres, radii, spreads)):
-            raise ValueError("its basis or its lists are not finite")
+        parts = (middle, directions, centres, radii, spreads)
+        if not all(array.dtype.kind == "f" and np.isfinite(array).all() for array in parts):
+            raise ValueError("its basis or its lists are not finite numbers")
         n_rows, n_positions = int(header["trained"]), int(header["positions"])
         if n_rows < 1 or n_positions < 0:
             raise ValueError(f"it was trained on {n_rows} rows")
@@ -144,8 +145,11 @@ class Filing:
         header = {"farthest": self.farthest, "rest": self.rest, "n_since": self.n_since}
         return Trained(header, self.lists.arrays())
 
-    def extend(self, store: Store, alive: Mask, n_jobs: int | None, last: int | None = None) -> Filing:
-        """Return the filing with the vectors up to position `last` (None: all) put into the lists."""
+    def extend(self, store: Store, alive: Mask | None, n_jobs: int | None, last: int | None = None) -> Filing:
+        """Return the filing with the vectors up to position `last` (None: all) put into the lists.
+
+        `alive` None: none of them is a hole.
+        """
         first, last = self.lists.n, store.n if last is None else last
         lists, farthest, rest = self.lists, self.farthest, self.rest
         step = max(1, PREFIX_NUMBERS // store.array.shape[1])
@@ -154,7 +158,8 @@ class Filing:
             lists = lists.append(prefixes)
             farthest = max(farthest, float(norms.max()))
             rest += float(np.square(prefixes[:, -1], dtype=np.float64).sum())
-        lists = lists.remove(np.flatnonzero(~alive[first:last]) + first)
+        if alive is not None:
+            lists = lists.remove(np.flatnonzero(~alive[first:last]) + first)
         return Filing(self.basis, lists, farthest, rest, self.n_since + last - first)
 
     def remove(self, positions: Int64) -> Filing:

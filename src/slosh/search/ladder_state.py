@@ -106,8 +106,7 @@ class LadderState(State):
     def _grown(self, store: Store) -> LadderState:
         filing = self._filing_to_share()
         if self.training is not None:  # before that, only a search needs it
-            alive = np.broadcast_to(np.True_, store.n)  # of the new positions all are
-            filing = filing.extend(store, alive, self.search.n_jobs)
+            filing = filing.extend(store, None, self.search.n_jobs)
         state: LadderState = self._extended(store.n - self.n, _store=store, **self._filed_in(filing))
         return state
 
@@ -178,7 +177,7 @@ class LadderState(State):
             own = sample_positions(self.alive, recall, self.search.random_state)
             queries = self._store.take(own)
         else:
-            queries, _ = self._store.as_stored(queries)
+            queries = self._store.as_stored(queries)
         n, n_queries, k_there = self.n_alive, len(queries), min(k, self.n_alive - 1)
         prefixes = self._filing.basis.prefixes(queries, None, self.search.n_jobs)
         lists = self.filed().lists
@@ -230,7 +229,7 @@ class LadderState(State):
 
     def _nearest(self, asked: Request) -> Found:
         self._check_precision()
-        asked = replace(asked, queries=self._store.as_stored(asked.queries)[0])
+        asked.queries = self._store.as_stored(asked.queries)
         k, n_allowed = asked.k, asked.n_allowed
         if asked.allowed is not None and n_allowed <= COMPARE_ALL_ROWS:
             answer, tied = self._compare_all(asked)
@@ -318,7 +317,8 @@ class LadderState(State):
 
     def _within(self, asked: Request, radii: Float64) -> FoundWithin:
         self._check_precision()
-        job = self._ladder(replace(asked, queries=self._store.as_stored(asked.queries)[0]), 0.0)
+        asked.queries = self._store.as_stored(asked.queries)
+        job = self._ladder(asked, 0.0)
         offsets, squares, positions, scanned, compared = scan.ladder_within(
             job, radii, kernel.threads(self.search.n_jobs)
         )
@@ -340,12 +340,11 @@ class LadderState(State):
         return np.zeros(len(positions)) if errors is None else errors[positions].astype(np.float64)
 
     def query_slack(self, queries: Float32) -> Float64:
-        return self._store.as_stored(queries)[1]
+        return self._store.moved_by(queries)
 
     def holds(self, positions: Int64, vectors: Float32) -> Mask:
         vectors = np.ascontiguousarray(vectors, np.float32)
-        stored, _ = self._store.as_stored(vectors)
-        filed = self.filed().holds(positions, stored, self.alive, self.search.n_jobs)
+        filed = self.filed().holds(positions, self._store.as_stored(vectors), self.alive, self.search.n_jobs)
         return self._store.holds(positions, vectors) & filed
 
     def columns(self) -> dict[str, Array]:

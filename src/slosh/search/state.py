@@ -100,7 +100,7 @@ class FoundWithin:
     promise: float | None
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Request:
     """What a state is asked: queries, and what may be found. See `State.nearest`.
 

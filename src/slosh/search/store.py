@@ -90,9 +90,13 @@ class FloatVectors:
         """Return vectors as they are stored, in float32."""
         return np.array(self.array[positions])
 
-    def as_stored(self, vectors: Float32) -> tuple[Float32, Float64]:
-        """Return vectors as they would be stored, and how far that moves them, at most."""
-        return vectors, np.zeros(len(vectors))
+    def as_stored(self, vectors: Float32) -> Float32:
+        """Return vectors as they would be stored, in float32."""
+        return vectors
+
+    def moved_by(self, vectors: Float32) -> Float64:
+        """Return how far storing would move vectors, at most."""
+        return np.zeros(len(vectors))
 
     def holds(self, positions: Int64, vectors: Float32) -> Mask:
         """Return which positions hold exactly these vectors."""
@@ -189,10 +193,14 @@ class ShortVectors:
         """Return vectors as they are stored, in float32."""
         return self.array[positions] * self.scale[positions][:, None]
 
-    def as_stored(self, vectors: Float32) -> tuple[Float32, Float64]:
-        """Return vectors as they would be stored, and how far that moves them, at most."""
-        whole, scale, moved = rounded(vectors)
-        return whole * scale[:, None], moved.astype(np.float64)
+    def as_stored(self, vectors: Float32) -> Float32:
+        """Return vectors as they would be stored, in float32."""
+        whole, scale = to_int16(vectors)
+        return whole * scale[:, None]
+
+    def moved_by(self, vectors: Float32) -> Float64:
+        """Return how far storing would move vectors, at most."""
+        return rounded(vectors)[2].astype(np.float64)
 
     def holds(self, positions: Int64, vectors: Float32) -> Mask:
         """Return which positions hold exactly these vectors, rounded."""
@@ -201,14 +209,19 @@ class ShortVectors:
         return np.asarray(same & (self.scale[positions] == scale) & (self.errors[positions] == moved))
 
 
+def to_int16(block: Float32) -> tuple[NDArray[np.int16], Float32]:
+    """Round vectors (n, D) to 16-bit whole numbers; return these and their scales."""
+    largest = np.abs(block).max(axis=1)
+    scale = np.maximum(largest / np.float32(LARGEST_INT16), np.float32(1e-37))
+    return np.clip(np.rint(block / scale[:, None]), -LARGEST_INT16, LARGEST_INT16).astype(np.int16), scale
+
+
 def rounded(block: Float32) -> tuple[NDArray[np.int16], Float32, Float32]:
     """Round vectors (n, D) to 16-bit whole numbers; return these, their scales, and the norms of the differences.
 
     What is stored for x is the float32 number scale * whole. The norms are rounded up.
     """
-    largest = np.abs(block).max(axis=1)
-    scale = np.maximum(largest / np.float32(LARGEST_INT16), np.float32(1e-37))
-    whole = np.clip(np.rint(block / scale[:, None]), -LARGEST_INT16, LARGEST_INT16).astype(np.int16)
+    whole, scale = to_int16(block)
     away = (whole * scale[:, None]).astype(np.float64)
     away -= block
     errors = np.sqrt(np.einsum("ij,ij->i", away, away)) * (1 + 1e-6)

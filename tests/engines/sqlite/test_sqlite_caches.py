@@ -1,4 +1,4 @@
-"""The caches of an index in a folder: whatever happens to them, answers stay the same, and what is damaged is made again.
+"""The caches of an index in a folder: whatever happens to them, answers stay, and what is damaged is made again.
 
 Files are damaged as a user or a disk would do it; which files there are is not assumed.
 """

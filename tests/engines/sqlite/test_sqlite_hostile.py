@@ -1,7 +1,8 @@
 """Indexes that others have made, or that are damaged: refused or contained with a sentence, never run, never a crash.
 
 What may end the process is done in a child, which says before each attack what comes next. A part of the attacks is
-made in every run, another one for each test; SLOSH_ATTACKS=all makes all of them (four minutes).
+made in every run, another one for each test; SLOSH_ATTACKS=all makes all of them. Tables, columns and packed arrays are
+found in the database, and not assumed.
 """
 
 from __future__ import annotations
@@ -14,28 +15,27 @@ import resource
 import shutil
 import signal
 import sqlite3
-import subprocess
-import sys
 import traceback
 import zlib
 from pathlib import Path
 
+import index_child as child
 import numpy as np
 import pytest
+from children import EVERYTHING
 
 import slosh
+from slosh import Preprocess
+from slosh.data import tensors
 from slosh.embed import GeM, SlicedWasserstein
-from slosh.engines import columns, database
-from slosh.search import ExactSearch, HammingSearch, files, ladder
-
-sys.path.insert(0, str(Path(__file__).parent))
-import index_child as child
-from test_index_promises import Children
+from slosh.search import ExactSearch, HammingSearch
 
 MEMORY = 6 << 30
 """Bytes that a child may take: who believes a petabyte fails."""
 ALLOWED = (ValueError, KeyError, OSError)
 N = 40
+FEW_LINES = 30
+"""A table of no more lines is attacked line by line."""
 
 
 class Bomb:
@@ -49,7 +49,7 @@ BOMB = pickle.dumps(Bomb())
 
 
 def use(path, change=True):
-    """Everything that can be asked of an index; its answers, or what it said."""
+    """Ask an index for everything there is; return its answers, and what it said."""
     said, answers = [], None
     for read_only in (True, False):
         try:
@@ -97,7 +97,7 @@ def answered(index):
         index.search(id=["0", "3"], k=3, recall=1.0),
         index.range_search(queries, 0.5),
     ]
-    if isinstance(index._engine.recipe.embedding, SlicedWasserstein):
+    if isinstance(index.embedding, SlicedWasserstein):
         found.append(index.search(queries, k=5, certify=True))
         found.append(index.search(queries, k=5, rerank="sliced"))
     lists = [[each.ids, [d.tolist() for d in each.distances], each.metadata] for each in found]
@@ -106,12 +106,13 @@ def answered(index):
 
 
 def good(path, n=N, weighted=False, **more):
-    """An index as it should be."""
+    """Create an index as it should be."""
     index = slosh.SetIndex.create(path, child.DIM, **child.options(**more))
     names = [str(i) for i in range(n)]
     sets = [child.points_of(name, 0) for name in names]
     weights = [np.arange(1, len(x) + 1) for x in sets] if weighted else None
     index.add(sets, names, [child.metadata_of(name, 0, 0) for name in names], weights=weights)
+    index.remove(str(n - 1))
     index.close()
     return path
 
@@ -119,59 +120,97 @@ def good(path, n=N, weighted=False, **more):
 # -- attacks by SQL ----------------------------------------------------------------------------------------------------
 
 DEEP = "[" * 10_000 + "]" * 10_000
-VALUES = [None, "abc", "", b"\0\xff", -1, 7, 10**15, 2**62, 1.5, 1e308, DEEP, BOMB]
-KEYS = ["change", "generation", "next_row", "next_body", "learnt", "weighted", "recipe", "uid", "recall", "session"]
+VALUES = [None, "abc", "", b"\0\xff", -1, 0, 7, 10**15, 2**62, 1.5, 1e308, DEEP, BOMB]
+TEXTS = ['{"a": NaN}', "[]", "5", '"x"', '{"a":' + DEEP + "}", '{"a": 1' + "0" * 5000 + "}", '[["a", 1e400]]']
 
 
-OTHERS = (
-    "1 AS row, 'x' AS id, 1 AS size, 1 AS body, '{}' AS metadata, 1 AS key, 1 AS value, 1 AS version, x'' AS state, "
-    "0 AS change, x'' AS points, x'' AS weights, 0 AS crc"
-)
+class Schema:
+    """The tables of a database: their columns, and the keys of their lines."""
+
+    def __init__(self, path):
+        with contextlib.closing(sqlite3.connect(path / "index.db")) as connection:
+            names = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+            self.columns = {
+                name: [line[1] for line in connection.execute(f"PRAGMA table_info({name})")] for (name,) in names
+            }
+            self.keys = {
+                name: [line[0] for line in connection.execute(f"SELECT {columns[0]} FROM {name}")]
+                for name, columns in self.columns.items()
+            }
+            self.packed = {}
+            for name, columns in self.columns.items():
+                for column in columns[1:]:
+                    if len(self.keys[name]) <= FEW_LINES:
+                        lines = connection.execute(f"SELECT {columns[0]}, {column} FROM {name}")
+                        self.packed |= {(name, column, key): cell for key, cell in lines if is_packed(cell)}
 
 
-def crc(points, weights=None):
-    return zlib.crc32(points) if weights is None else zlib.crc32(weights, zlib.crc32(points))
+def is_packed(cell):
+    """Return whether a cell is a file of arrays."""
+    return isinstance(cell, bytes) and cell[8:9] == b"{" and 0 < int.from_bytes(cell[:8], "little") < len(cell)
 
 
-def body(points, weights=None, size=None):
-    """Statements that give row 3 other points, with a checksum that is right."""
-    points = np.asarray(points, "<f4").tobytes()
-    weights = None if weights is None else np.asarray(weights, "<f4").tobytes()
-    size = len(points) // 8 if size is None else size
-    return [
-        ("UPDATE bodies SET points = ?, weights = ?, crc = ? WHERE body = 3", (points, weights, crc(points, weights))),
-        ("UPDATE sets SET size = ? WHERE row = 3", (size,)),
-    ]
+def by_sql(path):
+    """Yield names and statements."""
+    schema = Schema(path)
+    assert {"sets", "bodies"} <= set(schema.columns), "attacks on points with a good checksum need another name"
+    for table, (key, *others) in schema.columns.items():
+        lines = schema.keys[table]
+        chosen = lines if len(lines) <= FEW_LINES else [lines[3]]
+        for column in (key, *others):
+            text = TEXTS if column not in (key, "points", "weights") else []
+            for value in [*VALUES, *text]:
+                for line in chosen:
+                    yield (f"{table}.{column} of {line!r:.20} = {value!r:.20}",
+                           [(f"UPDATE OR IGNORE {table} SET {column} = ? WHERE {key} = ?", (value, line))])  # fmt: skip
+                if len(lines) > 1:
+                    yield (f"all {table}.{column} = {value!r:.20}",
+                           [(f"UPDATE OR IGNORE {table} SET {column} = ?", (value,))])  # fmt: skip
+        yield from (
+            (f"no {table} {line!r:.20}", [(f"DELETE FROM {table} WHERE {key} = ?", (line,))]) for line in chosen
+        )
+        yield f"no lines in {table}", [(f"DELETE FROM {table}", ())]
+        marks = ", ".join("?" * (1 + len(others)))
+        for value in (-7, "x", 999, 1e300, b"\xff", 10**15):
+            line = [value, *[1] * len(others)]
+            yield f"{table} has {value!r:.20}", [(f"INSERT OR REPLACE INTO {table} VALUES ({marks})", line)]
+        yield f"no {table}", [(f"DROP TABLE {table}", ())]
+        literals = ", ".join(f"1 AS {column}" for column in (key, *others))
+        yield f"a view {table}", [(f"DROP TABLE {table}", ()), (f"CREATE VIEW {table} AS SELECT {literals}", ())]
+        yield f"another {table}", [(f"DROP TABLE {table}", ()), (f"CREATE TABLE {table}(a, b, c)", ())]
+        yield f"an index of {table}", [(f"CREATE INDEX i ON {table}(1)", ())]
+        trigger = f"AFTER INSERT ON {table} BEGIN DELETE FROM {table}; END"
+        yield f"a trigger on {table}", [(f"CREATE TRIGGER t {trigger}", ())]
+        columns = ", ".join([f"{key} INTEGER PRIMARY KEY", *(f"{name} AS (10000000000)" for name in others)])
+        yield f"computed {table}", [(f"DROP TABLE {table}", ()), (f"CREATE TABLE {table}({columns})", ())]
+        columns = ", ".join([f"{key} CHECK (randomblob(1000000000))", *others])
+        yield f"a check of {table}", [(f"DROP TABLE {table}", ()), (f"CREATE TABLE {table}({columns})", ())]
+        columns = ", ".join([key, *(f"{name} DEFAULT (1)" for name in others)])
+        yield f"defaults of {table}", [(f"DROP TABLE {table}", ()), (f"CREATE TABLE {table}({columns})", ())]
+    yield from with_good_checksums()
+    schema = [("PRAGMA writable_schema = ON", ())]
+    hidden = "CREATE TRIGGER sqlite_t AFTER INSERT ON sets BEGIN DELETE FROM sets; END"
+    line = ("INSERT INTO sqlite_master VALUES ('trigger', 'sqlite_t', 'sets', 0, ?)", (hidden,))
+    yield "a hidden trigger", [*schema, line]
+    yield "of another kind", [("PRAGMA application_id = 5", ())]
+    yield "a broken schema", [*schema, ("UPDATE sqlite_master SET sql = 'nonsense'", ())]
+    yield "a root page far off", [*schema, ("UPDATE sqlite_master SET rootpage = 1000000", ())]
+    yield "one root page", [*schema, ("UPDATE sqlite_master SET rootpage = 2", ())]
 
 
-def by_sql():
-    """Names and statements."""
-    yield from ((f"{key} = {value!r:.20}", [("UPDATE about SET value = ? WHERE key = ?", (value, key))])
-                for key in [*KEYS, "sessions"] for value in VALUES)  # fmt: skip
-    yield from ((f"no {key}", [("DELETE FROM about WHERE key = ?", (key,))]) for key in [*KEYS, "sessions"])
-    for sessions in ('[["a"]]', '[["a", "b"]]', "[[1, 2]]", '{"a": 1}', "[1]", "null", '[["a", 1e400]]'):
-        yield f"sessions {sessions}", [("UPDATE about SET value = ? WHERE key = 'sessions'", (sessions,))]
-    for column in ("row", "id", "size", "body", "metadata"):
-        for value in [
-            *VALUES,
-            0,
-            1,
-            3.5,
-            '{"a": NaN}',
-            "[]",
-            "5",
-            '"x"',
-            '{"a":' + DEEP + "}",
-            '{"a": 1' + "0" * 5000 + "}",
-        ]:
-            for rows in ("WHERE row = 3", ""):
-                yield f"{column} = {value!r:.20} {rows}", [(f"UPDATE OR IGNORE sets SET {column} = ? {rows}", (value,))]
-    for column in ("body", "crc", "points", "weights"):
-        for value in [*VALUES, 0, 1, b"", b"\0" * 12, b"\0" * 8, "text"]:
-            yield (
-                f"bodies.{column} = {value!r:.20}",
-                [(f"UPDATE OR IGNORE bodies SET {column} = ? WHERE body = 3", (value,))],
-            )
+def with_good_checksums():
+    """Yield statements that give row 3 other points, with a checksum that is right."""
+
+    def body(points, weights=None, size=None):
+        points = np.asarray(points, "<f4").tobytes()
+        weights = None if weights is None else np.asarray(weights, "<f4").tobytes()
+        size = len(points) // 8 if size is None else size
+        crc = zlib.crc32(points) if weights is None else zlib.crc32(weights, zlib.crc32(points))
+        return [
+            ("UPDATE bodies SET points = ?, weights = ?, crc = ? WHERE body = 3", (points, weights, crc)),
+            ("UPDATE sets SET size = ? WHERE row = 3", (size,)),
+        ]
+
     bad = np.nan, np.inf, -np.inf, 3e38, -3e38
     yield from ((f"points {x}", body([[0, x], [1, 1]])) for x in bad)
     yield from ((f"weights {x}", body([[0, 1], [1, 1]], [x, 1])) for x in (*bad, -1, 0))
@@ -181,92 +220,26 @@ def by_sql():
     yield "no points, one claimed", body(np.empty((0, 2)), size=1)
     yield "a petabyte", body([[0, 1]], size=10**15 // 8)
     yield "less than no points", body([[0, 1]], size=-1)
-    yield "no bodies", [("DELETE FROM bodies", ())]
-    yield "no sets", [("DELETE FROM sets", ())]
-    yield "other bodies", [("UPDATE sets SET body = 5", ())]
-    yield (
-        "other fields",
-        [("UPDATE OR IGNORE fields SET row = 77", ()), ("INSERT INTO fields VALUES (x'00', x'ff', 3)", ())],
-    )
-    yield "fields of no row", [("INSERT INTO fields VALUES ('mod', 1, -7), ('mod', 1, 'x'), ('mod', 1, 1e300)", ())]
-    yield "removed, and there", [("INSERT INTO removed VALUES (3, 1), (-5, 'x'), (999, 10000000000)", ())]
-    for state in (BOMB, b"", b"PK\3\4", "text", 5, 10**15, b"\0" * 1000):
-        yield f"learnt {state!r:.20}", [("INSERT OR REPLACE INTO learnt VALUES (1, ?)", (state,)),
-                                        ("UPDATE about SET value = 1 WHERE key = 'learnt'", ())]  # fmt: skip
-    for name in ("sets", "bodies", "fields", "removed", "learnt", "about"):
-        yield f"no {name}", [(f"DROP TABLE {name}", ())]
-        yield f"a view {name}", [(f"DROP TABLE {name}", ()), (f"CREATE VIEW {name} AS SELECT {OTHERS}", ())]
-        yield f"another {name}", [(f"DROP TABLE {name}", ()), (f"CREATE TABLE {name}(a, b, c)", ())]
-        yield f"an index of {name}", [(f"CREATE INDEX i ON {name}(1)", ())]
-    trigger = "AFTER INSERT ON sets BEGIN DELETE FROM sets WHERE row < 10; END"
-    yield "a trigger", [(f"CREATE TRIGGER t {trigger}", ())]
-    yield (
-        "a hidden trigger",
-        [
-            ("PRAGMA writable_schema = ON", ()),
-            (
-                "INSERT INTO sqlite_master VALUES ('trigger', 'sqlite_t', 'sets', 0, ?)",
-                (f"CREATE TRIGGER sqlite_t {trigger}",),
-            ),
-        ],
-    )
-    generated = "row INTEGER PRIMARY KEY, id TEXT, size INTEGER AS (10000000000), body INTEGER, metadata TEXT"
-    yield "a column that is computed", [("DROP TABLE sets", ()), (f"CREATE TABLE sets({generated})", ())]
-    checked = "row INTEGER PRIMARY KEY, id TEXT CHECK (randomblob(1000000000)), size, body, metadata"
-    yield "a check", [("DROP TABLE sets", ()), (f"CREATE TABLE sets({checked})", ())]
-    yield (
-        "a default",
-        [("DROP TABLE removed", ()), ("CREATE TABLE removed(row INTEGER PRIMARY KEY, change DEFAULT (1))", ())],
-    )
-    yield "of another kind", [("PRAGMA application_id = 5", ())]
-    yield "a broken schema", [("PRAGMA writable_schema = ON", ()), ("UPDATE sqlite_master SET sql = 'nonsense'", ())]
-    yield (
-        "a root page far off",
-        [("PRAGMA writable_schema = ON", ()), ("UPDATE sqlite_master SET rootpage = 1000000", ())],
-    )
-    yield "one root page", [("PRAGMA writable_schema = ON", ()), ("UPDATE sqlite_master SET rootpage = 2", ())]
 
 
 def run_sql(path, statements):
-    connection = sqlite3.connect(path / "index.db", isolation_level=None)
-    try:
+    with contextlib.closing(sqlite3.connect(path / "index.db", isolation_level=None)) as connection:
         for sql, values in statements:
             with contextlib.suppress(sqlite3.IntegrityError):
                 connection.execute(sql, values)
-    finally:
-        connection.close()
 
 
 def attack_by_sql(path, folder, log, first, step, caches):
-    attack(
-        path,
-        folder,
-        log,
-        [(name, lambda copy, s=s: run_sql(copy, s)) for name, s in list(by_sql())[first::step]],
-        caches,
-    )
+    found = list(by_sql(Path(path)))[first::step]
+    attack(path, folder, log, [(name, lambda copy, s=s: run_sql(copy, s)) for name, s in found], caches)
 
 
-def prepare():
-    """For a child: little memory, no waiting for the disk, and few sets are enough for a basis and lists."""
+def attack(path, folder, log, attacks, caches=True, change=True):
+    """Make each attack on a copy of its own."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    connect = database.Database._connect
-
-    def quick(self):
-        connection = connect(self)
-        connection.execute("PRAGMA synchronous = OFF")
-        return connection
-
-    database.Database._connect = quick
-    ladder.LEAST, ladder.FEW = 16, 2
-
-
-def attack(path, folder, log, attacks, caches=True):
-    """Each on a copy of its own."""
-    prepare()
     said = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     for i, (name, spoil) in enumerate(attacks):
-        signal.alarm(30)  # who waits longer waits for ever
+        signal.alarm(120)  # who waits longer waits for ever
         os.write(said, f"{name}\n".encode())
         copy = Path(folder) / f"copy{i}"
         shutil.copytree(path, copy, ignore=shutil.ignore_patterns("index.db-*"))  # others look into it, too
@@ -274,7 +247,7 @@ def attack(path, folder, log, attacks, caches=True):
             shutil.rmtree(copy / "cache")
         spoil(copy)
         try:
-            use(copy)
+            use(copy, change)
         except BaseException as error:
             os.write(said, f"PROBLEM {name}: {error!r:.300}, {where_from(error)}\n".encode(errors="replace"))
         finally:
@@ -283,27 +256,19 @@ def attack(path, folder, log, attacks, caches=True):
 
 
 def where_from(error):
-    """The last lines of slosh that an error came through."""
+    """Return the last lines of slosh that an error came through."""
     lines = [line for line in traceback.extract_tb(error.__traceback__) if "slosh" in line.filename]
     return " < ".join(f"{Path(line.filename).name}:{line.lineno}" for line in reversed(lines[-4:]))
 
 
-@pytest.fixture(scope="module")
-def processes():
-    made = [Children(), Children()]
-    yield made
-    for each in made:
-        each.close()
-
-
-def in_children(processes, tmp_path, name, *given, every=1):
-    """Half of it in each of two processes; `every` is for those that are too many for every run."""
-    every = 1 if os.environ.get("SLOSH_ATTACKS") == "all" else every
+def in_children(processes, folder, name, *given, every=1):
+    """Do half of it in each of two processes; `every` is for those that are too many for every run."""
+    every = 1 if EVERYTHING else every
     step = len(processes) * every
-    logs = [tmp_path / f"log{i}" for i in range(len(processes))]
+    logs = [folder / f"log{i}" for i in range(len(processes))]
     for i, (process, log) in enumerate(zip(processes, logs, strict=True)):
-        (tmp_path / f"{i}").mkdir()
-        process.start(f"test_index_hostile:{name}", given[0], tmp_path / f"{i}", log, i * every, step, *given[1:])
+        (folder / f"{i}").mkdir()
+        process.start(f"test_sqlite_hostile:{name}", given[0], folder / f"{i}", log, i * every, step, *given[1:])
     codes = [process.end() for process in processes]
     for code, log in zip(codes, logs, strict=True):
         lines = log.read_text(errors="replace").splitlines()
@@ -314,120 +279,101 @@ def in_children(processes, tmp_path, name, *given, every=1):
 
 
 @pytest.mark.parametrize(("weighted", "caches"), [(True, True), (False, False)])
-def test_a_hostile_database_is_refused_or_contained(tmp_path, processes, weighted, caches):
-    in_children(processes, tmp_path, "attack_by_sql", good(tmp_path / "good", weighted=weighted), caches, every=3)
+def test_a_hostile_database_is_refused_or_contained(fast_disk, several, weighted, caches):
+    in_children(several, fast_disk, "attack_by_sql", good(fast_disk / "good", weighted=weighted), caches, every=6)
     assert not Path("/tmp/slosh-was-here").exists()
 
 
-# -- hostile recipes and learnt states ---------------------------------------------------------------------------------
+# -- hostile specifications and trained states -------------------------------------------------------------------------
+
+BAD_PARTS = [None, -1, 0, "x", 10**9, 1e308, [], {}, {"list": [1]}, {"array": 0}, {"array": 99}]
+BAD_PARTS += [{"class": "os.system", "has": {}}, {"class": "GeM", "has": {"__class__": 1}}]
+BAD_PARTS += [{"list": [{"list": []}] * 3}, [{}], {"a": 1}]
 
 
-def recipes(path):
-    """What is fixed, with each of its parts changed."""
-    with contextlib.closing(sqlite3.connect(path / "index.db")) as connection:
-        content = connection.execute("SELECT value FROM about WHERE key = 'recipe'").fetchone()[0]
-    header, arrays = files.unpack(content, "recipe")
-    bad = [None, -1, 0, "x", 10**9, 1e308, [], {}, {"list": [1]}, {"array": 0}, {"array": 99}]
-    bad += [{"class": "os.system", "has": {}}, {"class": "GeM", "has": {"__class__": 1}}, {"list": [{"list": []}] * 3}]
-
-    def places(tree, at=()):
-        if isinstance(tree, dict):
-            for key in tree:
-                yield (*at, key)
-                yield from places(tree[key], (*at, key))
-
-    for at in places({name: header[name] for name in ("recipe", "preprocess")}):
-        for value in bad:
-            copy = json.loads(json.dumps(header))
-            inner = copy
-            for key in at[:-1]:
-                inner = inner[key]
-            inner[at[-1]] = value
-            yield f"{'.'.join(at)} = {value!r:.30}", copy, arrays
-    for name, array in arrays.items():
-        wrong = [array.astype(kind) for kind in (np.float16, np.int64, "S8", ">f4")]
-        wrong += [array[:0], array[:1], array * np.nan, array.ravel(), array.reshape(*array.shape, 1), array.T.copy()]
-        wrong += [np.zeros((1000, 1000)), np.concatenate([array, array])]
-        for other in wrong:
-            yield f"array {name} {other.dtype} {other.shape}", header, {**arrays, name: other}
-        yield f"no array {name}", header, {key: x for key, x in arrays.items() if key != name}
-    nested = {"list": [1]}
-    for _ in range(300):
-        nested = {"list": [nested]}
-    yield "deep", {**header, "recipe": {**header["recipe"], "dim": nested}}, arrays
-    yield "unknown part", {**header, "recipe": {**header["recipe"], "more": 1}}, arrays
+def places(tree, at=()):
+    """Yield the place of every part of a tree."""
+    items = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
+    for key, inner in items:
+        yield (*at, key)
+        yield from places(inner, (*at, key))
 
 
-def attack_by_recipe(path, folder, log, first, step):
-    def spoil(copy, header, arrays):
-        content = files.pack({k: v for k, v in header.items() if k not in ("kind", "version")}, arrays)
-        run_sql(copy, [("UPDATE about SET value = ? WHERE key = 'recipe'", (content,))])
+def with_part(tree, at, value):
+    copy = inner = json.loads(json.dumps(tree))
+    for key in at[:-1]:
+        inner = inner[key]
+    inner[at[-1]] = value
+    return copy
 
-    found = list(recipes(Path(path)))[first::step]
-    attack(path, folder, log, [(name, lambda copy, h=h, a=a: spoil(copy, h, a)) for name, h, a in found])
+
+def by_packed(path):
+    """Yield every packed file of arrays in the database with each of its parts changed, and its checksum right."""
+    schema = Schema(path)
+    assert schema.packed, "nothing in this database is packed as files of arrays"
+    for (table, column, line), content in schema.packed.items():
+        kind = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])["__metadata__"]["kind"]
+        header, arrays = tensors.unpack(content, kind, "it")
+        sql = f"UPDATE {table} SET {column} = ? WHERE {schema.columns[table][0]} = ?"
+
+        def statement(header, arrays, kind=kind, sql=sql, line=line):
+            with np.errstate(all="ignore"):
+                return [(sql, (tensors.pack(kind, header, arrays), line))]
+
+        for at in places(header):
+            for value in BAD_PARTS:
+                where = ".".join(map(str, at))
+                yield f"{table} {where} = {value!r:.30}", statement(with_part(header, at, value), arrays)
+        nested = {"list": [1]}
+        for _ in range(300):
+            nested = {"list": [nested]}
+        for key in header:
+            yield f"{table} deep {key}", statement({**header, key: nested}, arrays)
+        yield f"{table} with more", statement({**header, "more": 1}, arrays)
+        with np.errstate(all="ignore"):
+            for name, array in arrays.items():
+                wrong = [array.astype(kind) for kind in (np.float16, np.int64, np.int8, np.float64)]
+                wrong += [array[:0], array[:1], array.ravel(), array.reshape(*array.shape, 1), array.T.copy()]
+                wrong += [np.zeros((1000, 1000)), np.concatenate([array, array])]
+                if array.dtype.kind == "f":
+                    wrong += [array * np.nan, array * np.float64(1e300), array * np.inf]
+                for other in wrong:
+                    yield f"{table} {name} {other.dtype} {other.shape}", statement(header, {**arrays, name: other})
+                yield f"{table} no {name}", statement(header, {key: x for key, x in arrays.items() if key != name})
 
 
+def attack_by_packed(path, folder, log, first, step, table, caches):
+    found = [each for each in by_packed(Path(path)) if each[0].startswith(table)][first::step]
+    attack(path, folder, log, [(name, lambda copy, s=s: run_sql(copy, s)) for name, s in found], caches, caches)
+
+
+@pytest.mark.filterwarnings("ignore:overflow")
 @pytest.mark.parametrize("kind", ["sliced", "polynomial", "gem", "hamming"])
-def test_a_hostile_recipe_is_refused_or_contained(tmp_path, processes, kind):
+def test_a_hostile_specification_is_refused_or_contained(fast_disk, several, kind):
     more = {
-        "sliced": {"origin": [1.0, 2.0], "standardize": ([0.0, 0.0], [1.0, 2.0])},
+        "sliced": {"origin": [1.0, 2.0], "preprocess": Preprocess(standardize=([0.0, 0.0], [1.0, 2.0]))},
         "polynomial": {"embedding": SlicedWasserstein(n_slices=4, n_quantiles=4, slices=slosh.slices.Polynomial())},
         "gem": {"embedding": GeM(2), "search": ExactSearch()},
         "hamming": {"search": HammingSearch(rerank=10), "sample": [child.points_of(str(i), 0) for i in range(30)]},
     }[kind]
-    in_children(processes, tmp_path, "attack_by_recipe", good(tmp_path / "good", n=12, **more), every=7)
-
-
-def learnt_states(path):
-    with contextlib.closing(sqlite3.connect(path / "index.db")) as connection:
-        content = connection.execute("SELECT state FROM learnt").fetchone()[0]
-    header, arrays = files.unpack(content, "learnt")
-    for key in header["learnt"]:
-        for value in (None, -1, 0, 10**12, "x", [], [{}], 1e308, {"a": 1}):
-            yield f"{key} = {value}", {**header, "learnt": {**header["learnt"], key: value}}, arrays
-    for key in header["learnt"]["calibrations"][0]:
-        for value in (None, -1, 0, 10**12, "x", 1e308):
-            known = [{**header["learnt"]["calibrations"][0], key: value}]
-            yield (
-                f"calibration {key} = {value}",
-                {**header, "learnt": {**header["learnt"], "calibrations": known}},
-                arrays,
-            )
-    for name, array in arrays.items():
-        for other in (array[:0], array[:1], array.astype(np.float16), array.astype("S8"), array * np.nan, array.ravel(),
-                      array.T.copy(), np.zeros((50, 50)), array.astype(np.int8), array * 1e300):  # fmt: skip
-            yield f"{name} {other.dtype} {other.shape}", header, {**arrays, name: other}
-        yield f"no {name}", header, {key: x for key, x in arrays.items() if key != name}
-
-
-def attack_by_learnt(path, folder, log, first, step):
-    def spoil(copy, header, arrays):
-        shutil.rmtree(copy / "cache")
-        with np.errstate(all="ignore"):
-            content = files.pack({k: v for k, v in header.items() if k not in ("kind", "version")}, arrays)
-        run_sql(copy, [("UPDATE learnt SET state = ?", (content,))])
-
-    found = list(learnt_states(Path(path)))[first::step]
-    attack(path, folder, log, [(name, lambda copy, h=h, a=a: spoil(copy, h, a)) for name, h, a in found])
+    in_children(several, fast_disk, "attack_by_packed", good(fast_disk / "good", n=12, **more), "", True, every=12)
 
 
 @pytest.mark.filterwarnings("ignore:overflow")
-def test_a_hostile_learnt_state_is_learnt_anew(tmp_path, processes, monkeypatch):
-    monkeypatch.setattr(ladder, "LEAST", 16)
-    monkeypatch.setattr(ladder, "FEW", 2)
-    path = good(tmp_path / "good", n=80)
+def test_a_hostile_trained_state_is_trained_anew(fast_disk, several):
+    path = good(fast_disk / "good", n=1040)
     with slosh.open(path, n_jobs=1) as index:
-        index.search(child.points_of("1", 0), k=2, recall=0.8)
+        index.tune(0.8, k=2)
         assert index.info()["search_info"]["calibrations"]
-    in_children(processes, tmp_path, "attack_by_learnt", path, every=3)
+    in_children(several, fast_disk, "attack_by_packed", path, "trained", False, every=20)
 
 
 # -- damaged bytes -----------------------------------------------------------------------------------------------------
 
 
 def flip(path, folder, log, first, step, n):
-    """Bytes of the database are changed, one or a few at a time."""
-    prepare()
+    """Change bytes of the database, one or a few at a time."""
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     said = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     path = shutil.copytree(path, Path(folder) / "good")
     right, told = use(path, change=False)
@@ -443,7 +389,7 @@ def flip(path, folder, log, first, step, n):
             most = len(content) if number % 2 else min(len(content), 3 * 8192)
             for at in rng.integers(most, size=1 if number % 3 else 8):
                 damaged[at] = int(rng.integers(256))
-        signal.alarm(30)
+        signal.alarm(120)
         os.write(said, f"damage {number}\n".encode())
         copy = Path(folder) / f"copy{number}"
         shutil.copytree(path, copy)
@@ -459,16 +405,15 @@ def flip(path, folder, log, first, step, n):
     os.write(said, b"done\n")
 
 
-def test_damaged_bytes_are_found_or_do_no_harm(tmp_path, processes):
-    in_children(processes, tmp_path, "flip", good(tmp_path / "good"), 300)
+def test_damaged_bytes_are_found_or_do_no_harm(fast_disk, several):
+    in_children(several, fast_disk, "flip", good(fast_disk / "good"), 300 if EVERYTHING else 150)
 
 
-# -- hostile caches ----------------------------------------------------------------------------------------------------
+# -- hostile caches: with a checksum that is right ---------------------------------------------------------------------
 
 
 def stamp_of(cache):
-    outer = json.loads((cache / "stamp").read_text())
-    return json.loads(outer["content"])
+    return json.loads(json.loads((cache / "stamp").read_text())["content"])
 
 
 def write_stamp(cache, content):
@@ -477,204 +422,52 @@ def write_stamp(cache, content):
 
 
 def restamped(cache, name, change):
-    """Changes an array, and its checksum too."""
+    """Change an array and its checksum, too, as far as its stamp goes."""
     content = stamp_of(cache)
     about = content["arrays"][name]
     file = cache / f"{name}.{content['epoch']}"
-    whole = bytearray(file.read_bytes())
-    array = np.frombuffer(bytes(whole[: about["bytes"]]), about["dtype"]).copy()
+    array = np.frombuffer(file.read_bytes(), about["dtype"]).copy()
     change(array)
-    whole[: about["bytes"]] = array.tobytes()
-    file.write_bytes(whole)
+    file.write_bytes(array.tobytes())
     data = array.tobytes()
-    about["crc"] = [zlib.crc32(data[i : i + columns.BLOCK]) for i in range(0, len(data), columns.BLOCK)]
+    rows = content["points"] if name in ("points", "weights") else content["rows"]
+    n_bytes = rows * np.dtype(about["dtype"]).itemsize * int(np.prod(about["width"]))
+    about["crc"] = [zlib.crc32(data[:n_bytes])]
     write_stamp(cache, content)
 
 
-def cache_attacks(path):
+def by_cache(path):
     content = stamp_of(path / "cache")
     values = [None, -1, 0, 10**15, "x", [], {}, 1e400, [1, 2], 10**30, "../../x"]
-    for key in content:
-        for value in values:
-            yield f"stamp {key} = {value}", lambda copy, k=key, v=value: write_stamp(copy / "cache", {**content, k: v})
-    for name, about in content["arrays"].items():
-        for key in about:
-            for value in [*values, "O", "V8", ">f4", "f4,f4", [10**9, 10**9]]:
+    for at in places(content):
+        for value in [*values, *(["O", "V8", ">f4", "f4,f4", [10**9, 10**9]] if len(at) > 1 else [])]:
+            where = ".".join(map(str, at))
+            yield (f"stamp {where} = {value!r:.20}",
+                   lambda copy, at=at, v=value: write_stamp(copy / "cache", with_part(content, at, v)))  # fmt: skip
 
-                def other(copy, name=name, key=key, value=value):
-                    arrays = {**content["arrays"], name: {**content["arrays"][name], key: value}}
-                    write_stamp(copy / "cache", {**content, "arrays": arrays})
-
-                yield f"{name} {key} = {value}", other
-
-        def fill(array, value):
+    def fill(copy, name, value):
+        def every_other(array):
             array[1::2] = value
 
+        restamped(copy / "cache", name, every_other)
+
+    for name, about in content["arrays"].items():
+        kind = np.dtype(about["dtype"])
         for value in (0, 1, -1, 10**9, np.nan, np.inf, 2**62):
-            kind = np.dtype(about["dtype"]).kind
-            if kind == "f" or (value == value and abs(value) < 2.0 ** (8 * np.dtype(about["dtype"]).itemsize - 1)):
-                yield (
-                    f"{name} full of {value}",
-                    lambda copy, n=name, v=value: restamped(copy / "cache", n, lambda array: fill(array, v)),
-                )
+            if kind.kind == "f" or (value == value and abs(value) < 2.0 ** (8 * kind.itemsize - 1)):
+                yield f"{name} full of {value}", lambda copy, n=name, v=value: fill(copy, n, v)
     yield "deep", lambda copy: (copy / "cache" / "stamp").write_text(DEEP)
     yield "deep inside", lambda copy: write_stamp(copy / "cache", {"format": json.loads("[" * 500 + "]" * 500)})
     yield "pickle", lambda copy: (copy / "cache" / "stamp").write_bytes(BOMB)
-    yield "a pipe", lambda copy: ((copy / "cache" / "stamp").unlink(), os.mkfifo(copy / "cache" / "stamp"))
-    yield (
-        "arrays that are pipes",
-        lambda copy: [(file.unlink(), os.mkfifo(file)) for file in (copy / "cache").iterdir() if file.name != "stamp"],
-    )
+    for file in (path / "cache").iterdir():
+        yield (f"{file.name} is a pipe",
+               lambda copy, n=file.name: ((copy / "cache" / n).unlink(), os.mkfifo(copy / "cache" / n)))  # fmt: skip
 
 
 def attack_by_cache(path, folder, log, first, step):
     with np.errstate(all="ignore"):
-        attack(path, folder, log, list(cache_attacks(Path(path)))[first::step])
+        attack(path, folder, log, list(by_cache(Path(path)))[first::step])
 
 
-def test_a_hostile_cache_is_made_again_or_contained(tmp_path, processes):
-    in_children(processes, tmp_path, "attack_by_cache", good(tmp_path / "good", n=20), every=5)
-
-
-# -- files -------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "content", [b"", b"text", BOMB, b"SQLite format 3\0", b"SQLite format 3\0" + bytes(4000), DEEP.encode()]
-)
-def test_what_is_no_database_is_refused(tmp_path, content):
-    good(tmp_path / "i")
-    (tmp_path / "i" / "index.db").write_bytes(content)
-    for read_only in (True, False):
-        with pytest.raises(ValueError, match=r"no index|damaged"):
-            slosh.open(tmp_path / "i", read_only=read_only)
-    assert not Path("/tmp/slosh-was-here").exists()
-
-
-def test_another_kind_of_database_is_refused(tmp_path):
-    (tmp_path / "i").mkdir()
-    with contextlib.closing(sqlite3.connect(tmp_path / "i" / "index.db")) as connection:
-        connection.execute("CREATE TABLE t(a)")
-    before = (tmp_path / "i" / "index.db").read_bytes()
-    with pytest.raises(ValueError, match="no index of slosh"):
-        slosh.open(tmp_path / "i")
-    assert (tmp_path / "i" / "index.db").read_bytes() == before
-
-
-@pytest.mark.parametrize("version", [0, 2, 99, -1])
-def test_another_format_version_is_refused(tmp_path, version):
-    path = good(tmp_path / "i")
-    run_sql(path, [(f"PRAGMA user_version = {version}", ())])
-    with pytest.raises(ValueError, match=f"version {version}; this slosh reads 1"):
-        slosh.open(path)
-
-
-def test_nothing_is_unpickled(tmp_path, monkeypatch):
-    path = good(tmp_path / "i")
-
-    def forbidden(*given, **more):
-        raise AssertionError("unpickled")
-
-    for name in ("load", "loads", "Unpickler"):
-        monkeypatch.setattr(pickle, name, forbidden)
-    index = slosh.SetIndex.create(tmp_path / "other", child.DIM, **child.options())
-    index.close()
-    answers, said = use(path)
-    assert answers is not None
-    assert said == []
-    for module in Path(slosh.__file__).parent.rglob("*.py"):
-        if "engines" in module.parts or module.name in ("index.py", "recipe.py", "portable.py", "hits.py", "export.py"):
-            assert "import pickle" not in module.read_text(), module
-
-
-@pytest.mark.parametrize("name", ["lock", "index.db-wal", "index.db-shm", "index.db-journal"])
-def test_a_link_never_leads_to_a_file_that_is_overwritten(tmp_path, name):
-    path = good(tmp_path / "i")
-    victim = tmp_path / "victim"
-    victim.write_text("precious " * 1000)
-    (path / name).unlink(missing_ok=True)
-    (path / name).symlink_to(victim)
-    for read_only in (False, True):
-        with contextlib.suppress(ValueError, OSError), slosh.open(path, read_only=read_only, n_jobs=1) as index:
-            index.add([child.points_of("1", 0)], ["more"])
-        assert victim.read_text() == "precious " * 1000
-
-
-def test_links_in_the_cache_are_not_followed(tmp_path):
-    precious = tmp_path / "precious"
-    precious.mkdir()
-    for name in ("syslog.1", "row.1", "points.2", "draft.tmp", "stamp", "stamp.5.tmp"):
-        (precious / name).write_text("precious " * 1000)
-    before = {p.name: p.read_text() for p in precious.iterdir()}
-    path = good(tmp_path / "i")
-    shutil.rmtree(path / "cache")
-    (path / "cache").symlink_to(precious)
-    with slosh.open(path, n_jobs=1) as index:
-        index.add([child.points_of("1", 0)], ["more"])
-    assert {p.name: p.read_text() for p in precious.iterdir()} == before
-    content = stamp_of(path / "cache")
-    for name in content["arrays"]:  # empty ones, whose checksums are right
-        content["arrays"][name] |= {"bytes": 0, "crc": []}
-        file = path / "cache" / f"{name}.{content['epoch']}"
-        file.unlink()
-        file.symlink_to(precious / "syslog.1")
-    write_stamp(path / "cache", {**content, "rows": 0})
-    (path / "cache" / f"stamp.{os.getpid()}.tmp").symlink_to(precious / "stamp")
-    with slosh.open(path, n_jobs=1) as index:
-        index.add([child.points_of("1", 0)], ["and more"])
-        assert len(index) == N + 2
-        assert index.verify().ok
-    assert {p.name: p.read_text() for p in precious.iterdir()} == before
-
-
-def test_foreign_files_in_the_folder_are_left_alone(tmp_path):
-    path = good(tmp_path / "i")
-    for name in ("notes.txt", "cache/notes.1", "cache/x.tmp", "cache/README"):
-        (path / name).write_text("mine")
-    with slosh.open(path, n_jobs=1) as index:
-        index.compact()
-    for name in ("notes.txt", "cache/notes.1", "cache/x.tmp", "cache/README"):
-        assert (path / name).read_text() == "mine"
-
-
-def test_a_copy_made_by_sqlite_is_an_index(tmp_path):
-    path = good(tmp_path / "i")
-    (tmp_path / "copy").mkdir()
-    run_sql(path, [("VACUUM INTO ?", (str(tmp_path / "copy" / "index.db"),))])
-    right, _ = use(path, change=False)
-    reader = slosh.open(tmp_path / "copy", read_only=True, n_jobs=1)
-    with slosh.open(tmp_path / "copy", n_jobs=1) as index:
-        assert answered(index) == right
-        for i in range(20):  # while another reads
-            assert len(reader) == N + i
-            index.add([child.points_of("1", 0)], [f"more{i}"])
-        mode = index._engine.database._main.execute("PRAGMA journal_mode").fetchone()[0]
-        assert mode == "wal"
-        assert index.verify().ok
-    reader.close()
-
-
-def test_a_log_beside_a_folder_that_may_not_be_written_to_is_not_overlooked(tmp_path):
-    """SQLite would read the database without its log, as if the last changes had never been."""
-    inner = tmp_path / "mounted"
-    inner.mkdir()
-    path = tmp_path / "i"
-    index = slosh.SetIndex.create(path, child.DIM, **child.options())
-    index.add([child.points_of("1", 0)], ["logged"])
-    (tmp_path / "copy").mkdir()
-    for name in ("index.db", "index.db-wal"):
-        shutil.copy(path / name, tmp_path / "copy" / name)
-    index.close()
-    if subprocess.run(["mount", "--bind", "-o", "ro", tmp_path / "copy", inner], capture_output=True).returncode:
-        pytest.skip("nothing can be mounted here")
-    try:
-        with contextlib.suppress(ValueError, OSError), slosh.open(inner, read_only=True, n_jobs=1) as index:
-            assert index.ids == ["logged"]
-        shutil.copy(path / "index.db", tmp_path / "copy" / "index.db")
-        (tmp_path / "copy" / "index.db-wal").unlink()
-        with slosh.open(inner, read_only=True, n_jobs=1) as index:
-            assert index.ids == ["logged"]
-        with pytest.raises((ValueError, OSError)):
-            slosh.open(inner)
-    finally:
-        subprocess.run(["umount", inner], check=True)
+def test_a_hostile_cache_is_made_again_or_contained(fast_disk, several):
+    in_children(several, fast_disk, "attack_by_cache", good(fast_disk / "good", n=20), every=8)

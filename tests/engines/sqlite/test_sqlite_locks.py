@@ -1,240 +1,144 @@
-"""What a review of the index found, each as it was shown to go wrong."""
+"""Who may change an index in a folder: one process at a time; and what is let go of in the end."""
 
 from __future__ import annotations
 
 import contextlib
-import gc
-import linecache
 import multiprocessing
 import os
-import shutil
-import sys
+import signal
+import sqlite3
+import threading
 
-import numpy as np
+import index_child as child
 import pytest
-from slosh.engines.locks import SharedLock
 
 import slosh
-from slosh import SetIndex, Sets
-from slosh.embed import SlicedWasserstein
-from slosh.engines import local
-from slosh.search import ExactSearch, LadderSearch
+from builders import PATIENCE, cloud_list, make_index, together
+from slosh import errors
 
 
-def small():
-    return SlicedWasserstein(4, 4, n_jobs=1)
-
-
-def clouds(n, seed=0, scale=1.0):
-    rng = np.random.default_rng(seed)
-    return [rng.normal(size=(6, 2)) * rng.uniform(0.2, 2, 2) * scale for _ in range(n)]
-
-
-@pytest.mark.parametrize("search", [ExactSearch(), LadderSearch()], ids=["exact", "ladder"])
-@pytest.mark.parametrize("certify", [False, True])
-def test_a_set_is_not_its_own_neighbour_among_many_that_are_equal(search, certify, monkeypatch):
-    monkeypatch.setattr("slosh.engines.held.KNOWN", 3)
-    index = SetIndex.create(None, 2, embedding=small(), search=search)
-    names = list("zyxwvutsrq")
-    index.add([clouds(1)[0]] * 10, ids=names)
-    for name in names:
-        others = sorted(set(names) - {name})
-        assert index.search(id=name, k=3, certify=certify).ids == others[:3]
-    graph, _ = index.neighbor_graph(3)
-    assert graph.diagonal().sum() == 0
-    assert graph.nnz == 30
-
-
-def test_a_refused_first_add_decides_nothing():
-    index = SetIndex.create(None, 2, embedding=small(), standardize=([0.0, 0.0], [1e-14, 1e-14]))
-    with pytest.raises(ValueError, match="is the limit"):
-        index.add([[[1e10, 0], [0, 1]]])
-    one = np.array([[0, 0], [1e-14, 0]])
-    index.add([one, one], weights=[[0.9, 0.1], [0.1, 0.9]])
-    hits = index.search(Sets.from_list([one], [[0.9, 0.1]]), k=2, certify=True)[0]
-    assert hits.ids == ["0", "1"]
-    assert hits.distances[0] == 0
-    assert hits.distances[1] > 0.1
-
-
-def test_lists_of_other_rows_are_not_taken(tmp_path):
-    """A file of derived lists that has outlived its stamp, with other rows at the same positions."""
-    path = tmp_path / "i"
-    sets = clouds(4000)
-    with SetIndex.create(path, 2, embedding=small(), n_jobs=1) as index:
-        index.add(sets[:3000], ids=[f"a{i}" for i in range(3000)])
-        stamp = (path / "cache" / "stamp").read_bytes()
-        index.add(sets[3000:], ids=[f"b{i}" for i in range(1000)])
-        index._engine._columns.derived_rows = 0
-        index._engine._keep_derived()
-        old = next(path.glob("cache/derived.*")).read_bytes()
-    (path / "cache" / "stamp").write_bytes(stamp)
+def test_a_second_writer_is_told_at_once(tmp_path, children):
+    """Not after waiting for the first, which stays."""
+    path = tmp_path / "index"
+    index, _ = child.made(path, 5)
+    with pytest.raises(slosh.IndexLocked, match=f"process {os.getpid()}") as told:
+        slosh.open(path, n_jobs=1)
+    assert told.value.pid == os.getpid()
+    index.close()
+    number = children.start("hold", path)
+    assert children.line() == "held"
+    with pytest.raises(OSError, match=f"{number}.*read_only=True") as told:
+        slosh.open(path, n_jobs=1)
+    assert isinstance(told.value, errors.IndexLocked)
+    assert told.value.pid == number
+    with slosh.open(path, read_only=True, n_jobs=1) as reader:
+        assert len(reader) == 5
+    os.kill(number, signal.SIGKILL)
+    assert children.end() == -signal.SIGKILL
     with slosh.open(path, n_jobs=1) as index:
-        index.remove([f"b{i}" for i in range(500)])
-        index.add(clouds(600, seed=5), ids=[f"c{i}" for i in range(600)])
-        index._engine._columns.stamp(index._engine._sets._rows.n_positions, (index._engine._session, 0))
-    (path / "cache" / "stamp").write_bytes(stamp)
-    with slosh.open(path, n_jobs=1):  # positions from 3000 on have other rows now
-        pass
-    next(path.glob("cache/derived.*")).write_bytes(old)
-    with slosh.open(path, n_jobs=1) as index:
-        found = index.search(sets[3600:3700], k=1, recall=1.0)
-        assert [ids[0] for ids in found.ids] == [f"b{i}" for i in range(600, 700)]
-        assert index.verify().ok
-
-
-def test_verify_sees_rows_in_wrong_lists(tmp_path):
-    with SetIndex.create(tmp_path / "i", 2, embedding=small(), n_jobs=1) as index:
-        index.add(clouds(1500))
-        assert index.verify().ok
-        lists = index._engine._sets.vector_search._lists
-        lists._blocks.array[0, 0, 0] += 1
-        assert "are wrong" in index.verify().problems[0]
-
-
-def test_a_lost_cache_forgets_removed_rows_as_the_index_does(tmp_path):
-    path, sets = tmp_path / "i", clouds(3000)
-    with SetIndex.create(path, 2, embedding=small(), search=LadderSearch(n_lists=16), n_jobs=1) as index:
-        index.add(sets)
-        far = index.add(clouds(100, seed=3, scale=9))
-        index.remove(far)
-        before = index.search(clouds(500, seed=4), k=5, recall=0.8).ids
-    shutil.rmtree(path / "cache")
-    with slosh.open(path, n_jobs=1) as index:
-        assert index.search(clouds(500, seed=4), k=5, recall=0.8).ids == before
-
-
-def test_records_are_of_one_state(tmp_path):
-    with SetIndex.create(tmp_path / "i", 2, embedding=small(), n_jobs=1) as index:
-        index.add(clouds(100), metadata={"state": 1})
-        parts = index.records(batch=10)
-        seen = [next(parts)]
-        index.update([str(i) for i in range(100)], metadata={"state": 2})
-        index.remove("50")
-        seen += list(parts)
-        assert sum(len(part.ids) for part in seen) == 100
-        assert {about["state"] for part in seen for about in part.metadata} == {1}
-        assert len(index) == 99
+        assert len(index) == 5
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_a_forked_process_neither_keeps_the_lock_nor_writes(tmp_path):
-    index = SetIndex.create(tmp_path / "i", 2, embedding=small(), n_jobs=1)
-    index.add(clouds(10))
-    ready, go = multiprocessing.get_context("fork").Event(), multiprocessing.get_context("fork").Event()
+    index = make_index(tmp_path / "i")
+    index.add(cloud_list(10))
+    context = multiprocessing.get_context("fork")
+    ready, go = context.Event(), context.Event()
 
-    def child():
+    def forked():
+        for call in (lambda: len(index), lambda: index.add(cloud_list(1)), lambda: index.search(cloud_list(1)[0])):
+            with pytest.raises(errors.IndexClosed, match="forked"):
+                call()
         index.close()
-        with pytest.raises(ValueError, match="forked"):
-            len(index)
         ready.set()
-        go.wait(30)
+        go.wait(PATIENCE)
 
-    process = multiprocessing.get_context("fork").Process(target=child)
+    process = context.Process(target=forked)
     process.start()
-    assert ready.wait(30)
+    assert ready.wait(PATIENCE)
+    index.add(cloud_list(1))
     index.close()
-    slosh.open(tmp_path / "i", n_jobs=1).close()  # although the child lives
+    with slosh.open(tmp_path / "i", n_jobs=1) as again:  # although the other process lives
+        assert len(again) == 11
     go.set()
-    process.join(30)
+    process.join(PATIENCE)
     assert process.exitcode == 0
 
 
-def test_two_that_create_the_same_index(tmp_path, monkeypatch):
-    path, real = tmp_path / "i", local.WriterLock
+def test_of_several_that_create_the_same_index_one_does(tmp_path, several):
+    for i in range(10):
+        path = tmp_path / f"{i}"
+        for each in several:
+            each.start("create", path)
+        codes = sorted(each.end() for each in several)
+        assert codes == [0, 17], "one is made, the other is told"
+        with slosh.open(path, n_jobs=1) as index:
+            assert len(index) == 1
 
-    def late(*given):
-        monkeypatch.setattr(local, "WriterLock", real)
-        with SetIndex.create(path, 2, embedding=small(), n_jobs=1) as other:
-            other.add(clouds(3))
-        return real(*given)
 
-    monkeypatch.setattr(local, "WriterLock", late)
-    with pytest.raises(FileExistsError):
-        SetIndex.create(path, 2, embedding=small(), n_jobs=1)
+def test_of_several_threads_that_create_the_same_index_one_does(tmp_path):
+    for i in range(5):
+        made, told, barrier = [], [], threading.Barrier(4)
+
+        def create(path=tmp_path / f"{i}", made=made, told=told, barrier=barrier):
+            barrier.wait()
+            try:
+                made.append(make_index(path))
+            except (errors.IndexExists, errors.IndexLocked) as error:
+                told.append(error)
+
+        together(*[create] * 4)
+        assert (len(made), len(told)) == (1, 3)
+        made[0].add(cloud_list(3))
+        made[0].close()
+        with slosh.open(tmp_path / f"{i}", n_jobs=1) as index:
+            assert len(index) == 3
+
+
+def open_files():
+    return len(os.listdir("/proc/self/fd"))
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="the number of open files is not known")
+def test_nothing_stays_open(tmp_path):
+    before = open_files()
+    index, _ = child.made(tmp_path / "i", 20)
+    query = child.points_of("1", 0)
+    index.search(query)
+    working = open_files()
+    for _ in range(20):
+        together(*[lambda: index.search(query)] * 4)
+    assert open_files() <= working + 4 * 3  # connections of threads are used again
+    index.close()
+    assert open_files() <= before
+    for _ in range(20):
+        with slosh.open(tmp_path / "i", n_jobs=1), pytest.raises(slosh.IndexLocked):
+            slosh.open(tmp_path / "i", n_jobs=1)
+    assert open_files() <= before
+    (tmp_path / "i" / "index.db").write_bytes(b"nothing of the kind")
+    for read_only in (True, False) * 10:
+        with pytest.raises(ValueError, match=r"damaged|not"):
+            slosh.open(tmp_path / "i", read_only=read_only, n_jobs=1)
+    assert open_files() <= before
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="the number of open files is not known")
+def test_an_index_that_does_not_open_leaves_nothing_open(tmp_path):
+    """Neither its database nor its lock: once the damage is mended, it opens."""
+    path = tmp_path / "i"
+    child.made(path, 20)[0].close()
+    whole = (path / "index.db").read_bytes()
+    with contextlib.closing(sqlite3.connect(path / "index.db", isolation_level=None)) as connection:
+        for (table,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
+            columns = [line[1] for line in connection.execute(f"PRAGMA table_info({table})")]
+            if len(columns) == 2:
+                connection.execute(f"UPDATE {table} SET {columns[1]} = 'x'")
+    before = open_files()
+    for read_only in (True, False) * 5:
+        with pytest.raises(ValueError, match="damaged"):
+            slosh.open(path, read_only=read_only, n_jobs=1)
+    assert open_files() <= before
+    (path / "index.db").write_bytes(whole)
     with slosh.open(path, n_jobs=1) as index:
-        assert len(index) == 3
-
-
-@pytest.mark.parametrize("on_disk", [False, True])
-def test_an_error_after_the_commit_is_healed(tmp_path, monkeypatch, on_disk):
-    index = SetIndex.create(tmp_path / "i" if on_disk else None, 2, embedding=small(), n_jobs=1)
-    index.add(clouds(10))
-    real = type(index._engine._sets).remove
-
-    def broken(self, rows):
-        raise MemoryError
-
-    monkeypatch.setattr(type(index._engine._sets), "remove", broken)
-    with pytest.raises(MemoryError):
-        index.remove("3")
-    monkeypatch.setattr(type(index._engine._sets), "remove", real)
-    assert "3" not in index
-    assert "3" not in index.search(clouds(10)[3], k=10).ids
-    index.add(clouds(1, seed=9), ids=["3"])
-    assert index.search(clouds(1, seed=9)[0], k=1).ids == ["3"]
-
-
-def test_counted_ids_go_round_those_that_exist():
-    index = SetIndex.create(None, 2, embedding=small())
-    index.add(clouds(1), ids=["1"])
-    assert index.add(clouds(2)) == ["2", "3"]
-    assert index.add(clouds(1)) not in (["1"], ["2"], ["3"])
-    with pytest.raises(ValueError, match="give ids"):
-        index.add(clouds(1), update=True)
-    with pytest.raises(ValueError, match="weights without sets"):
-        index.update("1", metadata={}, weights=[[1]])
-    batches = iter([(clouds(1), ["own"], [{}])])
-    with pytest.raises(ValueError, match="leave ids out"):
-        index.add(batches, ids=["mine"])
-
-
-def test_ties_are_by_id_where_a_recall_turns_out_to_be_exact():
-    rng = np.random.default_rng(0)
-    points = rng.integers(0, 3, size=(1500, 2, 2)).astype(float)
-    one = SetIndex.create(None, 2, embedding=small())
-    two = SetIndex.create(None, 2, embedding=small())
-    names = [f"s{i}" for i in rng.permutation(1500)]
-    one.add(points, ids=names)
-    two.add(points[::-1], ids=names[::-1])
-    for recall in (0.9999, 1.0):
-        a, b = (index.search(points[:20], k=7, recall=recall) for index in (one, two))
-        assert a.stats.recall == 1.0
-        assert a.ids == b.ids
-
-
-@pytest.mark.parametrize("way", ["shared", "alone"])
-def test_an_interrupt_at_any_line_leaves_no_lock_behind(way):
-    lock = SharedLock()
-    code = getattr(SharedLock, way).__wrapped__.__code__
-    for number in range(30):
-        lines = 0
-
-        def trace(frame, event, _, number=number):
-            nonlocal lines
-            if frame.f_code is not code:
-                return None
-            if event == "line" and "_leave" not in linecache.getline(code.co_filename, frame.f_lineno):
-                lines += 1
-                if lines == number + 1:
-                    sys.settrace(None)
-                    raise KeyboardInterrupt
-            return trace
-
-        before = sys.gettrace()
-        sys.settrace(trace)
-        try:
-            with contextlib.suppress(KeyboardInterrupt), getattr(lock, way)():
-                pass
-        finally:
-            sys.settrace(before)
-        gc.collect()
-        assert (lock._readers, lock._writers, lock._waiting) == (set(), set(), set())
-    assert 5 < lines < 30, "every line had its turn"
-
-
-def test_no_duplicate_within_the_radius_is_left_out():
-    index = SetIndex.create(None, 2, embedding=small())
-    index.add(clouds(60))
-    for pair in list(index.duplicates(1.0, certify=True))[:100]:
-        assert (pair.id, pair.other) in {(p.id, p.other) for p in index.duplicates(pair.distance)}
+        assert len(index) == 20

@@ -28,7 +28,7 @@ from tqdm.auto import tqdm
 
 from ...data import tensors
 from ...data.sets import Sets
-from ...errors import FormatError, IndexClosed, IndexExists, ReadOnlyIndex, SloshError, StorageError
+from ...errors import FormatError, IndexClosed, IndexExists, IndexNotFound, ReadOnlyIndex, SloshError, StorageError
 from ...native import kernel
 from ...search import Calibration, Trained
 from ..base import Capabilities, Int64
@@ -111,8 +111,11 @@ class SqliteEngine:
     def open(cls, location: str, *, read_only: bool, n_jobs: int | None) -> SqliteEngine:
         folder = Path(location).absolute()
         if not folder.exists():
-            raise FileNotFoundError(
-                errno.ENOENT, "there is no index: make one with slosh.SetIndex.create, or slosh build", str(folder)
+            raise IndexNotFound(
+                f"there is no index at {folder}",
+                "create one with slosh.SetIndex.create",
+                errno=errno.ENOENT,
+                location=str(folder),
             )
         if not folder.is_dir() or not (folder / "index.db").exists():
             what = "it is a file" if folder.is_file() else "it has no index.db"

@@ -77,6 +77,14 @@ class SqliteView(LocalView):
             filters[where] = found
         return found
 
+    def ids(self, keys: Int64) -> list[str]:
+        if len(keys) < len(self):
+            described = self.describe(keys)
+            return [described[row].id for row in keys.tolist()]
+        with storage_errors(self._path):  # all of them, without a list of rows
+            named = dict(self._connection.execute("SELECT row, id FROM sets"))
+        return [named[row] for row in keys.tolist()]
+
     def describe(self, keys: Int64) -> Mapping[int, Description]:
         known = self.loaded.described
         missing = [row for row in dict.fromkeys(keys.tolist()) if row not in known]
