@@ -275,19 +275,23 @@ def checked_offsets(offsets: ArrayLike, total: int) -> Int64:
         what = f"must be n + 1 integers in one dimension, not {array.dtype} of shape {array.shape}"
         raise input_error("offsets", what)
     starts = np.ascontiguousarray(array, dtype=np.int64)
-    sizes = np.diff(starts)
     if starts[0] != 0:
         remedy = "subtract it, and slice the points to match"
         raise input_error("offsets", f"must start at 0, not at {starts[0]}", remedy)
-    if (back := np.flatnonzero(sizes < 0)).size:
+    if (back := np.flatnonzero(np.diff(starts) < 0)).size:
         i = back[0]
         what = f"run backwards at set {i}, from {starts[i]} to {starts[i + 1]}"
         raise input_error("offsets", what, "they must increase")
     if starts[-1] != total:
         raise input_error("offsets", f"must end at the number of points, {total}, not at {starts[-1]}")
-    if (empty := np.flatnonzero(sizes == 0)).size:
-        raise empty_set(int(empty[0]))
+    check_filled(starts)
     return starts
+
+
+def check_filled(offsets: Array, first: int = 0) -> None:
+    """Refuse a set without elements; errors count sets from `first`."""
+    if (empty := np.flatnonzero(np.diff(offsets) == 0)).size:
+        raise empty_set(first + int(empty[0]))
 
 
 def checked_weights(weights: ArrayLike, offsets: Array, first: int = 0) -> Float32:
