@@ -37,10 +37,10 @@ ALL_OR_NO_WEIGHTS = (
 # ---- errors
 
 
-def place_of(element: int | None, feature: int | None, *whole: str) -> str:
-    """Return the words for a place, from the whole to its part; what is None is left out."""
-    parts = {"element": element, "feature": feature}
-    return ", ".join([*whole, *(f"{name} {number}" for name, number in parts.items() if number is not None)])
+def place_of(whole: str, element: int | None = None, feature: int | None = None) -> str:
+    """Return the words for a place in a whole, which may be empty."""
+    parts = [f"element {element}"] * (element is not None) + [f"feature {feature}"] * (feature is not None)
+    return ", ".join([whole, *parts] if whole else parts)
 
 
 def input_error(about: str | int, what: str, remedy: str = "", **fields: Any) -> InputError:
@@ -53,7 +53,7 @@ def input_error(about: str | int, what: str, remedy: str = "", **fields: Any) ->
         return InputError(f"{about} {what}", remedy, **{**fields, "argument": fields.get("argument") or about})
     element, feature = fields.get("element"), fields.get("feature")
     whole = "the weights of set" if fields.get("argument") == "weights" and element is None else "set"
-    problem = f"{place_of(element, feature, f'{whole} {about}')} {what}"
+    problem = f"{place_of(f'{whole} {about}', element, feature)} {what}"
     return InputError(problem, remedy, set=about, what=what, **fields)
 
 
