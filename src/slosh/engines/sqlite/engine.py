@@ -31,7 +31,7 @@ from ...data.sets import Sets
 from ...errors import FormatError, IndexClosed, IndexExists, IndexNotFound, ReadOnlyIndex, SloshError, StorageError
 from ...native import kernel
 from ...search import Calibration, Trained
-from ..base import Capabilities, Int64
+from ..base import Int64
 from ..interrupts import uninterrupted
 from ..snapshot import Snapshot
 from ..spec import Embedded, IndexSpec, Vectors
@@ -56,8 +56,6 @@ DERIVED_GROWTH = 16
 
 class SqliteEngine:
     """An index in a folder on this machine. `create` and `open` make one."""
-
-    capabilities = Capabilities()
 
     def __init__(self, folder: Path, database: Database, lock: WriterLock | None, n_jobs: int | None) -> None:
         self.database, self._folder, self._lock = database, folder, lock
