@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from numpy.typing import NDArray
+
+from ..native.arrays import Int64
 
 BATCH_POINTS = 1 << 20
 """Points in a batch of a stream, unless the caller says otherwise."""
-
 MAX_BATCH_SETS = 1 << 16
 """The largest number of sets in a batch of a stream, however small the sets are."""
 
 
-def batches_by_points(sizes: NDArray[np.int64], max_points: int, max_sets: int | None = None) -> Iterator[slice]:
+def batches_by_points(sizes: Int64, max_points: int, max_sets: int | None = None) -> Iterator[slice]:
     """Yield runs of consecutive sets that have at most `max_points` points together, and at most `max_sets` sets.
 
     Each run is as long as the limits allow, and holds at least one set: a set with more than `max_points` points is a

@@ -37,10 +37,10 @@ ALL_OR_NO_WEIGHTS = (
 # ---- errors
 
 
-def place_of(element: int | None, feature: int | None, *whole: str) -> str:
-    """Return the words for a place, from the whole to its part; what is None is left out."""
-    parts = {"element": element, "feature": feature}
-    return ", ".join([*whole, *(f"{name} {number}" for name, number in parts.items() if number is not None)])
+def place_of(whole: str, element: int | None = None, feature: int | None = None) -> str:
+    """Return the words for a place in a whole, which may be empty."""
+    parts = [f"element {element}"] * (element is not None) + [f"feature {feature}"] * (feature is not None)
+    return ", ".join([whole, *parts] if whole else parts)
 
 
 def input_error(about: str | int, what: str, remedy: str = "", **fields: Any) -> InputError:
@@ -53,7 +53,7 @@ def input_error(about: str | int, what: str, remedy: str = "", **fields: Any) ->
         return InputError(f"{about} {what}", remedy, **{**fields, "argument": fields.get("argument") or about})
     element, feature = fields.get("element"), fields.get("feature")
     whole = "the weights of set" if fields.get("argument") == "weights" and element is None else "set"
-    problem = f"{place_of(element, feature, f'{whole} {about}')} {what}"
+    problem = f"{place_of(f'{whole} {about}', element, feature)} {what}"
     return InputError(problem, remedy, set=about, what=what, **fields)
 
 
@@ -275,19 +275,23 @@ def checked_offsets(offsets: ArrayLike, total: int) -> Int64:
         what = f"must be n + 1 integers in one dimension, not {array.dtype} of shape {array.shape}"
         raise input_error("offsets", what)
     starts = np.ascontiguousarray(array, dtype=np.int64)
-    sizes = np.diff(starts)
     if starts[0] != 0:
         remedy = "subtract it, and slice the points to match"
         raise input_error("offsets", f"must start at 0, not at {starts[0]}", remedy)
-    if (back := np.flatnonzero(sizes < 0)).size:
+    if (back := np.flatnonzero(np.diff(starts) < 0)).size:
         i = back[0]
         what = f"run backwards at set {i}, from {starts[i]} to {starts[i + 1]}"
         raise input_error("offsets", what, "they must increase")
     if starts[-1] != total:
         raise input_error("offsets", f"must end at the number of points, {total}, not at {starts[-1]}")
-    if (empty := np.flatnonzero(sizes == 0)).size:
-        raise empty_set(int(empty[0]))
+    check_filled(starts)
     return starts
+
+
+def check_filled(offsets: Array, first: int = 0) -> None:
+    """Refuse a set without elements; errors count sets from `first`."""
+    if (empty := np.flatnonzero(np.diff(offsets) == 0)).size:
+        raise empty_set(first + int(empty[0]))
 
 
 def checked_weights(weights: ArrayLike, offsets: Array, first: int = 0) -> Float32:

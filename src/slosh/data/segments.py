@@ -8,12 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..native.arrays import Float64
 from .batching import batches_by_points
 from .sets import Sets
-
-Float64 = NDArray[np.float64]
 
 BLOCK_NUMBERS = 1 << 18
 """Numbers worked on at once, 2 MB of float64: it bounds the memory, whatever the dimension, and stays in cache."""

@@ -78,8 +78,7 @@ class Sets:
     ) -> Sets:
         """Join (P_i, d) arrays, numeric and of one d, into sets of `sizes`; errors call the first set `first`."""
         offsets = np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
-        if (empty := np.flatnonzero(np.diff(offsets) == 0)).size:
-            raise checks.empty_set(first + int(empty[0]))
+        checks.check_filled(offsets, first)
         points, shift = to_float32(parts, offsets, origin, first)
         checked = None if weights is None else checks.checked_weights(weights, offsets, first)
         return cls.from_checked(points, offsets, checked, shift)
@@ -105,7 +104,11 @@ class Sets:
         for name, given in (("sets", sets), ("weights", [] if weights is None else weights)):
             if isinstance(given, str | dict) or not isinstance(given, Iterable):
                 raise input_error(name, f"is {kind_of(given)}, not a list of arrays, one for each set")
-        arrays = [_one_set(x, i) for i, x in enumerate(sets)]
+        arrays = []
+        for i, x in enumerate(sets):
+            if isinstance(x, Sets):
+                raise input_error(i, "is a Sets, not an array", "join several with Sets.concat")
+            arrays.append(checks.set_array(x, i))
         sizes = np.array([len(x) for x in arrays], dtype=np.int64)
         if arrays:
             checks.check_dims([x.shape[1] for x in arrays], dim)
@@ -141,9 +144,10 @@ class Sets:
         if w is not None and w.shape != (n, width):
             raise input_error("weights", f"of this padded array must be of shape {(n, width)}, not {w.shape}")
         if there is None:
-            flat = None if w is None else w.reshape(-1)
-            return cls.from_parts([x.reshape(n * width, dim)], np.full(n, width), flat, origin)
-        return cls.from_parts([x[there]], there.sum(axis=1), None if w is None else w[there], origin)
+            x, w, sizes = x.reshape(n * width, dim), None if w is None else w.reshape(-1), np.full(n, width)
+        else:
+            x, w, sizes = x[there], None if w is None else w[there], there.sum(axis=1)
+        return cls.from_parts([x], sizes, w, origin)
 
     @classmethod
     def from_arrow(cls, column: Any, weights: Any = None, *, dim: int | None = None, origin: Origin = None) -> Sets:
@@ -240,11 +244,8 @@ class Sets:
         """
         if not isinstance(sets, Iterable):
             raise input_error("sets", f"is {kind_of(sets)}", "pass an iterable of (N, d) arrays, or of Sets")
-        max_points, max_sets = (
-            checks.checked_count("batch_points", batch_points),
-            checks.checked_count("batch_sets", batch_sets),
-        )
-        return stream_batches(cls, [sets] if isinstance(sets, Sets) else sets, max_points, max_sets, dim, origin)
+        limits = (checks.checked_count("batch_points", batch_points), checks.checked_count("batch_sets", batch_sets))
+        return stream_batches(cls, [sets] if isinstance(sets, Sets) else sets, *limits, dim, origin)
 
     @classmethod
     def concat(cls, collections: Iterable[Sets]) -> Sets:
@@ -342,8 +343,7 @@ class Sets:
         number, n = operator.index(i), len(self)
         if not -n <= number < n:
             raise IndexError(f"set {number} is out of range: there are {n} sets")
-        number %= n
-        return slice(int(self.offsets[number]), int(self.offsets[number + 1]))
+        return slice(int(self.offsets[number % n]), int(self.offsets[number % n + 1]))
 
     def take(self, indices: ArrayLike) -> Sets:
         """Return a copy of the sets of `indices`, in that order: integers, negative ones from the end, or a mask (n,).
@@ -410,9 +410,3 @@ def as_sets(data: Any, *, dim: int | None = None, origin: Origin | EllipsisType 
     if origin is not sets.origin and not isinstance(origin, EllipsisType | str):
         check_origin(sets, None if origin is None else checks.checked_origin(origin, sets.dim))
     return sets
-
-
-def _one_set(x: Any, number: int) -> Array:
-    if isinstance(x, Sets):
-        raise input_error(number, "is a Sets, not an array", "join several with Sets.concat")
-    return checks.set_array(x, number)

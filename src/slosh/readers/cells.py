@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 
 from ..data.batching import batches_by_points
-from ..data.checks import Array
-from .files import File, Library, Options, Piece, check_memory, metadata_rows, needs, reading, to_builtin
+from ..native.arrays import Array
+from .files import File, Options, Piece, check_memory, list_names, metadata_rows, to_builtin
 
-ANNDATA = Library("anndata", ".h5ad", "cells")
 VALUES_AT_ONCE = 1 << 24
 """Values of the matrix read in one go."""
 MAX_DEPTH = 32
@@ -24,30 +23,30 @@ MAX_DEPTH = 32
 
 def read_h5ad(file: File, options: Options) -> Iterator[Piece]:
     """Read sets of cells, in the order in which the values of `by` first appear."""
-    needs(file, ANNDATA)
-    h5py = needs(file, ANNDATA, "h5py")
-    with reading(file, "h5ad file"), h5py.File(file.path, "r") as store:
+    import h5py
+
+    with h5py.File(file.path, "r") as store:
         for key in ("obs", "X" if options.obsm is None else "obsm"):
             if key not in store:
                 raise file.error(f"has no {key!r}, so it is not an .h5ad file with cells in it")
-        _check_inside(file, h5py, store)
+        _check_inside(file, store)
         obs = _obs(file, store)
         _check_by(file, options.by, obs)
-        if options.obsm is not None and options.obsm not in store["obsm"]:
-            raise file.error(f"no obsm {options.obsm!r}", f"there are {_listed(store['obsm'])}", argument="obsm")
-        if isinstance(options.weights, str) and options.weights not in obs.columns:
-            what = f"no observation column {options.weights!r}"
-            raise file.error(what, f"there are {_listed(obs.columns)}", argument="weights")
+        if options.obsm is not None:
+            file.check_names("obsm", [options.obsm], store["obsm"], argument="obsm")
+        file.check_names("observation column", [options.weights_name], obs.columns, argument="weights")
         chosen = _chosen(file, options, store)
-    return _pieces(file, options, h5py, obs, chosen)
+    return _pieces(file, options, obs, chosen)
 
 
-def _pieces(file: File, options: Options, h5py: Any, obs: Any, chosen: Array | None) -> Iterator[Piece]:
+def _pieces(file: File, options: Options, obs: Any, chosen: Array | None) -> Iterator[Piece]:
+    import h5py
+
     order, offsets, ids, columns = _groups(obs, str(options.by))
-    weights = obs[options.weights].to_numpy(np.float64) if isinstance(options.weights, str) else None
-    with reading(file, "h5ad file"), h5py.File(file.path, "r") as store:
+    weights = None if options.weights_name is None else obs[options.weights_name].to_numpy(np.float64)
+    with h5py.File(file.path, "r") as store:
         matrix = store["X"] if options.obsm is None else store["obsm"][options.obsm]
-        table = Matrix(file, h5py, matrix, len(obs), chosen)
+        table = Matrix(file, matrix, len(obs), chosen)
         sizes = np.diff(offsets)
         for sets in batches_by_points(sizes, options.limit(table.dim)):
             cells = order[offsets[sets.start] : offsets[sets.stop]]
@@ -56,8 +55,10 @@ def _pieces(file: File, options: Options, h5py: Any, obs: Any, chosen: Array | N
             yield Piece(file, table.rows(cells), sizes[sets], part, ids[sets], metadata)
 
 
-def _check_inside(file: File, h5py: Any, store: Any) -> None:
+def _check_inside(file: File, store: Any) -> None:
     """Refuse links to other files and data kept in other files."""
+    import h5py
+
     stack = [("", store, 0)]
     while stack:
         path, group, depth = stack.pop()
@@ -88,23 +89,18 @@ def _obs(file: File, store: Any) -> Any:
 
 
 def _check_by(file: File, by: str | None, obs: Any) -> None:
-    if by is not None and by in obs.columns:
-        missing = obs[by].isna().to_numpy()
-        if missing.any():
-            row = int(missing.argmax())
-            what = f"{int(missing.sum())} cells have no {by!r}, the first in row {row}"
-            raise file.error(what, "drop them, or give them a value", row=row, column=by)
-        return
-    kinds = obs.dtypes.astype(str)
-    names = [name for name in obs.columns if kinds[name] in ("category", "object", "bool", "str", "string")]
-    problem = "no observation column is named" if by is None else f"no column {by!r}"
-    remedy = f"by= is the one whose values make the sets; those with categories are {_listed(names or obs.columns)}"
-    raise file.error(problem, remedy, argument="by")
-
-
-def _listed(names: Any) -> str:
-    listed = [repr(str(name)) for name in names]
-    return (", ".join(listed[:20]) + ", ..." * (len(listed) > 20)) or "none"
+    if by is None or by not in obs.columns:
+        kinds = obs.dtypes.astype(str)
+        names = [name for name in obs.columns if kinds[name] in ("category", "object", "bool", "str", "string")]
+        problem = "no observation column is named" if by is None else f"no column {by!r}"
+        listed = list_names(names or obs.columns)
+        remedy = f"by= is the one whose values make the sets; those with categories are {listed}"
+        raise file.error(problem, remedy, argument="by")
+    missing = obs[by].isna().to_numpy()
+    if missing.any():
+        row = int(missing.argmax())
+        what = f"{int(missing.sum())} cells have no {by!r}, the first in row {row}"
+        raise file.error(what, "drop them, or give them a value", row=row, column=by)
 
 
 def _chosen(file: File, options: Options, store: Any) -> Array | None:
@@ -115,9 +111,8 @@ def _chosen(file: File, options: Options, store: Any) -> Array | None:
         what = f"columns= names variables of X, and obsm={options.obsm!r} has none"
         raise file.error(what, "give one of the two", argument="columns")
     names = store["var"][store["var"].attrs["_index"]].asstr()[:].tolist()
+    file.check_names("variable", options.columns, names, argument="columns")
     place = {name: i for i, name in enumerate(names)}
-    if unknown := [name for name in options.columns if name not in place]:
-        raise file.error(f"no variable {unknown[0]!r}", f"there are {_listed(names)}", argument="columns")
     return np.array([place[name] for name in options.columns])
 
 
@@ -144,11 +139,11 @@ def _groups(obs: Any, by: str) -> tuple[Array, Array, list[str], dict[str, list[
 class Matrix:
     """The numbers of all cells, dense or sparse, read by rows."""
 
-    def __init__(self, file: File, h5py: Any, item: Any, n: int, chosen: Array | None) -> None:
-        self._file, self._item, self._chosen, self._n = file, item, chosen, n
+    def __init__(self, file: File, item: Any, n: int, chosen: Array | None) -> None:
+        self._file, self._item, self._chosen = file, item, chosen
         self._indptr: Array | None = None
         self._csr: Any = None
-        if isinstance(item, h5py.Dataset):
+        if hasattr(item, "dtype"):  # a Dataset, not a Group
             shape = item.shape
             if item.ndim != 2 or item.dtype.kind not in "fiub":
                 raise file.error(f"{item.name} is {item.dtype} of shape {item.shape}, not numbers (cells, features)")

@@ -10,17 +10,16 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from .files import File, Library, Options, Piece, check_memory, needs, reading
+from ..data.convert import columns_to_points
+from .files import File, Options, Piece, check_memory
 
-LASPY = Library("laspy", "LAS and LAZ", "files")
 POINTS_AT_ONCE = 1 << 20
 """Points unpacked in one go."""
 
 
 def read_las(file: File, options: Options) -> Iterator[Piece]:
     """Read one set: x y z, or the dimensions of `columns`, e.g. ["x", "y", "z", "intensity"]."""
-    with reading(file, "LAS cloud"):
-        _check_header(file)
+    _check_header(file)
     return _piece(file, options.columns or ["x", "y", "z"])
 
 
@@ -67,19 +66,14 @@ def _check_chunks(file: File, start: int, count: int) -> None:
 
 
 def _piece(file: File, names: list[str]) -> Iterator[Piece]:
-    laspy = needs(file, LASPY)
-    with reading(file, "LAS cloud"), laspy.open(str(file.path), laz_backend=laspy.LazBackend.Lazrs) as las:
+    import laspy
+
+    with laspy.open(str(file.path), laz_backend=laspy.LazBackend.Lazrs) as las:
         known = ["x", "y", "z", *las.header.point_format.dimension_names]
-        if unknown := [name for name in names if name not in known]:
-            remedy = f"there are {' '.join(known)}, so name some in columns="
-            raise file.error(f"no dimension {unknown[0]!r}", remedy, argument="columns")
-        parts = [np.empty((0, len(names)))]
-        for chunk in las.chunk_iterator(POINTS_AT_ONCE):
-            part = np.empty((len(chunk), len(names)))
-            for k, name in enumerate(names):
-                part[:, k] = chunk[name]
-            parts.append(part)
-        points = np.concatenate(parts)
+        file.check_names("dimension", names, known, argument="columns")
+        chunks = las.chunk_iterator(POINTS_AT_ONCE)
+        parts = [columns_to_points([np.asarray(chunk[name], np.float64) for name in names]) for chunk in chunks]
+        points = np.concatenate([np.empty((0, len(names))), *parts])
         if len(points) != las.header.point_count:
             what = f"the header claims {las.header.point_count} points, there are {len(points)}"
             raise file.error(f"{what}: it is cut short")

@@ -21,11 +21,11 @@ from typing import Any
 
 import numpy as np
 
-from ..data.checks import FLOAT32_MAX, Array
+from ..data.checks import FLOAT32_MAX
 from ..data.text import format_bytes
-from .files import File, Library, Options, Piece, check_memory, needs, reading
+from ..native.arrays import Array
+from .files import File, Options, Piece, check_memory
 
-TRIMESH = Library("trimesh", "meshes", "files")
 SAMPLING_STREAM = 0x510514
 """Joined to a seed, so that data drawn with the same seed is not the same numbers."""
 
@@ -33,13 +33,12 @@ SAMPLING_STREAM = 0x510514
 def read_mesh(file: File, options: Options) -> Iterator[Piece]:
     """Read one set: `n_points` of the surface, or the vertices where there are no faces."""
     vertices, faces = load_mesh(file)
-    if not len(faces):
-        yield Piece.one(file, vertices)
-        return
-    triangles = vertices[faces] + 0.0  # -0.0 becomes 0.0
-    content = zlib.crc32(np.ascontiguousarray(triangles, "<f8").data)
-    seed = np.array([SAMPLING_STREAM, options.random_state, content], np.uint32)
-    points = sample_surface(triangles, options.n_points, np.random.RandomState(seed))
+    points: Array | None = vertices
+    if len(faces):
+        triangles = vertices[faces] + 0.0  # -0.0 becomes 0.0
+        content = zlib.crc32(np.ascontiguousarray(triangles, "<f8").data)
+        seed = np.array([SAMPLING_STREAM, options.random_state, content], np.uint32)
+        points = sample_surface(triangles, options.n_points, np.random.RandomState(seed))
     if points is None:
         raise file.error("the faces of the mesh have no area, so no points can be sampled", "repair it")
     yield Piece.one(file, points)
@@ -47,13 +46,12 @@ def read_mesh(file: File, options: Options) -> Iterator[Piece]:
 
 def load_mesh(file: File) -> tuple[Array, Array]:
     """Return the vertices (n, 3), at least one, and the faces (m, 3) of all that is in a file; a cloud has no faces."""
-    with reading(file, f"{file.suffix[1:].upper()} mesh"):
-        data = file.path.read_bytes()
-        vertices, faces = _off(data) if file.suffix == ".off" else _by_trimesh(file, data)
-        if not len(vertices):
-            raise ValueError("no vertices were found in it")
-        if len(faces) and not 0 <= faces.min() <= faces.max() < len(vertices):
-            raise ValueError("a face names a vertex that is not there")
+    data = file.path.read_bytes()
+    vertices, faces = _off(data) if file.suffix == ".off" else _by_trimesh(file, data)
+    if not len(vertices):
+        raise ValueError("no vertices were found in it")
+    if len(faces) and not 0 <= faces.min() <= faces.max() < len(vertices):
+        raise ValueError("a face names a vertex that is not there")
     if (wrong := np.flatnonzero(~(np.abs(vertices) <= FLOAT32_MAX).all(axis=1))).size:
         x, y, z = vertices[wrong[0]].tolist()
         what = f"vertex {wrong[0]} is ({x}, {y}, {z}), not finite or too large for float32"
@@ -62,7 +60,8 @@ def load_mesh(file: File) -> tuple[Array, Array]:
 
 
 def _by_trimesh(file: File, data: bytes) -> tuple[Array, Array]:
-    trimesh = needs(file, TRIMESH)
+    import trimesh
+
     if file.suffix == ".glb":
         _check_glb(file, data)
     elif file.suffix == ".obj" or (file.suffix == ".stl" and not _is_binary_stl(data)):
@@ -174,7 +173,7 @@ def _check_glb(file: File, data: bytes) -> None:
 
 def read_xyz(file: File, options: Options) -> Iterator[Piece]:
     """Read one set: the first three numbers of each line."""
-    with reading(file, "XYZ cloud"), open(file.path, encoding="utf-8-sig") as stream:
+    with open(file.path, encoding="utf-8-sig") as stream:
         start = [stream.readline(1 << 16) for _ in range(3)]
         skip = int(start[0].strip().isdigit())  # some programs write the number of points first
         if skip and start[2].strip()[:1].isalpha():
@@ -184,9 +183,8 @@ def read_xyz(file: File, options: Options) -> Iterator[Piece]:
         stream.seek(0)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "loadtxt: input contained no data")
-            points = np.loadtxt(
-                stream, comments=("#", "//"), delimiter=delimiter, skiprows=skip, usecols=(0, 1, 2), ndmin=2
-            )
+            form: dict[str, Any] = {"comments": ("#", "//"), "usecols": (0, 1, 2), "ndmin": 2}
+            points = np.loadtxt(stream, delimiter=delimiter, skiprows=skip, **form)
         if not len(points):
             raise ValueError("no lines of numbers were found in it")
     yield Piece.one(file, points)

@@ -18,9 +18,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..data.checks import Array
+from ..data.convert import columns_to_points
 from ..data.text import format_bytes
-from .files import File, Options, Piece, check_memory, reading
+from ..native.arrays import Array
+from .files import File, Options, Piece, check_memory
 
 _KEYS = ("VERSION", "FIELDS", "SIZE", "TYPE", "COUNT", "WIDTH", "HEIGHT", "VIEWPOINT", "POINTS", "DATA")
 MAX_HEADER_LINE = 1 << 16
@@ -29,26 +30,20 @@ MAX_LZF_RATIO = 264 // 3 + 1  # three bytes stand for 264 at most
 
 def read_pcd(file: File, options: Options) -> Iterator[Piece]:
     """Read one set: the fields x y z, or those of `columns`."""
-    with reading(file, "PCD cloud"), open(file.path, "rb") as stream:
+    with open(file.path, "rb") as stream:
         header = _header(file, stream)
     wanted = options.columns or ["x", "y", "z"]
-    for name in wanted:
-        if name not in header.names:
-            remedy = f"the fields are {' '.join(header.names)}, so name some in columns="
-            raise file.error(f"no field {name!r}", remedy, argument="columns")
+    file.check_names("field", wanted, header.names, argument="columns")
     return _piece(file, header, wanted)
 
 
 def _piece(file: File, header: _Header, wanted: list[str]) -> Iterator[Piece]:
-    with reading(file, "PCD cloud"), open(file.path, "rb") as stream:
+    with open(file.path, "rb") as stream:
         stream.seek(header.start)
         fields = _ascii(file, stream, header) if header.data == "ascii" else _binary(file, stream, header)
-        chosen = [fields[name] for name in wanted]
-        points = np.empty((header.points, len(chosen)), np.result_type(*chosen))
-        for k, values in enumerate(chosen):
-            points[:, k] = values
-        if points.dtype.kind == "f":
-            points = points[~np.isnan(points).any(axis=1)]
+    points = columns_to_points([fields[name] for name in wanted])
+    if points.dtype.kind == "f":
+        points = points[~np.isnan(points).any(axis=1)]
     yield Piece.one(file, points)
 
 
@@ -133,8 +128,8 @@ def _binary(file: File, stream: Any, header: _Header) -> dict[str, Array]:
         check_memory(file, "the header", size)
         data = unpack_lzf(stream.read(packed), size)
     if len(data) != size:
-        there = format_bytes(len(data))
-        raise file.error(f"{format_bytes(size)} were to come, there are {there}: it is cut short")
+        found = f"{format_bytes(size)} were to come, there are {format_bytes(len(data))}"
+        raise file.error(f"{found}: it is cut short")
     fields, start = {}, 0
     for name, dtype, count in zip(header.names, header.dtypes, header.counts, strict=True):
         if count == 1 and header.data == "binary":
@@ -155,13 +150,12 @@ def unpack_lzf(data: bytes, size: int) -> bytes:
             out += data[at : at + control + 1]
             at += control + 1
             continue
-        length, back = control >> 5, (control & 31) << 8
-        if length == 7:
+        length, back = (control >> 5) + 2, (control & 31) << 8
+        if length == 9:
             length += data[at]
             at += 1
         back += data[at] + 1
         at += 1
-        length += 2
         start = len(out) - back
         if start < 0:
             raise ValueError("a copy from before the start of the packed data")

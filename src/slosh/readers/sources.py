@@ -11,31 +11,19 @@ import glob
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 from ..data.checks import kind_of
 from ..errors import InputError, SourceNotFound
-from .files import File, Format, reader_error
+from .files import File, extension, is_labels, reader_error
+from .formats import FORMATS
 
 _WILDCARD = re.compile(r"[*?\[]")
+READABLE = f"what can be read is {' '.join(FORMATS)}"
 
 
-def extension(name: str) -> str:
-    """Return the key of a file name in FORMATS: its extension in lower case; ".idx" for all names of IDX files."""
-    low = name.lower()
-    bare = low.removesuffix(".gz")
-    if bare.endswith("-ubyte") or re.search(r"\.idx\d?$", bare):
-        return ".idx"
-    return os.path.splitext(low)[1]
-
-
-def is_labels(name: str) -> bool:
-    """Return whether this is the file of labels that lies beside IDX images."""
-    return extension(name) == ".idx" and "labels" in name.lower()
-
-
-def find(source: object, formats: dict[str, Format], chosen: str | None) -> list[File]:
+def find(source: object, chosen: str | None) -> list[File]:
     """Return all files of a source that can be read, or raise an error that says what was seen instead."""
     is_list = isinstance(source, Iterable) and not isinstance(source, str | os.PathLike | bytes | dict)
     given = list(source) if is_list else [source]  # type: ignore[call-overload]
@@ -46,21 +34,21 @@ def find(source: object, formats: dict[str, Format], chosen: str | None) -> list
         if not isinstance(one, str | os.PathLike):
             problem = f"a source is the path of a file, a folder or a pattern, not {kind_of(one)}"
             raise InputError(problem, argument="source")
-        found += _one(os.fspath(one), formats, chosen)
+        found += _one(os.fspath(one), chosen)
     return found
 
 
-def _one(given: str | bytes, formats: dict[str, Format], chosen: str | None) -> list[File]:
+def _one(given: str | bytes, chosen: str | None) -> list[File]:
     name = os.fsdecode(given)
     if not name:
         raise InputError("the source is an empty string", "give a file, a folder or a pattern", argument="source")
     path = Path(name)
     if path.is_dir():
-        return _known(_walk(path, path, chosen), name, formats, chosen)
+        return _known(_walk(path, path, chosen), name, chosen)
     if path.is_file():
-        if chosen is None and extension(path.name) not in formats:
+        if chosen is None and extension(path.name) not in FORMATS:
             what = f"files of {_shown(extension(path.name))} are not known"
-            remedy = f"{readable(formats)}; if it is one of these under another name, give format="
+            remedy = f"{READABLE}; if it is one of these under another name, give format="
             raise reader_error(name, what, remedy)
         return [File(path, path.name, chosen or extension(path.name))]
     if path.exists():
@@ -75,7 +63,7 @@ def _one(given: str | bytes, formats: dict[str, Format], chosen: str | None) -> 
     files = list(dict.fromkeys(files))  # ** matches folders and what is in them
     if not files:
         raise _not_found(name, "nothing matches this pattern")
-    return _known(files, name, formats, chosen)
+    return _known(files, name, chosen)
 
 
 def _not_found(name: str, what: str) -> SourceNotFound:
@@ -111,24 +99,19 @@ def _inside(path: Path, root: Path, chosen: str | None) -> File:
     return File(path, path.relative_to(root).as_posix(), chosen or extension(path.name))
 
 
-def _known(files: list[File], source: str, formats: dict[str, Format], chosen: str | None) -> list[File]:
+def _known(files: list[File], source: str, chosen: str | None) -> list[File]:
     if chosen is not None:
         kept = files
     else:
-        kept = [file for file in files if file.suffix in formats and not is_labels(file.name)]
+        kept = [file for file in files if file.suffix in FORMATS and not is_labels(file.name)]
     if kept:
         return kept
     if not files:
         raise reader_error(source, "the folder has no files")
     seen = Counter(_shown(file.suffix) for file in files)
     listed = ", ".join(f"{count} of {what}" for what, count in seen.most_common(8))
-    raise reader_error(source, f"none of its files can be read: there are {listed}", readable(formats))
+    raise reader_error(source, f"none of its files can be read: there are {listed}", READABLE)
 
 
 def _shown(suffix: str) -> str:
     return suffix or "no extension"
-
-
-def readable(formats: dict[str, Format] | Sequence[str]) -> str:
-    """Return the extensions that can be read, in words."""
-    return f"what can be read is {' '.join(formats)}"
