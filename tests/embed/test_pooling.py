@@ -14,7 +14,7 @@ from ragged import each, some_sets
 from sklearn.base import clone
 
 from slosh import Sets
-from slosh.data import segments
+from slosh.data import batching
 from slosh.embed import Covariance, GeM, MaxPool, MeanPool, SumPool, WassersteinEmbedding
 
 BASELINES = [
@@ -82,7 +82,7 @@ def test_batching_changes_no_bit(estimator: Any, weighted: bool, dim: int, monke
     np.testing.assert_array_equal(np.concatenate([fitted.transform(sets[i : i + 1]) for i in range(50)]), whole)
     order = random.permutation(50)
     np.testing.assert_array_equal(fitted.transform(sets.take(order)), whole[order])
-    monkeypatch.setattr(segments, "BLOCK_NUMBERS", 500)
+    monkeypatch.setattr(batching, "BLOCK_NUMBERS", 500)
     np.testing.assert_array_equal(fitted.transform(sets), whole)
 
 

@@ -15,9 +15,9 @@ from numpy.typing import ArrayLike
 
 from ..errors import InputError
 from ..native.arrays import Float64
+from .batching import blocks, segment_mean
 from .checks import as_array, checked_count, checked_seed, first_outside, input_error, kind_of, locate
 from .precision import MAX_COORDINATE
-from .segments import blocks, segment_mean
 from .sets import Sets, as_sets
 
 Scale = Literal["unit", "rms"]

@@ -213,10 +213,9 @@ class Sets:
         if not tensor.is_nested:
             n, size, dim = tensor.shape
             points, sizes = checks.as_array(tensor, "the tensor").reshape(n * size, dim), np.full(n, size)
+        elif (jagged := convert.jagged_arrays(tensor)) is None:
+            return cls.from_list(tensor.unbind(), weights, origin=origin)
         else:
-            jagged = convert.jagged_arrays(tensor)
-            if jagged is None:
-                return cls.from_list(tensor.unbind(), weights, origin=origin)
             points, sizes = jagged
         checks.check_numeric(points, "the tensor")
         if points.shape[1] == 0:

@@ -22,15 +22,11 @@ class _Waiting:
         self.points = self.sets = 0  # how many wait
         self.seen = 0  # the number of the next set of the stream
 
-    def add(self, item: Any) -> None:
-        is_sets = isinstance(item, self.kind)
-        points, sets = (len(item.points), len(item)) if is_sets else (len(item), 1)
+    def add(self, item: Any, points: int, sets: int) -> None:
         self.items.append(item)
-        self.points, self.sets, self.seen = self.points + points, self.sets + sets, self.seen + sets
-
-    @property
-    def is_full(self) -> bool:
-        return self.points >= self.max_points or self.sets >= self.max_sets
+        self.points += points
+        self.sets += sets
+        self.seen += sets
 
     def take(self) -> Sets:
         """Return all that waits as one batch; what comes after it gets the same origin."""
@@ -47,11 +43,12 @@ class _Waiting:
         sizes, start = sets.sizes, 0
         if self.items:  # as many as fit beside those that wait
             start = next(batches_by_points(sizes, self.max_points - self.points, self.max_sets - self.sets)).stop
-            self.add(sets[:start])
+            self.add(sets[:start], int(sets.offsets[start]), start)
             if start < len(sets):
                 yield self.take()
         for run in batches_by_points(sizes[start:], self.max_points, self.max_sets):
-            self.add(sets[start + run.start : start + run.stop])
+            part = sets[start + run.start : start + run.stop]
+            self.add(part, len(part.points), len(part))
             if start + run.stop < len(sets):
                 yield self.take()
 
@@ -64,15 +61,16 @@ def stream_batches(
     A set with more points is a batch of its own. A batch goes out as soon as it is full.
     """
     waiting = _Waiting(kind, origin, max_points, max_sets)
-    weighted: bool | None = None
+    sets_wait, weighted = False, None
     for item in items:
         is_sets = isinstance(item, kind)
         if is_sets and not len(item):
             continue
         part: Any = item if is_sets else set_array(item, waiting.seen)
-        if waiting.items and is_sets != isinstance(waiting.items[0], kind):
+        if waiting.sets and is_sets != sets_wait:
             yield waiting.take()
-        width = part.dim if is_sets else part.shape[1]
+        sets_wait = is_sets
+        size, width = (int(part.offsets[1]), part.dim) if is_sets else part.shape  # size is that of the first set
         dim = width if dim is None else dim
         if width != dim:
             raise wrong_dim(waiting.seen, width, dim)
@@ -81,7 +79,7 @@ def stream_batches(
             what = f"has {'' if has_weights else 'no '}weights, unlike those before it"
             raise input_error(waiting.seen, what, ALL_OR_NO_WEIGHTS)
         weighted = has_weights
-        if waiting.items and waiting.points + len(part[0] if is_sets else part) > max_points:
+        if waiting.sets and waiting.points + size > max_points:
             yield waiting.take()
         if is_sets:
             if waiting.seen == 0 and (origin is None or isinstance(origin, str)):
@@ -89,8 +87,8 @@ def stream_batches(
             check_origin(part, None if waiting.origin is None else checked_origin(waiting.origin, width))
             yield from waiting.cut(part)
         else:
-            waiting.add(part)
-        if waiting.is_full:
+            waiting.add(part, size, 1)
+        if waiting.points >= max_points or waiting.sets >= max_sets:
             yield waiting.take()
-    if waiting.items:
+    if waiting.sets:
         yield waiting.take()

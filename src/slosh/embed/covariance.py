@@ -9,7 +9,7 @@ from numbers import Real
 import numpy as np
 from numpy.typing import NDArray
 
-from ..data.segments import blocks, segment_mean, segment_sum
+from ..data.batching import blocks, segment_mean, segment_sum
 from ..data.sets import Sets
 from ..errors import InputError
 from .base import SetTransformer, Vectors

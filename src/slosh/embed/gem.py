@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..data.batching import blocks, segment_mean
 from ..data.checks import checked_count
-from ..data.segments import blocks, segment_mean
 from ..data.sets import Sets
 from .base import SetTransformer, Vectors
 

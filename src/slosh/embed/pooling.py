@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..data.segments import blocks, segment_mean, segment_sum
+from ..data.batching import blocks, segment_mean, segment_sum
 from ..data.sets import Sets
 from ..errors import InputError
 from .base import SetTransformer, Vectors

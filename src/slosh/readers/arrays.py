@@ -142,8 +142,11 @@ def read_npz(file: File, options: Options) -> Iterator[Piece]:
     """Read `points` and `offsets` as many sets, `points` alone as one set, and otherwise each 2-D array as a set."""
     archive = zipfile.ZipFile(file.path)
     infos = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
-    for info in archive.infolist():
-        _check_name(file, info.filename)
+    for name in archive.namelist():
+        if name.startswith(("/", "\\")) or ".." in re.split(r"[/\\]", name) or ":" in name:
+            raise file.error(f"the member {name!r:.100} climbs out of the archive: refused")
+        if not name.endswith(".npy"):
+            raise file.error(f"the member {name!r:.100} is not an array, so it is not an archive that NumPy wrote")
     if len(infos) < len(archive.infolist()):
         raise file.error("two members have the same name")
     if options.id_column is not None and not {"points", "offsets"} <= infos.keys():
@@ -156,13 +159,6 @@ def read_npz(file: File, options: Options) -> Iterator[Piece]:
     return _each(file, archive, infos)
 
 
-def _check_name(file: File, name: str) -> None:
-    if name.startswith(("/", "\\")) or ".." in re.split(r"[/\\]", name) or ":" in name:
-        raise file.error(f"the member {name!r:.100} climbs out of the archive: refused")
-    if not name.endswith(".npy"):
-        raise file.error(f"the member {name!r:.100} is not an array, so it is not an archive that NumPy wrote")
-
-
 def _joined(file: File, options: Options, archive: zipfile.ZipFile, members: dict[str, Member]) -> Iterator[Piece]:
     """Yield the sets in `points`, which is cut at `offsets`; without them it is one set, named after its file."""
     points, several = members["points"], "offsets" in members
@@ -173,9 +169,15 @@ def _joined(file: File, options: Options, archive: zipfile.ZipFile, members: dic
     except InputError as error:
         raise file.error(error.problem, error.remedy) from None
     sizes = np.diff(offsets)
-    flat = _weights(file, options, members, points.shape[0])
+    flat = None
+    if options.weights or (options.weights is None and "weights" in members):
+        name = options.weights_name or "weights"
+        flat = _member(members, file, name, points.shape[0], "weights, one for each point", "weights")
+    ids = file.numbered(0, len(sizes)) if several else [file.name]
     id_name = options.id_column or ("names" if several and "names" in members else None)
-    ids = _ids(file, members, id_name, len(sizes)) if several else [file.name]
+    if id_name is not None:
+        found = _member(members, file, id_name, len(sizes), "ids, one for each set", "id_column")
+        ids = to_ids(file, repr(id_name), found.read().tolist())
     used = {"points", "offsets", id_name, flat.name if flat else None}
     columns = _columns(file, members, used, len(sizes) if several else None)
     with archive:
@@ -188,13 +190,12 @@ def _joined(file: File, options: Options, archive: zipfile.ZipFile, members: dic
         points.finish()
 
 
-def _ids(file: File, members: dict[str, Member], name: str | None, n: int) -> list[str]:
-    if name is None:
-        return file.numbered(0, n)
-    if name not in members or members[name].shape != (n,):
-        what = f"{name!r} is not an array of {n} ids, one for each set"
-        raise file.error(what, f"there are {_shapes(members)}", argument="id_column")
-    return to_ids(file, repr(name), members[name].read().tolist())
+def _member(members: dict[str, Member], file: File, name: str, length: int, what: str, argument: str) -> Member:
+    """Return an array of this length, or raise an error that says what was expected for an argument."""
+    if name not in members or members[name].shape != (length,):
+        shapes = ", ".join(f"{name} {member.shape}" for name, member in members.items())[:300]
+        raise file.error(f"{name!r} is not an array of {length} {what}", f"there are {shapes}", argument=argument)
+    return members[name]
 
 
 def _columns(file: File, members: dict[str, Member], used: set[str | None], n: int | None) -> dict[str, list[Any]]:
@@ -216,22 +217,6 @@ def _columns(file: File, members: dict[str, Member], used: set[str | None], n: i
             values = [classes[x] if x >= 0 else None for x in values]  # a label below zero is none
         columns["label" if name == "labels" else name] = values
     return columns
-
-
-def _weights(file: File, options: Options, members: dict[str, Member], total: int) -> Member | None:
-    if options.weights is False:
-        return None
-    name = str(options.weights or "weights")
-    if name in members and members[name].shape == (total,):
-        return members[name]
-    if options.weights or name in members:
-        what = f"{name!r} is not an array of {total} weights, one for each point"
-        raise file.error(what, f"there are {_shapes(members)}", argument="weights")
-    return None
-
-
-def _shapes(members: dict[str, Member]) -> str:
-    return ", ".join(f"{name} {member.shape}" for name, member in members.items())[:300]
 
 
 def _each(file: File, archive: zipfile.ZipFile, infos: dict[str, zipfile.ZipInfo]) -> Iterator[Piece]:

@@ -269,6 +269,16 @@ def metadata_rows(file: File, columns: Mapping[str, Sequence[Any]], n: int) -> l
     return result
 
 
+def single_values(codes: Array, starts: Array, values: Sequence[Any]) -> list[Any]:
+    """Return the value of each set whose elements all have one code, at least 0, and None for the others.
+
+    codes : a number for each element, the same for the same value. starts : where the sets begin. values : one for
+    each set, that of its first element.
+    """
+    low, high = np.minimum.reduceat(codes, starts), np.maximum.reduceat(codes, starts)
+    return [value if kept else None for value, kept in zip(values, (low == high) & (low >= 0), strict=True)]
+
+
 def to_ids(file: File, what: str, values: Sequence[Any], rows: Iterable[int] | None = None) -> list[str]:
     """Return ids as strings, from strings and whole numbers; `rows` are their rows in the file, 0, 1, ... if None."""
     ids = []

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from .arrays import read_npy, read_npz
 from .cells import read_h5ad
+from .clouds import read_las, read_pcd
 from .files import Format, Library
 from .images import read_idx
-from .las import read_las
 from .meshes import read_mesh, read_xyz
-from .pcd import read_pcd
 from .tables import read_arrow, read_csv, read_parquet
 
 _ANNDATA = Library("anndata", ".h5ad", "cells")

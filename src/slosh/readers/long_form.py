@@ -14,7 +14,7 @@ import numpy as np
 from ..data.convert import columns_to_points
 from ..data.text import format_bytes
 from ..native.arrays import Array
-from .files import File, Options, Piece, free_memory, metadata_rows, to_ids
+from .files import File, Options, Piece, free_memory, metadata_rows, single_values, to_ids
 
 ROWS_AT_ONCE = 1 << 16
 """Rows of a record batch."""
@@ -178,8 +178,6 @@ def _piece(file: File, table: Any, start: int, columns: _Columns) -> Piece:
     of_sets = {name: table.column(name).take(_indices(first)).to_pylist() for name in (columns.ids, *columns.others)}
     ids = to_ids(file, f"column {columns.ids!r}", of_sets.pop(columns.ids), start + first)
     for name, values in of_sets.items():  # metadata, where a set has one value
-        found = _codes(table.column(name))[order]
-        same = np.minimum.reduceat(found, starts) == np.maximum.reduceat(found, starts)
-        of_sets[name] = [value if kept else None for value, kept in zip(values, same, strict=True)]
+        of_sets[name] = single_values(_codes(table.column(name))[order], starts, values)
     flat = None if columns.weights is None else numbers(columns.weights)[order]
     return Piece(file, points, sizes, flat, ids, metadata_rows(file, of_sets, len(ids)))

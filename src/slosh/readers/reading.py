@@ -20,7 +20,7 @@ from ..data.checks import checked_count, checked_origin, checked_seed
 from ..data.precision import Origin
 from ..errors import InputError, MissingExtra, ReaderError
 from .batches import Batch, check_alone, join
-from .files import File, Format, Options, Piece, reading
+from .files import File, Options, Piece, reading
 from .formats import FORMATS
 from .sources import READABLE, find
 
@@ -155,15 +155,11 @@ def _names(columns: Any) -> list[str] | None:
 
 def _check_used(options: Options, files: list[File], on_error: str) -> None:
     """Refuse an option that no file would look at."""
-
-    def takes(form: Format, name: str) -> bool:
-        return form.one_set if name == "on_error" else name in form.takes
-
     names = ("id_column", "columns", "weights", "by", "obsm")
     given = [name for name in names if getattr(options, name) not in (None, False)]
     for name in given + ["on_error"] * (on_error == "skip"):
-        if not any(takes(FORMATS[file.suffix], name) for file in files):
-            suffixes = [suffix for suffix, form in FORMATS.items() if takes(form, name)]
+        suffixes = [x for x, form in FORMATS.items() if name in form.takes or (name == "on_error" and form.one_set)]
+        if not any(file.suffix in suffixes for file in files):
             problem = f"{name}= says nothing about {files[0]}, which is {FORMATS[files[0].suffix].what}"
             raise InputError(problem, f"it is for {' '.join(suffixes)}", argument=name)
 

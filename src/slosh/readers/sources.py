@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import glob
+import itertools
 import os
 import re
 from collections import Counter
@@ -55,7 +56,8 @@ def _one(given: str | bytes, chosen: str | None) -> list[File]:
         raise reader_error(name, "neither a file nor a folder")
     if not _WILDCARD.search(name):
         raise _not_found(name, "there is no such file or folder")
-    root = fixed_root(name)
+    # Names count from the folder above the first part that has a wildcard.
+    root = Path(*itertools.takewhile(lambda part: not _WILDCARD.search(part), path.parts))
     files: list[File] = []
     for match in sorted(glob.glob(name, recursive=True)):
         here = Path(match)
@@ -68,13 +70,6 @@ def _one(given: str | bytes, chosen: str | None) -> list[File]:
 
 def _not_found(name: str, what: str) -> SourceNotFound:
     return SourceNotFound(f"{name}: {what}", "check the path", errno=errno.ENOENT, location=name)
-
-
-def fixed_root(pattern: str) -> Path:
-    """Return the folder above the first part of a pattern that has a wildcard."""
-    parts = Path(pattern).parts
-    first = next(i for i, part in enumerate(parts) if _WILDCARD.search(part))
-    return Path(*parts[:first])
 
 
 def _walk(folder: Path, root: Path, chosen: str | None) -> list[File]:
@@ -100,11 +95,7 @@ def _inside(path: Path, root: Path, chosen: str | None) -> File:
 
 
 def _known(files: list[File], source: str, chosen: str | None) -> list[File]:
-    if chosen is not None:
-        kept = files
-    else:
-        kept = [file for file in files if file.suffix in FORMATS and not is_labels(file.name)]
-    if kept:
+    if kept := [file for file in files if chosen or (file.suffix in FORMATS and not is_labels(file.name))]:
         return kept
     if not files:
         raise reader_error(source, "the folder has no files")
