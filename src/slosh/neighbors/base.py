@@ -5,7 +5,7 @@ Sets come in; distances and numbers of fitted sets go out.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -54,7 +54,7 @@ class SetNeighbors(BaseEstimator):  # type: ignore[misc]
     @property
     def n_features_in_(self) -> int:
         """The number of features of an element."""
-        return self.index_.dim
+        return int(self.embedding_.n_features_in_)
 
     def kneighbors(self, X: Any = None, n_neighbors: int | None = None, return_distance: bool = True) -> Any:
         """Return the nearest fitted sets of each set of X, nearest first, equal distances in the order of `fit`.
@@ -78,13 +78,10 @@ class SetNeighbors(BaseEstimator):  # type: ignore[misc]
             without = " and none is its own neighbour" * (X is None)
             problem = f"n_neighbors={k}, but {self.n_samples_fit_} sets were fitted{without}"
             raise InputError(problem, f"give at most {most}, or fit more sets", argument="n_neighbors")
-        distances, rows = [np.empty((0, k))], [np.empty((0, k), np.int64)]
-        for queries in self._stored_ids() if X is None else self._query_batches(X):
-            hits = self._nearest(queries, k)
-            distances.append(np.array([found.distances for found in hits]))
-            rows.append(np.array([[int(id) for id in found.ids] for found in hits], np.int64))
-        indices = np.concatenate(rows)
-        return (np.concatenate(distances), indices) if return_distance else indices
+        found = [self._nearest(queries, k) for queries in ([None] if X is None else self._query_batches(X))]
+        distances = np.concatenate([np.empty((0, k)), *(far for far, _ in found)])
+        indices = np.concatenate([np.empty((0, k), np.int64), *(rows for _, rows in found)])
+        return (distances, indices) if return_distance else indices
 
     def kneighbors_graph(self, X: Any = None, n_neighbors: int | None = None, mode: str = "connectivity") -> csr_matrix:
         """Return the graph of nearest neighbours as a sparse matrix (n, number of fitted sets).
@@ -144,28 +141,20 @@ class SetNeighbors(BaseEstimator):  # type: ignore[misc]
 
     # -- asking the index ----------------------------------------------------------------------------------------------
 
-    def _query_batches(self, X: Any) -> Iterator[Sets]:
-        known: dict[str, Any] = {"dim": self.index_.dim, "origin": self.index_.origin}
-        sets = X if isinstance(X, Iterator) else iter([as_sets(X, **known)])
-        return Sets.stream(sets, batch_sets=BATCH_SETS, **known)
+    def _query_batches(self, X: Any) -> Iterable[Sets]:
+        known: dict[str, Any] = {"dim": self.n_features_in_, "origin": self.embedding_.origin_}
+        return Sets.stream(X, batch_sets=BATCH_SETS, **known) if isinstance(X, Iterator) else [as_sets(X, **known)]
 
-    def _stored_ids(self) -> Iterator[list[str]]:
-        n = self.n_samples_fit_
-        return (_row_ids(first, min(first + BATCH_SETS, n)) for first in range(0, n, BATCH_SETS))
-
-    def _nearest(self, queries: Sets | list[str], k: int) -> list[Any]:
-        """Return the `Hits` of each query, k of them whatever the search promises."""
-
-        def ask(asked: Sets | list[str], recall: float | None) -> list[Any]:
-            chosen: dict[str, Any] = {"queries": asked} if isinstance(asked, Sets) else {"id": asked}
-            return list(self.index_.search(**chosen, k=k, recall=recall))
-
-        hits = ask(queries, self.recall)
-        if short := [i for i, found in enumerate(hits) if len(found) < k]:
-            again = ask(queries.take(short) if isinstance(queries, Sets) else [queries[i] for i in short], 1.0)
-            for i, found in zip(short, again, strict=True):
-                hits[i] = found
-        return hits
+    def _nearest(self, queries: Sets | None, k: int) -> tuple[Float64, Int64]:
+        """Return distances and rows of the neighbours of each query, k of them whatever the search promises."""
+        distances, rows = self.index_.kneighbors(queries, k, recall=self.recall)
+        if (short := np.flatnonzero(rows[:, -1] < 0)).size:
+            ids = self.index_.ids if queries is None else []
+            again: dict[str, Any] = (
+                {"id": [ids[i] for i in short]} if queries is None else {"queries": queries.take(short)}
+            )
+            distances[short], rows[short] = self.index_.kneighbors(**again, k=k, recall=1.0)
+        return distances, rows
 
     # -- in scikit-learn's world ---------------------------------------------------------------------------------------
 
