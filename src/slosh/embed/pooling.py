@@ -10,8 +10,8 @@ from itertools import pairwise
 
 import numpy as np
 
+from ..data.batching import blocks, segment_mean, segment_sum
 from ..data.checks import checked_count, checked_number
-from ..data.segments import blocks, segment_mean, segment_sum
 from ..data.sets import Sets
 from ..errors import InputError
 from ..native import kernel

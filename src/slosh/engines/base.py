@@ -81,16 +81,19 @@ class Candidates:
 
 
 class Capabilities(NamedTuple):
-    """What an engine can do beyond the contract; the planner refuses what it cannot."""
+    """What an engine can promise; the planner refuses what it cannot."""
 
     exact_nearest: bool = True
+    """`View.nearest` with recall 1.0 is exact."""
     exact_range: bool = True
+    """`View.within` leaves nothing out; certificates need it."""
 
 
 class View(Protocol):
     """One version of an index. Use it as long as the context manager that gave it is open, in one thread."""
 
     version: int
+    capabilities: Capabilities
     spec: IndexSpec
     settings: Mapping[str, Any]
     """`weighted`: whether elements have weights, None before the first set; `recall`: the default, or None."""
@@ -105,6 +108,9 @@ class View(Protocol):
 
     def ids(self, keys: Int64) -> list[str]:
         """Return the id of each key."""
+
+    def positions(self, keys: Int64) -> Int64:
+        """Return how many of the stored sets were added before each of these."""
 
     def describe(self, keys: Int64) -> Mapping[int, Description]:
         """Return id and metadata of these keys, and maybe of others."""
@@ -175,7 +181,6 @@ class Write(Protocol):
 class Engine(Protocol):
     """The place where one index lives."""
 
-    capabilities: Capabilities
     location: str | None
     """The path or address; None in memory."""
     read_only: bool

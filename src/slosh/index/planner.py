@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from ..data.checks import checked_count
 from ..data.sets import Sets
 from ..engines.base import Candidates, Float64, Int64, View
 from ..engines.spec import WHOLE, Vectors
-from ..errors import InputError
+from ..errors import InputError, UnsupportedError
 from ..search import Stats, checked_radii, checked_recall
 from ..where import Node, parse
 from . import certify, rerank
@@ -78,10 +78,22 @@ class Question:
 def answer(view: View, queries: Sets, exclude: Int64 | None, question: Question) -> HitLists:
     """Return the hits of each prepared query; `exclude` are keys that the queries themselves have and must not find."""
     started = time.perf_counter()
+    ranked = rank(view, queries, exclude, question)
+    hits = make_hits(view.describe, ranked, question.k)
+    seconds = time.perf_counter() - started
+    stats = Stats(ranked.compared, ranked.scanned, ranked.promise, seconds, ranked.full_distances)
+    return HitLists([Hits(*each, ranked.kind, stats) for each in hits], ranked.kind, stats)
+
+
+def rank(view: View, queries: Sets, exclude: Int64 | None, question: Question) -> Ranked:
+    """Return the keys of what is found for each prepared query, in the order of distances; arguments as in `answer`."""
     if not len(view):
         raise InputError("the index is empty", "add sets first")
     if question.certify:
         certify.check_possible(view)
+    elif question.recall == 1.0 and not view.capabilities.exact_nearest:
+        problem = "recall=1.0 asks for an exact search, which this engine does not have"
+        raise UnsupportedError(problem, "ask for less", argument="recall", feature_name="recall")
     radii = None if question.radius is None else checked_radii(question.radius, len(queries))
     slack = question.certify or question.slack  # a plain search needs no bounds, and so no time for them
     parts: list[Ranked] = []
@@ -89,11 +101,7 @@ def answer(view: View, queries: Sets, exclude: Int64 | None, question: Question)
         batch, own = queries[part], None if exclude is None else exclude[part]
         limits = None if radii is None else radii[part]
         parts.append(_ranked(view, batch, view.spec.vectors(batch, slack=slack), own, limits, question))
-    ranked = _joined(parts, view, question)
-    stats = Stats(ranked.compared, ranked.scanned, ranked.promise, 0.0, ranked.full_distances)
-    hits = make_hits(view.describe, ranked, question.k)
-    stats = replace(stats, seconds=time.perf_counter() - started)
-    return HitLists([Hits(*each, ranked.kind, stats) for each in hits], ranked.kind, stats)
+    return _joined(parts, view, question)
 
 
 def _ranked(
