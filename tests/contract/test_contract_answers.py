@@ -154,6 +154,30 @@ def test_neighbor_graph_is_what_search_finds(engine):
     assert set(ones.data.tolist()) == {1.0}
 
 
+def test_kneighbors_are_the_hits_of_search_as_arrays(engine):
+    """With sets that are equal, sets that were removed, a filter, and fewer sets than are asked for."""
+    sets = [*cloud_list(30), *cloud_list(1) * 3]
+    index = create(engine)
+    index.add(sets, metadata=[{"even": i % 2 == 0} for i in range(33)])
+    index.remove(["3", "17"])
+    ids = index.ids
+    for options in ({"k": 5}, {"k": 1, "recall": 1.0}, {"k": 40}, {"k": 4, "where": {"even": True}}):
+        asked = {"queries": Sets.from_list(sets[:4])}, {"id": ["31", "5"]}, {"queries": sets[0]}, {"id": ids}
+        for queries, given in zip(asked, (*asked[:3], {}), strict=True):
+            hits = index.search(**queries, **options)
+            distances, positions = index.kneighbors(**given, **options)
+            assert distances.shape == positions.shape
+            for i, found in enumerate([hits] if queries is asked[2] else hits):
+                n = len(found)
+                assert [ids[j] for j in positions[i, :n]] == found.ids
+                np.testing.assert_array_equal(distances[i, :n], found.distances)
+                assert (positions[i, n:] == -1).all()
+                assert np.isinf(distances[i, n:]).all()
+    assert index.kneighbors(Sets.from_list(sets)[:0], k=3)[0].shape == (0, 3)
+    with pytest.raises(ValueError, match="not both"):
+        index.kneighbors(sets[0], id="0")
+
+
 def test_no_queries_give_no_hits(engine):
     index = create(engine)
     index.add(cloud_list(4))

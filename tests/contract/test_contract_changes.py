@@ -453,6 +453,7 @@ def test_a_closed_index_says_so(engine):
         lambda: index.info(), lambda: index.tune(), lambda: "a" in index, lambda: index.duplicates(),
         lambda: index.range_search(x[0], 1.0), lambda: next(index.records()), lambda: index.export("/tmp/x.parquet"),
         lambda: index.select(), lambda: index.neighbor_graph(2), lambda: list(index),
+        lambda: index.kneighbors(x[0]),
     ]  # fmt: skip
     for call in calls:
         with pytest.raises(ValueError, match="closed"):

@@ -161,15 +161,18 @@ def test_where_too_few_are_found_they_are_searched_for_exactly(mnist, monkeypatc
     sets, labels = mnist
     model = KNeighborsClassifier(recall=0.5).fit(sets[:100], labels[:100])
     expected = [model.kneighbors(asked) for asked in (sets[100:150], None)]
-    search, asked_for = SetIndex.search, []
+    search, asked_for = SetIndex.kneighbors, []
 
     def forgetful(index, *arguments, recall=None, **more):
         """Find none of the neighbours of every second query, and half of the others', unless all are wanted."""
         asked_for.append(recall)
-        found = search(index, *arguments, recall=recall, **more)
-        return found if recall == 1.0 else [hits[: len(hits) * (i % 2) // 2] for i, hits in enumerate(found)]
+        distances, rows = search(index, *arguments, recall=recall, **more)
+        if recall != 1.0:
+            for half, first in enumerate((0, rows.shape[1] // 2)):
+                distances[half::2, first:], rows[half::2, first:] = np.inf, -1
+        return distances, rows
 
-    monkeypatch.setattr(SetIndex, "search", forgetful)
+    monkeypatch.setattr(SetIndex, "kneighbors", forgetful)
     for asked, wanted in zip((sets[100:150], None), expected, strict=True):
         for found, other in zip(model.kneighbors(asked), wanted, strict=True):
             np.testing.assert_array_equal(found, other)

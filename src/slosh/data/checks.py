@@ -8,7 +8,8 @@ from __future__ import annotations
 import operator
 from collections import Counter
 from collections.abc import Sequence
-from numbers import Integral
+from math import inf
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -180,6 +181,26 @@ def checked_count(name: str, value: object) -> int:
 def _bad_seed(random_state: object, others: str = "") -> InputError:
     what = f"random_state={random_state!r:.80} must be a whole number from 0 to 2**32 - 1{others}"
     return InputError(what, argument="random_state")
+
+
+def checked_number(name: str, value: Any, what: str, above: float = 0.0, below: float = inf, remedy: str = "") -> float:
+    """Return a parameter that must be a real number between two others; an error says that it must be `what`."""
+    if not isinstance(value, Real) or isinstance(value, bool) or not above < float(value) < below:
+        raise InputError(f"{name}={value!r} must be {what}", remedy, argument=name)
+    return float(value)
+
+
+def finite_rows(name: str, array: ArrayLike, dim: int, letter: str, each: str) -> Float64:
+    """Return a parameter that must be a matrix of finite numbers, (`letter`, dim), with a row for each `each`."""
+    try:
+        rows = np.array(array, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise input_error(name, f"must be an array of numbers ({letter}, {dim}): {error}") from None
+    if rows.ndim != 2 or len(rows) == 0 or rows.shape[1] != dim:
+        raise input_error(name, f"must be an array ({letter}, {dim}), one {each} a row; got shape {rows.shape}")
+    for row in np.flatnonzero(~np.isfinite(rows).all(axis=1)):
+        raise InputError(f"{name}: row {row} holds NaN or infinity", argument=name)
+    return rows
 
 
 def checked_seed(random_state: object) -> int:

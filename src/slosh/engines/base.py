@@ -109,6 +109,9 @@ class View(Protocol):
     def ids(self, keys: Int64) -> list[str]:
         """Return the id of each key."""
 
+    def positions(self, keys: Int64) -> Int64:
+        """Return how many of the stored sets were added before each of these."""
+
     def describe(self, keys: Int64) -> Mapping[int, Description]:
         """Return id and metadata of these keys, and maybe of others."""
 

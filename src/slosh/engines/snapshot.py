@@ -264,6 +264,9 @@ class LocalView(ABC):
     def select(self, where: Node | None = None, limit: int | None = None) -> Int64:
         return np.flatnonzero(self.snapshot.alive if where is None else self.allowed(where).mask)[:limit]
 
+    def positions(self, keys: Int64) -> Int64:
+        return keys if len(self) == self.snapshot.n else np.searchsorted(self.select(), keys)
+
     def nearest(
         self,
         space: str,

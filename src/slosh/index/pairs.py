@@ -1,27 +1,31 @@
-"""Every stored set as a query: near-equal pairs, and the graph of nearest neighbours."""
+"""Neighbours in bulk, as arrays; and every stored set as a query: near-equal pairs, the graph of neighbours."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 import numpy as np
 from scipy.sparse import csr_matrix
 from tqdm.auto import tqdm
 
-from ..engines.base import Int64, View
+from ..data.sets import Sets
+from ..engines.base import Float64, Int64, View
 from ..where import Node
-from .hits import HitLists, Pair, Pairs
-from .planner import Question, answer
+from .hits import Pair, Pairs
+from .planner import Question, answer, rank
+
+Found = TypeVar("Found")
 
 BATCH_SETS = 1024
 
 
-def _each(view: View, keys: Int64, question: Question, title: str) -> Iterator[tuple[Int64, HitLists]]:
+def _each(view: View, keys: Int64, ask: Callable[..., Found], question: Question) -> Iterator[tuple[Int64, Found]]:
     """Ask for the neighbours of these stored sets, batch by batch; none is its own."""
-    with tqdm(total=len(keys), unit="set", delay=2, disable=None, leave=False, desc=title) as bar:
+    with tqdm(total=len(keys), unit="set", delay=2, disable=None, leave=False, desc="neighbours") as bar:
         for first in range(0, len(keys), BATCH_SETS):
             part = keys[first : first + BATCH_SETS]
-            yield part, answer(view, view.prepared(part), part, question)
+            yield part, ask(view, view.prepared(part), part, question)
             bar.update(len(part))
 
 
@@ -31,7 +35,7 @@ def duplicates(view: View, radius: float, where: Node | None, certify: bool) -> 
     exact = 1.0 if kind == "embedded" else None
     question = Question(radius=radius, where=where, recall=exact, certify=certify, slack=kind == "embedded")
     pairs: list[Pair] = []
-    for keys, hits in _each(view, view.select(where), question, "duplicates") if len(view) else ():
+    for keys, hits in _each(view, view.select(where), answer, question) if len(view) else ():
         for name, found in zip(view.ids(keys), hits, strict=True):
             pairs += [
                 Pair(name, other, float(distance))
@@ -41,17 +45,33 @@ def duplicates(view: View, radius: float, where: Node | None, certify: bool) -> 
     return Pairs(sorted(pairs, key=lambda pair: (pair.distance, pair.id, pair.other)), kind)
 
 
+def kneighbors(view: View, queries: Sets, keys: Int64 | None, question: Question) -> tuple[Float64, Int64]:
+    """Return distances and positions (n, k) of the nearest of prepared queries; `keys` are theirs if they are stored.
+
+    Equal distances are in the order of ids. Where fewer are found, the distance is inf and the position -1.
+    """
+    assert question.k is not None
+    ranked = rank(view, queries, keys, question)
+    found, distances, offsets = ranked.keys, ranked.distances, ranked.offsets
+    if (distances[1:] == distances[:-1]).any():
+        names, far, query = view.ids(found), distances.tolist(), np.repeat(np.arange(len(queries)), np.diff(offsets))
+        found = found[sorted(range(len(names)), key=lambda i: (query[i], far[i], names[i]))]
+    place = offsets[:-1, None] + np.arange(question.k)
+    place[place >= offsets[1:, None]] = -1
+    return np.append(distances, np.inf)[place], np.append(view.positions(found), -1)[place]
+
+
+def all_kneighbors(view: View, question: Question) -> tuple[Float64, Int64]:
+    """Return the nearest of every stored set, none of which is its own neighbour, as `kneighbors` does."""
+    none = np.empty((0, question.k or 0))
+    parts = [(none, none.astype(np.int64)), *(found for _, found in _each(view, view.select(), kneighbors, question))]
+    return np.concatenate([distances for distances, _ in parts]), np.concatenate([rows for _, rows in parts])
+
+
 def neighbor_graph(view: View, question: Question, mode: str) -> tuple[csr_matrix, list[str]]:
     """Return the sparse graph of nearest neighbours, and the ids of its rows."""
-    keys = view.select()
-    names = view.ids(keys)
-    number = {name: i for i, name in enumerate(names)}
-    columns, distances, counts = [np.empty(0, np.int64)], [np.empty(0)], [np.zeros(1, np.int64)]
-    for _, hits in _each(view, keys, question, "graph"):
-        columns.append(np.array([number[name] for found in hits for name in found.ids], np.int64))
-        distances += hits.distances
-        counts.append(np.array([len(found) for found in hits], np.int64))
-    values = np.concatenate(distances)
-    data = values if mode == "distance" else np.ones(len(values))
-    starts = np.cumsum(np.concatenate(counts))
-    return csr_matrix((data, np.concatenate(columns), starts), shape=(len(names), len(names))), names
+    distances, positions = all_kneighbors(view, question)
+    there, n = positions >= 0, len(view)
+    values = distances[there] if mode == "distance" else np.ones(np.count_nonzero(there))
+    starts = np.concatenate([[0], np.cumsum(there.sum(axis=1))])
+    return csr_matrix((values, positions[there], starts), shape=(n, n)), view.ids(view.select())

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -78,6 +78,15 @@ class Question:
 def answer(view: View, queries: Sets, exclude: Int64 | None, question: Question) -> HitLists:
     """Return the hits of each prepared query; `exclude` are keys that the queries themselves have and must not find."""
     started = time.perf_counter()
+    ranked = rank(view, queries, exclude, question)
+    hits = make_hits(view.describe, ranked, question.k)
+    seconds = time.perf_counter() - started
+    stats = Stats(ranked.compared, ranked.scanned, ranked.promise, seconds, ranked.full_distances)
+    return HitLists([Hits(*each, ranked.kind, stats) for each in hits], ranked.kind, stats)
+
+
+def rank(view: View, queries: Sets, exclude: Int64 | None, question: Question) -> Ranked:
+    """Return the keys of what is found for each prepared query, in the order of distances; arguments as in `answer`."""
     if not len(view):
         raise InputError("the index is empty", "add sets first")
     if question.certify:
@@ -92,11 +101,7 @@ def answer(view: View, queries: Sets, exclude: Int64 | None, question: Question)
         batch, own = queries[part], None if exclude is None else exclude[part]
         limits = None if radii is None else radii[part]
         parts.append(_ranked(view, batch, view.spec.vectors(batch, slack=slack), own, limits, question))
-    ranked = _joined(parts, view, question)
-    stats = Stats(ranked.compared, ranked.scanned, ranked.promise, 0.0, ranked.full_distances)
-    hits = make_hits(view.describe, ranked, question.k)
-    stats = replace(stats, seconds=time.perf_counter() - started)
-    return HitLists([Hits(*each, ranked.kind, stats) for each in hits], ranked.kind, stats)
+    return _joined(parts, view, question)
 
 
 def _ranked(

@@ -323,6 +323,23 @@ class SetIndex:
             question = Question.checked(view, radius=radius, where=where, recall=recall, certify=certify)
             return _answer(view, queries, id, question)
 
+    def kneighbors(
+        self, queries: Any = None, k: int = 10, *, id: Any = None, where: Any = None, recall: float | None = None
+    ) -> tuple[NDArray[np.float64], Int64]:
+        """Return distances and positions (n, k) of the k nearest sets as arrays, nearest first.
+
+        A position counts the stored sets in the order of the adds: `index.ids[position]` is the id. Where fewer than k
+        are found, the position is -1 at the distance inf. This is faster than `search`, which makes objects with ids
+        and metadata. The arguments are those of `search`; without queries and id every stored set is a query, and none
+        is its own neighbour.
+        """
+        with self._engine.view() as view:
+            question = Question.checked(view, k=k, where=where, recall=recall)
+            if queries is None and id is None:
+                return pairs.all_kneighbors(view, question)
+            sets, keys, _ = _queries(view, queries, id)
+            return pairs.kneighbors(view, sets, keys, question)
+
     def duplicates(self, radius: float = 0.0, *, where: Any = None, certify: bool = False) -> Pairs:
         """Return pairs of sets at most `radius` apart, each once, nearest first.
 

@@ -5,29 +5,26 @@ Sets come in; distances and numbers of fitted sets go out.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, TypeAlias
+from collections.abc import Iterable, Iterator
+from numbers import Real
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
-from ..data.checks import Array, checked_count, kind_of
+from ..data.checks import as_array, checked_count, kind_of
 from ..data.sets import Sets, as_sets
 from ..embed import SlicedWasserstein, Wrapped
 from ..embed.base import SetTransformer
-from ..errors import InputError
+from ..errors import InputError, bad_value
 from ..index.set_index import SetIndex
-from ..search import LadderSearch, Search
-from .targets import check_length, is_number
-
-Float64: TypeAlias = NDArray[np.float64]
-Int64: TypeAlias = NDArray[np.int64]
+from ..native.arrays import Array, Float64, Int64
+from ..search import LadderSearch, Search, checked_recall
 
 BATCH_SETS = 4096
-"""Sets that are taken from a stream, or searched for, at a time. Bounds the memory."""
+"""Sets that are taken from a stream at a time. Bounds the memory."""
 
 
 class SetNeighbors(BaseEstimator):  # type: ignore[misc]
@@ -54,7 +51,7 @@ class SetNeighbors(BaseEstimator):  # type: ignore[misc]
     @property
     def n_features_in_(self) -> int:
         """The number of features of an element."""
-        return self.index_.dim
+        return int(self.embedding_.n_features_in_)
 
     def kneighbors(self, X: Any = None, n_neighbors: int | None = None, return_distance: bool = True) -> Any:
         """Return the nearest fitted sets of each set of X, nearest first, equal distances in the order of `fit`.
@@ -78,13 +75,9 @@ class SetNeighbors(BaseEstimator):  # type: ignore[misc]
             without = " and none is its own neighbour" * (X is None)
             problem = f"n_neighbors={k}, but {self.n_samples_fit_} sets were fitted{without}"
             raise InputError(problem, f"give at most {most}, or fit more sets", argument="n_neighbors")
-        distances, rows = [np.empty((0, k))], [np.empty((0, k), np.int64)]
-        for queries in self._stored_ids() if X is None else self._query_batches(X):
-            hits = self._nearest(queries, k)
-            distances.append(np.array([found.distances for found in hits]))
-            rows.append(np.array([[int(id) for id in found.ids] for found in hits], np.int64))
-        indices = np.concatenate(rows)
-        return (np.concatenate(distances), indices) if return_distance else indices
+        found = [self._nearest(queries, k) for queries in ([None] if X is None else self._query_batches(X))]
+        indices = np.concatenate([np.empty((0, k), np.int64), *(rows for _, rows in found)])
+        return (np.concatenate([np.empty((0, k)), *(far for far, _ in found)]), indices) if return_distance else indices
 
     def kneighbors_graph(self, X: Any = None, n_neighbors: int | None = None, mode: str = "connectivity") -> csr_matrix:
         """Return the graph of nearest neighbours as a sparse matrix (n, number of fitted sets).
@@ -92,7 +85,7 @@ class SetNeighbors(BaseEstimator):  # type: ignore[misc]
         `mode` is "connectivity" (ones at the neighbours) or "distance"; X and n_neighbors are those of `kneighbors`.
         """
         if mode not in ("connectivity", "distance"):
-            raise InputError(f"mode={mode!r}", 'give "connectivity" or "distance"', argument="mode")
+            raise bad_value("mode", mode, 'give "connectivity" or "distance"')
         distances, rows = self.kneighbors(X, n_neighbors)
         n, k = rows.shape
         values = distances.ravel() if mode == "distance" else np.ones(n * k)
@@ -103,15 +96,11 @@ class SetNeighbors(BaseEstimator):  # type: ignore[misc]
     def _fit_index(self, X: Any, y: Array | None, least: int = 1) -> None:
         """Fit the embedding and put the sets into a new index. `self` changes only when all of it has succeeded."""
         checked_count("n_neighbors", self.n_neighbors)
-        if self.recall is not None and not (is_number(self.recall) and 0 < self.recall <= 1):
-            raise InputError(f"recall={self.recall!r} must be None, or above 0 and at most 1", argument="recall")
+        checked_recall(self.recall)
         embedding, search = self._new_embedding(), LadderSearch(precision=32) if self.search is None else self.search
         streamed, n, index = isinstance(X, Iterator), 0, None
-        for batch in (
-            Sets.stream(X, batch_sets=BATCH_SETS)
-            if streamed
-            else [as_sets(X, dim=1 if isinstance(X, list | tuple) and not X else None)]
-        ):
+        empty = isinstance(X, list | tuple) and not X
+        for batch in Sets.stream(X, batch_sets=BATCH_SETS) if streamed else [as_sets(X, dim=1 if empty else None)]:
             n += len(batch)
             if y is not None and (n > len(y) or not streamed):
                 check_length(y, n, "at least " * streamed)
@@ -144,28 +133,17 @@ class SetNeighbors(BaseEstimator):  # type: ignore[misc]
 
     # -- asking the index ----------------------------------------------------------------------------------------------
 
-    def _query_batches(self, X: Any) -> Iterator[Sets]:
-        known: dict[str, Any] = {"dim": self.index_.dim, "origin": self.index_.origin}
-        sets = X if isinstance(X, Iterator) else iter([as_sets(X, **known)])
-        return Sets.stream(sets, batch_sets=BATCH_SETS, **known)
+    def _query_batches(self, X: Any) -> Iterable[Sets]:
+        known: dict[str, Any] = {"dim": self.n_features_in_, "origin": self.embedding_.origin_}
+        return Sets.stream(X, batch_sets=BATCH_SETS, **known) if isinstance(X, Iterator) else [as_sets(X, **known)]
 
-    def _stored_ids(self) -> Iterator[list[str]]:
-        n = self.n_samples_fit_
-        return (_row_ids(first, min(first + BATCH_SETS, n)) for first in range(0, n, BATCH_SETS))
-
-    def _nearest(self, queries: Sets | list[str], k: int) -> list[Any]:
-        """Return the `Hits` of each query, k of them whatever the search promises."""
-
-        def ask(asked: Sets | list[str], recall: float | None) -> list[Any]:
-            chosen: dict[str, Any] = {"queries": asked} if isinstance(asked, Sets) else {"id": asked}
-            return list(self.index_.search(**chosen, k=k, recall=recall))
-
-        hits = ask(queries, self.recall)
-        if short := [i for i, found in enumerate(hits) if len(found) < k]:
-            again = ask(queries.take(short) if isinstance(queries, Sets) else [queries[i] for i in short], 1.0)
-            for i, found in zip(short, again, strict=True):
-                hits[i] = found
-        return hits
+    def _nearest(self, queries: Sets | None, k: int) -> tuple[Float64, Int64]:
+        """Return distances and rows of the neighbours of each query, k of them whatever the search promises."""
+        distances, rows = self.index_.kneighbors(queries, k, recall=self.recall)
+        if (short := np.flatnonzero(rows[:, -1] < 0)).size:
+            again: dict[str, Any] = {"id": _row_ids(short)} if queries is None else {"queries": queries.take(short)}
+            distances[short], rows[short] = self.index_.kneighbors(**again, k=k, recall=1.0)
+        return distances, rows
 
     # -- in scikit-learn's world ---------------------------------------------------------------------------------------
 
@@ -184,8 +162,7 @@ class SetNeighbors(BaseEstimator):  # type: ignore[misc]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.two_d_array = False
-        tags.input_tags.three_d_array = True
+        tags.input_tags.two_d_array, tags.input_tags.three_d_array = False, True
         return tags
 
 
@@ -195,11 +172,65 @@ def new_index(embedding: SetTransformer, search: Search | None, n_jobs: int | No
     return SetIndex.create(None, dim, embedding=embedding, search=search, origin=origin, n_jobs=n_jobs)
 
 
-def add_rows(index: SetIndex, sets: Sets) -> list[str]:
-    """Add sets under the numbers that follow those of the index, and return the ids."""
-    return index.add(sets, _row_ids(len(index), len(index) + len(sets)))
+def add_rows(index: SetIndex, sets: Sets) -> None:
+    """Add sets under the numbers that follow those of the index."""
+    index.add(sets, _row_ids(range(len(index), len(index) + len(sets))))
 
 
-def _row_ids(first: int, end: int) -> list[str]:
+def _row_ids(rows: Iterable[int]) -> list[str]:
     """Return the ids of fitted sets: their numbers, of one length, so that an index breaks ties in their order."""
-    return [f"{row:012}" for row in range(first, end)]
+    return [f"{row:012}" for row in rows]
+
+
+# -- checks of what is learnt beside the sets --------------------------------------------------------------------------
+
+
+def is_number(x: object) -> bool:
+    """Return whether x is a real number, and not True or False."""
+    return isinstance(x, Real) and not isinstance(x, bool)
+
+
+def check_length(y: Array, n: int, about: str = "") -> None:
+    """Refuse targets that are not one for each of n sets."""
+    if len(y) != n:
+        raise InputError(f"X has {about}{n} sets, y has {len(y)} entries", "give one for each set", argument="y")
+
+
+def checked_labels(given: Any, name: str = "y") -> Array:
+    """Return labels (n,) of one kind, numbers or strings; a column (n, 1) is taken too."""
+    labels = as_array(given, name)
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels[:, 0]
+    if labels.ndim != 1:
+        problem = f"{name} must be (n,), one label for each set, not of shape {labels.shape}"
+        raise InputError(problem, "for several labels a set fit a classifier for each", argument=name)
+    objects = labels.tolist() if labels.dtype.kind == "O" else []  # strings in a pandas column, say
+    missing = ~np.isfinite(labels) if labels.dtype.kind == "f" else [_is_missing(label) for label in objects]
+    if (wrong := np.flatnonzero(missing)).size:
+        problem, i = f"{name}[{wrong[0]}] is {labels[wrong[0]]}", int(wrong[0])
+        raise InputError(problem, "give every set a label, or leave the set out", argument=name, set=i)
+    if len(kinds := sorted({type(label).__name__ for label in objects})) > 1:
+        problem = f"{name} mixes labels of the types {', '.join(kinds)}"
+        raise InputError(problem, "give all of them one type", argument=name)
+    if objects:
+        labels = np.array(objects)
+    if labels.dtype.kind not in "iubfU":
+        raise InputError(f"{name} are of dtype {labels.dtype}", "give numbers or strings as labels", argument=name)
+    return labels
+
+
+def _is_missing(label: Any) -> bool:
+    return label is None or type(label).__name__ in ("NAType", "NaTType") or label != label
+
+
+def checked_numbers(y: Any) -> Float64:
+    """Return numbers (n,) or (n, n_outputs)."""
+    given = as_array(y, "y")
+    if given.dtype.kind not in "fiub" or given.ndim not in (1, 2) or 0 in given.shape[1:]:
+        problem = f"y must be numbers, (n,) or (n, n_outputs), not {given.dtype} of shape {given.shape}"
+        raise InputError(problem, argument="y")
+    numbers = given.astype(np.float64)
+    if (wrong := np.argwhere(~np.isfinite(numbers))).size:
+        problem = f"y[{', '.join(map(str, wrong[0]))}] is {numbers[tuple(wrong[0])]}"
+        raise InputError(problem, "put a number in its place, or leave the set out", argument="y")
+    return numbers

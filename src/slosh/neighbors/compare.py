@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.base import clone
 from tqdm.auto import tqdm
 
@@ -25,11 +25,10 @@ from ..embed.base import SetTransformer
 from ..errors import InputError, MissingExtra
 from ..evaluate import precision_at_k, vote_accuracy
 from ..native import kernel
+from ..native.arrays import Array, Int64
 from ..search import ExactSearch, Search
-from .base import add_rows, new_index
-from .targets import checked_labels, is_number
+from .base import add_rows, checked_labels, is_number, new_index
 
-Int64 = NDArray[np.int64]
 Row = dict[str, Any]
 
 SPLIT_FROM_SETS = 500
@@ -114,14 +113,9 @@ class Comparison:
 
     def __str__(self) -> str:
         table = self.table()
-        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-        lines = [self.about, ""]
-        for line in table:
-            padded = [
-                text.rjust(w) if i > 1 else text.ljust(w) for i, (text, w) in enumerate(zip(line, widths, strict=True))
-            ]
-            lines.append("  ".join(padded).rstrip())
-        return "\n".join(lines + self.failures())
+        widths = [max(map(len, cells)) for cells in zip(*table, strict=True)]
+        line = "  ".join(f"{{:{'<' if i < 2 else '>'}{width}}}" for i, width in enumerate(widths))
+        return "\n".join([self.about, "", *(line.format(*cells).rstrip() for cells in table), *self.failures()])
 
 
 def _cell(column: str, value: Any) -> str:
@@ -175,9 +169,8 @@ def compare(
     names, classes = _checked_classes(labels, len(collection))
     checked_count("k", k)
     if not is_number(test_size) or not 0 < test_size < 1:
-        raise InputError(
-            f"test_size={test_size!r:.60} must be a fraction between 0 and 1, such as 0.2", argument="test_size"
-        )
+        problem = f"test_size={test_size!r:.60} must be a fraction between 0 and 1, such as 0.2"
+        raise InputError(problem, argument="test_size")
     threads = kernel.threads(n_jobs)
     chosen = _checked_methods(methods, collection.dim, n_jobs)
     split = _Split.of(collection, classes, float(test_size), random_state)
@@ -229,30 +222,20 @@ class _Split:
 
 def _measure(name: str, method: SetTransformer, split: _Split, k: int, n_jobs: int | None) -> Iterator[Row]:
     """Yield the row of one method, or the two of SlicedWasserstein."""
-    row: Row = {"method": name, "search": "exact", "error": None}
     searches: dict[str, Search | None] = {"exact": ExactSearch(n_jobs=n_jobs)}
     if type(method) is SlicedWasserstein:
         searches["default"] = None
+    row: Row = {"method": name, "search": "exact", "error": None}
     try:
         model = clone(method).fit(split.stored)
         row |= _embedded(model, split)
-    except Exception as error:
-        yield _failed(row, error)
-        return
-    for kind, search in searches.items():
-        row["search"] = kind
-        try:
+        for kind, search in searches.items():
+            row["search"] = kind
             yield row | _searched(model, search, split, k, n_jobs)
-        except Exception as error:
-            yield _failed(row, error)
-            return
-        row["mean_average_precision"] = math.nan  # it is that of the whole ranking, whatever searches
-
-
-def _failed(row: Row, error: Exception) -> Row:
-    nothing: Row = dict.fromkeys(COLUMNS, math.nan)
-    named = {"method": row["method"], "search": row["search"]}
-    return nothing | named | {"length": 0, "error": f"{type(error).__name__}: {error}"}
+            row["mean_average_precision"] = math.nan  # it is that of the whole ranking, whatever searches
+    except Exception as error:
+        named = {"method": name, "search": row["search"], "length": 0, "error": f"{type(error).__name__}: {error}"}
+        yield dict.fromkeys(COLUMNS, math.nan) | named
 
 
 def _embedded(model: SetTransformer, split: _Split) -> Row:
@@ -273,16 +256,14 @@ def _embedded(model: SetTransformer, split: _Split) -> Row:
 def _searched(model: SetTransformer, search: Search | None, split: _Split, k: int, n_jobs: int | None) -> Row:
     """Measure the neighbours that an index finds, and the time of a query."""
     with new_index(model, search, n_jobs) as index:
-        ids = add_rows(index, split.stored)
-        index.search(split.queries[:1], k)  # prepares what is prepared once
+        add_rows(index, split.stored)
+        index.kneighbors(split.queries[:1], k)  # prepares what is prepared once
         started = time.perf_counter()
-        found = index.search(split.queries, k)
+        _, positions = index.kneighbors(split.queries, k)
         seconds = time.perf_counter() - started
         if split.own:
-            found = index.search(id=ids, k=k)
-    neighbours = np.full((len(split.queries), k), -1)
-    for i, hits in enumerate(found):
-        neighbours[i, : len(hits)] = split.stored_classes[[int(id) for id in hits.ids]]
+            _, positions = index.kneighbors(k=k)
+    neighbours = np.where(positions >= 0, split.stored_classes[positions], -1)
     return {
         "precision": precision_at_k(neighbours, split.query_classes),
         "vote_accuracy": vote_accuracy(neighbours, split.query_classes),
@@ -290,7 +271,7 @@ def _searched(model: SetTransformer, search: Search | None, split: _Split, k: in
     }
 
 
-def _mean_average_precision(split: _Split, stored: NDArray[Any], queries: NDArray[Any]) -> float:
+def _mean_average_precision(split: _Split, stored: Array, queries: Array) -> float:
     """Return that of the whole rankings of all queries, or of as many, evenly spaced, as MAX_RANKS allows.
 
     It is what `evaluate.mean_average_precision` gives, from classes instead of rows, which is ten times as fast here.
@@ -322,9 +303,10 @@ def _checked_methods(
 ) -> Mapping[str, SetTransformer]:
     if methods is None:
         ours = methods_for(dim)
-        return {
-            name: one.set_params(n_jobs=n_jobs) if "n_jobs" in one.get_params() else one for name, one in ours.items()
-        }
+        for one in ours.values():
+            if "n_jobs" in one.get_params():
+                one.set_params(n_jobs=n_jobs)
+        return ours
     if not isinstance(methods, Mapping) or not methods:
         remedy = "give a dict {name: embedding} of one at least"
         raise InputError(f"methods is {kind_of(methods)}", remedy, argument="methods")
@@ -335,22 +317,19 @@ def _checked_methods(
     return methods
 
 
-def _checked_classes(labels: ArrayLike, n: int) -> tuple[NDArray[Any], Int64]:
+def _checked_classes(labels: ArrayLike, n: int) -> tuple[Array, Int64]:
     """Return the labels that occur, in order, and the class of each set as a number from 0 on."""
     array = checked_labels(labels, "labels")
     if len(array) != n:
-        raise InputError(
-            f"there are {len(array)} labels for {n} sets", "give one label for each set", argument="labels"
-        )
+        problem = f"there are {len(array)} labels for {n} sets"
+        raise InputError(problem, "give one label for each set", argument="labels")
     names, classes, counts = np.unique(array, return_inverse=True, return_counts=True)
     if len(names) < 2:
         problem = f"all sets have the label {names[0].item()!r}" if len(names) else "there are no sets"
         raise InputError(problem, "to compare, give sets of two classes or more", argument="labels")
     if (lone := np.flatnonzero(counts == 1)).size:
         i = int(np.flatnonzero(classes == lone[0])[0])
-        problem = (
-            f"set {i} is the only one with the label {names[lone[0]].item()!r}"
-            f"{f', and {len(lone) - 1} more labels are alone' * (len(lone) > 1)}"
-        )
+        more = f", and {len(lone) - 1} more labels are alone" * (len(lone) > 1)
+        problem = f"set {i} is the only one with the label {names[lone[0]].item()!r}{more}"
         raise InputError(problem, "leave such sets out, or join classes", argument="labels", set=i)
     return names, classes.astype(np.int64)

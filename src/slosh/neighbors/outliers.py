@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.special import logsumexp
 from sklearn.base import OutlierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from ..errors import InputError, user_level
+from ..errors import InputError, bad_value, user_level
+from ..native.arrays import Float64, Int64
 from ..search import Search
-from .base import Float64, Int64, SetNeighbors
-from .targets import is_number
+from .base import SetNeighbors, is_number
 
-Self = TypeVar("Self", bound="OutlierScore")
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 METHODS = ("lof", "distance", "density")
 AUTO_LOF_OFFSET = -1.5
@@ -87,24 +88,17 @@ class OutlierScore(OutlierMixin, SetNeighbors):  # type: ignore[misc]
         search: Search | None = None,
         recall: float | None = None,
     ) -> None:
-        self.n_neighbors = n_neighbors
-        self.method = method
-        self.contamination = contamination
-        self.bandwidth = bandwidth
-        self.embedding = embedding
-        self.search = search
-        self.recall = recall
+        self.n_neighbors, self.method = n_neighbors, method
+        self.contamination, self.bandwidth = contamination, bandwidth
+        self.embedding, self.search, self.recall = embedding, search, recall
 
-    def fit(self: Self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None) -> Self:
         """Store the sets, and score each among the others; X as in `KNeighborsClassifier.fit`, y is ignored."""
         self._check_params()
         self._fit_index(X, None, least=2)
         if self.n_neighbors > (most := self.n_samples_fit_ - 1):
-            warnings.warn(
-                f"n_neighbors={self.n_neighbors}, but each of the {self.n_samples_fit_} fitted sets has {most} others: "
-                f"{most} are used",
-                stacklevel=user_level(),
-            )
+            found = f"each of the {self.n_samples_fit_} fitted sets has {most} others: {most} are used"
+            warnings.warn(f"n_neighbors={self.n_neighbors}, but {found}", stacklevel=user_level())
         self.n_neighbors_ = min(self.n_neighbors, most)
         self._method = self.method  # what is fitted stays, whatever set_params changes later
         distances, rows = self.kneighbors(None, self.n_neighbors_)
@@ -156,11 +150,10 @@ class OutlierScore(OutlierMixin, SetNeighbors):  # type: ignore[misc]
         return np.asarray(-self._reaches(distances, rows) * np.mean(1.0 / self._reach[rows], axis=1))
 
     def _check_params(self) -> None:
+        share, width = self.contamination, self.bandwidth
         if self.method not in METHODS:
-            known = ", ".join(map(repr, METHODS))
-            raise InputError(f"method={self.method!r}", f"give one of {known}", argument="method")
-        if self.contamination != "auto" and not (is_number(self.contamination) and 0 < self.contamination <= 0.5):  # type: ignore[operator]
-            remedy = 'give "auto", or a number above 0 and at most 0.5'
-            raise InputError(f"contamination={self.contamination!r}", remedy, argument="contamination")
-        if self.bandwidth is not None and not (is_number(self.bandwidth) and 0 < self.bandwidth < np.inf):
-            raise InputError(f"bandwidth={self.bandwidth!r}", "give a distance above 0, or None", argument="bandwidth")
+            raise bad_value("method", self.method, f"give one of {', '.join(map(repr, METHODS))}")
+        if share != "auto" and not (is_number(share) and 0 < share <= 0.5):  # type: ignore[operator]
+            raise bad_value("contamination", share, 'give "auto", or a number above 0 and at most 0.5')
+        if width is not None and not (is_number(width) and 0 < width < np.inf):
+            raise bad_value("bandwidth", width, "give a distance above 0, or None")

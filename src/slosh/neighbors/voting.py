@@ -8,20 +8,19 @@ weighted votes take time in proportion to the number of classes.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets, unique_labels
 
-from ..data.checks import Array
-from ..errors import InputError
+from ..errors import InputError, bad_value
+from ..native.arrays import Array, Float64, Int64
 from ..search import Search
-from .base import Float64, Int64, SetNeighbors
-from .targets import checked_labels, checked_numbers
+from .base import SetNeighbors, checked_labels, checked_numbers
 
-SelfClassifier = TypeVar("SelfClassifier", bound="KNeighborsClassifier")
-SelfRegressor = TypeVar("SelfRegressor", bound="KNeighborsRegressor")
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 MAX_VOTES = 1 << 22
 """Votes (queries times classes) that are held at once."""
@@ -41,16 +40,14 @@ class _Voting(SetNeighbors):
         search: Search | None = None,
         recall: float | None = None,
     ) -> None:
-        self.n_neighbors = n_neighbors
-        self.weights = weights
-        self.embedding = embedding
-        self.search = search
-        self.recall = recall
+        self.n_neighbors, self.weights = n_neighbors, weights
+        self.embedding, self.search, self.recall = embedding, search, recall
 
     def _check_weights(self) -> None:
         if self.weights not in ("uniform", "distance") and not callable(self.weights):
-            remedy = 'give "uniform", "distance", or a function of the distances (n, k)'
-            raise InputError(f"weights={self.weights!r}", remedy, argument="weights")
+            raise bad_value(
+                "weights", self.weights, 'give "uniform", "distance", or a function of the distances (n, k)'
+            )
 
     def _weighted_neighbors(self, X: Any) -> tuple[Int64, Float64]:
         """Return the neighbours (n, k), and how much each of them counts, (n, k)."""
@@ -127,7 +124,7 @@ class KNeighborsClassifier(ClassifierMixin, _Voting):  # type: ignore[misc]
     classes_: Array
     _codes: Int64
 
-    def fit(self: SelfClassifier, X: Any, y: Any) -> SelfClassifier:
+    def fit(self, X: Any, y: Any) -> Self:
         """Store the sets and their labels.
 
         X : a collection of sets (anything that `Sets` takes), or an iterator of sets or of `Sets`, which is read batch
@@ -140,7 +137,7 @@ class KNeighborsClassifier(ClassifierMixin, _Voting):  # type: ignore[misc]
         self.classes_, self._codes = np.unique(labels, return_inverse=True)
         return self
 
-    def partial_fit(self: SelfClassifier, X: Any, y: Any) -> SelfClassifier:
+    def partial_fit(self, X: Any, y: Any) -> Self:
         """Add sets and labels, new labels too. The first call is `fit`; later ones leave the embedding as it is."""
         if not hasattr(self, "index_"):
             return self.fit(X, y)
@@ -196,7 +193,7 @@ class KNeighborsRegressor(RegressorMixin, _Voting):  # type: ignore[misc]
 
     _y: Float64
 
-    def fit(self: SelfRegressor, X: Any, y: Any) -> SelfRegressor:
+    def fit(self, X: Any, y: Any) -> Self:
         """Store the sets and their numbers, (n,) or (n, n_outputs); X as in `KNeighborsClassifier.fit`."""
         numbers = checked_numbers(y)
         self._check_weights()
@@ -204,7 +201,7 @@ class KNeighborsRegressor(RegressorMixin, _Voting):  # type: ignore[misc]
         self._y = numbers
         return self
 
-    def partial_fit(self: SelfRegressor, X: Any, y: Any) -> SelfRegressor:
+    def partial_fit(self, X: Any, y: Any) -> Self:
         """Add sets and numbers. The first call is `fit`; later ones leave the embedding as it is."""
         if not hasattr(self, "index_"):
             return self.fit(X, y)

@@ -199,7 +199,9 @@ class SqliteEngine:
         if snapshot is None:
             rows = tables.rows_from(connection)
             removed = connection.execute("SELECT count(*) FROM removed").fetchone()[0]
-            if next_row != len(rows) + removed or (len(rows) and (weighted is None or rows[-1] >= next_row)):
+            if next_row != len(rows) + removed or (
+                len(rows) and (weighted is None or rows.min() < 0 or rows.max() >= next_row)
+            ):
                 raise tables.damaged("the index is damaged: its counters do not fit its sets")
             alive = np.zeros(next_row, np.bool_)
             alive[rows] = True
@@ -404,7 +406,7 @@ class SqliteEngine:
                 self.database.close()
                 if self._lock is not None:
                     self._lock.release()
-                self._loaded = {}
+                self._loaded, self.cache = {}, self._new_cache()  # lets go of the mapped files
 
     def destroy(self) -> None:
         self.close()
