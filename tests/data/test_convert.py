@@ -385,7 +385,7 @@ def test_torch_nested_and_padded():
         )
         dense = np.arange(24.0).reshape(2, 4, 3)
         same(as_sets(gaps), [dense[0, 1:3], dense[1, :3]])
-        with raises("set 1 is a nested tensor", "unbind"):
+        with raises("set 1 must not be a nested tensor", "unbind"):
             as_sets([tensors[0], jagged])
         with raises("set 1, element 0, feature 2 is nan"):
             bad = [t.clone() for t in tensors]
@@ -414,7 +414,7 @@ def test_torch_dense():
         as_sets(torch.zeros(1, 2, 3, dtype=torch.complex64))
     with raises("0 features"):
         as_sets(torch.zeros(1, 2, 0))
-    with raises("set 0: this tensor", "dense"):
+    with raises("set 0 must be a tensor that can become an array", "dense"):
         as_sets([torch.eye(3).to_sparse()])
     with raises("takes a tensor, not a list", "from_list"):
         Sets.from_torch([padded[0]])
