@@ -5,31 +5,24 @@ from __future__ import annotations
 import warnings
 from typing import Annotated, Any
 
-import typer
 from sklearn.exceptions import ConvergenceWarning
+from typer import Option
 
 from ..data.sets import Sets
 from ..neighbors.compare import compare
 from .messages import CommandError
-from .options import AsJson, Reading, Sources, grouped_options, parse_origin
+from .options import AsJson, Reading, Sources, parse_origin
 from .output import say, say_json, say_table
 
 
-@grouped_options
 def compare_embeddings(
     source: Sources,
     *,
     reading: Reading,
-    label: Annotated[
-        str, typer.Option("--label", metavar="KEY", help="The key of the metadata that is the label.")
-    ] = "label",
-    k: Annotated[int, typer.Option("-k", "--k", min=1, help="Number of neighbours to look at.")] = 10,
-    test_size: Annotated[
-        float, typer.Option("--test-size", help="Fraction of the sets that are queries, if there are 500 or more.")
-    ] = 0.2,
-    origin: Annotated[
-        str | None, typer.Option("--origin", metavar="auto|X,Y,Z", help="Subtract this from the coordinates.")
-    ] = None,
+    label: Annotated[str, Option(metavar="KEY", help="The key of the metadata that is the label.")] = "label",
+    k: Annotated[int, Option("-k", "--k", min=1, help="Number of neighbours to look at.")] = 10,
+    test_size: Annotated[float, Option(help="Fraction of the sets that are queries, if there are 500 or more.")] = 0.2,
+    origin: Annotated[str | None, Option(metavar="auto|X,Y,Z", help="Subtract this from the coordinates.")] = None,
     json: AsJson = False,
 ) -> None:
     """Compare embeddings on labelled sets, before you build an index.

@@ -13,11 +13,10 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..data.sets import Sets
 from ..errors import InputError, MissingExtra
-
-Float64 = NDArray[np.float64]
+from ..native.arrays import Float64
 
 MAX_LINES = 12
 """Lines of a picture."""
@@ -30,10 +29,9 @@ TITLE_COLUMNS = 21
 
 
 class Panel(NamedTuple):
-    """A set in a picture: points (N, 2) or (N, 3), weights or None, a title, a second line, and a colour."""
+    """A set in a picture: a collection of one set in 2 or 3 dimensions, a title, a second line, and a colour."""
 
-    points: Any
-    weights: Any
+    cloud: Sets
     title: str
     note: str = ""
     colour: str | None = None
@@ -66,10 +64,9 @@ def draw(
     if not rows:
         raise InputError("there is nothing to draw", "give at least one line of panels")
     panels = [panel for row in rows for panel in row if panel is not None]
-    points = [np.asarray(panel.points, np.float64) for panel in panels]
-    dim = points[0].shape[1]
+    dim = panels[0].cloud.dim
     check_drawable(dim)
-    window = _window(points) if one_scale else None
+    window = _window(panels) if one_scale else None
     wide = max(len(row) for row in rows)
     height = PANEL_INCHES + 0.12 * (1 + max(_title(panel, is_query=True).count("\n") for panel in panels)) + 0.1
     wide_in, high_in = PANEL_INCHES * wide + 0.2, height * len(rows) + 0.15 + 0.3 * (title is not None)
@@ -107,17 +104,16 @@ def _figure_class() -> Any:
     return Figure
 
 
-def _window(points: Sequence[Float64]) -> tuple[Float64, float]:
+def _window(panels: Sequence[Panel]) -> tuple[Float64, float]:
     """Return the middle and half the side of a square, or cube, around all points."""
-    low = np.min([each.min(axis=0) for each in points], axis=0)
-    high = np.max([each.max(axis=0) for each in points], axis=0)
+    points = np.concatenate([panel.cloud.points for panel in panels], dtype=np.float64)
+    low, high = points.min(axis=0), points.max(axis=0)
     return (low + high) / 2, float((high - low).max()) / 2 or 1.0
 
 
 def _draw_panel(axes: Any, panel: Panel, window: tuple[Float64, float] | None, flip: bool, is_query: bool) -> None:
-    points = np.asarray(panel.points, np.float64)
-    middle, half = window or _window([points])
-    weights = None if panel.weights is None else np.asarray(panel.weights, np.float64)
+    middle, half = window or _window([panel])
+    points, weights = panel.cloud.points, panel.cloud.weights
     if len(points) > MAX_POINTS:
         kept = np.linspace(0, len(points) - 1, MAX_POINTS).astype(np.int64)
         points, weights = points[kept], None if weights is None else weights[kept]
@@ -138,9 +134,8 @@ def _draw_panel(axes: Any, panel: Panel, window: tuple[Float64, float] | None, f
     area = float(np.clip((72 * PANEL_INCHES) ** 2 / 3 / len(points), 1.2, 100))
     sizes = area if weights is None else np.maximum(area * weights / weights.max(), 0.3)
     axes.scatter(*points.T, s=sizes, color=colour, linewidths=0, alpha=0.85)
-    axes.set_title(
-        _title(panel, is_query), fontsize=7.5, color=colour, pad=3, fontweight="bold" if is_query else "normal"
-    )
+    weight = "bold" if is_query else "normal"
+    axes.set_title(_title(panel, is_query), fontsize=7.5, color=colour, pad=3, fontweight=weight)
 
 
 def _title(panel: Panel, is_query: bool) -> str:
