@@ -54,19 +54,15 @@ def _unwrapped(text: str) -> str:
     return "\n\n".join(each if each.startswith(" ") else each.replace("\n", " ") for each in paragraphs)
 
 
-COMMANDS: dict[str, dict[str, Callable[..., Any]]] = {
-    "Make an index": {
-        "demo": demo.demo,
-        "compare": compare.compare_embeddings,
-        "build": build.build,
-        "add": build.add,
-    },
-    "Search": {command.__name__: command for command in (find.search, find.explain, find.duplicates)},
-    "Inspect and maintain": {command.__name__: command for command in maintenance.COMMANDS},
+COMMANDS: dict[str, tuple[Callable[..., Any], ...]] = {
+    "Make an index": (demo.demo, compare.compare, build.build, build.add),
+    "Search": (find.search, find.explain, find.duplicates),
+    "Inspect and maintain": maintenance.COMMANDS,
 }
 for panel, commands in COMMANDS.items():
-    for name, command in commands.items():
-        app.command(name, rich_help_panel=panel, help=_unwrapped(command.__doc__ or ""))(grouped_options(command))
+    for command in commands:
+        text = _unwrapped(command.__doc__ or "")
+        app.command(command.__name__, rich_help_panel=panel, help=text)(grouped_options(command))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -85,7 +85,7 @@ def build(
     """
     options.check_free(index)
     existed, made = index.exists(), None
-    settings, for_all = design.settings(reading.seed), options.parse_metadata(meta or [])
+    settings, for_all = design.settings(reading.random_state), options.parse_metadata(meta or [])
     started = time.perf_counter()
     batches = reading.read(source, options.parse_origin(design.origin))
     first = next(batches, None)

@@ -9,13 +9,13 @@ from sklearn.exceptions import ConvergenceWarning
 from typer import Option
 
 from ..data.sets import Sets
-from ..neighbors.compare import compare
+from ..neighbors import compare as comparison
 from .messages import CommandError
 from .options import AsJson, Reading, Sources, parse_origin
 from .output import say, say_json, say_table
 
 
-def compare_embeddings(
+def compare(
     source: Sources,
     *,
     reading: Reading,
@@ -47,7 +47,9 @@ def compare_embeddings(
     with warnings.catch_warnings():
         # Of k-means, where sets have fewer different points than it looks for: the row of the embedding is as good.
         warnings.simplefilter("ignore", ConvergenceWarning)
-        found = compare(Sets.concat(parts), labels, k=k, test_size=test_size, random_state=reading.seed)
+        found = comparison.compare(
+            Sets.concat(parts), labels, k=k, test_size=test_size, random_state=reading.random_state
+        )
     if json:
         say_json({"about": found.about, "rows": found.rows})
         return

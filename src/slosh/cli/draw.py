@@ -6,13 +6,13 @@ Panels of points in 2 or 3 dimensions come in; a picture file goes out. Needs ma
 from __future__ import annotations
 
 import os
-import unicodedata
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
+from rich.cells import cell_len
 
 from ..data.sets import Sets
 from ..errors import InputError, MissingExtra
@@ -40,8 +40,9 @@ class Panel(NamedTuple):
 def check_drawable(dim: int) -> None:
     """Refuse what cannot be drawn, before anything is computed for it."""
     if dim not in (2, 3):
-        problem = f"a picture needs points in 2 or 3 dimensions, and these have {dim}"
-        raise InputError(problem, "reduce them, e.g. by PCA")
+        raise InputError(
+            f"a picture needs points in 2 or 3 dimensions, and these have {dim}", "reduce them, e.g. by PCA"
+        )
     _figure_class()
 
 
@@ -151,18 +152,15 @@ def fold_name(name: str) -> list[str]:
     >>> fold_name("chair/chair_0001.off"), fold_name("furniture/chair/chair_0001.off")
     (['chair/chair_0001.off'], ['furniture/chair/', 'chair_0001.off'])
     """
-    wide = [2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in name]
-    if sum(wide) <= TITLE_COLUMNS:
+    if cell_len(name) <= TITLE_COLUMNS:
         return [name]
-    if sum(wide) > 2 * TITLE_COLUMNS:
-        start, end = _fitting(wide, TITLE_COLUMNS - 1), _fitting(wide[::-1], TITLE_COLUMNS)
-        return [name[:start] + "…", name[len(name) - end :]]
-    most = _fitting(wide, TITLE_COLUMNS)
-    least = len(name) - _fitting(wide[::-1], TITLE_COLUMNS)
+    most, least = _fitting(name, TITLE_COLUMNS), len(name) - _fitting(name[::-1], TITLE_COLUMNS)
+    if most < least:
+        return [name[: _fitting(name, TITLE_COLUMNS - 1)] + "…", name[least:]]
     at = next((i for mark in ("/", " _-.") for i in range(most, least - 1, -1) if name[i - 1] in mark), most)
     return [name[:at], name[at:]]
 
 
-def _fitting(wide: Sequence[int], room: int) -> int:
-    """Return how many characters of these widths fit into the room."""
-    return int(np.searchsorted(np.cumsum(wide), room, side="right"))
+def _fitting(text: str, columns: int) -> int:
+    """Return how many characters of a text fit into so many columns of a terminal."""
+    return int(np.searchsorted(np.cumsum([cell_len(character) for character in text]), columns, side="right"))

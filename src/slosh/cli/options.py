@@ -33,8 +33,8 @@ Flip = Annotated[bool, Option("--flip", help="Let y point down in pictures, as i
 AsJson = Annotated[bool, Option("--json", help="Print JSON, for programs.")]
 
 
-def _of_files(help: str, **more: Any) -> Any:
-    return Option(help=help, rich_help_panel="How files are read", **more)
+def _of_files(help: str, *names: str, **more: Any) -> Any:
+    return Option(*names, help=help, rich_help_panel="How files are read", **more)
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,8 @@ class Reading:
     weights: Annotated[str | None, _of_files('The column of weights; "grey" for images; "none" ignores them.')] = None
     by: Annotated[str | None, _of_files(".h5ad: the observation column that defines the sets.")] = None
     obsm: Annotated[str | None, _of_files(".h5ad: the embedding to use instead of X.")] = None
-    points: Annotated[int, _of_files("Meshes: points to sample from the surface.", min=1)] = 1024
-    seed: Annotated[int, _of_files("Seed of that sampling, and of --max-points.", min=0)] = 0
+    n_points: Annotated[int, _of_files("Meshes: points to sample from the surface.", "--points", min=1)] = 1024
+    random_state: Annotated[int, _of_files("Seed of that sampling, and of --max-points.", "--seed", min=0)] = 0
     batch_points: Annotated[int, _of_files("Points to read, and to store, at a time.", min=1)] = 1 << 20
 
     def read(self, sources: Sequence[str], origin: Any) -> Iterator[readers.Batch]:
@@ -56,16 +56,9 @@ class Reading:
         names = None if self.columns is None else [name.strip() for name in self.columns.split(",") if name.strip()]
         if names == []:
             raise UsageError("--columns names no column: give names separated by commas, as in --columns x,y,z")
-        same = ("format", "id_column", "by", "obsm", "batch_points")
-        return readers.read(
-            sources[0] if len(sources) == 1 else list(sources),
-            columns=names,
-            weights=False if self.weights == "none" else self.weights,
-            n_points=self.points,
-            random_state=self.seed,
-            origin=origin,
-            **{name: getattr(self, name) for name in same},
-        )
+        weights = False if self.weights == "none" else self.weights
+        given = dataclasses.asdict(self) | {"columns": names, "weights": weights, "origin": origin}
+        return readers.read(sources[0] if len(sources) == 1 else list(sources), **given)
 
 
 def grouped_options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -6,7 +6,7 @@ import glob
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, islice
 from operator import itemgetter
 from typing import Annotated, Any, NamedTuple
 
@@ -77,13 +77,11 @@ def read_queries(index: SetIndex, queries: Sequence[str], meaning: Meaning, read
 
 def read_one_query(index: SetIndex, query: str, meaning: Meaning, reading: Reading) -> QueryBatch:
     """Return a query that must be one set."""
-    names: list[str] = []
-    found = None
-    for batch in read_queries(index, [query], meaning, reading):
-        found, names = found or batch, names + batch.names
-        if len(names) > 1:
-            listed = ", ".join(names[:3])
-            raise CommandError(f"{query} holds several sets ({listed}, ...): give a file of one set, or an id")
-    if found is None:
+    batches = list(islice(read_queries(index, [query], meaning, reading), 2))
+    names = [name for batch in batches for name in batch.names]
+    if not names:
         raise CommandError(f"{query}: no sets found")
-    return found
+    if len(names) > 1:
+        listed = ", ".join(names[:3])
+        raise CommandError(f"{query} holds several sets ({listed}, ...): give a file of one set, or an id")
+    return batches[0]
