@@ -31,6 +31,7 @@ from machine import DATA, ROOT, cpu, fastest
 from slosh import Sets
 from slosh.embed import SlicedWasserstein
 from slosh.native import kernel, kernel_numpy
+from slosh.native.arrays import Quantiles, Ragged
 
 N_SLICES, N_QUANTILES = 64, 16
 
@@ -128,10 +129,9 @@ def measure(name: str, sets: Sets, speeds: tuple[float, float, float]) -> dict[s
     assert np.allclose(out[: len(few)], expected[: len(few)], atol=2e-5 * max(1.0, float(np.abs(out).max()))), (
         "results differ"
     )
-    arguments = (theta, None, N_SLICES, N_QUANTILES, True, 1.0)
+    ragged, rule = Ragged(few.points, few.offsets, None), Quantiles(theta, None, N_SLICES, N_QUANTILES)
     reference = best(
-        lambda: kernel_numpy.embed(few.points, few.offsets, None, *arguments, np.empty_like(out[: len(few)]), None, 1),
-        at_least=0.1,
+        lambda: kernel_numpy.embed(ragged, rule, np.empty_like(out[: len(few)]), None), at_least=0.1
     ) / len(few)
 
     two = SlicedWasserstein(N_SLICES, N_QUANTILES, n_jobs=2).fit(sets)

@@ -28,6 +28,7 @@ from markdown_tables import markdown_table
 from slosh import Sets
 from slosh.embed import SlicedWasserstein
 from slosh.native import kernel
+from slosh.native.arrays import Ragged
 from slosh.slices import directions
 
 Array = NDArray[Any]
@@ -132,8 +133,8 @@ def exact_squares(queries: Sets, database: Sets, slices: Array, pairs: Array) ->
     total = np.zeros(len(pairs))
     for start in range(0, len(slices), 32):
         part = np.ascontiguousarray(slices[start : start + 32])
-        x, y = (kernel.sort(s.points, s.offsets, None, part, len(part), 1)[0] for s in (queries, database))
-        total += len(part) * kernel.transport(x, queries.offsets, None, y, database.offsets, None, pairs, 1)
+        x, y = (kernel.sort(Ragged(s.points, s.offsets, None), part, len(part), 1) for s in (queries, database))
+        total += len(part) * kernel.transport(x, y, pairs, 1)
     return total
 
 

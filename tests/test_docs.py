@@ -51,7 +51,7 @@ class Page:
     lost: set = field(default_factory=set)
 
     def run(self, number: int, directory: Path) -> None:
-        """Runs the blocks up to `number` that were not run yet, and raises what that one raised."""
+        """Run the blocks up to `number` that were not run yet, and raise what that one raised."""
         for block in self.blocks[len(self.outcomes) : number + 1]:
             before = Path.cwd()
             os.chdir(directory)
@@ -91,13 +91,13 @@ class Page:
 
 
 def same(expected: str, printed: str) -> bool:
-    """Equal but for white space at the ends of lines; `...` in what is expected stands for anything."""
+    """Return whether the outputs are equal, but for white space at the ends of lines; `...` stands for anything."""
     expected, printed = ("\n".join(line.rstrip() for line in text.strip().splitlines()) for text in (expected, printed))
     return doctest.OutputChecker().check_output(expected + "\n", printed + "\n", doctest.ELLIPSIS)
 
 
 def made_names(code: str) -> set[str]:
-    """The names that a block would make: assigned, defined or imported."""
+    """Return the names that a block would make: assigned, defined or imported."""
     made = set()
     for node in ast.walk(ast.parse(code)):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
@@ -110,7 +110,7 @@ def made_names(code: str) -> set[str]:
 
 
 def missing_extra(error: BaseException | None) -> str | None:
-    """The optional library whose absence an error is about."""
+    """Return the optional library whose absence an error is about, None if it is about something else."""
     while error is not None:
         if isinstance(error, ImportError) and (root := (error.name or "").partition(".")[0]) in EXTRAS:
             return root
@@ -119,7 +119,7 @@ def missing_extra(error: BaseException | None) -> str | None:
 
 
 def read_blocks(text: str) -> list[Block]:
-    """The Python blocks of a page."""
+    """Return the Python blocks of a page."""
     blocks: list[Block] = []
     before, kind, start, left_out, lines = "", None, 0, False, []
     last = False  # the fenced block before this one was Python, and was run
@@ -215,9 +215,17 @@ def test_script_draws(script, tmp_path):
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
 def test_links_lead_somewhere(path):
-    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", path.read_text(encoding="utf-8")):
+    for target, anchor in re.findall(r"\]\(([^)#\s]*)#?([^)\s]*)\)", path.read_text(encoding="utf-8")):
         if "://" not in target and not target.startswith("mailto:"):
-            assert (path.parent / target).exists(), f"{path.name} links to {target}, which is not there"
+            page = path.parent / target if target else path
+            assert page.exists(), f"{path.name} links to {target}, which is not there"
+            assert not anchor or anchor in anchors(page), f"{path.name} links to {target}#{anchor}, which is not there"
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the anchors that GitHub gives to the headings of a page."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 # -- that all this can fail --------------------------------------------------------------------------------------------

@@ -9,11 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from itertools import pairwise
-from numbers import Real
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import ndtri
 from scipy.stats import qmc
 from sklearn.base import BaseEstimator, clone
@@ -21,12 +20,11 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from threadpoolctl import threadpool_limits
 
-from .data.checks import checked_count
-from .errors import InputError
+from .data.checks import checked_count, checked_number, finite_rows, input_error
+from .errors import InputError, bad_value
+from .native.arrays import Array, Float32, Float64
 from .native.product import ExactProduct
 
-Float32 = NDArray[np.float32]
-Float64 = NDArray[np.float64]
 Seed = int | np.random.RandomState | None
 Evaluate = Callable[[Float64], Float64]
 
@@ -41,7 +39,7 @@ BLOCK_NUMBERS = 1 << 17
 
 
 def directions(kind: str | ArrayLike, n_slices: int | None, dim: int, random_state: Seed = None) -> Float32:
-    """Return unit vectors theta in R^d for linear slices <theta, x>.
+    """Return unit vectors theta in R^d for linear slices <theta, x>, float32 (n_slices, dim).
 
     Parameters
     ----------
@@ -50,17 +48,10 @@ def directions(kind: str | ArrayLike, n_slices: int | None, dim: int, random_sta
         block uniform over all such, the last one cut. "qmc": evenly spread: equal angles on the half circle for d = 2,
         a Fibonacci spiral on the half sphere for d = 3 (both turned at random), scrambled Sobol points beyond. "axis":
         the d coordinate axes. An array: your own vectors, scaled to length 1.
-    n_slices : int or None
-        The number of slices; None for "axis" and an array, which have a number of their own.
-    dim : int
-        d. For d = 1 one slice, [[1.0]], is exact and is returned for every `kind` and `n_slices`.
-    random_state : int, RandomState or None
-        A seed gives the same draws on every machine. With "random", "orthogonal" (up to rounding) and "qmc" beyond
-        d = 3 the first l of L > l slices are the slices of a draw of l.
-
-    Returns
-    -------
-    float32 array (n_slices, dim), every row of length 1
+    n_slices : the number of slices; None for "axis" and an array, which have a number of their own.
+    dim : d. For d = 1 one slice, [[1.0]], is exact and is returned for every `kind` and `n_slices`.
+    random_state : a seed gives the same draws on every machine. With "random", "orthogonal" (up to rounding) and "qmc"
+        beyond d = 3 the first l of L > l slices are the slices of a draw of l.
 
     >>> directions("orthogonal", 5, 3, random_state=0).shape
     (5, 3)
@@ -76,11 +67,7 @@ def directions(kind: str | ArrayLike, n_slices: int | None, dim: int, random_sta
     if dim == 1:
         return np.ones((1, 1), np.float32)
     if kind == "axis":
-        if n_slices not in (None, dim):
-            raise InputError(
-                f"slices='axis' has {dim} slices, one for each axis; n_slices={n_slices} must be {dim} or None",
-                argument="n_slices",
-            )
+        _check_own_number(f"slices='axis' has {dim} slices, one for each axis", dim, n_slices)
         return np.eye(dim, dtype=np.float32)
     assert n_slices is not None
     draw = {"random": _sphere, "orthogonal": _orthogonal, "qmc": _even}[kind]
@@ -88,36 +75,26 @@ def directions(kind: str | ArrayLike, n_slices: int | None, dim: int, random_sta
 
 
 def _unknown(kind: str) -> InputError:
-    return InputError(
-        f"slices={kind!r} is not known",
-        f"choose one of {', '.join(map(repr, KINDS))}, or pass an array (L, d), a slicer (Linear, Polynomial, "
-        "Circular, Neural) or a function",
-        argument="slices",
-    )
+    others = "an array (L, d), a slicer (Linear, Polynomial, Circular, Neural) or a function"
+    remedy = f"choose one of {', '.join(map(repr, KINDS))}, or pass {others}"
+    return InputError(f"slices={kind!r} is not known", remedy, argument="slices")
 
 
 def _own_directions(array: ArrayLike, n_slices: int | None, dim: int) -> Float32:
-    try:
-        own = np.array(array, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"slices must be an array of numbers (L, {dim}): {error}", argument="slices") from None
-    if own.ndim != 2 or len(own) == 0 or own.shape[1] != dim:
-        raise InputError(
-            f"slices must be an array (L, {dim}), one direction a row; got shape {own.shape}", argument="slices"
-        )
-    for row in np.flatnonzero(~np.isfinite(own).all(axis=1)):
-        raise InputError(f"slices: row {row} holds NaN or infinity", argument="slices")
+    own = finite_rows("slices", array, dim, "L", "direction")
     largest = np.abs(own).max(axis=1, keepdims=True)
     for row in np.flatnonzero(largest[:, 0] == 0):
         raise InputError(f"slices: row {row} is zero and has no direction", argument="slices")
     if dim == 1:
         return np.ones((1, 1), np.float32)
-    if n_slices not in (None, len(own)):
-        raise InputError(
-            f"slices has {len(own)} rows; n_slices={n_slices} must be {len(own)} or None", argument="n_slices"
-        )
+    _check_own_number(f"slices has {len(own)} rows", len(own), n_slices)
     own /= largest  # so that squares neither overflow nor vanish
     return _unit(own).astype(np.float32)
+
+
+def _check_own_number(found: str, own: int, n_slices: int | None) -> None:
+    if n_slices not in (None, own):
+        raise InputError(f"{found}; n_slices={n_slices} must be {own} or None", argument="n_slices")
 
 
 def _unit(rows: Float64) -> Float64:
@@ -191,14 +168,12 @@ class Slicer(BaseEstimator):  # type: ignore[misc]
         self.n_slices_ = self._draw(self.dim_, n_slices, check_random_state(random_state))
         return self
 
-    def project(self, points: NDArray[Any]) -> Float32:
+    def project(self, points: Array) -> Float32:
         """Return g_theta(x) of every point (P, d) and slice: float32 (P, L), computed in float64."""
         check_is_fitted(self, "n_slices_")
         if points.ndim != 2 or points.shape[1] != self.dim_:
-            raise InputError(
-                f"points must have shape (P, {self.dim_}), as the slicer was fitted; got {points.shape}",
-                argument="points",
-            )
+            what = f"must have shape (P, {self.dim_}), as the slicer was fitted; got {points.shape}"
+            raise input_error("points", what)
         out = np.empty((len(points), self.n_slices_), np.float32)
         with np.errstate(over="ignore", invalid="ignore"):  # found below, with a better message
             evaluate, columns = self._evaluator()
@@ -207,13 +182,9 @@ class Slicer(BaseEstimator):  # type: ignore[misc]
                 out[start : start + step] = evaluate(points[start : start + step].astype(np.float64))
         if not (len(out) == 0 or (out.max() <= LARGEST_VALUE and out.min() >= -LARGEST_VALUE)):  # NaN fails too
             row = int(np.flatnonzero(~(np.abs(out) <= LARGEST_VALUE).all(axis=1))[0])
-            raise InputError(
-                f"{self} is beyond {LARGEST_VALUE:g} at element {row}, with a coordinate of "
-                f"{np.abs(points[row]).max():.3g}",
-                "scale the data, for instance to a standard deviation of 1",
-                argument="points",
-                element=row,
-            )
+            where = f"at element {row}, with a coordinate of {np.abs(points[row]).max():.3g}"
+            remedy = "scale the data, for instance to a standard deviation of 1"
+            raise InputError(f"{self} is beyond {LARGEST_VALUE:g} {where}", remedy, argument="points", element=row)
         return out
 
     def _draw(self, dim: int, n_slices: int | None, random: np.random.RandomState) -> int:
@@ -265,17 +236,13 @@ class Polynomial(Slicer):
     def _draw(self, dim: int, n_slices: int | None, random: np.random.RandomState) -> int:
         degree = checked_count("degree", self.degree)
         if degree % 2 == 0:
-            raise InputError(
-                f"degree={degree} must be odd: an even polynomial cannot tell x from -x", argument="degree"
-            )
+            problem = f"degree={degree} must be odd: an even polynomial cannot tell x from -x"
+            raise InputError(problem, argument="degree")
         n_monomials = math.comb(dim + degree - 1, degree)
         if n_monomials > MAX_MONOMIALS:
-            raise InputError(
-                f"a polynomial of degree={degree} in dimension {dim} has {n_monomials:,} terms, more than "
-                f"{MAX_MONOMIALS:,}",
-                "choose a smaller degree, reduce the dimension first (PCA), or use linear slices",
-                argument="degree",
-            )
+            terms = f"has {n_monomials:,} terms, more than {MAX_MONOMIALS:,}"
+            remedy = "choose a smaller degree, reduce the dimension first (PCA), or use linear slices"
+            raise InputError(f"degree={degree} in dimension {dim} {terms}", remedy, argument="degree")
         self.coefficients_ = directions("random", n_slices, n_monomials, random)
         return len(self.coefficients_)
 
@@ -311,10 +278,9 @@ class Circular(Slicer):
         self.radius = radius
 
     def _draw(self, dim: int, n_slices: int | None, random: np.random.RandomState) -> int:
-        if not isinstance(self.radius, Real) or not 0 < self.radius < math.inf:
-            raise InputError(f"radius={self.radius!r} must be a positive number", argument="radius")
         assert n_slices is not None
-        self.centers_ = (float(self.radius) * _sphere(random, n_slices, dim)).astype(np.float32)
+        radius = checked_number("radius", self.radius, "a positive number")
+        self.centers_ = (radius * _sphere(random, n_slices, dim)).astype(np.float32)
         return n_slices
 
     def _evaluator(self) -> tuple[Evaluate, int]:
@@ -387,28 +353,26 @@ class Function(Slicer):
 
     def _draw(self, dim: int, n_slices: int | None, random: np.random.RandomState) -> int:
         if not callable(self.function):
-            raise InputError(f"function={self.function!r} must be callable", argument="function")
+            raise bad_value("function", self.function, "it must be callable")
         if n_slices is not None:
             return checked_count("n_slices", n_slices)
         return int(self._call(random.standard_normal((4, dim)).astype(np.float32)).shape[1])
 
-    def project(self, points: NDArray[Any]) -> Float32:
+    def project(self, points: Array) -> Float32:
         check_is_fitted(self, "n_slices_")
         if len(points) == 0:
             return np.empty((0, self.n_slices_), np.float32)
         values = self._call(points)
         if values.shape[1] != self.n_slices_:
-            raise self._wrong(
-                f"gave {values.shape[1]} numbers a point, not n_slices={self.n_slices_}",
-                f"pass n_slices={values.shape[1]}, or None",
-            )
+            problem = f"gave {values.shape[1]} numbers a point, not n_slices={self.n_slices_}"
+            raise self._wrong(problem, f"pass n_slices={values.shape[1]}, or None")
         return values
 
     def _wrong(self, problem: str, remedy: str = "") -> InputError:
         name = getattr(self.function, "__qualname__", repr(self.function))
         return InputError(f"slices function {name} {problem}", remedy, argument="slices")
 
-    def _call(self, points: NDArray[Any]) -> Float32:
+    def _call(self, points: Array) -> Float32:
         given = points.astype(np.float32, copy=False).view()
         given.flags.writeable = False  # these are the user's own sets: a slip in the function must not change them
         with np.errstate(over="ignore"):

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slosh import Sets
-from slosh.data import segments
+from slosh.data import batching
 from slosh.data.preprocess import Preprocess
 from slosh.embed import SlicedWasserstein
 
@@ -71,7 +71,7 @@ def same(a, b):
 
 @pytest.fixture(params=[1 << 18, 10])
 def each_block(request, monkeypatch):
-    monkeypatch.setattr(segments, "BLOCK_NUMBERS", request.param)
+    monkeypatch.setattr(batching, "BLOCK_NUMBERS", request.param)
 
 
 @settings(max_examples=60)

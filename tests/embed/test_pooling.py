@@ -13,9 +13,20 @@ import pytest
 from ragged import each, some_sets
 from sklearn.base import clone
 
+from builders import clouds
 from slosh import Sets
-from slosh.data import segments
-from slosh.embed import Covariance, GeM, MaxPool, MeanPool, SumPool, WassersteinEmbedding
+from slosh.data import batching
+from slosh.embed import (
+    Covariance,
+    FSPool,
+    GeM,
+    MaxPool,
+    MeanPool,
+    SlicedWasserstein,
+    SumPool,
+    WassersteinEmbedding,
+    pooling,
+)
 
 BASELINES = [
     MeanPool(),
@@ -82,7 +93,7 @@ def test_batching_changes_no_bit(estimator: Any, weighted: bool, dim: int, monke
     np.testing.assert_array_equal(np.concatenate([fitted.transform(sets[i : i + 1]) for i in range(50)]), whole)
     order = random.permutation(50)
     np.testing.assert_array_equal(fitted.transform(sets.take(order)), whole[order])
-    monkeypatch.setattr(segments, "BLOCK_NUMBERS", 500)
+    monkeypatch.setattr(batching, "BLOCK_NUMBERS", 500)
     np.testing.assert_array_equal(fitted.transform(sets), whole)
 
 
@@ -130,3 +141,69 @@ def test_clone_pickle_parameters(estimator: Any) -> None:
     np.testing.assert_array_equal(clone(fitted).fit_transform(sets), vectors)
     assert clone(fitted).get_params() == estimator.get_params()
     assert vectors.shape == (len(sets), fitted.vector_length)
+
+
+def test_gem_of_very_large_and_very_small_numbers() -> None:
+    random = np.random.RandomState(0)
+    x = random.uniform(-1, 1, (30, 2))
+    expected = GeM(12).fit_transform([x])
+    for scale in (1e-37, 1e15):
+        with np.errstate(all="raise", under="ignore"):
+            vectors = GeM(12).fit_transform([x * scale])
+        np.testing.assert_allclose(vectors / np.float32(scale), expected, rtol=1e-5)
+    assert not GeM(3).fit_transform([np.zeros((4, 2))]).any()
+
+
+@pytest.mark.parametrize("p", [0, -1, 1.5, "2", None, True])
+def test_gem_order_is_checked(p: Any) -> None:
+    with pytest.raises(ValueError, match=f"p={p!r} must be"):
+        GeM(p).fit(some_sets())
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("dim", [2, 24])
+def test_covariance_is_numpys(weighted: bool, dim: int) -> None:
+    sets = some_sets(dim=dim, weighted=weighted)
+    vectors = Covariance(0).fit_transform(sets).reshape(-1, dim, dim)
+    for matrix, (x, w) in zip(vectors, each(sets), strict=True):
+        np.testing.assert_array_equal(matrix, matrix.T)
+        if np.count_nonzero(w) > 1:
+            np.testing.assert_allclose(matrix, np.cov(x.T, aweights=w), rtol=1e-5, atol=1e-6)
+        else:
+            assert not matrix.any()
+
+
+@pytest.mark.parametrize("dim", [2, pooling.RAGGED_DIM + 1])
+def test_covariance_of_one_element_is_zero(dim: int) -> None:
+    x = np.full((1, dim), 0.1)
+    assert not Covariance().fit_transform([x, x]).any()
+    assert not Covariance().fit_transform(Sets.from_list([x, x], [[0.3], [7]])).any()
+    pair = np.repeat(x, 2, axis=0) * [[1], [5]]
+    assert not Covariance().fit_transform(Sets.from_list([pair], [[0.3, 0]])).any()
+
+
+def test_covariance_far_from_zero() -> None:
+    x = np.random.RandomState(0).randint(-50, 50, (200, 2)).astype(np.float32)
+    near, far = Covariance(0).fit_transform([x]), Covariance(0).fit_transform([x + np.float32(2**23)])
+    np.testing.assert_allclose(far, near, rtol=1e-6)
+
+
+def test_covariance_errors() -> None:
+    for value in (-1e-4, np.inf, np.nan, "1", None):
+        with pytest.raises(ValueError, match="regularization="):
+            Covariance(value).fit(some_sets())  # type: ignore[arg-type]
+    assert Covariance().fit_transform([[[1e15], [-1e15]]]) == pytest.approx(2e30, rel=1e-3)  # the largest numbers
+    with pytest.raises(ValueError, match="too large for float32"):
+        SumPool().fit_transform(Sets.from_list([[[1e15]]], [[1e30]]))
+
+
+@pytest.mark.parametrize("rule", ["linear", "average"])
+def test_fspool_is_the_axis_sliced_embedding(each_kernel, rule):
+    sets = clouds([1, 9, 30, 200], 5, weighted=True)
+    pooled = FSPool(n_quantiles=12, quantiles=rule).fit_transform(sets)
+    embedded = SlicedWasserstein(n_quantiles=12, slices="axis", quantiles=rule).fit_transform(sets)
+    np.testing.assert_allclose(pooled, embedded * np.sqrt(60), atol=1e-5)
+    with pytest.raises(ValueError, match="n_quantiles"):
+        FSPool(n_quantiles=0).fit(sets)
+    with pytest.raises(ValueError, match="quantiles"):
+        FSPool(quantiles="cubic").fit(sets)

@@ -12,16 +12,16 @@ from slosh.embed.references import reference_points
 
 def test_references_drawn_without_data() -> None:
     sets = some_sets()
-    uniform, weights = reference_points("uniform", sets, 500, 3, 0)
+    uniform, weights = reference_points("uniform", sets, 500, 0)
     assert uniform.shape == (500, 3)
     assert uniform.dtype == np.float64
     assert weights is None
     assert 0 <= uniform.min() < 0.01
     assert 0.99 < uniform.max() <= 1
-    normal, _ = reference_points("normal", sets, 500, 3, 0)
+    normal, _ = reference_points("normal", sets, 500, 0)
     assert abs(normal.mean()) < 0.1
     assert abs(normal.std() - 1) < 0.1
-    np.testing.assert_array_equal(uniform, reference_points("uniform", sets, 500, 3, np.random.RandomState(0))[0])
+    np.testing.assert_array_equal(uniform, reference_points("uniform", sets, 500, np.random.RandomState(0))[0])
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -30,7 +30,7 @@ def test_reference_sample_is_one_of_the_sets(weighted: bool) -> None:
     pairs = each(sets)
     seen = set()
     for seed in range(30):
-        points, weights = reference_points("sample", sets, None, 3, seed)
+        points, weights = reference_points("sample", sets, None, seed)
         found = [i for i, (x, _) in enumerate(pairs) if x.shape == points.shape and np.array_equal(x, points)]
         seen.update(found)
         assert len(found) == 1
@@ -47,7 +47,7 @@ def test_reference_kmeans_finds_the_clusters(monkeypatch: pytest.MonkeyPatch) ->
     sets = Sets.from_list([true[random.randint(4, size=50)] + random.standard_normal((50, 2)) for _ in range(40)])
 
     def sorted_centres(sets: Sets) -> np.ndarray:
-        centres, weights = reference_points("kmeans", sets, 4, 2, 0)
+        centres, weights = reference_points("kmeans", sets, 4, 0)
         assert weights is None
         return centres[np.lexsort(centres.round(-1).T)]
 
@@ -58,19 +58,19 @@ def test_reference_kmeans_finds_the_clusters(monkeypatch: pytest.MonkeyPatch) ->
     np.testing.assert_array_equal(sorted_centres(sets), sorted_centres(sets))
     weights = (np.abs(sets.points[:, 0] - 100) < 20) + 1e-6  # nearly all the weight on one cluster
     heavy = Sets(sets.points, sets.offsets, weights)
-    centre, _ = reference_points("kmeans", heavy, 1, 2, 0)
+    centre, _ = reference_points("kmeans", heavy, 1, 0)
     np.testing.assert_allclose(centre, [[100, 0]], atol=1)
 
 
 def test_reference_of_ones_own() -> None:
     sets = some_sets()
     own = [[1, 2, 3], [4, 5, 6]]
-    points, weights = reference_points(own, sets, 9, 3)
+    points, weights = reference_points(own, sets, 9)
     np.testing.assert_array_equal(points, own)
     assert points.dtype == np.float64
     assert weights is None
     one = Sets.from_list([own], [[1, 3]])
-    points, weights = reference_points(one, sets, None, 3)
+    points, weights = reference_points(one, sets, None)
     np.testing.assert_array_equal(points, own)
     np.testing.assert_array_equal(weights, [1, 3])
     for wrong, message in [
@@ -83,9 +83,9 @@ def test_reference_of_ones_own() -> None:
         (sets, "must be one set; these are 40"),
     ]:
         with pytest.raises(ValueError, match=message):
-            reference_points(wrong, sets, 5, 3)  # type: ignore[arg-type]
+            reference_points(wrong, sets, 5)  # type: ignore[arg-type]
     for count in (0, None, 2.5):
         with pytest.raises(ValueError, match="n_points"):
-            reference_points("uniform", sets, count, 3)  # type: ignore[arg-type]
+            reference_points("uniform", sets, count)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="needs as many elements; the sets have"):
-        reference_points("kmeans", sets, 10**6, 3)
+        reference_points("kmeans", sets, 10**6)

@@ -60,7 +60,7 @@ def test_a_tuning_reads_well(small):
         (lambda x: tuning.tune(x, n=5), "n=5, but there are 3000 vectors"),
         (
             lambda x: tuning.tune(x, recall=1.0),
-            r"recall=1.0 must be more than 0 and less than 1; for 1 take ExactSearch",
+            r"recall=1.0 must be more than 0 and less than 1: for 1 use ExactSearch",
         ),
         (lambda x: tuning.tune(x, R=1.0, success=0), "success=0 must be more than 0"),
         (lambda x: tuning.tune(x, R=-1.0), "R=-1.0 must be a positive distance"),

@@ -16,6 +16,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from slosh.native import kernel, kernel_numpy
+from slosh.native.arrays import Quantiles, Ragged
 
 ROOT = Path(__file__).resolve().parents[2]
 native = pytest.mark.skipif(kernel.native is None, reason="slosh was installed without its native kernel")
@@ -53,7 +54,8 @@ def run(embed, points, offsets, weights, theta, n_quantiles, average, reference=
     n_slices = len(theta) if theta is not None else n_slices
     n = len(offsets) - 1
     out, residual = np.full((n, n_slices * n_quantiles), np.nan, np.float32), np.full(n, np.nan) if average else None
-    embed(points, offsets, weights, theta, reference, n_slices, n_quantiles, average, 0.5, out, residual, threads)
+    sets, rule = Ragged(points, offsets, weights), Quantiles(theta, reference, n_slices, n_quantiles, average, 0.5)
+    embed(sets, rule, out, residual, *([threads] if embed is kernel.embed else []))
     return out, residual
 
 
@@ -162,8 +164,8 @@ def test_one_far_value_costs_the_others_no_digits(each_kernel, n):
 def test_sort_equals_reference(each_kernel, sizes, weighted):
     points, offsets, weights = collection(sizes, 3, "normal", weighted)
     theta = directions(21, 3)
-    values, carried = kernel.sort(points, offsets, weights, theta, 21, 2)
-    expected, mass = kernel_numpy.sort(points, offsets, weights, theta, 21, 1)
+    values, _, carried = kernel.sort(Ragged(points, offsets, weights), theta, 21, 2)
+    expected, _, mass = kernel_numpy.sort(Ragged(points, offsets, weights), theta, 21)
     np.testing.assert_allclose(values, expected, atol=2e-6)
     if weighted:
         np.testing.assert_allclose(

@@ -158,8 +158,8 @@ def test_codes_can_be_added_piece_by_piece(sizes, n_bits, seed):
 
 def test_the_numpy_twin_is_what_runs_without_a_compiler(monkeypatch):
     monkeypatch.setattr(kernel, "native", None)
-    monkeypatch.setattr(scan_numpy, "FEW_CODES", 64)
-    monkeypatch.setattr(scan_numpy, "FEW_QUERIES", 4)
+    monkeypatch.setattr(scan_numpy, "BLOCK_CODES", 64)
+    monkeypatch.setattr(scan_numpy, "BLOCK_QUERIES", 4)
     codes = random_codes(300, 90, 1, 0.1)
     found = scan.nearest_codes(as_words(codes[:10]), stored(codes, 90), 300, None, None, 20, 1)
     np.testing.assert_array_equal(found[1], ranked(hamming(codes[:10], codes), np.arange(300), 20))

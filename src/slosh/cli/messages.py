@@ -89,8 +89,7 @@ def _remedy_of_class(raised: object) -> str:
 def _problem(error: SloshError) -> str:
     if not isinstance(error, errors.InputError):
         return error.problem
-    place = error.location if isinstance(error, errors.ReaderError) else ""
-    return ": ".join(part for part in (OPTIONS.get(error.argument, ""), place, error.problem) if part)
+    return ": ".join(part for part in (OPTIONS.get(error.argument, ""), error.problem) if part)
 
 
 def _remedy(error: SloshError) -> str:
@@ -99,6 +98,8 @@ def _remedy(error: SloshError) -> str:
     if isinstance(error, errors.FormatError):
         if error.found is None:
             return "give the folder of an index; slosh build makes one"
+        if error.supported is not None and error.found < error.supported:
+            return "slosh compact upgrades it"
         return "install the version of slosh that made it, or a newer one"
     if isinstance(error, errors.MissingExtra) and error.extra:
         return f'install it with: pip install "slosh[{error.extra}]"'

@@ -8,29 +8,40 @@ from __future__ import annotations
 import operator
 from collections import Counter
 from collections.abc import Sequence
-from numbers import Integral
-from typing import TYPE_CHECKING, Any, TypeAlias
+from math import inf
+from numbers import Integral, Real
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.utils import check_random_state
 
 from ..errors import InputError
+from ..native.arrays import Array as Array
+from ..native.arrays import Float32, Float64, Int64, Mask
 
 if TYPE_CHECKING:
     from .sets import Sets
 
-Array: TypeAlias = NDArray[Any]
-
 CHECKED_AT_ONCE = 1 << 20
 """Values looked at in one go: it bounds the memory taken for memory maps, and a block stays in the cache."""
-
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 SLICES_STREAM = 0x510514
 """Joined to a seed, so that data drawn with the same seed is not the same numbers."""
+ALL_OR_NO_WEIGHTS = (
+    "give every element of the others the weight 1 (Sets(s.points, s.offsets, np.ones(len(s.points)))), or drop "
+    "the weights (Sets(s.points, s.offsets))"
+)
+"""The remedy where some sets have weights and some have none."""
 
 
 # ---- errors
+
+
+def place_of(whole: str, element: int | None = None, feature: int | None = None) -> str:
+    """Return the words for a place in a whole, which may be empty."""
+    parts = [f"element {element}"] * (element is not None) + [f"feature {feature}"] * (feature is not None)
+    return ", ".join([whole, *parts] if whole else parts)
 
 
 def input_error(about: str | int, what: str, remedy: str = "", **fields: Any) -> InputError:
@@ -42,10 +53,9 @@ def input_error(about: str | int, what: str, remedy: str = "", **fields: Any) ->
     if isinstance(about, str):
         return InputError(f"{about} {what}", remedy, **{**fields, "argument": fields.get("argument") or about})
     element, feature = fields.get("element"), fields.get("feature")
-    place = f"the weights of set {about}" if fields.get("argument") == "weights" and element is None else f"set {about}"
-    place += "" if element is None else f", element {element}"
-    place += "" if feature is None else f", feature {feature}"
-    return InputError(f"{place} {what}", remedy, set=about, what=what, **fields)
+    whole = "the weights of set" if fields.get("argument") == "weights" and element is None else "set"
+    problem = f"{place_of(f'{whole} {about}', element, feature)} {what}"
+    return InputError(problem, remedy, set=about, what=what, **fields)
 
 
 def empty_set(number: int) -> InputError:
@@ -66,17 +76,6 @@ def not_a_collection(ndim: int) -> InputError:
     return InputError(f"a {ndim}-D array is not a collection of sets", "pass a list of (N, d) arrays, or a 3-D array")
 
 
-def mixed_weights(number: int | None = None, weighted: bool = False) -> InputError:
-    """Return the error about a collection with weights on some sets only; set `number` is the first that differs."""
-    remedy = (
-        "give every element of the others the weight 1 (Sets(s.points, s.offsets, np.ones(len(s.points)))), or drop "
-        "the weights (Sets(s.points, s.offsets))"
-    )
-    if number is None:
-        return InputError("some of the sets have weights and some have none", remedy, argument="weights")
-    return input_error(number, f"has {'' if weighted else 'no '}weights, unlike those before it", remedy)
-
-
 def kind_of(x: Any) -> str:
     """Return the kind of an object, with its article.
 
@@ -92,11 +91,8 @@ def kind_of(x: Any) -> str:
 
 def library_of(x: Any) -> str:
     """Return which of the libraries that we know, but do not import, the class of x comes from; "" if none."""
-    for base in type(x).__mro__:
-        root = base.__module__.partition(".")[0]
-        if root in ("pandas", "polars", "pyarrow", "torch"):
-            return root
-    return ""
+    roots = (base.__module__.partition(".")[0] for base in type(x).__mro__)
+    return next((root for root in roots if root in ("pandas", "polars", "pyarrow", "torch")), "")
 
 
 def as_array(x: Any, about: str | int, argument: str = "") -> Array:
@@ -158,6 +154,20 @@ def check_numeric(array: Array, about: str | int, argument: str = "") -> None:
     raise input_error(about, f"must be {what}", remedy, argument=argument)
 
 
+def as_numbers(x: Any, about: str | int, argument: str = "") -> Array:
+    """Return x as an array of real numbers, see `as_array`."""
+    array = as_array(x, about, argument)
+    check_numeric(array, about, argument)
+    return array
+
+
+def first_outside(x: Array, low: float, high: float) -> tuple[int, ...] | None:
+    """Return the index of the first value that is NaN or not in low..high; None if there is no such value."""
+    if not x.size or (x.min() >= low and x.max() <= high):  # NaN fails
+        return None
+    return tuple(int(axis[0]) for axis in np.nonzero(~((x >= low) & (x <= high))))
+
+
 # ---- parameters
 
 
@@ -168,11 +178,35 @@ def checked_count(name: str, value: object) -> int:
     return int(value)
 
 
+def _bad_seed(random_state: object, others: str = "") -> InputError:
+    what = f"random_state={random_state!r:.80} must be a whole number from 0 to 2**32 - 1{others}"
+    return InputError(what, argument="random_state")
+
+
+def checked_number(name: str, value: Any, what: str, above: float = 0.0, below: float = inf, remedy: str = "") -> float:
+    """Return a parameter that must be a real number between two others; an error says that it must be `what`."""
+    if not isinstance(value, Real) or isinstance(value, bool) or not above < float(value) < below:
+        raise InputError(f"{name}={value!r} must be {what}", remedy, argument=name)
+    return float(value)
+
+
+def finite_rows(name: str, array: ArrayLike, dim: int, letter: str, each: str) -> Float64:
+    """Return a parameter that must be a matrix of finite numbers, (`letter`, dim), with a row for each `each`."""
+    try:
+        rows = np.array(array, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise input_error(name, f"must be an array of numbers ({letter}, {dim}): {error}") from None
+    if rows.ndim != 2 or len(rows) == 0 or rows.shape[1] != dim:
+        raise input_error(name, f"must be an array ({letter}, {dim}), one {each} a row; got shape {rows.shape}")
+    for row in np.flatnonzero(~np.isfinite(rows).all(axis=1)):
+        raise InputError(f"{name}: row {row} holds NaN or infinity", argument=name)
+    return rows
+
+
 def checked_seed(random_state: object) -> int:
     """Return a seed that must be a whole number, as no stream can be shared by files that are read in any order."""
     if isinstance(random_state, bool) or not isinstance(random_state, int | np.integer) or random_state >> 32:
-        what = f"random_state={random_state!r:.80} must be a whole number from 0 to 2**32 - 1"
-        raise InputError(what, argument="random_state")
+        raise _bad_seed(random_state)
     return int(random_state)
 
 
@@ -181,39 +215,32 @@ def random_stream(random_state: Any, purpose: int = SLICES_STREAM) -> np.random.
     if isinstance(random_state, int | np.integer) and 0 <= random_state < 1 << 32:
         return np.random.RandomState(np.array([purpose, int(random_state)], np.uint32))
     try:
-        stream: np.random.RandomState = check_random_state(random_state)
+        return check_random_state(random_state)  # type: ignore[no-any-return]
     except ValueError:
-        raise InputError(
-            f"random_state={random_state!r:.80} must be a whole number from 0 to 2**32 - 1, a RandomState or None",
-            argument="random_state",
-        ) from None
-    return stream
+        raise _bad_seed(random_state, ", a RandomState or None") from None
 
 
-def checked_origin(origin: ArrayLike, dim: int | None) -> NDArray[np.float64]:
+def checked_origin(origin: ArrayLike, dim: int | None) -> Float64:
     """Return origin as (dim,) float64; any length will do if dim is None."""
     array = as_array(origin, "origin")
     length = array.ndim == 1 if dim is None else array.shape == (dim,)
     if array.dtype.kind not in "fiu" or not length or not np.isfinite(array).all():
         count = "" if dim is None else f"{dim} "
-        what = f'origin must be {count}finite numbers, one for each feature, or "auto", not {origin!r:.80}'
-        raise InputError(what, argument="origin")
+        what = f'must be {count}finite numbers, one for each feature, or "auto", not {origin!r:.80}'
+        raise input_error("origin", what)
     return array.astype(np.float64)
 
 
 def check_origin(sets: Sets, origin: Array | None) -> None:
     """Refuse sets whose coordinates do not compare, since something else was subtracted from them."""
-    if sets.origin is origin or not len(sets):
+    if sets.origin is origin or not len(sets) or np.array_equal(sets.origin, origin):  # type: ignore[arg-type]
         return
-    one, other = (None if o is None else o.tolist() for o in (sets.origin, origin))
-    if one != other:
-        problem = f"these sets were made with the origin {_brief(sets.origin)}, the ones before with {_brief(origin)}"
-        remedy = "their coordinates do not compare, so make all with the same origin="
-        raise InputError(problem, remedy, argument="origin")
-
-
-def _brief(origin: Array | None) -> str:
-    return "none" if origin is None else np.array2string(origin, threshold=6, edgeitems=2)
+    one, other = (
+        "none" if shift is None else np.array2string(shift, threshold=6, edgeitems=2) for shift in (sets.origin, origin)
+    )
+    problem = f"these sets were made with the origin {one}, the ones before with {other}"
+    remedy = "their coordinates do not compare, so make all with the same origin="
+    raise InputError(problem, remedy, argument="origin")
 
 
 def known_dim(dim: int | None) -> int:
@@ -221,7 +248,7 @@ def known_dim(dim: int | None) -> int:
     if dim is None:
         raise InputError("there are no sets, so the number of features is unknown", "pass dim", argument="dim")
     if operator.index(dim) < 1:
-        raise InputError(f"dim must be at least 1, not {dim}", argument="dim")
+        raise input_error("dim", f"must be at least 1, not {dim}")
     return operator.index(dim)
 
 
@@ -249,8 +276,8 @@ def set_array(x: Any, number: int) -> Array:
         raise input_error(number, f"is 1-D, of {len(array)} numbers", remedy)
     if array.ndim == 2:
         raise input_error(number, f"has 0 features, its shape is {array.shape}", "a set must be (N, d) with d > 0")
-    what = f"is {array.ndim}-D, of shape {array.shape}"
-    raise input_error(number, what, "a set must be (N, d), so pass x.reshape(-1, d)")
+    remedy = "a set must be (N, d), so pass x.reshape(-1, d)"
+    raise input_error(number, f"is {array.ndim}-D, of shape {array.shape}", remedy)
 
 
 def check_dims(dims: Sequence[int], dim: int | None) -> None:
@@ -262,41 +289,43 @@ def check_dims(dims: Sequence[int], dim: int | None) -> None:
     raise wrong_dim(odd, dims[odd], usual, "the others have" if dim is None else "expected")
 
 
-def checked_offsets(offsets: ArrayLike, total: int) -> NDArray[np.int64]:
+def checked_offsets(offsets: ArrayLike, total: int) -> Int64:
     """Return offsets as int64: from 0 to `total`, increasing."""
     array = as_array(offsets, "offsets")
     if array.ndim != 1 or not array.size or array.dtype.kind not in "iu":
-        found = f"not {array.dtype} of shape {array.shape}"
-        raise input_error("offsets", f"must be n + 1 integers in one dimension, {found}")
+        what = f"must be n + 1 integers in one dimension, not {array.dtype} of shape {array.shape}"
+        raise input_error("offsets", what)
     starts = np.ascontiguousarray(array, dtype=np.int64)
-    sizes = np.diff(starts)
     if starts[0] != 0:
-        what = f"must start at 0, not at {starts[0]}"
-        raise input_error("offsets", what, "subtract it, and slice the points to match")
-    if (back := np.flatnonzero(sizes < 0)).size:
+        remedy = "subtract it, and slice the points to match"
+        raise input_error("offsets", f"must start at 0, not at {starts[0]}", remedy)
+    if (back := np.flatnonzero(np.diff(starts) < 0)).size:
         i = back[0]
         what = f"run backwards at set {i}, from {starts[i]} to {starts[i + 1]}"
         raise input_error("offsets", what, "they must increase")
     if starts[-1] != total:
         raise input_error("offsets", f"must end at the number of points, {total}, not at {starts[-1]}")
-    if (empty := np.flatnonzero(sizes == 0)).size:
-        raise empty_set(int(empty[0]))
+    check_filled(starts)
     return starts
 
 
-def checked_weights(weights: ArrayLike, offsets: Array, first: int = 0) -> NDArray[np.float32]:
+def check_filled(offsets: Array, first: int = 0) -> None:
+    """Refuse a set without elements; errors count sets from `first`."""
+    if (empty := np.flatnonzero(np.diff(offsets) == 0)).size:
+        raise empty_set(first + int(empty[0]))
+
+
+def checked_weights(weights: ArrayLike, offsets: Array, first: int = 0) -> Float32:
     """Return weights as (P,) float32: finite, at least 0, and not all 0 in any set."""
-    given, total = as_array(weights, "weights"), int(offsets[-1])
-    check_numeric(given, "weights")
+    given, total = as_numbers(weights, "weights"), int(offsets[-1])
     if given.shape != (total,):
         what = f"have the shape {given.shape}, points have {total} rows"
         raise input_error("weights", what, "give one weight for each")
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         result = np.ascontiguousarray(given, dtype=np.float32)
     for start in range(0, total, CHECKED_AT_ONCE):
-        block = result[start : start + CHECKED_AT_ONCE]
-        if not (block.min() >= 0 and block.max() <= FLOAT32_MAX):  # NaN fails too
-            j = start + int(np.flatnonzero(~((block >= 0) & (block <= FLOAT32_MAX)))[0])
+        if (bad := first_outside(result[start : start + CHECKED_AT_ONCE], 0, FLOAT32_MAX)) is not None:
+            j = start + bad[0]
             remedy = "weights must be finite and >= 0, so correct it, or drop the element"
             if np.isfinite(given[j]) and given[j] > 0:
                 remedy = "it overflows float32; only the ratios in a set count, so divide its weights by their sum"
@@ -313,7 +342,7 @@ def checked_weights(weights: ArrayLike, offsets: Array, first: int = 0) -> NDArr
     return result
 
 
-def padding_mask(n: int, width: int, lengths: ArrayLike | None, mask: ArrayLike | None) -> NDArray[np.bool_] | None:
+def padding_mask(n: int, width: int, lengths: ArrayLike | None, mask: ArrayLike | None) -> Mask | None:
     """Return which elements (n, width) of a padded array are there; None means all of them."""
     if lengths is not None and mask is not None:
         raise InputError("lengths and mask were both given", "give one, not both", argument="mask")
@@ -326,9 +355,8 @@ def padding_mask(n: int, width: int, lengths: ArrayLike | None, mask: ArrayLike 
         return None
     sizes = as_array(lengths, "lengths")
     if sizes.shape != (n,) or (n and sizes.dtype.kind not in "iu"):
-        found = f"not {sizes.dtype} of shape {sizes.shape}"
-        raise input_error("lengths", f"must be {n} integers, one for each set, {found}")
-    if (wrong := np.flatnonzero((sizes < 0) | (sizes > width))).size:
-        i = int(wrong[0])
-        raise input_error(i, f"has the length {sizes[i]}, but the padded array holds 0 to {width}")
+        what = f"must be {n} integers, one for each set, not {sizes.dtype} of shape {sizes.shape}"
+        raise input_error("lengths", what)
+    if (bad := first_outside(sizes, 0, width)) is not None:
+        raise input_error(bad[0], f"has the length {sizes[bad]}, but the padded array holds 0 to {width}")
     return np.asarray(np.arange(width) < sizes[:, None])

@@ -11,10 +11,11 @@ from collections.abc import Iterator, Sequence
 from typing import Literal, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from ..errors import PrecisionWarning, ScaleWarning, user_level
-from .checks import CHECKED_AT_ONCE, Array, checked_origin, input_error, locate
+from ..native.arrays import Array, Float32, Float64
+from .checks import CHECKED_AT_ONCE, checked_origin, first_outside, input_error, locate
 
 Origin: TypeAlias = ArrayLike | Literal["auto"] | None
 
@@ -25,7 +26,7 @@ DOMINANT_SHARE = 0.99  # the part of the variance that one feature may carry wit
 
 def to_float32(
     parts: Sequence[Array], offsets: Array, origin: Origin = None, first: int = 0
-) -> tuple[NDArray[np.float32], NDArray[np.float64] | None]:
+) -> tuple[Float32, Float64 | None]:
     """Return all parts, less the origin, as (P, d) float32, checked to be finite, and the origin.
 
     It makes one pass, block by block, and looks at a sample for the loss by rounding. A single float32 array is
@@ -36,7 +37,7 @@ def to_float32(
     auto = isinstance(origin, str) and origin == "auto"
     look = auto or not (exact and origin is None)
     sample = even_sample(parts, int(offsets[-1])) if look else np.empty((dim, 0))
-    shift: NDArray[np.float64] | None = None
+    shift: Float64 | None = None
     if origin is not None:
         shift = _middle(sample) if auto else checked_origin(origin, dim)  # type: ignore[arg-type]
     keep = len(parts) == 1 and shift is None and parts[0].dtype == np.float32 and parts[0].flags.c_contiguous
@@ -49,8 +50,8 @@ def to_float32(
                 if shift is not None:
                     block = block.astype(np.float64) - shift
                 piece[...] = block
-        if piece.size and not (piece.max() <= MAX_COORDINATE and piece.min() >= -MAX_COORDINATE):  # NaN fails too
-            j, k = (int(axis[0]) for axis in np.nonzero(~(np.abs(piece) <= MAX_COORDINATE)))
+        if (bad := first_outside(piece, -MAX_COORDINATE, MAX_COORDINATE)) is not None:
+            j, k = bad
             what, remedy = "not a finite number", "drop the element, or put a number in its place"
             if np.isfinite(block[j, k]):
                 what, remedy = f"beyond {MAX_COORDINATE:g}", "scale the feature down, as sums of squares overflow"
@@ -68,22 +69,19 @@ def _blocks(parts: Sequence[Array]) -> Iterator[Array]:
     small: list[Array] = []
     count = 0
     for part in parts:
-        if len(part) >= rows:
-            if small:
-                yield np.concatenate(small)
-                small, count = [], 0
-            yield from (part[i : i + rows] for i in range(0, len(part), rows))
-            continue
-        small.append(part)
-        count += len(part)
-        if count >= rows:
+        if small and (count >= rows or len(part) >= rows):
             yield np.concatenate(small)
             small, count = [], 0
+        if len(part) >= rows:
+            yield from (part[i : i + rows] for i in range(0, len(part), rows))
+        else:
+            small.append(part)
+            count += len(part)
     if small:
         yield small[0] if len(small) == 1 else np.concatenate(small)
 
 
-def even_sample(parts: Sequence[Array], total: int) -> NDArray[np.float64]:
+def even_sample(parts: Sequence[Array], total: int) -> Float64:
     """Return the features of at most 4096 elements, evenly spaced over all parts, as (d, n)."""
     dim = parts[0].shape[1]
     step = -(-total // min(max((1 << 18) // dim, 64), 4096)) or 1
@@ -109,18 +107,16 @@ def _median_and_spread(x: Array) -> tuple[Array, Array]:
         return ordered[:, n // 2], np.where(spread > 0, spread, x.std(axis=1))
 
 
-def _middle(sample: Array) -> NDArray[np.float64]:
+def _middle(sample: Array) -> Float64:
     """Return the median of each row, rounded to about a tenth of the spread, so that it prints well."""
     if not sample.size:
         return np.zeros(len(sample))
-    result = []
-    for middle, spread in zip(*(array.tolist() for array in _median_and_spread(sample)), strict=True):
-        if not np.isfinite(middle) or not np.isfinite(spread):
-            result.append(0.0)
-        else:
+    result = np.zeros(len(sample))
+    for k, (middle, spread) in enumerate(zip(*(array.tolist() for array in _median_and_spread(sample)), strict=True)):
+        if np.isfinite(middle) and np.isfinite(spread):
             unit = spread or abs(middle) * 1e-5 or 1.0
-            result.append(round(middle, 1 - int(np.floor(np.log10(unit)))) + 0.0)  # + 0.0 makes 0 of -0
-    return np.array(result)
+            result[k] = round(middle, 1 - int(np.floor(np.log10(unit)))) + 0.0  # + 0.0 makes 0 of -0
+    return result
 
 
 def _spread_within(parts: Sequence[Array], offsets: Array) -> Array:
@@ -142,8 +138,7 @@ def _warn_of_rounding(sample: Array, shift: Array | None, within: Array) -> None
     The loss is what 95 % stay below: a few huge values must not stand for all. A feature that is constant but for the
     noise of 64-bit arithmetic, or that is noise beside the others in 32 bits, has nothing to lose.
     """
-    n = sample.shape[1]
-    if n < 2:  # too few to tell a spread
+    if (n := sample.shape[1]) < 2:  # too few to tell a spread
         return
     x = sample if shift is None else sample - shift[:, None]
     with np.errstate(over="ignore", under="ignore"):
@@ -190,6 +185,5 @@ def warn_of_scale(points: Array, stacklevel: int | None = None) -> None:
             "if that is not meant, standardise the features: divide each by its standard deviation over all elements, "
             "x / sets.points.std(axis=0)"
         )
-        warnings.warn(
-            ScaleWarning(problem, remedy, k), stacklevel=user_level() if stacklevel is None else stacklevel + 1
-        )
+        level = user_level() if stacklevel is None else stacklevel + 1
+        warnings.warn(ScaleWarning(problem, remedy, k), stacklevel=level)

@@ -11,18 +11,17 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from ..errors import InputError
-from .checks import as_array, checked_count, checked_seed, input_error, kind_of, locate
+from ..native.arrays import Float64
+from .batching import blocks, segment_mean
+from .checks import as_array, checked_count, checked_seed, first_outside, input_error, kind_of, locate
 from .precision import MAX_COORDINATE
-from .segments import blocks, segment_mean
 from .sets import Sets, as_sets
 
-Float64 = NDArray[np.float64]
 Scale = Literal["unit", "rms"]
 
-SCALES = ("unit", "rms")
 SAMPLING_STREAM = 0x5A3B1E
 """Joined to a seed, to keep the draws apart from those that others make with it."""
 
@@ -70,11 +69,10 @@ class Preprocess:
     ) -> None:
         if not isinstance(center, bool | np.bool_):
             raise InputError(f"center={center!r:.60} must be True or False", argument="center")
-        if scale is not None and not (isinstance(scale, str) and scale in SCALES):
+        if scale is not None and not (isinstance(scale, str) and scale in ("unit", "rms")):
             remedy = "give None, 'unit' (the largest distance is 1) or 'rms'"
             raise InputError(f"scale={scale!r:.60} is not known", remedy, argument="scale")
-        self.center = bool(center)
-        self.scale = scale
+        self.center, self.scale = bool(center), scale
         self.max_points = None if max_points is None else checked_count("max_points", max_points)
         self.random_state = checked_seed(random_state)
         learn = isinstance(standardize, bool | np.bool_)
@@ -128,11 +126,8 @@ class Preprocess:
         if not self.center and self.scale is None and not self.standardize:
             return chosen
         points = np.empty(chosen.points.shape, np.float32)
-        done = 0
         for rows, part in blocks(chosen):
-            moved = self._moved(part, rows.start)
-            points[done : done + len(moved)] = moved
-            done += len(moved)
+            points[chosen.offsets[rows.start] : chosen.offsets[rows.stop]] = self._moved(part, rows.start)
         return Sets.from_checked(points, chosen.offsets, chosen.weights, chosen.origin)
 
     def _moved(self, part: Sets, first_set: int) -> Float64:
@@ -155,11 +150,10 @@ class Preprocess:
         if self.scale is not None:
             squares = (x * x).sum(axis=1)
             if self.scale == "rms":
-                size = segment_mean(squares[:, None], part)
+                size = np.sqrt(segment_mean(squares[:, None], part))
             else:
                 counting = squares if counted is None else np.where(counted, squares, 0.0)
-                size = np.maximum.reduceat(counting, part.offsets[:-1])[:, None]
-            size = np.sqrt(size)
+                size = np.sqrt(np.maximum.reduceat(counting, part.offsets[:-1])[:, None])
             with np.errstate(over="ignore"):  # elements without weight may lie anywhere
                 x /= np.repeat(np.where(size > 0, size, 1.0), part.sizes, axis=0)
             _check_range(x, part, first_set, f"scale={self.scale!r}", "the set")
@@ -187,16 +181,10 @@ class Preprocess:
 
     def _parameters(self) -> dict[str, Any]:
         """Return the arguments that make an equal object."""
-        standardize: Any = self.standardize
+        found = {name: getattr(self, name) for name in ("center", "scale", "standardize", "max_points", "random_state")}
         if self.mean is not None and self.std is not None:
-            standardize = (self.mean.tolist(), self.std.tolist())
-        return {
-            "center": self.center,
-            "scale": self.scale,
-            "standardize": standardize,
-            "max_points": self.max_points,
-            "random_state": self.random_state,
-        }
+            found["standardize"] = (self.mean.tolist(), self.std.tolist())
+        return found
 
     def to_dict(self) -> dict[str, Any]:
         """Return all parameters, what was learnt included, as plain numbers and lists for JSON; see `from_dict`."""
@@ -213,11 +201,10 @@ class Preprocess:
         if unknown := sorted(set(map(str, stored)) - set(cls().to_dict())):
             problem = f"the steps have {unknown[0]!r}, which this version of slosh does not know"
             raise InputError(problem, "use a newer one")
-        steps = dict(stored)
-        learnt = steps.get("standardize", False)
+        learnt = stored.get("standardize", False)
         if isinstance(learnt, Mapping):
-            steps["standardize"] = (learnt.get("mean"), learnt.get("std"))
-        return cls(**steps)
+            learnt = (learnt.get("mean"), learnt.get("std"))
+        return cls(**{**stored, "standardize": learnt})
 
     def __eq__(self, other: object) -> bool:
         return self.to_dict() == other.to_dict() if isinstance(other, Preprocess) else NotImplemented
@@ -232,13 +219,11 @@ class Preprocess:
 
 def _check_range(x: Float64, part: Sets, first_set: int, step: str, culprit: str) -> None:
     """Refuse what `Sets` would refuse."""
-    if max(x.max(), -x.min()) <= MAX_COORDINATE:
-        return
-    j, k = (int(axis[0]) for axis in np.nonzero(~(np.abs(x) <= MAX_COORDINATE)))
-    number, element = locate(j, part.offsets, first_set)
-    what = f"is {part.points[j, k]:g}, and {step} makes {x[j, k]:g} of it, beyond {MAX_COORDINATE:g}"
-    remedy = f"{culprit} is too small for it, so drop the element"
-    raise input_error(number, what, remedy, element=element, feature=k)
+    if (bad := first_outside(x, -MAX_COORDINATE, MAX_COORDINATE)) is not None:
+        number, element = locate(bad[0], part.offsets, first_set)
+        what = f"is {part.points[bad]:g}, and {step} makes {x[bad]:g} of it, beyond {MAX_COORDINATE:g}"
+        remedy = f"{culprit} is too small for it, so drop the element"
+        raise input_error(number, what, remedy, element=element, feature=bad[1])
 
 
 def _checked_pair(pair: Any) -> tuple[Float64, Float64]:
@@ -247,11 +232,11 @@ def _checked_pair(pair: Any) -> tuple[Float64, Float64]:
         remedy = "give True, False, or a pair of arrays (mean, std)"
         raise input_error("standardize", f"is {kind_of(pair)}", remedy)
     arrays = []
-    for name, given in zip(("mean", "std"), pair, strict=True):
-        array = as_array(given, f"the {name} of standardize", "standardize")
+    for about, given in zip(("the mean of standardize", "the std of standardize"), pair, strict=True):
+        array = as_array(given, about, "standardize")
         if array.ndim != 1 or not array.size or array.dtype.kind not in "fiu" or not np.isfinite(array).all():
-            problem = f"the {name} of standardize must be finite numbers, one for each feature, not {given!r:.80}"
-            raise InputError(problem, argument="standardize")
+            what = f"must be finite numbers, one for each feature, not {given!r:.80}"
+            raise input_error(about, what, argument="standardize")
         arrays.append(array.astype(np.float64))
     mean, std = arrays
     if len(mean) != len(std):
@@ -259,6 +244,6 @@ def _checked_pair(pair: Any) -> tuple[Float64, Float64]:
         raise input_error("standardize", what, "give one of each for each feature")
     if (wrong := np.flatnonzero(std < 0)).size:
         k = int(wrong[0])
-        problem = f"the std of feature {k} is {std[k]:g}, and must be 0 or more"
-        raise InputError(problem, argument="standardize", feature=k)
+        what = f"is {std[k]:g}, and must be 0 or more"
+        raise input_error(f"the std of feature {k}", what, argument="standardize", feature=k)
     return mean, std

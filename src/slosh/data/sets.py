@@ -13,32 +13,13 @@ from types import EllipsisType
 from typing import Any, overload
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from ..errors import InputError
+from ..native.arrays import Array, Float32, Float64, Int64
+from . import checks, convert
 from .batching import BATCH_POINTS, MAX_BATCH_SETS
-from .checks import (
-    Array,
-    as_array,
-    check_dims,
-    check_numeric,
-    check_origin,
-    checked_count,
-    checked_offsets,
-    checked_origin,
-    checked_weights,
-    empty_set,
-    input_error,
-    kind_of,
-    known_dim,
-    library_of,
-    mixed_weights,
-    not_a_collection,
-    padding_mask,
-    set_array,
-    wrong_dim,
-)
-from .convert import arrow_lists, arrow_vectors, group_arrays, jagged_arrays, join_weights, sets_from_object
+from .checks import check_origin, input_error, kind_of
 from .precision import Origin, to_float32, warn_of_scale
 from .stream import stream_batches
 
@@ -62,22 +43,21 @@ class Sets:
 
     __slots__ = ("offsets", "origin", "points", "weights")
 
-    points: NDArray[np.float32]
-    offsets: NDArray[np.int64]
-    weights: NDArray[np.float32] | None
-    origin: NDArray[np.float64] | None
+    points: Float32
+    offsets: Int64
+    weights: Float32 | None
+    origin: Float64 | None
 
     def __init__(
         self, points: ArrayLike, offsets: ArrayLike, weights: ArrayLike | None = None, *, origin: Origin = None
     ) -> None:
-        array = as_array(points, "points")
-        check_numeric(array, "points")
+        array = checks.as_numbers(points, "points")
         if array.ndim != 2 or array.shape[1] == 0:
-            what = f"must be of shape (P, d) with d > 0, not {array.shape}"
-            raise input_error("points", what, "for scalars pass x[:, None]")
-        self.offsets = checked_offsets(offsets, len(array))
+            remedy = "for scalars pass x[:, None]"
+            raise input_error("points", f"must be of shape (P, d) with d > 0, not {array.shape}", remedy)
+        self.offsets = checks.checked_offsets(offsets, len(array))
         self.points, self.origin = to_float32([array], self.offsets, origin)
-        self.weights = None if weights is None else checked_weights(weights, self.offsets)
+        self.weights = None if weights is None else checks.checked_weights(weights, self.offsets)
 
     @classmethod
     def from_checked(cls, points: Array, offsets: Array, weights: Array | None, origin: Array | None) -> Sets:
@@ -98,10 +78,9 @@ class Sets:
     ) -> Sets:
         """Join (P_i, d) arrays, numeric and of one d, into sets of `sizes`; errors call the first set `first`."""
         offsets = np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
-        if (empty := np.flatnonzero(np.diff(offsets) == 0)).size:
-            raise empty_set(first + int(empty[0]))
+        checks.check_filled(offsets, first)
         points, shift = to_float32(parts, offsets, origin, first)
-        checked = None if weights is None else checked_weights(weights, offsets, first)
+        checked = None if weights is None else checks.checked_weights(weights, offsets, first)
         return cls.from_checked(points, offsets, checked, shift)
 
     @classmethod
@@ -125,13 +104,17 @@ class Sets:
         for name, given in (("sets", sets), ("weights", [] if weights is None else weights)):
             if isinstance(given, str | dict) or not isinstance(given, Iterable):
                 raise input_error(name, f"is {kind_of(given)}, not a list of arrays, one for each set")
-        arrays = [_one_set(x, i) for i, x in enumerate(sets)]
+        arrays = []
+        for i, x in enumerate(sets):
+            if isinstance(x, Sets):
+                raise input_error(i, "is a Sets, not an array", "join several with Sets.concat")
+            arrays.append(checks.set_array(x, i))
         sizes = np.array([len(x) for x in arrays], dtype=np.int64)
         if arrays:
-            check_dims([x.shape[1] for x in arrays], dim)
+            checks.check_dims([x.shape[1] for x in arrays], dim)
         else:
-            arrays = [np.empty((0, known_dim(dim)), np.float32)]
-        return cls.from_parts(arrays, sizes, None if weights is None else join_weights(weights, sizes), origin)
+            arrays = [np.empty((0, checks.known_dim(dim)), np.float32)]
+        return cls.from_parts(arrays, sizes, convert.join_weights(weights, sizes), origin)
 
     @classmethod
     def from_padded(
@@ -151,20 +134,20 @@ class Sets:
         >>> Sets.from_padded(np.zeros((3, 5, 2)), lengths=[1, 4, 5])
         Sets(3 sets, d=2, sizes 1..4..5)
         """
-        x = as_array(array, "the padded array")
-        check_numeric(x, "the padded array")
+        x = checks.as_numbers(array, "the padded array")
         if x.ndim != 3 or x.shape[2] == 0:
             what = f"must be of shape (n, max, d) with d > 0, not {x.shape}"
             raise input_error("the padded array", what, argument="array")
         n, width, dim = x.shape
-        there = padding_mask(n, width, lengths, mask)
-        w = None if weights is None else as_array(weights, "weights")
+        there = checks.padding_mask(n, width, lengths, mask)
+        w = None if weights is None else checks.as_array(weights, "weights")
         if w is not None and w.shape != (n, width):
             raise input_error("weights", f"of this padded array must be of shape {(n, width)}, not {w.shape}")
         if there is None:
-            flat = None if w is None else w.reshape(-1)
-            return cls.from_parts([x.reshape(n * width, dim)], np.full(n, width), flat, origin)
-        return cls.from_parts([x[there]], there.sum(axis=1), None if w is None else w[there], origin)
+            x, w, sizes = x.reshape(n * width, dim), None if w is None else w.reshape(-1), np.full(n, width)
+        else:
+            x, w, sizes = x[there], None if w is None else w[there], there.sum(axis=1)
+        return cls.from_parts([x], sizes, w, origin)
 
     @classmethod
     def from_arrow(cls, column: Any, weights: Any = None, *, dim: int | None = None, origin: Origin = None) -> Sets:
@@ -177,14 +160,14 @@ class Sets:
         >>> Sets.from_arrow(pa.array([[[0.0, 1.0]], [[2.0, 3.0], [4.0, 5.0]]]))
         Sets(2 sets, d=2, sizes 1..1.5..2)
         """
-        parts, sizes, found = arrow_vectors(column)
+        parts, sizes, found = convert.arrow_vectors(column)
         if found is None and len(sizes):
-            raise empty_set(0)  # no set has a vector
-        width = known_dim(dim) if found is None else found
+            raise checks.empty_set(0)  # no set has a vector
+        width = checks.known_dim(dim) if found is None else found
         if dim is not None and width != dim:
-            raise wrong_dim(0, width, dim)
+            raise checks.wrong_dim(0, width, dim)
         parts = [part for part in parts if len(part)] or [np.empty((0, width), np.float32)]
-        return cls.from_parts(parts, sizes, None if weights is None else join_weights(weights, sizes), origin)
+        return cls.from_parts(parts, sizes, convert.join_weights(weights, sizes), origin)
 
     @classmethod
     def from_groups(
@@ -209,7 +192,7 @@ class Sets:
         >>> Sets.from_groups(pd.DataFrame({"shape": ["b", "a", "b"], "x": [0, 1, 2], "y": [0, 1, 4]}), by="shape")
         (Sets(2 sets, d=2, sizes 1..1.5..2), ['b', 'a'])
         """
-        points, sizes, flat, keys = group_arrays(frame, by, columns, weights)
+        points, sizes, flat, keys = convert.group_arrays(frame, by, columns, weights)
         return cls.from_parts([points], sizes, flat, origin), keys
 
     @classmethod
@@ -222,23 +205,22 @@ class Sets:
         >>> Sets.from_torch(torch.zeros(3, 5, 2))
         Sets(3 sets, d=2, sizes 5..5..5)
         """
-        if library_of(tensor) != "torch":
+        if checks.library_of(tensor) != "torch":
             problem = f"from_torch takes a tensor, not {kind_of(tensor)}"
             raise InputError(problem, "from_list takes lists of tensors", argument="tensor")
         if tensor.dim() != 3:
-            raise not_a_collection(tensor.dim())
+            raise checks.not_a_collection(tensor.dim())
         if not tensor.is_nested:
             n, size, dim = tensor.shape
-            points, sizes = as_array(tensor, "the tensor").reshape(n * size, dim), np.full(n, size)
+            points, sizes = checks.as_array(tensor, "the tensor").reshape(n * size, dim), np.full(n, size)
+        elif (jagged := convert.jagged_arrays(tensor)) is None:
+            return cls.from_list(tensor.unbind(), weights, origin=origin)
         else:
-            jagged = jagged_arrays(tensor)
-            if jagged is None:
-                return cls.from_list(tensor.unbind(), weights, origin=origin)
             points, sizes = jagged
-        check_numeric(points, "the tensor")
+        checks.check_numeric(points, "the tensor")
         if points.shape[1] == 0:
             raise input_error("the tensor", "has sets of 0 features", "they must have at least one", argument="tensor")
-        return cls.from_parts([points], sizes, None if weights is None else join_weights(weights, sizes), origin)
+        return cls.from_parts([points], sizes, convert.join_weights(weights, sizes), origin)
 
     @classmethod
     def stream(
@@ -261,8 +243,8 @@ class Sets:
         """
         if not isinstance(sets, Iterable):
             raise input_error("sets", f"is {kind_of(sets)}", "pass an iterable of (N, d) arrays, or of Sets")
-        max_points, max_sets = checked_count("batch_points", batch_points), checked_count("batch_sets", batch_sets)
-        return stream_batches(cls, [sets] if isinstance(sets, Sets) else sets, max_points, max_sets, dim, origin)
+        limits = (checks.checked_count("batch_points", batch_points), checks.checked_count("batch_sets", batch_sets))
+        return stream_batches(cls, [sets] if isinstance(sets, Sets) else sets, *limits, dim, origin)
 
     @classmethod
     def concat(cls, collections: Iterable[Sets]) -> Sets:
@@ -286,7 +268,8 @@ class Sets:
                 raise InputError(problem, "all sets need the same features", argument="collections")
             check_origin(one, filled[0].origin)
         if len({one.weights is None for one in filled}) > 1:
-            raise mixed_weights()
+            problem = "some of the sets have weights and some have none"
+            raise InputError(problem, checks.ALL_OR_NO_WEIGHTS, argument="weights")
         if len(filled) == 1:
             return filled[0]
         offsets = np.concatenate(([0], np.cumsum(np.concatenate([one.sizes for one in filled]))))
@@ -295,7 +278,7 @@ class Sets:
         return cls.from_checked(points, offsets, np.concatenate(weights) if weights else None, filled[0].origin)
 
     @property
-    def sizes(self) -> NDArray[np.int64]:
+    def sizes(self) -> Int64:
         """The number of elements of each set, (n,) int64."""
         return np.diff(self.offsets)
 
@@ -318,7 +301,7 @@ class Sets:
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
-    def __iter__(self) -> Iterator[NDArray[np.float32]]:
+    def __iter__(self) -> Iterator[Float32]:
         return (self.points[a:b] for a, b in itertools.pairwise(self.offsets.tolist()))
 
     def __repr__(self) -> str:
@@ -330,7 +313,7 @@ class Sets:
         return f"Sets({', '.join(parts)})"
 
     @overload
-    def __getitem__(self, key: int | np.integer[Any]) -> NDArray[np.float32]: ...
+    def __getitem__(self, key: int | np.integer[Any]) -> Float32: ...
     @overload
     def __getitem__(self, key: slice | Sequence[int] | Sequence[bool] | Array | tuple[Any, ...]) -> Sets: ...
 
@@ -350,7 +333,7 @@ class Sets:
             return self.points[self._span(key)]
         return self.take(key)
 
-    def weights_of(self, i: int) -> NDArray[np.float32] | None:
+    def weights_of(self, i: int) -> Float32 | None:
         """Return the (N_i,) weights of set i, a view; None if the sets have no weights."""
         span = self._span(i)
         return None if self.weights is None else self.weights[span]
@@ -359,8 +342,7 @@ class Sets:
         number, n = operator.index(i), len(self)
         if not -n <= number < n:
             raise IndexError(f"set {number} is out of range: there are {n} sets")
-        number %= n
-        return slice(int(self.offsets[number]), int(self.offsets[number + 1]))
+        return slice(int(self.offsets[number % n]), int(self.offsets[number % n + 1]))
 
     def take(self, indices: ArrayLike) -> Sets:
         """Return a copy of the sets of `indices`, in that order: integers, negative ones from the end, or a mask (n,).
@@ -386,7 +368,7 @@ class Sets:
 
     def with_origin(self, origin: ArrayLike | None) -> Sets:
         """Return the same points with another `origin`. Nothing is subtracted: it is for points that were stored."""
-        shift = None if origin is None else checked_origin(origin, self.dim)
+        shift = None if origin is None else checks.checked_origin(origin, self.dim)
         return self.from_checked(self.points, self.offsets, self.weights, shift)
 
     def to_arrow(self) -> Any:
@@ -395,7 +377,7 @@ class Sets:
         >>> len(Sets.from_padded(np.zeros((3, 5, 2))).to_arrow())
         3
         """
-        return arrow_lists(self.offsets, self.points)
+        return convert.arrow_lists(self.offsets, self.points)
 
     def check_scale(self, stacklevel: int | None = None) -> None:
         """Warn (ScaleWarning) if one feature has more than 99 % of the variance of all elements.
@@ -421,15 +403,9 @@ def as_sets(data: Any, *, dim: int | None = None, origin: Origin | EllipsisType 
     shift = None if isinstance(origin, EllipsisType) else origin
     if isinstance(data, list | tuple):
         return Sets.from_list(data, dim=dim, origin=shift)
-    sets = data if isinstance(data, Sets) else sets_from_object(Sets, data, dim, shift)
+    sets = data if isinstance(data, Sets) else convert.sets_from_object(Sets, data, dim, shift)
     if dim is not None and sets.dim != dim:
-        raise wrong_dim(0, sets.dim, dim)
+        raise checks.wrong_dim(0, sets.dim, dim)
     if origin is not sets.origin and not isinstance(origin, EllipsisType | str):
-        check_origin(sets, None if origin is None else checked_origin(origin, sets.dim))
+        check_origin(sets, None if origin is None else checks.checked_origin(origin, sets.dim))
     return sets
-
-
-def _one_set(x: Any, number: int) -> Array:
-    if isinstance(x, Sets):
-        raise input_error(number, "is a Sets, not an array", "join several with Sets.concat")
-    return set_array(x, number)

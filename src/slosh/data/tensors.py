@@ -21,25 +21,16 @@ from safetensors import SafetensorError, safe_open
 from safetensors import numpy as safetensors_numpy
 
 from ..errors import DamagedError, FormatError
+from ..native.arrays import Array
 from .atomic import replacing
-from .checks import Array
 
 VERSION = 2
 """The format version. Version 1 was a zip archive (slosh 0.1)."""
 HEADER_LIMIT = 1 << 24
 """Bytes that names, shapes and metadata may take together."""
 
-BROKEN = (
-    SafetensorError,
-    ValueError,
-    LookupError,
-    TypeError,
-    AttributeError,
-    ArithmeticError,
-    RecursionError,
-    MemoryError,
-    EOFError,
-)
+_VALUES = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError)
+BROKEN = (SafetensorError, *_VALUES, RecursionError, MemoryError, EOFError)
 """What reading a damaged or hostile file may end with."""
 
 
@@ -124,22 +115,14 @@ def _check_start(stream: IO[bytes], size: int, kind: str, name: str) -> int:
     """Look at the first bytes: refuse what is no such file at all, and headers that claim too much."""
     start = stream.read(9)
     if start[:2] == b"PK":
-        raise FormatError(
-            f"{name} was written by slosh 0.1, in format version 1; this slosh reads version {VERSION}",
-            "build it again from its vectors, and save it",
-            location=name,
-            found=1,
-            supported=VERSION,
-        )
+        problem = f"{name} was written by slosh 0.1, in format version 1; this slosh reads version {VERSION}"
+        remedy = "build it again from its vectors, and save it"
+        raise FormatError(problem, remedy, location=name, found=1, supported=VERSION)
     if len(start) < 9 or start[8:9] != b"{":
         raise _foreign(name, kind)
     n_header = int.from_bytes(start[:8], "little")
     if n_header > min(size - 8, HEADER_LIMIT):
-        raise DamagedError(
-            f"{name} is cut short or damaged (it claims a header of {n_header} bytes and has {size})",
-            "restore it from a copy, or build it again",
-            location=name,
-        )
+        raise _damaged(name, f"it claims a header of {n_header} bytes and has {size}")
     return n_header
 
 
@@ -148,13 +131,10 @@ def _checked(metadata: Any, arrays: dict[str, Array], kind: str, name: str) -> t
         raise _foreign(name, kind)
     version = metadata.get("version")
     if version != str(VERSION):
-        raise FormatError(
-            f"{name} has the format version {version!s:.20}; this slosh reads version {VERSION}",
-            "load it with the slosh that wrote it, or build it again",
-            location=name,
-            found=int(version) if isinstance(version, str) and version.isdecimal() and len(version) < 9 else None,
-            supported=VERSION,
-        )
+        found = int(version) if isinstance(version, str) and version.isdecimal() and len(version) < 9 else None
+        problem = f"{name} has the format version {version!s:.20}; this slosh reads version {VERSION}"
+        remedy = "load it with the slosh that wrote it, or build it again"
+        raise FormatError(problem, remedy, location=name, found=found, supported=VERSION)
     try:
         text = metadata["header"]
         if str(_checksum(text, arrays)) != metadata["crc32"]:
@@ -171,7 +151,6 @@ def _foreign(name: str, kind: str) -> FormatError:
     return FormatError(f"{name} is not a file of the kind {kind!r}", "give a file that slosh saved", location=name)
 
 
-def _damaged(name: str, error: BaseException) -> DamagedError:
-    return DamagedError(
-        f"{name} is cut short or damaged ({error!s:.200})", "restore it from a copy, or build it again", location=name
-    )
+def _damaged(name: str, why: object) -> DamagedError:
+    problem = f"{name} is cut short or damaged ({why!s:.200})"
+    return DamagedError(problem, "restore it from a copy, or build it again", location=name)

@@ -7,15 +7,14 @@ random numbers that all hashes draw from.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..errors import InputError
-from .checks import CHECKED_AT_ONCE, Array, as_array, check_numeric, input_error, kind_of, random_stream
-
-Float32: TypeAlias = NDArray[np.float32]
+from ..native.arrays import Array
+from ..native.arrays import Float32 as Float32
+from .checks import CHECKED_AT_ONCE, as_array, check_numeric, first_outside, input_error, kind_of, random_stream
 
 MAX_VALUE = 1e18  # a sum of a hundred squares still fits float32
 HASHES_STREAM = 0x4A54
@@ -45,8 +44,8 @@ def checked_vectors(
         remedy = "vectors must be (n, D), so pass x[None] for one of them"
         raise input_error(name, f"is 1-D, of {len(array)} numbers", remedy)
     if array.ndim != 2:
-        what = f"is {array.ndim}-D, of shape {array.shape}"
-        raise input_error(name, what, "vectors must be (n, D), so embed sets first")
+        remedy = "vectors must be (n, D), so embed sets first"
+        raise input_error(name, f"is {array.ndim}-D, of shape {array.shape}", remedy)
     check_numeric(array, name)
     if array.shape[1] == 0:
         raise input_error(name, f"has the shape {array.shape}", "vectors need at least one number")
@@ -69,8 +68,15 @@ def blocks(array: Array, n_rows: int, name: str = "X") -> Iterator[tuple[slice, 
         rows = slice(start, min(start + n_rows, len(array)))
         with np.errstate(over="ignore", invalid="ignore"):
             block = np.ascontiguousarray(array[rows], dtype=np.float32)
-        if not (block.min() >= -MAX_VALUE and block.max() <= MAX_VALUE):  # NaN fails too
-            raise _refused(array[rows], block, start, name)
+        if (bad := first_outside(block, -MAX_VALUE, MAX_VALUE)) is not None:
+            row, column = start + bad[0], bad[1]
+            value = array[row, column]
+            problem = f"{name}: row {row} holds {'NaN' if np.isnan(value) else 'infinity'} (column {column})"
+            remedy = "correct the vector, or drop it"
+            if np.isfinite(value):
+                problem = f"{name}: row {row} has {value:.3g} in column {column}, beyond {MAX_VALUE:g}"
+                remedy = "scale the vectors down"
+            raise InputError(problem, remedy, argument=name, element=row, feature=column)
         yield rows, block
 
 
@@ -78,16 +84,3 @@ def check_numbers(array: Array, name: str = "X") -> None:
     """Refuse NaN and what is too large, where there is no other use for the numbers yet."""
     for _ in blocks(array, max(1, CHECKED_AT_ONCE // array.shape[1]), name):
         pass
-
-
-def _refused(given: Array, block: Float32, start: int, name: str) -> InputError:
-    row = int(np.flatnonzero(~(np.abs(block) <= MAX_VALUE).all(axis=1))[0])
-    column = int(np.flatnonzero(~(np.abs(block[row]) <= MAX_VALUE))[0])
-    value = given[row, column]
-    place = {"argument": name, "element": start + row, "feature": column}
-    if np.isfinite(value):
-        problem = f"{name}: row {start + row} has {value:.3g} in column {column}, beyond {MAX_VALUE:g}"
-        return InputError(problem, "scale the vectors down", **place)
-    what = "NaN" if np.isnan(value) else "infinity"
-    problem = f"{name}: row {start + row} holds {what} (column {column})"
-    return InputError(problem, "correct the vector, or drop it", **place)

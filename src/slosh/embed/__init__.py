@@ -1,9 +1,6 @@
 """Set to vector: scikit-learn transformers whose samples are sets."""
 
-from .covariance import Covariance
-from .fspool import FSPool
-from .gem import GeM
-from .pooling import MaxPool, MeanPool, SumPool
+from .pooling import Covariance, FSPool, GeM, MaxPool, MeanPool, SumPool
 from .sliced_wasserstein import SlicedWasserstein, default_slices
 from .wasserstein import WassersteinEmbedding
 from .wrapped import Wrapped

@@ -11,17 +11,17 @@ from contextlib import nullcontext
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 from tqdm.auto import tqdm
 
 from ..data.batching import MAX_BATCH_SETS
+from ..data.checks import input_error
 from ..data.sets import Sets, as_sets, check_origin
 from ..errors import InputError
+from ..native.arrays import Array, Float32, Float64
 
-Vectors = NDArray[np.float32]
 Self = TypeVar("Self", bound="SetTransformer")
 
 BATCH_NUMBERS = 1 << 23
@@ -29,25 +29,24 @@ BATCH_NUMBERS = 1 << 23
 
 
 class SetTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Base class. A subclass implements `_fit(sets)`, `vector_length` and `_transform(sets, out)`.
+    """Base class. A subclass implements `_fit(sets)` if it has parameters, `vector_length` and `_transform(sets, out)`.
 
     n_features_in_ : the dimension d of the elements.
     origin_ : what was subtracted from their coordinates, or None.
     """
 
     n_features_in_: int
-    origin_: NDArray[np.float64] | None
+    origin_: Float64 | None
 
     def _fit(self, sets: Sets) -> None:
         """Check the parameters and learn from `sets`; `n_features_in_` is set already."""
-        raise NotImplementedError
 
     @property
     def vector_length(self) -> int:
         """The length of one embedded vector."""
         raise NotImplementedError
 
-    def _transform(self, sets: Sets, out: Vectors) -> None:
+    def _transform(self, sets: Sets, out: Float32) -> None:
         """Write the vectors of one batch into `out`, (len(sets), vector_length), float32 with contiguous rows."""
         raise NotImplementedError
 
@@ -64,11 +63,8 @@ class SetTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         """Return the sets to fit on, after setting `n_features_in_` and `origin_`."""
         name = type(self).__name__
         if isinstance(X, Iterator):
-            raise InputError(
-                f"{name}.fit reads its sets more than once, and an iterator can be read only once",
-                "pass a list, or fit on next(Sets.stream(x))",
-                argument="X",
-            )
+            problem = f"{name}.fit reads its sets more than once, and an iterator can be read only once"
+            raise InputError(problem, "pass a list, or fit on next(Sets.stream(x))", argument="X")
         sets = as_sets(X, dim=1) if isinstance(X, list | tuple) and len(X) == 0 else as_sets(X)
         if len(sets) == 0:
             raise InputError(f"{name}.fit needs at least one set, to know the number of features", argument="X")
@@ -77,11 +73,9 @@ class SetTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         sets.check_scale()
         return sets
 
-    def transform(self, X: Any, out: NDArray[Any] | None = None) -> Any:
+    def transform(self, X: Any, out: Array | None = None) -> Any:
         """Return the vectors of the sets, (n, D) float32.
 
-        Parameters
-        ----------
         X : a collection of sets (anything that `Sets` takes), or an iterator of sets or of `Sets`, which is read batch
             by batch and never held whole.
         out : an array or memory map (n, D) to write into and return. For an iterator it may have more rows than there
@@ -89,16 +83,16 @@ class SetTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         """
         return self.embed(X, out)
 
-    def embed(self, sets: Any, out: NDArray[Any] | None = None) -> NDArray[Any]:
+    def embed(self, sets: Any, out: Array | None = None) -> Array:
         """Return what `transform` computes, always as an array: `set_output` does not apply."""
-        return self._run(sets, out, lambda batch, rows, part: self._transform(batch, part))
+        return self._run(sets, out, self._transform)
 
     @property
     def _n_features_out(self) -> int:
         check_is_fitted(self)
         return self.vector_length
 
-    def distance(self, a: Any, b: Any) -> NDArray[np.float64]:
+    def distance(self, a: Any, b: Any) -> Float64:
         """Return the Euclidean distances between the embedded sets of `a` and `b`, (len(a), len(b))."""
         x, y = (np.asarray(self.embed(sets), np.float64) for sets in (a, b))
         return np.asarray(cdist(x, y))
@@ -115,7 +109,7 @@ class SetTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         """The length of one index vector."""
         return self.vector_length
 
-    def index_vectors(self, sets: Sets, *, slack: bool = True) -> tuple[Vectors, NDArray[np.float64] | None]:
+    def index_vectors(self, sets: Sets, *, slack: bool = True) -> tuple[Float32, Float64 | None]:
         """Return the vectors that an index searches, (n, index_length), and how far rounding may have moved each.
 
         Without `slack` the second is None: only bounds need it, and it takes time.
@@ -146,10 +140,8 @@ class SetTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
             check_origin(batch, self.origin_)
             yield batch
 
-    def _run(
-        self, X: Any, out: NDArray[Any] | None, write: Any, width: int | None = None, dtype: Any = np.float32
-    ) -> NDArray[Any]:
-        """Call write(batch, rows, part) for every batch; `part` is its place in the (n, width) result."""
+    def _run(self, X: Any, out: Array | None, write: Any, width: int | None = None, dtype: Any = np.float32) -> Array:
+        """Call write(batch, part) for every batch; `part` is its place in the (n, width) result, which is returned."""
         batches, n, short = self._batches(X)
         width = self.vector_length if width is None else width
         if out is not None:
@@ -164,25 +156,22 @@ class SetTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
                 end = done + len(batch)
                 if end > len(result):
                     if out is not None:
-                        raise InputError(
-                            f"out has {len(out)} rows, but the iterator has more sets", "make it larger", argument="out"
+                        raise input_error(
+                            "out", f"has {len(out)} rows, but the iterator has more sets", "make it larger"
                         )
                     # In place: a large block is moved by remapping its pages, so the result is never held twice.
                     result.resize((max(end, len(result) * 3 // 2), width), refcheck=False)
                 rows = slice(done, end)
                 part = result[rows] if direct else np.empty((len(batch), width), dtype)
-                write(batch, rows, part)
+                write(batch, part)
                 if not direct:
                     result[rows] = part
                 done = end
                 if bar is not None:
                     bar.update(len(batch))
-        if done == len(result):
-            return result
-        if out is None:
+        if out is None and done < len(result):
             result.resize((done, width), refcheck=False)
-            return result
-        return result[:done]
+        return result if done == len(result) else result[:done]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -196,10 +185,8 @@ def _check_output(out: Any, n: int | None, width: int) -> None:
     found = f"{out.dtype} of {out.shape}" if isinstance(out, np.ndarray) else f"a {type(out).__name__}"
     if not isinstance(out, np.ndarray) or out.dtype.kind != "f" or out.ndim != 2 or out.shape[1] != width:
         shape = f"({'n' if n is None else n}, {width})"
-        raise InputError(f"out must be a floating-point array of shape {shape}, not {found}", argument="out")
+        raise input_error("out", f"must be a floating-point array of shape {shape}, not {found}")
     if not out.flags.writeable:
-        raise InputError(
-            "out is read-only", "open the memory map with mode 'r+' or 'w+', or pass a copy", argument="out"
-        )
+        raise input_error("out", "is read-only", "open the memory map with mode 'r+' or 'w+', or pass a copy")
     if n is not None and len(out) != n:
-        raise InputError(f"out has {len(out)} rows for {n} sets", f"make it ({n}, {width})", argument="out")
+        raise input_error("out", f"has {len(out)} rows for {n} sets", f"make it ({n}, {width})")

@@ -7,18 +7,16 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
 from ..data.checks import checked_count, random_stream
 from ..data.sets import Sets, check_origin
-from ..errors import InputError, UnsupportedError
+from ..errors import InputError, UnsupportedError, bad_value
 from ..native import kernel
+from ..native.arrays import Array, Float32, Float64, Quantiles, Ragged
 from ..slices import Slicer, make_slicer
-from .base import SetTransformer, Vectors
+from .base import SetTransformer
 from .references import KINDS, reference_points, unknown_reference
-
-Float64 = NDArray[np.float64]
 
 NATIVE_STEPS = 1 << 26
 """Elements times slices of one native call: a fraction of a second, so that Ctrl-C is heard."""
@@ -58,7 +56,7 @@ def check_quantiles(n_quantiles: object, rule: object) -> None:
     """Refuse a number of quantiles, or a rule for sampling them, that is not valid."""
     checked_count("n_quantiles", n_quantiles)
     if rule not in ("average", "linear"):
-        raise InputError(f"quantiles={rule!r}", 'pass "average" or "linear"', argument="quantiles")
+        raise bad_value("quantiles", rule, 'pass "average" or "linear"')
 
 
 class SlicedWasserstein(SetTransformer):
@@ -96,23 +94,19 @@ class SlicedWasserstein(SetTransformer):
     slicer_ : the fitted slicer.
     average_ : whether the rule is "average".
 
-    Examples
-    --------
-    >>> import numpy as np
+    From Lu, Liu, Soltoggio, Kolouri, "SLOSH: Set LOcality Sensitive Hashing via Sliced-Wasserstein Embeddings",
+    section 4.
+
     >>> from slosh.embed import SlicedWasserstein
     >>> rng = np.random.default_rng(0)
     >>> sets = [rng.normal(size=(n, 3)) for n in (5, 100, 2000)]
     >>> SlicedWasserstein(n_slices=8, n_quantiles=16).fit_transform(sets).shape
     (3, 128)
-
-    References
-    ----------
-    Lu, Liu, Soltoggio, Kolouri: SLOSH: Set LOcality Sensitive Hashing via Sliced-Wasserstein Embeddings, section 4.
     """
 
-    slices_: NDArray[np.float32] | Slicer
+    slices_: Float32 | Slicer
     n_slices_: int
-    reference_: NDArray[np.float32]
+    reference_: Float32
     slicer_: Slicer
     average_: bool
     _norm: float | None = None
@@ -153,7 +147,7 @@ class SlicedWasserstein(SetTransformer):
         if self.reference is not None:
             self.reference_ = self._reference(sets, random)
 
-    def _reference(self, sets: Sets, random: np.random.RandomState) -> Vectors:
+    def _reference(self, sets: Sets, random: np.random.RandomState) -> Float32:
         """Return the quantiles of the reference, (L, M), by the same slices and rule as those of any set."""
         shape = self.reference_.shape
         if isinstance(self.reference, str) and self.reference == "barycenter":
@@ -161,7 +155,7 @@ class SlicedWasserstein(SetTransformer):
             for piece in self._pieces(sets):
                 total += self._quantiles(piece).sum(axis=0, dtype=np.float64).reshape(shape)
             return (total / len(sets)).astype(np.float32)
-        points, weights = reference_points(self.reference, sets, self.n_quantiles, sets.dim, random)
+        points, weights = reference_points(self.reference, sets, self.n_quantiles, random)
         single = Sets.from_list([points], None if weights is None else [weights], dim=sets.dim)
         return self._quantiles(single).reshape(shape)
 
@@ -180,10 +174,11 @@ class SlicedWasserstein(SetTransformer):
             yield from Sets.stream(iter([sets[first : first + at_once]]), self._batch_points(), dim=sets.dim)
 
     def _write_quantiles(
-        self, sets: Sets, out: Vectors, reference: Vectors | None, scale: float, residual: Float64 | None
+        self, sets: Sets, out: Float32, reference: Float32 | None, scale: float, residual: Float64 | None
     ) -> None:
         directions, n_quantiles = self.slicer_.directions_, self.reference_.shape[1]
         points = sets.points if directions is not None else self.slicer_.project(sets.points)
+        ragged = Ragged(points, sets.offsets, sets.weights)
         # A set larger than a batch comes alone, and its slices are taken in turns; a multiple of 16 fills the lanes.
         turns = self.n_slices_
         if directions is not None and len(points) * self.n_slices_ > NATIVE_STEPS:
@@ -193,12 +188,10 @@ class SlicedWasserstein(SetTransformer):
             residual[:] = 0
         for first in range(0, self.n_slices_, turns):
             last = min(first + turns, self.n_slices_)
-            kernel.embed(
-                points, sets.offsets, sets.weights, None if directions is None else directions[first:last],
-                None if reference is None else reference[first:last], last - first, n_quantiles, self.average_, scale,
-                out[:, first * n_quantiles : last * n_quantiles], None if residual is None else part,
-                kernel.threads(self.n_jobs),
-            )  # fmt: skip
+            some, centre = (None if each is None else each[first:last] for each in (directions, reference))
+            rule = Quantiles(some, centre, last - first, n_quantiles, self.average_, scale)
+            columns = out[:, first * n_quantiles : last * n_quantiles]
+            kernel.embed(ragged, rule, columns, None if residual is None else part, kernel.threads(self.n_jobs))
             if residual is not None:
                 residual += part * ((last - first) / self.n_slices_)
 
@@ -208,40 +201,34 @@ class SlicedWasserstein(SetTransformer):
             self._norm = float(np.linalg.norm(self.reference_))
         return self._norm
 
-    def _quantiles(self, sets: Sets) -> Vectors:
+    def _quantiles(self, sets: Sets) -> Float32:
         out = np.empty((len(sets), self.vector_length), np.float32)
         self._write_quantiles(sets, out, None, 1.0, None)
         return out
 
-    def _transform(self, sets: Sets, out: Vectors, residual: Float64 | None = None) -> None:
+    def _transform(self, sets: Sets, out: Float32, residual: Float64 | None = None) -> None:
         """Write the vectors into `out`, and the squares of the residual norms into `residual`, if given."""
         reference = self.reference_ if self._reference_norm() else None
         self._write_quantiles(sets, out, reference, 1.0 / np.sqrt(self.vector_length), residual)
 
-    def transform(self, X: Any, out: NDArray[Any] | None = None, return_residual: bool = False) -> Any:
+    def transform(self, X: Any, out: Array | None = None, return_residual: bool = False) -> Any:
         """Return the vectors of the sets, (n, L * M) float32; with `return_residual` also their residual norms.
 
-        Parameters
-        ----------
-        X : a collection of sets (anything that `Sets` takes), or an iterator of sets or of `Sets`, which is read batch
-            by batch and never held whole.
-        out : an array or memory map (n, L * M) to write into and return. For an iterator it may have more rows than
-            there are sets; the rows written are returned.
+        X, out : as in `transform` of the other embeddings: X may be an iterator, `out` an array to write into.
         return_residual : also return what `residual(X)` returns, (n,) float64, from the same pass. Average rule only.
         """
         return self._embed_with_residual(X, out) if return_residual else self.embed(X, out)
 
-    def _embed_with_residual(self, X: Any, out: NDArray[Any] | None = None) -> tuple[NDArray[Any], Float64]:
+    def _embed_with_residual(self, X: Any, out: Array | None = None) -> tuple[Array, Float64]:
         self._check_average("return_residual")
         norms: list[Float64] = [np.empty(0)]
 
-        def write(batch: Sets, rows: slice, part: Vectors) -> None:
+        def write(batch: Sets, part: Float32) -> None:
             squares = np.empty(len(batch))
             self._transform(batch, part, squares)
             norms.append(np.sqrt(squares))
 
-        vectors = self._run(X, out, write)
-        return vectors, np.concatenate(norms)
+        return self._run(X, out, write), np.concatenate(norms)
 
     @property
     def has_bounds(self) -> bool:
@@ -251,7 +238,7 @@ class SlicedWasserstein(SetTransformer):
     def index_length(self) -> int:
         return self.vector_length + self.average_
 
-    def index_vectors(self, sets: Sets, *, slack: bool = True) -> tuple[Vectors, Float64 | None]:
+    def index_vectors(self, sets: Sets, *, slack: bool = True) -> tuple[Float32, Float64 | None]:
         """Return the vectors that an index searches, and how far rounding may have moved each, or None without `slack`.
 
         With the average rule an index vector is phi(X) with the residual norm r(X) as one more number. The distance of
@@ -280,7 +267,7 @@ class SlicedWasserstein(SetTransformer):
         """
         self._check_average("residual")
 
-        def write(batch: Sets, rows: slice, part: Float64) -> None:
+        def write(batch: Sets, part: Float64) -> None:
             done = 0
             for piece in self._pieces(batch):
                 vectors = np.empty((len(piece), self.vector_length), np.float32)
@@ -291,9 +278,8 @@ class SlicedWasserstein(SetTransformer):
         return np.ascontiguousarray(self._run(X, None, write, width=1, dtype=np.float64)[:, 0])
 
     def bounds(self, a: Any, b: Any) -> tuple[Float64, Float64]:
-        r"""Return a lower and an upper bound on the sliced distances between the sets of `a` and of `b`.
+        r"""Return a lower and an upper bound on the sliced distances of the sets of `a` and `b`, both (len(a), len(b)).
 
-        Both are (len(a), len(b)).
         With the embedded distance e and the residual norms r,
 
             e^2 + (r(X) - r(Y))^2  <=  sliced(X, Y)^2  <=  e^2 + r(X)^2 + r(Y)^2
@@ -316,15 +302,14 @@ class SlicedWasserstein(SetTransformer):
         if isinstance(a, tuple) and len(a) == 2 and getattr(a[0], "ndim", 0) == 2 and getattr(a[1], "ndim", 0) == 1:
             vectors, norms = np.asarray(a[0], np.float64), np.asarray(a[1], np.float64)
             if vectors.shape != (len(norms), self.vector_length):
-                raise InputError(
-                    f"vectors {vectors.shape} and residuals {norms.shape} must be (n, {self.vector_length}) and (n,)"
-                )
+                shapes = f"vectors {vectors.shape} and residuals {norms.shape}"
+                raise InputError(f"{shapes} must be (n, {self.vector_length}) and (n,)")
         else:
             vectors, norms = self._embed_with_residual(a)
             vectors = vectors.astype(np.float64)
         return vectors, norms, self.rounding(vectors, norms)
 
-    def rounding(self, vectors: NDArray[Any], residuals: Float64) -> Float64:
+    def rounding(self, vectors: Array, residuals: Float64) -> Float64:
         """Return how far float32 may have moved each vector, with its residual norm as one more number: (n,).
 
         With the norm v of the vector, c of the reference and r of the residual, (8 + sqrt(d)) (v + c + r) + 24 r times
@@ -341,7 +326,5 @@ class SlicedWasserstein(SetTransformer):
     def _check_average(self, what: str) -> None:
         self._check_fitted()
         if not self.average_:
-            raise UnsupportedError(
-                f'{what} needs quantiles="average": the linear rule is no projection, so nothing bounds its error',
-                feature_name=what,
-            )
+            problem = f'{what} needs quantiles="average": the linear rule is no projection, so nothing bounds its error'
+            raise UnsupportedError(problem, feature_name=what)

@@ -9,18 +9,37 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.spatial.distance import cdist
 from sklearn.utils.parallel import Parallel, delayed
 
 from ..data.checks import checked_count, random_stream
 from ..data.sets import Sets
+from ..errors import MissingExtra
 from ..native import kernel
-from .base import SetTransformer, Vectors
+from ..native.arrays import Float32, Float64
+from .base import SetTransformer
 from .references import reference_points
-from .transport import import_pot, solve
 
-Float64 = NDArray[np.float64]
+MAX_ITERATIONS = 10_000_000
+"""Of the network simplex. POT's own limit, 100,000, stops early from some ten thousand elements on."""
+
+
+def import_pot() -> Any:
+    """Return the module `ot`, or raise a MissingExtra that says how to install it."""
+    try:
+        import ot
+    except ImportError as error:
+        remedy = 'install it with pip install "slosh[transport]"'
+        raise MissingExtra("optimal transport needs POT", remedy, package="POT", extra="transport") from error
+    return ot
+
+
+def solve(a: Float64, b: Float64, cost: Float64) -> Float64:
+    """Return the plan (N, N') of least cost between the weights a (N,) and b (N',), which sum to 1."""
+    largest = cost.max() or 1.0  # the tolerances of the solver are meant for costs of about 1
+    plan: Float64 = import_pot().emd(a, b, cost / largest, numItermax=MAX_ITERATIONS)
+    return plan
 
 
 class WassersteinEmbedding(SetTransformer):
@@ -35,17 +54,13 @@ class WassersteinEmbedding(SetTransformer):
 
     Parameters
     ----------
-    reference : "kmeans", "uniform", "normal", "sample", an array (M, d) or Sets of one set, default "kmeans"
-        The closer to the data, the better the approximation. See `slosh.embed.references`.
-    n_reference : int, default 64
-        M for "kmeans", "uniform" and "normal"; the others have a size of their own.
-    random_state : int, RandomState or None, default 0
-    n_jobs : int or None, default -1
-        Threads over sets, as in joblib; -1: all cores.
+    reference : "kmeans", "uniform", "normal", "sample", an array (M, d) or Sets of one set; the closer to the data, the
+        better the approximation. See `slosh.embed.references`.
+    n_reference : M for "kmeans", "uniform" and "normal"; the others have a size of their own.
+    random_state : seed of the reference.
+    n_jobs : threads over sets, as in joblib; -1 is all cores.
 
-    Attributes
-    ----------
-    reference_ : (M, d) float64; reference_weights_ : (M,) float64, summing to 1
+    After `fit`, reference_ is (M, d) float64 and reference_weights_ (M,) float64, summing to 1.
 
     Not for large sets: the time grows as M N (M + N) or worse. From Wang et al., "A linear optimal transportation
     framework", 2013; the paper's section 4.1 slices it.
@@ -76,11 +91,8 @@ class WassersteinEmbedding(SetTransformer):
         import_pot()
         checked_count("n_reference", self.n_reference)
         kernel.threads(self.n_jobs)
-        points, weights = reference_points(
-            self.reference, sets, self.n_reference, self.n_features_in_, random_stream(self.random_state)
-        )
-        if weights is None:
-            weights = np.ones(len(points))
+        points, weights = reference_points(self.reference, sets, self.n_reference, random_stream(self.random_state))
+        weights = np.ones(len(points)) if weights is None else weights
         self.reference_ = points[weights > 0]
         self.reference_weights_ = weights[weights > 0] / weights.sum()
 
@@ -88,19 +100,17 @@ class WassersteinEmbedding(SetTransformer):
     def vector_length(self) -> int:
         return int(self.reference_.size)
 
-    def _transform(self, sets: Sets, out: Vectors) -> None:
-        ot = import_pot()
-
+    def _transform(self, sets: Sets, out: Float32) -> None:
         def write(row: int) -> None:
-            out[row] = self._moves(ot, sets[row].astype(np.float64), sets.weights_of(row))
+            out[row] = self._moves(sets[row].astype(np.float64), sets.weights_of(row))
 
         # POT lets go of the GIL while it solves, so threads are enough, and share the data and the output.
         Parallel(n_jobs=self.n_jobs, prefer="threads")(delayed(write)(row) for row in range(len(sets)))
 
-    def _moves(self, ot: Any, points: Float64, weights: NDArray[np.float32] | None) -> Float64:
+    def _moves(self, points: Float64, weights: Float32 | None) -> Float64:
         mass = np.ones(len(points)) if weights is None else weights.astype(np.float64)
         cost = cdist(self.reference_, points, "sqeuclidean")
-        plan = solve(ot, self.reference_weights_, mass / mass.sum(), cost)
+        plan = solve(self.reference_weights_, mass / mass.sum(), cost)
         share = self.reference_weights_[:, None]
         moved: Float64 = plan @ points / share - self.reference_
         moved *= np.sqrt(share)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from ..data.sets import Sets
 from ..errors import InputError
-from .base import SetTransformer, Vectors
+from ..native.arrays import Array, Float32, Float64
+from .base import SetTransformer
 
 
 class Wrapped(SetTransformer):
@@ -22,17 +22,10 @@ class Wrapped(SetTransformer):
     passes `y` on. Sets are transformed batch by batch, as `Sets`; vectors are the same for any batching if those of the
     transformer are. An index in memory takes it; one on disk stores only embeddings of slosh itself.
 
-    Parameters
-    ----------
     transformer : a Pipeline whose first step takes sets, or any other such object. If it is fitted but has no
         `n_features_in_`, call `fit` before use, so that the dimension is known.
-
-    Attributes
-    ----------
     transformer_ : the fitted transformer.
 
-    Examples
-    --------
     >>> from sklearn.decomposition import PCA
     >>> from sklearn.pipeline import make_pipeline
     >>> from slosh.embed import SlicedWasserstein, Wrapped
@@ -42,6 +35,8 @@ class Wrapped(SetTransformer):
     """
 
     transformer_: Any
+    _dim: int
+    _origin: Float64 | None
 
     def __init__(self, transformer: Any) -> None:
         self.transformer = transformer
@@ -50,11 +45,9 @@ class Wrapped(SetTransformer):
         """Fit a copy of the transformer to sets and `y`, unless it is fitted already."""
         for name in ("fit", "transform"):
             if not callable(getattr(self.transformer, name, None)):
-                raise InputError(
-                    f"transformer={self.transformer!r:.80} has no method {name}",
-                    "pass an object with fit and transform, e.g. a Pipeline that starts with an embedding of slosh",
-                    argument="transformer",
-                )
+                problem = f"transformer={self.transformer!r:.80} has no method {name}"
+                remedy = "pass an object with fit and transform, e.g. a Pipeline that starts with an embedding of slosh"
+                raise InputError(problem, remedy, argument="transformer")
         sets = self._start_fit(X)
         if _is_fitted(self.transformer):
             self.transformer_ = self.transformer
@@ -67,9 +60,8 @@ class Wrapped(SetTransformer):
     @property
     def n_features_in_(self) -> int:
         """The dimension of the elements; known before `fit` if the transformer is fitted and knows it."""
-        own: int | None = vars(self).get("_dim")
-        if own is not None:
-            return own
+        if "_dim" in vars(self):
+            return self._dim
         if not _is_fitted(self.transformer):
             raise AttributeError("n_features_in_ is unknown before fit")
         return int(self.transformer.n_features_in_)
@@ -79,18 +71,16 @@ class Wrapped(SetTransformer):
         self._dim = dim
 
     @property
-    def origin_(self) -> NDArray[np.float64] | None:
+    def origin_(self) -> Float64 | None:
         """The origin of the sets that the transformer was fitted on."""
         if "_origin" in vars(self):
-            own: NDArray[np.float64] | None = self._origin
-            return own
+            return self._origin
         steps = getattr(self.transformer, "steps", None)
-        first = steps[0][1] if steps else self.transformer
-        given: NDArray[np.float64] | None = getattr(first, "origin_", None)
-        return given
+        origin: Float64 | None = getattr(steps[0][1] if steps else self.transformer, "origin_", None)
+        return origin
 
     @origin_.setter
-    def origin_(self, origin: NDArray[np.float64] | None) -> None:
+    def origin_(self, origin: Float64 | None) -> None:
         self._origin = origin
 
     @property
@@ -101,37 +91,31 @@ class Wrapped(SetTransformer):
             self._length = self._call(Sets.from_checked(points, np.array([0, 8]), None, self.origin_)).shape[1]
         return int(self._length)
 
-    def _call(self, sets: Sets) -> NDArray[Any]:
+    def _call(self, sets: Sets) -> Array:
         found = getattr(self, "transformer_", self.transformer).transform(sets)
         vectors = np.asarray(found.toarray() if hasattr(found, "toarray") else found)
         if vectors.ndim != 2 or len(vectors) != len(sets) or vectors.dtype.kind not in "fiub":
-            raise InputError(
-                f"the transformer made {vectors.dtype} of shape {vectors.shape} from {len(sets)} sets",
-                f"it must return numbers, ({len(sets)}, D)",
-                argument="transformer",
-            )
+            problem = f"made {vectors.dtype} of shape {vectors.shape} from {len(sets)} sets"
+            raise _wrong(problem, f"it must return numbers, ({len(sets)}, D)")
         return vectors
 
-    def _transform(self, sets: Sets, out: Vectors) -> None:
+    def _transform(self, sets: Sets, out: Float32) -> None:
         vectors = self._call(sets)
         if vectors.shape != out.shape:
-            raise InputError(
-                f"the transformer made vectors of {vectors.shape[1]} numbers, and of {out.shape[1]} before",
-                "it must always return vectors of one length",
-                argument="transformer",
-            )
+            problem = f"made vectors of {vectors.shape[1]} numbers, and of {out.shape[1]} before"
+            raise _wrong(problem, "it must always return vectors of one length")
         with np.errstate(over="ignore"):
             out[...] = vectors
         if not np.isfinite(out).all():
             row = int(np.flatnonzero(~np.isfinite(out).all(axis=1))[0])
-            raise InputError(
-                f"the transformer made NaN, infinity or a number beyond float32 from set {row} of a batch",
-                argument="transformer",
-                set=row,
-            )
+            raise _wrong(f"made NaN, infinity or a number beyond float32 from set {row} of a batch", set=row)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "n_features_in_")
+
+
+def _wrong(problem: str, remedy: str = "", **fields: Any) -> InputError:
+    return InputError(f"the transformer {problem}", remedy, argument="transformer", **fields)
 
 
 def _is_fitted(transformer: Any) -> bool:

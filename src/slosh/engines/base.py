@@ -81,16 +81,19 @@ class Candidates:
 
 
 class Capabilities(NamedTuple):
-    """What an engine can do beyond the contract; the planner refuses what it cannot."""
+    """What an engine can promise; the planner refuses what it cannot."""
 
     exact_nearest: bool = True
+    """`View.nearest` with recall 1.0 is exact."""
     exact_range: bool = True
+    """`View.within` leaves nothing out; certificates need it."""
 
 
 class View(Protocol):
     """One version of an index. Use it as long as the context manager that gave it is open, in one thread."""
 
     version: int
+    capabilities: Capabilities
     spec: IndexSpec
     settings: Mapping[str, Any]
     """`weighted`: whether elements have weights, None before the first set; `recall`: the default, or None."""
@@ -178,7 +181,6 @@ class Write(Protocol):
 class Engine(Protocol):
     """The place where one index lives."""
 
-    capabilities: Capabilities
     location: str | None
     """The path or address; None in memory."""
     read_only: bool

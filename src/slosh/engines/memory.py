@@ -18,7 +18,7 @@ import numpy as np
 from ..errors import IndexClosed
 from ..search import Allowed, Calibration, in_memory
 from ..where import FieldColumns, Metadata, Node, checked_metadata, parse_metadata
-from .base import Capabilities, Description, Entries, Int64, Mask, Records
+from .base import Description, Entries, Int64, Mask, Records
 from .snapshot import LocalView, PreparedSets, Snapshot
 from .spec import Embedded, IndexSpec, Vectors
 
@@ -185,7 +185,6 @@ class _Write:
 class MemoryEngine:
     """An index that lives as long as its process."""
 
-    capabilities = Capabilities()
     location = None
     read_only = False
 

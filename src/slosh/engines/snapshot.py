@@ -17,7 +17,7 @@ import numpy as np
 from ..data.sets import Sets
 from ..search import Allowed, Column, ColumnFactory, State, Trained
 from ..where import Node
-from .base import Candidates, Float64, Int64, Mask
+from .base import Candidates, Capabilities, Float64, Int64, Mask
 from .spec import WHOLE, Embedded, IndexSpec, Vectors
 
 RADIUS_MARGIN = 1 + 1e-12
@@ -250,6 +250,7 @@ class Snapshot:
 class LocalView(ABC):
     """What the views of the local engines share: everything that is answered from a snapshot and a mask of rows."""
 
+    capabilities = Capabilities()
     spec: IndexSpec
     snapshot: Snapshot
 

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..data.checks import as_array
 from ..errors import InputError
-from ..native.bits import hamming_distances
+from ..native.scan_numpy import hamming_distances
 
 UInt8: TypeAlias = NDArray[np.uint8]
 

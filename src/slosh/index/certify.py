@@ -27,14 +27,15 @@ FIRST_WAVE = 4
 
 
 def check_possible(view: View) -> None:
-    """Refuse an embedding without bounds."""
+    """Refuse an embedding without bounds, and an engine that may leave sets out."""
     if not view.spec.embedding.has_bounds:
-        raise UnsupportedError(
-            f"certify needs bounds on the sliced distance, and this index embeds by {view.spec.embedding!r}",
-            "create it with SlicedWasserstein(quantiles='average')",
-            argument="certify",
-            feature_name="certify",
-        )
+        problem = f"certify needs bounds on the sliced distance, and this index embeds by {view.spec.embedding!r}"
+        remedy = "create it with SlicedWasserstein(quantiles='average')"
+    elif not view.capabilities.exact_range:
+        problem, remedy = "certify needs an exact range search, which this engine does not have", "copy the index"
+    else:
+        return
+    raise UnsupportedError(problem, remedy, argument="certify", feature_name="certify")
 
 
 class SlicedDistances:
@@ -42,7 +43,7 @@ class SlicedDistances:
 
     def __init__(self, view: View, queries: Sets) -> None:
         embedding = view.spec.embedding
-        slices, n_jobs = getattr(embedding, "slices_", "auto"), getattr(embedding, "n_jobs", None)
+        slices, n_jobs = getattr(embedding, "slicer_", "auto"), getattr(embedding, "n_jobs", None)
         self._view, self._pairs = view, SlicedPairs(queries, slices, n_jobs)
 
     def compute(self, which: Int64, keys: Int64) -> Float64:
@@ -106,7 +107,8 @@ class _Remaining:
         if exclude is not None:
             self.keep(self.keys != exclude[self.which])
         unique, dense = np.unique(np.concatenate([keys, self.keys]), return_inverse=True)
-        known = np.isin(self.which * len(unique) + dense[len(keys) :], which * len(unique) + dense[: len(keys)])
+        pairs = np.concatenate([which, self.which]) * len(unique) + dense
+        known = np.isin(pairs[len(keys) :], pairs[: len(keys)], kind="sort")
         order = np.lexsort((self.low, self.which))
         self.which, self.keys, self.low = self.which[order], self.keys[order], self.low[order]
         self.keep(~known[order])

@@ -9,6 +9,7 @@ from tqdm.auto import tqdm
 from ..engines.base import Engine
 from ..engines.registry import Location, create_engine
 from ..engines.spec import IndexSpec
+from ..errors import bad_value
 from . import changes
 
 BATCH_SETS = 4096
@@ -16,6 +17,8 @@ BATCH_SETS = 4096
 
 def copy_index(source: Engine, target: Location, n_jobs: int | None) -> int:
     """Copy one version of an index to a new one at `target`; return how many sets it has."""
+    if target is None:
+        raise bad_value("target", target, "give a place that lasts: a copy in memory would be gone at once")
     with source.view() as view:
         spec: IndexSpec = deepcopy(view.spec)
         copy = create_engine(target, spec, view.settings["weighted"], n_jobs)

@@ -17,7 +17,7 @@ from ..data.checks import checked_count
 from ..data.sets import Sets
 from ..engines.base import Candidates, Float64, Int64, View
 from ..engines.spec import WHOLE, Vectors
-from ..errors import InputError
+from ..errors import InputError, UnsupportedError
 from ..search import Stats, checked_radii, checked_recall
 from ..where import Node, parse
 from . import certify, rerank
@@ -91,6 +91,9 @@ def rank(view: View, queries: Sets, exclude: Int64 | None, question: Question) -
         raise InputError("the index is empty", "add sets first")
     if question.certify:
         certify.check_possible(view)
+    elif question.recall == 1.0 and not view.capabilities.exact_nearest:
+        problem = "recall=1.0 asks for an exact search, which this engine does not have"
+        raise UnsupportedError(problem, "ask for less", argument="recall", feature_name="recall")
     radii = None if question.radius is None else checked_radii(question.radius, len(queries))
     slack = question.certify or question.slack  # a plain search needs no bounds, and so no time for them
     parts: list[Ranked] = []

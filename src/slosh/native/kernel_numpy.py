@@ -12,86 +12,62 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float32]
-Doubles = NDArray[np.float64]
-Offsets = NDArray[np.int64]
+from .arrays import Float32, Float64, Int64, Quantiles, Ragged
 
 SORTED_NUMBERS = 1 << 21
 """Numbers sorted at once: bounds the memory of a batch."""
 
 
-def embed(
-    points: Floats,
-    offsets: Offsets,
-    weights: Floats | None,
-    directions: Floats | None,
-    reference: Floats | None,
-    n_slices: int,
-    n_quantiles: int,
-    average: bool,
-    scale: float,
-    out: Floats,
-    residual: Doubles | None,
-    threads: int,
-) -> None:
-    for rows, values, mass in _blocks(points, offsets, weights, directions, n_slices):
-        if average:
-            quantiles, left_out = _average(values, mass, n_quantiles)
+def embed(sets: Ragged, rule: Quantiles, out: Float32, residual: Float64 | None) -> None:
+    edges = np.arange(1, rule.n_quantiles + 1) / rule.n_quantiles
+    for rows, values, mass in _blocks(sets, rule.directions, rule.n_slices):
+        flat = values.reshape(-1, values.shape[2])
+        cuts = _cumulative(flat, None if mass is None else mass.reshape(flat.shape))
+        if rule.average:
+            quantiles, left_out = _average(flat, cuts, edges)
             if residual is not None:
-                residual[rows] = left_out.mean(axis=1)
+                residual[rows] = left_out.reshape(len(rows), -1).mean(axis=1)
         else:
-            quantiles = _linear(values, mass, n_quantiles)
-        found = quantiles.astype(np.float32)  # before the reference is subtracted: it was rounded too
-        if reference is not None:
-            found -= reference
-        out[rows] = (found * np.float32(scale)).reshape(len(rows), -1)
+            quantiles = _linear(flat, cuts, edges)
+        found = quantiles.astype(np.float32).reshape(len(rows), rule.n_slices, -1)
+        if rule.reference is not None:  # which was rounded too
+            found -= rule.reference
+        out[rows] = (found * np.float32(rule.scale)).reshape(len(rows), -1)
 
 
-def sort(
-    points: Floats, offsets: Offsets, weights: Floats | None, directions: Floats | None, n_slices: int, threads: int
-) -> tuple[Floats, Floats | None]:
-    values_out = np.empty((len(points), n_slices), np.float32)
-    weights_out = None if weights is None else np.empty((len(points), n_slices), np.float32)
-    for rows, values, mass in _blocks(points, offsets, weights, directions, n_slices):
-        at = (offsets[rows][:, None] + np.arange(values.shape[2])).ravel()
+def sort(sets: Ragged, directions: Float32 | None, n_slices: int) -> Ragged:
+    values_out = np.empty((len(sets.points), n_slices), np.float32)
+    weights_out = None if sets.weights is None else np.empty_like(values_out)
+    for rows, values, mass in _blocks(sets, directions, n_slices):
+        at = (sets.offsets[rows][:, None] + np.arange(values.shape[2])).ravel()
         values_out[at] = values.transpose(0, 2, 1).reshape(-1, n_slices)
         if weights_out is not None:
             weights_out[at] = 1.0 if mass is None else mass.transpose(0, 2, 1).reshape(-1, n_slices)
-    return values_out, weights_out
+    return Ragged(values_out, sets.offsets, weights_out)
 
 
-def transport(
-    a: Floats,
-    a_offsets: Offsets,
-    a_weights: Floats | None,
-    b: Floats,
-    b_offsets: Offsets,
-    b_weights: Floats | None,
-    pairs: Offsets,
-    threads: int,
-) -> Doubles:
+def transport(a: Ragged, b: Ragged, pairs: Int64) -> Float64:
     result = np.empty(len(pairs))
-    for k, (i, j) in enumerate(pairs):
-        x, y = a[a_offsets[i] : a_offsets[i + 1]].T, b[b_offsets[j] : b_offsets[j + 1]].T
-        u = None if a_weights is None else a_weights[a_offsets[i] : a_offsets[i + 1]].T
-        v = None if b_weights is None else b_weights[b_offsets[j] : b_offsets[j + 1]].T
-        cuts_x, cuts_y = _cumulative(x, u), _cumulative(y, v)
-        cuts = np.sort(np.concatenate([cuts_x, cuts_y], axis=1), axis=1)
-        widths = np.diff(cuts, axis=1, prepend=0.0)
-        middle = cuts - widths / 2
-        gap = _at(x, _search(cuts_x, middle)).astype(np.float64) - _at(y, _search(cuts_y, middle))
-        result[k] = (gap**2 * widths).sum(axis=1).mean()
+    for k, pair in enumerate(pairs):
+        values, cuts = [], []
+        for (points, offsets, weights), i in zip((a, b), pair, strict=True):
+            part = slice(offsets[i], offsets[i + 1])
+            values.append(points[part].T)
+            cuts.append(_cumulative(values[-1], None if weights is None else weights[part].T))
+        edges = np.sort(np.concatenate(cuts, axis=1), axis=1)
+        widths = np.diff(edges, axis=1, prepend=0.0)
+        x, y = (_at(v, _search(c, edges - widths / 2)) for v, c in zip(values, cuts, strict=True))
+        result[k] = ((x.astype(np.float64) - y) ** 2 * widths).sum(axis=1).mean()
     return result
 
 
-def _blocks(
-    points: Floats, offsets: Offsets, weights: Floats | None, directions: Floats | None, n_slices: int
-) -> Iterator[tuple[NDArray[np.int64], Doubles, Doubles | None]]:
+def _blocks(sets: Ragged, directions: Float32 | None, n_slices: int) -> Iterator[tuple[Int64, Float64, Float64 | None]]:
     """Yield sets of one size: which sets, their sorted values (sets, n_slices, size), their weights in that order.
 
     Elements of weight zero come last, as copies of the largest element with a weight, so that they change nothing. The
     weights are None for sets whose weights are all equal.
     """
+    points, offsets, weights = sets
     sizes = np.diff(offsets)
     equal = np.ones(len(sizes), bool)
     if weights is not None and len(sizes):
@@ -121,40 +97,31 @@ def _blocks(
                 yield rows, np.where(mass > 0, values, largest), mass
 
 
-def _average(values: Doubles, mass: Doubles | None, n_quantiles: int) -> tuple[Doubles, Doubles]:
+def _average(values: Float64, cuts: Float64, edges: Float64) -> tuple[Float64, Float64]:
     """Return the mean of each quantile function over M equal bins of (0, 1], and the integral of the squared rest."""
-    n_sets, n_slices, size = values.shape
-    flat = values.reshape(-1, size)
-    centre = flat[:, :1] + (flat - flat[:, :1]).mean(axis=1, keepdims=True)
-    flat = flat - centre
-    cuts = _cumulative(flat, None if mass is None else mass.reshape(-1, size))
+    centre = values[:, :1] + (values - values[:, :1]).mean(axis=1, keepdims=True)
+    values = values - centre
     widths = np.diff(cuts, axis=1, prepend=0.0)
-    edges = np.arange(1, n_quantiles + 1) / n_quantiles
     # The integral of Q from 0 to t is linear between the cuts.
-    integral = np.cumsum(flat * widths, axis=1)
-    at = _search(cuts, np.broadcast_to(edges, (len(flat), n_quantiles)))
-    upto = _at(integral, at) - (_at(cuts, at) - edges) * _at(flat, at)
-    means = np.diff(upto, axis=1, prepend=0.0) * n_quantiles
-    left_out = (flat**2 * widths).sum(axis=1) - (means**2).mean(axis=1)
-    shape = (n_sets, n_slices)
-    return (means + centre).reshape(*shape, n_quantiles), np.maximum(left_out, 0.0).reshape(shape)
+    integral = np.cumsum(values * widths, axis=1)
+    at = _search(cuts, np.broadcast_to(edges, (len(values), len(edges))))
+    upto = _at(integral, at) - (_at(cuts, at) - edges) * _at(values, at)
+    means = np.diff(upto, axis=1, prepend=0.0) * len(edges)
+    left_out = (values**2 * widths).sum(axis=1) - (means**2).mean(axis=1)
+    return means + centre, np.maximum(left_out, 0.0)
 
 
-def _linear(values: Doubles, mass: Doubles | None, n_quantiles: int) -> Doubles:
+def _linear(values: Float64, cuts: Float64, edges: Float64) -> Float64:
     """Return each quantile function at (m + 1) / M, interpolated through (cumulative weight, value)."""
-    n_sets, n_slices, size = values.shape
-    flat = values.reshape(-1, size)
-    cuts = _cumulative(flat, None if mass is None else mass.reshape(-1, size))
-    edges = np.broadcast_to(np.arange(1, n_quantiles + 1) / n_quantiles, (len(flat), n_quantiles))
-    at = _search(cuts, edges)
+    at = _search(cuts, np.broadcast_to(edges, (len(values), len(edges))))
     before = np.maximum(at - 1, 0)
-    high, low, right, left = _at(flat, at), _at(flat, before), _at(cuts, at), _at(cuts, before)
+    high, low, right, left = _at(values, at), _at(values, before), _at(cuts, at), _at(cuts, before)
     span = np.where(right > left, right - left, 1.0)
     part = np.where(at > 0, np.clip((edges - left) / span, 0.0, 1.0), 1.0)
-    return np.asarray(low + (high - low) * part).reshape(n_sets, n_slices, n_quantiles)
+    return np.asarray(low + (high - low) * part)
 
 
-def _cumulative(values: NDArray[np.floating], mass: NDArray[np.floating] | None) -> Doubles:
+def _cumulative(values: NDArray[np.floating], mass: NDArray[np.floating] | None) -> Float64:
     """Return the cumulative weight up to and with each element, ending in exactly 1."""
     rows, size = values.shape
     if mass is None:
@@ -163,7 +130,7 @@ def _cumulative(values: NDArray[np.floating], mass: NDArray[np.floating] | None)
     return total / total[:, -1:]
 
 
-def _search(cuts: Doubles, places: Doubles) -> NDArray[np.int64]:
+def _search(cuts: Float64, places: Float64) -> Int64:
     """Return, in each row, the first element whose cumulative weight reaches the place."""
     if cuts.strides[0] == 0 and places.strides[0] == 0:
         found = np.searchsorted(cuts[0], places[0] - 1e-12)
@@ -179,5 +146,5 @@ def _search(cuts: Doubles, places: Doubles) -> NDArray[np.int64]:
     return np.clip(result, 0, cuts.shape[1] - 1)
 
 
-def _at(table: NDArray[np.floating], index: NDArray[np.int64]) -> NDArray[np.floating]:
+def _at(table: NDArray[np.floating], index: Int64) -> NDArray[np.floating]:
     return np.take_along_axis(table, index, axis=1)

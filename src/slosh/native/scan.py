@@ -13,18 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import kernel, scan_numpy
-
-Float32 = NDArray[np.float32]
-Float64 = NDArray[np.float64]
-Int64 = NDArray[np.int64]
-Words = NDArray[np.uint64]
+from .arrays import Array, Float32, Float64, Int64, Mask, UInt8, Words
 
 GROUP, CODES_PER_MASK = 32, 8
 """Codes lie side by side in groups of 32; a mask of the native scan is a byte for eight of them."""
 
 
 def squares(
-    queries: Float32, vectors: NDArray[Any], scale: Float32 | None, offsets: Int64, positions: Int64, n_jobs: int | None
+    queries: Float32, vectors: Array, scale: Float32 | None, offsets: Int64, positions: Int64, n_jobs: int | None
 ) -> Float64:
     """Return |query - vector|^2 of query i and each of its positions[offsets[i]:offsets[i + 1]], in float64.
 
@@ -65,9 +61,7 @@ def within(
     return np.searchsorted(which[order], np.arange(n + 1)).astype(np.int64), exact[order], positions[order]
 
 
-def prefixes(
-    vectors: NDArray[Any], scale: Float32 | None, filled: Float64, n_jobs: int | None
-) -> tuple[Float32, Float64]:
+def prefixes(vectors: Array, scale: Float32 | None, filled: Float64, n_jobs: int | None) -> tuple[Float32, Float64]:
     """Return the prefixes of vectors (n, D), float32 (n, p + 1), and the norms of the vectors less the middle, (n,).
 
     A prefix is the coordinates of the vector, less the middle, along p orthonormal directions, and the norm of the
@@ -86,16 +80,13 @@ def prefixes(
 
 @dataclass
 class Ladder:
-    """The input of a ladder search: queries, and the prefixes of the stored vectors in blocks and lists.
-
-    See search/ladder.py and search/lists.py.
-    """
+    """Queries, and the prefixes of stored vectors in blocks and lists (see search/ladder.py and search/lists.py)."""
 
     queries: Float32
     prefixes: Float32
     slack: Float64
     skip: Int64 | None
-    vectors: NDArray[Any]
+    vectors: Array
     scale: Float32 | None
     rows: Int64
     blocks: Float32
@@ -108,7 +99,7 @@ class Ladder:
     list_blocks: Int64
 
 
-def _floats_or_shorts(vectors: NDArray[Any], scale: Float32 | None) -> tuple[Any, Any]:
+def _floats_or_shorts(vectors: Array, scale: Float32 | None) -> tuple[Any, Any]:
     """Return the two arguments, one of them None, by which native functions take float32 or 16-bit vectors."""
     return (vectors, None) if scale is None else (None, vectors)
 
@@ -120,9 +111,7 @@ def _native_ladder(job: Ladder, threads: int, **rest: Any) -> Any:
 
 
 def ladder(job: Ladder, k: int, depth: int, exact: bool, threads: int) -> tuple[Float64, Int64, Int64, Int64]:
-    """Return the k nearest of each query: squared distances and positions (n_queries, k); rows scanned, vectors
-    compared.
-    """
+    """Return the k nearest: squares and positions (n_queries, k), padded with inf and -1; rows scanned and compared."""
     n = len(job.queries)
     out, positions = np.empty((n, k)), np.empty((n, k), np.int64)
     scanned, candidates = np.zeros(n, np.int64), np.zeros(n, np.int64)
@@ -138,9 +127,7 @@ def ladder(job: Ladder, k: int, depth: int, exact: bool, threads: int) -> tuple[
 
 
 def ladder_within(job: Ladder, radii: Float64, threads: int) -> tuple[Int64, Float64, Int64, Int64, Int64]:
-    """Return all within a radius of each query: offsets, squared distances and positions; rows scanned, vectors
-    compared.
-    """
+    """Return all within a radius of each query: offsets, squares and positions; rows scanned and compared."""
     n = len(job.queries)
     scanned, candidates = np.zeros(n, np.int64), np.zeros(n, np.int64)
     if kernel.native is not None:
@@ -149,27 +136,17 @@ def ladder_within(job: Ladder, radii: Float64, threads: int) -> tuple[Int64, Flo
             out_positions=None, scanned=scanned, candidates=candidates,
         )  # fmt: skip
         return *found, scanned, candidates
-    parts = []
-    for i in range(n):
-        squares_i, positions_i, scanned[i], candidates[i] = scan_numpy.within(job, i, float(radii[i]))
-        parts.append((squares_i, positions_i))
-    offsets = np.concatenate([[0], np.cumsum([len(a) for a, _ in parts])]).astype(np.int64)
-    return offsets, np.concatenate([a for a, _ in parts]), np.concatenate([b for _, b in parts]), scanned, candidates
+    parts = [scan_numpy.within(job, i, float(radii[i])) for i in range(n)]
+    squares, positions, scanned[:], candidates[:] = zip(*parts, strict=True)
+    offsets = np.cumsum([0, *map(len, squares)], dtype=np.int64)
+    return offsets, np.concatenate(squares), np.concatenate(positions), scanned, candidates
 
 
 def nearest_codes(
-    queries: Words,
-    groups: Words,
-    n: int,
-    mask: NDArray[np.bool_] | None,
-    rows: Int64 | None,
-    k: int,
-    n_jobs: int | None,
+    queries: Words, groups: Words, n: int, mask: Mask | None, rows: Int64 | None, k: int, n_jobs: int | None
 ) -> tuple[Float64, Int64]:
     """Return the k nearest codes of each query, by Hamming distance, then row: distances and positions, (n_queries, k).
 
-    Parameters
-    ----------
     queries : (n_queries, n_words) codes as words of 64 bits.
     groups : (n_groups, n_words, 32) n codes, as `CodeStore` keeps them.
     mask : (n,) which codes may be found, or None for all. Results are padded with position -1 at the distance inf.
@@ -185,13 +162,7 @@ def nearest_codes(
 
 
 def codes_within(
-    queries: Words,
-    groups: Words,
-    n: int,
-    mask: NDArray[np.bool_] | None,
-    rows: Int64,
-    limits: Int64,
-    n_jobs: int | None,
+    queries: Words, groups: Words, n: int, mask: Mask | None, rows: Int64, limits: Int64, n_jobs: int | None
 ) -> tuple[Int64, Float64, Int64]:
     """Return all codes that differ from query i in at most limits[i] bits: offsets, distances and positions, sorted."""
     if kernel.native is None:
@@ -205,7 +176,7 @@ def codes_within(
     return offsets, distances[order], positions[order]
 
 
-def _allowed(mask: NDArray[np.bool_] | None, n: int, n_groups: int) -> tuple[NDArray[np.uint8], Int64 | None]:
+def _allowed(mask: Mask | None, n: int, n_groups: int) -> tuple[UInt8, Int64 | None]:
     """Return a byte of eight bits, which codes may be found, and the bytes that are not zero; None if nearly all."""
     allowed = np.zeros(n_groups * GROUP // CODES_PER_MASK, np.uint8)
     if mask is None:

@@ -5,23 +5,20 @@ They run where there is no compiler, and the tests compare the compiled kernels 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .bits import hamming_distances
+from .arrays import Array, Float32, Float64, Int64, Mask, UInt8, Words
 from .product import ExactProduct
 
 if TYPE_CHECKING:
     from .scan import Ladder
 
-Float32 = NDArray[np.float32]
-Float64 = NDArray[np.float64]
-Int64 = NDArray[np.int64]
-Words = NDArray[np.uint64]
-
+BLOCK_PAIRS = 1 << 14
+"""Pairs of codes compared at once: their words stay in the cache."""
 BLOCK_QUERIES, BLOCK_CODES = 64, 1 << 14
 """Queries and codes that are compared at once."""
 PREFIX_NUMBERS = 1 << 20
@@ -34,7 +31,7 @@ STRETCH = 1.5
 """Lists are skipped if their centroid, less its margin, is this many times as far as the last of the best prefixes."""
 
 
-def as_stored(vectors: NDArray[Any], scale: Float32 | None, at: Any) -> Float64:
+def as_stored(vectors: Array, scale: Float32 | None, at: Any) -> Float64:
     """Return the vectors at these positions: floats, or 16-bit integers times the scale of their vector."""
     if scale is None:
         return np.asarray(vectors[at], np.float64)
@@ -42,7 +39,7 @@ def as_stored(vectors: NDArray[Any], scale: Float32 | None, at: Any) -> Float64:
 
 
 def prefixes(
-    vectors: NDArray[Any], scale: Float32 | None, middle: Float64, directions: Float64, out: Float32, norms: Float64
+    vectors: Array, scale: Float32 | None, middle: Float64, directions: Float64, out: Float32, norms: Float64
 ) -> None:
     """Write the coordinates along the directions and the norm of the rest into `out`, the whole norms into `norms`."""
     product = ExactProduct(directions) if len(directions) else None
@@ -60,27 +57,18 @@ def prefixes(
 
 
 def nearest(job: Ladder, i: int, k: int, depth: int, exact: bool) -> tuple[Float64, Int64, int, int]:
-    """Return the k nearest of query i: squared distances and positions (k,), padded with inf and -1; rows scanned,
-    vectors compared.
-    """
+    """Return what `scan.ladder` returns, of query i."""
     positions, scanned = _approach(job, i, max(depth, k))
     squares = _squares(job, i, positions)
     compared = len(positions)
     if exact:
         radius = np.sqrt(np.partition(squares, k - 1)[k - 1]) if len(squares) >= k else np.inf
-        low, positions = _scan(job, i, np.arange(len(job.radii)))
-        more = len(positions)
-        positions = positions[np.sqrt(low) * (1 - 1e-5) - job.slack[i] <= radius]
-        squares = _squares(job, i, positions)
-        scanned, compared = scanned + more, compared + len(positions)
+        squares, positions, more, close = within(job, i, radius)
+        scanned, compared = scanned + more, compared + close
     order = np.lexsort((job.rows[positions], squares))[:k]
-    rest = k - len(order)
-    return (
-        np.concatenate([squares[order], np.full(rest, np.inf)]),
-        np.concatenate([positions[order], np.full(rest, -1, np.int64)]),
-        scanned,
-        compared,
-    )
+    out, found = np.full(k, np.inf), np.full(k, -1, np.int64)
+    out[: len(order)], found[: len(order)] = squares[order], positions[order]
+    return out, found, scanned, compared
 
 
 def within(job: Ladder, i: int, radius: float) -> tuple[Float64, Int64, int, int]:
@@ -129,7 +117,7 @@ def _squares(job: Ladder, i: int, positions: Int64) -> Float64:
     return squares(job.queries[i : i + 1], job.vectors, job.scale, np.zeros(len(positions), np.int64), positions)
 
 
-def squares(queries: Float32, vectors: NDArray[Any], scale: Float32 | None, which: Int64, positions: Int64) -> Float64:
+def squares(queries: Float32, vectors: Array, scale: Float32 | None, which: Int64, positions: Int64) -> Float64:
     """Return |query - vector|^2 of query which[i] and the vector at positions[i], in float64."""
     out = np.empty(len(positions))
     step = max(1, DISTANCE_NUMBERS // max(1, queries.shape[1]))
@@ -144,7 +132,7 @@ def squares(queries: Float32, vectors: NDArray[Any], scale: Float32 | None, whic
 
 
 def nearest_codes(
-    queries: Words, groups: Words, n: int, mask: NDArray[np.bool_] | None, rows: Int64 | None, k: int
+    queries: Words, groups: Words, n: int, mask: Mask | None, rows: Int64 | None, k: int
 ) -> tuple[Float64, Int64]:
     """See `scan.nearest_codes`. Distance and rank of the row make one integer, of which the k smallest are kept."""
     order = np.arange(n) if rows is None else np.argsort(rows[:n], kind="stable")
@@ -165,7 +153,7 @@ def nearest_codes(
 
 
 def codes_within(
-    queries: Words, groups: Words, n: int, mask: NDArray[np.bool_] | None, limits: Int64
+    queries: Words, groups: Words, n: int, mask: Mask | None, limits: Int64
 ) -> tuple[Int64, Float64, Int64]:
     """Return the offsets, distances and positions of all codes at most limits[i] bits away from query i."""
     which, found, away = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [np.empty(0)]
@@ -181,7 +169,7 @@ def codes_within(
 
 
 def _compared(
-    queries: Words, groups: Words, n: int, mask: NDArray[np.bool_] | None
+    queries: Words, groups: Words, n: int, mask: Mask | None
 ) -> Iterator[tuple[slice, Int64, NDArray[np.int32]]]:
     """Yield, block by block, the queries, the positions that may be found, and the Hamming distances between them."""
     at = np.arange(n) if mask is None else np.flatnonzero(mask)
@@ -191,3 +179,31 @@ def _compared(
         for start in range(0, len(queries), BLOCK_QUERIES):
             part = slice(start, min(start + BLOCK_QUERIES, len(queries)))
             yield part, positions, hamming_distances(queries[part], words)
+
+
+def hamming_distances(a: Words, b: Words) -> NDArray[np.int32]:
+    """Return the number of bits in which each code of `a` (n, n_words) differs from each of `b` (m, n_words)."""
+    words_a, words_b = (np.ascontiguousarray(words.T) for words in (a, b))  # all first words come first
+    out = np.zeros((len(a), len(b)), np.int32)
+    step = max(1, BLOCK_PAIRS // max(1, len(b)))
+    for start in range(0, len(a), step):
+        for first in range(0, len(b), BLOCK_PAIRS):
+            part = out[start : start + step, first : first + BLOCK_PAIRS]
+            different = np.empty(part.shape, np.uint64)
+            rows, columns = words_a[:, start : start + step, None], words_b[:, first : first + BLOCK_PAIRS]
+            for row, column in zip(rows, columns, strict=True):
+                np.bitwise_xor(row, column, out=different)
+                part += bit_count(different)
+    return out
+
+
+def bit_count_by_table(words: Words) -> UInt8:
+    """Return the number of bits that are set in each word; for NumPy before 2.0."""
+    counts: UInt8 = _BITS_OF_16[np.ascontiguousarray(words)[..., None].view(np.uint16)].sum(axis=-1, dtype=np.uint8)
+    return counts
+
+
+_BITS_OF_16: UInt8 = np.unpackbits(np.arange(1 << 16, dtype=np.uint16).view(np.uint8).reshape(-1, 2), axis=1).sum(
+    axis=1, dtype=np.uint8
+)
+bit_count: Callable[[Any], UInt8] = getattr(np, "bitwise_count", bit_count_by_table)

@@ -1,7 +1,6 @@
 """Exact distances from one set to many, the matching of the elements of two sets, and why two sets differ."""
 
-from .distances import chamfer, hausdorff, sliced_wasserstein, wasserstein
+from .distances import Match, chamfer, hausdorff, match, sliced_wasserstein, wasserstein
 from .explain import Explanation, explain
-from .match import Match, match
 
 __all__ = ["Explanation", "Match", "chamfer", "explain", "hausdorff", "match", "sliced_wasserstein", "wasserstein"]

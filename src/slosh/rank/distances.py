@@ -1,21 +1,28 @@
-"""Exact distances from one set to many candidates, in the units of the data, to re-rank what a search has found."""
+"""Exact distances from one set to many candidates, in the units of the data, to re-rank what a search has found.
+
+`match` returns the plan behind the Wasserstein distance: which element of one set goes with which of the other.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from joblib import Parallel, delayed
-from numpy.typing import NDArray
+from scipy.sparse import coo_array
 from scipy.spatial import cKDTree
 from scipy.spatial.distance import cdist
 
+from ..data.sets import Sets
+from ..embed.wasserstein import solve
 from ..native import kernel
-from .match import Cloud, cloud, optimal_plan
+from ..native.arrays import Float64, Int64
 from .sliced import pairwise, two_sides
 
-Float64 = NDArray[np.float64]
+Cloud = tuple[Float64, Float64]
+"""The elements of one set that have a weight, and their weights, which sum to 1."""
 TREE_DIM, TREE_ELEMENTS = 12, 64
 """Up to this dimension, and beyond this number of elements, a k-d tree is faster than comparing all pairs."""
 TABLE_NUMBERS = 1 << 22
@@ -53,12 +60,7 @@ def wasserstein(query: Any, candidates: Any, *, n_jobs: int | None = -1) -> Floa
     >>> wasserstein([[0.0, 0.0]], [[[3.0, 4.0]], [[0.0, 0.0], [0.0, 2.0]]]).round(3)
     array([5.   , 1.414])
     """
-
-    def distance(a: Cloud, b: Cloud) -> float:
-        _, cost = optimal_plan(a, b)
-        return float(np.sqrt(cost))
-
-    return _against(query, candidates, distance, n_jobs)
+    return _against(query, candidates, lambda a, b: float(np.sqrt(_optimal_plan(a, b)[1])), n_jobs)
 
 
 def chamfer(query: Any, candidates: Any, *, n_jobs: int | None = -1) -> Float64:
@@ -97,10 +99,10 @@ def hausdorff(query: Any, candidates: Any, *, n_jobs: int | None = -1) -> Float6
 
 def _against(query: Any, candidates: Any, distance: Callable[[Cloud, Cloud], float], n_jobs: int | None) -> Float64:
     x, y = two_sides(query, candidates)
-    one = cloud(x, 0)
+    one = _cloud(x, 0)
     # SciPy's trees and POT let go of the GIL while they work.
     workers = Parallel(n_jobs=kernel.threads(n_jobs), prefer="threads")
-    return np.array(workers(delayed(distance)(one, cloud(y, i)) for i in range(len(y))), np.float64)
+    return np.array(workers(delayed(distance)(one, _cloud(y, i)) for i in range(len(y))), np.float64)
 
 
 def _nearest(x: Float64, y: Float64) -> tuple[Float64, Float64]:
@@ -114,3 +116,63 @@ def _nearest(x: Float64, y: Float64) -> tuple[Float64, Float64]:
         there[first : first + rows] = table.min(axis=1)
         np.minimum(back, table.min(axis=0), out=back)
     return there, back
+
+
+@dataclass(frozen=True, eq=False)
+class Match:
+    """The optimal plan between two sets: `mass[k]` of element `rows[k]` of x goes to element `columns[k]` of y.
+
+    `lengths` are the Euclidean distances of the pairs; `distance` is the 2-Wasserstein distance, sqrt(sum of mass *
+    lengths^2). The masses sum to 1.
+    """
+
+    rows: Int64
+    columns: Int64
+    mass: Float64
+    lengths: Float64
+    distance: float
+    shape: tuple[int, int]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def plan(self) -> coo_array:
+        """Return the plan as a sparse matrix, elements of x by elements of y."""
+        return coo_array((self.mass, (self.rows, self.columns)), shape=self.shape)
+
+
+def match(x: Any, y: Any) -> Match:
+    """Return the optimal transport plan between two sets, arrays (N, d) and (N', d), or `Sets` of one set for weights.
+
+    Needs `pip install "slosh[transport]"`; the cost grows with about the cube of the number of elements.
+
+    >>> found = match([[0.0, 0.0], [5.0, 0.0]], [[5.0, 1.0], [0.0, 1.0]])
+    >>> found.rows.tolist(), found.columns.tolist(), found.distance
+    ([0, 1], [1, 0], 1.0)
+    """
+    a, b = two_sides(x, y, single=True)
+    plan, cost = _optimal_plan(_cloud(a, 0), _cloud(b, 0))
+    rows, columns = np.nonzero(plan)
+    mass = plan[rows, columns]
+    # Elements of weight zero were left out: back to their own numbers.
+    kept = [np.arange(len(s[0])) if s.weights is None else np.flatnonzero(s.weights) for s in (a, b)]
+    rows, columns = kept[0][rows], kept[1][columns]
+    lengths = np.linalg.norm(a[0][rows].astype(np.float64) - b[0][columns], axis=1)
+    return Match(rows, columns, mass, lengths, float(np.sqrt(cost)), (len(a[0]), len(b[0])))
+
+
+def _cloud(sets: Sets, i: int) -> Cloud:
+    """Return the elements of set i that have a weight, and their weights, which sum to 1, in float64."""
+    points, weights = sets[i].astype(np.float64), sets.weights_of(i)
+    if weights is None:
+        return points, np.full(len(points), 1 / len(points))
+    keep = weights > 0
+    mass = weights[keep].astype(np.float64)
+    return points[keep], mass / mass.sum()
+
+
+def _optimal_plan(a: Cloud, b: Cloud) -> tuple[Float64, float]:
+    """Return the plan (N, N') of least cost and its cost, the sum of mass times squared length."""
+    cost = cdist(a[0], b[0], "sqeuclidean")
+    plan = solve(a[1], b[1], cost)
+    return plan, float(np.sum(plan * cost))

@@ -7,14 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..data.sets import Sets
 from ..errors import InputError, MissingExtra
-from .match import match
+from ..native.arrays import Float32, Float64, Int64
+from .distances import match
 from .sliced import fitted_slicer, two_sides
-
-Float64 = NDArray[np.float64]
 
 MAX_LINES = 200
 """Of the pairs, only the heaviest are drawn: more lines would hide the sets."""
@@ -35,7 +33,7 @@ class Explanation:
     slices: Float64
     x_elements: Float64
     y_elements: Float64
-    directions: NDArray[np.float32] | None
+    directions: Float32 | None
     x: Sets
     y: Sets
 
@@ -43,9 +41,8 @@ class Explanation:
         total = self.distance**2 or 1.0
         top = np.argsort(-self.x_elements, kind="stable")[:3]
         share = ", ".join(f"{i} ({self.x_elements[i] / total:.0%})" for i in top)
-        return (
-            f"sliced distance {self.distance:.6g} over {len(self.slices)} slices; elements of x that add most: {share}"
-        )
+        distance = f"sliced distance {self.distance:.6g} over {len(self.slices)} slices"
+        return f"{distance}; elements of x that add most: {share}"
 
     def plot(self, path: str | Path | None = None, *, title: str | None = None, axes: Any = None) -> Any:
         """Draw both sets, each element as large as its share, and the optimal matching between them if POT is there.
@@ -60,12 +57,8 @@ class Explanation:
             try:
                 from matplotlib.figure import Figure
             except ImportError as error:
-                raise MissingExtra(
-                    "a plot needs matplotlib",
-                    'install it with pip install "slosh[plot]"',
-                    package="matplotlib",
-                    extra="plot",
-                ) from error
+                remedy = 'install it with pip install "slosh[plot]"'
+                raise MissingExtra("a plot needs matplotlib", remedy, package="matplotlib", extra="plot") from error
             figure = Figure(figsize=(6.4, 6.4), layout="constrained")
             axes = figure.add_subplot(projection="3d" if dim == 3 else None)
         for x, y in self._pairs():
@@ -84,7 +77,7 @@ class Explanation:
             axes.figure.savefig(path, dpi=120)
         return axes.figure
 
-    def _pairs(self) -> list[tuple[NDArray[np.float32], NDArray[np.float32]]]:
+    def _pairs(self) -> list[tuple[Float32, Float32]]:
         try:
             found = match(self.x, self.y)
         except ImportError:
@@ -108,18 +101,16 @@ def explain(x: Any, y: Any, *, n_slices: int | None = None, slices: Any = "auto"
     shares = np.zeros(slicer.n_slices_)
     x_elements, y_elements = np.zeros(len(a[0])), np.zeros(len(b[0]))
     values = [slicer.project(s.points).astype(np.float64) for s in (a, b)]
-    for k in range(slicer.n_slices_):
-        rows, columns, mass = _monotone(values[0][:, k], a.weights, values[1][:, k], b.weights)
-        cost = mass * (values[0][rows, k] - values[1][columns, k]) ** 2 / slicer.n_slices_
+    for k, (u, v) in enumerate(zip(values[0].T, values[1].T, strict=True)):
+        rows, columns, mass = _monotone(u, a.weights, v, b.weights)
+        cost = mass * (u[rows] - v[columns]) ** 2 / slicer.n_slices_
         shares[k] = cost.sum()
         np.add.at(x_elements, rows, cost)
         np.add.at(y_elements, columns, cost)
     return Explanation(float(np.sqrt(shares.sum())), shares, x_elements, y_elements, slicer.directions_, a, b)
 
 
-def _monotone(
-    x: Float64, u: NDArray[np.float32] | None, y: Float64, v: NDArray[np.float32] | None
-) -> tuple[NDArray[np.int64], NDArray[np.int64], Float64]:
+def _monotone(x: Float64, u: Float32 | None, y: Float64, v: Float32 | None) -> tuple[Int64, Int64, Float64]:
     """Return the optimal plan in one dimension, which keeps the order: pairs of elements and the mass between them."""
     orders, cuts = [], []
     for values, weights in ((x, u), (y, v)):

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
 from ..data.batching import batches_by_points
@@ -18,10 +17,8 @@ from ..data.sets import Sets, as_sets
 from ..embed.sliced_wasserstein import auto_slicer
 from ..errors import InputError
 from ..native import kernel
+from ..native.arrays import Float64, Int64, Ragged
 from ..slices import Slicer
-
-Float64 = NDArray[np.float64]
-Int64 = NDArray[np.int64]
 
 TRANSPORT_STEPS = 1 << 25
 """Elements times slices of one native call: between two calls Ctrl-C is heard and the progress bar moves."""
@@ -52,7 +49,7 @@ def pairwise(
     slices: Any = "auto",
     random_state: Any = 0,
     n_jobs: int | None = -1,
-) -> NDArray[np.float64]:
+) -> Float64:
     r"""Return the sliced distances between all sets of a collection, (n, n), or between those of two, (n, m).
 
     A pair costs about (N + N') * L steps, after each set is sorted once: a thousand sets of 150 points take seconds, a
@@ -82,14 +79,14 @@ def pairwise(
                     continue
                 b = a if other is None and i == j else sorted_slices(y[columns], slicer, threads)
                 n_rows, n_columns = rows.stop - rows.start, columns.stop - columns.start
-                steps = slicer.n_slices_ * (len(a[0]) // n_rows + len(b[0]) // n_columns)
+                steps = slicer.n_slices_ * (len(a.points) // n_rows + len(b.points) // n_columns)
                 at_once = min(1 << 16, max(1, TRANSPORT_STEPS // steps))
                 for first in range(0, n_rows * n_columns, at_once):
                     flat = np.arange(first, min(first + at_once, n_rows * n_columns))
                     part = np.stack(np.divmod(flat, n_columns), axis=1)
                     if other is None and i == j:
                         part = part[part[:, 0] < part[:, 1]]
-                    found = kernel.transport(*a, *b, part, threads)
+                    found = kernel.transport(a, b, part, threads)
                     result[rows.start + part[:, 0], columns.start + part[:, 1]] = found
                     bar.update(len(part))
     if other is None:
@@ -129,21 +126,16 @@ class SlicedPairs:
         for part in batches_by_points(sizes, max(1, SORTED_NUMBERS // self._slicer.n_slices_)):
             batch = candidates[part] if everything else candidates.take(used[part])
             pairs = order[starts[part.start] : starts[part.stop]]
-            squares[pairs] = kernel.transport(
-                *self._queries,
-                *sorted_slices(batch, self._slicer, self._threads),
-                np.stack([which[pairs], inverse[pairs] - part.start], axis=1),
-                self._threads,
-            )
+            values = sorted_slices(batch, self._slicer, self._threads)
+            chosen = np.stack([which[pairs], inverse[pairs] - part.start], axis=1)
+            squares[pairs] = kernel.transport(self._queries, values, chosen, self._threads)
         return np.sqrt(squares, out=squares)
 
 
-def sorted_slices(sets: Sets, slicer: Slicer, threads: int) -> tuple[Any, Any, Any]:
-    """Return the sorted values, offsets and weights of sets, as `kernel.transport` takes them."""
-    linear = slicer.directions_
-    points = sets.points if linear is not None else slicer.project(sets.points)
-    values, weights = kernel.sort(points, sets.offsets, sets.weights, linear, slicer.n_slices_, threads)
-    return values, sets.offsets, weights
+def sorted_slices(sets: Sets, slicer: Slicer, threads: int) -> Ragged:
+    """Return the sorted values of sets and their weights, as `kernel.transport` takes them."""
+    points = slicer.project(sets.points) if slicer.directions_ is None else sets.points
+    return kernel.sort(Ragged(points, sets.offsets, sets.weights), slicer.directions_, slicer.n_slices_, threads)
 
 
 def two_sides(x: Any, y: Any, *, single: bool = False) -> tuple[Sets, Sets]:

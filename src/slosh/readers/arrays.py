@@ -16,44 +16,42 @@ import numpy as np
 from numpy.lib import format as npy
 
 from ..data.batching import batches_by_points
-from ..data.checks import Array, checked_offsets
+from ..data.checks import checked_offsets
 from ..data.text import format_bytes
 from ..errors import InputError
-from .files import MAX_DEFLATE_RATIO, File, Options, Piece, check_memory, metadata_rows, reading, to_ids
-
-_ARCHIVE = "archive of NumPy arrays"
+from ..native.arrays import Array
+from .files import MAX_DEFLATE_RATIO, File, Options, Piece, check_memory, metadata_rows, to_ids
 
 # ---- .npy
 
 
 def read_npy(file: File, options: Options) -> Iterator[Piece]:
     """Read an array (N, d) as one set, or (n, N, d) as n sets."""
-    with reading(file, "NumPy array"), open(file.path, "rb") as stream:
+    with open(file.path, "rb") as stream:
         shape, fortran, dtype = _header(stream, file)
         start, size = stream.tell(), math.prod(shape) * dtype.itemsize
-        if size != (there := file.size - start):
-            claims = f"the header claims {format_bytes(size)} of numbers, the file has {format_bytes(there)}"
-            raise file.error(f"{claims}: it is cut short or damaged")
-        if len(shape) not in (2, 3) or shape[-1] == 0:
-            flat = f"; for {shape[0]} elements of one feature save x[:, None]" if len(shape) == 1 else ""
-            raise file.error(f"an array of shape {shape}", f"(N, d) is one set, (n, N, d) is n sets{flat}")
-    return _npy_pieces(file, options, shape, "F" if fortran else "C", dtype, start)
-
-
-def _npy_pieces(file: File, options: Options, shape: Any, order: Any, dtype: Any, start: int) -> Iterator[Piece]:
+    if size != (there := file.size - start):
+        claims = f"the header claims {format_bytes(size)} of numbers, the file has {format_bytes(there)}"
+        raise file.error(f"{claims}: it is cut short or damaged")
+    if len(shape) not in (2, 3) or shape[-1] == 0:
+        flat = f"; for {shape[0]} elements of one feature save x[:, None]" if len(shape) == 1 else ""
+        raise file.error(f"an array of shape {shape}", f"(N, d) is one set, (n, N, d) is n sets{flat}")
     array: Array = np.empty(shape, dtype)
-    if array.size:
-        array = np.memmap(file.path, dtype, "r", start, shape, order).view(np.ndarray)
-    if len(shape) == 2:
+    if size:
+        array = np.memmap(file.path, dtype, "r", start, shape, "F" if fortran else "C").view(np.ndarray)
+    return _npy_pieces(file, options, array)
+
+
+def _npy_pieces(file: File, options: Options, array: Array) -> Iterator[Piece]:
+    if array.ndim == 2:
         yield Piece.one(file, array)
         return
-    n, width, dim = shape
+    n, width, dim = array.shape
     step = max(1, options.limit(dim) // max(width, 1))
     for first in range(0, n, step):
         part = array[first : first + step]
-        ids = [f"{file.stem}/{first + i}" for i in range(len(part))]
-        sizes = np.full(len(part), width)
-        yield Piece(file, part.reshape(-1, dim), sizes, None, ids, metadata_rows(file, {}, len(part)))
+        ids, metadata = file.numbered(first, len(part)), metadata_rows(file, {}, len(part))
+        yield Piece(file, part.reshape(-1, dim), np.full(len(part), width), None, ids, metadata)
 
 
 def _header(stream: Any, file: File, member: str = "") -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
@@ -142,49 +140,47 @@ class Member:
 
 def read_npz(file: File, options: Options) -> Iterator[Piece]:
     """Read `points` and `offsets` as many sets, `points` alone as one set, and otherwise each 2-D array as a set."""
-    with reading(file, _ARCHIVE):
-        archive = zipfile.ZipFile(file.path)
-        infos = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
-        for info in archive.infolist():
-            _check_name(file, info.filename)
-        if len(infos) < len(archive.infolist()):
-            raise file.error("two members have the same name")
-        if "points" in infos and "offsets" in infos:
-            members = {name: Member(file, archive, info) for name, info in infos.items()}
-            return _many(file, options, archive, members)
-        if options.id_column is not None:
-            what = f"no 'points' with 'offsets' in it, so id_column={options.id_column!r} is unused"
-            raise file.error(what, argument="id_column")
-        if "points" in infos:
-            return _single(file, options, archive, infos)
-        if isinstance(options.weights, str):
-            what = f"no 'points' in it that could have the weights {options.weights!r}"
-            raise file.error(what, argument="weights")
-        return _each(file, archive, infos)
+    archive = zipfile.ZipFile(file.path)
+    infos = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
+    for name in archive.namelist():
+        if name.startswith(("/", "\\")) or ".." in re.split(r"[/\\]", name) or ":" in name:
+            raise file.error(f"the member {name!r:.100} climbs out of the archive: refused")
+        if not name.endswith(".npy"):
+            raise file.error(f"the member {name!r:.100} is not an array, so it is not an archive that NumPy wrote")
+    if len(infos) < len(archive.infolist()):
+        raise file.error("two members have the same name")
+    if options.id_column is not None and not {"points", "offsets"} <= infos.keys():
+        what = f"no 'points' with 'offsets' in it, so id_column={options.id_column!r} is unused"
+        raise file.error(what, argument="id_column")
+    if "points" in infos:
+        return _joined(file, options, archive, {name: Member(file, archive, info) for name, info in infos.items()})
+    if options.weights_name is not None:
+        raise file.error(f"no 'points' in it that could have the weights {options.weights_name!r}", argument="weights")
+    return _each(file, archive, infos)
 
 
-def _check_name(file: File, name: str) -> None:
-    if name.startswith(("/", "\\")) or ".." in re.split(r"[/\\]", name) or ":" in name:
-        raise file.error(f"the member {name!r:.100} climbs out of the archive: refused")
-    if not name.endswith(".npy"):
-        raise file.error(f"the member {name!r:.100} is not an array, so it is not an archive that NumPy wrote")
-
-
-def _many(file: File, options: Options, archive: zipfile.ZipFile, members: dict[str, Member]) -> Iterator[Piece]:
-    """Yield the sets that are joined in `points` and cut at `offsets`."""
-    with reading(file, _ARCHIVE), archive:
-        points = members["points"]
-        if len(points.shape) != 2:
-            raise file.error(f"'points' has the shape {points.shape}", "it must be (P, d)")
-        try:
-            offsets = checked_offsets(members["offsets"].read(), points.shape[0])
-        except InputError as error:
-            raise file.error(error.problem, error.remedy) from None
-        sizes = np.diff(offsets)
-        flat = _weights(file, options, members, points.shape[0])
-        id_name = options.id_column or ("names" if "names" in members else None)
-        ids = _ids(file, members, id_name, len(sizes))
-        columns = _columns(file, members, {"points", "offsets", id_name, flat.name if flat else None}, len(sizes))
+def _joined(file: File, options: Options, archive: zipfile.ZipFile, members: dict[str, Member]) -> Iterator[Piece]:
+    """Yield the sets in `points`, which is cut at `offsets`; without them it is one set, named after its file."""
+    points, several = members["points"], "offsets" in members
+    if len(points.shape) != 2:
+        raise file.error(f"'points' has the shape {points.shape}", f"it must be ({'P' if several else 'N'}, d)")
+    try:
+        offsets = checked_offsets(members["offsets"].read(), points.shape[0]) if several else [0, points.shape[0]]
+    except InputError as error:
+        raise file.error(error.problem, error.remedy) from None
+    sizes = np.diff(offsets)
+    flat = None
+    if options.weights or (options.weights is None and "weights" in members):
+        name = options.weights_name or "weights"
+        flat = _member(members, file, name, points.shape[0], "weights, one for each point", "weights")
+    ids = file.numbered(0, len(sizes)) if several else [file.name]
+    id_name = options.id_column or ("names" if several and "names" in members else None)
+    if id_name is not None:
+        found = _member(members, file, id_name, len(sizes), "ids, one for each set", "id_column")
+        ids = to_ids(file, repr(id_name), found.read().tolist())
+    used = {"points", "offsets", id_name, flat.name if flat else None}
+    columns = _columns(file, members, used, len(sizes) if several else None)
+    with archive:
         for sets in batches_by_points(sizes, options.limit(points.shape[1])):
             count = int(sizes[sets].sum())
             part = points.read(count)
@@ -194,71 +190,38 @@ def _many(file: File, options: Options, archive: zipfile.ZipFile, members: dict[
         points.finish()
 
 
-def _ids(file: File, members: dict[str, Member], name: str | None, n: int) -> list[str]:
-    if name is None:
-        return [f"{file.stem}/{i}" for i in range(n)]
-    if name not in members or members[name].shape != (n,):
-        what = f"{name!r} is not an array of {n} ids, one for each set"
-        raise file.error(what, f"there are {_shapes(members)}", argument="id_column")
-    return to_ids(file, repr(name), members[name].read().tolist())
+def _member(members: dict[str, Member], file: File, name: str, length: int, what: str, argument: str) -> Member:
+    """Return an array of this length, or raise an error that says what was expected for an argument."""
+    if name not in members or members[name].shape != (length,):
+        shapes = ", ".join(f"{name} {member.shape}" for name, member in members.items())[:300]
+        raise file.error(f"{name!r} is not an array of {length} {what}", f"there are {shapes}", argument=argument)
+    return members[name]
 
 
-def _columns(file: File, members: dict[str, Member], used: set[str | None], n: int) -> dict[str, list[Any]]:
-    """Return the arrays of one value for each set, which are metadata; labels by the names in `classes`, if any."""
+def _columns(file: File, members: dict[str, Member], used: set[str | None], n: int | None) -> dict[str, list[Any]]:
+    """Return the arrays of one value for each of n sets, which are metadata; labels by their names in `classes`.
+
+    None stands for a file that is one set: its metadata are the single values, as they are.
+    """
+    if n is None:
+        return {name: [member.read().item()] for name, member in members.items() if member.shape == ()}
     columns: dict[str, list[Any]] = {}
-    classes = members["classes"].read().tolist() if "classes" in members else None
     for name, member in members.items():
         if name in used or name == "classes" or member.shape != (n,):
             continue
         values = member.read().tolist()
-        if name == "labels":
-            name, values = "label", _class_names(file, values, classes)
-        columns[name] = values
+        if name == "labels" and "classes" in members:
+            classes = members["classes"].read().tolist()
+            if any(not isinstance(x, int) or x >= len(classes) for x in values):
+                raise file.error(f"'labels' must be whole numbers below {len(classes)}, the number of 'classes'")
+            values = [classes[x] if x >= 0 else None for x in values]  # a label below zero is none
+        columns["label" if name == "labels" else name] = values
     return columns
-
-
-def _class_names(file: File, labels: list[Any], classes: list[Any] | None) -> list[Any]:
-    """Return the names of labels; a label below zero is none."""
-    if classes is None:
-        return labels
-    if any(not isinstance(x, int) or x >= len(classes) for x in labels):
-        raise file.error(f"'labels' must be whole numbers below {len(classes)}, the number of 'classes'")
-    return [classes[x] if x >= 0 else None for x in labels]
-
-
-def _weights(file: File, options: Options, members: dict[str, Member], total: int) -> Member | None:
-    if options.weights is False:
-        return None
-    name = str(options.weights or "weights")
-    if name in members and members[name].shape == (total,):
-        return members[name]
-    if options.weights or name in members:
-        what = f"{name!r} is not an array of {total} weights, one for each point"
-        raise file.error(what, f"there are {_shapes(members)}", argument="weights")
-    return None
-
-
-def _shapes(members: dict[str, Member]) -> str:
-    return ", ".join(f"{name} {member.shape}" for name, member in members.items())[:300]
-
-
-def _single(file: File, options: Options, archive: zipfile.ZipFile, infos: dict[str, Any]) -> Iterator[Piece]:
-    """Yield the one cloud in `points`; single values are its metadata, and other arrays are left out."""
-    with reading(file, _ARCHIVE), archive:
-        members = {name: Member(file, archive, info) for name, info in infos.items()}
-        points = members["points"]
-        if len(points.shape) != 2:
-            raise file.error(f"'points' has the shape {points.shape}, and there is no 'offsets'", "it must be (N, d)")
-        flat = _weights(file, options, members, points.shape[0])
-        values = {name: [member.read().item()] for name, member in members.items() if member.shape == ()}
-        array, weights = points.read(), None if flat is None else flat.read()
-        points.finish()
-        yield Piece(file, array, np.array([len(array)]), weights, [file.name], metadata_rows(file, values, 1))
 
 
 def _each(file: File, archive: zipfile.ZipFile, infos: dict[str, zipfile.ZipInfo]) -> Iterator[Piece]:
     """Yield each 2-D array as a set, its name the id; NumPy's own arr_0, arr_1, ... are not names."""
-    with reading(file, _ARCHIVE), archive:
+    with archive:
         numbered = all(re.fullmatch(r"arr_\d+", name) for name in infos)
         for name, info in infos.items():
             member = Member(file, archive, info)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..data.batching import MAX_BATCH_SETS
-from ..data.checks import check_numeric
+from ..data.checks import check_numeric, place_of
 from ..data.precision import Origin
 from ..data.sets import Sets
 from ..errors import DuplicateId, InputError, ReaderError
@@ -48,11 +48,8 @@ def join(pieces: Iterable[Piece], options: Options, origin: Origin) -> Iterator[
         _check(piece, first)
         _remember(piece, seen)
         limit = options.limit(piece.points.shape[1])
-        if waiting and (
-            points + len(piece.points) > limit
-            or sets + len(piece.ids) > MAX_BATCH_SETS
-            or (waiting[0].weights is None) != (piece.weights is None)
-        ):
+        fits = points + len(piece.points) <= limit and sets + len(piece.ids) <= MAX_BATCH_SETS
+        if waiting and not (fits and (waiting[0].weights is None) == (piece.weights is None)):
             yield flush()
         waiting.append(piece)
         points += len(piece.points)
@@ -81,10 +78,8 @@ def _check(piece: Piece, first: Piece) -> None:
         raise piece.file.error(error.problem, error.remedy) from None
     dim, other = points.shape[1], first.points.shape[1]
     if dim != other:
-        raise piece.file.error(
-            f"{dim} feature{'s' * (dim != 1)}, {first.file} has {other}",
-            "all sets need the same features, so name them with columns=, or read the files apart",
-        )
+        remedy = "all sets need the same features, so name them with columns=, or read the files apart"
+        raise piece.file.error(f"{dim} feature{'s' * (dim != 1)}, {first.file} has {other}", remedy)
 
 
 def _remember(piece: Piece, seen: dict[str, File]) -> None:
@@ -120,14 +115,7 @@ def _with_file(error: InputError, pieces: list[Piece]) -> ReaderError:
         if number < len(piece.ids):
             break
         number -= len(piece.ids)
-    whole_file = piece.ids[number] == piece.file.name  # one set a file
-    place = [] if whole_file else [f"set {piece.ids[number]!r}"]
-    place += [] if error.element is None else [f"element {error.element}"]
-    place += [] if error.feature is None else [f"feature {error.feature}"]
-    return piece.file.error(
-        f"{', '.join(place) or 'the set'} {error.what}",
-        error.remedy,
-        id=piece.ids[number],
-        element=error.element,
-        feature=error.feature,
-    )
+    name, where = piece.ids[number], {"element": error.element, "feature": error.feature}
+    whole = "" if name == piece.file.name else f"set {name!r}"  # a file may be one set
+    what = f"{place_of(whole, **where) or 'the set'} {error.what}"
+    return piece.file.error(what, error.remedy, id=name, **where)

@@ -10,12 +10,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from scipy.sparse import csc_matrix, csr_matrix
 
 from ..data.batching import batches_by_points
-from ..data.checks import Array
-from .files import File, Library, Options, Piece, check_memory, metadata_rows, needs, reading, to_builtin
+from ..data.checks import first_outside
+from ..native.arrays import Array
+from .files import File, Options, Piece, check_memory, list_names, metadata_rows, single_values, to_builtin
 
-ANNDATA = Library("anndata", ".h5ad", "cells")
 VALUES_AT_ONCE = 1 << 24
 """Values of the matrix read in one go."""
 MAX_DEPTH = 32
@@ -24,30 +25,30 @@ MAX_DEPTH = 32
 
 def read_h5ad(file: File, options: Options) -> Iterator[Piece]:
     """Read sets of cells, in the order in which the values of `by` first appear."""
-    needs(file, ANNDATA)
-    h5py = needs(file, ANNDATA, "h5py")
-    with reading(file, "h5ad file"), h5py.File(file.path, "r") as store:
+    import h5py
+
+    with h5py.File(file.path, "r") as store:
         for key in ("obs", "X" if options.obsm is None else "obsm"):
             if key not in store:
                 raise file.error(f"has no {key!r}, so it is not an .h5ad file with cells in it")
-        _check_inside(file, h5py, store)
+        _check_inside(file, store)
         obs = _obs(file, store)
         _check_by(file, options.by, obs)
-        if options.obsm is not None and options.obsm not in store["obsm"]:
-            raise file.error(f"no obsm {options.obsm!r}", f"there are {_listed(store['obsm'])}", argument="obsm")
-        if isinstance(options.weights, str) and options.weights not in obs.columns:
-            what = f"no observation column {options.weights!r}"
-            raise file.error(what, f"there are {_listed(obs.columns)}", argument="weights")
+        if options.obsm is not None:
+            file.check_names("obsm", [options.obsm], store["obsm"], argument="obsm")
+        file.check_names("observation column", [options.weights_name], obs.columns, argument="weights")
         chosen = _chosen(file, options, store)
-    return _pieces(file, options, h5py, obs, chosen)
+    return _pieces(file, options, obs, chosen)
 
 
-def _pieces(file: File, options: Options, h5py: Any, obs: Any, chosen: Array | None) -> Iterator[Piece]:
+def _pieces(file: File, options: Options, obs: Any, chosen: Array | None) -> Iterator[Piece]:
+    import h5py
+
     order, offsets, ids, columns = _groups(obs, str(options.by))
-    weights = obs[options.weights].to_numpy(np.float64) if isinstance(options.weights, str) else None
-    with reading(file, "h5ad file"), h5py.File(file.path, "r") as store:
+    weights = None if options.weights_name is None else obs[options.weights_name].to_numpy(np.float64)
+    with h5py.File(file.path, "r") as store:
         matrix = store["X"] if options.obsm is None else store["obsm"][options.obsm]
-        table = Matrix(file, h5py, matrix, len(obs), chosen)
+        table = Matrix(file, matrix, len(obs), chosen)
         sizes = np.diff(offsets)
         for sets in batches_by_points(sizes, options.limit(table.dim)):
             cells = order[offsets[sets.start] : offsets[sets.stop]]
@@ -56,8 +57,10 @@ def _pieces(file: File, options: Options, h5py: Any, obs: Any, chosen: Array | N
             yield Piece(file, table.rows(cells), sizes[sets], part, ids[sets], metadata)
 
 
-def _check_inside(file: File, h5py: Any, store: Any) -> None:
+def _check_inside(file: File, store: Any) -> None:
     """Refuse links to other files and data kept in other files."""
+    import h5py
+
     stack = [("", store, 0)]
     while stack:
         path, group, depth = stack.pop()
@@ -88,23 +91,18 @@ def _obs(file: File, store: Any) -> Any:
 
 
 def _check_by(file: File, by: str | None, obs: Any) -> None:
-    if by is not None and by in obs.columns:
-        missing = obs[by].isna().to_numpy()
-        if missing.any():
-            row = int(missing.argmax())
-            what = f"{int(missing.sum())} cells have no {by!r}, the first in row {row}"
-            raise file.error(what, "drop them, or give them a value", row=row, column=by)
-        return
-    kinds = obs.dtypes.astype(str)
-    names = [name for name in obs.columns if kinds[name] in ("category", "object", "bool", "str", "string")]
-    problem = "no observation column is named" if by is None else f"no column {by!r}"
-    remedy = f"by= is the one whose values make the sets; those with categories are {_listed(names or obs.columns)}"
-    raise file.error(problem, remedy, argument="by")
-
-
-def _listed(names: Any) -> str:
-    listed = [repr(str(name)) for name in names]
-    return (", ".join(listed[:20]) + ", ..." * (len(listed) > 20)) or "none"
+    if by is None or by not in obs.columns:
+        kinds = obs.dtypes.astype(str)
+        names = [name for name in obs.columns if kinds[name] in ("category", "object", "bool", "str", "string")]
+        problem = "no observation column is named" if by is None else f"no column {by!r}"
+        listed = list_names(names or obs.columns)
+        remedy = f"by= is the one whose values make the sets; those with categories are {listed}"
+        raise file.error(problem, remedy, argument="by")
+    missing = obs[by].isna().to_numpy()
+    if missing.any():
+        row = int(missing.argmax())
+        what = f"{int(missing.sum())} cells have no {by!r}, the first in row {row}"
+        raise file.error(what, "drop them, or give them a value", row=row, column=by)
 
 
 def _chosen(file: File, options: Options, store: Any) -> Array | None:
@@ -115,9 +113,8 @@ def _chosen(file: File, options: Options, store: Any) -> Array | None:
         what = f"columns= names variables of X, and obsm={options.obsm!r} has none"
         raise file.error(what, "give one of the two", argument="columns")
     names = store["var"][store["var"].attrs["_index"]].asstr()[:].tolist()
+    file.check_names("variable", options.columns, names, argument="columns")
     place = {name: i for i, name in enumerate(names)}
-    if unknown := [name for name in options.columns if name not in place]:
-        raise file.error(f"no variable {unknown[0]!r}", f"there are {_listed(names)}", argument="columns")
     return np.array([place[name] for name in options.columns])
 
 
@@ -132,31 +129,27 @@ def _groups(obs: Any, by: str) -> tuple[Array, Array, list[str], dict[str, list[
     for name in obs.columns:
         if name == by:
             continue
-        values = pd.factorize(obs[name])[0][order]
-        low, high = (how.reduceat(values, offsets[:-1]) for how in (np.minimum, np.maximum))
         first = obs[name].iloc[order[offsets[:-1]]].tolist()
-        kept = [None if a != b or a < 0 else value for a, b, value in zip(low, high, first, strict=True)]
-        if any(value is not None for value in kept):
-            columns[str(name)] = kept
+        columns[str(name)] = single_values(pd.factorize(obs[name])[0][order], offsets[:-1], first)
     return order, offsets, [str(to_builtin(key)) for key in keys], columns
 
 
 class Matrix:
     """The numbers of all cells, dense or sparse, read by rows."""
 
-    def __init__(self, file: File, h5py: Any, item: Any, n: int, chosen: Array | None) -> None:
-        self._file, self._item, self._chosen, self._n = file, item, chosen, n
+    def __init__(self, file: File, item: Any, n: int, chosen: Array | None) -> None:
+        self._file, self._item, self._chosen = file, item, chosen
+        self._rows = item  # what gives rows when it is sliced; not a sparse matrix that is read piece by piece
         self._indptr: Array | None = None
-        self._csr: Any = None
-        if isinstance(item, h5py.Dataset):
-            shape = item.shape
+        if hasattr(item, "dtype"):  # a Dataset, not a Group
+            shape, self._dtype = item.shape, item.dtype
             if item.ndim != 2 or item.dtype.kind not in "fiub":
                 raise file.error(f"{item.name} is {item.dtype} of shape {item.shape}, not numbers (cells, features)")
         else:
             kind = str(item.attrs.get("encoding-type", "a group"))
             if kind not in ("csr_matrix", "csc_matrix"):
                 raise file.error(f"{item.name} is {kind}, not a dense or sparse matrix")
-            shape = tuple(int(x) for x in item.attrs["shape"])
+            shape, self._dtype = tuple(int(x) for x in item.attrs["shape"]), item["data"].dtype
             self._open_sparse(kind, shape)
         if shape[0] != n:
             raise file.error(f"{item.name} has {shape[0]} rows, obs has {n}")
@@ -171,55 +164,43 @@ class Matrix:
         ends = len(indptr) == major + 1 and indptr[0] == 0 and indptr[-1] == stored == len(item["indices"])
         if not ends or np.any(np.diff(indptr) < 0):
             raise self._file.error(f"the parts of the sparse {item.name} do not agree: it is damaged")
-        self._indptr = indptr
-        if kind == "csc_matrix":  # by columns: all of it is needed for one row
-            from scipy.sparse import csc_matrix
-
+        if kind == "csr_matrix":
+            self._indptr = indptr
+        else:  # by columns: all of it is needed for one row
             check_memory(self._file, item.name, 3 * (item["data"].nbytes + item["indices"].nbytes))
-            data, indices = self._stored(0, stored, shape[0])
-            self._csr = csc_matrix((data, indices, indptr), shape).tocsr()
+            self._rows = csc_matrix((*self._stored(0, stored, shape[0]), indptr), shape).tocsr()
 
     def _stored(self, start: int, stop: int, most: int) -> tuple[Array, Array]:
         """Return values and indices of a sparse matrix; an index outside would be written outside."""
         data, indices = self._item["data"][start:stop], self._item["indices"][start:stop]
-        if len(indices) and not (indices.min() >= 0 and indices.max() < most):
+        if first_outside(indices, 0, most - 1) is not None:
             raise self._file.error(f"an index of the sparse {self._item.name} is out of range: it is damaged")
         return data, indices
 
     def rows(self, wanted: Array) -> Array:
         """Return those rows, dense. The file is read from the first of them to the last, in blocks."""
         check_memory(self._file, f"a batch of {self._item.name}", len(wanted) * self.dim * 8)
-        dtype = self._item.dtype if self._indptr is None else self._item["data"].dtype
-        out = np.empty((len(wanted), self.dim), dtype)
+        out = np.empty((len(wanted), self.dim), self._dtype)
         order = np.argsort(wanted, kind="stable")
         ordered = wanted[order]
         done = 0
         while done < len(ordered):
             start = int(ordered[done])
-            stop = self._stop(start, int(ordered[-1]) + 1)
+            block, stop = self._block(start, int(ordered[-1]) + 1)
             last = int(np.searchsorted(ordered, stop))
-            out[order[done:last]] = self._block(start, stop, ordered[done:last] - start)
+            block = block[ordered[done:last] - start]
+            block = block if self._chosen is None else block[:, self._chosen]
+            out[order[done:last]] = block if isinstance(block, np.ndarray) else block.toarray()
             done = last
         return out
 
-    def _stop(self, start: int, most: int) -> int:
-        if self._indptr is None or self._csr is not None:
-            return min(most, start + max(1, VALUES_AT_ONCE // max(1, self._width)))
-        stop = int(np.searchsorted(self._indptr, self._indptr[start] + VALUES_AT_ONCE, side="right")) - 1
-        return min(most, max(stop, start + 1))
-
-    def _block(self, start: int, stop: int, inside: Array) -> Array:
-        """Return the rows `inside` of the rows start:stop."""
+    def _block(self, start: int, most: int) -> tuple[Any, int]:
+        """Return the rows from `start` on, up to row `most` or to VALUES_AT_ONCE values, and the row after them."""
         if self._indptr is None:
-            block = self._item[start:stop][inside]
-        elif self._csr is not None:
-            block = self._csr[start + inside]
-        else:
-            from scipy.sparse import csr_matrix
-
-            a, b = int(self._indptr[start]), int(self._indptr[stop])
-            data, indices = self._stored(a, b, self._width)
-            block = csr_matrix((data, indices, self._indptr[start : stop + 1] - a), (stop - start, self._width))[inside]
-        if self._chosen is not None:
-            block = block[:, self._chosen]
-        return np.asarray(block if isinstance(block, np.ndarray) else block.toarray())
+            stop = min(most, start + max(1, VALUES_AT_ONCE // max(1, self._width)))
+            return self._rows[start:stop], stop
+        stop = int(np.searchsorted(self._indptr, self._indptr[start] + VALUES_AT_ONCE, side="right")) - 1
+        stop = min(most, max(stop, start + 1))
+        a, b = int(self._indptr[start]), int(self._indptr[stop])
+        parts = (*self._stored(a, b, self._width), self._indptr[start : stop + 1] - a)
+        return csr_matrix(parts, (stop - start, self._width)), stop

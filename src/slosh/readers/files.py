@@ -7,8 +7,8 @@ is a `ReaderError`, and its problem begins with the path of the file.
 from __future__ import annotations
 
 import contextlib
-import importlib
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -16,13 +16,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..data.checks import Array
 from ..data.text import format_bytes
 from ..errors import MissingExtra, ReaderError, printable
+from ..native.arrays import Array
 
 MAX_BATCH_VALUES = 1 << 26
 """The most numbers in one batch, unless one set has more: with many features a batch has fewer points."""
-
 MAX_DEFLATE_RATIO = 1032
 """No stream of zlib's grows by more than this when it is unpacked."""
 
@@ -41,11 +40,22 @@ class File(NamedTuple):
         """Return the error that says `what` is wrong with this file."""
         return reader_error(self.path, what, remedy, **fields)
 
+    def check_names(self, what: str, wanted: Iterable[str | None], known: Iterable[Any], **fields: Any) -> None:
+        """Refuse a name that is not known to the file; `what` it is a name of, in words. None is passed over."""
+        names = {str(name): None for name in known}
+        for name in wanted:
+            if name is not None and name not in names:
+                raise self.error(f"no {what} {name!r:.100}", f"there are {list_names(names)}", **fields)
+
     @property
     def stem(self) -> str:
         """The name without its extension."""
         path = PurePosixPath(self.name)
         return str(path.with_suffix("")) if path.suffix else self.name
+
+    def numbered(self, first: int, n: int) -> list[str]:
+        """Return ids for n sets that have no name, by their number in the file."""
+        return [f"{self.stem}/{i}" for i in range(first, first + n)]
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -76,6 +86,11 @@ class Options:
         """Return how many points of `dim` features go into a batch."""
         return max(1, min(self.batch_points, MAX_BATCH_VALUES // max(dim, 1)))
 
+    @property
+    def weights_name(self) -> str | None:
+        """The name that `weights` gives, if it is one."""
+        return self.weights if isinstance(self.weights, str) else None
+
 
 class Piece(NamedTuple):
     """Sets of one file: set i is the next sizes[i] rows of `points`."""
@@ -93,6 +108,20 @@ class Piece(NamedTuple):
         return cls(file, points, np.array([len(points)]), weights, [file.name], [file.metadata | metadata])
 
 
+def extension(name: str) -> str:
+    """Return the key of a file name in FORMATS: its extension in lower case; ".idx" for all names of IDX files."""
+    low = name.lower()
+    bare = low.removesuffix(".gz")
+    if bare.endswith("-ubyte") or re.search(r"\.idx\d?$", bare):
+        return ".idx"
+    return os.path.splitext(low)[1]
+
+
+def is_labels(name: str) -> bool:
+    """Return whether this is the file of labels that lies beside IDX images."""
+    return extension(name) == ".idx" and "labels" in name.lower()
+
+
 class Library(NamedTuple):
     """A library, what is read with it, and the extra that installs it."""
 
@@ -104,7 +133,8 @@ class Library(NamedTuple):
 class Format(NamedTuple):
     """How files of one extension are read.
 
-    what : what such a file is, in words. takes : the options that the reader looks at. library : what it needs.
+    what : what such a file is, in words. read : checks the header when it is called, and yields pieces; whatever it
+    raises over a bad file becomes a ReaderError. takes : the options that it looks at. library : what it needs.
     one_set : whether a file is one set, or most often is.
     """
 
@@ -115,24 +145,20 @@ class Format(NamedTuple):
     one_set: bool = False
 
 
+def list_names(names: Iterable[Any]) -> str:
+    """Return names in words, 20 of them at most."""
+    listed = [repr(str(name)) for name in names]
+    return (", ".join(listed[:20]) + ", ..." * (len(listed) > 20)) or "none"
+
+
 def reader_error(path: str | Path, what: str, remedy: str = "", **fields: Any) -> ReaderError:
     """Return the error that says `what` is wrong with a file or folder."""
     return ReaderError(f"{path}: {what}", remedy, location=str(path), what=what, **fields)
 
 
-def needs(file: File, library: Library, module: str | None = None) -> Any:
-    """Return the library, or a module of it; raise an error that names the extra if it is not installed."""
-    try:
-        return importlib.import_module(module or library.name)
-    except ImportError as error:
-        problem = f"{file}: reading {library.what} needs {library.name}"
-        remedy = f"pip install 'slosh[{library.extra}]'"
-        raise MissingExtra(problem, remedy, package=library.name, extra=library.extra) from error
-
-
 @contextlib.contextmanager
 def reading(file: File, what: str) -> Iterator[None]:
-    """Turn whatever a library raises over a bad file into a ReaderError.
+    """Turn whatever a library raises over a bad file into a ReaderError that says `what` it is not, with its article.
 
     PanicException is what libraries written in Rust raise; it is not an Exception.
     """
@@ -148,15 +174,10 @@ def reading(file: File, what: str) -> Iterator[None]:
         if rubbish is not None:
             said = f"{said[: rubbish + 20]} ..."
         looks = looks_like(file.path)
-        other = "" if _is_own(looks, what, file.suffix) else f" (it looks like {looks})"
-        raise file.error(f"not a readable {what}{other}: {said:.300}") from error
-
-
-def _is_own(looks: str, what: str, suffix: str) -> bool:
-    """Return whether a file looks like what it is read as, which says nothing about why it cannot be."""
-    if looks == "text":
-        return suffix in (".csv", ".tsv", ".xyz", ".obj")
-    return looks.removeprefix("a ") in what or looks.endswith(suffix)
+        # That it looks like what it is read as says nothing about why it cannot be.
+        is_text = looks == "text" and file.suffix in (".csv", ".tsv", ".xyz", ".obj")
+        other = "" if is_text or looks in what or looks.endswith(file.suffix) else f" (it looks like {looks})"
+        raise file.error(f"not a readable {what.partition(' ')[2]}{other}: {said:.300}") from error
 
 
 _STARTS = {
@@ -246,6 +267,16 @@ def metadata_rows(file: File, columns: Mapping[str, Sequence[Any]], n: int) -> l
             if (kept := to_builtin(value)) is not None:
                 one[name] = kept
     return result
+
+
+def single_values(codes: Array, starts: Array, values: Sequence[Any]) -> list[Any]:
+    """Return the value of each set whose elements all have one code, at least 0, and None for the others.
+
+    codes : a number for each element, the same for the same value. starts : where the sets begin. values : one for
+    each set, that of its first element.
+    """
+    low, high = np.minimum.reduceat(codes, starts), np.maximum.reduceat(codes, starts)
+    return [value if kept else None for value, kept in zip(values, (low == high) & (low >= 0), strict=True)]
 
 
 def to_ids(file: File, what: str, values: Sequence[Any], rows: Iterable[int] | None = None) -> list[str]:

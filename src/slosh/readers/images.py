@@ -16,10 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from ..data.checks import Array
 from ..data.text import format_bytes
-from .files import MAX_DEFLATE_RATIO, File, Options, Piece, check_memory, metadata_rows, reading
-from .sources import is_labels
+from ..native.arrays import Array
+from .files import MAX_DEFLATE_RATIO, File, Options, Piece, check_memory, is_labels, metadata_rows, reading
 
 _TYPES = {8: "u1", 9: "i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
 
@@ -29,27 +28,21 @@ def read_idx(file: File, options: Options) -> Iterator[Piece]:
     if options.weights not in (None, False, "grey"):
         what = f"weights={options.weights!r:.60} is not known for images"
         raise file.error(what, 'give "grey", or None', argument="weights")
-    return _pieces(file, options, _shape(file))
-
-
-def _shape(file: File) -> tuple[int, ...]:
-    """Return how many images the header claims, and their height and width."""
-    with reading(file, "IDX file"), _open(file.path) as stream:
+    with _open(file.path) as stream:
         shape, _ = _header(file, stream)
-        if len(shape) != 3:
-            remedy = "labels are read with the images they lie beside" if len(shape) == 1 else ""
-            raise file.error(f"an IDX array of shape {shape}, not images (n, height, width)", remedy)
-    return shape
+    if len(shape) != 3:
+        remedy = "labels are read with the images they lie beside" if len(shape) == 1 else ""
+        raise file.error(f"an IDX array of shape {shape}, not images (n, height, width)", remedy)
+    return _pieces(file, options, *shape)
 
 
-def _pieces(file: File, options: Options, shape: tuple[int, ...]) -> Iterator[Piece]:
-    n, height, width = shape
+def _pieces(file: File, options: Options, n: int, height: int, width: int) -> Iterator[Piece]:
     labels = _labels(file)
     if labels is not None and len(labels) != n:
         raise file.error(f"{n} images, but the file of labels beside it has {len(labels)}")
     kind = np.uint16 if max(height, width) <= 1 << 16 else np.int64
     at_once = max(1, options.limit(2) // max(1, height * width))
-    with reading(file, "IDX file"), _open(file.path) as stream:
+    with _open(file.path) as stream:
         _, dtype = _header(file, stream)
         for first in range(0, n, at_once):
             images = _take(file, stream, (min(at_once, n - first), height, width), dtype)
@@ -57,9 +50,9 @@ def _pieces(file: File, options: Options, shape: tuple[int, ...]) -> Iterator[Pi
             points = np.stack([column, row], axis=1).astype(kind)
             sizes = np.bincount(number, minlength=len(images))
             weights = images[number, row, column] if options.weights == "grey" else None
-            ids = [f"{file.stem}/{first + i}" for i in range(len(images))]
             columns = {} if labels is None else {"label": labels[first : first + len(images)].tolist()}
-            yield Piece(file, points, sizes, weights, ids, metadata_rows(file, columns, len(images)))
+            metadata = metadata_rows(file, columns, len(images))
+            yield Piece(file, points, sizes, weights, file.numbered(first, len(images)), metadata)
         _check_end(file, stream, f"{n} images")
 
 
@@ -70,13 +63,9 @@ def _check_end(file: File, stream: Any, what: str) -> None:
 
 def _open(path: Path) -> Any:
     """Open the file, unpacked if it is a gzip, whatever it is called."""
-    stream = open(path, "rb")  # noqa: SIM115
-    packed = stream.read(2) == b"\x1f\x8b"
-    stream.seek(0)
-    if not packed:
-        return stream
-    stream.close()
-    return gzip.open(path, "rb")
+    with open(path, "rb") as stream:
+        packed = stream.read(2) == b"\x1f\x8b"
+    return gzip.open(path, "rb") if packed else open(path, "rb")
 
 
 def _header(file: File, stream: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
@@ -119,16 +108,11 @@ def _labels(file: File) -> Array | None:
             beside = File(path, other, ".idx")
             if path.is_symlink() and path.resolve().parent != file.path.resolve().parent:
                 raise beside.error("a link that leads out of the folder", "put the file itself there")
-            return _read_labels(beside)
+            with reading(beside, "an IDX file"), _open(path) as stream:
+                shape, dtype = _header(beside, stream)
+                if len(shape) != 1:
+                    raise beside.error(f"an array of shape {shape}, not labels (n,)")
+                labels = _take(beside, stream, shape, dtype)
+                _check_end(beside, stream, f"{len(labels)} labels")
+            return labels
     return None
-
-
-def _read_labels(file: File) -> Array:
-    """Return the values (n,) of an IDX file of labels."""
-    with reading(file, "IDX file"), _open(file.path) as stream:
-        shape, dtype = _header(file, stream)
-        if len(shape) != 1:
-            raise file.error(f"an array of shape {shape}, not labels (n,)")
-        labels = _take(file, stream, shape, dtype)
-        _check_end(file, stream, f"{len(labels)} labels")
-    return labels

@@ -6,31 +6,51 @@ they do not, all features of the file are in memory at once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..data.checks import Array
+from ..data.convert import columns_to_points
 from ..data.text import format_bytes
-from ..errors import ReaderError
-from .files import File, Options, Piece, free_memory, metadata_rows, reading, to_builtin, to_ids
-
-if TYPE_CHECKING:
-    from .tables import Table
+from ..native.arrays import Array
+from .files import File, Options, Piece, free_memory, metadata_rows, single_values, to_ids
 
 ROWS_AT_ONCE = 1 << 16
 """Rows of a record batch."""
 
 
+class Table(NamedTuple):
+    """A file as a schema and a way to go through record batches of some columns, as often as needed.
+
+    `per_row` is the number of values that a row of a list column has on average, if the file says so.
+    """
+
+    file: File
+    schema: Any
+    batches: Callable[[list[str], int], Iterator[Any]]
+    per_row: Callable[[str], int] = lambda _: 1
+
+
+class _Columns(NamedTuple):
+    """The columns of the ids, of the features and of the weights, and those that may be metadata."""
+
+    ids: str
+    features: list[str]
+    weights: str | None
+    others: list[str]
+
+    @property
+    def all(self) -> list[str]:
+        return [self.ids, *self.features, *([self.weights] if self.weights else []), *self.others]
+
+
 def read_long(table: Table, options: Options, named: str) -> Iterator[Piece]:
     """Read the rows that have the same value in the column `named` as one set."""
-    names, file = table.schema.names, table.file
-    weights = options.weights if isinstance(options.weights, str) else None
+    names, file, weights = table.schema.names, table.file, options.weights_name
     for name in (named, weights, *(options.columns or [])):
-        if name is not None and name not in names:
-            raise file.error(f"no column {name!r}", f"the columns are {names!r:.300}", column=name)
-    numeric = [field.name for field in table.schema if _is_number(field.type)]
+        file.check_names("column", [name], names, column=name)
+    numeric = [field.name for field in table.schema if is_number(field.type)]
     features = options.columns or [name for name in numeric if name not in (named, weights)]
     if not features:
         what = "no numeric columns are left for the features"
@@ -39,15 +59,13 @@ def read_long(table: Table, options: Options, named: str) -> Iterator[Piece]:
         if name == named or name not in numeric:
             kind = "the ids" if name == named else f"of type {table.schema.field(name).type}"
             raise file.error(f"column {name!r} is {kind}, not numbers", "leave it out", column=name)
-    constant = [
-        field.name
-        for field in table.schema
-        if field.name not in (named, weights, *features) and (_is_text(field.type) or field.name in numeric)
-    ]
-    return _pieces(table, named, features, weights, constant)
+    used = (named, weights, *features)
+    others = [x.name for x in table.schema if x.name not in used and (_is_text(x.type) or x.name in numeric)]
+    return _pieces(table, _Columns(named, features, weights, others))
 
 
-def _is_number(kind: Any) -> bool:
+def is_number(kind: Any) -> bool:
+    """Return whether values of this type of Arrow are numbers."""
     from pyarrow import types
 
     return bool(types.is_floating(kind) or types.is_integer(kind))
@@ -60,39 +78,30 @@ def _is_text(kind: Any) -> bool:
     return bool(types.is_string(inner) or types.is_large_string(inner) or types.is_boolean(inner))
 
 
-def _pieces(table: Table, named: str, features: list[str], weights: str | None, constant: list[str]) -> Iterator[Piece]:
-    columns = [named, *features, *([weights] if weights else []), *constant]
-    with reading(table.file, table.what):
-        for start, rows_of_sets in _whole_sets(table, named, columns):
-            if len(rows_of_sets):
-                yield _piece(table.file, rows_of_sets, start, named, features, weights, constant)
-
-
-def _whole_sets(table: Table, named: str, columns: list[str]) -> Iterator[tuple[int, Any]]:
-    """Yield tables that hold whole sets, each with the number of its first row in the file."""
+def _pieces(table: Table, columns: _Columns) -> Iterator[Piece]:
+    """Yield pieces that hold whole sets."""
     import pyarrow as pa
 
+    together, total = _lie_together(table, columns.ids)
+    if not together:
+        _check_room(table, columns, total)
     waiting: list[Any] = []
     last: Any = None
     start = here = 0
-    together, total = _lie_together(table, named)
-    if not together:
-        _check_room(table.file, table.schema, columns, total)
-    for batch in table.batches(columns, ROWS_AT_ONCE):
+    for batch in table.batches(columns.all, ROWS_AT_ONCE):
+        cut = 0
         if together and len(batch):
-            starts = _run_starts(batch.column(named), last)
-            last = batch.column(named)[len(batch) - 1].as_py()
+            starts = _run_starts(batch.column(columns.ids), last)
+            last = batch.column(columns.ids)[len(batch) - 1].as_py()
             if len(starts):  # the last set of the batch may go on
                 cut = int(starts[-1])
-                yield start, pa.Table.from_batches([*waiting, batch.slice(0, cut)])
-                start, waiting = here + cut, [batch.slice(cut)]
-            else:
-                waiting.append(batch)
-        else:
-            waiting.append(batch)
+                if start < here + cut:
+                    yield _piece(table.file, pa.Table.from_batches([*waiting, batch.slice(0, cut)]), start, columns)
+                start, waiting = here + cut, []
+        waiting.append(batch.slice(cut))
         here += len(batch)
-    if waiting:
-        yield start, pa.Table.from_batches(waiting)
+    if start < here:
+        yield _piece(table.file, pa.Table.from_batches(waiting), start, columns)
 
 
 def _lie_together(table: Table, named: str) -> tuple[bool, int]:
@@ -101,19 +110,14 @@ def _lie_together(table: Table, named: str) -> tuple[bool, int]:
     last: Any = None
     total, together = 0, True
     for batch in table.batches([named], ROWS_AT_ONCE):
+        if together and len(batch):
+            column = batch.column(0)
+            _refuse_missing(table.file, column, total, named, "every row needs an id")
+            ids = column.take(_indices(_run_starts(column, last))).to_pylist()
+            last = column[len(column) - 1].as_py()
+            together = len(set(ids)) == len(ids) and seen.isdisjoint(ids)
+            seen.update(ids)
         total += len(batch)
-        if not together or not len(batch):
-            continue
-        column = batch.column(0)
-        if column.null_count:
-            row = total - len(batch) + int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
-            raise _missing(table.file, row, named, "every row needs an id")
-        starts = _run_starts(column, last)
-        ids = column.take(_indices(starts)).to_pylist()
-        last = column[len(column) - 1].as_py()
-        if len(set(ids)) < len(ids) or not seen.isdisjoint(ids):
-            together = False
-        seen.update(ids)
     return together, total
 
 
@@ -125,8 +129,7 @@ def _indices(values: Array) -> Any:
 
 def _run_starts(column: Any, last: Any) -> Array:
     """Return the rows of a column where another value begins; row 0 too, unless it goes on with `last`."""
-    codes = _codes(column)
-    changed = np.flatnonzero(np.diff(codes)) + 1
+    changed = np.flatnonzero(np.diff(_codes(column))) + 1
     return changed if column[0].as_py() == last else np.concatenate(([0], changed))
 
 
@@ -141,49 +144,40 @@ def _codes(column: Any) -> Array:
     return np.asarray(encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False), np.int64)
 
 
-def _check_room(file: File, schema: Any, columns: list[str], total: int) -> None:
+def _check_room(table: Table, columns: _Columns, total: int) -> None:
     """Refuse to hold a whole table in memory if there is no room for it."""
     # A number is in the table, in the matrix of its file (8 bytes each) and in the batch (4).
-    size = total * sum(20 if _is_number(schema.field(name).type) else 8 for name in columns)
+    size = total * sum(20 if is_number(table.schema.field(name).type) else 8 for name in columns.all)
     if size > free_memory():
         what = f"the rows of a set do not lie together, so all must be in memory, {format_bytes(size)}"
-        raise file.error(what, f"sort the file by {columns[0]!r} first")
+        raise table.file.error(what, f"sort the file by {columns.ids!r} first")
 
 
-def _missing(file: File, row: int, column: str, remedy: str) -> ReaderError:
-    return file.error(f"row {row} of column {column!r} is missing", remedy, row=row, column=column)
+def _refuse_missing(file: File, column: Any, start: int, name: str, remedy: str) -> None:
+    """Refuse a column with a missing value; its rows count from `start`."""
+    if column.null_count:
+        row = start + int(np.argmax(np.asarray(column.is_null())))
+        raise file.error(f"row {row} of column {name!r} is missing", remedy, row=row, column=name)
 
 
-def _piece(
-    file: File, table: Any, start: int, named: str, features: list[str], weights: str | None, constant: list[str]
-) -> Piece:
-    codes = _codes(table.column(named))  # numbered in the order in which they appear
-    if (missing := codes < 0).any():
-        raise _missing(file, start + int(missing.argmax()), named, "every row needs an id")
-    order: Any = slice(None)
-    if np.any(np.diff(codes) < 0):
-        order = np.argsort(codes, kind="stable")
+def _piece(file: File, table: Any, start: int, columns: _Columns) -> Piece:
+    """Return the sets of a table whose first row is row `start` of the file."""
+    _refuse_missing(file, table.column(columns.ids), start, columns.ids, "every row needs an id")
+    codes = _codes(table.column(columns.ids))  # numbered in the order in which they appear
+    order: Any = np.argsort(codes, kind="stable") if np.any(np.diff(codes) < 0) else slice(None)
     sizes = np.bincount(codes)
     starts = np.concatenate(([0], np.cumsum(sizes)[:-1]))
     first = np.arange(len(codes))[order][starts]
-    numbers = [_numbers(file, table, name, start)[order] for name in features]
-    points = np.empty((len(codes), len(features)), np.result_type(*numbers))
-    for k, values in enumerate(numbers):
-        points[:, k] = values
-    ids = to_ids(file, f"column {named!r}", table.column(named).take(_indices(first)).to_pylist(), start + first)
-    metadata: dict[str, list[Any]] = {}
-    for name in constant:
-        values = _codes(table.column(name))[order]
-        same = np.minimum.reduceat(values, starts) == np.maximum.reduceat(values, starts)
-        taken = table.column(name).take(_indices(first)).to_pylist()
-        metadata[name] = [to_builtin(value) if kept else None for value, kept in zip(taken, same, strict=True)]
-    flat = None if weights is None else _numbers(file, table, weights, start)[order]
-    return Piece(file, points, sizes, flat, ids, metadata_rows(file, metadata, len(ids)))
 
+    def numbers(name: str) -> Array:
+        column = table.column(name)
+        _refuse_missing(file, column, start, name, "drop the row, or put a value in its place")
+        return np.asarray(column.to_numpy())
 
-def _numbers(file: File, table: Any, name: str, start: int) -> Array:
-    column = table.column(name)
-    if column.null_count:
-        row = start + int(np.argmax(column.is_null().to_numpy()))
-        raise _missing(file, row, name, "drop the row, or put a value in its place")
-    return np.asarray(column.to_numpy())
+    points = columns_to_points([numbers(name) for name in columns.features], order)
+    of_sets = {name: table.column(name).take(_indices(first)).to_pylist() for name in (columns.ids, *columns.others)}
+    ids = to_ids(file, f"column {columns.ids!r}", of_sets.pop(columns.ids), start + first)
+    for name, values in of_sets.items():  # metadata, where a set has one value
+        of_sets[name] = single_values(_codes(table.column(name))[order], starts, values)
+    flat = None if columns.weights is None else numbers(columns.weights)[order]
+    return Piece(file, points, sizes, flat, ids, metadata_rows(file, of_sets, len(ids)))

@@ -21,18 +21,27 @@ from typing import Any
 
 import numpy as np
 
-from ..data.checks import FLOAT32_MAX, Array
+from ..data.checks import FLOAT32_MAX, first_outside
 from ..data.text import format_bytes
-from .files import File, Library, Options, Piece, check_memory, needs, reading
+from ..native.arrays import Array
+from .files import File, Options, Piece, check_memory
 
-TRIMESH = Library("trimesh", "meshes", "files")
 SAMPLING_STREAM = 0x510514
 """Joined to a seed, so that data drawn with the same seed is not the same numbers."""
 
 
 def read_mesh(file: File, options: Options) -> Iterator[Piece]:
     """Read one set: `n_points` of the surface, or the vertices where there are no faces."""
-    vertices, faces = load_mesh(file)
+    data = file.path.read_bytes()
+    vertices, faces = _off(data) if file.suffix == ".off" else _by_trimesh(file, data)
+    if not len(vertices):
+        raise ValueError("no vertices were found in it")
+    if len(faces) and not 0 <= faces.min() <= faces.max() < len(vertices):
+        raise ValueError("a face names a vertex that is not there")
+    if (bad := first_outside(vertices, -FLOAT32_MAX, FLOAT32_MAX)) is not None:
+        x, y, z = vertices[bad[0]].tolist()
+        what = f"vertex {bad[0]} is ({x}, {y}, {z}), not finite or too large for float32"
+        raise file.error(what, "repair it", element=bad[0])
     if not len(faces):
         yield Piece.one(file, vertices)
         return
@@ -45,28 +54,18 @@ def read_mesh(file: File, options: Options) -> Iterator[Piece]:
     yield Piece.one(file, points)
 
 
-def load_mesh(file: File) -> tuple[Array, Array]:
-    """Return the vertices (n, 3), at least one, and the faces (m, 3) of all that is in a file; a cloud has no faces."""
-    with reading(file, f"{file.suffix[1:].upper()} mesh"):
-        data = file.path.read_bytes()
-        vertices, faces = _off(data) if file.suffix == ".off" else _by_trimesh(file, data)
-        if not len(vertices):
-            raise ValueError("no vertices were found in it")
-        if len(faces) and not 0 <= faces.min() <= faces.max() < len(vertices):
-            raise ValueError("a face names a vertex that is not there")
-    if (wrong := np.flatnonzero(~(np.abs(vertices) <= FLOAT32_MAX).all(axis=1))).size:
-        x, y, z = vertices[wrong[0]].tolist()
-        what = f"vertex {wrong[0]} is ({x}, {y}, {z}), not finite or too large for float32"
-        raise file.error(what, "repair it", element=int(wrong[0]))
-    return vertices, faces
-
-
 def _by_trimesh(file: File, data: bytes) -> tuple[Array, Array]:
-    trimesh = needs(file, TRIMESH)
+    import trimesh
+
+    # A binary STL has 80 bytes of header, the number of triangles, and 50 bytes for each.
+    is_binary_stl = len(data) >= 84 and len(data) == 84 + 50 * int.from_bytes(data[80:84], "little")
     if file.suffix == ".glb":
         _check_glb(file, data)
-    elif file.suffix == ".obj" or (file.suffix == ".stl" and not _is_binary_stl(data)):
-        data = _utf8(data)
+    elif file.suffix == ".obj" or (file.suffix == ".stl" and not is_binary_stl):
+        try:
+            data.decode("utf-8")
+        except UnicodeDecodeError:  # a comment is in another encoding; the numbers are the same in both
+            data = data.decode("latin-1").encode("utf-8")
     loaded = trimesh.load(io.BytesIO(data), file_type=file.suffix[1:], process=False, skip_materials=True)
     return _joined(file, loaded)
 
@@ -98,20 +97,6 @@ def _off(data: bytes) -> tuple[Array, Array]:
         for j in range(1, size - 1):
             faces.append(np.array(listed, np.int64)[:, [j, j + 1, 0] if j > 1 else [0, 1, 2]])
     return vertices, np.concatenate(faces)
-
-
-def _is_binary_stl(data: bytes) -> bool:
-    """Return whether there are 80 bytes of header, the number of triangles, and 50 bytes for each."""
-    return len(data) >= 84 and len(data) == 84 + 50 * int.from_bytes(data[80:84], "little")
-
-
-def _utf8(data: bytes) -> bytes:
-    """Return text as UTF-8, should a comment be in another encoding; the numbers are the same in both."""
-    try:
-        data.decode("utf-8")
-        return data
-    except UnicodeDecodeError:
-        return data.decode("latin-1").encode("utf-8")
 
 
 def sample_surface(triangles: Array, count: int, random: np.random.RandomState) -> Array | None:
@@ -174,7 +159,7 @@ def _check_glb(file: File, data: bytes) -> None:
 
 def read_xyz(file: File, options: Options) -> Iterator[Piece]:
     """Read one set: the first three numbers of each line."""
-    with reading(file, "XYZ cloud"), open(file.path, encoding="utf-8-sig") as stream:
+    with open(file.path, encoding="utf-8-sig") as stream:
         start = [stream.readline(1 << 16) for _ in range(3)]
         skip = int(start[0].strip().isdigit())  # some programs write the number of points first
         if skip and start[2].strip()[:1].isalpha():
@@ -184,9 +169,8 @@ def read_xyz(file: File, options: Options) -> Iterator[Piece]:
         stream.seek(0)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "loadtxt: input contained no data")
-            points = np.loadtxt(
-                stream, comments=("#", "//"), delimiter=delimiter, skiprows=skip, usecols=(0, 1, 2), ndmin=2
-            )
+            form: dict[str, Any] = {"comments": ("#", "//"), "usecols": (0, 1, 2), "ndmin": 2}
+            points = np.loadtxt(stream, delimiter=delimiter, skiprows=skip, **form)
         if not len(points):
             raise ValueError("no lines of numbers were found in it")
     yield Piece.one(file, points)

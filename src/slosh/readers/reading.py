@@ -6,6 +6,7 @@ are taken.
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import os
 import warnings
@@ -17,11 +18,11 @@ from tqdm.auto import tqdm
 
 from ..data.checks import checked_count, checked_origin, checked_seed
 from ..data.precision import Origin
-from ..errors import InputError, ReaderError
+from ..errors import InputError, MissingExtra, ReaderError
 from .batches import Batch, check_alone, join
-from .files import File, Format, Options, Piece, needs
+from .files import File, Options, Piece, reading
 from .formats import FORMATS
-from .sources import find, readable
+from .sources import READABLE, find
 
 
 def read(
@@ -68,48 +69,47 @@ def read(
         raise InputError(f"on_error={on_error!r:.80} is not known", 'give "raise" or "skip"', argument="on_error")
     if not (origin is None or (isinstance(origin, str) and origin == "auto")):
         checked_origin(origin, None)
-    options = _options(id_column, columns, weights, by, obsm, n_points, random_state, batch_points)
-    files = find(source, FORMATS, _format(format))
-    known = [FORMATS[file.suffix] for file in files]
-    _check_used(options, files, known)
-    for library, file in {form.library: file for form, file in zip(known[::-1], files[::-1], strict=True)}.items():
-        if library is not None:
-            needs(file, library)
-    if on_error == "skip":
-        if not any(form.one_set for form in known):
-            raise _unused("on_error", files, known, [suffix for suffix, form in FORMATS.items() if form.one_set])
-        opened = _readable(files, known, options, origin)
-    else:
-        first = known[0].read(files[0], options)
-        others = (form.read(file, options) for file, form in zip(files[1:], known[1:], strict=True))
-        opened = itertools.chain([first], others)
-    return join(_pieces(opened, files, progress), options, origin)
-
-
-def _options(
-    id_column: Any, columns: Any, weights: Any, by: Any, obsm: Any, n_points: Any, random_state: Any, batch_points: Any
-) -> Options:
-    """Return the arguments of `read` that readers look at, checked."""
-    for name, value in (("id_column", id_column), ("by", by), ("obsm", obsm)):
+    for name, value in {"id_column": id_column, "by": by, "obsm": obsm}.items():
         if value is not None and not isinstance(value, str):
             raise InputError(f"{name}={value!r:.80} must be a name", argument=name)
     if not (weights is None or weights is False or isinstance(weights, str)):
         problem = f"weights={weights!r:.80} must be a name, or False to leave out those that a file has"
         raise InputError(problem, argument="weights")
     counts = checked_count("n_points", n_points), checked_count("batch_points", batch_points)
-    return Options(id_column, _names(columns), weights, by, obsm, counts[0], checked_seed(random_state), counts[1])
+    options = Options(id_column, _names(columns), weights, by, obsm, counts[0], checked_seed(random_state), counts[1])
+    files = find(source, _format(format))
+    _check_used(options, files, on_error)
+    _check_libraries(files)
+    if on_error == "skip":
+        opened = _readable(files, options, origin)
+    else:
+        opened = itertools.chain([_open(files[0], options)], (_open(file, options) for file in files[1:]))
+    return join(_pieces(opened, files, progress), options, origin)
 
 
-def _readable(files: list[File], known: list[Format], options: Options, origin: Origin) -> Iterator[Iterable[Piece]]:
+def _open(file: File, options: Options) -> Iterator[Piece]:
+    """Return the pieces of a file; its header is read now."""
+    form = FORMATS[file.suffix]
+    with reading(file, form.what):
+        pieces = form.read(file, options)
+
+    def guarded() -> Iterator[Piece]:
+        with reading(file, form.what):
+            yield from pieces
+
+    return guarded()
+
+
+def _readable(files: list[File], options: Options, origin: Origin) -> Iterator[Iterable[Piece]]:
     """Yield the pieces of each file; none, and a warning, for a file that is one set and cannot be read."""
     skipped: list[str] = []
-    for file, form in zip(files, known, strict=True):
-        if not form.one_set:
-            yield form.read(file, options)
+    for file in files:
+        if not FORMATS[file.suffix].one_set:
+            yield _open(file, options)
             continue
         pieces: Iterable[Piece] = ()
         try:
-            rest = form.read(file, options)
+            rest = _open(file, options)
             start = list(itertools.islice(rest, 1))
             if start and start[0].ids == [file.name]:
                 check_alone(start[0], origin)
@@ -125,8 +125,7 @@ def _readable(files: list[File], known: list[Format], options: Options, origin: 
 def _pieces(opened: Iterable[Iterable[Piece]], files: list[File], progress: bool) -> Iterator[Piece]:
     several = len(files) > 1
     unit, total = ("file", len(files)) if several else ("set", None)
-    bar = tqdm(total=total, unit=unit, delay=2, disable=None if progress else True, leave=False, desc="read")
-    with bar:
+    with tqdm(total=total, unit=unit, delay=2, disable=None if progress else True, leave=False, desc="read") as bar:
         for pieces in opened:
             for piece in pieces:
                 yield piece
@@ -139,7 +138,7 @@ def _format(format: str | None) -> str | None:
         return None
     suffix = f".{format.lower().removeprefix('.')}" if isinstance(format, str) else ""
     if suffix not in FORMATS:
-        raise InputError(f"format={format!r:.80} is not known", readable(FORMATS), argument="format")
+        raise InputError(f"format={format!r:.80} is not known", READABLE, argument="format")
     return suffix
 
 
@@ -154,14 +153,25 @@ def _names(columns: Any) -> list[str] | None:
     return [str(name) for name in names]
 
 
-def _check_used(options: Options, files: list[File], known: list[Format]) -> None:
+def _check_used(options: Options, files: list[File], on_error: str) -> None:
     """Refuse an option that no file would look at."""
-    taken = frozenset().union(*(form.takes for form in known))
-    for name in ("id_column", "columns", "weights", "by", "obsm"):
-        if getattr(options, name) not in (None, False) and name not in taken:
-            raise _unused(name, files, known, [suffix for suffix, form in FORMATS.items() if name in form.takes])
+    names = ("id_column", "columns", "weights", "by", "obsm")
+    given = [name for name in names if getattr(options, name) not in (None, False)]
+    for name in given + ["on_error"] * (on_error == "skip"):
+        suffixes = [x for x, form in FORMATS.items() if name in form.takes or (name == "on_error" and form.one_set)]
+        if not any(file.suffix in suffixes for file in files):
+            problem = f"{name}= says nothing about {files[0]}, which is {FORMATS[files[0].suffix].what}"
+            raise InputError(problem, f"it is for {' '.join(suffixes)}", argument=name)
 
 
-def _unused(name: str, files: list[File], known: list[Format], suffixes: list[str]) -> InputError:
-    problem = f"{name}= says nothing about {files[0]}, which is {known[0].what}"
-    return InputError(problem, f"it is for {' '.join(suffixes)}", argument=name)
+def _check_libraries(files: list[File]) -> None:
+    """Import what the files are read with, or raise an error that names the extra."""
+    for library, file in {FORMATS[file.suffix].library: file for file in reversed(files)}.items():
+        if library is None:
+            continue
+        try:
+            importlib.import_module(library.name)
+        except ImportError as error:
+            problem = f"{file}: reading {library.what} needs {library.name}"
+            remedy = f"pip install 'slosh[{library.extra}]'"
+            raise MissingExtra(problem, remedy, package=library.name, extra=library.extra) from error

@@ -8,34 +8,23 @@ from __future__ import annotations
 
 import errno
 import glob
+import itertools
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 from ..data.checks import kind_of
 from ..errors import InputError, SourceNotFound
-from .files import File, Format, reader_error
+from .files import File, extension, is_labels, reader_error
+from .formats import FORMATS
 
 _WILDCARD = re.compile(r"[*?\[]")
+READABLE = f"what can be read is {' '.join(FORMATS)}"
 
 
-def extension(name: str) -> str:
-    """Return the key of a file name in FORMATS: its extension in lower case; ".idx" for all names of IDX files."""
-    low = name.lower()
-    bare = low.removesuffix(".gz")
-    if bare.endswith("-ubyte") or re.search(r"\.idx\d?$", bare):
-        return ".idx"
-    return os.path.splitext(low)[1]
-
-
-def is_labels(name: str) -> bool:
-    """Return whether this is the file of labels that lies beside IDX images."""
-    return extension(name) == ".idx" and "labels" in name.lower()
-
-
-def find(source: object, formats: dict[str, Format], chosen: str | None) -> list[File]:
+def find(source: object, chosen: str | None) -> list[File]:
     """Return all files of a source that can be read, or raise an error that says what was seen instead."""
     is_list = isinstance(source, Iterable) and not isinstance(source, str | os.PathLike | bytes | dict)
     given = list(source) if is_list else [source]  # type: ignore[call-overload]
@@ -46,28 +35,29 @@ def find(source: object, formats: dict[str, Format], chosen: str | None) -> list
         if not isinstance(one, str | os.PathLike):
             problem = f"a source is the path of a file, a folder or a pattern, not {kind_of(one)}"
             raise InputError(problem, argument="source")
-        found += _one(os.fspath(one), formats, chosen)
+        found += _one(os.fspath(one), chosen)
     return found
 
 
-def _one(given: str | bytes, formats: dict[str, Format], chosen: str | None) -> list[File]:
+def _one(given: str | bytes, chosen: str | None) -> list[File]:
     name = os.fsdecode(given)
     if not name:
         raise InputError("the source is an empty string", "give a file, a folder or a pattern", argument="source")
     path = Path(name)
     if path.is_dir():
-        return _known(_walk(path, path, chosen), name, formats, chosen)
+        return _known(_walk(path, path, chosen), name, chosen)
     if path.is_file():
-        if chosen is None and extension(path.name) not in formats:
+        if chosen is None and extension(path.name) not in FORMATS:
             what = f"files of {_shown(extension(path.name))} are not known"
-            remedy = f"{readable(formats)}; if it is one of these under another name, give format="
+            remedy = f"{READABLE}; if it is one of these under another name, give format="
             raise reader_error(name, what, remedy)
         return [File(path, path.name, chosen or extension(path.name))]
     if path.exists():
         raise reader_error(name, "neither a file nor a folder")
     if not _WILDCARD.search(name):
         raise _not_found(name, "there is no such file or folder")
-    root = fixed_root(name)
+    # Names count from the folder above the first part that has a wildcard.
+    root = Path(*itertools.takewhile(lambda part: not _WILDCARD.search(part), path.parts))
     files: list[File] = []
     for match in sorted(glob.glob(name, recursive=True)):
         here = Path(match)
@@ -75,18 +65,11 @@ def _one(given: str | bytes, formats: dict[str, Format], chosen: str | None) -> 
     files = list(dict.fromkeys(files))  # ** matches folders and what is in them
     if not files:
         raise _not_found(name, "nothing matches this pattern")
-    return _known(files, name, formats, chosen)
+    return _known(files, name, chosen)
 
 
 def _not_found(name: str, what: str) -> SourceNotFound:
     return SourceNotFound(f"{name}: {what}", "check the path", errno=errno.ENOENT, location=name)
-
-
-def fixed_root(pattern: str) -> Path:
-    """Return the folder above the first part of a pattern that has a wildcard."""
-    parts = Path(pattern).parts
-    first = next(i for i, part in enumerate(parts) if _WILDCARD.search(part))
-    return Path(*parts[:first])
 
 
 def _walk(folder: Path, root: Path, chosen: str | None) -> list[File]:
@@ -111,24 +94,15 @@ def _inside(path: Path, root: Path, chosen: str | None) -> File:
     return File(path, path.relative_to(root).as_posix(), chosen or extension(path.name))
 
 
-def _known(files: list[File], source: str, formats: dict[str, Format], chosen: str | None) -> list[File]:
-    if chosen is not None:
-        kept = files
-    else:
-        kept = [file for file in files if file.suffix in formats and not is_labels(file.name)]
-    if kept:
+def _known(files: list[File], source: str, chosen: str | None) -> list[File]:
+    if kept := [file for file in files if chosen or (file.suffix in FORMATS and not is_labels(file.name))]:
         return kept
     if not files:
         raise reader_error(source, "the folder has no files")
     seen = Counter(_shown(file.suffix) for file in files)
     listed = ", ".join(f"{count} of {what}" for what, count in seen.most_common(8))
-    raise reader_error(source, f"none of its files can be read: there are {listed}", readable(formats))
+    raise reader_error(source, f"none of its files can be read: there are {listed}", READABLE)
 
 
 def _shown(suffix: str) -> str:
     return suffix or "no extension"
-
-
-def readable(formats: dict[str, Format] | Sequence[str]) -> str:
-    """Return the extensions that can be read, in words."""
-    return f"what can be read is {' '.join(formats)}"

@@ -8,40 +8,28 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
-from ..data.checks import Array, empty_set
+from ..data.checks import empty_set, place_of
 from ..data.convert import arrow_scalars, arrow_vectors, check_lengths
 from ..errors import InputError, ReaderError
-from .files import File, Library, Options, Piece, check_memory, metadata_rows, needs, reading, to_ids
-from .long_form import ROWS_AT_ONCE, read_long
+from ..native.arrays import Array
+from .files import File, Options, Piece, check_memory, metadata_rows, to_ids
+from .long_form import ROWS_AT_ONCE, Table, is_number, read_long
 
-PYARROW = Library("pyarrow", "tables", "tables")
 EXPORT_KEY = b"slosh"
 """The key in the metadata of a schema that marks the export of an index, whose metadata are JSON in one column."""
 
 
-class Table(NamedTuple):
-    """A file as a schema and a way to go through record batches of some columns, as often as needed.
-
-    `per_row` is the number of values that a row of a list column has on average, if the file says so.
-    """
-
-    file: File
-    what: str
-    schema: Any
-    batches: Callable[[list[str], int], Iterator[Any]]
-    per_row: Callable[[str], int] = lambda _: 1
-
-
 def read_parquet(file: File, options: Options) -> Iterator[Piece]:
     """Read the row groups of a Parquet file, some rows at a time."""
-    parquet = needs(file, PYARROW, "pyarrow.parquet")
+    from pyarrow import parquet
+
     limits = {"thrift_string_size_limit": 1 << 28, "thrift_container_size_limit": 1 << 24}
-    with reading(file, "Parquet table"), parquet.ParquetFile(file.path, **limits) as table:
+    with parquet.ParquetFile(file.path, **limits) as table:
         schema, about = table.schema_arrow, table.metadata
 
     def per_row(name: str) -> int:
@@ -54,23 +42,23 @@ def read_parquet(file: File, options: Options) -> Iterator[Piece]:
         with parquet.ParquetFile(file.path, **limits) as table:
             yield from table.iter_batches(batch_size=count, columns=names)
 
-    return _read_table(Table(file, "Parquet table", schema, batches, per_row), options)
+    return _read_table(Table(file, schema, batches, per_row), options)
 
 
 def read_arrow(file: File, options: Options) -> Iterator[Piece]:
     """Read Arrow IPC, as a file (which is also Feather) or as a stream; memory-mapped."""
-    pa = needs(file, PYARROW)
-    needs(file, PYARROW, "pyarrow.ipc")
+    import pyarrow as pa
+    from pyarrow import ipc
 
     def opened(source: Any) -> tuple[Any, Iterator[Any]]:
         if bytes(source.read(6)) == b"ARROW1":
-            table = pa.ipc.open_file(source)
+            table = ipc.open_file(source)
             return table.schema, (table.get_batch(i) for i in range(table.num_record_batches))
         source.seek(0)
-        stream = pa.ipc.open_stream(source)
+        stream = ipc.open_stream(source)
         return stream.schema, iter(stream)
 
-    with reading(file, "Arrow table"), pa.memory_map(str(file.path)) as source:
+    with pa.memory_map(str(file.path)) as source:
         schema = opened(source)[0]
 
     def batches(names: list[str], count: int) -> Iterator[Any]:
@@ -81,42 +69,36 @@ def read_arrow(file: File, options: Options) -> Iterator[Piece]:
                 for start in range(0, len(part), count):
                     yield part.slice(start, count)
 
-    return _read_table(Table(file, "Arrow table", schema, batches), options)
+    return _read_table(Table(file, schema, batches), options)
 
 
 def read_csv(file: File, options: Options) -> Iterator[Piece]:
     """Read a table in long form. The types of columns are those of the first megabyte; ids are read as text."""
-    pa = needs(file, PYARROW)
-    csv = needs(file, PYARROW, "pyarrow.csv")
+    import pyarrow as pa
+    from pyarrow import csv
+
     separator = "\t" if file.suffix == ".tsv" else ","
+    _check_separator(file, separator)
     parse = csv.ParseOptions(delimiter=separator, newlines_in_values=True)
-    what = "CSV table"
-    with reading(file, what):
-        _check_separator(file, separator)
-        with csv.open_csv(file.path, parse_options=parse) as first:
-            guessed = first.schema
-            _check_header(file, guessed.names, options.id_column or options.by)
-            if all(pa.types.is_null(field.type) for field in guessed) and not any(len(batch) for batch in first):
-                what = "is empty: below the line with the names of the columns there are no rows"
-                raise file.error(what, "leave it out, or write it again")
+    with csv.open_csv(file.path, parse_options=parse) as first:
+        guessed = first.schema
+        _check_header(file, guessed.names, options.id_column or options.by)
+        if all(pa.types.is_null(field.type) for field in guessed) and not any(len(batch) for batch in first):
+            what = "is empty: below the line with the names of the columns there are no rows"
+            raise file.error(what, "leave it out, or write it again")
     named = options.id_column or options.by or _default_id(guessed, file)
-    kinds = {}
-    for field in guessed:
-        numeric = pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
-        kinds[field.name] = pa.float64() if numeric and field.name != named else pa.string()
-    for name in options.columns or []:
-        kinds[name] = pa.float64()  # as the user says; text in it is then an error with its row
-    schema = pa.schema([(field.name, kinds[field.name]) for field in guessed])
+    # Columns that the user names are numbers, too: text in them is then an error with its row.
+    numeric = {x.name for x in guessed if is_number(x.type) and x.name != named}.union(options.columns or [])
+    kinds = {name: pa.float64() if name in numeric else pa.string() for name in guessed.names}
 
     def batches(names: list[str], count: int) -> Iterator[Any]:
         # Only what is empty is missing: NA may be an id.
-        convert = csv.ConvertOptions(
-            column_types=kinds, include_columns=names, null_values=[""], strings_can_be_null=True
-        )
+        missing = {"null_values": [""], "strings_can_be_null": True}
+        convert = csv.ConvertOptions(column_types=kinds, include_columns=names, **missing)
         with csv.open_csv(file.path, parse_options=parse, convert_options=convert) as stream:
             yield from stream
 
-    return read_long(Table(file, what, schema, batches), options, named)
+    return read_long(Table(file, pa.schema(list(kinds.items())), batches), options, named)
 
 
 _SEPARATORS = {
@@ -143,9 +125,9 @@ def _check_header(file: File, names: list[str], named: str | None) -> None:
     """Refuse a first line that cannot be, or does not look like, the names of columns."""
     if any("\0" in name for name in names):
         raise ValueError("zero bytes in its first line")
-    first, others = _is_number(names[0]), names[1:]
+    first, others = _is_numeral(names[0]), names[1:]
     # A count or a year may be the name of a column; -0.5 hardly is, if no id is named.
-    rows = all(map(_is_number, others)) and (first or any(not name.strip().isdigit() for name in others))
+    rows = all(map(_is_numeral, others)) and (first or any(not name.strip().isdigit() for name in others))
     if others and rows and named not in names and "id" not in names:
         example = ",".join(["id", *(f"x{i}" for i in range(1, min(len(names), 4)))])
         remedy = f"put a line such as {example} above it, or give id_column= if these are the names: {names!r:.100}"
@@ -158,7 +140,7 @@ def _check_names(file: File, names: list[str]) -> None:
         raise file.error(f"two columns have the same name: {names!r:.200}")
 
 
-def _is_number(text: str) -> bool:
+def _is_numeral(text: str) -> bool:
     try:
         float(text)
     except ValueError:
@@ -174,11 +156,9 @@ def _default_id(schema: Any, file: File) -> str:
     first = schema.field(0)
     if types.is_string(first.type):
         return str(first.name)
-    raise file.error(
-        f"there is no column 'id', and the first column, {first.name!r}, is numeric",
-        f"give id_column=, the column that says what set a row belongs to; the columns are {schema.names!r:.200}",
-        argument="id_column",
-    )
+    what = f"there is no column 'id', and the first column, {first.name!r}, is numeric"
+    remedy = f"give id_column=, the column that says what set a row belongs to; the columns are {schema.names!r:.200}"
+    raise file.error(what, remedy, argument="id_column")
 
 
 # ---- one row, one set
@@ -188,9 +168,8 @@ def _read_table(table: Table, options: Options) -> Iterator[Piece]:
     """Read list columns if there are any and no columns of numbers were asked for, otherwise long form."""
     names, file = table.schema.names, table.file
     _check_names(file, names)
-    for name in (options.id_column, options.by, options.weights, *(options.columns or [])):
-        if isinstance(name, str) and name not in names:
-            raise file.error(f"no column {name!r}", f"the columns are {names!r:.300}", column=name)
+    for name in (options.id_column, options.by, options.weights_name, *(options.columns or [])):
+        file.check_names("column", [name], names, column=name)
     lists = [field.name for field in table.schema if _depth(field.type) == 2]
     asked = options.columns or lists
     if any(name in lists for name in asked):
@@ -199,17 +178,13 @@ def _read_table(table: Table, options: Options) -> Iterator[Piece]:
         return _list_pieces(table, options, asked[0])
     named = options.id_column or options.by
     if named is None:
-        raise file.error(
-            "no column holds sets (a list of vectors in each row)",
+        typed = ", ".join(f"{field.name}: {field.type}" for field in table.schema)[:400]
+        remedy = (
             "for long form, one row an element, give id_column=, the column that says what set a row belongs to; the "
-            f"columns are {_typed(table.schema)}",
-            argument="id_column",
+            f"columns are {typed}"
         )
+        raise file.error("no column holds sets (a list of vectors in each row)", remedy, argument="id_column")
     return read_long(table, options, named)
-
-
-def _typed(schema: Any) -> str:
-    return ", ".join(f"{field.name}: {field.type}" for field in schema)[:400]
 
 
 def _depth(kind: Any) -> int:
@@ -220,7 +195,7 @@ def _depth(kind: Any) -> int:
     if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
         inner = _depth(kind.value_type)
         return inner + 1 if inner >= 0 else -1
-    return 0 if types.is_floating(kind) or types.is_integer(kind) else -1
+    return 0 if is_number(kind) else -1
 
 
 def is_scalar(kind: Any) -> bool:
@@ -233,40 +208,36 @@ def is_scalar(kind: Any) -> bool:
 
 
 def _list_pieces(table: Table, options: Options, column: str) -> Iterator[Piece]:
-    file = table.file
-    weights = options.weights if isinstance(options.weights, str) else None
+    file, weights = table.file, options.weights_name
     exported = EXPORT_KEY in (table.schema.metadata or {}) and "metadata" in table.schema.names
     if exported and options.weights is None and "weights" in table.schema.names:
         weights = "weights"
-    with reading(file, table.what):
-        named = options.id_column or options.by or _unique(table)
-        if weights is not None and _depth(table.schema.field(weights).type) != 1:
-            what = f"the weights of sets in a list column are lists too; {weights!r} is not"
-            raise file.error(what, argument="weights", column=weights)
-        others = [f.name for f in table.schema if is_scalar(f.type) and f.name != named]
-        wanted = dict.fromkeys([column, *([weights] if weights else []), *([named] if named else []), *others])
-        first, count = 0, 1024
-        at_once = max(1, min(ROWS_AT_ONCE, 2 * options.batch_points // table.per_row(column)))
-        for batch in table.batches(list(wanted), at_once):
-            done = 0
-            while done < len(batch):
-                part = batch.slice(done, count)
-                points, sizes, flat = _vectors(file, part, column, weights, first)
-                ids = [f"{file.stem}/{first + i}" for i in range(len(part))]
-                if named:
-                    rows = range(first, first + len(part))
-                    ids = to_ids(file, f"column {named!r}", part.column(named).to_pylist(), rows)
-                values = {name: part.column(name).to_pylist() for name in others}
-                if exported:
-                    metadata = _parse_metadata(file, values["metadata"], ids, first)
-                else:
-                    metadata = metadata_rows(file, values, len(part))
-                yield Piece(file, points, sizes, flat, ids, metadata)
-                done += len(part)
-                first += len(part)
-                # As many rows as make a batch, by the size of those just read.
-                mean = max(1, len(points) // len(part))
-                count = max(1, min(ROWS_AT_ONCE, options.limit(points.shape[1]) // mean))
+    named = options.id_column or options.by or _unique(table)
+    if weights is not None and _depth(table.schema.field(weights).type) != 1:
+        what = f"the weights of sets in a list column are lists too; {weights!r} is not"
+        raise file.error(what, argument="weights", column=weights)
+    others = [f.name for f in table.schema if is_scalar(f.type) and f.name != named]
+    wanted = dict.fromkeys([column, *([weights] if weights else []), *([named] if named else []), *others])
+    first, count = 0, 1024
+    at_once = max(1, min(ROWS_AT_ONCE, 2 * options.batch_points // table.per_row(column)))
+    for batch in table.batches(list(wanted), at_once):
+        done = 0
+        while done < len(batch):
+            part = batch.slice(done, count)
+            n = len(part)
+            points, sizes, flat = _vectors(file, part, column, weights, first)
+            ids = file.numbered(first, n)
+            if named:
+                ids = to_ids(file, f"column {named!r}", part.column(named).to_pylist(), range(first, first + n))
+            values = {name: part.column(name).to_pylist() for name in others}
+            if exported:
+                metadata = _parse_metadata(file, values["metadata"], ids, first)
+            else:
+                metadata = metadata_rows(file, values, n)
+            yield Piece(file, points, sizes, flat, ids, metadata)
+            done, first = done + n, first + n
+            # As many rows as make a batch, by the size of those just read.
+            count = max(1, min(ROWS_AT_ONCE, options.limit(points.shape[1]) // max(1, len(points) // n)))
 
 
 def _parse_metadata(file: File, texts: list[Any], ids: list[str], first: int) -> list[dict[str, Any]]:
@@ -298,20 +269,12 @@ def _vectors(file: File, part: Any, column: str, weights: str | None, first: int
     except ReaderError:
         raise
     except InputError as error:
-        raise _with_row(error, file, column, first) from None
+        if error.set is None:
+            raise file.error(f"column {column!r}: {error.problem}", error.remedy, column=column) from None
+        row, where = first + error.set, {"element": error.element, "feature": error.feature}
+        what = f"{place_of(f'column {column!r}, row {row}', **where)} {error.what}"
+        raise file.error(what, error.remedy, row=row, column=column, **where) from None
     return np.concatenate(parts), sizes, flat
-
-
-def _with_row(error: InputError, file: File, column: str, first: int) -> ReaderError:
-    """Return the error about a set of a column as one about its row."""
-    if error.set is None:
-        return file.error(f"column {column!r}: {error.problem}", error.remedy, column=column)
-    row = first + error.set
-    place = f"column {column!r}, row {row}"
-    place += "" if error.element is None else f", element {error.element}"
-    place += "" if error.feature is None else f", feature {error.feature}"
-    where = {"row": row, "column": column, "element": error.element, "feature": error.feature}
-    return file.error(f"{place} {error.what}", error.remedy, **where)
 
 
 def _unique(table: Table) -> str | None:

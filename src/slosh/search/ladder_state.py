@@ -241,7 +241,7 @@ class LadderState(State):
             answer, compared, scanned = self._climb(asked, wanted, 0.0, 4 * k, True)
         else:
             wanted = k
-            answer, compared, scanned = self._climb(asked, plan.k, plan.reach, plan.depth, False)
+            answer, compared, scanned = self._climb(asked, plan.k, plan.reach, min(plan.depth, self.n), False)
             answer = answer[0][:, :k], answer[1][:, :k]
         short = self._short(answer[1], wanted, asked)
         if len(short):  # too few lists were looked at, or float32 overflowed

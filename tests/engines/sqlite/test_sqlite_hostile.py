@@ -365,7 +365,7 @@ def test_a_hostile_trained_state_is_trained_anew(fast_disk, several):
     with slosh.open(path, n_jobs=1) as index:
         index.tune(0.8, k=2)
         assert index.info()["search_info"]["calibrations"]
-    in_children(several, fast_disk, "attack_by_packed", path, "trained", False, every=20)
+    in_children(several, fast_disk, "attack_by_packed", path, "trained", False, every=40)
 
 
 # -- damaged bytes -----------------------------------------------------------------------------------------------------

@@ -69,9 +69,10 @@ class MappedColumn(Column):
         n = about.st_size // self.row_bytes
         mode: Any = "r+" if self._writable else "c"  # copy on write: the file stays as it is
         shape = (n, *self.width)
-        self._data = np.empty(shape, self.dtype)
         if n:
             self._data = np.memmap(self._path, self.dtype, mode, shape=shape).view(np.ndarray)
+        else:
+            self._data = np.empty(shape, self.dtype)
         self._in_file = True
 
     @property
@@ -157,6 +158,8 @@ class Cache:
             if content["format"] != FORMAT_VERSION or content["for"] != self._made_for:
                 raise StaleCache("the stamp is of another index, of another version of it, or of another machine")
             rows, points = int(content["rows"]), int(content["points"])
+            if not (0 <= rows <= MAX_EPOCH and 0 <= points <= MAX_EPOCH):
+                raise StaleCache("the stamp is damaged")
             arrays = {name: _checked_array(name, about) for name, about in content["arrays"].items()}
             return Stamp(min(int(content["epoch"]), MAX_EPOCH), rows, points, str(content["token"]), arrays)
         except FileNotFoundError:

@@ -120,12 +120,16 @@ class Database:
             check_same_thread=False,
             timeout=TIMEOUT_SECONDS,
         )
-        connection.execute("PRAGMA trusted_schema = OFF")
-        connection.execute("PRAGMA cell_size_check = ON")
-        if not self.read_only:
-            connection.execute("PRAGMA synchronous = FULL")
-            connection.execute("PRAGMA fullfsync = ON")
-            connection.execute(f"PRAGMA journal_size_limit = {MAX_LOG_BYTES}")
+        try:
+            connection.execute("PRAGMA trusted_schema = OFF")
+            connection.execute("PRAGMA cell_size_check = ON")
+            if not self.read_only:
+                connection.execute("PRAGMA synchronous = FULL")
+                connection.execute("PRAGMA fullfsync = ON")
+                connection.execute(f"PRAGMA journal_size_limit = {MAX_LOG_BYTES}")
+        except BaseException:
+            connection.close()
+            raise
         return connection
 
     def close(self) -> None:

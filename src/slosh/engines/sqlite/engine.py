@@ -31,7 +31,7 @@ from ...data.sets import Sets
 from ...errors import FormatError, IndexClosed, IndexExists, IndexNotFound, ReadOnlyIndex, SloshError, StorageError
 from ...native import kernel
 from ...search import Calibration, Trained
-from ..base import Capabilities, Int64
+from ..base import Int64
 from ..interrupts import uninterrupted
 from ..snapshot import Snapshot
 from ..spec import Embedded, IndexSpec, Vectors
@@ -56,8 +56,6 @@ DERIVED_GROWTH = 16
 
 class SqliteEngine:
     """An index in a folder on this machine. `create` and `open` make one."""
-
-    capabilities = Capabilities()
 
     def __init__(self, folder: Path, database: Database, lock: WriterLock | None, n_jobs: int | None) -> None:
         self.database, self._folder, self._lock = database, folder, lock
@@ -201,7 +199,9 @@ class SqliteEngine:
         if snapshot is None:
             rows = tables.rows_from(connection)
             removed = connection.execute("SELECT count(*) FROM removed").fetchone()[0]
-            if next_row != len(rows) + removed or (len(rows) and (weighted is None or rows[-1] >= next_row)):
+            if next_row != len(rows) + removed or (
+                len(rows) and (weighted is None or rows.min() < 0 or rows.max() >= next_row)
+            ):
                 raise tables.damaged("the index is damaged: its counters do not fit its sets")
             alive = np.zeros(next_row, np.bool_)
             alive[rows] = True
@@ -406,7 +406,7 @@ class SqliteEngine:
                 self.database.close()
                 if self._lock is not None:
                     self._lock.release()
-                self._loaded = {}
+                self._loaded, self.cache = {}, self._new_cache()  # lets go of the mapped files
 
     def destroy(self) -> None:
         self.close()

@@ -23,17 +23,18 @@ ORPHANS = {
 
 def verify_database(connection: sqlite3.Connection, dim: int) -> Iterator[tuple[str, str, list[str]]]:
     """Yield what was checked, how much of it, and the problems that were found."""
-    problems = []
     try:
-        lines = [line for (line,) in connection.execute(f"PRAGMA integrity_check({MAX_LISTED})")]
-        problems += [f"the database: {line}" for line in lines if line != "ok"]
-        counts = {
-            name: connection.execute(f"SELECT count(*) FROM {name}").fetchone()[0]
-            for name in ("sets", "bodies", "fields")
-        }
+        yield from _verify_tables(connection, dim)
     except sqlite3.DatabaseError as error:
-        yield "database", "unreadable", [*problems, f"the database: {error}: restore it from a copy"]
-        return
+        yield "database", "unreadable", [f"the database: {error}: restore it from a copy"]
+
+
+def _verify_tables(connection: sqlite3.Connection, dim: int) -> Iterator[tuple[str, str, list[str]]]:
+    lines = [line for (line,) in connection.execute(f"PRAGMA integrity_check({MAX_LISTED})")]
+    problems = [f"the database: {line}" for line in lines if line != "ok"]
+    counts = {
+        name: connection.execute(f"SELECT count(*) FROM {name}").fetchone()[0] for name in ("sets", "bodies", "fields")
+    }
     for what, sql in ORPHANS.items():
         found = [str(line[0]) for line in connection.execute(f"{sql} LIMIT {MAX_LISTED}")]
         if found:

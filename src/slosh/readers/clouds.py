@@ -1,9 +1,10 @@
-"""PCD, the point clouds of the Point Cloud Library: ascii, binary and binary_compressed.
+"""Point clouds: LAS and LAZ of laser scanners, by laspy, and PCD of the Point Cloud Library, read here.
 
-The header is compared with the file before memory is taken. Points with NaN among the chosen fields are left out: that
-is how the format says that a pixel of a depth camera saw nothing.
+What a header claims is compared with the file before memory is taken. The coordinates of LAS are float64 and lie far
+from zero: give `origin`. Points of PCD with NaN among the chosen fields are left out: that is how the format says that
+a pixel of a depth camera saw nothing.
 
-Why this is not left to pypcd4 (tried with 1.5.1, beside the files of the tests): it reads binary and ascii files that
+Why PCD is not left to pypcd4 (tried with 1.5.1, beside the files of the tests): it reads binary and ascii files that
 are cut short as if they were whole, takes 12 GB for a compressed file of 4 kB that claims 10^9 points, and 0.9 GB for
 one that claims 3,000,000 values in a field. It refuses files without COUNT or POINTS, of version 0.6, and ascii files
 with tabs, two spaces or a space at the end of a line, and fails on an ascii file of one point. So the header and its
@@ -18,37 +19,103 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..data.checks import Array
+from ..data.convert import columns_to_points
 from ..data.text import format_bytes
-from .files import File, Options, Piece, check_memory, reading
+from ..native.arrays import Array
+from .files import File, Options, Piece, check_memory
 
+POINTS_AT_ONCE = 1 << 20
+"""Points of LAS unpacked in one go."""
 _KEYS = ("VERSION", "FIELDS", "SIZE", "TYPE", "COUNT", "WIDTH", "HEIGHT", "VIEWPOINT", "POINTS", "DATA")
 MAX_HEADER_LINE = 1 << 16
 MAX_LZF_RATIO = 264 // 3 + 1  # three bytes stand for 264 at most
 
 
+# ---- LAS and LAZ
+
+
+def read_las(file: File, options: Options) -> Iterator[Piece]:
+    """Read one set: x y z, or the dimensions of `columns`, e.g. ["x", "y", "z", "intensity"]."""
+    _check_las_header(file)
+    return _las_piece(file, options.columns or ["x", "y", "z"])
+
+
+def _check_las_header(file: File) -> None:
+    """Refuse counts that the file cannot hold: laspy would take memory, or time, for them."""
+    with open(file.path, "rb") as stream:
+        head = stream.read(375)
+    if len(head) < 227 or head[:4] != b"LASF":
+        raise file.error("not a LAS cloud: it does not start with its header")
+    minor = head[25]
+    start, records, form, step, count = struct.unpack_from("<IIBHI", head, 96)
+    extra = 0
+    if minor >= 4:
+        if len(head) < 375:
+            raise file.error("ends in its header: it is cut short")
+        extra, count_14 = struct.unpack_from("<IQ", head, 243)
+        count = count_14 or count
+    packed = bool(form & 0x80)
+    size = file.size
+    if start > size or records * 54 > size or extra * 60 > size or step < 20:
+        raise file.error("its header claims more than the file has: it is cut short or damaged")
+    if not packed and start + count * step > size:
+        raise file.error(f"the header claims {count} points, the file ends before: it is cut short or damaged")
+    check_memory(file, f"the header, of {count} points,", count * step)
+    if packed:
+        _check_chunks(file, start, count)
+
+
+def _check_chunks(file: File, start: int, count: int) -> None:
+    """Refuse a table of chunks that the file cannot hold: the library that unpacks them would end the process."""
+    size = file.size
+    with open(file.path, "rb") as stream:
+        stream.seek(start)
+        (table,) = struct.unpack("<q", stream.read(8))
+        if table == -1:  # written at the end, by a program that could not go back
+            stream.seek(size - 8)
+            (table,) = struct.unpack("<q", stream.read(8))
+        if not start + 8 <= table <= size - 8:
+            raise file.error("its table of chunks is not in the file: it is cut short or damaged")
+        stream.seek(table)
+        _, chunks = struct.unpack("<II", stream.read(8))
+    if chunks > count or chunks > table - start:
+        raise file.error(f"claims {chunks} chunks for {count} points: it is damaged")
+
+
+def _las_piece(file: File, names: list[str]) -> Iterator[Piece]:
+    import laspy
+
+    with laspy.open(str(file.path), laz_backend=laspy.LazBackend.Lazrs) as las:
+        known = ["x", "y", "z", *las.header.point_format.dimension_names]
+        file.check_names("dimension", names, known, argument="columns")
+        chunks = las.chunk_iterator(POINTS_AT_ONCE)
+        parts = [columns_to_points([np.asarray(chunk[name], np.float64) for name in names]) for chunk in chunks]
+        points = np.concatenate([np.empty((0, len(names))), *parts])
+        if len(points) != las.header.point_count:
+            what = f"the header claims {las.header.point_count} points, there are {len(points)}"
+            raise file.error(f"{what}: it is cut short")
+    yield Piece.one(file, points)
+
+
+# ---- PCD
+
+
 def read_pcd(file: File, options: Options) -> Iterator[Piece]:
     """Read one set: the fields x y z, or those of `columns`."""
-    with reading(file, "PCD cloud"), open(file.path, "rb") as stream:
-        header = _header(file, stream)
+    with open(file.path, "rb") as stream:
+        header = _pcd_header(file, stream)
     wanted = options.columns or ["x", "y", "z"]
-    for name in wanted:
-        if name not in header.names:
-            remedy = f"the fields are {' '.join(header.names)}, so name some in columns="
-            raise file.error(f"no field {name!r}", remedy, argument="columns")
-    return _piece(file, header, wanted)
+    file.check_names("field", wanted, header.names, argument="columns")
+    return _pcd_piece(file, header, wanted)
 
 
-def _piece(file: File, header: _Header, wanted: list[str]) -> Iterator[Piece]:
-    with reading(file, "PCD cloud"), open(file.path, "rb") as stream:
+def _pcd_piece(file: File, header: _Header, wanted: list[str]) -> Iterator[Piece]:
+    with open(file.path, "rb") as stream:
         stream.seek(header.start)
         fields = _ascii(file, stream, header) if header.data == "ascii" else _binary(file, stream, header)
-        chosen = [fields[name] for name in wanted]
-        points = np.empty((header.points, len(chosen)), np.result_type(*chosen))
-        for k, values in enumerate(chosen):
-            points[:, k] = values
-        if points.dtype.kind == "f":
-            points = points[~np.isnan(points).any(axis=1)]
+    points = columns_to_points([fields[name] for name in wanted])
+    if points.dtype.kind == "f":
+        points = points[~np.isnan(points).any(axis=1)]
     yield Piece.one(file, points)
 
 
@@ -66,7 +133,7 @@ class _Header(NamedTuple):
         return sum(d.itemsize * count for d, count in zip(self.dtypes, self.counts, strict=True))
 
 
-def _header(file: File, stream: Any) -> _Header:
+def _pcd_header(file: File, stream: Any) -> _Header:
     found: dict[str, list[str]] = {}
     while "DATA" not in found:
         line = stream.readline(MAX_HEADER_LINE)
@@ -133,8 +200,8 @@ def _binary(file: File, stream: Any, header: _Header) -> dict[str, Array]:
         check_memory(file, "the header", size)
         data = unpack_lzf(stream.read(packed), size)
     if len(data) != size:
-        there = format_bytes(len(data))
-        raise file.error(f"{format_bytes(size)} were to come, there are {there}: it is cut short")
+        found = f"{format_bytes(size)} were to come, there are {format_bytes(len(data))}"
+        raise file.error(f"{found}: it is cut short")
     fields, start = {}, 0
     for name, dtype, count in zip(header.names, header.dtypes, header.counts, strict=True):
         if count == 1 and header.data == "binary":
@@ -155,13 +222,12 @@ def unpack_lzf(data: bytes, size: int) -> bytes:
             out += data[at : at + control + 1]
             at += control + 1
             continue
-        length, back = control >> 5, (control & 31) << 8
-        if length == 7:
+        length, back = (control >> 5) + 2, (control & 31) << 8
+        if length == 9:
             length += data[at]
             at += 1
         back += data[at] + 1
         at += 1
-        length += 2
         start = len(out) - back
         if start < 0:
             raise ValueError("a copy from before the start of the packed data")
