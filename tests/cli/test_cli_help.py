@@ -37,7 +37,7 @@ def test_help_lists_all_commands(slosh_):
     assert alone.split() == out.split()
 
 
-FUNCTIONS = {name: function for _, panel in COMMANDS for name, function in panel.items()}
+FUNCTIONS = {function.__name__: function for panel in COMMANDS.values() for function in panel}
 
 
 def declared(annotation):

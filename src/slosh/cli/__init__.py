@@ -12,9 +12,8 @@ import typer
 
 from .. import __version__
 from . import build, compare, demo, find, maintenance, process
+from .options import grouped_options
 from .output import say
-
-MAKE, SEARCH, MAINTAIN = "Make an index", "Search", "Inspect and maintain"
 
 app = typer.Typer(
     add_completion=False,
@@ -26,8 +25,7 @@ app = typer.Typer(
 
 @app.callback(invoke_without_command=True)
 def top(
-    context: typer.Context,
-    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+    context: typer.Context, version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False
 ) -> None:
     """Nearest-neighbour search over sets of vectors: point clouds, bags of features, cells, tokens.
 
@@ -56,14 +54,15 @@ def _unwrapped(text: str) -> str:
     return "\n\n".join(each if each.startswith(" ") else each.replace("\n", " ") for each in paragraphs)
 
 
-COMMANDS: list[tuple[str, dict[str, Callable[..., Any]]]] = [
-    (MAKE, {"demo": demo.demo, "compare": compare.compare_embeddings, "build": build.build, "add": build.add}),
-    (SEARCH, {"search": find.search, "explain": find.explain, "duplicates": find.duplicates}),
-    (MAINTAIN, {command.__name__: command for command in maintenance.COMMANDS}),
-]
-for panel, commands in COMMANDS:
-    for name, command in commands.items():
-        app.command(name, rich_help_panel=panel, help=_unwrapped(command.__doc__ or ""))(command)
+COMMANDS: dict[str, tuple[Callable[..., Any], ...]] = {
+    "Make an index": (demo.demo, compare.compare, build.build, build.add),
+    "Search": (find.search, find.explain, find.duplicates),
+    "Inspect and maintain": maintenance.COMMANDS,
+}
+for panel, commands in COMMANDS.items():
+    for command in commands:
+        text = _unwrapped(command.__doc__ or "")
+        app.command(command.__name__, rich_help_panel=panel, help=text)(grouped_options(command))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

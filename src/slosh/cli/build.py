@@ -10,79 +10,56 @@ from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Option
 
 from ..data.preprocess import Preprocess
-from ..data.sets import Sets
 from ..data.text import format_bytes
 from ..index.set_index import SetIndex
 from ..readers import Batch
+from . import options
 from .messages import CommandError, UsageError, error_message
-from .options import (
-    AsJson,
-    IndexPath,
-    Reading,
-    Sources,
-    check_free,
-    display_path,
-    grouped_options,
-    make_embedding,
-    make_search,
-    open_index,
-    parse_metadata,
-    parse_origin,
-)
+from .options import AsJson, IndexPath, Reading, Sources, display_path, open_index
 from .output import pluralize, remark, say, say_json
 
 Meta = Annotated[
-    list[str] | None,
-    typer.Option("--meta", metavar="KEY=VALUE", help="Metadata for all sets that are read; may be repeated."),
-]
-BuildRecall = Annotated[
-    float,
-    typer.Option(
-        "--recall", min=0.0, max=1.0, help="Fraction of the true nearest neighbours that searches find by default."
-    ),
+    list[str] | None, Option(metavar="KEY=VALUE", help="Metadata for all sets that are read; may be repeated.")
 ]
 
 
-def _of_index(*name: str, help: str, **more: Any) -> Any:
-    return typer.Option(*name, help=help, rich_help_panel="What the index is made of; stored with it and fixed", **more)
+def _of_index(help: str, *names: str, **more: Any) -> Any:
+    return Option(*names, help=help, rich_help_panel="What the index is made of; stored with it and fixed", **more)
 
 
 @dataclass(frozen=True)
 class Design:
     """What an index is made of."""
 
-    center: Annotated[bool, _of_index("--center", help="Move the mean of each set to zero.")] = False
-    scale: Annotated[str | None, _of_index(help="Divide each set by its size.", metavar="unit|rms")] = None
-    standardize: Annotated[bool, _of_index("--standardize", help="Scale each feature to mean 0, deviation 1.")] = False
-    max_points: Annotated[
-        int | None, _of_index(help="Use at most this many randomly chosen points per set.", min=1)
-    ] = None
+    center: Annotated[bool, _of_index("Move the mean of each set to zero.", "--center")] = False
+    scale: Annotated[str | None, _of_index("Divide each set by its size.", metavar="unit|rms")] = None
+    standardize: Annotated[bool, _of_index("Scale each feature to mean 0, deviation 1.", "--standardize")] = False
+    max_points: Annotated[int | None, _of_index("Use at most this many randomly chosen points per set.", min=1)] = None
     origin: Annotated[
-        str | None, _of_index(help="Subtract this from coordinates that lie far from zero.", metavar="auto|X,Y,Z")
+        str | None, _of_index("Subtract this from coordinates that lie far from zero.", metavar="auto|X,Y,Z")
     ] = None
-    weighted: Annotated[bool, _of_index("--weighted", help="Allow weights even if the first sets have none.")] = False
+    weighted: Annotated[bool, _of_index("Allow weights even if the first sets have none.", "--weighted")] = False
     embedding: Annotated[
-        str, _of_index(help="sliced, gem:2, cov, fspool, wasserstein, mean, max or sum.", metavar="NAME")
+        str, _of_index("sliced, gem:2, cov, fspool, wasserstein, mean, max or sum.", metavar="NAME")
     ] = "sliced"
-    slices: Annotated[int | None, _of_index(help="Directions of the sliced embedding.", min=1)] = None
-    quantiles: Annotated[int | None, _of_index(help="Numbers for each direction.", min=1)] = None
-    search: Annotated[str, _of_index(help="ladder, exact, hamming or lsh.", metavar="NAME")] = "ladder"
+    slices: Annotated[int | None, _of_index("Directions of the sliced embedding.", min=1)] = None
+    quantiles: Annotated[int | None, _of_index("Numbers for each direction.", min=1)] = None
+    search: Annotated[str, _of_index("ladder, exact, hamming or lsh.", metavar="NAME")] = "ladder"
 
     def settings(self, seed: int) -> dict[str, Any]:
         """Return the arguments of `SetIndex.create`."""
         names = ("center", "scale", "standardize", "max_points")
         return {
             "preprocess": Preprocess(**{name: getattr(self, name) for name in names}, random_state=seed),
-            "embedding": make_embedding(self.embedding, self.slices, self.quantiles, seed),
-            "search": make_search(self.search),
+            "embedding": options.make_embedding(self.embedding, self.slices, self.quantiles, seed),
+            "search": options.make_search(self.search),
             "weighted": True if self.weighted else None,
         }
 
 
-@grouped_options
 def build(
     index: IndexPath,
     source: Sources,
@@ -90,7 +67,9 @@ def build(
     design: Design,
     reading: Reading,
     meta: Meta = None,
-    recall: BuildRecall = 0.99,
+    recall: Annotated[
+        float, Option(min=0.0, max=1.0, help="Fraction of the true nearest neighbours that searches find by default.")
+    ] = 0.99,
     json: AsJson = False,
 ) -> None:
     """Make an index from files.
@@ -104,38 +83,45 @@ def build(
         slosh build sites.slosh "scans/*.las" --origin auto
         slosh build curves.slosh curves.csv --id-column curve --columns x,y
     """
-    check_free(index)
-    existed = index.exists()
-    settings, for_all = design.settings(reading.seed), parse_metadata(meta or [])
+    options.check_free(index)
+    existed, made = index.exists(), None
+    settings, for_all = design.settings(reading.random_state), options.parse_metadata(meta or [])
     started = time.perf_counter()
-    batches = reading.read(source, parse_origin(design.origin))
+    batches = reading.read(source, options.parse_origin(design.origin))
     first = next(batches, None)
     if first is None:
         raise CommandError(f"{', '.join(source)}: no sets found")
     try:
-        made = _create(index, first.sets, settings)
-    except BaseException:
-        _remove_all(index, existed)  # it was free before, as check_free has seen
-        raise
-    try:
+        made = SetIndex.create(index, first.sets.dim, sample=first.sets, origin=first.sets.origin, **settings)
         with made:
             n = _fill(made, chain([first], batches), for_all, update=False)
             _report(made, n, started, json, "built", recall)
     except BaseException:
-        _remove_if_empty(index, existed)
+        if made is None or _is_empty(index):  # what is left was made here: the place was free before
+            shutil.rmtree(index, ignore_errors=True)
+            if existed:
+                index.mkdir(exist_ok=True)
         raise
 
 
-@grouped_options
+def _is_empty(index: Path) -> bool:
+    """Return whether no set was stored in an index; False if it cannot be opened."""
+    try:
+        with open_index(index) as made:
+            return not len(made)
+    except (CommandError, OSError, ValueError):
+        return False
+
+
 def add(
     index: IndexPath,
     source: Sources,
     *,
     reading: Reading,
     meta: Meta = None,
-    update: Annotated[bool, typer.Option("--update", help="Replace sets whose id exists.")] = False,
+    update: Annotated[bool, Option("--update", help="Replace sets whose id exists.")] = False,
     skip_existing: Annotated[
-        bool, typer.Option("--skip-existing", help="Skip sets whose id exists; continues an interrupted command.")
+        bool, Option("--skip-existing", help="Skip sets whose id exists; continues an interrupted command.")
     ] = False,
     json: AsJson = False,
 ) -> None:
@@ -150,33 +136,12 @@ def add(
     """
     if update and skip_existing:
         raise UsageError("--update replaces existing sets, --skip-existing leaves them: give one of the two")
-    for_all = parse_metadata(meta or [])
+    for_all = options.parse_metadata(meta or [])
     started = time.perf_counter()
     with open_index(index, write=True) as made:
         batches = reading.read(source, made.origin)
         n = _fill(made, _without_existing(made, batches) if skip_existing else batches, for_all, update)
         _report(made, n, started, json, "added")
-
-
-def _create(path: Path, sample: Sets, settings: dict[str, Any]) -> SetIndex:
-    return SetIndex.create(path, sample.dim, sample=sample, origin=sample.origin, **settings)
-
-
-def _remove_if_empty(index: Path, existed: bool) -> None:
-    """Remove an index that was just created, if no set was stored in it."""
-    try:
-        with open_index(index) as made:
-            empty = not len(made)
-    except (CommandError, OSError, ValueError):
-        return
-    if empty:
-        _remove_all(index, existed)
-
-
-def _remove_all(index: Path, existed: bool) -> None:
-    shutil.rmtree(index, ignore_errors=True)
-    if existed:
-        index.mkdir(exist_ok=True)
 
 
 def _without_existing(index: SetIndex, batches: Iterator[Batch]) -> Iterator[Batch]:
@@ -234,7 +199,7 @@ def _report(index: SetIndex, n: int, started: float, json: bool, done: str, reca
         document = {"index": path, done: n, "sets": len(index), "dim": index.dim, "seconds": seconds}
         say_json(document | ({} if tuned is None else {"tuned": tuned._asdict()}))
         return
-    rate = f" ({n / max(seconds, 1e-9):,.0f} a second)" if n else ""
+    rate = f" ({n / max(seconds, 1e-9):,.0f} a second)" * (n > 0)
     say(f"{done} {pluralize(n, 'set')} in {seconds:.3g} s{rate}")
     size = format_bytes(sum(about["disk_bytes"].values()))
     say(f"{path}: {pluralize(len(index), 'set')}, {pluralize(about['points'], 'point')}, d = {index.dim}, {size}")

@@ -5,31 +5,24 @@ from __future__ import annotations
 import warnings
 from typing import Annotated, Any
 
-import typer
 from sklearn.exceptions import ConvergenceWarning
+from typer import Option
 
 from ..data.sets import Sets
-from ..neighbors.compare import compare
+from ..neighbors import compare as comparison
 from .messages import CommandError
-from .options import AsJson, Reading, Sources, grouped_options, parse_origin
+from .options import AsJson, Reading, Sources, parse_origin
 from .output import say, say_json, say_table
 
 
-@grouped_options
-def compare_embeddings(
+def compare(
     source: Sources,
     *,
     reading: Reading,
-    label: Annotated[
-        str, typer.Option("--label", metavar="KEY", help="The key of the metadata that is the label.")
-    ] = "label",
-    k: Annotated[int, typer.Option("-k", "--k", min=1, help="Number of neighbours to look at.")] = 10,
-    test_size: Annotated[
-        float, typer.Option("--test-size", help="Fraction of the sets that are queries, if there are 500 or more.")
-    ] = 0.2,
-    origin: Annotated[
-        str | None, typer.Option("--origin", metavar="auto|X,Y,Z", help="Subtract this from the coordinates.")
-    ] = None,
+    label: Annotated[str, Option(metavar="KEY", help="The key of the metadata that is the label.")] = "label",
+    k: Annotated[int, Option("-k", "--k", min=1, help="Number of neighbours to look at.")] = 10,
+    test_size: Annotated[float, Option(help="Fraction of the sets that are queries, if there are 500 or more.")] = 0.2,
+    origin: Annotated[str | None, Option(metavar="auto|X,Y,Z", help="Subtract this from the coordinates.")] = None,
     json: AsJson = False,
 ) -> None:
     """Compare embeddings on labelled sets, before you build an index.
@@ -54,7 +47,9 @@ def compare_embeddings(
     with warnings.catch_warnings():
         # Of k-means, where sets have fewer different points than it looks for: the row of the embedding is as good.
         warnings.simplefilter("ignore", ConvergenceWarning)
-        found = compare(Sets.concat(parts), labels, k=k, test_size=test_size, random_state=reading.seed)
+        found = comparison.compare(
+            Sets.concat(parts), labels, k=k, test_size=test_size, random_state=reading.random_state
+        )
     if json:
         say_json({"about": found.about, "rows": found.rows})
         return

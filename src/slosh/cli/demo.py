@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
-import typer
+from typer import Option
 
 from ..data.sets import Sets
 from ..data.text import format_bytes
@@ -22,6 +22,7 @@ from ..evaluate import precision_at_k, recall_at_k, vote_accuracy
 from ..index.hits import HitLists
 from ..index.set_index import SetIndex
 from ..native import kernel
+from ..native.arrays import Int64
 from .draw import Panel, draw
 from .messages import CommandError
 from .options import open_index
@@ -52,28 +53,32 @@ class Digits(NamedTuple):
         """Return some of them."""
         return Digits(self.sets.take(rows), [self.ids[i] for i in rows], [self.labels[i] for i in rows])
 
+    def add_to(self, index: SetIndex) -> None:
+        """Store them with their metadata."""
+        index.add(self.sets, self.ids, [{"digit": label, "even": label % 2 == 0} for label in self.labels])
+
+
+def found_digits(found: HitLists) -> Int64:
+    """Return the digits of the neighbours of each query."""
+    return np.array([[about["digit"] for about in metadata] for metadata in found.metadata])
+
 
 def load_digits() -> Digits:
     """Return 1,797 digits: points are (column, row from below), weights are the grey values 1 to 16."""
     from sklearn.datasets import load_digits as load
 
     data = load()
-    points, weights = [], []
-    for image in data.images:
-        row, column = np.nonzero(image)
-        points.append(np.stack([column, len(image) - 1 - row], axis=1).astype(np.float32))
-        weights.append(image[row, column].astype(np.float32))
-    ids = [f"digit-{i:04}" for i in range(len(points))]
-    return Digits(Sets.from_list(points, weights), ids, data.target.tolist())
+    image, row, column = np.nonzero(data.images)
+    points = np.stack([column, data.images.shape[1] - 1 - row], axis=1)
+    sets = Sets(points, np.append(0, np.cumsum(np.bincount(image))), data.images[image, row, column])
+    return Digits(sets, [f"digit-{i:04}" for i in range(len(sets))], data.target.tolist())
 
 
 def demo(
     *,
-    out: Annotated[
-        Path, typer.Option("--out", metavar="FOLDER", help="The folder for the index and the picture.")
-    ] = Path("demo"),
+    out: Annotated[Path, Option(metavar="FOLDER", help="The folder for the index and the picture.")] = Path("demo"),
     keep: Annotated[
-        bool, typer.Option("--keep", help="Use the index of an earlier run instead of building it again.")
+        bool, Option("--keep", help="Use the index of an earlier run instead of building it again.")
     ] = False,
 ) -> None:
     """Build an index of handwritten digits, search it, and draw the results. Needs no data and no network.
@@ -93,10 +98,9 @@ def demo(
     else:
         _replace(path, set(digits.ids))
         _build(path, stored)
-    truth = np.array(held_out.labels)
     with open_index(path) as index:
         tell(f"\nSearch: the {K} nearest of each of {len(held_out.ids)} digits that are not in the index")
-        found = _search(index, held_out, truth)
+        found = _search(index, held_out)
         _search_filtered(index, held_out)
     _search_last_digits(digits)
     _search_again(path, held_out, found)
@@ -126,10 +130,9 @@ def _replace(path: Path, ids: set[str]) -> None:
 
 
 def _build(path: Path, stored: Digits) -> None:
-    metadata = [{"digit": label, "even": label % 2 == 0} for label in stored.labels]
     started = time.perf_counter()
     with SetIndex.create(path, dim=2) as index:
-        index.add(stored.sets, stored.ids, metadata)
+        stored.add_to(index)
         seconds = time.perf_counter() - started
         tuned = index.tune(recall=0.99, k=K)
         size = sum(index.info()["disk_bytes"].values())
@@ -139,47 +142,36 @@ def _build(path: Path, stored: Digits) -> None:
     tell(f"  tuned: {tuned}")
 
 
-def _search(index: SetIndex, held_out: Digits, truth: Any) -> HitLists:
-    queries = held_out.sets
+def _search(index: SetIndex, held_out: Digits) -> HitLists:
+    queries, n, truth = held_out.sets, len(held_out.ids), np.array(held_out.labels)
     index.search(queries, K)  # the first search loads what the others find in memory
     found: HitLists = index.search(queries, K)
-    exact: HitLists = index.search(queries, K, recall=1.0)
     certified: HitLists = index.search(queries, K, certify=True)
-    labels = np.array([[about["digit"] for about in hits.metadata] for hits in found])
-    number = {name: i for i, name in enumerate(index.ids)}
-    rows, exact_rows = (np.array([[number[name] for name in hits.ids] for hits in lists]) for lists in (found, exact))
-    n = len(queries)
+    labels, full = found_digits(found), certified.stats.full_distances
+    recall = recall_at_k(*(index.kneighbors(queries, K, recall=wanted)[1] for wanted in (None, 1.0)))
     started = time.perf_counter()
     for i in range(SINGLE_QUERIES):
         index.search(queries[i % n : i % n + 1], K)
     single = (time.perf_counter() - started) / SINGLE_QUERIES
-    full = certified.stats.full_distances
     assert full is not None
     tell(f"  precision@{K} {precision_at_k(labels, truth):.3f}: this fraction of the neighbours is the same digit")
     tell(f"  accuracy {vote_accuracy(labels, truth):.3f} of the majority of the {K} neighbours")
-    tell(f"  recall {recall_at_k(rows, exact_rows):.4f} of what an exact search finds")
+    tell(f"  recall {recall:.4f} of what an exact search finds")
     tell(f"  {1e6 * found.stats.seconds / n:.0f} us a query in one batch, {1e6 * single:.0f} us one at a time")
-    tell(
-        f"  certified, the true {K} nearest by sliced distance, proved: {1e6 * certified.stats.seconds / n:.0f} us a "
-        f"query, {full.mean():.1f} full distances of {len(index):,}"
-    )
+    cost = f"{1e6 * certified.stats.seconds / n:.0f} us a query, {full.mean():.1f} full distances of {len(index):,}"
+    tell(f"  certified, the true {K} nearest by sliced distance, proved: {cost}")
     return found
 
 
 def _search_last_digits(digits: Digits) -> None:
     """Search for the last digits of the file instead."""
-    rows = np.arange(len(digits.ids))
-    stored, last = digits.take(rows[:N_STORED]), digits.take(rows[N_STORED:])
+    rows = range(len(digits.ids))
+    last, n = digits.take(rows[N_STORED:]), len(rows) - N_STORED
     with SetIndex.create(None, dim=2) as index:
-        index.add(stored.sets, stored.ids, [{"digit": label} for label in stored.labels])
-        found = index.search(last.sets, K)
-    labels = np.array([[about["digit"] for about in hits.metadata] for hits in found])
-    truth = np.array(last.labels)
-    precision, accuracy = precision_at_k(labels, truth), vote_accuracy(labels, truth)
-    tell(
-        f"  these {len(truth)} were drawn at random; the last {len(truth)} of the file are harder: precision@{K} "
-        f"{precision:.3f}, accuracy {accuracy:.3f}"
-    )
+        digits.take(rows[:N_STORED]).add_to(index)
+        labels, truth = found_digits(index.search(last.sets, K)), np.array(last.labels)
+    measured = f"precision@{K} {precision_at_k(labels, truth):.3f}, accuracy {vote_accuracy(labels, truth):.3f}"
+    tell(f"  these {n} were drawn at random; the last {n} of the file are harder: {measured}")
 
 
 def _search_filtered(index: SetIndex, held_out: Digits) -> None:
@@ -200,35 +192,23 @@ def _search_again(path: Path, held_out: Digits, found: HitLists) -> None:
 def _draw(path: Path, held_out: Digits, found: HitLists, picture: Path) -> None:
     """Draw the first query of each of the digits 0 to 4, and the one with the most neighbours of another digit."""
     truth, k = held_out.labels, DRAWN_NEIGHBOURS
-    wrong = [sum(about["digit"] != truth[i] for about in hits.metadata[:k]) for i, hits in enumerate(found)]
-    chosen = list(dict.fromkeys(truth.index(digit) for digit in range(DRAWN_QUERIES - 1)))
-    chosen.append(int(np.argmax(wrong)))
+    wrong = (found_digits(found)[:, :k] != np.array(truth)[:, None]).sum(axis=1)
     rows = []
     with open_index(path) as index:
-        for i in chosen:
-            hits = found[i]
-            near: Any = index.get(hits.ids[:k])
-            row = [Panel(held_out.sets[i], held_out.sets.weights_of(i), f"a {truth[i]}, {held_out.ids[i]}")]
-            for j, (about, distance) in enumerate(zip(near.metadata, hits.distances, strict=False)):
-                colour = None if about["digit"] == truth[i] else ORANGE
-                note = f"{distance:.3f}"
-                row.append(Panel(near.sets[j], near.sets.weights_of(j), f"a {about['digit']}", note, colour))
+        for i in [*(truth.index(digit) for digit in range(DRAWN_QUERIES - 1)), int(np.argmax(wrong))]:
+            near: Any = index.get(found[i].ids[:k])
+            row = [Panel(held_out.sets[i : i + 1], f"a {truth[i]}, {held_out.ids[i]}")]
+            for j, about in enumerate(near.metadata):
+                digit, note = about["digit"], f"{found[i].distances[j]:.3f}"
+                row.append(Panel(near.sets[j : j + 1], f"a {digit}", note, None if digit == truth[i] else ORANGE))
             rows.append(row)
     draw(rows, picture, title="Digits that are not in the index, and their nearest neighbours with distances")
 
 
 def _write_queries(path: Path, held_out: Digits) -> None:
     """Write the queries to a file that `slosh.readers` reads."""
-    sets = held_out.sets
-    assert sets.weights is not None
-    np.savez_compressed(
-        path,
-        points=sets.points,
-        offsets=sets.offsets,
-        weights=sets.weights,
-        names=np.array(held_out.ids),
-        labels=np.array(held_out.labels),
-    )
+    arrays: dict[str, Any] = {name: getattr(held_out.sets, name) for name in ("points", "offsets", "weights")}
+    np.savez_compressed(path, **arrays, names=np.array(held_out.ids), labels=np.array(held_out.labels))
 
 
 def _suggest_commands(path: Path, out: Path, ids: list[str]) -> None:

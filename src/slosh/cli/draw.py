@@ -6,18 +6,17 @@ Panels of points in 2 or 3 dimensions come in; a picture file goes out. Needs ma
 from __future__ import annotations
 
 import os
-import unicodedata
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from rich.cells import cell_len
 
+from ..data.sets import Sets
 from ..errors import InputError, MissingExtra
-
-Float64 = NDArray[np.float64]
+from ..native.arrays import Float64
 
 MAX_LINES = 12
 """Lines of a picture."""
@@ -30,10 +29,9 @@ TITLE_COLUMNS = 21
 
 
 class Panel(NamedTuple):
-    """A set in a picture: points (N, 2) or (N, 3), weights or None, a title, a second line, and a colour."""
+    """A set in a picture: a collection of one set in 2 or 3 dimensions, a title, a second line, and a colour."""
 
-    points: Any
-    weights: Any
+    cloud: Sets
     title: str
     note: str = ""
     colour: str | None = None
@@ -42,8 +40,9 @@ class Panel(NamedTuple):
 def check_drawable(dim: int) -> None:
     """Refuse what cannot be drawn, before anything is computed for it."""
     if dim not in (2, 3):
-        problem = f"a picture needs points in 2 or 3 dimensions, and these have {dim}"
-        raise InputError(problem, "reduce them, e.g. by PCA")
+        raise InputError(
+            f"a picture needs points in 2 or 3 dimensions, and these have {dim}", "reduce them, e.g. by PCA"
+        )
     _figure_class()
 
 
@@ -66,10 +65,9 @@ def draw(
     if not rows:
         raise InputError("there is nothing to draw", "give at least one line of panels")
     panels = [panel for row in rows for panel in row if panel is not None]
-    points = [np.asarray(panel.points, np.float64) for panel in panels]
-    dim = points[0].shape[1]
+    dim = panels[0].cloud.dim
     check_drawable(dim)
-    window = _window(points) if one_scale else None
+    window = _window(panels) if one_scale else None
     wide = max(len(row) for row in rows)
     height = PANEL_INCHES + 0.12 * (1 + max(_title(panel, is_query=True).count("\n") for panel in panels)) + 0.1
     wide_in, high_in = PANEL_INCHES * wide + 0.2, height * len(rows) + 0.15 + 0.3 * (title is not None)
@@ -107,17 +105,16 @@ def _figure_class() -> Any:
     return Figure
 
 
-def _window(points: Sequence[Float64]) -> tuple[Float64, float]:
+def _window(panels: Sequence[Panel]) -> tuple[Float64, float]:
     """Return the middle and half the side of a square, or cube, around all points."""
-    low = np.min([each.min(axis=0) for each in points], axis=0)
-    high = np.max([each.max(axis=0) for each in points], axis=0)
+    points = np.concatenate([panel.cloud.points for panel in panels], dtype=np.float64)
+    low, high = points.min(axis=0), points.max(axis=0)
     return (low + high) / 2, float((high - low).max()) / 2 or 1.0
 
 
 def _draw_panel(axes: Any, panel: Panel, window: tuple[Float64, float] | None, flip: bool, is_query: bool) -> None:
-    points = np.asarray(panel.points, np.float64)
-    middle, half = window or _window([points])
-    weights = None if panel.weights is None else np.asarray(panel.weights, np.float64)
+    middle, half = window or _window([panel])
+    points, weights = panel.cloud.points, panel.cloud.weights
     if len(points) > MAX_POINTS:
         kept = np.linspace(0, len(points) - 1, MAX_POINTS).astype(np.int64)
         points, weights = points[kept], None if weights is None else weights[kept]
@@ -138,9 +135,8 @@ def _draw_panel(axes: Any, panel: Panel, window: tuple[Float64, float] | None, f
     area = float(np.clip((72 * PANEL_INCHES) ** 2 / 3 / len(points), 1.2, 100))
     sizes = area if weights is None else np.maximum(area * weights / weights.max(), 0.3)
     axes.scatter(*points.T, s=sizes, color=colour, linewidths=0, alpha=0.85)
-    axes.set_title(
-        _title(panel, is_query), fontsize=7.5, color=colour, pad=3, fontweight="bold" if is_query else "normal"
-    )
+    weight = "bold" if is_query else "normal"
+    axes.set_title(_title(panel, is_query), fontsize=7.5, color=colour, pad=3, fontweight=weight)
 
 
 def _title(panel: Panel, is_query: bool) -> str:
@@ -156,18 +152,15 @@ def fold_name(name: str) -> list[str]:
     >>> fold_name("chair/chair_0001.off"), fold_name("furniture/chair/chair_0001.off")
     (['chair/chair_0001.off'], ['furniture/chair/', 'chair_0001.off'])
     """
-    wide = [2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in name]
-    if sum(wide) <= TITLE_COLUMNS:
+    if cell_len(name) <= TITLE_COLUMNS:
         return [name]
-    if sum(wide) > 2 * TITLE_COLUMNS:
-        start, end = _fitting(wide, TITLE_COLUMNS - 1), _fitting(wide[::-1], TITLE_COLUMNS)
-        return [name[:start] + "…", name[len(name) - end :]]
-    most = _fitting(wide, TITLE_COLUMNS)
-    least = len(name) - _fitting(wide[::-1], TITLE_COLUMNS)
+    most, least = _fitting(name, TITLE_COLUMNS), len(name) - _fitting(name[::-1], TITLE_COLUMNS)
+    if most < least:
+        return [name[: _fitting(name, TITLE_COLUMNS - 1)] + "…", name[least:]]
     at = next((i for mark in ("/", " _-.") for i in range(most, least - 1, -1) if name[i - 1] in mark), most)
     return [name[:at], name[at:]]
 
 
-def _fitting(wide: Sequence[int], room: int) -> int:
-    """Return how many characters of these widths fit into the room."""
-    return int(np.searchsorted(np.cumsum(wide), room, side="right"))
+def _fitting(text: str, columns: int) -> int:
+    """Return how many characters of a text fit into so many columns of a terminal."""
+    return int(np.searchsorted(np.cumsum([cell_len(character) for character in text]), columns, side="right"))

@@ -6,24 +6,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-import typer
+from typer import Argument, Option
 
 from ..index.hits import Hits
 from ..index.set_index import SetIndex
 from ..search import Stats
 from .draw import MAX_LINES, Panel, check_drawable, draw, missing_glyphs_are_boxes
 from .messages import UsageError
-from .options import (
-    AsJson,
-    IndexPath,
-    Reading,
-    Recall,
-    Where,
-    grouped_options,
-    open_index,
-    parse_where,
-    remark_unknown_fields,
-)
+from .options import AsJson, Flip, IndexPath, Reading, Where, choose, open_index, parse_where, remark_unknown_fields
 from .output import metadata_columns, pluralize, say, say_facts, say_json, say_table
 from .query_input import Meaning, Queries, QueryBatch, read_one_query, read_queries
 
@@ -35,48 +25,31 @@ MAX_DRAWN_NEIGHBOURS = 30
 SHOWN_ELEMENTS = 10
 SHOWN_FEATURES = 8
 
-K = Annotated[
-    int | None, typer.Option("-k", "--k", min=1, help="Number of neighbours; 10 by default.", show_default=False)
-]
-Radius = Annotated[
-    float | None,
-    typer.Option(
-        "--radius",
-        min=0.0,
-        help="Return all sets within this distance instead of the k nearest.",
-        show_default=False,
-    ),
-]
-Rerank = Annotated[
-    str | None,
-    typer.Option(
-        "--rerank", metavar="DISTANCE", help="Reorder the best by sliced, wasserstein, chamfer or hausdorff distance."
-    ),
-]
-Certify = Annotated[
-    bool, typer.Option("--certify", help="Search by the sliced distance itself; the answer is proved exact.")
-]
-Plot = Annotated[
-    Path | None,
-    typer.Option("--plot", metavar="PNG", help="Draw the queries and their neighbours, in 2-D or 3-D."),
-]
-Flip = Annotated[bool, typer.Option("--flip", help="Let y point down in pictures, as in images.")]
+Certify = Annotated[bool, Option("--certify", help="Search by the sliced distance itself; the answer is proved exact.")]
 
 
-@grouped_options
 def search(
     index: IndexPath,
     query: Queries,
     *,
     meaning: Meaning,
     reading: Reading,
-    k: K = None,
-    radius: Radius = None,
+    k: Annotated[int | None, Option("-k", "--k", min=1, help="Number of neighbours; 10 by default.")] = None,
+    radius: Annotated[
+        float | None, Option(min=0.0, help="Return all sets within this distance instead of the k nearest.")
+    ] = None,
     where: Where = None,
-    recall: Recall = None,
-    rerank: Rerank = None,
+    recall: Annotated[
+        float | None, Option(min=0.0, max=1.0, help="Fraction of the true nearest neighbours to find; 1 is exact.")
+    ] = None,
+    rerank: Annotated[
+        str | None,
+        Option(metavar="DISTANCE", help="Reorder the best by sliced, wasserstein, chamfer or hausdorff distance."),
+    ] = None,
     certify: Certify = False,
-    plot: Plot = None,
+    plot: Annotated[
+        Path | None, Option(metavar="PNG", help="Draw the queries and their neighbours, in 2-D or 3-D.")
+    ] = None,
     flip: Flip = False,
     json: AsJson = False,
 ) -> None:
@@ -121,10 +94,10 @@ def _search_options(k: int | None, radius: float | None, rerank: str | None, cer
         if k is not None or rerank is not None:
             raise UsageError("--radius returns all sets within a distance: leave -k and --rerank out")
         return {"radius": radius, "certify": certify}
-    if rerank is not None and rerank not in RERANKS:
-        raise UsageError(f"--rerank {rerank} is not known: give {', '.join(RERANKS)}")
-    if rerank is not None and certify:
-        raise UsageError("--certify orders by the sliced distance: leave --rerank out")
+    if rerank is not None:
+        choose("--rerank", rerank, dict.fromkeys(RERANKS))
+        if certify:
+            raise UsageError("--certify orders by the sliced distance: leave --rerank out")
     return {"k": k or 10, "rerank": rerank, "certify": certify}
 
 
@@ -172,7 +145,7 @@ class _Picture:
 
     def __init__(self, index: SetIndex) -> None:
         check_drawable(index.dim)
-        self._index = index
+        self._index: Any = index
         self._lines: list[list[Panel | None]] = []
         self._n_drawn, self._most_hits, self._full = 0, 0, False
 
@@ -188,17 +161,10 @@ class _Picture:
 
     def _query_lines(self, batch: QueryBatch, i: int, hits: Hits) -> list[list[Panel | None]]:
         """Return the query and its nearest beside it, with more of them in lines below."""
-        name = batch.names[i]
-        if batch.sets is None:
-            stored: Any = self._index.get(name)
-            first = Panel(stored.points, stored.weights, name)
-        else:
-            first = Panel(batch.sets[i], batch.sets.weights_of(i), name)
-        found: Any = self._index.get(hits.ids[:MAX_DRAWN_NEIGHBOURS])
-        near = [
-            Panel(found.sets[j], found.sets.weights_of(j), id, f"{hits.distances[j]:.4g}")
-            for j, id in enumerate(found.ids)
-        ]
+        name, ids = batch.names[i], hits.ids[:MAX_DRAWN_NEIGHBOURS]
+        first = Panel(self._index.get([name]).sets if batch.sets is None else batch.sets[i : i + 1], name)
+        sets = self._index.get(ids).sets
+        near = [Panel(sets[j : j + 1], id, f"{hits.distances[j]:.4g}") for j, id in enumerate(ids)]
         starts = range(0, len(near) or 1, LINE_NEIGHBOURS)
         return [[first if start == 0 else None, *near[start : start + LINE_NEIGHBOURS]] for start in starts]
 
@@ -212,17 +178,15 @@ class _Picture:
         return f"drawn in {path}{some}{nearest}"
 
 
-@grouped_options
 def explain(
     index: IndexPath,
-    query: Annotated[str, typer.Argument(metavar="QUERY", help="An id in the index, or a file of one set.")],
-    id: Annotated[str, typer.Argument(metavar="ID", help="The stored set to compare it with.")],
+    query: Annotated[str, Argument(metavar="QUERY", help="An id in the index, or a file of one set.")],
+    id: Annotated[str, Argument(metavar="ID", help="The stored set to compare it with.")],
     *,
     meaning: Meaning,
     reading: Reading,
     plot: Annotated[
-        Path | None,
-        typer.Option("--plot", metavar="PNG", help="Draw both sets in 2-D or 3-D, the size of a point by its share."),
+        Path | None, Option(metavar="PNG", help="Draw both sets in 2-D or 3-D, the size of a point by its share.")
     ] = None,
     json: AsJson = False,
 ) -> None:
@@ -260,10 +224,10 @@ def explain(
 def duplicates(
     index: IndexPath,
     *,
-    radius: Annotated[float, typer.Option("--radius", min=0.0, help="Largest distance between two sets.")] = 0.0,
+    radius: Annotated[float, Option(min=0.0, help="Largest distance between two sets.")] = 0.0,
     where: Where = None,
     certify: Certify = False,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="Pairs to list; --json lists all.")] = 50,
+    limit: Annotated[int, Option(min=1, help="Pairs to list; --json lists all.")] = 50,
     json: AsJson = False,
 ) -> None:
     """Find pairs of sets that are nearly the same.
@@ -290,8 +254,5 @@ def duplicates(
     if len(pairs) > limit:
         say(f"and {len(pairs) - limit:,} more: --limit or --json shows them")
     n_sets = sum(map(len, groups))
-    counts = {
-        "pairs": f"{len(pairs):,}, by {pairs.distance_kind} distance",
-        "groups": f"{len(groups):,}, of {n_sets:,} sets",
-    }
-    say_facts(counts)
+    found = f"{len(pairs):,}, by {pairs.distance_kind} distance"
+    say_facts({"pairs": found, "groups": f"{len(groups):,}, of {n_sets:,} sets"})

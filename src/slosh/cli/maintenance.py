@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import sys
-from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import typer
+from typer import Argument, Option
 
 from ..data.text import format_bytes
+from ..engines.base import Records
 from ..index.set_index import SetIndex
 from .draw import MAX_LINES, Panel, check_drawable, draw
-from .find import Flip
 from .messages import CommandError, UsageError
 from .options import (
     AsJson,
+    Flip,
     IndexPath,
     Where,
     check_free,
@@ -25,17 +26,7 @@ from .options import (
     parse_where,
     remark_unknown_fields,
 )
-from .output import (
-    flush,
-    format_cell,
-    metadata_columns,
-    pluralize,
-    say,
-    say_facts,
-    say_json,
-    say_result,
-    say_table,
-)
+from .output import flush, format_cell, metadata_columns, pluralize, say, say_facts, say_json, say_result, say_table
 from .process import FAILED
 
 SHOWN_FEATURES = 8
@@ -43,7 +34,7 @@ SHOWN_FEATURES = 8
 LINE_SETS = 6
 """Sets drawn beside each other."""
 
-Ids = Annotated[list[str] | None, typer.Argument(metavar="ID", help="Ids in the index.", show_default=False)]
+Ids = Annotated[list[str] | None, Argument(metavar="ID", help="Ids in the index.")]
 
 
 def show(
@@ -51,8 +42,8 @@ def show(
     id: Ids = None,
     *,
     where: Where = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="Number of sets to list without an ID.")] = 20,
-    plot: Annotated[Path | None, typer.Option("--plot", metavar="PNG", help="Draw the sets, in 2-D or 3-D.")] = None,
+    limit: Annotated[int, Option(min=1, help="Number of sets to list without an ID.")] = 20,
+    plot: Annotated[Path | None, Option(metavar="PNG", help="Draw the sets, in 2-D or 3-D.")] = None,
     flip: Flip = False,
     json: AsJson = False,
 ) -> None:
@@ -83,14 +74,14 @@ def show(
     if plot is not None:
         if not names:
             raise UsageError("there is nothing to draw")
-        panels = [Panel(found.sets[i], found.sets.weights_of(i), name) for i, name in enumerate(names)]
+        panels = [Panel(found.sets[i : i + 1], name) for i, name in enumerate(names)]
         lines = [panels[i : i + LINE_SETS] for i in range(0, len(panels), LINE_SETS)]
         draw(lines[:MAX_LINES], plot, one_scale=False, flip=flip, queries=False)
         if not json:
             say(f"drawn in {plot}")
 
 
-def _list(found: Any, n_matching: int) -> None:
+def _list(found: Records, n_matching: int) -> None:
     if found.ids:
         keys, values = metadata_columns(found.metadata)
         lines = [[name, n, *value] for name, n, value in zip(found.ids, found.sets.sizes, values, strict=True)]
@@ -99,7 +90,7 @@ def _list(found: Any, n_matching: int) -> None:
     say(f"{first}{pluralize(n_matching, 'set')}")
 
 
-def _show_one(index: SetIndex, found: Any, i: int, json: bool) -> None:
+def _show_one(index: SetIndex, found: Records, i: int, json: bool) -> None:
     points = found.sets[i].astype(np.float64)
     if index.origin is not None:
         points += index.origin
@@ -107,19 +98,14 @@ def _show_one(index: SetIndex, found: Any, i: int, json: bool) -> None:
     low, high = points.min(axis=0), points.max(axis=0)
     mean = np.average(points, axis=0, weights=weights)
     if json:
-        box = {"min": low, "max": high, "mean": mean}
-        about = {"id": found.ids[i], "points": len(points), "weighted": weights is not None, **box}
-        say_json(about | {"metadata": found.metadata[i]})
+        about = {"id": found.ids[i], "points": len(points), "weighted": weights is not None}
+        say_json(about | {"min": low, "max": high, "mean": mean, "metadata": found.metadata[i]})
         return
     if i:
         say()
-    say_facts(
-        {
-            "id": found.ids[i],
-            "points": f"{len(points):,}, d = {points.shape[1]}{', weighted' * (weights is not None)}",
-            **{f"metadata {key}": value for key, value in found.metadata[i].items()},
-        }
-    )
+    size = f"{len(points):,}, d = {points.shape[1]}{', weighted' * (weights is not None)}"
+    metadata = {f"metadata {key}": value for key, value in found.metadata[i].items()}
+    say_facts({"id": found.ids[i], "points": size, **metadata})
     say()
     lines = [[f"x{j}", *map(float, (low[j], mean[j], high[j]))] for j in range(min(SHOWN_FEATURES, len(low)))]
     say_table(["feature", "min", "mean", "max"], lines, ["min", "mean", "max"])
@@ -132,7 +118,7 @@ def remove(
     id: Ids = None,
     *,
     where: Where = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    yes: Annotated[bool, Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     json: AsJson = False,
 ) -> None:
     """Remove sets, by id or by their metadata.
@@ -150,7 +136,7 @@ def remove(
         if not names:
             remark_unknown_fields(changed, node)
         if not id and names and not yes:
-            _confirm(f"remove {pluralize(len(names), 'set')} of {len(changed):,} ({', '.join(islice(names, 3))}, ...)?")
+            _confirm(f"remove {pluralize(len(names), 'set')} of {len(changed):,} ({', '.join(names[:3])}, ...)?")
         changed.remove(names)
         left = len(changed)
     document = {"index": str(index), "removed": len(names), "sets": left}
@@ -203,10 +189,8 @@ def _sizes(parts: dict[str, int]) -> str:
 def tune(
     index: IndexPath,
     *,
-    recall: Annotated[
-        float, typer.Option("--recall", min=0.0, max=1.0, help="Fraction of the true nearest neighbours to find.")
-    ] = 0.99,
-    k: Annotated[int, typer.Option("-k", "--k", min=1, help="Number of neighbours that searches ask for.")] = 10,
+    recall: Annotated[float, Option(min=0.0, max=1.0, help="Fraction of the true nearest neighbours to find.")] = 0.99,
+    k: Annotated[int, Option("-k", "--k", min=1, help="Number of neighbours that searches ask for.")] = 10,
     json: AsJson = False,
 ) -> None:
     """Measure what it takes to reach a recall for the k nearest, and make that the default of all searches."""
@@ -218,10 +202,7 @@ def tune(
 def verify(
     index: IndexPath,
     *,
-    sample: Annotated[
-        int | None,
-        typer.Option("--sample", min=1, help="Embed only this many sets again; all by default.", show_default=False),
-    ] = None,
+    sample: Annotated[int | None, Option(min=1, help="Embed only this many sets again; all by default.")] = None,
     json: AsJson = False,
 ) -> None:
     """Check an index: every byte of the points, every vector, all metadata, and the recall.
@@ -255,7 +236,7 @@ def compact(index: IndexPath, *, json: AsJson = False) -> None:
 
 def export(
     index: IndexPath,
-    out: Annotated[Path, typer.Argument(metavar="OUT.parquet", help="The file to write.", show_default=False)],
+    out: Annotated[Path, Argument(metavar="OUT.parquet", help="The file to write.")],
     *,
     json: AsJson = False,
 ) -> None:
@@ -268,8 +249,8 @@ def export(
 
 
 def copy(
-    source: Annotated[Path, typer.Argument(metavar="SOURCE", help="The index to copy.", show_default=False)],
-    target: Annotated[Path, typer.Argument(metavar="TARGET", help="Where the copy is made.", show_default=False)],
+    source: Annotated[Path, Argument(metavar="SOURCE", help="The index to copy.")],
+    target: Annotated[Path, Argument(metavar="TARGET", help="Where the copy is made.")],
     *,
     json: AsJson = False,
 ) -> None:

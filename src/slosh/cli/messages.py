@@ -6,7 +6,6 @@ Each is worded from its class and its fields; no message is parsed.
 from __future__ import annotations
 
 import errno
-from collections.abc import Mapping
 
 from .. import errors
 from ..errors import SloshError
@@ -31,29 +30,26 @@ OPTIONS = {
 }
 """What arguments of the library are called here."""
 
-_REMEDIES: list[tuple[type[SloshError], str]] = [
-    (errors.IndexLocked, "wait until that is done; searches need not wait"),
-    (errors.IndexExists, "add to it with slosh add, or choose another name"),
-    (errors.ReadOnlyIndex, NOT_WRITABLE),
-    (errors.DamagedError, "slosh verify tells more; restore the index from a backup"),
-    (errors.DuplicateId, "slosh add replaces such sets with --update, and skips them with --skip-existing"),
-    (errors.UnknownId, "slosh show lists the ids"),
-]
+_REMEDIES: dict[type[Exception], str] = {
+    errors.IndexLocked: "wait until that is done; searches need not wait",
+    errors.IndexExists: "add to it with slosh add, or choose another name",
+    errors.ReadOnlyIndex: NOT_WRITABLE,
+    errors.DamagedError: "slosh verify tells more; restore the index from a backup",
+    errors.DuplicateId: "slosh add replaces such sets with --update, and skips them with --skip-existing",
+    errors.UnknownId: "slosh show lists the ids",
+    errors.PrecisionWarning: USE_ORIGIN,
+    errors.ScaleWarning: "if that is not intended, build the index with --standardize",
+}
+_NOT_PERMITTED = (errno.EROFS, errno.EACCES, errno.EPERM)
 _REMEDIES_BY_ERRNO = {
     errno.ENOSPC: NO_SPACE,
-    errno.EROFS: NOT_WRITABLE,
-    errno.EACCES: NOT_WRITABLE,
-    errno.EPERM: NOT_WRITABLE,
     errno.EIO: "check whether the disk is failing",
+    **dict.fromkeys(_NOT_PERMITTED, NOT_WRITABLE),
 }
 _REMEDIES_BY_ARGUMENT = {
     "origin": USE_ORIGIN,
     "weighted": "build the index with --weighted",
     "standardize": "leave --standardize out, or build from files that have sets",
-}
-_REMEDIES_OF_WARNINGS: Mapping[type[Warning], str] = {
-    errors.PrecisionWarning: USE_ORIGIN,
-    errors.ScaleWarning: "if that is not intended, build the index with --standardize",
 }
 
 
@@ -72,7 +68,9 @@ def error_message(error: BaseException) -> str:
     if isinstance(error, MemoryError):
         return _sentence("not enough memory", str(error))
     if isinstance(error, OSError) and error.strerror:
-        return _system_message(error)
+        refused = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+        no_place = NO_PERMISSION if error.errno in _NOT_PERMITTED else ""
+        return _sentence(refused, NO_SPACE if error.errno == errno.ENOSPC else no_place)
     said = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
     if isinstance(error, CommandError | ValueError | KeyError | OSError | ImportError | RuntimeError):
         return said or type(error).__name__
@@ -81,8 +79,11 @@ def error_message(error: BaseException) -> str:
 
 def warning_message(warning: Warning | str) -> str:
     """Return what a warning says on one line, in the words of the command."""
-    remedy = next((text for kind, text in _REMEDIES_OF_WARNINGS.items() if isinstance(warning, kind)), "")
-    return " ".join(_sentence(str(getattr(warning, "problem", warning)), remedy).split())
+    return " ".join(_sentence(str(getattr(warning, "problem", warning)), _remedy_of_class(warning)).split())
+
+
+def _remedy_of_class(raised: object) -> str:
+    return next((remedy for kind, remedy in _REMEDIES.items() if isinstance(raised, kind)), "")
 
 
 def _problem(error: SloshError) -> str:
@@ -94,9 +95,6 @@ def _problem(error: SloshError) -> str:
 def _remedy(error: SloshError) -> str:
     if isinstance(error, errors.StorageError) and error.errno in _REMEDIES_BY_ERRNO:
         return _REMEDIES_BY_ERRNO[error.errno]
-    for kind, remedy in _REMEDIES:
-        if isinstance(error, kind):
-            return remedy
     if isinstance(error, errors.FormatError):
         if error.found is None:
             return "give the folder of an index; slosh build makes one"
@@ -107,17 +105,7 @@ def _remedy(error: SloshError) -> str:
         return f'install it with: pip install "slosh[{error.extra}]"'
     if isinstance(error, errors.InputError) and error.argument in _REMEDIES_BY_ARGUMENT:
         return _REMEDIES_BY_ARGUMENT[error.argument]
-    return error.remedy
-
-
-def _system_message(error: OSError) -> str:
-    """Return what the operating system refused, and what to do."""
-    said = f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror)
-    if error.errno == errno.ENOSPC:
-        return _sentence(said, NO_SPACE)
-    if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
-        return _sentence(said, NO_PERMISSION)
-    return said
+    return _remedy_of_class(error) or error.remedy
 
 
 def _sentence(problem: str, remedy: str) -> str:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
-import typer
+from typer import Argument, Option
 
 from .. import embed, readers, search, where
 from ..index.set_index import SetIndex
@@ -22,32 +22,19 @@ from ..index.set_index import open as open_set_index
 from .messages import CommandError, UsageError
 from .output import remark
 
-IndexPath = Annotated[Path, typer.Argument(metavar="INDEX", help="The folder of the index.", show_default=False)]
+IndexPath = Annotated[Path, Argument(metavar="INDEX", help="The folder of the index.")]
 Sources = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="SOURCE", help='Files, folders, or quoted patterns such as "clouds/*.ply".', show_default=False
-    ),
+    list[str], Argument(metavar="SOURCE", help='Files, folders, or quoted patterns such as "clouds/*.ply".')
 ]
 Where = Annotated[
-    str | None,
-    typer.Option("--where", metavar="FILTER", help='Only sets whose metadata match: "kind = chair and year > 2010".'),
+    str | None, Option(metavar="FILTER", help='Only sets whose metadata match: "kind = chair and year > 2010".')
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
-Recall = Annotated[
-    float | None,
-    typer.Option(
-        "--recall",
-        min=0.0,
-        max=1.0,
-        help="Fraction of the true nearest neighbours to find; 1 is exact.",
-        show_default=False,
-    ),
-]
+Flip = Annotated[bool, Option("--flip", help="Let y point down in pictures, as in images.")]
+AsJson = Annotated[bool, Option("--json", help="Print JSON, for programs.")]
 
 
-def _of_files(help: str, **more: Any) -> Any:
-    return typer.Option(help=help, rich_help_panel="How files are read", **more)
+def _of_files(help: str, *names: str, **more: Any) -> Any:
+    return Option(*names, help=help, rich_help_panel="How files are read", **more)
 
 
 @dataclass(frozen=True)
@@ -60,30 +47,18 @@ class Reading:
     weights: Annotated[str | None, _of_files('The column of weights; "grey" for images; "none" ignores them.')] = None
     by: Annotated[str | None, _of_files(".h5ad: the observation column that defines the sets.")] = None
     obsm: Annotated[str | None, _of_files(".h5ad: the embedding to use instead of X.")] = None
-    points: Annotated[int, _of_files("Meshes: points to sample from the surface.", min=1)] = 1024
-    seed: Annotated[int, _of_files("Seed of that sampling, and of --max-points.", min=0)] = 0
+    n_points: Annotated[int, _of_files("Meshes: points to sample from the surface.", "--points", min=1)] = 1024
+    random_state: Annotated[int, _of_files("Seed of that sampling, and of --max-points.", "--seed", min=0)] = 0
     batch_points: Annotated[int, _of_files("Points to read, and to store, at a time.", min=1)] = 1 << 20
 
     def read(self, sources: Sequence[str], origin: Any) -> Iterator[readers.Batch]:
         """Return the batches of sets that these files hold."""
-        names = None
-        if self.columns is not None:
-            names = [name.strip() for name in self.columns.split(",") if name.strip()]
-            if not names:
-                raise UsageError("--columns names no column: give names separated by commas, as in --columns x,y,z")
-        return readers.read(
-            sources[0] if len(sources) == 1 else list(sources),
-            format=self.format,
-            id_column=self.id_column,
-            columns=names,
-            weights=False if self.weights == "none" else self.weights,
-            by=self.by,
-            obsm=self.obsm,
-            n_points=self.points,
-            random_state=self.seed,
-            origin=origin,
-            batch_points=self.batch_points,
-        )
+        names = None if self.columns is None else [name.strip() for name in self.columns.split(",") if name.strip()]
+        if names == []:
+            raise UsageError("--columns names no column: give names separated by commas, as in --columns x,y,z")
+        weights = False if self.weights == "none" else self.weights
+        given = dataclasses.asdict(self) | {"columns": names, "weights": weights, "origin": origin}
+        return readers.read(sources[0] if len(sources) == 1 else list(sources), **given)
 
 
 def grouped_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -134,9 +109,8 @@ def check_free(path: Path) -> None:
 
 def display_path(index: SetIndex) -> str:
     """Return the folder of an index as one would type it here."""
-    path = index.path
-    assert path is not None
-    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
+    path, here = index.path, Path.cwd()
+    return str(path.relative_to(here) if path is not None and path.is_relative_to(here) else path)
 
 
 def parse_where(text: str | None) -> where.Node | None:
@@ -160,14 +134,17 @@ def remark_unknown_fields(index: SetIndex, node: where.Node | None) -> None:
             remark(f"slosh: no set has a field {key!r}: slosh show {display_path(index)} shows the fields")
 
 
-def _fields(node: where.Node) -> Iterator[str]:
+def _fields(node: Any) -> list[str]:
     if isinstance(node, where.And | where.Or):
-        for part in node.parts:
-            yield from _fields(part)
-    elif isinstance(node, where.Not):
-        yield from _fields(node.part)
-    elif isinstance(node, where.Equal | where.In | where.Range | where.Exists):
-        yield node.key
+        return [key for part in node.parts for key in _fields(part)]
+    return _fields(node.part) if isinstance(node, where.Not) else [node.key]
+
+
+def choose(option: str, name: str, known: Mapping[str, Any]) -> Any:
+    """Return what an option names, or say which names there are."""
+    if name not in known:
+        raise UsageError(f"{option} {name} is not known: give {', '.join(known)}")
+    return known[name]
 
 
 def make_embedding(name: str, slices: int | None, quantiles: int | None, seed: int) -> Any:
@@ -182,7 +159,7 @@ def make_embedding(name: str, slices: int | None, quantiles: int | None, seed: i
     if number and not (number.isascii() and number.isdigit() and int(number)):
         raise UsageError(f"--embedding {name}: the power is a whole number, as in gem:2")
     amount: dict[str, Any] = {} if quantiles is None else {"n_quantiles": quantiles}
-    known: dict[str, Callable[[], Any]] = {
+    known = {
         "sliced": functools.partial(embed.SlicedWasserstein, n_slices=slices, random_state=seed, **amount),
         "gem": functools.partial(embed.GeM, p=int(number or 1)),
         "fspool": functools.partial(embed.FSPool, **amount),
@@ -192,22 +169,18 @@ def make_embedding(name: str, slices: int | None, quantiles: int | None, seed: i
         "max": embed.MaxPool,
         "sum": embed.SumPool,
     }
-    if kind not in known:
-        raise UsageError(f"--embedding {name} is not known: give {', '.join(known)}")
-    return known[kind]()
+    return choose("--embedding", kind, known)()
 
 
 def make_search(name: str) -> Any:
     """Return the search that --search names."""
-    known: dict[str, Callable[[], Any]] = {
+    known = {
         "ladder": search.LadderSearch,
         "exact": search.ExactSearch,
         "hamming": functools.partial(search.HammingSearch, rerank=100),  # codes alone give no distance to tune for
         "lsh": search.LSHSearch,
     }
-    if name.lower() not in known:
-        raise UsageError(f"--search {name} is not known: give {', '.join(known)}")
-    return known[name.lower()]()
+    return choose("--search", name.lower(), known)()
 
 
 def parse_origin(text: str | None) -> Any:
@@ -217,9 +190,8 @@ def parse_origin(text: str | None) -> Any:
     try:
         return [float(number) for number in text.split(",")]
     except ValueError:
-        raise UsageError(
-            f'--origin {text}: give "auto", or numbers separated by commas, one for each feature'
-        ) from None
+        remedy = 'give "auto", or numbers separated by commas, one for each feature'
+        raise UsageError(f"--origin {text}: {remedy}") from None
 
 
 def parse_metadata(pairs: Sequence[str]) -> dict[str, Any] | None:

@@ -6,31 +6,30 @@ import glob
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby, islice
+from operator import itemgetter
 from typing import Annotated, Any, NamedTuple
 
-import typer
+from typer import Argument, Option
 
 from ..data.sets import Sets
 from ..index.set_index import SetIndex
 from .messages import CommandError, UsageError
 from .options import Reading, display_path
 
-Queries = Annotated[
-    list[str],
-    typer.Argument(metavar="QUERY", help="Ids in the index, or files, folders, patterns.", show_default=False),
-]
+Queries = Annotated[list[str], Argument(metavar="QUERY", help="Ids in the index, or files, folders, patterns.")]
 
 
 @dataclass(frozen=True)
 class Meaning:
     """What a query means that is an id and the name of a file."""
 
-    by_id: Annotated[
-        bool, typer.Option("--id", help="Treat the queries as ids even if files with those names exist.")
-    ] = False
-    by_file: Annotated[
-        bool, typer.Option("--file", help="Treat the queries as files even if sets with those ids exist.")
-    ] = False
+    by_id: Annotated[bool, Option("--id", help="Treat the queries as ids even if files with those names exist.")] = (
+        False
+    )
+    by_file: Annotated[bool, Option("--file", help="Treat the queries as files even if sets with those ids exist.")] = (
+        False
+    )
 
     def is_file(self, query: str, index: SetIndex) -> bool:
         """Return whether a query is a file, and not an id."""
@@ -61,35 +60,28 @@ class QueryBatch(NamedTuple):
 
 def read_queries(index: SetIndex, queries: Sequence[str], meaning: Meaning, reading: Reading) -> Iterator[QueryBatch]:
     """Yield the queries in their order: successive ids together, files batch by batch."""
-    kinds = [meaning.is_file(query, index) for query in queries]
-    ids: list[str] = []
-    for query, is_file in zip(queries, kinds, strict=True):
+    kinds = [(meaning.is_file(query, index), query) for query in queries]
+    for is_file, group in groupby(kinds, key=itemgetter(0)):
+        names = [query for _, query in group]
         if not is_file:
-            ids.append(query)
+            yield QueryBatch(names, None)
             continue
-        if ids:
-            yield QueryBatch(ids, None)
-            ids = []
-        for batch in reading.read([query], index.origin):
-            if batch.sets.dim != index.dim:
-                raise CommandError(
-                    f"{query}: its sets have {batch.sets.dim} features, those of {display_path(index)} have "
-                    f"{index.dim}: choose features with --columns, or search another index"
-                )
-            yield QueryBatch(batch.ids, batch.sets)
-    if ids:
-        yield QueryBatch(ids, None)
+        for query in names:
+            for batch in reading.read([query], index.origin):
+                if (dim := batch.sets.dim) != index.dim:
+                    problem = f"its sets have {dim} features, those of {display_path(index)} have {index.dim}"
+                    remedy = "choose features with --columns, or search another index"
+                    raise CommandError(f"{query}: {problem}: {remedy}")
+                yield QueryBatch(batch.ids, batch.sets)
 
 
 def read_one_query(index: SetIndex, query: str, meaning: Meaning, reading: Reading) -> QueryBatch:
     """Return a query that must be one set."""
-    names: list[str] = []
-    found = None
-    for batch in read_queries(index, [query], meaning, reading):
-        found, names = found or batch, names + batch.names
-        if len(names) > 1:
-            listed = ", ".join(names[:3])
-            raise CommandError(f"{query} holds several sets ({listed}, ...): give a file of one set, or an id")
-    if found is None:
+    batches = list(islice(read_queries(index, [query], meaning, reading), 2))
+    names = [name for batch in batches for name in batch.names]
+    if not names:
         raise CommandError(f"{query}: no sets found")
-    return found
+    if len(names) > 1:
+        listed = ", ".join(names[:3])
+        raise CommandError(f"{query} holds several sets ({listed}, ...): give a file of one set, or an id")
+    return batches[0]
