@@ -21,25 +21,16 @@ from safetensors import SafetensorError, safe_open
 from safetensors import numpy as safetensors_numpy
 
 from ..errors import DamagedError, FormatError
+from ..native.arrays import Array
 from .atomic import replacing
-from .checks import Array
 
 VERSION = 2
 """The format version. Version 1 was a zip archive (slosh 0.1)."""
 HEADER_LIMIT = 1 << 24
 """Bytes that names, shapes and metadata may take together."""
 
-BROKEN = (
-    SafetensorError,
-    ValueError,
-    LookupError,
-    TypeError,
-    AttributeError,
-    ArithmeticError,
-    RecursionError,
-    MemoryError,
-    EOFError,
-)
+BROKEN = (SafetensorError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError)
+BROKEN += (RecursionError, MemoryError, EOFError)
 """What reading a damaged or hostile file may end with."""
 
 
@@ -135,11 +126,7 @@ def _check_start(stream: IO[bytes], size: int, kind: str, name: str) -> int:
         raise _foreign(name, kind)
     n_header = int.from_bytes(start[:8], "little")
     if n_header > min(size - 8, HEADER_LIMIT):
-        raise DamagedError(
-            f"{name} is cut short or damaged (it claims a header of {n_header} bytes and has {size})",
-            "restore it from a copy, or build it again",
-            location=name,
-        )
+        raise _damaged(name, f"it claims a header of {n_header} bytes and has {size}")
     return n_header
 
 
@@ -171,7 +158,7 @@ def _foreign(name: str, kind: str) -> FormatError:
     return FormatError(f"{name} is not a file of the kind {kind!r}", "give a file that slosh saved", location=name)
 
 
-def _damaged(name: str, error: BaseException) -> DamagedError:
+def _damaged(name: str, error: object) -> DamagedError:
     return DamagedError(
         f"{name} is cut short or damaged ({error!s:.200})", "restore it from a copy, or build it again", location=name
     )

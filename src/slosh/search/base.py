@@ -377,7 +377,7 @@ class Search(BaseEstimator):  # type: ignore[misc]
 
 
 def stats_of(found: Found | FoundWithin, started: float) -> Stats:
-    """Return what a search did, and how long it took since `started`."""
+    """Return what a search did, and the time since `started`."""
     return Stats(found.compared, found.scanned, found.promise, time.perf_counter() - started)
 
 

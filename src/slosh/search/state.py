@@ -358,9 +358,7 @@ def checking_trained() -> Iterator[None]:
     except DamagedError:
         raise
     except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
-        raise DamagedError(
-            f"the trained state does not fit ({error!s:.200})", "train the search again", location=""
-        ) from None
+        raise DamagedError(f"the trained state does not fit ({error!s:.200})", "train the search again") from None
 
 
 def leave_out(distances: Float64, positions: Int64, exclude: Int64) -> Pairs:
