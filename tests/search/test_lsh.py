@@ -560,7 +560,7 @@ def test_damaged_files_are_refused(small, tmp_path, change):
         ({"recall": 0}, "recall=0 must be more than 0 and at most 1"),
         ({"recall": None}, "recall=None: give a number"),
         ({"random_state": None}, "random_state=None must be a whole number, 0 or more"),
-        ({"n_jobs": 0}, "n_jobs=0: give a number of threads"),
+        ({"n_jobs": 0}, "n_jobs=0: pass a number of threads"),
     ],
 )
 def test_wrong_parameters(params, message):

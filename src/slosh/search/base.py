@@ -12,19 +12,20 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from numbers import Real
-from typing import Any, TypeVar
+from numbers import Integral, Real
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 
 from ..data import tensors
-from ..data.checks import Array, as_array, checked_count
+from ..data.checks import as_array, checked_count
 from ..data.vectors import check_numbers, checked_vectors
-from ..errors import DamagedError, FormatError, InputError
+from ..errors import DamagedError, FormatError, InputError, bad_value
 from ..native import kernel
-from .columns import ColumnFactory, Float32, Float64, Int64, Mask, check_free, filled, in_memory
+from ..native.arrays import Array, Float32, Float64, Int64, Mask
+from .columns import ColumnFactory, Specs, check_arrays, check_free, filled, in_memory
 from .result import RangeResult, Result, Stats
 from .row_table import RowTable
 from .state import Found, FoundWithin, State, Stored, Trained, checking_trained
@@ -51,9 +52,11 @@ class Search(BaseEstimator):  # type: ignore[misc]
     an interrupt leaves everything as it was. Several threads may search at once, also while another one adds or
     removes: a search sees what was there when it began. Changes wait for each other.
 
-    A subclass has parameters, and implements `first_state` and `column_names`.
+    A subclass has parameters, and implements `first_state` and `column_names`. `hash_class` is the class of its
+    parameter `hash`, if it has one.
     """
 
+    hash_class: ClassVar[type[BaseEstimator] | None] = None
     n_jobs: int | None
     _version: Version | None = None
 
@@ -96,20 +99,27 @@ class Search(BaseEstimator):  # type: ignore[misc]
             return self.first_state(stored)
 
     @abstractmethod
-    def column_names(self, dim: int) -> dict[str, tuple[tuple[int, ...], Any]]:
+    def column_names(self, dim: int) -> Specs:
         """Return the columns that `start` asks for, by name: the shape of a row, and the type."""
 
     def check_params(self) -> None:
         """Refuse wrong parameters (InputError)."""
         kernel.threads(self.n_jobs)
+        if self.hash_class is not None and (hash_ := self.get_params()["hash"]) is not None:
+            if not isinstance(hash_, self.hash_class):
+                problem = f"hash must be a {self.hash_class.__name__} or None, not a {type(hash_).__name__}"
+                raise InputError(problem, argument="hash")
+            hash_.check_params()
 
     def saved_params(self) -> dict[str, Any]:
         """Return the parameters of the constructor, for JSON."""
-        return {"n_jobs": self.n_jobs}
+        return json_params(self)
 
     @classmethod
     def from_saved_params(cls: type[Self], params: dict[str, Any]) -> Self:
         """Return an empty search with the parameters that `saved_params` returned."""
+        if cls.hash_class is not None and params["hash"] is not None:
+            params = {**params, "hash": cls.hash_class(**params["hash"])}
         return cls(**params)
 
     # What users call
@@ -153,14 +163,11 @@ class Search(BaseEstimator):  # type: ignore[misc]
         """
         with self._lock:
             version = self._version
-            array = checked_vectors(vectors, self.dim, name="vectors", expected="those of this search have")
-            check_numbers(array, "vectors")
+            array = self._checked(vectors, "vectors")
+            new = (RowTable.empty() if version is None else version.rows).new(rows, len(array))
             if version is None:
-                new = RowTable.empty().new(rows, len(array))
                 self.check_params()
                 version = Version(RowTable.empty(), self.start(int(array.shape[1]), columns=self._columns()))
-            else:
-                new = version.rows.new(rows, len(array))
             if len(array):
                 state = version.state.extend(array)
                 version = Version(version.rows.extend(new, state.alive), state)
@@ -205,12 +212,11 @@ class Search(BaseEstimator):  # type: ignore[misc]
         k = checked_count("k", k)
         array, recall = self._checked_queries(queries), checked_recall(recall)
         version = self._ready(k, recall)
-        permitted, ranks = version.rows.allowed(allowed), None if version.rows.ascending else version.rows.row
-        own = None if exclude is None else _excluded(exclude, len(array), version.rows)
-        found = version.state.nearest(array, k, allowed=permitted, recall=recall, exclude=own, ranks=ranks)
-        rows = version.rows.row[found.positions]
-        rows[found.positions < 0] = -1
-        return Result(found.distances, rows, stats_of(found, started), version.state.distance_kind)
+        rows, state = version.rows, version.state
+        own = None if exclude is None else _excluded(exclude, len(array), rows)
+        permitted = rows.allowed(allowed)
+        found = state.nearest(array, k, allowed=permitted, recall=recall, exclude=own, ranks=rows.ranks)
+        return Result(found.distances, rows.at(found.positions), stats_of(found, started), state.distance_kind)
 
     def range_search(
         self, queries: Any, radius: ArrayLike, *, allowed: Any = None, recall: float | None = None
@@ -223,10 +229,10 @@ class Search(BaseEstimator):  # type: ignore[misc]
         array = self._checked_queries(queries)
         radii, recall = checked_radii(radius, len(array)), checked_recall(recall)
         version = self._ready(10, recall)
-        permitted, ranks = version.rows.allowed(allowed), None if version.rows.ascending else version.rows.row
-        found = version.state.within(array, radii, allowed=permitted, recall=recall, ranks=ranks)
-        rows = version.rows.row[found.positions]
-        return RangeResult(found.offsets, found.distances, rows, stats_of(found, started), version.state.distance_kind)
+        rows, state = version.rows, version.state
+        found = state.within(array, radii, allowed=rows.allowed(allowed), recall=recall, ranks=rows.ranks)
+        stats = stats_of(found, started)
+        return RangeResult(found.offsets, found.distances, rows.row[found.positions], stats, state.distance_kind)
 
     def vectors(self, rows: Any) -> Float32:
         """Return the stored vectors of these rows, (n, D) float32."""
@@ -264,9 +270,8 @@ class Search(BaseEstimator):  # type: ignore[misc]
         header, arrays = tensors.read(path, FILE_KIND)
         kind = _classes().get(str(header.get("class")))
         if kind is None or not issubclass(kind, cls):
-            raise FormatError(
-                f"{name} holds a {header.get('class')!s:.80}", "load it with that class, or search.load", location=name
-            )
+            problem = f"{name} holds a {header.get('class')!s:.80}"
+            raise FormatError(problem, "load it with that class, or search.load", location=name)
         if (unknown := set(params) - set(kind().get_params(deep=False))) or "hash" in params:
             raise InputError(f"{kind.__name__} has no parameter {', '.join(sorted(unknown)) or 'hash'} to be changed")
         check_free(params.get("path"))
@@ -275,15 +280,14 @@ class Search(BaseEstimator):  # type: ignore[misc]
             self.check_params()
             self._unpack(header, arrays)
         except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
-            problem = error.problem if isinstance(error, DamagedError) else error
-            raise DamagedError(
-                f"{name} is damaged ({problem})", "build the search again, and save it", location=name
-            ) from None
+            why, remedy = getattr(error, "problem", error), "build the search again, and save it"
+            raise DamagedError(f"{name} is damaged ({why})", remedy, location=name) from None
         return self
 
     def __getstate__(self) -> dict[str, Any]:
         """For pickle and copy: the parameters and, in one piece, what is held."""
-        state = {name: value for name, value in super().__getstate__().items() if name not in ("_write_lock",)}
+        state = dict(super().__getstate__())
+        state.pop("_write_lock", None)
         if (version := state.pop("_version", None)) is not None:
             state["_packed"] = self._packed(version)
         return state
@@ -333,12 +337,8 @@ class Search(BaseEstimator):  # type: ignore[misc]
     def _packed(self, version: Version) -> tuple[dict[str, Any], dict[str, Array]]:
         """Return a version as a header for JSON and arrays."""
         state, rows = version.state, version.rows
-        header: dict[str, Any] = {
-            "class": type(self).__name__,
-            "params": self.saved_params(),
-            "dim": state.dim,
-            "highest": rows.highest,
-        }
+        header: dict[str, Any] = {"class": type(self).__name__, "params": self.saved_params()}
+        header |= {"dim": state.dim, "highest": rows.highest}
         arrays: dict[str, Array] = {"row": rows.row, "alive": state.alive}
         arrays |= {f"column.{name}": array for name, array in state.columns().items()}
         for part, learnt in (("trained", state.trained()), ("derived", state.derived())):
@@ -358,10 +358,7 @@ class Search(BaseEstimator):  # type: ignore[misc]
 
         rows = RowTable.from_arrays(arrays["row"], arrays["alive"], int(header["highest"]))
         n, dim, content = len(rows.row), int(header["dim"]), part("column.")
-        for name, (width, dtype) in self.column_names(dim).items():
-            array = content[name]
-            if array.shape != (n, *width) or array.dtype != dtype:
-                raise ValueError(f"its {name} are {array.dtype} of shape {array.shape}")
+        check_arrays(content, {name: ((n, *width), dtype) for name, (width, dtype) in self.column_names(dim).items()})
         columns = self._columns(content) if in_place else filled(content)
         state = self.start(
             dim, n=n, columns=columns, alive=rows.alive, trained=learnt("trained"), derived=learnt("derived")
@@ -371,31 +368,36 @@ class Search(BaseEstimator):  # type: ignore[misc]
     def _checked_queries(self, queries: Any) -> Float32:
         if not len(self):
             raise InputError("the collection is empty", "add vectors first", argument="queries")
-        array = checked_vectors(queries, self.dim, name="queries", expected="those of this search have")
-        check_numbers(array, "queries")
-        return np.ascontiguousarray(array, np.float32)
+        return np.ascontiguousarray(self._checked(queries, "queries"), np.float32)
+
+    def _checked(self, vectors: Any, name: str) -> Array:
+        array = checked_vectors(vectors, self.dim, name=name, expected="those of this search have")
+        check_numbers(array, name)
+        return array
 
 
 def stats_of(found: Found | FoundWithin, started: float) -> Stats:
-    """Return what a search did, and how long it took since `started`."""
+    """Return what a search did, and the time since `started`."""
     return Stats(found.compared, found.scanned, found.promise, time.perf_counter() - started)
 
 
 def _excluded(exclude: Any, n: int, rows: RowTable) -> Int64:
     array = as_array(exclude, "exclude")
     if array.shape != (n,) or array.dtype.kind not in "iu":
-        raise InputError(
-            f"exclude is {array.dtype} of shape {array.shape}",
-            f"give {n} rows, one for each query, -1 for none",
-            argument="exclude",
-        )
+        problem, remedy = f"exclude is {array.dtype} of shape {array.shape}", f"give {n} rows, one for each query"
+        raise InputError(problem, f"{remedy}, -1 for none", argument="exclude")
     return rows.find(array.astype(np.int64))
 
 
 def checked_recall(recall: Any) -> float | None:
     """Return a recall as a float, or None; refuse anything else."""
+    return None if recall is None else needed_recall(recall)
+
+
+def needed_recall(recall: Any) -> float:
+    """Return a recall as a float; refuse anything else, also None."""
     if recall is None:
-        return None
+        raise bad_value("recall", recall, "give a number up to 1.0")
     if not isinstance(recall, Real) or isinstance(recall, bool) or not 0 < float(recall) <= 1:
         raise InputError(f"recall={recall!r} must be more than 0 and at most 1", "1.0 is exact", argument="recall")
     return float(recall)
@@ -405,11 +407,22 @@ def checked_radii(radius: Any, n: int) -> Float64:
     """Return a radius for each of n queries."""
     array = as_array(radius, "radius")
     if array.dtype.kind not in "fiu" or array.shape not in ((), (n,)) or not np.all(array >= 0):
-        raise InputError(
-            f"radius={radius!r:.60} must be a distance, 0 or more; or {n} of them, one for each query",
-            argument="radius",
-        )
+        problem = f"radius={radius!r:.60} must be a distance, 0 or more; or {n} of them, one for each query"
+        raise InputError(problem, argument="radius")
     return np.ascontiguousarray(np.broadcast_to(array, n), np.float64)
+
+
+def json_params(estimator: BaseEstimator) -> dict[str, Any]:
+    """Return the parameters of an estimator, for JSON; the seed is None if it is not a whole number."""
+
+    def plain(name: str, value: Any) -> Any:
+        if isinstance(value, BaseEstimator):
+            return json_params(value)
+        if name == "random_state":
+            return int(value) if isinstance(value, Integral) else None
+        return value.item() if isinstance(value, np.generic) else value
+
+    return {name: plain(name, value) for name, value in estimator.get_params(deep=False).items()}
 
 
 def _classes() -> dict[str, type[Search]]:

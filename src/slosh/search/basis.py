@@ -15,7 +15,7 @@ from scipy.linalg import eigh
 from sklearn.utils.extmath import randomized_svd
 
 from ..native import scan
-from .columns import Float32, Float64
+from ..native.arrays import Float32, Float64
 
 ROUNDING = 2e-7
 """How far rounding may move a prefix, as a part of the vector's norm about the middle: 2^-24 by float32, far less by

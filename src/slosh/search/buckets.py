@@ -11,10 +11,10 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ..data.checks import Array
 from ..errors import InputError
 from ..hash.probing import Probes
-from .columns import Int64
+from ..native.arrays import Array, Int64, Mask
+from .columns import check_arrays
 
 UInt64: TypeAlias = NDArray[np.uint64]
 Positions: TypeAlias = NDArray[np.int32]
@@ -153,9 +153,7 @@ class Buckets:
         """Return what `arrays` returned; the positions of every table must be those from 0 to n_filed, each once."""
         keys, positions = arrays["keys"], arrays["positions"]
         size = n_tables * n_filed
-        right = keys.dtype == np.uint64 and positions.dtype == np.int32
-        if not right or keys.shape != (size,) or positions.shape != (size,):
-            raise ValueError(f"its buckets hold {keys.shape} keys and {positions.shape} positions, not {size}")
+        check_arrays(arrays, {"keys": ((size,), np.uint64), "positions": ((size,), np.int32)}, " of the buckets")
         if size:
             in_table = positions.reshape(n_tables, n_filed)
             numbered = all(np.array_equal(np.sort(part), np.arange(n_filed)) for part in in_table)
@@ -164,7 +162,7 @@ class Buckets:
         return cls(n_tables, n_hashes, (keys, positions))
 
 
-def distinct(query: Int64, position: Int64, n_positions: int) -> NDArray[np.bool_]:
+def distinct(query: Int64, position: Int64, n_positions: int) -> Mask:
     """Return a mask that keeps one of each (query, position), by a small hash table: a sort would take longer.
 
     Every pair writes its number into its slot; who reads it back is kept, who reads an equal pair's is dropped, and who
@@ -185,22 +183,6 @@ def distinct(query: Int64, position: Int64, n_positions: int) -> NDArray[np.bool
         left, mine = left[again], mine[again]
         factor = np.uint64((int(factor) * 0xD1342543DE82EF95 + 2) & 0xFFFFFFFFFFFFFFFF | 1)
     return keep
-
-
-def shortlist(squares: NDArray[np.float64], offsets: Int64, k: int) -> NDArray[np.bool_]:
-    """Return which of each query's squares[offsets[i]:offsets[i + 1]] may be among its k smallest, and few others.
-
-    The k-th smallest of the minima of 4 k parts is no less than the k-th smallest of all.
-    """
-    parts = 4 * k
-    counts = np.diff(offsets)
-    many = np.flatnonzero(counts > 2 * parts)
-    limit = np.full(len(counts), np.inf)
-    if len(many):
-        bounds = offsets[many, None] + counts[many, None] * np.arange(parts + 1) // parts
-        minima = np.minimum.reduceat(np.append(squares, np.inf), bounds.ravel()).reshape(len(many), -1)[:, :-1]
-        limit[many] = np.partition(minima, k - 1, axis=1)[:, k - 1]
-    return squares <= np.repeat(limit, counts)
 
 
 def _empty() -> Run:

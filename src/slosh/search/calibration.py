@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import math
 import threading
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import t as student
 
 from ..data.checks import checked_count, random_stream
 from ..errors import InputError
-from .columns import Float64, Int64, Mask
+from ..native.arrays import Float32, Float64, Int64, Mask
+from .state import State
 
 CONFIDENCE = 0.95
 CALIBRATION_QUERIES = 500
@@ -142,16 +143,42 @@ class Calibrations:
         return known
 
 
+class CalibratedState(State):
+    """A state that measures what a recall takes, at the first search that asks for it."""
+
+    _calibrations: Calibrations
+    _plans: dict[tuple[int, float], Calibration]
+
+    def _own(self) -> dict[str, Any]:
+        return {"_plans": {}}
+
+    def calibrate(self, k: int, recall: float, queries: Float32 | None = None) -> Calibration:
+        k = checked_calibration(k, self.n_alive, queries)
+        self._plans.pop((k, recall), None)
+        return self._calibrations.get(
+            k, recall, self.n_alive, lambda: self._measured(k, recall, queries), again=queries is not None
+        )
+
+    @abstractmethod
+    def _measured(self, k: int, recall: float, queries: Float32 | None) -> Calibration:
+        """See `calibrate`."""
+
+    def _plan(self, k: int, recall: float) -> Calibration:
+        """Return what was measured, now if not before.
+
+        A state keeps its first choice, so that it gives the same answers whatever is measured later.
+        """
+        plan = self._plans.get((k, recall))
+        return plan or self._plans.setdefault((k, recall), self.calibrate(k, recall))
+
+
 def checked_calibration(k: Any, n_rows: int, queries: Any = None) -> int:
     """Return k; refuse what a calibration cannot be measured with."""
     if n_rows < 2:
         raise InputError("calibrate needs two rows or more", "add vectors first")
     if queries is not None and len(queries) < FEWEST_QUERIES:
-        raise InputError(
-            f"queries: {len(queries)} are too few to measure a recall with",
-            f"give {FEWEST_QUERIES} or more",
-            argument="queries",
-        )
+        problem = f"queries: {len(queries)} are too few to measure a recall with"
+        raise InputError(problem, f"give {FEWEST_QUERIES} or more", argument="queries")
     return checked_count("k", k)
 
 
@@ -167,7 +194,7 @@ def provable(recall: float, n_queries: int) -> bool:
     return recall < 1 and lower_bound(np.ones(n_queries)) >= recall
 
 
-def lower_bound(recalls: NDArray[np.float64]) -> float:
+def lower_bound(recalls: Float64) -> float:
     """Return the one-sided 95% lower confidence bound of a mean recall, by Student's t.
 
     As if one more query had found nothing: a sample in which every query finds all is no proof of recall 1.

@@ -14,13 +14,13 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..data.checks import Array, checked_count
+from ..data.checks import checked_count
 from ..errors import InputError
 from ..hash.codes import as_words, checked_codes
 from ..native import scan
-from ..native.arrays import UInt8
+from ..native.arrays import Array, Int64, UInt8
 from ..native.scan import GROUP
-from .columns import Column, Int64
+from .columns import Column
 
 Words: TypeAlias = NDArray[np.uint64]
 
@@ -28,9 +28,7 @@ MOVED_CODES = 1 << 16
 """Codes that are moved in one go."""
 
 
-def nearest_codes(
-    queries: ArrayLike, codes: ArrayLike, k: int = 10, n_jobs: int | None = -1
-) -> tuple[NDArray[np.int64], Int64]:
+def nearest_codes(queries: ArrayLike, codes: ArrayLike, k: int = 10, n_jobs: int | None = -1) -> tuple[Int64, Int64]:
     """Return the k nearest codes of each query: how many bits differ, and their rows, (n_queries, k) int64 each.
 
     Parameters
@@ -49,9 +47,8 @@ def nearest_codes(
     """
     asked, stored = checked_codes(queries, "queries"), checked_codes(codes, "codes")
     if asked.shape[1] != stored.shape[1]:
-        raise InputError(
-            f"queries are codes of {asked.shape[1]} bytes, codes of {stored.shape[1]}", "give codes of the same hash"
-        )
+        problem = f"queries are codes of {asked.shape[1]} bytes, codes of {stored.shape[1]}"
+        raise InputError(problem, "give codes of the same hash")
     k = checked_count("k", k)
     if not len(stored):
         raise InputError("codes is empty, so nothing can be found", "give at least one code", argument="codes")

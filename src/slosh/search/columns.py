@@ -9,22 +9,19 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable
-from typing import IO, Any, TypeAlias
+from typing import IO, Any, Final, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..data.checks import Array
 from ..errors import InputError
+from ..native.arrays import Array, Int64
 
-Float32: TypeAlias = NDArray[np.float32]
-Float64: TypeAlias = NDArray[np.float64]
-Int64: TypeAlias = NDArray[np.int64]
-Mask: TypeAlias = NDArray[np.bool_]
+Specs: TypeAlias = dict[str, tuple[tuple[int, ...], Any]]
+"""Columns by name: the shape of a row, and the type. Or arrays: their shape, and the type."""
 
 
 class Column:
-    """Rows of the shape `width`, in memory. `view(n)` is what a state holds.
+    """Rows of the shape `width` and the type `dtype`, in memory. `view(n)` is what a state holds.
 
     Several states share a column: each shows its first n rows, and only the newest is extended, by rows behind its n.
     One thread writes; others may read their views meanwhile.
@@ -32,28 +29,18 @@ class Column:
 
     def __init__(self, width: tuple[int, ...], dtype: Any, content: Array | None = None) -> None:
         """`content` becomes the first rows, without a copy where its type is right."""
-        self._width: tuple[int, ...] = tuple(width)
-        self._dtype: np.dtype[Any] = np.dtype(dtype)
+        self.width: Final[tuple[int, ...]] = tuple(width)
+        self.dtype: Final[np.dtype[Any]] = np.dtype(dtype)
         if content is None:
-            content = np.empty((0, *self._width), self._dtype)
-        if content.shape[1:] != self._width or content.dtype != self._dtype:
-            raise ValueError(f"{content.dtype} of shape {content.shape}, not {self._dtype} of {('n', *self._width)}")
+            content = np.empty((0, *self.width), self.dtype)
+        if content.shape[1:] != self.width or content.dtype != self.dtype:
+            raise ValueError(f"{content.dtype} of shape {content.shape}, not {self.dtype} of {('n', *self.width)}")
         self._data: Array = np.ascontiguousarray(content)
-
-    @property
-    def width(self) -> tuple[int, ...]:
-        """The shape of a row."""
-        return self._width
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """The type of the numbers."""
-        return self._dtype
 
     @property
     def row_bytes(self) -> int:
         """Bytes of a row."""
-        return int(self._dtype.itemsize) * math.prod(self._width)
+        return int(self.dtype.itemsize) * math.prod(self.width)
 
     def write(self, at: int, values: Array) -> None:
         """Make `values` the rows from `at` on. Rows before `at` are not touched."""
@@ -75,7 +62,7 @@ class Column:
 
     def grown(self, used: Array, size: int) -> Array:
         """Return an array of `size` rows that begins with `used`. Memory that is not written to yet costs nothing."""
-        data = np.empty((size, *self._width), self._dtype)
+        data = np.empty((size, *self.width), self.dtype)
         data[: len(used)] = used
         return data
 
@@ -95,7 +82,7 @@ class FileColumn(Column):
             os.posix_fallocate(self._file.fileno(), 0, length)
         else:
             self._file.truncate(length)
-        mapped = np.memmap(self._file, self._dtype, "r+", shape=(size, *self._width))
+        mapped = np.memmap(self._file, self.dtype, "r+", shape=(size, *self.width))
         return mapped.view(np.ndarray)  # the same file: what is used is there already
 
     def n_bytes(self, n: int) -> int:
@@ -123,14 +110,18 @@ def filled(arrays: dict[str, Array]) -> ColumnFactory:
     return make
 
 
+def check_arrays(arrays: dict[str, Array], shapes: Specs, whose: str = "") -> None:
+    """Refuse stored arrays (ValueError, KeyError) if one is missing, or has another shape or type."""
+    for name, (shape, dtype) in shapes.items():
+        if arrays[name].shape != shape or arrays[name].dtype != dtype:
+            raise ValueError(f"its {name}{whose} are {arrays[name].dtype} of shape {arrays[name].shape}")
+
+
 def check_free(path: str | os.PathLike[str] | None) -> None:
     """Refuse to write vectors over what is there: another search may be reading it."""
     if path is not None and os.path.exists(path) and (os.path.isdir(path) or os.path.getsize(path)):
-        raise InputError(
-            f"path: {os.fspath(path)} exists, and may belong to another search",
-            "delete it, or give another",
-            argument="path",
-        )
+        problem = f"path: {os.fspath(path)} exists, and may belong to another search"
+        raise InputError(problem, "delete it, or give another", argument="path")
 
 
 _positions: Int64 = np.empty(0, np.int64)

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from .columns import Float32, Float64
+from ..native.arrays import Float32, Float64
 
 P = TypeVar("P")
 

@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from ..data.checks import Array
 from ..errors import PrecisionWarning, user_level
+from ..native.arrays import Array, Float32, Float64, Int64, Mask
 from . import basis as bases
 from .basis import Basis
-from .columns import Float32, Float64, Int64, Mask
+from .columns import check_arrays
 from .cost_model import default_lists, prefix_length, squared_distances
 from .lists import Lists, centroids
 from .state import Trained
-from .store import FloatVectors, ShortVectors
+from .store import Vectors
+
+if TYPE_CHECKING:
+    from .ladder import LadderSearch
 
 SMALLEST_BASIS_SAMPLE, LARGEST_BASIS_SAMPLE = 4096, 16384
 """The basis is learnt from four vectors for each of their numbers, but no fewer and no more than this."""
@@ -30,8 +33,6 @@ COARSE_ROUNDING = 0.005
 """Rounding that moves a vector by more than this part of the distance to its neighbours is worth a warning."""
 PREFIX_NUMBERS = 1 << 22
 """Numbers of vectors whose prefixes are computed in one go."""
-
-Store = FloatVectors | ShortVectors
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,9 @@ class Training:
     crowding : of the lists.
     centres, radii, spreads : of the lists, see `Lists`.
     """
+
+    NAMES: ClassVar = ("middle", "directions", "centres", "radii", "spreads")
+    """Of the arrays."""
 
     basis: Basis
     n_rows: int
@@ -57,30 +61,18 @@ class Training:
     def from_trained(cls, trained: Trained, dim: int) -> Training:
         """Return what `header` and `arrays` gave; raise ValueError, KeyError or TypeError if it does not fit."""
         header, arrays = trained
-        middle, directions, centres = arrays["middle"], arrays["directions"], arrays["centres"]
-        radii, spreads = arrays["radii"], arrays["spreads"]
-        if middle.shape != (dim,) or directions.ndim != 2 or directions.shape[1] != dim:
-            raise ValueError(f"its basis has the shapes {middle.shape} and {directions.shape}")
-        if centres.ndim != 2 or centres.shape[1] != len(directions) + 1 or not len(centres):
-            raise ValueError("its basis and its lists do not fit together")
-        if not radii.shape == spreads.shape == (len(centres),):
-            raise ValueError("its basis and its lists do not fit together")
-        parts = (middle, directions, centres, radii, spreads)
-        if not all(array.dtype.kind == "f" and np.isfinite(array).all() for array in parts):
+        n_lists, width = arrays["centres"].shape
+        lists = {"centres": ((n_lists, width), np.float32), "radii": ((n_lists,), np.float32)}
+        basis = {"middle": ((dim,), np.float64), "directions": ((width - 1, dim), np.float64)}
+        check_arrays(arrays, {**basis, **lists, "spreads": ((n_lists,), np.float64)})
+        middle, directions, centres, radii, spreads = parts = [np.ascontiguousarray(arrays[name]) for name in cls.NAMES]
+        if not n_lists or not all(np.isfinite(array).all() for array in parts):
             raise ValueError("its basis or its lists are not finite numbers")
         n_rows, n_positions = int(header["trained"]), int(header["positions"])
         if n_rows < 1 or n_positions < 0:
             raise ValueError(f"it was trained on {n_rows} rows")
-        return cls(
-            Basis(np.ascontiguousarray(middle, np.float64), np.ascontiguousarray(directions, np.float64)),
-            n_rows,
-            n_positions,
-            float(header["rest"]),
-            float(header["crowding"]),
-            np.ascontiguousarray(centres, np.float32),
-            np.ascontiguousarray(radii, np.float32),
-            np.ascontiguousarray(spreads, np.float64),
-        )
+        about = n_rows, n_positions, float(header["rest"]), float(header["crowding"])
+        return cls(Basis(middle, directions), *about, centres, radii, spreads)
 
     def header(self) -> dict[str, Any]:
         """Return its numbers, for JSON."""
@@ -89,8 +81,8 @@ class Training:
 
     def arrays(self) -> dict[str, Array]:
         """Return its arrays."""
-        lists: dict[str, Array] = {"centres": self.centres, "radii": self.radii, "spreads": self.spreads}
-        return {"middle": self.basis.middle, "directions": self.basis.directions, **lists}
+        parts = (self.basis.middle, self.basis.directions, self.centres, self.radii, self.spreads)
+        return dict(zip(self.NAMES, parts, strict=True))
 
 
 @dataclass(frozen=True)
@@ -116,7 +108,7 @@ class Filing:
 
     @classmethod
     def start(
-        cls, training: Training, derived: Trained | None, store: Store, alive: Mask, n_jobs: int | None
+        cls, training: Training, derived: Trained | None, store: Vectors, alive: Mask, n_jobs: int | None
     ) -> Filing:
         """Return all stored vectors filed: by what `as_derived` returned, if it fits, or anew."""
         known = None if derived is None else cls._from_derived(derived, training, alive)
@@ -145,7 +137,7 @@ class Filing:
         header = {"farthest": self.farthest, "rest": self.rest, "n_since": self.n_since}
         return Trained(header, self.lists.arrays())
 
-    def extend(self, store: Store, alive: Mask | None, n_jobs: int | None, last: int | None = None) -> Filing:
+    def extend(self, store: Vectors, alive: Mask | None, n_jobs: int | None, last: int | None = None) -> Filing:
         """Return the filing with the vectors up to position `last` (None: all) put into the lists.
 
         `alive` None: none of them is a hole.
@@ -190,14 +182,10 @@ class Filing:
 
 
 def learn(
-    store: Store,
-    alive: Mask,
-    n_components: int | None,
-    n_lists: int | None,
-    random: np.random.RandomState,
-    n_jobs: int | None,
+    store: Vectors, alive: Mask, params: LadderSearch, random: np.random.RandomState
 ) -> tuple[Training, Filing, Float32]:
     """Learn basis and lists from the vectors that are alive; return them, all filed, and the sample of the basis."""
+    n_components, n_lists, n_jobs = params.n_components, params.n_lists, params.n_jobs
     there, dim = np.flatnonzero(alive), store.array.shape[1]
     size = min(max(SMALLEST_BASIS_SAMPLE, 4 * dim), LARGEST_BASIS_SAMPLE)
     at = there if len(there) <= size else np.sort(random.choice(there, size, replace=False))
@@ -220,7 +208,7 @@ def learn(
     return training, Filing(basis, lists, filing.farthest), sample
 
 
-def prefixes_of(store: Store, at: Any, basis: Basis, n_jobs: int | None) -> tuple[Float32, Float64]:
+def prefixes_of(store: Vectors, at: Any, basis: Basis, n_jobs: int | None) -> tuple[Float32, Float64]:
     """Return the prefixes of stored vectors, and their norms about the middle."""
     return basis.prefixes(store.array[at], None if store.scale is None else store.scale[at], n_jobs)
 

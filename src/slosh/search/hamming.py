@@ -5,6 +5,7 @@ A code is 128 bytes at 1024 bits, where a vector of 1024 numbers is 4096. Withou
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from copy import copy
 from numbers import Integral
 from typing import Any
@@ -12,18 +13,26 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
-from ..data.checks import Array
 from ..errors import InputError, UnsupportedError
 from ..hash.codes import as_words
 from ..hash.sign import SignHash
 from ..native import scan
-from . import flat
-from .base import Search, checked_recall
-from .calibration import Calibration, Calibrations, checked_calibration, measured_depth, provable, sample_positions
+from ..native.arrays import Array, Float32, Float64, Int64, Mask
+from .base import Search, json_params, needed_recall
+from .calibration import (
+    CalibratedState,
+    Calibration,
+    Calibrations,
+    checked_calibration,
+    measured_depth,
+    provable,
+    sample_positions,
+)
 from .codes import Codes, Words
-from .columns import Column, Float32, Float64, Int64, Mask, positions_up_to
-from .state import Found, FoundWithin, Pairs, Request, State, Stored, Trained, leave_out
-from .store import FloatVectors
+from .columns import Column, Specs, positions_up_to
+from .exact import scan_nearest, scan_within
+from .state import Found, FoundWithin, Pairs, Request, Stored, Trained, leave_out
+from .store import Batch, FloatVectors, Vectors
 
 RERANKED_PAIRS = 1 << 20
 """Vectors re-ranked in one go, for all queries together."""
@@ -31,7 +40,7 @@ EXACT_SHARE = 4
 """Where one of so many rows would have to be re-ranked, all of them are compared."""
 
 
-class HammingState(State):
+class HammingState(CalibratedState):
     """Codes, and vectors besides if hits are to be re-ranked.
 
     hash : the fitted hash; None before the first vectors.
@@ -41,24 +50,21 @@ class HammingState(State):
     search: HammingSearch
 
     def __init__(self, search: HammingSearch, stored: Stored) -> None:
-        super().__init__(search, stored)
-        trained, n = stored.trained, stored.n
-        self.hash, self.fitted_on = search.fitted_hash(self.dim), 0
+        super().__init__(search, stored, (FloatVectors if search.rerank else Vectors).start(stored))
         self._calibrations, self._plans = Calibrations(), {}
-        if trained is not None:
-            self.hash, self.fitted_on = _hash_from(trained, self.dim), int(trained.header["fitted_on"])
-            self._calibrations = Calibrations(trained.header["calibrations"])
-        if self.hash is None and n:
+        self.hash, self.fitted_on = search.fitted_hash(self.dim), 0
+        if stored.trained is not None:
+            header, arrays = stored.trained
+            self.hash, self.fitted_on = SignHash(**header["hash"]), int(header["fitted_on"])
+            self.hash.set_state(arrays, self.dim)
+            self._calibrations = Calibrations(header["calibrations"])
+        if self.hash is None and self.n:
             raise ValueError("its hash is missing")
-        n_bits = search.n_bits if self.hash is None else fitted_bits(self.hash)
-        self._codes = Codes(n_bits)
+        self._codes = Codes(search.n_bits if self.hash is None else fitted_bits(self.hash))
         column = stored.columns("codes", (self._codes.code_bytes,), np.uint8)
-        self._codes = self._codes.extend(column.view(n))
+        self._codes = self._codes.extend(column.view(self.n))
         # In memory the codes lie side by side, as the scan reads them, and nowhere else.
         self._kept: Column | None = None if column.n_bytes(1) else column
-        self._store = FloatVectors.start(stored) if search.rerank else None
-
-    _plans: dict[tuple[int, float], Calibration]
 
     # Changes
 
@@ -69,65 +75,49 @@ class HammingState(State):
         packed = hash_.transform(vectors)
         if self._kept is not None:
             self._kept.write(self.n, packed)
-        store = None if self._store is None else self._store.extend(vectors)
-        changes = {"hash": hash_, "fitted_on": fitted_on, "_codes": self._codes.extend(packed), "_store": store}
-        state: HammingState = self._extended(len(vectors), **changes, _plans={})
-        return state
+        store = self._store.extend(vectors)
+        return self._grown(store, hash=hash_, fitted_on=fitted_on, _codes=self._codes.extend(packed))
 
     def adopt(self, n: int) -> HammingState:
         assert self._kept is not None  # in memory nobody else writes
-        codes = self._codes.extend(self._kept.view(n)[self.n :])
-        store = None if self._store is None else self._store.adopt(n)
-        state: HammingState = self._extended(n - self.n, _codes=codes, _store=store, _plans={})
-        return state
-
-    def remove(self, positions: Int64) -> HammingState:
-        state: HammingState = self._without(positions, _plans={})
-        return state
+        return self._grown(self._store.adopt(n), _codes=self._codes.extend(self._kept.view(n)[self.n :]))
 
     # Searches
 
     def _nearest(self, asked: Request) -> Found:
-        recall = asked.recall
-        if recall is None and self._store is None:
+        recall, plan, depth = asked.recall, None, 0
+        if recall is None and not isinstance(self._store, FloatVectors):
             found = self._nearest_codes(self._words(asked.queries), asked, asked.k)
             return Found(*found, asked.counts(0), asked.counts(), None, None)
         store = self._need_vectors("recall" if recall is None else f"recall={recall:g}")
-        plan = None
-        if recall is not None and recall < 1 and asked.n_allowed > 1:
+        if recall is None:
+            depth = int(self.search.rerank)
+        elif recall < 1 and asked.n_allowed > 1:
             plan = self._plan(asked.k, recall)
-        depth = max(asked.k, int(self.search.rerank)) if recall is None else plan.depth if plan is not None else 0
-        if depth == 0 or depth >= asked.n_allowed:
-            answer, tied = flat.nearest(store, asked, self.search.n_jobs)
-            return Found(*answer, asked.counts(), asked.counts(0), 1.0, tied)
-        depth = max(depth, asked.k)
+            depth = plan.depth
+        depth = max(depth, asked.k) if depth else asked.n_allowed
+        if depth >= asked.n_allowed:
+            return scan_nearest(store, asked)
         promise = None if plan is None or asked.allowed is not None else plan.promised
-        return Found(*self._reranked(store, asked, depth), asked.counts(depth), asked.counts(), promise, None)
+        found = store.nearest(asked, asked.k, self._to_rerank(asked, depth))
+        return Found(*found, asked.counts(depth), asked.counts(), promise, None)
 
-    def _reranked(self, store: FloatVectors, asked: Request, depth: int) -> Pairs:
-        """Return the nearest by vector of the `depth` nearest by code."""
-        shape = (len(asked), asked.k)
-        squares, positions = np.empty(shape), np.empty(shape, np.int64)
-        step = max(1, RERANKED_PAIRS // depth)
-        for first in range(0, len(asked), step):
-            part = slice(first, first + step)
-            few = asked.part(part)
+    def _to_rerank(self, asked: Request, depth: int) -> Iterator[Batch]:
+        """Yield the `depth` nearest by code."""
+        for part, few in _parts(asked, depth):
             _, found = self._nearest_codes(self._words(few.queries), few, depth)
             there = found >= 0
-            offsets = np.concatenate([[0], np.cumsum(there.sum(axis=1))])
-            exact = scan.squares(few.queries, store.array, None, offsets, found[there], self.search.n_jobs)
-            squares[part], positions[part] = scan.best(exact, found[there], offsets, asked.ranks, asked.k)
-        return np.sqrt(squares, out=squares), positions
+            yield Batch(part, np.concatenate([[0], np.cumsum(there.sum(axis=1))]), found[there])
 
     def _within(self, asked: Request, radii: Float64) -> FoundWithin:
-        recall, jobs = asked.recall, self.search.n_jobs
-        if self._store is None and recall is None:
+        recall = asked.recall
+        if recall is None and not isinstance(self._store, FloatVectors):
             limits = np.minimum(radii, self._codes.n_words * 64).astype(np.int64)
             words, groups = self._words(asked.queries), self._codes.groups
-            found = scan.codes_within(words, groups, self.n, asked.mask, asked.ranks, limits, jobs)
+            found = scan.codes_within(words, groups, self.n, asked.mask, asked.ranks, limits, asked.n_jobs)
             return FoundWithin(*found, asked.counts(0), asked.counts(), None)
         store = self._need_vectors(f"recall={recall:g}" if recall is not None else "range_search")
-        return FoundWithin(*flat.within(store, asked, radii, jobs), asked.counts(), asked.counts(0), 1.0)
+        return scan_within(store, asked, radii)
 
     def _words(self, queries: Float32) -> Words:
         assert self.hash is not None
@@ -137,34 +127,25 @@ class HammingState(State):
         """Return the k nearest by code; `words` are the codes of the queries."""
         n_asked = k if asked.exclude is None else min(k + 1, asked.n_allowed)
         ranks = None if asked.in_order else asked.ranks
-        groups, jobs = self._codes.groups, self.search.n_jobs
-        distances, positions = scan.nearest_codes(words, groups, self.n, asked.mask, ranks, n_asked, jobs)
+        groups = self._codes.groups
+        distances, positions = scan.nearest_codes(words, groups, self.n, asked.mask, ranks, n_asked, asked.n_jobs)
         if asked.exclude is not None:
             distances, positions = leave_out(distances, positions, asked.exclude)
         return distances[:, :k], positions[:, :k]
 
     def _need_vectors(self, what: str) -> FloatVectors:
-        if self._store is None:
-            raise UnsupportedError(
-                f"{what}: only codes are kept, which tell no Euclidean distance and cannot give vectors back",
-                "make the search with rerank=100, say, to keep the vectors besides",
-                feature_name=what,
-            )
+        if not isinstance(self._store, FloatVectors):
+            problem = f"{what}: only codes are kept, which tell no Euclidean distance and cannot give vectors back"
+            remedy = "make the search with rerank=100, say, to keep the vectors besides"
+            raise UnsupportedError(problem, remedy, feature_name=what)
         return self._store
 
     # How deep to re-rank
 
     def calibrate(self, k: int, recall: float, queries: Float32 | None = None) -> Calibration:
-        k = checked_calibration(k, self.n_alive, queries)
+        checked_calibration(k, self.n_alive, queries)
         self._need_vectors(f"recall={recall:g}")
-        self._plans.pop((k, recall), None)
-        return self._calibrations.get(
-            k, recall, self.n_alive, lambda: self._measured(k, recall, queries), again=queries is not None
-        )
-
-    def _plan(self, k: int, recall: float) -> Calibration:
-        plan = self._plans.get((k, recall))
-        return plan or self._plans.setdefault((k, recall), self.calibrate(k, recall))
+        return super().calibrate(k, recall, queries)
 
     def _measured(self, k: int, recall: float, queries: Float32 | None) -> Calibration:
         store, n, own = self._need_vectors("calibrate"), self.n_alive, None
@@ -176,7 +157,7 @@ class HammingState(State):
         if not provable(recall, len(queries)) or k_there > deepest:
             return exact
         asked = self._request(queries, k_there, exclude=own)
-        (_, truth), _ = flat.nearest(store, asked, self.search.n_jobs)
+        truth = scan_nearest(store, asked).positions
         words, deep = self._words(queries), min(deepest, max(64, 8 * k_there))
         while True:
             order = self._order_of(words, asked, truth, deep)
@@ -192,11 +173,9 @@ class HammingState(State):
     def _order_of(self, words: Words, asked: Request, neighbours: Int64, deep: int) -> Int64:
         """Return how many codes come before that of each neighbour (n, k), the query's own left out; `deep` at most."""
         order_of = np.full(neighbours.shape, deep, np.int64)
-        step = max(1, RERANKED_PAIRS // deep)
-        for first in range(0, len(words), step):
-            part = slice(first, first + step)
-            _, found = self._nearest_codes(words[part], asked.part(part), deep)
-            for i, others in enumerate(found, start=first):
+        for part, few in _parts(asked, deep):
+            _, found = self._nearest_codes(words[part], few, deep)
+            for i, others in enumerate(found, start=part.start):
                 order = np.argsort(others)
                 at = order[np.minimum(np.searchsorted(others[order], neighbours[i]), len(others) - 1)]
                 order_of[i] = np.where(others[at] == neighbours[i], at, deep)
@@ -210,18 +189,17 @@ class HammingState(State):
     def holds(self, positions: Int64, vectors: Float32) -> Mask:
         assert self.hash is not None
         same = (self._codes.take(positions) == self.hash.transform(vectors)).all(axis=1)
-        return np.asarray(same if self._store is None else same & self._store.holds(positions, vectors))
+        return np.asarray(same & super().holds(positions, vectors))
 
     def columns(self) -> dict[str, Array]:
-        codes: dict[str, Array] = {"codes": self._codes.take(positions_up_to(self.n))}
-        return codes if self._store is None else {**codes, **self._store.columns()}
+        return {"codes": self._codes.take(positions_up_to(self.n)), **super().columns()}
 
     def n_bytes(self) -> dict[str, int]:
-        return {"codes": self._codes.n_bytes, "vectors": 0 if self._store is None else self._store.n_bytes}
+        return {"codes": self._codes.n_bytes, **super().n_bytes()}
 
     def info(self) -> dict[str, Any]:
         return {
-            "hash": None if self.hash is None else described(self.hash),
+            "hash": None if self.hash is None else json_params(self.hash),
             "fitted_on": self.fitted_on or None,
             "rerank": int(self.search.rerank),
             "calibrations": self._calibrations.as_dicts(),
@@ -230,7 +208,7 @@ class HammingState(State):
     def trained(self) -> Trained | None:
         if self.hash is None:
             return None
-        about = {"hash": described(self.hash), "fitted_on": self.fitted_on}
+        about = {"hash": json_params(self.hash), "fitted_on": self.fitted_on}
         return Trained({**about, "calibrations": self._calibrations.as_dicts()}, self.hash.get_state())
 
     @property
@@ -272,6 +250,8 @@ class HammingSearch(Search):
     The SLOSH paper, section 4.4. Charikar: Similarity Estimation Techniques from Rounding Algorithms (2002).
     """
 
+    hash_class = SignHash
+
     def __init__(self, hash: SignHash | None = None, *, rerank: int = 0, n_jobs: int | None = -1) -> None:
         self.hash = hash
         self.rerank = rerank
@@ -279,14 +259,9 @@ class HammingSearch(Search):
 
     def check_params(self) -> None:
         super().check_params()
-        if self.hash is not None:
-            if not isinstance(self.hash, SignHash):
-                raise InputError(f"hash must be a SignHash or None, not a {type(self.hash).__name__}", argument="hash")
-            self.hash.check_params()
         if not isinstance(self.rerank, Integral) or isinstance(self.rerank, bool) or self.rerank < 0:
-            raise InputError(
-                f"rerank={self.rerank!r} must be a whole number", "0, or how many to re-rank", argument="rerank"
-            )
+            problem = f"rerank={self.rerank!r} must be a whole number"
+            raise InputError(problem, "0, or how many to re-rank", argument="rerank")
 
     @property
     def hash_(self) -> SignHash | None:
@@ -310,11 +285,8 @@ class HammingSearch(Search):
         if not is_fitted(given):
             return None
         if given.n_features_in_ != dim:
-            raise InputError(
-                f"hash was fitted on vectors of {given.n_features_in_} numbers, and these have {dim}",
-                "fit it on such vectors, or give one that is not fitted",
-                argument="hash",
-            )
+            problem = f"hash was fitted on vectors of {given.n_features_in_} numbers, and these have {dim}"
+            raise InputError(problem, "fit it on such vectors, or give one that is not fitted", argument="hash")
         copied: SignHash = copy(given).set_params(n_bits=fitted_bits(given))  # whatever becomes of the user's
         return copied
 
@@ -323,8 +295,8 @@ class HammingSearch(Search):
         """ "hamming" (bits) where only codes are kept, "embedded" (Euclidean) where vectors are."""
         return "embedded" if self.rerank else "hamming"
 
-    def column_names(self, dim: int) -> dict[str, tuple[tuple[int, ...], Any]]:
-        codes: dict[str, tuple[tuple[int, ...], Any]] = {"codes": ((-(-self.n_bits // 8),), np.uint8)}
+    def column_names(self, dim: int) -> Specs:
+        codes: Specs = {"codes": ((-(-self.n_bits // 8),), np.uint8)}
         return {**codes, **FloatVectors.column_names(dim)} if self.rerank else codes
 
     def first_state(self, stored: Stored) -> HammingState:
@@ -337,24 +309,19 @@ class HammingSearch(Search):
         confidence bound of the mean recall is at least `recall`. A search does this by itself when it is first asked
         for a recall, and again when the number of rows has doubled or halved.
         """
-        target = checked_recall(recall)
-        if target is None:
-            raise InputError("recall=None", "give a number up to 1.0", argument="recall")
+        target = needed_recall(recall)
         checked_calibration(k, len(self))
         state = self.state
         assert isinstance(state, HammingState)
         return state.calibrate(k, target)
 
     def saved_params(self) -> dict[str, Any]:
-        given = self.hash
-        fitted = given is not None and is_fitted(given)
-        hash_ = None if given is None else {**described(given), "n_bits": self.n_bits}
-        return {**super().saved_params(), "rerank": int(self.rerank), "hash": hash_, "hash_fitted": fitted}
+        params = {**super().saved_params(), "hash_fitted": self.hash is not None and is_fitted(self.hash)}
+        return params if self.hash is None else {**params, "hash": {**params["hash"], "n_bits": self.n_bits}}
 
     @classmethod
     def from_saved_params(cls, params: dict[str, Any]) -> HammingSearch:
-        params = {name: value for name, value in params.items() if name != "hash_fitted"}
-        return cls(**{**params, "hash": None if params["hash"] is None else SignHash(**params["hash"])})
+        return super().from_saved_params({name: value for name, value in params.items() if name != "hash_fitted"})
 
     def _unpack(self, header: dict[str, Any], arrays: dict[str, Array], in_place: bool = True) -> None:
         super()._unpack(header, arrays, in_place)
@@ -373,18 +340,9 @@ def fitted_bits(hash_: SignHash) -> int:
     return len(drawn["picked"] if "picked" in drawn else drawn["directions"])
 
 
-def described(hash_: SignHash) -> dict[str, Any]:
-    """Return the parameters, for JSON; what was drawn and learnt is saved besides."""
-    seed = hash_.random_state
-    return {
-        "n_bits": int(hash_.n_bits),
-        "center": hash_.center,
-        "rotation": hash_.rotation,
-        "random_state": int(seed) if isinstance(seed, Integral) else None,
-    }
-
-
-def _hash_from(trained: Trained, dim: int) -> SignHash:
-    hash_ = SignHash(**trained.header["hash"])
-    hash_.set_state(trained.arrays, dim)
-    return hash_
+def _parts(asked: Request, depth: int) -> Iterator[tuple[slice, Request]]:
+    """Yield the queries in turns of bounded memory, if `depth` positions are found for each."""
+    step = max(1, RERANKED_PAIRS // depth)
+    for first in range(0, len(asked), step):
+        part = slice(first, first + step)
+        yield part, asked.part(part)

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import os
 import secrets
-from numbers import Integral
 from typing import Any
 
-from ..data.checks import Array, checked_count
-from ..errors import InputError
-from .base import Search, checked_recall
+from ..data.checks import checked_count
+from ..errors import InputError, bad_value
+from ..native.arrays import Array
+from .base import Search, checked_recall, needed_recall
 from .calibration import Calibration, checked_calibration
-from .columns import Column, ColumnFactory, FileColumn, check_free, filled
+from .columns import Column, ColumnFactory, FileColumn, Specs, check_free, filled
 from .filing import LONGEST_PREFIX
 from .ladder_state import LadderState
 from .state import Stored
@@ -84,20 +84,17 @@ class LadderSearch(Search):
 
     def check_params(self) -> None:
         super().check_params()
-        if self.recall is None:
-            raise InputError("recall=None", "give a number up to 1.0", argument="recall")
-        checked_recall(self.recall)
+        needed_recall(self.recall)
         for name in ("n_components", "n_lists"):
             if getattr(self, name) is not None:
                 checked_count(name, getattr(self, name))
         if self.n_components is not None and self.n_components > LONGEST_PREFIX:
-            raise InputError(f"n_components={self.n_components}", f"at most {LONGEST_PREFIX}", argument="n_components")
+            raise bad_value("n_components", self.n_components, f"at most {LONGEST_PREFIX}")
         if self.precision not in (16, 32):
-            raise InputError(
-                f"precision={self.precision!r} must be 16 or 32, the bits of a stored number", argument="precision"
-            )
+            problem = f"precision={self.precision!r} must be 16 or 32, the bits of a stored number"
+            raise InputError(problem, argument="precision")
 
-    def column_names(self, dim: int) -> dict[str, tuple[tuple[int, ...], Any]]:
+    def column_names(self, dim: int) -> Specs:
         return self._stored_as().column_names(dim)
 
     def _stored_as(self) -> type[ShortVectors] | type[FloatVectors]:
@@ -135,11 +132,8 @@ class LadderSearch(Search):
         return found
 
     def saved_params(self) -> dict[str, Any]:
-        params = {name: getattr(self, name) for name in ("recall", "n_components", "n_lists")}
-        params["precision"] = 16 if self._stored_as() is ShortVectors else 32
-        seed = self.random_state
-        params["random_state"] = int(seed) if isinstance(seed, Integral) else None
-        return {**super().saved_params(), **params}
+        params = {**super().saved_params(), "precision": 16 if self._stored_as() is ShortVectors else 32}
+        return {name: value for name, value in params.items() if name != "path"}
 
     def _columns(self, content: dict[str, Array] | None = None) -> ColumnFactory:
         """With `path` the vectors lie in that file; content that replaces it comes under another name, then renamed."""

@@ -14,24 +14,24 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..data.checks import Array, random_stream
+from ..data.checks import random_stream
 from ..native import kernel, scan
+from ..native.arrays import Float32, Float64, Int64, Mask
 from .basis import ROUNDING
 from .calibration import (
+    CalibratedState,
     Calibration,
     Calibrations,
-    checked_calibration,
     first_that_holds,
     found_part,
     lower_bound,
     provable,
     sample_positions,
 )
-from .columns import Float32, Float64, Int64, Mask
 from .cost_model import candidate_depths, cheapest_plan, cost
-from .filing import Filing, Store, Training, learn, warn_if_coarse
-from .state import Found, FoundWithin, Pairs, Request, State, Stored, Trained, cut_to, exact_answer
-from .store import FloatVectors
+from .filing import Filing, Training, learn, warn_if_coarse
+from .state import Found, FoundWithin, Pairs, Request, Stored, Trained, exact_answer, exact_found
+from .store import Batch, FloatVectors, Vectors
 
 if TYPE_CHECKING:
     from .ladder import LadderSearch
@@ -54,16 +54,19 @@ REACHES = tuple(round(0.1 * i, 1) for i in range(-20, 31))
 _trainings = itertools.count(1)
 
 
-class LadderState(State):
+class LadderState(CalibratedState):
     """See the module. `training` is None before `train`."""
 
     search: LadderSearch
     training: Training | None
+    _training_number: int
+    _filing: Filing
+    _lock: threading.Lock  # of whoever files what is not filed yet
 
-    def __init__(self, search: LadderSearch, stored: Stored, store: Store) -> None:
-        super().__init__(search, stored)
-        self._store = store
+    def __init__(self, search: LadderSearch, stored: Stored, store: Vectors) -> None:
+        super().__init__(search, stored, store)
         self._precision_checked = threading.Event()
+        self.__dict__.update(self._own())
         if stored.trained is None:
             self.__dict__.update(self._learnt(None, Filing.empty(self.dim)))
         else:
@@ -76,44 +79,23 @@ class LadderState(State):
         self, training: Training | None, filing: Filing, calibrations: Calibrations | None = None
     ) -> dict[str, Any]:
         """Return the attributes that a training decides about."""
-        return {
-            "training": training,
-            "_training_number": next(_trainings) if training else 0,
-            "_calibrations": calibrations or Calibrations(),
-            **self._filed_in(filing),
-        }
+        number = next(_trainings) if training else 0
+        known = calibrations or Calibrations()
+        return {"training": training, "_training_number": number, "_calibrations": known, "_filing": filing}
 
-    _store: Store
-    _training_number: int
-    _calibrations: Calibrations
-    _filing: Filing
-    _lock: threading.Lock  # of whoever files what is not filed yet
-    _plans: dict[tuple[int, float], Calibration]
-
-    @staticmethod
-    def _filed_in(filing: Filing) -> dict[str, Any]:
-        """Return the attributes that no two states share."""
-        return {"_filing": filing, "_lock": threading.Lock(), "_plans": {}}
+    def _own(self) -> dict[str, Any]:
+        return {"_lock": threading.Lock(), "_plans": {}}
 
     # Changes
 
-    def extend(self, vectors: Float32) -> LadderState:
-        return self._grown(self._store.extend(vectors))
-
-    def adopt(self, n: int) -> LadderState:
-        return self._grown(self._store.adopt(n))
-
-    def _grown(self, store: Store) -> LadderState:
+    def _grown(self, store: Vectors, **changes: Any) -> LadderState:
         filing = self._filing_to_share()
         if self.training is not None:  # before that, only a search needs it
             filing = filing.extend(store, None, self.search.n_jobs)
-        state: LadderState = self._extended(store.n - self.n, _store=store, **self._filed_in(filing))
-        return state
+        return super()._grown(store, _filing=filing)
 
-    def remove(self, positions: Int64) -> LadderState:
-        filing = self._filing_to_share().remove(positions)
-        state: LadderState = self._without(positions, **self._filed_in(filing))
-        return state
+    def _without(self, positions: Int64) -> dict[str, Any]:
+        return {"_filing": self._filing_to_share().remove(positions)}
 
     def _filing_to_share(self) -> Filing:
         """Return lists that the next state may go on with: those of this one, if they hold all of it, or new ones.
@@ -139,13 +121,9 @@ class LadderState(State):
         return self.n_alive >= TRAIN_FROM_ROWS and self.n_alive >= TRAIN_AGAIN_GROWTH * trained
 
     def train(self) -> LadderState:
-        params, random = self.search, random_stream(self.search.random_state)
-        training, filing, sample = learn(
-            self._store, self.alive, params.n_components, params.n_lists, random, params.n_jobs
-        )
+        training, filing, sample = learn(self._store, self.alive, self.search, random_stream(self.search.random_state))
         warn_if_coarse(self._store.errors, sample)
-        state: LadderState = self._with(**self._learnt(training, filing))
-        return state
+        return self._with(**self._learnt(training, filing))
 
     def _check_precision(self) -> None:
         """Warn once, of a collection that is too small to train, if 16 bits are not enough for it."""
@@ -153,18 +131,8 @@ class LadderState(State):
             self._precision_checked.set()
             warn_if_coarse(self._store.errors, self._store.take(np.flatnonzero(self.alive)[:512]))
 
-    def calibrate(self, k: int, recall: float, queries: Float32 | None = None) -> Calibration:
-        k = checked_calibration(k, self.n_alive, queries)
-        self._plans.pop((k, recall), None)
-        return self._calibrations.get(
-            k, recall, self.n_alive, lambda: self._measured(k, recall, queries), again=queries is not None
-        )
-
-    def _plan(self, k: int, recall: float, n_allowed: int) -> Calibration:
-        """Return what was measured for this k, or for more with fewer of them covered; measure it if nothing was.
-
-        A state keeps its first choice, so that it gives the same answers whatever is measured later.
-        """
+    def _plan_for(self, k: int, recall: float, n_allowed: int) -> Calibration:
+        """Return `_plan`, or what was measured for more neighbours, with fewer of them covered."""
         plan = self._plans.get((k, recall))
         if plan is None or plan.k > n_allowed:
             plan = self._calibrations.covering(k, recall, self.n_alive, n_allowed) or self.calibrate(k, recall)
@@ -232,25 +200,25 @@ class LadderState(State):
         asked.queries = self._store.as_stored(asked.queries)
         k, n_allowed = asked.k, asked.n_allowed
         if asked.allowed is not None and n_allowed <= COMPARE_ALL_ROWS:
-            answer, tied = self._compare_all(asked)
-            return Found(*answer, asked.counts(), asked.counts(0), 1.0, tied)
+            return self._compare_all(asked)
         target = self.search.recall if asked.recall is None else asked.recall
-        plan = None if self.is_exact(k, n_allowed, target) else self._plan(k, target, n_allowed)
+        plan = None if self.is_exact(k, n_allowed, target) else self._plan_for(k, target, n_allowed)
         if plan is None or plan.exact:
             wanted = min(k + 1, n_allowed)  # one more shows a tie
-            answer, compared, scanned = self._climb(asked, wanted, 0.0, 4 * k, True)
+            (distances, positions), compared, scanned = self._climb(asked, wanted, 0.0, 4 * k, True)
         else:
             wanted = k
-            answer, compared, scanned = self._climb(asked, plan.k, plan.reach, min(plan.depth, self.n), False)
-            answer = answer[0][:, :k], answer[1][:, :k]
-        short = self._short(answer[1], wanted, asked)
+            depth = min(plan.depth, self.n)
+            (distances, positions), compared, scanned = self._climb(asked, plan.k, plan.reach, depth, False)
+            distances, positions = distances[:, :k], positions[:, :k]
+        short = self._short(positions, wanted, asked)
         if len(short):  # too few lists were looked at, or float32 overflowed
-            (answer[0][short], answer[1][short]), _ = self._compare_all(asked.part(short, wanted))
+            found = self._compare_all(asked.part(short, wanted))
+            distances[short], positions[short] = found.distances, found.positions
             compared[short] += n_allowed
         if plan is None or plan.exact:
-            answer, tied = cut_to(*answer, k)
-            return Found(*answer, compared, scanned, 1.0, tied)
-        return Found(*answer, compared, scanned, plan.promised if plan.k == k else plan.recall, None)
+            return exact_found(distances, positions, k, compared, scanned)
+        return Found(distances, positions, compared, scanned, plan.promised if plan.k == k else plan.recall, None)
 
     def _short(self, positions: Int64, k: int, asked: Request) -> Int64:
         """Return the queries that have found fewer positions than there are."""
@@ -260,24 +228,18 @@ class LadderState(State):
         left_out = (asked.exclude >= 0) & there[asked.exclude]
         return np.flatnonzero((positions >= 0).sum(axis=1) < np.minimum(k, asked.n_allowed - left_out))
 
-    def _compare_all(self, asked: Request) -> tuple[Pairs, Mask]:
+    def _compare_all(self, asked: Request) -> Found:
         """Compare every allowed vector with every query, in turns of bounded memory."""
-        queries, store = asked.queries, self._store
         allowed = np.flatnonzero(self.alive if asked.mask is None else asked.mask)
         step = max(1, COMPARED_PAIRS // len(allowed))
 
-        def find(k: int) -> Pairs:
-            squares, positions = np.empty((len(queries), k)), np.empty((len(queries), k), np.int64)
-            for first in range(0, len(queries), step):
-                part = queries[first : first + step]
-                offsets = np.arange(len(part) + 1) * len(allowed)
-                pairs = np.tile(allowed, len(part))
-                exact = scan.squares(part, store.array, store.scale, offsets, pairs, self.search.n_jobs)
-                rows = slice(first, first + len(part))
-                squares[rows], positions[rows] = scan.best(exact, pairs, offsets, asked.ranks, k)
-            return np.sqrt(squares, out=squares), positions
+        def batches() -> Iterator[Batch]:
+            for first in range(0, len(asked), step):
+                part = slice(first, min(first + step, len(asked)))
+                n = part.stop - first
+                yield Batch(part, np.arange(n + 1) * len(allowed), np.tile(allowed, n))
 
-        return exact_answer(find, asked)
+        return exact_answer(lambda k: self._store.nearest(asked, k, batches()), asked)
 
     def _climb(
         self,
@@ -296,7 +258,7 @@ class LadderState(State):
     def _ladder(self, asked: Request, reach: float, prefixes: tuple[Float32, Float64] | None = None) -> scan.Ladder:
         filing, allowed = self.filed(), asked.allowed
         lists = filing.lists
-        prefix, norms = prefixes or filing.basis.prefixes(asked.queries, None, self.search.n_jobs)
+        prefix, norms = prefixes or filing.basis.prefixes(asked.queries, None, asked.n_jobs)
         return scan.Ladder(
             queries=asked.queries,
             prefixes=prefix,
@@ -332,27 +294,14 @@ class LadderState(State):
         """Bits of a stored number."""
         return 32 if isinstance(self._store, FloatVectors) else 16
 
-    def vectors(self, positions: Int64) -> Float32:
-        return self._store.take(positions)
-
-    def slack(self, positions: Int64) -> Float64:
-        errors = self._store.errors
-        return np.zeros(len(positions)) if errors is None else errors[positions].astype(np.float64)
-
-    def query_slack(self, queries: Float32) -> Float64:
-        return self._store.moved_by(queries)
-
     def holds(self, positions: Int64, vectors: Float32) -> Mask:
         vectors = np.ascontiguousarray(vectors, np.float32)
         filed = self.filed().holds(positions, self._store.as_stored(vectors), self.alive, self.search.n_jobs)
-        return self._store.holds(positions, vectors) & filed
-
-    def columns(self) -> dict[str, Array]:
-        return self._store.columns()
+        return super().holds(positions, vectors) & filed
 
     def n_bytes(self) -> dict[str, int]:
         prefixes, basis = self._filing.lists.n_bytes, self._filing.basis.directions.nbytes * 4
-        return {"vectors": self._store.n_bytes, "prefixes": prefixes, "rows": 9 * self.n, "basis": basis}
+        return {**super().n_bytes(), "prefixes": prefixes, "rows": 9 * self.n, "basis": basis}
 
     def info(self) -> dict[str, Any]:
         training, filing = self.training, self._filing

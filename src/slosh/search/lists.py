@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 
-from ..data.checks import Array
-from .columns import Column, Float32, Float64, Int64, Mask
+from ..native.arrays import Array, Float32, Float64, Int64, Mask
+from .columns import Column, Specs, check_arrays
 
 BLOCK_ROWS = 16
 FAR = np.float32(1e18)
@@ -60,6 +60,7 @@ class Lists:
     def __init__(self, centres: Float32) -> None:
         """Empty lists, with columns of their own."""
         self.centres, self.centroids = centres, in_blocks(centres)
+        self._sizes: Float32 = np.einsum("ij,ij->i", centres, centres)
         n_lists, width = centres.shape
         self.n = 0
         self.radii: Float32 = np.zeros(n_lists, np.float32)
@@ -131,12 +132,11 @@ class Lists:
         n_lists = len(self.centres)
         which = np.zeros(len(prefixes), np.int64)
         step = max(1, (1 << 22) // n_lists)
-        sizes = np.einsum("ij,ij->i", self.centres, self.centres)
         for first in range(0, len(prefixes) if n_lists > 1 else 0, step):
             part = prefixes[first : first + step]
             score = part @ self.centres.T
             score *= -2
-            score += sizes
+            score += self._sizes
             which[first : first + step] = score.argmin(axis=1)
         return which, self._far(prefixes, which)
 
@@ -165,13 +165,13 @@ class Lists:
         entry, counts = self.counts[which[by_list]] + rank, self.counts + new
         added = -(-counts // BLOCK_ROWS) - -(-self.counts // BLOCK_ROWS)
         n_added = int(added.sum())
-        order, start = self.order, self.start
+        order, start, masks = self.order, self.start, self.masks.copy()
         if n_added:
             self._list.write(n_blocks, np.repeat(np.arange(n_lists, dtype=np.int32), added))
             self._blocks.room(n_blocks, n_added)[...] = FAR
             self._slots.room(n_blocks, n_added)[...] = -1
             order, start = _sorted_blocks(self._list.view(n_blocks + n_added), n_lists)
-        masks = np.concatenate([self.masks, np.zeros(n_added, np.uint16)])
+            masks = np.concatenate([masks, np.zeros(n_added, np.uint16)])
         block, lane = order[start[which[by_list]] + entry // BLOCK_ROWS], entry % BLOCK_ROWS
         self._blocks.view(n_blocks + n_added)[block, :, lane] = prefixes[by_list]
         self._slots.view(n_blocks + n_added)[block, lane] = self.n + by_list
@@ -230,7 +230,7 @@ class Lists:
         if centres.ndim != 2 or centres.shape[1] != width or not len(centres) or centres.dtype != np.float32:
             raise ValueError(f"its centroids are {centres.dtype} of shape {centres.shape}")
         self = cls(np.ascontiguousarray(centres))
-        shapes: dict[str, tuple[tuple[int, ...], Any]] = {
+        shapes: Specs = {
             **{name: ((len(centres),), getattr(self, name).dtype) for name in SUMMARIES},
             "place": ((place.size,), np.int64),
             "masks": ((masks.size,), np.uint16),
@@ -238,9 +238,7 @@ class Lists:
             "slots": ((masks.size, BLOCK_ROWS), np.int64),
             "list": ((masks.size,), np.int32),
         }
-        for name, (shape, dtype) in shapes.items():
-            if arrays[name].shape != shape or arrays[name].dtype != dtype:
-                raise ValueError(f"its {name} of the lists are {arrays[name].dtype} of shape {arrays[name].shape}")
+        check_arrays(arrays, shapes, " of the lists")
         n, n_blocks, lists, slots = len(place), len(masks), arrays["list"], arrays["slots"]
         good = (
             (not n_blocks or (lists.min() >= 0 and lists.max() < len(centres) and slots.max() < n))

@@ -12,20 +12,18 @@ from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
 
-import numpy as np
-
 from ..data.checks import checked_count
 from ..errors import InputError
 from ..hash.pstable import PStableHash
 from ..hash.tuning import Tuning
-from .base import Search, Version, checked_recall, stats_of
+from ..native.arrays import Float64, Int64
+from .base import Search, Version, checked_recall, needed_recall, stats_of
 from .calibration import Calibration, checked_calibration
-from .columns import Float64, Int64
+from .columns import Specs
 from .lsh_state import LSHState
 from .result import Stats
 from .state import Stored
 from .store import FloatVectors
-from .tables import described
 
 
 @dataclass(frozen=True)
@@ -89,6 +87,8 @@ class LSHSearch(Search):
     (1.0, True)
     """
 
+    hash_class = PStableHash
+
     def __init__(
         self,
         hash: PStableHash | None = None,
@@ -106,26 +106,15 @@ class LSHSearch(Search):
 
     def check_params(self) -> None:
         super().check_params()
-        if self.recall is None:
-            raise InputError("recall=None", "give a number up to 1.0", argument="recall")
-        checked_recall(self.recall)
-        if self.hash is not None:
-            if not isinstance(self.hash, PStableHash):
-                raise InputError(
-                    f"hash must be a PStableHash or None, not a {type(self.hash).__name__}", argument="hash"
-                )
-            self.hash.check_params()
+        needed_recall(self.recall)
         if self.n_probes is not None:
             checked_count("n_probes", self.n_probes)
         seed = self.random_state
         if not isinstance(seed, Integral) or isinstance(seed, bool) or not 0 <= int(seed) < 1 << 32:
-            raise InputError(
-                f"random_state={seed!r} must be a whole number, 0 or more",
-                "the same answers every time",
-                argument="random_state",
-            )
+            problem = f"random_state={seed!r} must be a whole number, 0 or more"
+            raise InputError(problem, "the same answers every time", argument="random_state")
 
-    def column_names(self, dim: int) -> dict[str, tuple[tuple[int, ...], Any]]:
+    def column_names(self, dim: int) -> Specs:
         return FloatVectors.column_names(dim)
 
     def first_state(self, stored: Stored) -> LSHState:
@@ -164,24 +153,17 @@ class LSHSearch(Search):
             if not isinstance(value, Real) or isinstance(value, bool) or not least <= float(value) < math.inf:
                 raise InputError(f"{name}={value!r} must be a number, {least:g} or more", argument=name)
         if success is not None and (not isinstance(success, Real) or not 0 < float(success) <= 1):
-            raise InputError(
-                f"success={success!r} must be a probability, more than 0 and at most 1", argument="success"
-            )
+            problem = f"success={success!r} must be a probability, more than 0 and at most 1"
+            raise InputError(problem, argument="success")
         array, promise = self._checked_queries(queries), checked_recall(success)
         version = self._ready(10, promise, radius=float(R))
         state, rows = version.state, version.rows
         assert isinstance(state, LSHState)
-        ranks = None if rows.ascending else rows.row
         permitted = rows.allowed(allowed)
-        found = state.near(array, float(R), float(c), allowed=permitted, success=promise, ranks=ranks)
-        positions = found.positions[:, 0]
+        found = state.near(array, float(R), float(c), allowed=permitted, success=promise, ranks=rows.ranks)
         assert found.promise is not None
-        return NearResult(
-            np.where(positions >= 0, rows.row[positions], -1),
-            found.distances[:, 0],
-            found.promise,
-            stats_of(found, started),
-        )
+        stats = stats_of(found, started)
+        return NearResult(rows.at(found.positions[:, 0]), found.distances[:, 0], found.promise, stats)
 
     def calibrate(self, k: int = 10, recall: float | None = None) -> Calibration:
         """Measure how many probes it takes to find this fraction of the k nearest, and keep it.
@@ -224,13 +206,3 @@ class LSHSearch(Search):
             return state.train_due and not exact
 
         return self._train_if(due, lambda state: state.train(k, radius))
-
-    def saved_params(self) -> dict[str, Any]:
-        params = {"n_probes": self.n_probes, "recall": self.recall, "random_state": int(self.random_state)}
-        hash_ = None if self.hash is None else described(self.hash)
-        return {**super().saved_params(), **params, "hash": hash_}
-
-    @classmethod
-    def from_saved_params(cls, params: dict[str, Any]) -> LSHSearch:
-        given = params["hash"]
-        return cls(**{**params, "hash": None if given is None else PStableHash(**given)})

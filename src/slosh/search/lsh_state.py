@@ -7,24 +7,23 @@ measured on the collection. A state whose tables are still to be chosen compares
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from sklearn.base import clone
 
-from ..data.checks import Array
 from ..hash import tuning
 from ..hash.pstable import CellError, PStableHash
 from ..hash.tuning import Tuning
-from ..native import scan
-from . import flat
-from .buckets import shortlist
-from .calibration import Calibration, Calibrations, checked_calibration, measured_depth, provable, sample_positions
-from .columns import Float32, Float64, Int64, Mask
-from .state import Allowed, Found, FoundWithin, Request, State, Stored, Trained, leave_out
-from .store import FloatVectors
-from .tables import EXTRA_PROBES, Tables, described
+from ..native.arrays import Float32, Float64, Int64, Mask
+from .base import json_params
+from .calibration import CalibratedState, Calibration, Calibrations, measured_depth, provable, sample_positions
+from .exact import scan_nearest, scan_within
+from .state import Allowed, Found, FoundWithin, Request, Stored, Trained, leave_out
+from .store import Batch, FloatVectors
+from .tables import EXTRA_PROBES, Tables
 
 if TYPE_CHECKING:
     from .lsh import LSHSearch
@@ -39,24 +38,10 @@ TUNE_AGAIN_GROWTH = 4
 """Tables that were tuned are tuned anew when the collection has grown or shrunk by this factor."""
 
 
-class Truth(NamedTuple):
-    """Stored vectors as queries: their positions (n,), and the positions and distances of their neighbours (n, k)."""
-
-    sample: Int64
-    neighbours: Int64
-    distances: Float64
+F = TypeVar("F")
 
 
-class Work(NamedTuple):
-    """Distances and positions (n_queries, k); vectors compared and entries of buckets read, (n_queries,)."""
-
-    distances: Float64
-    positions: Int64
-    compared: Int64
-    scanned: Int64
-
-
-class LSHState(State):
+class LSHState(CalibratedState):
     """See the module.
 
     tuning : the chosen parameters, None if they were given or are still to be chosen.
@@ -66,13 +51,12 @@ class LSHState(State):
     search: LSHSearch
     tuning: Tuning | None
     tuned_on: int
+    _store: FloatVectors
     _lock: threading.Lock  # of whoever files what is in no bucket yet
-    _plans: dict[tuple[int, float], Calibration]
-    _truth: dict[tuple[int, int], Truth]
+    _truth: dict[tuple[int, int], tuple[Int64, Found]]
 
     def __init__(self, search: LSHSearch, stored: Stored) -> None:
-        super().__init__(search, stored)
-        self._store = FloatVectors.start(stored)
+        super().__init__(search, stored, FloatVectors.start(stored))
         hash_, self.tuning, self.tuned_on, self._calibrations = None, None, 0, Calibrations()
         if stored.trained is not None:
             header, arrays = stored.trained
@@ -94,24 +78,7 @@ class LSHState(State):
         return hash_.fit(np.zeros((1, self.dim), np.float32))
 
     def _own(self) -> dict[str, Any]:
-        """Return the attributes that no two states share."""
         return {"_lock": threading.Lock(), "_plans": {}, "_truth": {}}
-
-    # Changes
-
-    def extend(self, vectors: Float32) -> LSHState:
-        return self._grown(self._store.extend(vectors))
-
-    def adopt(self, n: int) -> LSHState:
-        return self._grown(self._store.adopt(n))
-
-    def _grown(self, store: FloatVectors) -> LSHState:
-        state: LSHState = self._extended(store.n - self.n, _store=store, **self._own())
-        return state
-
-    def remove(self, positions: Int64) -> LSHState:
-        state: LSHState = self._without(positions, **self._own())
-        return state
 
     @property
     def hash(self) -> PStableHash | None:
@@ -143,53 +110,43 @@ class LSHState(State):
         if self.search.hash is not None:
             return self
         # By the distances of true neighbours, or the radius, and by those of random pairs.
-        truth = self._true_neighbours(max(1, min(k, self.n_alive - 1, 100)), self.search.recall)
-        queries = self._store.take(truth.sample)
+        sample, truth = self._true_neighbours(max(1, min(k, self.n_alive - 1, 100)), self.search.recall)
+        queries = self._store.take(sample)
         random = np.random.RandomState(np.array([0x15A0, self.search.random_state], np.uint32))
         alive = np.flatnonzero(self.alive)
         others = np.sort(random.choice(alive, min(len(alive), tuning.OTHERS), replace=False))
         pairs = tuning.distances(queries[: tuning.QUERIES], self._store.take(others))
-        pairs = pairs[truth.sample[: len(pairs), None] != others]
+        pairs = pairs[sample[: len(pairs), None] != others]
         near = truth.distances if radius is None else np.full((1, 1), radius)
         largest = float(np.sqrt(np.einsum("ij,ij->i", queries, queries, dtype=np.float64).max(initial=0.0)))
         chosen = tuning.choose(near, pairs, len(alive), self.dim, min(self.search.recall, 0.999), None, largest)
-        state: LSHState = self._with(
+        return self._with(
             tuning=chosen,
             tuned_on=len(alive),
             _tables=Tables(self._drawn(chosen.hash(self.search.random_state))),
             _calibrations=Calibrations(),
-            **self._own(),
         )
-        return state
 
-    def _true_neighbours(self, k: int, recall: float) -> Truth:
+    def _true_neighbours(self, k: int, recall: float) -> tuple[Int64, Found]:
+        """Return stored vectors that stand in for queries, by position, and their neighbours."""
         sample = sample_positions(self.alive, recall, self.search.random_state)
         key = k, len(sample)
         if key not in self._truth:
             asked = self._request(self._store.take(sample), k, exclude=sample)
-            (distances, found), _ = flat.nearest(self._store, asked, self.search.n_jobs)
-            self._truth[key] = Truth(sample, found, distances)
+            self._truth[key] = sample, scan_nearest(self._store, asked)
         return self._truth[key]
-
-    def calibrate(self, k: int, recall: float, queries: Float32 | None = None) -> Calibration:
-        k = checked_calibration(k, self.n_alive, queries)
-        self._plans.pop((k, recall), None)
-        return self._calibrations.get(
-            k, recall, self.n_alive, lambda: self._measured(k, recall, queries), again=queries is not None
-        )
 
     def _measured(self, k: int, recall: float, queries: Float32 | None) -> Calibration:
         n, k_there, tables = self.n_alive, min(k, self.n_alive - 1), self.tables()
         if queries is None:
-            truth = self._true_neighbours(k_there, recall)
-            queries, neighbours, distances = self._store.take(truth.sample), truth.neighbours, truth.distances
+            sample, truth = self._true_neighbours(k_there, recall)
+            queries = self._store.take(sample)
         else:
-            asked = self._request(queries, k_there)
-            (distances, neighbours), _ = flat.nearest(self._store, asked, self.search.n_jobs)
+            truth = scan_nearest(self._store, self._request(queries, k_there))
         exact = Calibration.exact_search(k, recall, len(queries), n)
         if tables is None or not provable(recall, len(queries)):
             return exact
-        seen_in = tables.first_found(queries, neighbours, self._store.array)
+        seen_in, distances = tables.first_found(queries, truth.positions, self._store.array), truth.distances
         reach = float(np.quantile(distances[:, -1], 0.95))
         far = distances[:, -1] > reach
 
@@ -203,7 +160,7 @@ class LSHState(State):
             return exact
         n_probes, mean, bound = found
         some = tables.candidates(queries[:64], self.n, None, n_probes)
-        compared = sum(len(batch.positions) for batch in some) / len(queries[:64])
+        compared = sum(len(batch.positions) for batch, _ in some) / len(queries[:64])
         return Calibration(k, recall, reach, n_probes, mean, bound, len(queries), n, candidates=compared)
 
     # Searches
@@ -224,96 +181,80 @@ class LSHState(State):
         small = self._few(n_allowed) or 4 * k >= n_allowed or self.n_alive < 2
         return self.target(recall) == 1.0 or small or self._tables is None
 
-    def _nearest(self, asked: Request) -> Found:
-        if not self.is_exact(asked.k, asked.n_allowed, asked.recall):
-            try:
-                found = self._by_tables(asked, self.target(asked.recall))
-            except CellError:  # a query or a row that no table can hold
-                if self.search.hash is not None:
-                    raise
-                found = None
-            if found is not None:
-                return found
-        work, tied = self._scanned(asked)
-        return Found(*work, 1.0, tied)
-
-    def _by_tables(self, asked: Request, target: float | None) -> Found | None:
-        """Return the nearest of what is in the probed buckets; None: a scan is the thing to do."""
-        tables, k, promise = self.tables(), asked.k, None
-        assert tables is not None
-        more = replace(asked, exclude=None, k=k if asked.exclude is None else min(k + 1, asked.n_allowed))
-        if target is None:
-            work = self._looked_up(tables, more, self.search.n_probes or tables.T)
-        else:
-            plan = self._plans.get((k, target)) or self._plans.setdefault((k, target), self.calibrate(k, target))
-            if plan.exact or (asked.allowed is not None and plan.candidates >= asked.n_allowed):
-                return None
-            work = self._looked_up(tables, more, plan.n_probes)
-            self._look_farther(tables, plan, more, work)
-            promise = plan.promised if asked.allowed is None else None
-        distances, positions = work.distances, work.positions
-        if asked.exclude is not None:
-            distances, positions = leave_out(distances, positions, asked.exclude)
-        return Found(distances[:, :k], positions[:, :k], work.compared, work.scanned, promise, None)
-
-    def _look_farther(self, tables: Tables, plan: Calibration, asked: Request, work: Work) -> None:
-        """Take more probes, as the formula says, for queries farther from the rows than the stored vectors are.
-
-        Those that find too few rows even then are scanned. `work` is changed.
-        """
-        far = np.flatnonzero(work.distances[:, -1] > plan.reach)  # infinite where fewer than k were found
-        probes = tables.farther(work.distances[far], plan.n_probes, plan.recall)
-        for n_probes in [*np.unique(probes[probes > plan.n_probes]).tolist(), 0]:
-            part = far[probes == n_probes] if n_probes else np.flatnonzero(np.isinf(work.distances[:, -1]))
-            if len(part):
-                few = asked.part(part)
-                more = self._looked_up(tables, few, n_probes) if n_probes else self._scanned(few)[0]
-                work.distances[part], work.positions[part] = more.distances, more.positions
-                work.compared[part] += more.compared
-                work.scanned[part] += more.scanned
-
-    def _scanned(self, asked: Request) -> tuple[Work, Mask]:
-        """Compare all allowed vectors."""
-        answer, tied = flat.nearest(self._store, asked, self.search.n_jobs)
-        return Work(*answer, asked.counts(), asked.counts(0)), tied
-
-    def _looked_up(self, tables: Tables, asked: Request, n_probes: int) -> Work:
-        """Return the k nearest of the vectors in the probed buckets."""
-        queries, k = asked.queries, asked.k
-        squares, found = np.empty((len(queries), k)), np.empty((len(queries), k), np.int64)
-        compared, scanned = asked.counts(0), asked.counts(0)
-        for part, offsets, positions, entries in tables.candidates(queries, self.n, asked.mask, n_probes):
-            exact = scan.squares(queries[part], self._store.array, None, offsets, positions, self.search.n_jobs)
-            compared[part], scanned[part] = np.diff(offsets), entries
-            near = shortlist(exact, offsets, k)
-            upto = np.concatenate([[0], np.cumsum(near)])[offsets]
-            squares[part], found[part] = scan.best(exact[near], positions[near], upto, asked.ranks, k)
-        return Work(np.sqrt(squares, out=squares), found, compared, scanned)
-
-    def _within(self, asked: Request, radii: Float64) -> FoundWithin:
+    def _or_scan(self, by_tables: Callable[[], F | None], by_scan: Callable[[], F]) -> F:
+        """Return what the tables find; scan if they cannot, or if a query or a row is one that no table can hold."""
         try:
-            tables, n_probes, reached = self._for_radius(float(radii.max()), asked.n_allowed, self.target(asked.recall))
-            if tables is not None:
-                return self._looked_within(tables, asked, radii, n_probes, reached)
+            found = by_tables()
         except CellError:
             if self.search.hash is not None:
                 raise
-        found = flat.within(self._store, asked, radii, self.search.n_jobs)
-        return FoundWithin(*found, asked.counts(), asked.counts(0), 1.0)
+            found = None
+        return by_scan() if found is None else found
 
-    def _looked_within(
-        self, tables: Tables, asked: Request, radii: Float64, n_probes: int, reached: float
-    ) -> FoundWithin:
-        """Return all within the radii of the vectors in the probed buckets."""
-        queries, parts, compared, scanned = asked.queries, [], asked.counts(0), asked.counts(0)
-        for part, offsets, positions, entries in tables.candidates(queries, self.n, asked.mask, n_probes):
-            exact = scan.squares(queries[part], self._store.array, None, offsets, positions, self.search.n_jobs)
-            parts.append(scan.within(exact, positions, offsets, asked.ranks, radii[part]))
-            compared[part], scanned[part] = np.diff(offsets), entries
-        counts = np.concatenate([np.diff(offsets) for offsets, _, _ in parts])
-        offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-        squares, positions = np.concatenate([a for _, a, _ in parts]), np.concatenate([b for _, _, b in parts])
-        return FoundWithin(offsets, np.sqrt(squares), positions, compared, scanned, reached)
+    def _nearest(self, asked: Request) -> Found:
+        if self.is_exact(asked.k, asked.n_allowed, asked.recall):
+            return scan_nearest(self._store, asked)
+        return self._or_scan(lambda: self._by_tables(asked), lambda: scan_nearest(self._store, asked))
+
+    def _by_tables(self, asked: Request) -> Found | None:
+        """Return the nearest of what is in the probed buckets; None: a scan is the thing to do."""
+        tables, k, promise, target = self.tables(), asked.k, None, self.target(asked.recall)
+        assert tables is not None
+        more = replace(asked, exclude=None, k=k if asked.exclude is None else min(k + 1, asked.n_allowed))
+        if target is None:
+            found = self._looked_up(tables, more, self.search.n_probes or tables.T)
+        else:
+            plan = self._plan(k, target)
+            if plan.exact or (asked.allowed is not None and plan.candidates >= asked.n_allowed):
+                return None
+            found = self._looked_up(tables, more, plan.n_probes)
+            self._look_farther(tables, plan, more, found)
+            promise = plan.promised if asked.allowed is None else None
+        distances, positions = found.distances, found.positions
+        if asked.exclude is not None:
+            distances, positions = leave_out(distances, positions, asked.exclude)
+        return replace(found, distances=distances[:, :k], positions=positions[:, :k], promise=promise)
+
+    def _look_farther(self, tables: Tables, plan: Calibration, asked: Request, found: Found) -> None:
+        """Take more probes, as the formula says, for queries farther from the rows than the stored vectors are.
+
+        Those that find too few rows even then are scanned. The arrays of `found` are changed.
+        """
+        far = np.flatnonzero(found.distances[:, -1] > plan.reach)  # infinite where fewer than k were found
+        probes = tables.farther(found.distances[far], plan.n_probes, plan.recall)
+        for n_probes in [*np.unique(probes[probes > plan.n_probes]).tolist(), 0]:
+            part = far[probes == n_probes] if n_probes else np.flatnonzero(np.isinf(found.distances[:, -1]))
+            if len(part):
+                few = asked.part(part)
+                more = self._looked_up(tables, few, n_probes) if n_probes else scan_nearest(self._store, few)
+                found.distances[part], found.positions[part] = more.distances, more.positions
+                found.compared[part] += more.compared
+                found.scanned[part] += more.scanned
+
+    def _looked_up(self, tables: Tables, asked: Request, n_probes: int, promise: float | None = None) -> Found:
+        """Return the k nearest of the vectors in the probed buckets."""
+        compared, scanned = asked.counts(0), asked.counts(0)
+        batches = self._candidates(tables, asked, n_probes, compared, scanned)
+        return Found(*self._store.nearest(asked, asked.k, batches), compared, scanned, promise, None)
+
+    def _candidates(
+        self, tables: Tables, asked: Request, n_probes: int, compared: Int64, scanned: Int64
+    ) -> Iterator[Batch]:
+        """Yield the vectors in the probed buckets, and count them."""
+        for batch, entries in tables.candidates(asked.queries, self.n, asked.mask, n_probes):
+            compared[batch.queries], scanned[batch.queries] = np.diff(batch.offsets), entries
+            yield batch
+
+    def _within(self, asked: Request, radii: Float64) -> FoundWithin:
+        def by_tables() -> FoundWithin | None:
+            tables, n_probes, reached = self._for_radius(float(radii.max()), asked)
+            if tables is None:
+                return None
+            compared, scanned = asked.counts(0), asked.counts(0)
+            batches = self._candidates(tables, asked, n_probes, compared, scanned)
+            return FoundWithin(*self._store.within(asked, radii, batches), compared, scanned, reached)
+
+        return self._or_scan(by_tables, lambda: scan_within(self._store, asked, radii))
 
     def near(
         self,
@@ -334,30 +275,25 @@ class LSHState(State):
         if not asked.k or not len(asked):
             none = asked.counts(0)
             return Found(np.full((len(none), 1), np.inf), none[:, None] - 1, none, none, 1.0, None)
-        work, reached = None, 1.0
-        try:
-            tables, n_probes, reached = self._for_radius(radius, asked.n_allowed, self.target(success))
-            if tables is not None:
-                work = self._looked_up(tables, asked, n_probes)
-        except CellError:
-            if self.search.hash is not None:
-                raise
-            reached = 1.0
-        if work is None:
-            work, _ = self._scanned(asked)
-        there = (work.distances <= factor * radius) & (work.positions >= 0)
-        distances, positions = np.where(there, work.distances, np.inf), np.where(there, work.positions, -1)
-        return Found(distances, positions, work.compared, work.scanned, reached, None)
 
-    def _for_radius(self, radius: float, n_allowed: int, target: float | None) -> tuple[Tables | None, int, float]:
-        """Return tables and probes that find a row at this distance with the probability `target`, and the probability.
+        def by_tables() -> Found | None:
+            tables, n_probes, reached = self._for_radius(radius, asked)
+            return None if tables is None else self._looked_up(tables, asked, n_probes, reached)
 
-        No tables: a scan. Without a target, the probes are those of a search without one.
+        found = self._or_scan(by_tables, lambda: scan_nearest(self._store, asked))
+        there = (found.distances <= factor * radius) & (found.positions >= 0)
+        distances, positions = np.where(there, found.distances, np.inf), np.where(there, found.positions, -1)
+        return replace(found, distances=distances, positions=positions, tied=None)
+
+    def _for_radius(self, radius: float, asked: Request) -> tuple[Tables | None, int, float]:
+        """Return tables and probes that find a row at this distance with the probability to reach, and the probability.
+
+        No tables: a scan. Without one to reach, the probes are those of a search without one.
         """
-        if target == 1.0 or self._few(n_allowed) or self._tables is None:
+        target = self.target(asked.recall)
+        tables = None if target == 1.0 or self._few(asked.n_allowed) else self.tables()
+        if tables is None:
             return None, 0, 1.0
-        tables = self.tables()
-        assert tables is not None
         n_probes = self.search.n_probes or (tables.T if self.tuning is None else self.tuning.n_probes)
         reached = tables.success(radius, n_probes)
         if target is not None and reached < target:
@@ -369,23 +305,17 @@ class LSHState(State):
 
     # What is stored and learnt
 
-    def vectors(self, positions: Int64) -> Float32:
-        return self._store.take(positions)
-
     def holds(self, positions: Int64, vectors: Float32) -> Mask:
-        same = self._store.holds(positions, vectors)
+        same = super().holds(positions, vectors)
         return same if self._tables is None else same & self._tables.holds(positions, vectors)
 
-    def columns(self) -> dict[str, Array]:
-        return self._store.columns()
-
     def n_bytes(self) -> dict[str, int]:
-        return {"vectors": self._store.n_bytes, "tables": 0 if self._tables is None else self._tables.buckets.n_bytes}
+        return {**super().n_bytes(), "tables": 0 if self._tables is None else self._tables.buckets.n_bytes}
 
     def info(self) -> dict[str, Any]:
         about: dict[str, Any] = {}
         if self._tables is not None:
-            about = {"hash": described(self._tables.hash), "not_in_tables": self.n - self._tables.filed}
+            about = {"hash": json_params(self._tables.hash), "not_in_tables": self.n - self._tables.filed}
         known = self._calibrations.all()
         notes = [each.note for each in known if each.exact and each.recall < 1]
         if self.search.hash is None and self.n_alive <= SCAN_BELOW_ROWS:
@@ -399,7 +329,7 @@ class LSHState(State):
             return None
         hash_ = self._tables.hash
         header = {
-            "hash": described(hash_),
+            "hash": json_params(hash_),
             "tuning": None if self.tuning is None else asdict(self.tuning),
             "tuned": self.tuned_on,
             "calibrations": self._calibrations.as_dicts(),

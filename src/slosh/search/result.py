@@ -6,11 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-Float64 = NDArray[np.float64]
-Int64 = NDArray[np.int64]
+from ..native.arrays import Float64, Int64
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,28 +6,36 @@ hole until the search closes up.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from ..data.checks import Array, as_array
+from ..data.checks import as_array
 from ..errors import InputError
-from .columns import Column, Int64, Mask
+from ..native.arrays import Array, Int64, Mask
+from .columns import Column
 from .state import Allowed
 
 LARGEST_ROW = (1 << 62) - 1
 
 
+@dataclass(eq=False)
 class RowTable:
-    """Rows by position, in the order of the adds; `alive` says which positions are not holes."""
+    """Rows by position, in the order of the adds.
 
-    def __init__(self, column: Column, alive: Mask, ascending: bool, highest: int) -> None:
-        self.alive = alive
-        self.ascending = ascending
-        """Whether rows increase with the position."""
-        self.highest = highest
-        """The highest row there ever was, -1 before the first."""
-        self._column = column
+    column : holds the rows.
+    alive : which positions are not holes.
+    ascending : whether rows increase with the position.
+    highest : the highest row there ever was, -1 before the first.
+    """
+
+    column: Column
+    alive: Mask
+    ascending: bool
+    highest: int
+
+    def __post_init__(self) -> None:
         self._order: Int64 | None = None  # positions of the rows that are there, by row; made when it is needed
 
     @classmethod
@@ -42,13 +50,23 @@ class RowTable:
             raise ValueError("its rows and its list of removals do not fit together")
         if len(np.unique(row[alive])) < np.count_nonzero(alive) or row.min(initial=0) < 0:
             raise ValueError("it holds a row twice, or a negative one")
-        ascending = bool(np.all(row[1:] > row[:-1]))
-        return cls(Column((), np.int64, row), alive, ascending, max(int(row.max(initial=-1)), highest))
+        return cls(Column((), np.int64, row), alive, _increase(row), max(int(row.max(initial=-1)), highest))
 
     @property
     def row(self) -> Int64:
         """The row at each position, holes included."""
-        return self._column.view(len(self.alive))
+        return self.column.view(len(self.alive))
+
+    @property
+    def ranks(self) -> Int64 | None:
+        """What decides between equal distances, for `State.nearest`."""
+        return None if self.ascending else self.row
+
+    def at(self, positions: Int64) -> Int64:
+        """Return the rows at positions, -1 where these are -1."""
+        rows = self.row[positions]
+        rows[positions < 0] = -1
+        return rows
 
     def sorted(self) -> Int64:
         """Return the rows that are there, in increasing order."""
@@ -62,63 +80,46 @@ class RowTable:
             return np.arange(self.highest + 1, self.highest + 1 + n, dtype=np.int64)
         array = as_rows(rows, "rows")
         if len(array) != n:
-            raise InputError(
-                f"there are {n} vectors and {len(array)} rows", "give one row for each vector", argument="rows"
-            )
-        if n == 0:
-            return array
-        ascending = bool(np.all(array[1:] > array[:-1]))
-        if ascending and array[0] > self.highest:
+            problem = f"there are {n} vectors and {len(array)} rows"
+            raise InputError(problem, "give one row for each vector", argument="rows")
+        ascending = _increase(array)
+        if not n or (ascending and array[0] > self.highest):
             return array
         if not ascending:
-            in_order = np.sort(array)
-            if (twice := np.flatnonzero(in_order[1:] == in_order[:-1])).size:
-                raise InputError(
-                    f"row {in_order[twice[0]]} is given twice", "every vector needs a row of its own", argument="rows"
-                )
+            _check_once(array, "every vector needs a row of its own")
         if (there := np.flatnonzero(self.find(array) >= 0)).size:
-            raise InputError(
-                f"row {array[there[0]]} exists",
-                "remove it first, or give another; nothing was added",
-                argument="rows",
-            )
+            remedy = "remove it first, or give another; nothing was added"
+            raise InputError(f"row {array[there[0]]} exists", remedy, argument="rows")
         return array
 
     def extend(self, rows: Int64, alive: Mask) -> RowTable:
         """Return the table with rows that `new` gave; `alive` is that of the next state."""
-        self._column.write(len(self.alive), rows)
-        ascending = self.ascending and bool(rows[0] > self.highest and np.all(rows[1:] > rows[:-1]))
-        return RowTable(self._column, alive, ascending, max(self.highest, int(rows.max())))
+        self.column.write(len(self.alive), rows)
+        ascending = self.ascending and bool(rows[0] > self.highest) and _increase(rows)
+        return RowTable(self.column, alive, ascending, max(self.highest, int(rows[-1] if ascending else rows.max())))
 
     def remove(self, alive: Mask) -> RowTable:
         """Return the table after a removal; `alive` is that of the next state."""
-        return RowTable(self._column, alive, self.ascending, self.highest)
+        return replace(self, alive=alive)
 
     def keep(self, kept: Int64) -> RowTable:
         """Return a table of its own without holes: the row at position kept[i] goes to position i."""
         row = self.row[kept]
-        ascending = bool(np.all(row[1:] > row[:-1]))
-        return RowTable(Column((), np.int64, row), np.ones(len(kept), np.bool_), ascending, self.highest)
+        return RowTable(Column((), np.int64, row), np.ones(len(kept), np.bool_), _increase(row), self.highest)
 
     def positions(self, rows: Any, name: str = "rows", done: str = "nothing was changed") -> Int64:
         """Return where the given rows are; refuse unknown ones."""
         array = as_rows(rows, name)
         found = self.find(array)
         if (missing := np.flatnonzero(found < 0)).size:
-            row = int(array[missing[0]])
-            raise InputError(
-                f"row {row} is not there", f"it was never added, or is removed already; {done}", argument=name
-            )
+            remedy = f"it was never added, or is removed already; {done}"
+            raise InputError(f"row {array[missing[0]]} is not there", remedy, argument=name)
         return found
 
     def removal(self, rows: Any) -> Int64:
         """Return the positions of rows that are to be removed; refuse a row that is given twice."""
         found = self.positions(rows)
-        if len(np.unique(found)) < len(found):
-            array, counts = np.unique(as_rows(rows, "rows"), return_counts=True)
-            raise InputError(
-                f"row {array[counts > 1][0]} is given twice", "give it once; nothing was changed", argument="rows"
-            )
+        _check_once(self.row[found], "give it once; nothing was changed")
         return found
 
     def allowed(self, allowed: Any) -> Allowed | None:
@@ -134,24 +135,19 @@ class RowTable:
             mask[self.positions(allowed, "allowed", "leave it out of allowed")] = True
             return Allowed.from_mask(mask)
         if array.ndim != 1:
-            raise InputError(
-                f"allowed is a mask of shape {array.shape}",
-                "give one entry for each row, in one dimension",
-                argument="allowed",
-            )
+            problem, remedy = f"allowed is a mask of shape {array.shape}", "give one entry for each row"
+            raise InputError(problem, f"{remedy}, in one dimension", argument="allowed")
         there = self.row[self.alive]
         if len(array) <= (last := int(there.max(initial=-1))):
-            raise InputError(
-                f"allowed is a mask of {len(array)} entries, but row {last} is there",
-                f"give an entry for each row from 0 to {last}, or a list of rows",
-                argument="allowed",
-            )
+            problem = f"allowed is a mask of {len(array)} entries, but row {last} is there"
+            remedy = f"give an entry for each row from 0 to {last}, or a list of rows"
+            raise InputError(problem, remedy, argument="allowed")
         mask[self.alive] = array[there]
         return Allowed.from_mask(mask)
 
     def find(self, array: Int64) -> Int64:
         """Return the position of each row, -1 where it is not there."""
-        if not len(self.alive):
+        if not self.alive.any():
             return np.full(len(array), -1, np.int64)
         if self.ascending:
             found = np.minimum(np.searchsorted(self.row, array), len(self.alive) - 1)
@@ -160,10 +156,19 @@ class RowTable:
             if order is None:
                 alive = np.flatnonzero(self.alive)
                 order = self._order = alive[np.argsort(self.row[alive], kind="stable")]
-            if not len(order):
-                return np.full(len(array), -1, np.int64)
             found = order[np.minimum(np.searchsorted(self.row[order], array), len(order) - 1)]
         return np.where((self.row[found] == array) & self.alive[found], found, -1)
+
+
+def _increase(rows: Int64) -> bool:
+    return len(rows) < 2 or bool((rows[1:] > rows[:-1]).all())
+
+
+def _check_once(rows: Int64, remedy: str) -> None:
+    """Refuse rows that are given twice."""
+    in_order = np.sort(rows)
+    if (twice := np.flatnonzero(in_order[1:] == in_order[:-1])).size:
+        raise InputError(f"row {in_order[twice[0]]} is given twice", remedy, argument="rows")
 
 
 def as_rows(rows: Any, name: str) -> Int64:
@@ -171,18 +176,16 @@ def as_rows(rows: Any, name: str) -> Int64:
     array = as_array(list(rows) if isinstance(rows, set | frozenset | range) else rows, name)
     if array.size == 0:
         array = array.astype(np.int64)
+    problem, remedy = "", ""
     if array.ndim == 0 and array.dtype.kind in "iu":
-        raise InputError(f"{name} is a single number", f"pass a list, [{array}]", argument=name)
-    if array.dtype.kind in "US":
-        raise InputError(
-            f"{name} are whole numbers, not strings", "keep the names in an array, names[rows]", argument=name
-        )
-    if array.ndim != 1 or array.dtype.kind not in "iu":
-        raise InputError(
-            f"{name} must be whole numbers in one dimension, not {array.dtype} of shape {array.shape}", argument=name
-        )
-    if array.size and (array.min() < 0 or array.max() > LARGEST_ROW):
-        raise InputError(
-            f"{name} holds {array.min() if array.min() < 0 else array.max()}", "a row is 0 to 2^62 - 1", argument=name
-        )
+        problem, remedy = "is a single number", f"pass a list, [{array}]"
+    elif array.dtype.kind in "US":
+        problem, remedy = "are whole numbers, not strings", "keep the names in an array, names[rows]"
+    elif array.ndim != 1 or array.dtype.kind not in "iu":
+        problem = f"must be whole numbers in one dimension, not {array.dtype} of shape {array.shape}"
+    elif array.size and (array.min() < 0 or array.max() > LARGEST_ROW):
+        problem = f"holds {array.min() if array.min() < 0 else array.max()}"
+        remedy = "a row is 0 to 2^62 - 1"
+    if problem:
+        raise InputError(f"{name} {problem}", remedy, argument=name)
     return np.ascontiguousarray(array, dtype=np.int64)

@@ -16,25 +16,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
-from ..data.checks import Array
 from ..errors import DamagedError
-from .columns import Column, ColumnFactory, Float32, Float64, Int64, Mask, in_memory, positions_up_to
+from ..native.arrays import Array, Float32, Float64, Int64, Mask
+from .columns import Column, ColumnFactory, in_memory, positions_up_to
 
 if TYPE_CHECKING:
     from .base import Search
     from .calibration import Calibration
+    from .store import Vectors
 
-__all__ = [
-    "Allowed",
-    "Column",
-    "ColumnFactory",
-    "Found",
-    "FoundWithin",
-    "State",
-    "Trained",
-    "in_memory",
-]
-
+S = TypeVar("S", bound="State")
 T = TypeVar("T")
 Pairs: TypeAlias = tuple[Float64, Int64]
 """Distances and positions, (n_queries, k) each."""
@@ -108,6 +99,7 @@ class Request:
     n_allowed : how many they are.
     ranks : (n,) numbers that decide between equal distances.
     in_order : whether these increase with the position.
+    n_jobs : threads.
     """
 
     queries: Float32
@@ -119,6 +111,7 @@ class Request:
     n_allowed: int
     ranks: Int64
     in_order: bool
+    n_jobs: int | None
 
     def __len__(self) -> int:
         return len(self.queries)
@@ -163,12 +156,10 @@ class State(ABC):
     distance_kind : "embedded" (Euclidean) or "hamming" (bits).
     """
 
-    @property
-    def distance_kind(self) -> str:
-        return self.search.distance_kind
+    _store: Vectors
 
-    def __init__(self, search: Search, stored: Stored) -> None:
-        self.search, self.dim, self.n = search, stored.dim, stored.n
+    def __init__(self, search: Search, stored: Stored, store: Vectors) -> None:
+        self.search, self.dim, self.n, self._store = search, stored.dim, stored.n, store
         alive = np.ones(self.n, np.bool_) if stored.alive is None else stored.alive
         if alive.shape != (self.n,) or alive.dtype != np.bool_:
             raise ValueError(f"alive is {alive.dtype} of shape {alive.shape}, not bool of {(self.n,)}")
@@ -179,41 +170,53 @@ class State(ABC):
     def alive(self) -> Mask:
         return self._alive.view(self.n)
 
+    @property
+    def distance_kind(self) -> str:
+        return self.search.distance_kind
+
     # Changes
 
-    @abstractmethod
-    def extend(self, vectors: Float32) -> State:
+    def extend(self: S, vectors: Float32) -> S:
         """Return the state with these vectors at the positions n, n + 1, ...; this one stays valid and unchanged.
 
         Only the newest state may be extended, since all states of a history write into the same columns. If its
         extension is abandoned the same state may be extended again, which overwrites the rows of the first attempt:
         never keep two states that were extended from one.
         """
+        return self._grown(self._store.extend(vectors))
 
-    @abstractmethod
-    def adopt(self, n: int) -> State:
+    def adopt(self: S, n: int) -> S:
         """Return the state of the first n rows of the columns, where another process has written those behind n."""
+        return self._grown(self._store.adopt(n))
 
-    @abstractmethod
-    def remove(self, positions: Int64) -> State:
+    def remove(self: S, positions: Int64) -> S:
         """Return the state without these positions, which become holes."""
-
-    def _with(self, **changes: Any) -> Any:
-        """Return a copy of this state with some attributes changed."""
-        made = object.__new__(type(self))
-        made.__dict__.update(self.__dict__, **changes)
-        return made
-
-    def _extended(self, n_added: int, **changes: Any) -> Any:
-        """Return the next state, with so many more positions."""
-        self._alive.room(self.n, n_added)[...] = True
-        return self._with(n=self.n + n_added, n_alive=self.n_alive + n_added, **changes)
-
-    def _without(self, positions: Int64, **changes: Any) -> Any:
-        """Return the next state, with these positions as holes."""
         mask = np.array(self.alive)
         mask[positions] = False
-        return self._with(_alive=Column((), np.bool_, mask), n_alive=int(np.count_nonzero(mask)), **changes)
+        return self._with(
+            _alive=Column((), np.bool_, mask), n_alive=int(np.count_nonzero(mask)), **self._without(positions)
+        )
+
+    def _with(self: S, **changes: Any) -> S:
+        """Return a copy of this state with some attributes changed, and with those of its own made anew."""
+        made = object.__new__(type(self))
+        made.__dict__.update(self.__dict__, **self._own())
+        made.__dict__.update(changes)
+        return made
+
+    def _grown(self: S, store: Vectors, **changes: Any) -> S:
+        """Return the next state, with more vectors."""
+        n_added = store.n - self.n
+        self._alive.room(self.n, n_added)[...] = True
+        return self._with(n=store.n, n_alive=self.n_alive + n_added, _store=store, **changes)
+
+    def _without(self, positions: Int64) -> dict[str, Any]:
+        """Return the attributes that the removal of these positions changes."""
+        return {}
+
+    def _own(self) -> dict[str, Any]:
+        """Return new values of the attributes that no two states share."""
+        return {}
 
     # Searches
 
@@ -276,7 +279,8 @@ class State(ABC):
         if allowed is not None:
             n_allowed, mask = allowed.n, allowed.mask
         order = positions_up_to(self.n) if ranks is None else ranks
-        return Request(queries, min(k, n_allowed), allowed, recall, exclude, mask, n_allowed, order, ranks is None)
+        k, jobs = min(k, n_allowed), self.search.n_jobs
+        return Request(queries, k, allowed, recall, exclude, mask, n_allowed, order, ranks is None, jobs)
 
     @abstractmethod
     def _nearest(self, asked: Request) -> Found:
@@ -288,29 +292,30 @@ class State(ABC):
 
     # What is stored
 
-    @abstractmethod
     def vectors(self, positions: Int64) -> Float32:
         """Return the vectors at these positions, as they are stored."""
+        return self._store.take(positions)
 
     def slack(self, positions: Int64) -> Float64:
         """Return how far storing has moved these vectors, at most."""
-        return np.zeros(len(positions))
+        errors = self._store.errors
+        return np.zeros(len(positions)) if errors is None else errors[positions].astype(np.float64)
 
     def query_slack(self, queries: Float32) -> Float64:
         """Return how far a search moves these queries, at most."""
-        return np.zeros(len(queries))
+        return self._store.moved_by(queries)
 
-    @abstractmethod
     def holds(self, positions: Int64, vectors: Float32) -> Mask:
         """Return which positions store exactly these vectors (as this state stores them), filed where they belong."""
+        return self._store.holds(positions, vectors)
 
-    @abstractmethod
     def columns(self) -> dict[str, Array]:
         """Return the content of the columns by name, n rows each: with `trained` all that `Search.start` needs."""
+        return self._store.columns()
 
-    @abstractmethod
     def n_bytes(self) -> dict[str, int]:
         """Return the memory taken, by what it is for."""
+        return {"vectors": self._store.n_bytes}
 
     def info(self) -> dict[str, Any]:
         """Return what was learnt, in words and numbers."""
@@ -353,9 +358,7 @@ def checking_trained() -> Iterator[None]:
     except DamagedError:
         raise
     except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
-        raise DamagedError(
-            f"the trained state does not fit ({error!s:.200})", "train the search again", location=""
-        ) from None
+        raise DamagedError(f"the trained state does not fit ({error!s:.200})", "train the search again") from None
 
 
 def leave_out(distances: Float64, positions: Int64, exclude: Int64) -> Pairs:
@@ -370,8 +373,8 @@ def leave_out(distances: Float64, positions: Int64, exclude: Int64) -> Pairs:
     return found, np.where(own, -1, np.take_along_axis(positions, order, axis=1))
 
 
-def exact_answer(find: Callable[[int], Pairs], asked: Request) -> tuple[Pairs, Mask]:
-    """Return the nearest (distances and positions) and `Found.tied`, by one call of `find`.
+def exact_answer(find: Callable[[int], Pairs], asked: Request) -> Found:
+    """Return the nearest by one call of `find`, which compares every allowed vector.
 
     find(m) returns distances and positions of the m nearest, exactly; it is asked for one more than k to see a tie, and
     for another one if a position is to be left out.
@@ -379,13 +382,13 @@ def exact_answer(find: Callable[[int], Pairs], asked: Request) -> tuple[Pairs, M
     distances, positions = find(min(asked.k + (1 if asked.exclude is None else 2), asked.n_allowed))
     if asked.exclude is not None:
         distances, positions = leave_out(distances, positions, asked.exclude)
-    return cut_to(distances, positions, asked.k)
+    return exact_found(distances, positions, asked.k, asked.counts(), asked.counts(0))
 
 
-def cut_to(distances: Float64, positions: Int64, k: int) -> tuple[Pairs, Mask]:
-    """Cut exact answers to k, and return which of them are tied with what is cut off."""
+def exact_found(distances: Float64, positions: Int64, k: int, compared: Int64, scanned: Int64) -> Found:
+    """Return exact answers cut to k, and which of them are tied with what is cut off."""
     tied = np.zeros(len(distances), np.bool_)
     if distances.shape[1] > k:
         tied = (distances[:, k] == distances[:, k - 1]) & (positions[:, k] >= 0)
         distances, positions = np.ascontiguousarray(distances[:, :k]), np.ascontiguousarray(positions[:, :k])
-    return (distances, positions), tied
+    return Found(distances, positions, compared, scanned, 1.0, tied)

@@ -7,23 +7,133 @@ alone: whatever else is stored, it is the same.
 from __future__ import annotations
 
 import threading
-from typing import Any, NamedTuple
+from collections.abc import Iterable
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..data.checks import CHECKED_AT_ONCE as BLOCK
-from ..data.checks import Array
 from ..data.vectors import blocks
-from .columns import Column, Float32, Float64, Int64, Mask
-from .state import Stored
+from ..native import scan
+from ..native.arrays import Array, Float32, Float64, Int64, Mask
+from .columns import Column, Specs
+from .state import Pairs, Request, Stored
 
 LARGEST_INT16 = 32767
 MIDDLE_SAMPLE = 4096
 """Vectors whose mean is the middle that a scan computes about, at most twice as many."""
 
-Spec = dict[str, tuple[tuple[int, ...], Any]]
-"""Columns by name: the shape of a row, and the type."""
+V = TypeVar("V", bound="Vectors")
+
+
+class Batch(NamedTuple):
+    """Of some queries (a slice) the positions to compare: those of query i are positions[offsets[i]:offsets[i + 1]]."""
+
+    queries: slice
+    offsets: Int64
+    positions: Int64
+
+
+class Vectors:
+    """The first n rows of columns that hold vectors. This base class has no columns: it keeps none of the vectors."""
+
+    scale: Float32 | None = None
+    """What each row of `array` is to be multiplied by; None: nothing."""
+    errors: Float32 | None = None
+    """How far each vector is from the one that was added, at most; None: not at all."""
+
+    def __init__(self, columns: dict[str, Column], n: int) -> None:
+        self.n, self._columns = n, columns
+
+    @staticmethod
+    def column_names(dim: int) -> Specs:
+        """Return the columns that `start` asks for."""
+        return {}
+
+    @classmethod
+    def start(cls: type[V], stored: Stored) -> V:
+        """Return what the columns hold."""
+        names = cls.column_names(stored.dim)
+        return cls({name: stored.columns(name, *spec) for name, spec in names.items()}, stored.n)
+
+    @property
+    def array(self) -> NDArray[Any]:
+        """What is stored, (n, dim)."""
+        return self._columns["vectors"].view(self.n)
+
+    @property
+    def n_bytes(self) -> int:
+        """Memory, in bytes."""
+        return sum(column.n_bytes(self.n) for column in self._columns.values())
+
+    def columns(self) -> dict[str, Array]:
+        """Return the content of the columns."""
+        return {name: column.view(self.n) for name, column in self._columns.items()}
+
+    def extend(self: V, vectors: Array) -> V:
+        """Return these vectors and more, which are written behind them."""
+        room = [column.room(self.n, len(vectors)) for column in self._columns.values()]
+        for rows, block in blocks(vectors, max(1, BLOCK // 4 // vectors.shape[1])):
+            for part, values in zip(room, self.content(block), strict=True):
+                part[rows] = values
+        return self.adopt(self.n + len(vectors))
+
+    def adopt(self: V, n: int) -> V:
+        """Return the first n vectors of the columns."""
+        made = object.__new__(type(self))
+        made.__dict__.update(self.__dict__, n=n)
+        return made
+
+    def content(self, vectors: Float32) -> tuple[Array, ...]:
+        """Return what the columns hold of vectors."""
+        return ()
+
+    def holds(self, positions: Int64, vectors: Float32) -> Mask:
+        """Return which positions hold exactly these vectors, as they are stored."""
+        same = np.ones(len(positions), np.bool_)
+        for held, right in zip(self.columns().values(), self.content(vectors), strict=True):
+            equal = held[positions] == right
+            same &= equal if equal.ndim == 1 else equal.all(axis=1)
+        return same
+
+    def take(self, positions: Int64 | slice) -> Float32:
+        """Return vectors as they are stored, in float32."""
+        raise NotImplementedError
+
+    def as_stored(self, vectors: Float32) -> Float32:
+        """Return vectors as they would be stored, in float32."""
+        return vectors
+
+    def moved_by(self, vectors: Float32) -> Float64:
+        """Return how far storing would move vectors, at most."""
+        return np.zeros(len(vectors))
+
+    def nearest(self, asked: Request, k: int, batches: Iterable[Batch]) -> Pairs:
+        """Return the k nearest of the positions that the batches name."""
+        squares, found = np.empty((len(asked), k)), np.empty((len(asked), k), np.int64)
+        for part, offsets, positions in batches:
+            exact = self._squares(asked, part, offsets, positions)
+            if len(positions) > 8 * k * (len(offsets) - 1):
+                near = shortlist(exact, offsets, k)
+                offsets = np.concatenate([[0], np.cumsum(near)])[offsets]
+                exact, positions = exact[near], positions[near]
+            squares[part], found[part] = scan.best(exact, positions, offsets, asked.ranks, k)
+        return np.sqrt(squares, out=squares), found
+
+    def within(self, asked: Request, radii: Float64, batches: Iterable[Batch]) -> tuple[Int64, Float64, Int64]:
+        """Return those of the positions that the batches name within a radius: offsets, distances, positions."""
+        parts = []
+        for part, offsets, positions in batches:
+            exact = self._squares(asked, part, offsets, positions)
+            parts.append(scan.within(exact, positions, offsets, asked.ranks, radii[part]))
+        all_offsets, squares, found = zip(*parts, strict=True)
+        counts = np.concatenate([np.diff(offsets) for offsets in all_offsets])
+        together = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        return together, np.sqrt(np.concatenate(squares)), np.concatenate(found)
+
+    def _squares(self, asked: Request, part: slice, offsets: Int64, positions: Int64) -> Float64:
+        return scan.squares(asked.queries[part], self.array, self.scale, offsets, positions, asked.n_jobs)
 
 
 class Middle(NamedTuple):
@@ -36,71 +146,23 @@ class Middle(NamedTuple):
     columns: tuple[Column, Column]
 
 
-class FloatVectors:
-    """The first n rows of a column of float32 vectors."""
+class FloatVectors(Vectors):
+    """Vectors in float32."""
 
-    scale = None
-    """What each row of `array` is to be multiplied by; None: nothing."""
-    errors = None
-    """How far each vector is from the one that was added, at most; None: not at all."""
-
-    def __init__(
-        self, column: Column, n: int, middle: Middle | None = None, lock: threading.Lock | None = None
-    ) -> None:
-        self.n = n
-        self._column, self._middle = column, middle
-        self._lock = lock or threading.Lock()  # one for all of a history, since they share the columns of `middle`
+    def __init__(self, columns: dict[str, Column], n: int) -> None:
+        super().__init__(columns, n)
+        self._middle: Middle | None = None
+        self._lock = threading.Lock()  # one for all of a history, since they share the columns of `_middle`
 
     @staticmethod
-    def column_names(dim: int) -> Spec:
-        """Return the columns that `start` asks for."""
+    def column_names(dim: int) -> Specs:
         return {"vectors": ((dim,), np.float32)}
 
-    @classmethod
-    def start(cls, stored: Stored) -> FloatVectors:
-        """Return what the columns hold."""
-        return cls(stored.columns("vectors", (stored.dim,), np.float32), stored.n)
-
-    @property
-    def array(self) -> Float32:
-        """What is stored, (n, dim)."""
-        return self._column.view(self.n)
-
-    @property
-    def n_bytes(self) -> int:
-        """Memory, in bytes."""
-        return self._column.n_bytes(self.n)
-
-    def columns(self) -> dict[str, Array]:
-        """Return the content of the columns."""
-        return {"vectors": self.array}
-
-    def extend(self, vectors: Array) -> FloatVectors:
-        """Return these vectors and more, which are written behind them."""
-        room = self._column.room(self.n, len(vectors))
-        for rows, block in blocks(vectors, max(1, BLOCK // vectors.shape[1])):
-            room[rows] = block
-        return self.adopt(self.n + len(vectors))
-
-    def adopt(self, n: int) -> FloatVectors:
-        """Return the first n vectors of the column."""
-        return FloatVectors(self._column, n, self._middle, self._lock)
+    def content(self, vectors: Float32) -> tuple[Array, ...]:
+        return (vectors,)
 
     def take(self, positions: Int64 | slice) -> Float32:
-        """Return vectors as they are stored, in float32."""
         return np.array(self.array[positions])
-
-    def as_stored(self, vectors: Float32) -> Float32:
-        """Return vectors as they would be stored, in float32."""
-        return vectors
-
-    def moved_by(self, vectors: Float32) -> Float64:
-        """Return how far storing would move vectors, at most."""
-        return np.zeros(len(vectors))
-
-    def holds(self, positions: Int64, vectors: Float32) -> Mask:
-        """Return which positions hold exactly these vectors."""
-        return np.asarray((self.array[positions] == vectors).all(axis=1))
 
     def about_middle(self) -> tuple[Float32, Float64, Float64]:
         """Return a point near the mean of the vectors (dim,), and of each vector |x - point|^2 and |x|, (n,).
@@ -134,86 +196,41 @@ class FloatVectors:
         return known._replace(squares=squares, norms=norms)
 
 
-class ShortVectors:
-    """The first n rows of a column of 16-bit vectors, of their scales, and of how far rounding has moved them."""
-
-    def __init__(self, vectors: Column, scale: Column, moved: Column, n: int) -> None:
-        self.n = n
-        self._vectors, self._scale, self._moved = vectors, scale, moved
+class ShortVectors(Vectors):
+    """Vectors in 16 bits, their scales, and how far rounding has moved them."""
 
     @staticmethod
-    def column_names(dim: int) -> Spec:
-        """Return the columns that `start` asks for."""
+    def column_names(dim: int) -> Specs:
         return {"vectors": ((dim,), np.int16), "scale": ((), np.float32), "moved": ((), np.float32)}
 
-    @classmethod
-    def start(cls, stored: Stored) -> ShortVectors:
-        """Return what the columns hold."""
-        names = cls.column_names(stored.dim)
-        vectors, scale, moved = (stored.columns(name, *names[name]) for name in ("vectors", "scale", "moved"))
-        return cls(vectors, scale, moved, stored.n)
+    @property
+    def scale(self) -> Float32:  # type: ignore[override]
+        return self._columns["scale"].view(self.n)
 
     @property
-    def array(self) -> NDArray[np.int16]:
-        """The whole numbers, (n, dim)."""
-        return self._vectors.view(self.n)
+    def errors(self) -> Float32:  # type: ignore[override]
+        return self._columns["moved"].view(self.n)
 
-    @property
-    def scale(self) -> Float32:
-        """(n,) what each row of `array` is to be multiplied by."""
-        return self._scale.view(self.n)
-
-    @property
-    def errors(self) -> Float32:
-        """(n,) how far each vector is from the one that was added, at most."""
-        return self._moved.view(self.n)
-
-    @property
-    def n_bytes(self) -> int:
-        """Memory, in bytes."""
-        return sum(column.n_bytes(self.n) for column in (self._vectors, self._scale, self._moved))
-
-    def columns(self) -> dict[str, Array]:
-        """Return the content of the columns."""
-        return {"vectors": self.array, "scale": self.scale, "moved": self.errors}
-
-    def extend(self, vectors: Array) -> ShortVectors:
-        """Return these vectors and more, which are written behind them."""
-        parts = (self._vectors, self._scale, self._moved)
-        data, scales, moved = (part.room(self.n, len(vectors)) for part in parts)
-        for rows, block in blocks(vectors, max(1, BLOCK // 4 // vectors.shape[1])):
-            data[rows], scales[rows], moved[rows] = rounded(block)
-        return self.adopt(self.n + len(vectors))
-
-    def adopt(self, n: int) -> ShortVectors:
-        """Return the first n vectors of the columns."""
-        return ShortVectors(self._vectors, self._scale, self._moved, n)
+    def content(self, vectors: Float32) -> tuple[Array, ...]:
+        return rounded(vectors)
 
     def take(self, positions: Int64 | slice) -> Float32:
-        """Return vectors as they are stored, in float32."""
-        return self.array[positions] * self.scale[positions][:, None]
+        taken: Float32 = self.array[positions] * self.scale[positions][:, None]
+        return taken
 
     def as_stored(self, vectors: Float32) -> Float32:
-        """Return vectors as they would be stored, in float32."""
         whole, scale = to_int16(vectors)
         return whole * scale[:, None]
 
     def moved_by(self, vectors: Float32) -> Float64:
-        """Return how far storing would move vectors, at most."""
         return rounded(vectors)[2].astype(np.float64)
-
-    def holds(self, positions: Int64, vectors: Float32) -> Mask:
-        """Return which positions hold exactly these vectors, rounded."""
-        whole, scale, moved = rounded(vectors)
-        same = (self.array[positions] == whole).all(axis=1)
-        return np.asarray(same & (self.scale[positions] == scale) & (self.errors[positions] == moved))
 
 
 def to_int16(block: Float32) -> tuple[NDArray[np.int16], Float32]:
     """Round vectors (n, D) to 16-bit whole numbers; return these and their scales."""
     largest = np.abs(block).max(axis=1)
     scale = np.maximum(largest / np.float32(LARGEST_INT16), np.float32(1e-37))
-    return np.clip(np.rint(block / scale[:, None]), -LARGEST_INT16, LARGEST_INT16).astype(np.int16), scale
+    return np.rint(block / scale[:, None]).astype(np.int16), scale  # at most largest / scale < 32767.01
 
 
 def rounded(block: Float32) -> tuple[NDArray[np.int16], Float32, Float32]:
@@ -226,3 +243,19 @@ def rounded(block: Float32) -> tuple[NDArray[np.int16], Float32, Float32]:
     away -= block
     errors = np.sqrt(np.einsum("ij,ij->i", away, away)) * (1 + 1e-6)
     return whole, scale, np.nextafter(errors.astype(np.float32), np.float32(np.inf))
+
+
+def shortlist(squares: Float64, offsets: Int64, k: int) -> Mask:
+    """Return which of each query's squares[offsets[i]:offsets[i + 1]] may be among its k smallest, and few others.
+
+    The k-th smallest of the minima of 4 k parts is no less than the k-th smallest of all.
+    """
+    parts = 4 * k
+    counts = np.diff(offsets)
+    many = np.flatnonzero(counts > 2 * parts)
+    limit = np.full(len(counts), np.inf)
+    if len(many):
+        bounds = offsets[many, None] + counts[many, None] * np.arange(parts + 1) // parts
+        minima = np.minimum.reduceat(np.append(squares, np.inf), bounds.ravel()).reshape(len(many), -1)[:, :-1]
+        limit[many] = np.partition(minima, k - 1, axis=1)[:, k - 1]
+    return np.asarray(squares <= np.repeat(limit, counts))

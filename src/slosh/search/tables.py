@@ -8,16 +8,16 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator
 from functools import lru_cache
-from numbers import Integral
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ..hash import probing
 from ..hash.pstable import PStableHash
-from .buckets import Buckets, distinct
-from .columns import Float32, Float64, Int64, Mask
+from ..native.arrays import Float32, Float64, Int64, Mask
+from .buckets import Buckets, UInt64, distinct
 from .state import Trained
+from .store import Batch
 
 EXTRA_PROBES = 1024
 """Buckets that are looked into besides those of the query itself, at most."""
@@ -26,18 +26,6 @@ FARTHER_PROBES = 8
 FAR_RATIOS = np.array([0.0, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.85, 1.0, 1.5, 3.0])
 """Distances in widths, for these."""
 BATCH_ENTRIES, BATCH_QUERIES = 1 << 18, 512
-
-
-class Candidates(NamedTuple):
-    """Of a batch of queries: which, and the positions of query i, positions[offsets[i]:offsets[i + 1]], each once.
-
-    entries : (n,) how many entries of buckets were read.
-    """
-
-    queries: slice
-    offsets: Int64
-    positions: Int64
-    entries: Int64
 
 
 class Tables:
@@ -63,7 +51,7 @@ class Tables:
 
     def holds(self, positions: Int64, vectors: Float32) -> Mask:
         """Return which positions are in the buckets of these vectors, or in none yet."""
-        keys = self.buckets.keys(self.buckets.sums(np.floor(self.hash.positions(vectors))), np.arange(self.T))
+        keys = self._keys(vectors)
         right = np.ones(len(positions), np.bool_)
         for table in range(self.T):
             starts, ends = self.buckets.find(keys[:, table : table + 1])
@@ -74,8 +62,15 @@ class Tables:
             right &= found
         return np.asarray(right | (positions >= self.filed))
 
-    def candidates(self, queries: Float32, n: int, mask: Mask | None, n_probes: int) -> Iterator[Candidates]:
-        """Yield the positions (of n) in the probed buckets, and those in none yet; batches of bounded memory."""
+    def _keys(self, vectors: Float32) -> UInt64:
+        """Return the keys of the buckets of vectors, (n, T)."""
+        return self.buckets.keys(self.buckets.sums(np.floor(self.hash.positions(vectors))), np.arange(self.T))
+
+    def candidates(self, queries: Float32, n: int, mask: Mask | None, n_probes: int) -> Iterator[tuple[Batch, Int64]]:
+        """Yield the positions (of n) in the probed buckets, and those in none yet, each once, in bounded batches.
+
+        With each batch comes how many entries of buckets were read for each of its queries.
+        """
         tail = np.arange(self.filed, n)
         for start in range(0, len(queries), BATCH_QUERIES):
             places = self.hash.positions(queries[start : start + BATCH_QUERIES])
@@ -100,7 +95,7 @@ class Tables:
                     order = np.argsort(query, kind="stable")
                     query, positions = query[order], np.concatenate([positions, np.tile(rest, n_queries)])[order]
                 offsets = np.searchsorted(query, np.arange(n_queries + 1)).astype(np.int64)
-                yield Candidates(slice(start + first, start + last), offsets, positions, entries[first:last])
+                yield Batch(slice(start + first, start + last), offsets, positions), entries[first:last]
                 first = last
 
     def first_found(self, queries: Float32, neighbours: Int64, vectors: Float32) -> Int64:
@@ -113,9 +108,7 @@ class Tables:
         probes = probing.probes(places, EXTRA_PROBES + self.T, self.p)
         keys = self.buckets.probe_keys(np.floor(places), probes)
         for i in range(neighbours.shape[1]):
-            cells = np.floor(self.hash.positions(vectors[neighbours[:, i]]))
-            theirs = self.buckets.keys(self.buckets.sums(cells), np.arange(self.T))
-            same = keys == np.take_along_axis(theirs, probes.tables, axis=1)
+            same = keys == np.take_along_axis(self._keys(vectors[neighbours[:, i]]), probes.tables, axis=1)
             found = same.any(axis=1)
             out[found, i] = same[found].argmax(axis=1)
         out[neighbours >= self.filed] = 0
@@ -151,10 +144,8 @@ class Tables:
             for n_probes in np.array(levels)[mean[:, 0] - 2 * error[:, 0] >= target].tolist():
                 if self.success(radius, n_probes) >= target:
                     return int(n_probes)
-            if (
-                mean[-1, 0] * (EXTRA_PROBES + self.T) / most < target
-            ):  # every further probe finds less than those before
-                break
+            if mean[-1, 0] * (EXTRA_PROBES + self.T) / most < target:
+                break  # every further probe finds less than those before
         return 0
 
     def _largest(self, radius: Any) -> Any:
@@ -179,18 +170,6 @@ class Tables:
     def _fingerprint(self) -> int:
         """Return a checksum of what the hash has drawn."""
         return zlib.crc32(self.hash.offsets_.tobytes(), zlib.crc32(self.hash.directions_.tobytes()))
-
-
-def described(hash_: PStableHash) -> dict[str, Any]:
-    """Return the parameters, for JSON; what was drawn is saved besides."""
-    seed = hash_.random_state
-    return {
-        "width": float(hash_.width),
-        "n_hashes": int(hash_.n_hashes),
-        "n_tables": int(hash_.n_tables),
-        "p": int(hash_.p),
-        "random_state": int(seed) if isinstance(seed, Integral) else None,
-    }
 
 
 @lru_cache(maxsize=64)
