@@ -41,6 +41,8 @@ class SloshError(Exception):
 
     problem: str = ""
     remedy: str = ""
+    stored: int | None = None
+    """How many sets of a stream were stored before the error; None where there was no stream."""
 
     def __init__(self, problem: str, remedy: str = "", **fields: Any) -> None:
         Exception.__init__(self, problem, remedy)  # the built-in bases would read a meaning into the arguments

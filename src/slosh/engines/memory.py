@@ -70,12 +70,8 @@ class Version(LocalView):
         alive = self.snapshot.alive
         return np.array([self.names.find(name, alive) for name in ids], np.int64)
 
-    def allowed(self, where: Node) -> Allowed:
-        found = self.filters.get(where)
-        if found is None:
-            mask = self.fields.mask(where, self.n_slots)[self.slots] & self.snapshot.alive
-            found = self.filters[where] = Allowed(mask, int(np.count_nonzero(mask)))
-        return found
+    def matching(self, where: Node) -> Mask:
+        return np.asarray(self.fields.mask(where, self.n_slots)[self.slots])
 
     def ids(self, keys: Int64) -> list[str]:
         return [self.names.ids[row] for row in keys.tolist()]
@@ -130,7 +126,7 @@ class _Write:
             names = [str(first + i) for i in range(n)]
             taken = [int(name) for name, row in zip(names, self._next.keys(names), strict=True) if row >= 0]
             if not taken:
-                self._next = replace(self._next, next_id=max(self._next.next_id, first + n))
+                self._next = replace(self._next, next_id=first)
                 return names
             first = max(taken) + 1
 
@@ -148,7 +144,7 @@ class _Write:
             snapshot=snapshot,
             stored=snapshot.sets if same else now.stored.extend(entries.sets),
             slots=np.concatenate([now.slots, slots]),
-            next_id=max(now.next_id, snapshot.n),
+            next_id=now.next_id + len(entries.ids),
         )
 
     def _add_metadata(self, ids: Iterable[str], metadata: Sequence[Metadata]) -> Int64:
@@ -199,6 +195,8 @@ class MemoryEngine:
         return cls(spec.with_threads(n_jobs), weighted)
 
     def _check_open(self) -> None:
+        if self._pid != os.getpid():
+            raise IndexClosed("this process was forked from the one that created the index", "create it again, here")
         if self.closed:
             raise IndexClosed("the index is closed", "create it again: one in memory is gone with its close")
 
@@ -209,6 +207,7 @@ class MemoryEngine:
 
     @contextmanager
     def write(self) -> Iterator[_Write]:
+        self._check_open()
         with self._writing:
             self._check_open()
             write = _Write(self._current)
@@ -250,8 +249,7 @@ class MemoryEngine:
             yield "memory", f"{len(view)} sets", []
 
     def close(self) -> None:
-        with self._writing:
-            self.closed = True
+        self.closed = True
 
     def destroy(self) -> None:
         self.close()

@@ -46,9 +46,10 @@ def _engine_of(location: Location) -> tuple[Any, str | None]:
         place = os.fspath(location)
         if not isinstance(place, str):
             raise InputError(f"path={place!r:.60} is not text", "give a string or a Path", argument="path")
-        scheme, mark, _ = place.partition("://")
-        name = scheme if mark else "sqlite"
-    if name not in ENGINES:
+        name, mark, rest = place.partition("://")
+        if not mark or name == "sqlite":
+            name, place = "sqlite", rest if mark else place
+    if name not in ENGINES or (name == "memory" and place is not None):
         raise InputError(
             f"{place!r:.80} names the engine {name!r}, which this slosh does not have",
             f"give the path of a folder, or one of {', '.join(ENGINES)}",

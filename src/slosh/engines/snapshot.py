@@ -20,6 +20,8 @@ from ..where import Node
 from .base import Candidates, Capabilities, Float64, Int64, Mask
 from .spec import WHOLE, Embedded, IndexSpec, Vectors
 
+MAX_FILTERS = 32
+"""Filters whose masks are remembered for a version."""
 RADIUS_MARGIN = 1 + 1e-12
 """A radius is this much larger than the distance that it is to include."""
 
@@ -155,7 +157,14 @@ class Snapshot:
         return any(state.train_due for state in self.states.values())
 
     def train(self) -> Snapshot:
-        states = {name: state.train() if state.train_due else state for name, state in self.states.items()}
+        """Return the snapshot with trained states; what was calibrated is measured again, so that no search has to."""
+        states = dict(self.states)
+        for name, state in self.states.items():
+            if state.train_due:
+                states[name] = state.train()
+                known = state.trained()
+                for measured in [] if known is None else known.header.get("calibrations", []):
+                    states[name].calibrate(int(measured["k"]), float(measured["recall"]))
         return replace(self, states=states)
 
     def nearest(
@@ -254,9 +263,22 @@ class LocalView(ABC):
     spec: IndexSpec
     snapshot: Snapshot
 
-    @abstractmethod
+    filters: dict[Node, Allowed]
+    """A memo of masks; versions do not share it."""
+
     def allowed(self, where: Node) -> Allowed:
         """Return which rows a filter lets through."""
+        found = self.filters.get(where)
+        if found is None:
+            found = Allowed.from_mask(self.matching(where) & self.snapshot.alive)
+            for oldest in list(self.filters)[: max(0, len(self.filters) + 1 - MAX_FILTERS)]:
+                self.filters.pop(oldest, None)
+            self.filters[where] = found
+        return found
+
+    @abstractmethod
+    def matching(self, where: Node) -> Mask:
+        """Return which rows have metadata that match; rows that are removed may be among them."""
 
     def __len__(self) -> int:
         return len(self.snapshot)

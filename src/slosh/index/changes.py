@@ -121,15 +121,16 @@ def add_stream(engine: Engine, items: Iterator[Any], ids: Any, metadata: Any, up
                 bar.update(len(sets))
         except Exception as error:
             if added:
-                _note(error, f"the {len(added)} sets before this batch are stored")
+                _note(error, len(added))
             raise
     return added
 
 
-def _note(error: Exception, text: str) -> None:
-    """Add to what an error says, whoever raised it."""
+def _note(error: Exception, stored: int) -> None:
+    """Add to an error, whoever raised it, how many sets of a stream were stored before it."""
+    text = f"the {stored} sets before this batch are stored"
     if isinstance(error, SloshError):
-        error.problem = f"{error.problem} ({text})"
+        error.problem, error.stored = f"{error.problem} ({text})", stored
     elif hasattr(error, "add_note"):
         error.add_note(text)
     else:  # Python 3.10

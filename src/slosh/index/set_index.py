@@ -120,8 +120,9 @@ class SetIndex:
 
     @property
     def path(self) -> Path | None:
-        """The folder of the index; None in memory."""
-        return None if self._engine.location is None else Path(self._engine.location)
+        """The folder of the index; None where it is not in a folder."""
+        place = self._engine.location
+        return None if place is None or "://" in place else Path(place)
 
     @property
     def _spec(self) -> IndexSpec:
@@ -176,7 +177,7 @@ class SetIndex:
             return view.ids(view.select(node, limit))
 
     def __repr__(self) -> str:
-        place = "in memory" if self.path is None else repr(str(self.path))
+        place = "in memory" if self._engine.location is None else repr(self._engine.location)
         if self._engine.closed:
             return f"SetIndex({place}, closed)"
         mode = ", read only" if self.read_only else ""

@@ -68,8 +68,8 @@ def _verify_vectors(view: View, report: Report, sample: int | None) -> None:
         described = view.describe(np.array(wrong[:MAX_LISTED], np.int64))
         names = ", ".join(repr(described[key].id) for key in wrong[:MAX_LISTED])
         report.problems.append(
-            f"the cached vectors or points of {len(wrong)} sets are wrong ({names}): close the index, delete its "
-            "folder cache, and open it again"
+            f"the vectors or points that are held ready of {len(wrong)} sets are wrong ({names}): for an index in a "
+            "folder, close it, delete its folder cache, and open it again"
         )
 
 

@@ -252,11 +252,14 @@ class Cache:
 
     # Stamping
 
-    def summed(self, rows: int, points: int, token: str) -> Stamp:
-        """Return the stamp of the arrays as they are, for so many rows; nothing is written."""
+    def summed(self, rows: int, points: int, token: str, weighted: bool) -> Stamp:
+        """Return the stamp of the arrays as they are, for so many rows; nothing is written.
+
+        A first add with weights that failed leaves an array of them, which is none of an index without.
+        """
         before = self.stamp
         stamp = Stamp(self.epoch, rows, points, token, {})
-        for name in self._columns:
+        for name in [name for name in self._columns if weighted or name != "weights"]:
             column = self._file(name)
             data = column.bytes(_length(name, stamp))
             sums: list[int] = [] if before is None else list(before.arrays[name]["crc"])

@@ -35,6 +35,8 @@ TEXTS = {  # Python 3.10 has no codes; these are SQLite's fixed texts for them
     "database or disk is full": FULL,
     "unable to open database file": CANNOT_OPEN,
 }
+NOT_DAMAGE = {7, 9, 15, 18, 19, 20, 21}
+"""No memory, interrupted, protocol, too big, constraint, mismatch, misuse."""
 REMEDIES = {
     FULL: (errno.ENOSPC, "nothing of this change was stored, all before it is; make room and try again"),
     IO_ERROR: (errno.EIO, "nothing of this change was stored, all before it is; make room or check the disk"),
@@ -264,6 +266,10 @@ def storage_error(error: sqlite3.Error, path: Path) -> SloshError:
     known = REMEDIES.get(error_code(error) or 0)
     if known is not None:
         return StorageError(f"{path}: {error}", known[1], errno=known[0], location=str(path))
+    if error_code(error) in NOT_DAMAGE:
+        return StorageError(
+            f"{path}: {error}", "nothing of this change was stored", errno=errno.EIO, location=str(path)
+        )
     return DamagedError(
         f"{path} is damaged ({error})", "restore it from a copy; index.verify() tells more", location=str(path)
     )

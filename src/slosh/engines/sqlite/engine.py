@@ -48,8 +48,8 @@ KEPT_VERSIONS = 4
 """Versions whose snapshots stay in memory: a reader may have begun with one that is not the newest any more."""
 STAMP_TRIES, STAMP_WAIT = 40, 0.05
 """How often, and after how many seconds, a reader looks whether the writer has stamped what it has just committed."""
-FEW_MISSING = 20_000
-"""So many sets a reader embeds itself without waiting for a stamp: that takes about a second."""
+FEW_MISSING = 2000
+"""So many sets a reader embeds itself without waiting for a stamp."""
 DERIVED_GROWTH = 16
 """What is derived is written again when the index has grown by one part in so many."""
 
@@ -61,6 +61,7 @@ class SqliteEngine:
         self.database, self._folder, self._lock = database, folder, lock
         self.location, self.read_only, self.closed = str(folder), lock is None, False
         self._pid, self._writing, self._following = os.getpid(), threading.RLock(), threading.Lock()
+        self._publishing = threading.Lock()
         self._loaded: dict[int, Loaded] = {}
         self._newest = -1
         self._stored_training: object = None
@@ -150,22 +151,26 @@ class SqliteEngine:
                 if loaded is not None:
                     yield SqliteView(self, connection, loaded)
                     return
-            self._refresh()
+            if self.read_only:  # the writer has loaded all there is: what it does not find is older, and it looks again
+                self._refresh()
 
     def publish(self, loaded: Loaded) -> None:
         """Make a version the newest one in memory."""
-        kept = sorted({**self._loaded, loaded.version: loaded}.items())[-KEPT_VERSIONS:]
-        self._loaded, self._newest = dict(kept), loaded.version
+        with self._publishing:
+            kept = sorted({**self._loaded, loaded.version: loaded}.items())[-KEPT_VERSIONS:]
+            self._loaded, self._newest = dict(kept), max(self._newest, loaded.version)
 
     @contextmanager
     def announced(self, loaded: Loaded) -> Iterator[None]:
         """Have a version ready for whoever sees its commit first; take it back if it is not committed."""
-        self._loaded = {**self._loaded, loaded.version: loaded}
+        with self._publishing:
+            self._loaded = {**self._loaded, loaded.version: loaded}
         try:
             yield
         except BaseException:
             if self.database.main.in_transaction:  # it was not committed
-                self._loaded = {version: each for version, each in self._loaded.items() if version != loaded.version}
+                with self._publishing:
+                    self._loaded = {version: old for version, old in self._loaded.items() if version != loaded.version}
             raise
 
     def _refresh(self) -> None:
@@ -177,15 +182,13 @@ class SqliteEngine:
                     version, next_row = tables.read_settings(connection, "version", "next_row")
                     if version in self._loaded:
                         return
-                    covered = max(0 if stamp is None else stamp.rows, self._n_rows())
+                    valid = stamp is not None and tables.has_commit(connection, stamp.rows, stamp.token)
+                    covered = stamp.rows if valid and stamp is not None else 0
                     late = self.read_only and next_row - covered > FEW_MISSING
                     if not late or attempt == STAMP_TRIES - 1:
                         self.publish(self._load(connection, stamp))
                         return
                 time.sleep(STAMP_WAIT)
-
-    def _n_rows(self) -> int:
-        return self._loaded[self._newest].snapshot.n if self._loaded else 0
 
     def _load(self, connection: sqlite3.Connection, stamp: Stamp | None) -> Loaded:
         """Load what a transaction sees: from the version before, from the caches, and by embedding what they lack."""
@@ -289,7 +292,8 @@ class SqliteEngine:
             token = tables.token_of(connection, snapshot.n)
         with suppress(OSError):  # no room: the caches are made again the next time
             if token is not None and snapshot.n and (stamp is None or stamp.rows < snapshot.n):
-                self.cache.write_stamp(self.cache.summed(snapshot.n, snapshot.sets.n_points, token))
+                stamp = self.cache.summed(snapshot.n, snapshot.sets.n_points, token, snapshot.weighted)
+                self.cache.write_stamp(stamp)
             self.cache.tidy()
 
     def info(self) -> dict[str, Any]:
@@ -308,6 +312,7 @@ class SqliteEngine:
     @contextmanager
     def _changing(self) -> Iterator[None]:
         """Let one thread at a time change the index, and only in the process that may."""
+        self._check_open()
         with self._writing:
             self._check_open()
             if self.read_only:
@@ -377,25 +382,31 @@ class SqliteEngine:
                     connection.execute("DELETE FROM trained")
                     numbers = {"version": version + 1, "generation": generation + 1, "trained": 0, "next_row": n}
                     tables.write_settings(connection, **numbers)
-                    tables.add_commit(connection, n)
+                    token = tables.add_commit(connection, n)
                     counted = self._embedded_on_open
                     after = self._load(connection, None)
                     self._embedded_on_open, self._cache_rebuilt = counted, None
+                    stamp = self.cache.summed(n, after.snapshot.sets.n_points, token, after.snapshot.weighted)
                     with self.announced(after), uninterrupted():
                         connection.execute("COMMIT")
                         self.publish(after)
                         previous = self.cache
+                        with suppress(OSError):  # no room: the caches are made again the next time
+                            self.cache.write_stamp(stamp)
             finally:
                 self.cache = previous
-            self._stamp_loaded()
+            with suppress(OSError):
+                self.cache.tidy()
             self.train()
             with suppress(StorageError):  # no room to reclaim space: it is compacted all the same
                 self.database.vacuum()
 
     def close(self) -> None:
         """Store what was learnt since, and let go of everything."""
+        if self._pid != os.getpid():  # a fork leaves it to the process that opened it, and may have its lock held
+            return
         with self._writing:
-            if self.closed or self._pid != os.getpid():  # a fork leaves it to the process that opened it
+            if self.closed:
                 return
             try:
                 if not self.read_only:

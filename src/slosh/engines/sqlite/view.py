@@ -11,7 +11,7 @@ import numpy as np
 
 from ...search import Allowed
 from ...where import Node, parse_metadata
-from ..base import Description, Int64, Records
+from ..base import Description, Int64, Mask, Records
 from ..snapshot import LocalView, Snapshot
 from . import tables
 from .database import storage_errors
@@ -21,8 +21,6 @@ from .schema import FORMAT_VERSION
 if TYPE_CHECKING:
     from .engine import SqliteEngine
 
-MAX_FILTERS = 32
-"""Filters whose masks are remembered for a version."""
 MAX_DESCRIBED = 1 << 16
 """Sets whose ids and metadata are remembered."""
 
@@ -48,34 +46,24 @@ class SqliteView(LocalView):
         self.version, self.settings, self.spec, self.snapshot = (
             loaded.version, loaded.settings, engine.spec, loaded.snapshot,
         )  # fmt: skip
-        self._path = engine.database.path
+        self._path, self.filters = engine.database.path, loaded.filters
 
     def keys(self, ids: Sequence[str]) -> Int64:
         with storage_errors(self._path):
             found = tables.rows_of(self._connection, ids)
         return np.array([found.get(name, -1) for name in ids], np.int64)
 
-    def allowed(self, where: Node) -> Allowed:
-        filters = self.loaded.filters
-        found = filters.get(where)
-        if found is None:
-            sql, values = compile_filter(where, unique=False)  # a row may come twice: it only sets the mask
-            alive = self.snapshot.alive
-            with storage_errors(self._path):
-                lines = self._connection.execute(sql, values)
-                try:
-                    rows = np.fromiter((row for (row,) in lines), np.int64)
-                except (OverflowError, TypeError, ValueError):
-                    raise tables.damaged("the fields that filters look at are damaged") from None
-            mask = np.zeros(len(alive), np.bool_)
-            mask[rows[(rows >= 0) & (rows < len(alive))]] = True
-            mask &= alive
-            found = Allowed(mask, int(np.count_nonzero(mask)))
-            if len(filters) >= MAX_FILTERS:
-                for oldest in list(filters)[:1]:
-                    filters.pop(oldest, None)
-            filters[where] = found
-        return found
+    def matching(self, where: Node) -> Mask:
+        sql, values = compile_filter(where, unique=False)  # a row may come twice: it only sets the mask
+        with storage_errors(self._path):
+            lines = self._connection.execute(sql, values)
+            try:
+                rows = np.fromiter((row for (row,) in lines), np.int64)
+            except (OverflowError, TypeError, ValueError):
+                raise tables.damaged("the fields that filters look at are damaged") from None
+        mask = np.zeros(self.snapshot.n, np.bool_)
+        mask[rows[(rows >= 0) & (rows < len(mask))]] = True
+        return mask
 
     def ids(self, keys: Int64) -> list[str]:
         if len(keys) < len(self):

@@ -90,7 +90,9 @@ class SqliteWrite:
         after = replace(
             base, version=base.version + 1, settings=self._settings, snapshot=snapshot, described=described, filters={}
         )
-        stamp = engine.cache.summed(snapshot.n, snapshot.sets.n_points, "") if self._entries else None
+        stamp = (
+            engine.cache.summed(snapshot.n, snapshot.sets.n_points, "", snapshot.weighted) if self._entries else None
+        )
         with engine.database.writing() as connection:
             token = self._store(connection, removed, after.version, snapshot.n)
             with engine.announced(after), uninterrupted():
