@@ -20,7 +20,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from threadpoolctl import threadpool_limits
 
-from .data.checks import checked_count, checked_number, finite_rows, input_error
+from .data.checks import checked_count, checked_number, finite_rows, first_outside, input_error
 from .errors import InputError, bad_value
 from .native.arrays import Array, Float32, Float64
 from .native.product import ExactProduct
@@ -180,8 +180,8 @@ class Slicer(BaseEstimator):  # type: ignore[misc]
             step = max(64, BLOCK_NUMBERS // max(columns, 2 * self.n_slices_))
             for start in range(0, len(points), step):
                 out[start : start + step] = evaluate(points[start : start + step].astype(np.float64))
-        if not (len(out) == 0 or (out.max() <= LARGEST_VALUE and out.min() >= -LARGEST_VALUE)):  # NaN fails too
-            row = int(np.flatnonzero(~(np.abs(out) <= LARGEST_VALUE).all(axis=1))[0])
+        if (beyond := first_outside(out, -LARGEST_VALUE, LARGEST_VALUE)) is not None:
+            row = beyond[0]
             where = f"at element {row}, with a coordinate of {np.abs(points[row]).max():.3g}"
             remedy = "scale the data, for instance to a standard deviation of 1"
             raise InputError(f"{self} is beyond {LARGEST_VALUE:g} {where}", remedy, argument="points", element=row)
@@ -382,8 +382,8 @@ class Function(Slicer):
             values = values.astype(np.float32)
         if values.ndim != 2 or values.shape[0] != len(points) or values.shape[1] == 0:
             raise self._wrong(f"must map points (P, d) to (P, L); from {points.shape} it gave {values.shape}")
-        for row in np.flatnonzero(~(np.abs(values) <= LARGEST_VALUE).all(axis=1)):
-            raise self._wrong(f"gave NaN, or more than {LARGEST_VALUE:g}, for element {row}")
+        if (beyond := first_outside(values, -LARGEST_VALUE, LARGEST_VALUE)) is not None:
+            raise self._wrong(f"gave NaN, or more than {LARGEST_VALUE:g}, for element {beyond[0]}")
         return values
 
 

@@ -6,7 +6,7 @@ long its vectors are and embeds one batch; checks, batches, progress and output 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from typing import Any, TypeVar
 
@@ -140,14 +140,14 @@ class SetTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
             check_origin(batch, self.origin_)
             yield batch
 
-    def _run(self, X: Any, out: Array | None, write: Any, width: int | None = None, dtype: Any = np.float32) -> Array:
-        """Call write(batch, part) for every batch; `part` is its place in the (n, width) result, which is returned."""
+    def _run(self, X: Any, out: Array | None, write: Callable[[Sets, Float32], None]) -> Array:
+        """Call write(batch, part) for every batch; `part` is its place in the (n, D) result, which is returned."""
         batches, n, short = self._batches(X)
-        width = self.vector_length if width is None else width
+        width = self.vector_length
         if out is not None:
             _check_output(out, n, width)
-        result = np.empty((1024 if n is None else n, width), dtype) if out is None else out
-        direct = result.dtype == dtype and result.strides[1] == result.itemsize
+        result = np.empty((1024 if n is None else n, width), np.float32) if out is None else out
+        direct = result.dtype == np.float32 and result.strides[1] == result.itemsize
         done = 0
         # Shown on a terminal only, and after two seconds.
         progress = {"unit": "set", "unit_scale": True, "delay": 2, "leave": False, "desc": type(self).__name__}
@@ -162,7 +162,7 @@ class SetTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
                     # In place: a large block is moved by remapping its pages, so the result is never held twice.
                     result.resize((max(end, len(result) * 3 // 2), width), refcheck=False)
                 rows = slice(done, end)
-                part = result[rows] if direct else np.empty((len(batch), width), dtype)
+                part = result[rows] if direct else np.empty((len(batch), width), np.float32)
                 write(batch, part)
                 if not direct:
                     result[rows] = part

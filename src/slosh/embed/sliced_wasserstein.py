@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -151,9 +150,10 @@ class SlicedWasserstein(SetTransformer):
         """Return the quantiles of the reference, (L, M), by the same slices and rule as those of any set."""
         shape = self.reference_.shape
         if isinstance(self.reference, str) and self.reference == "barycenter":
-            total = np.zeros(shape)
-            for piece in self._pieces(sets):
-                total += self._quantiles(piece).sum(axis=0, dtype=np.float64).reshape(shape)
+            total, at_once = np.zeros(shape), max(1, (1 << 22) // self.vector_length)
+            for first in range(0, len(sets), at_once):
+                for part in Sets.stream(iter([sets[first : first + at_once]]), self._batch_points(), dim=sets.dim):
+                    total += self._quantiles(part).sum(axis=0, dtype=np.float64).reshape(shape)
             return (total / len(sets)).astype(np.float32)
         points, weights = reference_points(self.reference, sets, self.n_quantiles, random)
         single = Sets.from_list([points], None if weights is None else [weights], dim=sets.dim)
@@ -166,12 +166,6 @@ class SlicedWasserstein(SetTransformer):
     def _batch_points(self) -> int:
         steps = NATIVE_STEPS if self.slicer_.directions_ is not None else PROJECTED_NUMBERS
         return max(1 << 10, min(steps // self.n_slices_, (1 << 22) // self.n_features_in_))
-
-    def _pieces(self, sets: Sets) -> Iterator[Sets]:
-        """Yield parts of a collection whose vectors, which the caller drops, take a few megabytes."""
-        at_once = max(1, (1 << 22) // self.vector_length)
-        for first in range(0, len(sets), at_once):
-            yield from Sets.stream(iter([sets[first : first + at_once]]), self._batch_points(), dim=sets.dim)
 
     def _write_quantiles(
         self, sets: Sets, out: Float32, reference: Float32 | None, scale: float, residual: Float64 | None
@@ -266,16 +260,11 @@ class SlicedWasserstein(SetTransformer):
         like every distance. It is zero for a set of one element, and where N divides M without weights.
         """
         self._check_average("residual")
-
-        def write(batch: Sets, part: Float64) -> None:
-            done = 0
-            for piece in self._pieces(batch):
-                vectors = np.empty((len(piece), self.vector_length), np.float32)
-                self._transform(piece, vectors, part[done : done + len(piece), 0])
-                done += len(piece)
-            np.sqrt(part, out=part)
-
-        return np.ascontiguousarray(self._run(X, None, write, width=1, dtype=np.float64)[:, 0])
+        squares: list[Float64] = [np.empty(0)]
+        for batch in self._batches(X)[0]:
+            squares.append(np.empty(len(batch)))
+            self._transform(batch, np.empty((len(batch), self.vector_length), np.float32), squares[-1])
+        return np.sqrt(np.concatenate(squares))
 
     def bounds(self, a: Any, b: Any) -> tuple[Float64, Float64]:
         r"""Return a lower and an upper bound on the sliced distances of the sets of `a` and `b`, both (len(a), len(b)).

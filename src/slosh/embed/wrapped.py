@@ -9,6 +9,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
+from ..data.checks import FLOAT32_MAX, first_outside
 from ..data.sets import Sets
 from ..errors import InputError
 from ..native.arrays import Array, Float32, Float64
@@ -106,9 +107,9 @@ class Wrapped(SetTransformer):
             raise _wrong(problem, "it must always return vectors of one length")
         with np.errstate(over="ignore"):
             out[...] = vectors
-        if not np.isfinite(out).all():
-            row = int(np.flatnonzero(~np.isfinite(out).all(axis=1))[0])
-            raise _wrong(f"made NaN, infinity or a number beyond float32 from set {row} of a batch", set=row)
+        if (wrong := first_outside(out, -FLOAT32_MAX, FLOAT32_MAX)) is not None:
+            problem = f"made NaN, infinity or a number beyond float32 from set {wrong[0]} of a batch"
+            raise _wrong(problem, set=wrong[0])
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "n_features_in_")

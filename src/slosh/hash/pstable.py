@@ -7,7 +7,6 @@ their distance alone, and is known in closed form.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from numbers import Integral
 from typing import Any, TypeVar
 
@@ -17,7 +16,7 @@ from scipy.special import erf
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from ..data.checks import checked_count, checked_number
+from ..data.checks import checked_count, checked_number, first_outside
 from ..data.vectors import blocks, check_numbers, checked_vectors, fitting_vectors, hash_stream
 from ..errors import InputError
 from ..native.arrays import Array, Float64
@@ -27,6 +26,7 @@ from .sign import numbers_between
 Self = TypeVar("Self", bound="PStableHash")
 
 INT32_END = 2.0**31
+LAST_CELL = math.nextafter(INT32_END, 0)
 
 
 class CellError(InputError):
@@ -92,38 +92,32 @@ class PStableHash(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def transform(self, X: Any) -> NDArray[np.int32]:
         """Return the hashes of vectors (n, D): int32 (n, T, k). They do not depend on the rest of the batch."""
-        check_is_fitted(self)
-        vectors = checked_vectors(X, self.n_features_in_)
-        out = np.empty((len(vectors), *self.offsets_.shape), np.int32)
-        for rows, places in self._places(vectors):
-            out[rows] = np.floor(places, out=places)
-        return out
+        return self._places(X, np.int32)
 
     def positions(self, X: Any) -> Float64:
         """Return (<a, u> + b) / w of vectors (n, D), float64 (n, T, k).
 
         Their integer part is the hash, as `transform` returns it; the fraction is the place of the vector in its cell.
         """
+        return self._places(X, np.float64)
+
+    def _places(self, X: Any, dtype: Any) -> Array:
+        """Return the positions of vectors, in integers those of their cells."""
         check_is_fitted(self)
         vectors = checked_vectors(X, self.n_features_in_)
-        out = np.empty((len(vectors), *self.offsets_.shape))
-        for rows, places in self._places(vectors):
-            out[rows] = places
-        return out
-
-    def _places(self, vectors: Array) -> Iterator[tuple[slice, Float64]]:
-        """Yield the rows and the positions of the vectors, block by block."""
-        offsets = self.offsets_.ravel()
+        out, offsets = np.empty((len(vectors), *self.offsets_.shape), dtype), self.offsets_.ravel()
         for rows, block in blocks(vectors, self._projection.block_rows):
             places = self._projection.project(block)
             places += offsets
             places /= self._width
-            if not (places.min() >= -INT32_END and places.max() < INT32_END):
-                row, hash_ = (int(i) for i in np.argwhere(~((places >= -INT32_END) & (places < INT32_END)))[0])
-                problem = f"X: row {rows.start + row} falls into cell {places[row, hash_]:.3g}, beyond int32"
+            if (far := first_outside(places, -INT32_END, LAST_CELL)) is not None:
+                problem = f"X: row {rows.start + far[0]} falls into cell {places[far]:.3g}, beyond int32"
                 remedy = f"width={self._width!r} is too small for these vectors: choose a larger one, or centre them"
                 raise CellError(problem, remedy, argument="X")
-            yield rows, places.reshape(-1, *self.offsets_.shape)
+            if dtype is np.int32:
+                np.floor(places, out=places)
+            out[rows] = places.reshape(-1, *self.offsets_.shape)
+        return out
 
     def set_state(self, directions: Float64, offsets: Float64) -> None:
         """Restore what a hash of the same parameters has drawn: its `directions_` and `offsets_`."""

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from ..data.checks import as_array, check_numeric, checked_count, input_error
+from ..data.checks import as_numbers, checked_count, input_error
 from ..data.vectors import blocks, check_numbers, checked_vectors, fitting_vectors, hash_stream
 from ..errors import InputError, UnsupportedError, bad_value
 from ..native.arrays import Array, Float32, Float64, UInt8
@@ -192,9 +192,7 @@ def _medians(vectors: Array, rotation: Hadamard | Dense, random: np.random.Rando
 
 def numbers_between(name: str, values: ArrayLike, largest: float, what: str) -> Float64:
     """Return numbers from 0 to `largest`, of any shape, in float64; an error says that they must be `what`."""
-    array = as_array(values, name)
-    check_numeric(array, name)
-    numbers = array.astype(np.float64)
+    numbers = as_numbers(values, name).astype(np.float64)
     if not np.all((numbers >= 0) & (numbers <= largest)):
         raise input_error(name, f"must be {what}, not {numbers.min():.6g} to {numbers.max():.6g}")
     return numbers
