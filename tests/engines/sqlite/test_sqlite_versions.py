@@ -1,0 +1,54 @@
+"""Versions of an index in a folder: what readers load, and what a change leaves behind that was given up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import slosh
+from builders import clouds
+from slosh.embed import SlicedWasserstein
+from slosh.engines.sqlite.schema import FORMAT_VERSION
+
+GOLDEN = Path(__file__).resolve().parents[2] / "golden"
+
+
+def small():
+    return SlicedWasserstein(4, 4, n_jobs=1)
+
+
+def test_there_are_golden_indexes_of_the_present_format():
+    assert any((GOLDEN / f"index-v{FORMAT_VERSION}").glob("*.slosh"))
+
+
+def test_a_first_add_with_weights_that_failed_leaves_the_caches_whole(tmp_path):
+    path = tmp_path / "a.slosh"
+    with slosh.SetIndex.create(path, 2, embedding=small(), n_jobs=1) as index:
+        weighted = clouds(5, weighted=True)
+        with pytest.raises(ValueError, match="give"):
+            index.add(weighted, metadata=[{}] * 4 + [{"x": object()}])
+        broken = [*(np.ones((3, 2)) for _ in range(3)), np.full((2, 2), np.nan)]
+        with pytest.raises(ValueError, match="nan"):
+            index.add(broken, weights=[np.ones(3)] * 3 + [np.ones(2)])
+        index.add(clouds(20))
+    with slosh.open(path, read_only=True, n_jobs=1) as reader:
+        assert reader.info()["cache_rebuilt"] is None
+        assert reader.info()["embedded_on_open"] == 0
+
+
+def test_a_reader_takes_a_compacted_index_from_the_caches(tmp_path):
+    path, sets = tmp_path / "a.slosh", clouds(1500, largest=6)
+    with slosh.SetIndex.create(path, 2, embedding=small(), n_jobs=1) as index:
+        index.add(sets)
+        with slosh.open(path, read_only=True, n_jobs=1) as reader:
+            query = sets[7]
+            before = reader.search(query, k=5, recall=1.0)
+            index.remove([str(i) for i in range(1000, 1500)])
+            index.compact()
+            after = reader.search(query, k=5, recall=1.0)
+            assert after.ids == index.search(query, k=5, recall=1.0).ids
+            assert before.ids[0] == after.ids[0] == "7"
+            assert reader.info()["embedded_on_open"] == 0
+            assert reader.info()["compacted"] == 1
