@@ -539,14 +539,8 @@ def test_as_sets_refuses(data, words):
 # ---- speed: only that nothing loops over elements
 
 
-def test_many_sets_are_fast():
-    import time
-
-    arrays = [np.zeros((150, 2))] * 60_000
-    start = time.perf_counter()
-    sets = Sets.from_list(arrays)
-    assert len(sets) == 60_000
-    assert time.perf_counter() - start < 5  # 0.1 s on the machine it was written on
+def test_many_sets():
+    assert len(Sets.from_list([np.zeros((150, 2))] * 60_000)) == 60_000
 
 
 # ---- the fields of errors

@@ -51,10 +51,9 @@ def sync_folder(folder: str | os.PathLike[str]) -> None:
     """Flush the names of a folder to disk, where the system can: a rename is durable only then."""
     if not hasattr(os, "O_DIRECTORY"):
         return
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    except OSError:
-        pass  # a file system that cannot flush a folder
-    finally:
-        os.close(handle)
+    with suppress(OSError):  # a folder that may not be read, or a file system that cannot flush one
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

@@ -415,6 +415,8 @@ class SetIndex:
 
         `sample` limits how many sets are embedded again.
         """
+        if sample is not None:
+            checked_count("sample", sample)
         return verify(self._engine, sample)
 
     def compact(self) -> None:

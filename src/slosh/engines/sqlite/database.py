@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from ...data.atomic import sync_folder
 from ...errors import DamagedError, FormatError, IndexClosed, SloshError, StorageError
 from .schema import FORMAT_VERSION, check_tables, create_tables, format_version
 
@@ -233,16 +234,6 @@ def _state_of(path: Path) -> Any:
 def _log_bytes(path: Path) -> int:
     log = Path(f"{path}-wal")
     return log.stat().st_size if log.exists() else 0
-
-
-def sync_folder(folder: Path) -> None:
-    """Put the names of new files on disk, too."""
-    with suppress(OSError):
-        number = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(number)
-        finally:
-            os.close(number)
 
 
 def error_code(error: sqlite3.Error) -> int | None:

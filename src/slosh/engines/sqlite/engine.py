@@ -27,6 +27,7 @@ import numpy as np
 from tqdm.auto import tqdm
 
 from ...data import tensors
+from ...data.atomic import sync_folder
 from ...data.sets import Sets
 from ...errors import FormatError, IndexClosed, IndexExists, IndexNotFound, ReadOnlyIndex, SloshError, StorageError
 from ...native import kernel
@@ -37,7 +38,7 @@ from ..snapshot import Snapshot
 from ..spec import Embedded, IndexSpec, Vectors
 from . import tables, upgrade
 from .cache import Cache, StaleCache, Stamp
-from .database import Database, storage_errors, sync_folder
+from .database import Database, storage_errors
 from .lock import WriterLock
 from .verify import verify_database
 from .view import Loaded, SqliteView
