@@ -17,6 +17,7 @@ from slosh.errors import (
     IndexClosed,
     IndexExists,
     IndexLocked,
+    IndexNotFound,
     InputError,
     MissingExtra,
     PrecisionWarning,
@@ -44,6 +45,7 @@ EXAMPLES = [
     (SourceNotFound("there is no such file", errno=errno.ENOENT, location="x"), FileNotFoundError),
     (IndexLocked("open elsewhere", location="x.slosh", pid=12), OSError),
     (IndexExists("something is there", location="x.slosh"), FileExistsError),
+    (IndexNotFound("there is no index", location="x.slosh"), FileNotFoundError),
     (
         MissingExtra("Arrow needs pyarrow", "pip install 'slosh[tables]'", package="pyarrow", extra="tables"),
         ImportError,
