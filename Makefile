@@ -27,7 +27,7 @@ bench-embed: $(VENV)/.ready     ## the kernel beside its peers; writes benchmark
 bench-search: $(VENV)/.ready    ## the searches beside FAISS and usearch, an hour; writes benchmarks/results/search.json
 	$(BIN)/python benchmarks/bench_search.py
 
-bench-index: $(VENV)/.ready     ## the durable index, 20 minutes; writes benchmarks/results/index.json
+bench-index: $(VENV)/.ready     ## the durable index, 30 minutes; writes benchmarks/results/index.json
 	$(BIN)/python benchmarks/bench_index.py
 
 docs: $(VENV)/.ready            ## redraw the pictures of docs/
