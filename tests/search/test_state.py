@@ -160,7 +160,7 @@ def test_a_stored_state_is_the_original_bit_for_bit(maker):
     state = search.start(6).extend(vectors[:2000]).train().extend(vectors[2000:]).remove(np.arange(0, 2600, 9))
     queries = vectors[:40] + np.float32(0.01)
     if maker != "exact":
-        state.calibrate(3, 0.5)
+        state = state.calibrate(3, 0.5)
     expected = answers(state, queries)
     content, trained, derived = state.columns(), state.trained(), state.derived()
     again = search.start(
@@ -190,8 +190,7 @@ def test_a_stored_state_is_the_original_bit_for_bit(maker):
     version = state.trained_version
     assert state.extend(vectors[:1]).trained_version == version
     if maker != "exact":
-        state.calibrate(4, 0.5)
-        assert state.trained_version != version
+        assert state.calibrate(4, 0.5).trained_version != version
 
 
 def test_columns_in_files(make, tmp_path):

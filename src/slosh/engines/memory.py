@@ -226,8 +226,11 @@ class MemoryEngine:
         self._current = replace(self._current, snapshot=snapshot, stored=stored)
 
     def calibrate(self, space: str, k: int, recall: float, queries: Vectors | None) -> Calibration | None:
-        with self.view() as view:
-            return view.snapshot.states[space].calibrate(k, recall, None if queries is None else queries.numbers)
+        with self._writing:
+            self._check_open()
+            snapshot, found = self._current.snapshot.calibrate(space, k, recall, queries)
+            self._publish(snapshot)
+            return found
 
     def compact(self) -> None:
         with self._writing:
@@ -240,7 +243,7 @@ class MemoryEngine:
                 checked = [checked_metadata(each, "metadata") for each in metadata]
                 new.upsert(Entries(sets, ids, checked), old.spec.embed(sets))
             version = new.finish()
-            snapshot = version.snapshot.train() if version.snapshot.train_due else version.snapshot
+            snapshot = version.snapshot.train()
             self._current = version
             self._publish(snapshot)
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..data.sets import Sets
-from ..search import Allowed, Column, ColumnFactory, State, Trained
+from ..search import Allowed, Calibration, Column, ColumnFactory, State, Trained
 from ..where import Node
 from .base import Candidates, Capabilities, Float64, Int64, Mask
 from .spec import WHOLE, Embedded, IndexSpec, Vectors
@@ -154,18 +154,22 @@ class Snapshot:
 
     @property
     def train_due(self) -> bool:
-        return any(state.train_due for state in self.states.values())
+        return any(state.train_due or state.calibration_due for state in self.states.values())
 
     def train(self) -> Snapshot:
-        """Return the snapshot with trained states; what was calibrated is measured again, so that no search has to."""
-        states = dict(self.states)
-        for name, state in self.states.items():
-            if state.train_due:
-                states[name] = state.train()
-                known = state.trained()
-                for measured in [] if known is None else known.header.get("calibrations", []):
-                    states[name].calibrate(int(measured["k"]), float(measured["recall"]))
-        return replace(self, states=states)
+        """Return the snapshot with states that are trained and calibrated, as far as that is due: no search does it."""
+
+        def trained(state: State) -> State:
+            return (state.train() if state.train_due else state).calibrated()
+
+        return replace(self, states={name: trained(state) for name, state in self.states.items()})
+
+    def calibrate(
+        self, space: str, k: int, recall: float, queries: Vectors | None
+    ) -> tuple[Snapshot, Calibration | None]:
+        """Return the snapshot with a recall measured, and what was measured."""
+        state = self.states[space].calibrate(k, recall, None if queries is None else queries.numbers)
+        return replace(self, states={**self.states, space: state}), state.calibration(k, recall)
 
     def nearest(
         self, space: str, queries: Vectors, k: int, allowed: Allowed | None, recall: float | None, exclude: Int64 | None

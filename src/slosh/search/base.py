@@ -25,6 +25,7 @@ from ..data.vectors import check_numbers, checked_vectors
 from ..errors import DamagedError, FormatError, InputError, bad_value
 from ..native import kernel
 from ..native.arrays import Array, Float32, Float64, Int64, Mask
+from .calibration import Calibration, checked_calibration
 from .columns import ColumnFactory, Specs, check_arrays, check_free, filled, in_memory
 from .result import RangeResult, Result, Stats
 from .row_table import RowTable
@@ -228,7 +229,7 @@ class Search(BaseEstimator):  # type: ignore[misc]
         started = time.perf_counter()
         array = self._checked_queries(queries)
         radii, recall = checked_radii(radius, len(array)), checked_recall(recall)
-        version = self._ready(10, recall)
+        version = self._ready(10, recall, measure=False)
         rows, state = version.rows, version.state
         found = state.within(array, radii, allowed=rows.allowed(allowed), recall=recall, ranks=rows.ranks)
         stats = stats_of(found, started)
@@ -256,7 +257,7 @@ class Search(BaseEstimator):  # type: ignore[misc]
         if self._version is None:
             raise InputError("the collection is empty", "there is nothing to save")
         self.check_params()
-        tensors.write(path, FILE_KIND, *self._packed(self._ready(10, None)))
+        tensors.write(path, FILE_KIND, *self._packed(self._ready(10, None, measure=False)))
 
     @classmethod
     def load(cls: type[Self], path: str | os.PathLike[str], /, **params: Any) -> Self:
@@ -310,9 +311,24 @@ class Search(BaseEstimator):  # type: ignore[misc]
         """Return what makes the columns of this search, with this content."""
         return filled(content) if content else in_memory
 
-    def _ready(self, k: int, recall: float | None) -> Version:
-        """Return the version to be searched for the k nearest, trained if that is due."""
-        return self._train_if(lambda state: state.train_due, lambda state: state.train())
+    def _ready(self, k: int, recall: float | None, *, measure: bool = True) -> Version:
+        """Return the version to be searched for the k nearest: trained if that is due, and calibrated for these."""
+        version = self._train_if(lambda state: state.train_due, lambda state: state.train())
+        return self._calibrated(k, recall) if measure else version
+
+    def _calibrated(self, k: int, recall: float | None) -> Version:
+        return self._train_if(lambda state: state.lacks(k, recall), lambda state: state.calibrate(k, recall))
+
+    def _calibrate(self, k: int, recall: float, queries: Float32 | None = None) -> Calibration:
+        """Measure what `search` does by itself, or by these queries, and return it."""
+        checked_calibration(k, len(self), queries)
+        with self._lock:
+            version = self._ready(k, recall, measure=False)
+            state = version.state.calibrate(k, recall, queries)
+            self._version = replace(version, state=state)
+        found = state.calibration(k, recall)
+        assert found is not None
+        return found
 
     def _train_if(self, due: Callable[[Any], bool], train: Callable[[Any], State]) -> Version:
         """Return the version, which is trained first if that is due; one thread does it, the others wait for it."""

@@ -3,7 +3,7 @@
 A `Search` (base.py) is an estimator with parameters. `Search.start` gives a first `State`; `extend`, `remove` and
 `train` give the next one and leave the one before as it was, sharing its memory. Vectors are known by their position,
 0 to n - 1; queries come in, and distances and positions go out. What a search computes only when it is needed
-(calibrations, norms) is a pure, seeded function of the state, remembered under a lock. No lock is held while searching.
+(lists, norms) is a pure function of the state, remembered under a lock. No lock is held while searching.
 """
 
 from __future__ import annotations
@@ -329,12 +329,32 @@ class State(ABC):
         return False
 
     def train(self) -> State:
-        """Return the state with all that can be learnt learnt anew, from what is alive; seeded."""
+        """Return the state with all but calibrations learnt anew, from what is alive; seeded."""
         return self
 
-    def calibrate(self, k: int, recall: float, queries: Float32 | None = None) -> Calibration | None:
-        """Return what it takes to find this fraction of the k nearest, measured once; None if there is no choice."""
+    def calibrate(self: S, k: int, recall: float | None = None, queries: Float32 | None = None) -> S:
+        """Return the state with what it takes to find this fraction of the k nearest measured; see `calibration`.
+
+        What was measured before is kept as long as it holds, unless `queries` are given.
+        """
+        return self
+
+    def calibration(self, k: int, recall: float) -> Calibration | None:
+        """Return what `calibrate` measured; None if nothing was, or if there is no choice."""
         return None
+
+    def lacks(self, k: int, recall: float | None) -> bool:
+        """Return whether a search for this would be faster, or promise something, after `calibrate`."""
+        return False
+
+    @property
+    def calibration_due(self) -> bool:
+        """Whether `calibrated` would measure anything."""
+        return False
+
+    def calibrated(self: S) -> S:
+        """Return the state with enough measured to serve the usual questions, and those that were measured before."""
+        return self
 
     def trained(self) -> Trained | None:
         """Return what was learnt, calibrations included; None if nothing was."""

@@ -341,8 +341,9 @@ class SqliteEngine:
 
     def calibrate(self, space: str, k: int, recall: float, queries: Vectors | None) -> Calibration | None:
         with self._changing():
-            state = self._loaded[self._newest].snapshot.states[space]
-            found = state.calibrate(k, recall, None if queries is None else queries.numbers)
+            loaded = self._loaded[self._newest]
+            snapshot, found = loaded.snapshot.calibrate(space, k, recall, queries)
+            self.publish(replace(loaded, snapshot=snapshot))
             self._store_training()
             return found
 
