@@ -84,3 +84,24 @@ def test_a_backup_replaces_only_an_index(tmp_path):
     with pytest.raises(errors.SloshError):
         make_index().backup(tmp_path / "photos", replace=True)
     assert (tmp_path / "photos" / "me.jpg").read_bytes() == b"x"
+
+
+def test_what_is_done_is_logged(tmp_path, caplog):
+    caplog.set_level("INFO", logger="slosh")
+    with make_index(tmp_path / "a.slosh") as index:
+        index.add(cloud_list(1100, largest=4), metadata={"x": 1})
+        index.update("0", metadata={"x": 2})
+        index.remove(where={"x": 2})
+        index.compact()
+    slosh.open(tmp_path / "a.slosh").close()
+    said = [record.getMessage() for record in caplog.records]
+    assert all(str(tmp_path / "a.slosh") in line for line in said)
+    for what in (
+        "added 1100 sets",
+        "trained the search",
+        "updated 1 sets",
+        "removed 1 sets",
+        "compacted",
+        "opened 1099",
+    ):
+        assert sum(what in line for line in said) == 1, what

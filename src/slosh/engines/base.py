@@ -200,8 +200,8 @@ class Engine(Protocol):
     def write(self) -> AbstractContextManager[Write]:
         """Begin a change; another thread's waits until it ends."""
 
-    def train(self) -> None:
-        """Learn from the stored vectors what makes searches fast, if it is due."""
+    def train(self) -> bool:
+        """Learn from the stored vectors what makes searches fast, if it is due; return whether it was."""
 
     def calibrate(self, space: str, k: int, recall: float, queries: Vectors | None) -> Calibration | None:
         """Measure what it takes to reach a recall, and keep it; None where there is nothing to measure."""

@@ -5,6 +5,8 @@ What a user passed comes in; the engine's next version goes out. Everything is c
 
 from __future__ import annotations
 
+import logging
+import time
 import warnings
 from collections.abc import Iterator
 from itertools import islice
@@ -16,7 +18,7 @@ from tqdm.auto import tqdm
 from ..data.sets import Sets
 from ..engines.base import Engine, Entries, Int64, View, Write
 from ..errors import DuplicateId, InputError, SloshError, UnknownId, user_level
-from ..where import parse_metadata
+from ..where import Node, parse_metadata
 from .records import (
     checked_ids,
     checked_metadata_of_each,
@@ -25,6 +27,8 @@ from .records import (
     metadata_of_each,
     stream_batches,
 )
+
+logger = logging.getLogger(__name__)
 
 CHUNK_NUMBERS = 1 << 24
 """Numbers of the vectors that are held while sets are added."""
@@ -39,6 +43,7 @@ def add(engine: Engine, sets: Sets, ids: Any, metadata: Any, update: bool) -> li
         raise InputError(f"there are {len(sets)} sets and {len(names)} ids", "give one for each", argument="ids")
     if names is None and update:
         raise InputError("update=True replaces sets by their ids", "give ids", argument="ids")
+    started = time.perf_counter()
     with engine.write() as write:
         if names is None:
             names = write.free_ids(len(sets))
@@ -50,6 +55,7 @@ def add(engine: Engine, sets: Sets, ids: Any, metadata: Any, update: bool) -> li
         if len(sets):
             full = _with_weights(write, sets)
             _store(write, full, names, checked)
+    logger.info("%s: added %d sets in %.3f s", place_of(engine), len(names), time.perf_counter() - started)
     return names
 
 
@@ -69,6 +75,22 @@ def update(engine: Engine, names: list[str], sets: Sets | None, metadata: Any, m
             write.set_metadata(keys, checked)
         else:
             _store(write, _with_weights(write, sets), names, checked)
+    logger.info("%s: updated %d sets", place_of(engine), len(names))
+
+
+def remove(engine: Engine, names: list[str], where: Node | None) -> list[str]:
+    """Remove the sets of these ids, or those that match, and return their ids."""
+    with engine.write() as write:
+        keys = known_keys(write.view, names) if where is None else write.view.select(where)
+        write.delete(np.sort(keys))
+        removed = names if where is None else write.view.ids(keys)
+    logger.info("%s: removed %d sets", place_of(engine), len(removed))
+    return removed
+
+
+def place_of(engine: Engine) -> str:
+    """Return how the log calls an index."""
+    return engine.location or "index in memory"
 
 
 def _stored_metadata(view: View, names: list[str]) -> list[dict[str, Any]]:
@@ -160,8 +182,10 @@ def _note(error: BaseException, stored: int) -> None:
 
 def train(engine: Engine) -> None:
     """Learn what is due after sets were stored. They are stored all the same if there is no room for it."""
+    started = time.perf_counter()
     try:
-        engine.train()
+        if engine.train():
+            logger.info("%s: trained the search in %.3f s", place_of(engine), time.perf_counter() - started)
     except (OSError, MemoryError) as error:
         warnings.warn(
             f"the sets are stored, but the search could not be trained ({error!r:.200}): searches are slower until "

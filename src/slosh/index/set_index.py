@@ -6,6 +6,7 @@ answered is up to the planner (`planner.py`).
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 import warnings
@@ -30,6 +31,8 @@ from .planner import Question, answer
 from .records import Record, checked_ids, is_single_id
 from .searches import Searches
 from .verify import Report, verify
+
+logger = logging.getLogger(__name__)
 
 TIMED_QUERIES = 256
 """Stored sets that `tune` searches for, to say how long a query takes."""
@@ -277,10 +280,7 @@ class SetIndex(Searches):
             raise InputError("give the ids to remove, or where=..., and not both", argument="ids")
         names = [] if ids is None else checked_ids(ids)
         node = None if where is None else parse(where)
-        with self._engine.write() as write:
-            keys = changes.known_keys(write.view, names) if node is None else write.view.select(node)
-            write.delete(np.sort(keys))
-            return names if node is None else write.view.ids(keys)
+        return changes.remove(self._engine, names, node)
 
     def get(self, ids: Any) -> Record | Records:
         """Return the stored set of an id, as a `Record`; of a list of ids, as `Records` (sets, ids, metadata)."""
@@ -346,7 +346,9 @@ class SetIndex(Searches):
 
     def compact(self) -> None:
         """Reclaim the space of removed sets and retrain. The result equals an index built from scratch in id order."""
+        started = time.perf_counter()
         self._engine.compact()
+        logger.info("%s: compacted in %.3f s", changes.place_of(self._engine), time.perf_counter() - started)
 
     def export(self, path: str | os.PathLike[str]) -> int:
         """Write all sets, ids and metadata to a Parquet file, which `slosh.readers.read` reads; return how many."""
@@ -381,4 +383,7 @@ def open(path: Location, read_only: bool = False, *, n_jobs: int | None = -1) ->
     One process at a time may open it for writing; with `read_only` any number may read it, and see every change of the
     writer from their next call on.
     """
-    return SetIndex(open_engine(path, read_only, n_jobs))
+    started = time.perf_counter()
+    index = SetIndex(open_engine(path, read_only, n_jobs))
+    logger.info("%s: opened %d sets in %.3f s", path, len(index), time.perf_counter() - started)
+    return index
