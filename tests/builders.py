@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import faulthandler
+import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -99,3 +101,19 @@ def together(*works: Callable[[], Any], seconds: float = PATIENCE) -> None:
 def wait_for(event: threading.Event) -> None:
     """Wait for an event of another thread, and fail if it never comes."""
     assert event.wait(PATIENCE), "the other thread never got there"
+
+
+@contextmanager
+def within(seconds: int) -> Iterator[None]:
+    """Fail instead of waiting for ever, as for a pipe that nobody writes to."""
+
+    def stop(number: int, frame: Any) -> None:
+        raise TimeoutError("it waits for ever")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)

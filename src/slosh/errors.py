@@ -7,13 +7,16 @@ that fits it (ValueError, KeyError, OSError, ImportError), so that code which ca
 
 from __future__ import annotations
 
+import errno
 import inspect
 from typing import Any
 
 __all__ = [
+    "AccessDenied",
     "DamagedError",
     "DataWarning",
     "DuplicateId",
+    "FolderNotFound",
     "FormatError",
     "IndexClosed",
     "IndexExists",
@@ -21,6 +24,7 @@ __all__ = [
     "IndexNotFound",
     "InputError",
     "MissingExtra",
+    "NotAFile",
     "PrecisionWarning",
     "ReadOnlyIndex",
     "ReaderError",
@@ -29,6 +33,7 @@ __all__ = [
     "SourceNotFound",
     "StorageError",
     "UnknownId",
+    "UnknownOutcome",
     "UnsupportedError",
 ]
 
@@ -164,7 +169,7 @@ class SourceNotFound(_SystemError, FileNotFoundError):
 
 
 class StorageError(_SystemError):
-    """The operating system or the database refused a read or a write of an index.
+    """The operating system or the database refused a read or a write of an index, or of a file that slosh writes.
 
     location : the path or address; also `filename`, as for every OSError. errno : the reason, None if unknown.
     """
@@ -182,6 +187,47 @@ class IndexNotFound(StorageError, FileNotFoundError):
 
 class IndexExists(StorageError, FileExistsError):
     """There is something already where an index was to be created."""
+
+
+class FolderNotFound(StorageError, FileNotFoundError):
+    """There is no folder in which a file or an index was to be created."""
+
+
+class NotAFile(StorageError, IsADirectoryError):
+    """There is a folder where a file was to be read or written."""
+
+
+class AccessDenied(StorageError, PermissionError):
+    """The operating system does not let this process read or write `location`."""
+
+
+class UnknownOutcome(StorageError):
+    """The disk failed while a change was committed, and again when it was taken back: it may be stored or not.
+
+    The next `slosh.open` for writing settles it; then `id in index` tells.
+
+    ids : the sets that were to be added or replaced; () for other changes.
+    """
+
+    ids: tuple[str, ...] = ()
+
+
+_REMEDIES = {
+    errno.ENOSPC: "make room and try again",
+    errno.EIO: "check whether the disk is failing",
+    errno.EMFILE: "close files, or raise the limit (ulimit -n)",
+    errno.ENFILE: "close files in other programs",
+}
+
+
+def system_error(error: OSError, location: str) -> StorageError:
+    """Return an error of the operating system as one of slosh."""
+    problem = f"{location}: {error.strerror or error}"
+    if isinstance(error, PermissionError) or error.errno == errno.EROFS:
+        return AccessDenied(problem, "change its permissions, or use another place", error.errno, location=location)
+    return StorageError(
+        problem, _REMEDIES.get(error.errno or 0, "try again, or use another place"), error.errno, location=location
+    )
 
 
 class MissingExtra(SloshError, ImportError):

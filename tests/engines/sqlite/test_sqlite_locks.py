@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import multiprocessing
 import os
 import signal
@@ -15,6 +16,7 @@ import pytest
 import slosh
 from builders import PATIENCE, cloud_list, make_index, together
 from slosh import errors
+from slosh.engines.spec import IndexSpec
 
 
 def test_a_second_writer_is_told_at_once(tmp_path, children):
@@ -142,3 +144,27 @@ def test_an_index_that_does_not_open_leaves_nothing_open(tmp_path):
     (path / "index.db").write_bytes(whole)
     with slosh.open(path, n_jobs=1) as index:
         assert len(index) == 20
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="the number of open files is not known")
+def test_an_index_that_cannot_be_started_leaves_nothing_open(tmp_path, monkeypatch):
+    """Neither when it is created nor when it is opened."""
+    before = open_files()
+
+    def fail(*given):
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(IndexSpec, "unpack", fail)
+        with pytest.raises(MemoryError):
+            make_index(tmp_path / "i")
+        for read_only in (True, False):
+            with pytest.raises(MemoryError):
+                slosh.open(tmp_path / "i", read_only=read_only, n_jobs=1)
+        gc.disable()  # nothing is left to the collector
+        try:
+            assert open_files() <= before
+        finally:
+            gc.enable()
+    with slosh.open(tmp_path / "i", n_jobs=1) as index:
+        assert len(index) == 0

@@ -17,7 +17,7 @@ import numpy as np
 from ...errors import DamagedError
 from ..spec import IndexSpec
 from . import tables
-from .database import Database, storage_errors
+from .database import Database
 from .schema import FORMAT_VERSION, check_tables, statements
 
 SCHEMA_1 = """
@@ -40,8 +40,7 @@ def upgrade(database: Database) -> bool:
     """Bring a database of format version 1 to the current one; return whether there was anything to do."""
     if database.format_version != 1:
         return False
-    with storage_errors(database.path):
-        check_tables(database.main, str(database.path), SCHEMA_1)
+    check_tables(database.main, str(database.path), SCHEMA_1)
     with database.writing() as connection:
         about = dict(connection.execute("SELECT key, value FROM about"))
         spec = _read_spec(about.get("recipe"), str(database.path))

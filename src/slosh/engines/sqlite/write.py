@@ -1,30 +1,27 @@
 """A change of an index on disk: gathered in memory and in the files of the caches, then committed in one transaction.
 
 Sets are embedded and their vectors appended to the caches while nothing is locked; nobody sees them, since a stamp does
-not cover them. The transaction only inserts. The next version is announced before it is committed, so that whoever
-reads the new version finds its snapshot, and nobody waits.
+not cover them. The transaction only inserts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...errors import UnknownOutcome
 from ...where import Metadata, fields_of
 from ..base import Entries, Int64
-from ..interrupts import uninterrupted
 from ..snapshot import Snapshot
 from ..spec import Embedded
 from . import tables
+from .database import Connection
 from .view import SqliteView, stored_metadata
 
 if TYPE_CHECKING:
-    import sqlite3
-
     from .engine import SqliteEngine
 
 
@@ -90,19 +87,18 @@ class SqliteWrite:
         after = replace(
             base, version=base.version + 1, settings=self._settings, snapshot=snapshot, described=described, filters={}
         )
-        stamp = (
-            engine.cache.summed(snapshot.n, snapshot.sets.n_points, "", snapshot.weighted) if self._entries else None
-        )
-        with engine.database.writing() as connection:
-            token = self._store(connection, removed, after.version, snapshot.n)
-            with engine.announced(after), uninterrupted():
-                connection.execute("COMMIT")
-                engine.publish(after)
-                if stamp is not None:
-                    with suppress(OSError):  # it is stored; the caches are brought up to date when there is room
-                        engine.cache.write_stamp(replace(stamp, token=token))
+        stamp = None
+        if self._entries:
+            stamp = engine.cache.summed(snapshot.n, snapshot.sets.n_points, "", snapshot.weighted)
+        try:
+            with engine.database.writing() as connection:
+                token = self._store(connection, removed, after.version, snapshot.n)
+                engine.commit(after, None if stamp is None else replace(stamp, token=token))
+        except UnknownOutcome as error:
+            error.ids = tuple(name for entries in self._entries for name in entries.ids)
+            raise
 
-    def _store(self, connection: sqlite3.Connection, removed: Int64, version: int, end_row: int) -> str:
+    def _store(self, connection: Connection, removed: Int64, version: int, end_row: int) -> str:
         counted = self._counted_from()
         next_row, next_body = tables.read_settings(connection, "next_row", "next_body")
         self._delete_fields(connection, removed)
@@ -131,9 +127,10 @@ class SqliteWrite:
         )
         return token
 
-    def _delete_fields(self, connection: sqlite3.Connection, rows: Int64) -> None:
+    def _delete_fields(self, connection: Connection, rows: Int64) -> None:
         described = tables.describe(connection, rows.tolist()) if len(rows) else {}
         of_rows = (
-            (row, fields_of(stored_metadata(each), f"metadata of {each.id!r}")) for row, each in described.items()
+            (row, fields_of(stored_metadata(connection, each), f"metadata of {each.id!r}"))
+            for row, each in described.items()
         )
         tables.delete_fields(connection, of_rows)
