@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -54,3 +56,22 @@ def test_a_reader_takes_a_compacted_index_from_the_caches(tmp_path):
             assert before.ids[0] == after.ids[0] == "7"
             assert reader.info()["embedded_on_open"] == 0
             assert reader.info()["compacted"] == 1
+
+
+def test_version_2_learns_that_empty_lists_exist(tmp_path):
+    """It had no lines for them, else it was as it is now."""
+    path = tmp_path / "a.slosh"
+    metadata = [{"tags": []}, {"tags": ["a"]}, {"tags": None}, {"deep": {"er": [None]}}, {"n": 1}]
+    with slosh.SetIndex.create(path, 2, embedding=small(), n_jobs=1) as index:
+        index.add(clouds(5), metadata=metadata)
+    with contextlib.closing(sqlite3.connect(path / "index.db")) as connection, connection:
+        assert connection.execute("DELETE FROM fields WHERE typeof(value) = 'blob'").rowcount == 2
+        connection.execute("PRAGMA user_version = 2")
+    with pytest.raises(slosh.errors.FormatError, match=r"format version 2.*open it for writing once"):
+        slosh.open(path, read_only=True)
+    for read_only in (False, True):
+        with slosh.open(path, read_only=read_only, n_jobs=1) as index:
+            assert index.select("tags exists") == ["0", "1"]
+            assert index.select("deep exists") == ["3"]
+            assert index.info()["embedded_on_open"] == 0
+            assert index.verify().ok
