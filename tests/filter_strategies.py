@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import datetime
+
 from hypothesis import strategies as st
 
-KEYS = st.sampled_from(["a", "b", "a.b", "and", "x y", "", "7", "é", "a/", "a-", "a\0"])
+KEYS = st.sampled_from(["a", "b", "a.b", "and", "x y", "", "7", "é", "a/", "a-", "a\0", "@id"])
 NUMBERS = st.one_of(
     st.integers(-3, 3),
     st.sampled_from(
@@ -17,11 +19,17 @@ STRINGS = st.one_of(
     st.sampled_from(["", "a", "b", "and", "Null", "7", "1e5", 'q"u', "it's", "\0", "a\0", "\uffff", "\U00010000"]),
     st.text(max_size=4),
 )
-VALUES = st.one_of(NUMBERS, STRINGS)
-# A list has at least one item that counts: whether an empty one exists is not part of this.
-LISTS = st.tuples(
-    VALUES, st.lists(st.one_of(VALUES, st.none(), st.lists(VALUES, min_size=1, max_size=2)), max_size=3)
-).map(lambda both: [both[0], *both[1]])
+ZONES = st.sampled_from([None, datetime.timezone.utc, datetime.timezone(datetime.timedelta(hours=-9, minutes=-30))])
+DAY, NOON = datetime.date(2024, 2, 29), datetime.datetime(2024, 2, 29, 12)
+DATES = st.one_of(
+    st.sampled_from([DAY, NOON, NOON.replace(microsecond=1), "2024-02-29", "2024", "2024-02-29T12:00:00+00:00"]),
+    st.dates(),
+    st.datetimes(datetime.datetime(2, 1, 1), datetime.datetime(9998, 1, 1), timezones=ZONES),
+)
+VALUES = st.one_of(NUMBERS, STRINGS, DATES)
+LISTS = st.lists(
+    st.one_of(VALUES, st.none(), st.lists(VALUES, max_size=2), st.dictionaries(KEYS, VALUES, max_size=1)), max_size=4
+)
 METADATA = st.dictionaries(
     KEYS,
     st.one_of(
@@ -30,17 +38,18 @@ METADATA = st.dictionaries(
         LISTS,
         st.recursive(
             st.one_of(VALUES, st.none(), LISTS),
-            lambda inner: st.dictionaries(KEYS, inner, min_size=1, max_size=2),
+            lambda inner: st.dictionaries(KEYS, inner, max_size=2),
             max_leaves=4,
         ),
     ),
     max_size=5,
 )
+TEXT = st.one_of(STRINGS, DATES)
+PREFIXES = st.one_of(TEXT, st.sampled_from(["2024-02", "\ud7ff", "\U0010ffff", "a\U0010ffff"]))
+SIDES = ["<", "<=", ">", ">="]
 BOUNDS = st.one_of(
-    *(
-        st.dictionaries(st.sampled_from(["<", "<=", ">", ">="]), kind, min_size=1, max_size=3)
-        for kind in (NUMBERS, STRINGS)
-    )
+    st.dictionaries(st.sampled_from(SIDES), NUMBERS, min_size=1, max_size=3),
+    st.fixed_dictionaries({}, optional={**dict.fromkeys(SIDES, TEXT), "prefix": PREFIXES}).filter(bool),
 )
 ASKED = st.one_of(
     VALUES,
@@ -52,8 +61,25 @@ ASKED = st.one_of(
     st.fixed_dictionaries({"not in": st.lists(VALUES, max_size=3)}),
 )
 FIELDS = st.sampled_from(["a", "b", "a.b", "x y", "", "7", "é", "a.a", "a.", "é.b"])
+IDS = st.one_of(st.integers(0, 9), st.sampled_from(["0", "1", "3", "a", "", "é"]))
+BY_ID = st.one_of(
+    IDS,
+    st.none(),
+    st.lists(IDS, max_size=4),
+    st.fixed_dictionaries(
+        {},
+        optional={
+            **dict.fromkeys([*SIDES, "=", "!=", "prefix"], IDS),
+            "not in": st.lists(IDS),
+            "exists": st.booleans(),
+        },
+    ).filter(bool),
+)
 FILTERS = st.recursive(
-    st.dictionaries(FIELDS, ASKED, max_size=3),
+    st.one_of(
+        st.dictionaries(FIELDS, ASKED, max_size=3),
+        st.builds(lambda fields, by_id: {**fields, "@id": by_id}, st.dictionaries(FIELDS, ASKED, max_size=1), BY_ID),
+    ),
     lambda inner: st.one_of(
         st.fixed_dictionaries({"and": st.lists(inner, max_size=3)}),
         st.fixed_dictionaries({"or": st.lists(inner, max_size=3)}),

@@ -7,6 +7,7 @@ than rounding may move them, equal sets in the order of their ids.
 
 from __future__ import annotations
 
+import datetime
 import math
 from itertools import pairwise
 
@@ -90,22 +91,43 @@ def key_of(one):
 
 # -- filters -----------------------------------------------------------------------------------------------------------
 
-COMPARE = {"<": lambda a, b: a < b, "<=": lambda a, b: a <= b, ">": lambda a, b: a > b, ">=": lambda a, b: a >= b}
+COMPARE = {
+    "<": lambda a, b: a < b,
+    "<=": lambda a, b: a <= b,
+    ">": lambda a, b: a > b,
+    ">=": lambda a, b: a >= b,
+    "prefix": lambda a, b: a[: len(b)] == b,
+}
+
+
+def plain(value):
+    """Return metadata, or a filter, with dates and times as text, times in UTC."""
+    if isinstance(value, dict):
+        return {key: plain(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [plain(inner) for inner in value]
+    if isinstance(value, datetime.datetime):
+        value = value.replace(tzinfo=None) - (value.utcoffset() or datetime.timedelta())
+        day, time = f"{value.year:04}-{value.month:02}-{value.day:02}", f"{value.hour:02}:{value.minute:02}"
+        return f"{day}T{time}:{value.second:02}{f'.{value.microsecond:06}' * bool(value.microsecond)}+00:00"
+    return f"{value.year:04}-{value.month:02}-{value.day:02}" if isinstance(value, datetime.date) else value
 
 
 def fields(metadata, prefix=""):
-    """Return {field: values}; the parts of a dict are fields with a dot, the items of a list are several values."""
+    """Return {field: values}; the parts of a dict are fields with a dot, the items of a list are several values.
+
+    A field that is not None is there, also if it holds a dict or has no value.
+    """
     found = {}
     for key, value in metadata.items():
+        if value is None:
+            continue
         key = prefix + key
+        items = value if isinstance(value, list) else [value]
+        found.setdefault(key, []).extend(item for item in items if isinstance(item, str | int | float))
         if isinstance(value, dict):
             for inner, values in fields(value, f"{key}.").items():
                 found.setdefault(inner, []).extend(values)
-            continue
-        items = value if isinstance(value, list) else [value]
-        there = [item for item in items if isinstance(item, str | int | float)]
-        if there:
-            found.setdefault(key, []).extend(there)
     return found
 
 
@@ -117,15 +139,21 @@ def equal(a, b):
     return comparable(a, b) and a == b
 
 
-def holds(asked, metadata):
-    """Return whether metadata match a filter that is a dict."""
-    there = fields(metadata)
+def holds(asked, metadata, name=""):
+    """Return whether a set of these metadata and this id matches a filter that is a dict."""
+    there = fields(plain(metadata))
 
     def exists(key):
-        return key in there or any(field.startswith(f"{key}.") for field in there)
+        return key == "@id" or key in there or any(field.startswith(f"{key}.") for field in there)
+
+    def items_of(key):
+        return [name] if key == "@id" else there.get(key, [])
+
+    def asked_of(key, value):
+        return str(value) if key == "@id" and isinstance(value, int) else value
 
     def one_of(key, values):
-        return any(equal(value, other) for value in there.get(key, []) for other in values)
+        return any(equal(value, asked_of(key, other)) for value in items_of(key) for other in values)
 
     def field_holds(key, condition):
         if condition is None:
@@ -134,10 +162,10 @@ def holds(asked, metadata):
             return one_of(key, condition)
         if not isinstance(condition, dict):
             return one_of(key, [condition])
-        bounds = [(op, value) for op, value in condition.items() if op in COMPARE]
+        bounds = [(op, asked_of(key, value)) for op, value in condition.items() if op in COMPARE]
         results = []
         if bounds:  # all of them for the same item
-            items = there.get(key, [])
+            items = items_of(key)
             results.append(any(all(comparable(item, b) and COMPARE[op](item, b) for op, b in bounds) for item in items))
         for op, value in condition.items():
             if op == "=":
@@ -161,7 +189,7 @@ def holds(asked, metadata):
             for key, condition in asked.items()
         )  # fmt: skip
 
-    return holds_here(asked)
+    return holds_here(plain(asked))
 
 
 # -- checks ------------------------------------------------------------------------------------------------------------

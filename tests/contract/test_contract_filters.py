@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -24,7 +26,7 @@ def test_filters_mean_what_they_say(engine, metadata, filters):
     with engine.create(embedding=MeanPool(), search=ExactSearch()) as index:
         index.add(points(len(metadata)), metadata=metadata)
         for asked in filters:
-            expected = [str(i) for i, one in enumerate(metadata) if holds(asked, one)]
+            expected = [str(i) for i, one in enumerate(metadata) if holds(asked, one, str(i))]
             assert index.select(asked) == expected
             assert sorted(index.search(points(1)[0], k=9, where=asked).ids, key=int) == expected
 
@@ -77,7 +79,78 @@ def test_values_of_every_kind_are_found_again(engine):
     assert index.select({"v": long}) == [str(i) for i, value in enumerate(values) if value in long]
 
 
-@pytest.mark.parametrize("bad", [5, "kind =", {"a": {"~": 1}}, {"a": float("nan")}, {"or": {"a": 1}}], ids=repr)
+def test_a_list_without_values_exists(engine):
+    index = engine.create()
+    index.add(points(6), metadata=[{"tags": []}, {"tags": ["a"]}, {"tags": None}, {}, {"tags": [None]}, {"tags": {}}])
+    assert index.select("tags exists") == ["0", "1", "4", "5"]
+    assert index.select({"tags": None}) == ["2", "3"]
+    assert index.select({"or": [{"tags": {">": ""}}, {"tags": {"<": 9}}, {"tags": ["", 0]}]}) == ["1"]
+    index.update("0", metadata={"tags": None})
+    index.update("3", metadata={"tags": []})
+    index.remove("4")
+    index.add(points(1), ["5"], {"tags": "b"}, update=True)
+    index = engine.reopen(index) or index
+    assert set(index.select("tags exists")) == {"1", "3", "5"}
+    assert index.get("3").metadata == {"tags": []}
+    assert index.verify().ok
+
+
+def test_sets_are_found_by_id(engine):
+    index = engine.create()
+    index.add(points(5), ["chair-1", "chair-2", "sofa-1", "7", "chair"], {"@id": "x", "kind": "all"})
+    assert index.select({"@id": "sofa-1"}) == ["sofa-1"]
+    assert index.select({"@id": ["sofa-1", 7, "none"]}) == ["sofa-1", "7"]
+    assert index.select("@id prefix chair-") == ["chair-1", "chair-2"]
+    assert index.select("@id prefix chair and kind = all and @id != chair-2") == ["chair-1", "chair"]
+    assert index.select('"@id" = x', limit=2) == ["chair-1", "chair-2"]
+    assert index.select('"@id" = sofa-1') == []
+    assert sorted(index.search(points(1)[0], where={"@id": {"prefix": "chair-"}}).ids) == ["chair-1", "chair-2"]
+    index.remove("chair-1")
+    index.add(points(1), ["chair-2"], {"kind": "new"}, update=True)
+    assert index.select("@id prefix chair-") == ["chair-2"]
+    assert index.select("@id prefix chair- and kind = all") == []
+
+
+def test_dates_are_in_order(engine):
+    """Times in UTC, whatever zone they are given in, and in order with days."""
+    utc, tokyo = datetime.timezone.utc, datetime.timezone(datetime.timedelta(hours=9))
+    taken = [
+        datetime.date(2024, 3, 1),
+        datetime.datetime(2024, 3, 1, 8, tzinfo=tokyo),
+        datetime.datetime(2024, 3, 1, 8, tzinfo=utc),
+        datetime.datetime(2024, 3, 1, 8, 0, 0, 5),
+        np.datetime64("2024-02-29T23:59:59"),
+    ]
+    index = engine.create()
+    index.add(points(5), metadata=[{"taken": each} for each in taken])
+    assert index.get("1").metadata == {"taken": "2024-02-29T23:00:00+00:00"}
+    assert index.get("0").metadata == {"taken": "2024-03-01"}
+    assert index.select({"taken": {">=": datetime.date(2024, 3, 1)}}) == ["0", "2", "3"]
+    assert index.select({"taken": {"<": datetime.date(2024, 3, 1)}}) == ["1", "4"]
+    assert index.select({"taken": {"<=": datetime.datetime(2024, 3, 1, 17, tzinfo=tokyo)}}) == ["0", "1", "2", "4"]
+    assert index.select({"taken": {">": datetime.datetime(2024, 3, 1, 8)}}) == ["3"]
+    assert index.select("taken prefix 2024-02") == ["1", "4"]
+    assert index.select({"taken": taken[1].astimezone(utc)}) == ["1"]
+
+
+def test_hundreds_of_ranges(engine):
+    """Each takes a look at the index of its field, and not at all values."""
+    index, n = engine.create(), 200
+    metadata = [{"n": i, "kind": f"k{i:03}", "both": [i, f"{i}"]} for i in range(n)]
+    index.add(points(n), metadata=metadata)
+    rng = np.random.default_rng(0)
+    ranges = [{"n": {">=": int(low), "<": int(low + width)}} for low, width in rng.integers(0, (n, 3), (300, 2))]
+    ranges += [{"kind": {"prefix": f"k{i}"}} for i in range(40)] + [
+        {"both": {">": n - 3}},
+        {"both": {">=": "98", "<=": "99"}},
+    ]
+    for asked in ({"or": ranges}, {"not": {"or": ranges}}, {"and": [{"not": each} for each in ranges]}):
+        assert index.select(asked) == [str(i) for i in range(n) if holds(asked, metadata[i])]
+
+
+@pytest.mark.parametrize(
+    "bad", [5, "", " ", "kind =", {"a": {"~": 1}}, {"a": float("nan")}, {"or": {"a": 1}}], ids=repr
+)
 def test_what_is_no_filter_is_refused_everywhere(engine, bad):
     index = engine.create()
     index.add(points(2))

@@ -19,8 +19,8 @@ SHELF = [
     {"kind": "sofa", "year": 2020, "price": 99.5},
     {"kind": "chair", "year": 1999.5, "new": True},
     {"kind": 7, "year": "2015", "new": False, "tags": ["red", 1, 1.0, True]},
-    {"and": 3, 'it\'s "x"': "", "year": [2005, 2025]},
-    {},
+    {"and": 3, 'it\'s "x"': "", "year": [2005, 2025], "tags": [], "@id": 5, "prefix": "ab"},
+    {"taken": datetime.datetime(2024, 2, 29, 12), "prefix": ["b", "\U0010ffff\U0010ffff", "\ud7ffx"]},
 ]
 
 
@@ -55,10 +55,36 @@ SHELF = [
         ({"new": False}, "new = FALSE", [3]),
         ({"tags": "red"}, "tags = red", [0, 3]),
         ({"tags": 1}, "tags = 1", [3]),
-        ({"tags": {"exists": True}}, "tags exists", [0, 3]),
-        ({"tags": {"exists": False}}, "tags not exists", [1, 2, 4, 5]),
-        ({"tags": None}, "not tags exists", [1, 2, 4, 5]),
-        ({"tags": {"!=": None}}, "not not tags exists", [0, 3]),
+        ({"tags": {"exists": True}}, "tags exists", [0, 3, 4]),
+        ({"tags": {"exists": False}}, "tags not exists", [1, 2, 5]),
+        ({"tags": None}, "not tags exists", [1, 2, 5]),
+        ({"tags": {"!=": None}}, "not not tags exists", [0, 3, 4]),
+        ({"tags": {"<": 9}}, "tags < 9", [3]),
+        ({"tags": {">": ""}}, 'tags > ""', [0, 3]),
+        ({"kind": {"prefix": "ch"}}, "kind prefix ch", [0, 2]),
+        ({"kind": {"prefix": ""}}, 'kind PREFIX ""', [0, 1, 2]),
+        ({"kind": {"prefix": "chair"}, "new": 1}, 'new = 1 and "chair" <= kind < "chais"', [2]),
+        ({"kind": {"prefix": "7"}}, "kind prefix 7", []),
+        ({"not": {"kind": {"prefix": "ch"}}}, "not kind prefix ch", [1, 3, 4, 5]),
+        ({"prefix": {"prefix": "a"}}, "prefix prefix a", [4]),
+        ({"prefix": {"prefix": "a", ">": "ab"}}, '"ab" < prefix < "b"', []),
+        ({"prefix": {"prefix": "\ud7ff"}}, 'prefix prefix "\ud7ff"', [5]),
+        ({"prefix": {"prefix": "\U0010ffff"}}, 'prefix >= "\U0010ffff"', [5]),
+        ({"@id": "s4"}, "@id = s4", [4]),
+        ({"@id": {"!=": "s4"}}, "@id != s4", [0, 1, 2, 3, 5]),
+        ({"@id": ["s1", "s4", "s9"]}, "@id in (s1, s4, s9)", [1, 4]),
+        ({"@id": 4}, "@id = 4", []),
+        ({"@id": {"in": np.array([3, 4])}}, "@id in (3, 4)", []),
+        ({"@id": {"prefix": "s"}, "kind": "sofa"}, "@id prefix s and kind = sofa", [1]),
+        ({"@id": {">=": "s2", "<": "s4"}}, "s2 <= @id < s4", [2, 3]),
+        ({"@id": {"exists": True}}, "@id exists", [0, 1, 2, 3, 4, 5]),
+        ({"@id": None}, "not ()", []),
+        ({"taken": {">=": datetime.date(2024, 2, 29)}}, "taken >= 2024-02-29", [5]),
+        ({"taken": {"<": np.datetime64("2024-03-01")}}, "taken < 2024-03-01", [5]),
+        ({"taken": datetime.datetime(2024, 2, 29, 12)}, "taken = 2024-02-29T12:00:00+00:00", [5]),
+        ({"taken": {">": datetime.datetime(2024, 2, 29, 12)}}, "taken > 2024-02-29T12:00:00+00:00", []),
+        ({"taken": {"prefix": "2024-02"}}, "taken prefix 2024-02", [5]),
+        ({"taken": {"prefix": datetime.date(2024, 2, 29)}}, "taken prefix 2024-02-29", [5]),
         ({"camera.iso": 100}, "camera.iso = 100", [0]),
         ({"camera.lens.mm": {">=": np.float32(50)}}, "camera.lens.mm >= 50", [0]),
         ({"camera": {"exists": True}}, "camera exists", [0]),
@@ -84,11 +110,15 @@ def test_meaning(asked, text, expected):
     assert hash(parse_text(text)) == hash(node)
     assert parse(str(node)) == node
     assert parse(node) is node
-    assert [i for i, one in enumerate(SHELF) if matches(node, one)] == expected
+    assert [i for i, one in enumerate(SHELF) if matches(node, one, f"s{i}")] == expected
 
 
 def test_fields_with_the_names_of_words():
-    """and, or, not as fields: by the text form, with quotes."""
+    """and, or, not and @id as fields: by the text form, with quotes."""
+    node = parse('"@id" = 5')
+    assert node == Equal("@id", 5) != parse("@id = 5")
+    assert str(node) == '"@id" = 5'
+    assert [i for i, one in enumerate(SHELF) if matches(node, one)] == [4]
     node = parse('"and" = 3')
     assert node == Equal("and", 3)
     assert str(node) == '"and" = 3'
@@ -113,7 +143,12 @@ def test_one_form_for_what_is_the_same():
     assert parse({"or": [{}, {"a": 1}]}) == ALL
     assert parse({"or": [{"or": []}, {"a": 1}]}) == Equal("a", 1)
     assert parse({"a": {"<": 2.5}}) == Range("a", None, ("<", 2.5))
+    assert parse("1 < a < 3 or a >= 3 or 2 < a < 2 or 0 < a < 2") == Range("a", (">", 0), None)
+    assert str(parse("1 < a < 3 or a > 3 or a > x")) == "1 < a < 3 or a > 3 or a > x"
+    assert str(parse("a < 5 or a > 1 or a > 3")) == "a < 1 or a >= 1"  # all numbers
     assert parse({"a": -0.0}) == Equal("a", 0)
+    for text in ("kind prefix ch", 'kind prefix ""', '@id prefix "2024-"', 'not "@id" prefix x', "@id not in (a, b)"):
+        assert str(parse(text)) == text
 
 
 def test_a_dict_exists():
@@ -139,7 +174,8 @@ def test_a_dict_exists():
 def test_a_filter_means_what_it_says(metadata, filters):
     for asked in filters:
         node = parse(asked)
-        assert [matches(node, one) for one in metadata] == [holds(asked, one) for one in metadata]
+        for i, one in enumerate(metadata):
+            assert matches(node, one, str(i)) == holds(asked, one, str(i))
 
 
 @settings(max_examples=400)
@@ -183,8 +219,16 @@ def test_any_text_is_read_or_refused(parts):
         ({"a": {"in": [[1]]}}, ["where['a']['in'][0] is a list"]),
         ({"a": {"<": None}}, ["where['a']['<'] is None"]),
         ({"a": b"x"}, ["where['a']['='] is a bytes"]),
-        ({"a": datetime.date(2020, 1, 1)}, ["is a date", "x.isoformat()"]),
-        ({"a": np.datetime64(1, "ns")}, ["is a datetime64"]),
+        ({"a": datetime.time(12)}, ["where['a']['='] is a time: give a string, a finite number"]),
+        ({"a": np.datetime64("NaT")}, ["is a datetime64"]),
+        ("", ["where is empty text: leave it out to mean all sets"]),
+        ({"or": [{"a": 1}, " \n"]}, ["where is empty text"]),
+        ({"a": {"prefix": 3}}, ["where['a']['prefix'] is an int: give a string"]),
+        ({"a": {"prefix": ["x"]}}, ["where['a']['prefix'] is a list"]),
+        ({"a": {"prefix": "x", "<": 3}}, ["where['a'] compares with a number and with a string"]),
+        ({"@id": 1.5}, ["where['@id']['='] is a float: ids are strings", "'\"@id\" = 1'"]),
+        ({"@id": [True]}, ["where['@id']['in'][0] is a bool: ids are strings"]),
+        ({"@id": datetime.date(2020, 1, 1)}, ["where['@id']['='] is a date: ids are strings"]),
         ({"a": {"==": 1}}, ["where['a']: '==' is not an operator: give one of '=', '!=', '<'", "'camera.iso'"]),
         ({"a": {"iso": 1}}, ["'iso' is not an operator"]),
         ({"a": {}}, ["where['a'] is an empty dict: give an operator"]),
@@ -210,7 +254,10 @@ def test_dicts_are_checked(asked, words):
     ("text", "place", "words"),
     [
         ("kind =", 7, "expected a value after ="),
-        ("kind", 5, "expected one of =, !=, <, <=, >, >=, in, not in, exists here"),
+        ("kind", 5, "expected one of =, !=, <, <=, >, >=, prefix, in, not in, exists here"),
+        ("kind prefix", 12, "expected a string after prefix"),
+        ("kind prefix and", 13, 'quote a string that is and: "and"'),
+        ("@id = true", 7, 'quote a string that is true: "true"'),
         ("kind not = 3", 10, "expected in or exists here"),
         ("= 3", 1, "expected a field here"),
         ("kind == 3", 6, "== is not an operator"),

@@ -117,8 +117,6 @@ def parse_where(text: str | None) -> where.Node | None:
     """Return the filter of --where."""
     if text is None:
         return None
-    if not text.strip():
-        raise UsageError("--where is empty: give a filter, or leave --where out to mean all sets")
     try:
         return where.parse_text(text)
     except ValueError as error:
@@ -137,7 +135,7 @@ def remark_unknown_fields(index: SetIndex, node: where.Node | None) -> None:
 def _fields(node: Any) -> list[str]:
     if isinstance(node, where.And | where.Or):
         return [key for part in node.parts for key in _fields(part)]
-    return _fields(node.part) if isinstance(node, where.Not) else [node.key]
+    return _fields(node.part) if isinstance(node, where.Not) else [node.key] * (node.key is not None)
 
 
 def choose(option: str, name: str, known: Mapping[str, Any]) -> Any:

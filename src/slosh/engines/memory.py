@@ -151,7 +151,7 @@ class _Write:
         now = self._next
         for i, (name, each) in enumerate(zip(ids, metadata, strict=True)):
             now.described.append(Description(name, each.json))
-            now.fields.append(now.n_slots + i, each.fields)
+            now.fields.append(now.n_slots + i, name, each.fields)
         self._next = replace(now, n_slots=now.n_slots + len(metadata))
         return np.arange(now.n_slots, now.n_slots + len(metadata))
 

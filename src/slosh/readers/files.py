@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..data.text import format_bytes
+from ..data.text import date_text, format_bytes
 from ..errors import MissingExtra, ReaderError, printable
 from ..native.arrays import Array
 
@@ -248,6 +248,8 @@ def check_memory(file: File, what: str, size: int) -> None:
 
 def to_builtin(value: Any) -> Any:
     """Return a value that JSON can hold; None stands for missing."""
+    if (date := date_text(value)) is not None:
+        return date
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, float):

@@ -7,24 +7,31 @@ a set comes in as a dict and becomes JSON and the fields that filters look at.
     {"or": [{"kind": ["chair", "sofa"]}, {"not": {"camera.iso": {"<": 400}}}]}
                                                               kind in (chair, sofa) or not camera.iso < 400
 
-Operators are = != < <= > >=, in, not in, and exists. Several keys or operators all hold; a list means `in`; None means
-that the field is not there. Numbers compare with numbers and strings with strings, by code point; True is 1 and False
-is 0. A field that holds a list matches if one of its items does, and bounds that are given together hold for the same
-item. A field that holds a dict exists, and its parts are fields with a dot: "camera.iso". An empty dict or list is as
-if it were not there, and so is a list of dicts. `!=` and `not in` are "not =" and "not in": sets without the field
-match. In text, a string is quoted unless it is one plain word (a quote inside is doubled), and so is a field: by '"and"
-= 1' a field is reached that is called "and", "or" or "not".
+Operators are = != < <= > >=, prefix, in, not in, and exists. Several keys or operators all hold; a list means `in`;
+None means that the field is not there. Numbers compare with numbers and strings with strings, by code point; True is 1
+and False is 0. A field that holds a list matches if one of its items does, and bounds and prefixes that are given
+together hold for the same item. A field exists unless it is None: an empty list exists, and so does a dict, whose parts
+are fields with a dot: "camera.iso". `!=` and `not in` are "not =" and "not in": sets without the field match.
+
+Dates and times (`datetime`, numpy.datetime64, pandas.Timestamp) are stored and compared as text of ISO 8601, times in
+UTC: "2024-05-31", "2024-05-31T12:30:00+00:00". A time without a time zone is taken to be in UTC.
+
+"@id" is the id of the set: {"@id": {"prefix": "chair-"}}.
+
+In text, a string is quoted unless it is one plain word (a quote inside is doubled), and so is a field: by '"and" = 1' a
+field is reached that is called "and", "or", "not" or "@id". Empty text is refused, and {} or "()" are all sets.
 """
 
 from .columns import FieldColumns, matches
-from .metadata import NO_METADATA, Metadata, as_json, checked_metadata, fields_of, parse_metadata
+from .metadata import NO_METADATA, NO_VALUE, Metadata, as_json, checked_metadata, fields_of, parse_metadata
 from .parse import parse
 from .text import parse_text
-from .tree import ALL, And, Equal, Exists, In, Node, Not, Or, Range, Value
+from .tree import ALL, And, Equal, Exists, In, Node, Not, Or, Range, Value, any_of
 
 __all__ = [
     "ALL",
     "NO_METADATA",
+    "NO_VALUE",
     "And",
     "Equal",
     "Exists",
@@ -36,6 +43,7 @@ __all__ = [
     "Or",
     "Range",
     "Value",
+    "any_of",
     "as_json",
     "checked_metadata",
     "fields_of",

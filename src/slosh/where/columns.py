@@ -6,15 +6,19 @@ The metadata of one set after the other comes in, each into the next slot; a mas
 from __future__ import annotations
 
 import operator
-from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .metadata import fields_of
-from .tree import And, Equal, Exists, In, Node, Not, Or, Range, Value
+from .metadata import Field, fields_of
+from .tree import And, Equal, Exists, In, Key, Node, Not, Or, Range
+
+SORT_ABOVE = 8
+"""A column that a filter asks for more often is sorted first; until then it is read each time."""
 
 _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "<": operator.lt,
@@ -28,11 +32,12 @@ class FieldColumns:
     """Columns that only grow, so that threads may read the first n slots while one appends."""
 
     def __init__(self) -> None:
-        self._columns: dict[str, tuple[list[Value], list[int]]] = {}
+        self._columns: dict[Key, tuple[list[Any], list[int]]] = {}
 
-    def append(self, slot: int, fields: Iterable[tuple[str, Value]]) -> None:
-        """Put the fields of one set into a slot, which is higher than those before."""
-        for key, value in fields:
+    def append(self, slot: int, id: str, fields: Iterable[Field]) -> None:
+        """Put the id and the fields of one set into a slot, which is higher than those before."""
+        of_set: list[tuple[Key, Any]] = [(None, id), *fields]
+        for key, value in of_set:
             values, slots = self._columns.setdefault(key, ([], []))
             values.append(value)
             slots.append(slot)
@@ -45,52 +50,90 @@ class FieldColumns:
 
     def mask(self, node: Node, n: int) -> NDArray[np.bool_]:
         """Return which of the first n slots match."""
+        asked = Counter(leaf.key for leaf in _leaves(node))
+        often = {key: _SortedColumn(*self._column(key, n)) for key, times in asked.items() if times > SORT_ABOVE}
+        return self._mask(node, n, often)
+
+    def _mask(self, node: Node, n: int, often: dict[Key, _SortedColumn]) -> NDArray[np.bool_]:
+        if isinstance(node, Not):
+            return ~self._mask(node.part, n, often)
         if isinstance(node, And | Or):
             join = np.logical_and if isinstance(node, And) else np.logical_or
             found = np.full(n, isinstance(node, And))
             for part in node.parts:
-                join(found, self.mask(part, n), out=found)
+                join(found, self._mask(part, n, often), out=found)
             return found
-        if isinstance(node, Not):
-            return ~self.mask(node.part, n)
-        assert isinstance(node, Equal | In | Range | Exists)
         found = np.zeros(n, np.bool_)
         if isinstance(node, Exists):
             inside = f"{node.key}."
             for key in list(self._columns):
-                if key == node.key or key.startswith(inside):
-                    found[self._slots(key, n)[1]] = True
+                if key is not None and (key == node.key or key.startswith(inside)):
+                    found[self._column(key, n)[1]] = True
             return found
-        values, slots = self._slots(node.key, n)
-        matches = _test(node)
-        found[[slot for value, slot in zip(values, slots, strict=True) if matches(value)]] = True
+        assert isinstance(node, Equal | In | Range)
+        if node.key in often:
+            found[often[node.key].slots(node)] = True
+        else:
+            values, slots = self._column(node.key, n)
+            matches = _test(node)
+            found[[slot for value, slot in zip(values, slots, strict=True) if matches(value)]] = True
         return found
 
-    def _slots(self, key: str, n: int) -> tuple[list[Value], list[int]]:
+    def _column(self, key: Key, n: int) -> tuple[list[Any], list[int]]:
         values, slots = self._columns.get(key, ([], []))
         end = bisect_left(slots, n)
         return values[:end], slots[:end]
 
 
+class _SortedColumn:
+    """The values of a field in order, for a filter that asks for many of them."""
+
+    def __init__(self, values: list[Any], slots: list[int]) -> None:
+        self._of_kind = {}
+        for is_text, kind in ((True, str), (False, (int, float))):
+            there = [i for i, value in enumerate(values) if isinstance(value, kind)]
+            there.sort(key=values.__getitem__)
+            self._of_kind[is_text] = [values[i] for i in there], np.array([slots[i] for i in there], np.int64)
+
+    def slots(self, leaf: Equal | In | Range) -> NDArray[np.int64]:
+        if not isinstance(leaf, Range):
+            wanted = [leaf.value] if isinstance(leaf, Equal) else leaf.values
+            each = [self.slots(Range(leaf.key, (">=", value), ("<=", value))) for value in wanted]
+            return np.concatenate([np.empty(0, np.int64), *each])
+        values, slots = self._of_kind[leaf.is_text]
+        first, end = 0, len(values)
+        if leaf.low is not None:
+            first = (bisect_left if leaf.low[0] == ">=" else bisect_right)(values, leaf.low[1])
+        if leaf.high is not None:
+            end = (bisect_left if leaf.high[0] == "<" else bisect_right)(values, leaf.high[1])
+        return np.asarray(slots[first:end])
+
+
+def _leaves(node: Node) -> Iterator[Equal | In | Range]:
+    if isinstance(node, And | Or):
+        for part in node.parts:
+            yield from _leaves(part)
+    elif isinstance(node, Not):
+        yield from _leaves(node.part)
+    elif isinstance(node, Equal | In | Range):
+        yield node
+
+
 def _test(node: Equal | In | Range) -> Callable[[Any], bool]:
-    if isinstance(node, Equal):
-        wanted = node.value
-        return lambda value: bool(value == wanted)
-    if isinstance(node, In):
-        return frozenset(node.values).__contains__
-    bounds = [bound for bound in (node.low, node.high) if bound is not None]
-    text = isinstance(bounds[0][1], str)
-    tests = [(_COMPARE[op], limit) for op, limit in bounds]
-    return lambda value: isinstance(value, str) == text and all(test(value, limit) for test, limit in tests)
+    if not isinstance(node, Range):
+        return frozenset([node.value] if isinstance(node, Equal) else node.values).__contains__
+    kind: Any = str if node.is_text else (int, float)
+    (first, low), (second, high) = ((_COMPARE[op], limit) for op, limit in (node.bounds * 2)[:2])
+    return lambda value: isinstance(value, kind) and first(value, low) and second(value, high)
 
 
-def matches(node: Node, metadata: dict[str, Any]) -> bool:
-    """Return whether one set's metadata passes a filter.
+def matches(node: Node, metadata: dict[str, Any], id: str = "") -> bool:
+    """Return whether one set passes a filter.
 
     >>> from slosh.where import parse
     >>> matches(parse("tags = red and year > 2010"), {"tags": ["red", "round"], "year": 2015})
     True
     """
     columns = FieldColumns()
-    columns.append(0, fields_of(metadata, "metadata"))
+    columns.append(0, id, fields_of(metadata, "metadata"))
     return bool(columns.mask(node, 1)[0])

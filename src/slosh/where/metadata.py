@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from ..data.checks import kind_of
+from ..data.text import date_text
 from ..errors import InputError
 from .tree import Value
 
@@ -20,15 +21,21 @@ MAX_DEPTH = 100
 INT64_END = 1 << 63
 """Whole numbers from -INT64_END to INT64_END - 1 fit into 64 bits."""
 
-_ALLOWED = "give a string, a finite number of at most 64 bits, or true or false"
-_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=lambda x: x.item())
+NO_VALUE = b""
+"""The value of a field that is a list or a dict without values: it exists, and is equal to nothing."""
+
+_ALLOWED = "give a string, a finite number of at most 64 bits, true or false, or a date"
+_ENCODER = json.JSONEncoder(
+    ensure_ascii=False, separators=(",", ":"), default=lambda x: x.item() if (date := date_text(x)) is None else date
+)
+Field: TypeAlias = tuple[str, Value | bytes]
 
 
 class Metadata(NamedTuple):
     """Checked metadata of one set: compact JSON, and the (key, value) pairs that filters look at."""
 
     json: str
-    fields: list[tuple[str, Value]]
+    fields: list[Field]
 
 
 NO_METADATA = Metadata("{}", [])
@@ -53,19 +60,19 @@ def parse_metadata(text: str) -> dict[str, Any]:
     return found
 
 
-def fields_of(metadata: Any, where: str) -> list[tuple[str, Value]]:
+def fields_of(metadata: Any, where: str) -> list[Field]:
     """Return the (key, value) pairs that filters look at in one set's metadata; errors start with `where`.
 
-    Every string, number and boolean is a pair, and so is every item of a list that is one of these; the keys of a
-    nested dict are joined with dots. None is no pair, and neither are lists and dicts inside of a list. No pair comes
-    twice; 1, 1.0 and True are the same.
+    Every string, number, boolean and date is a pair, and so is every item of a list that is one of these; the keys of a
+    nested dict are joined with dots. None is no pair, and neither are lists and dicts inside of a list. A list or a
+    dict that would be no pair is one with `NO_VALUE`. No pair comes twice; 1, 1.0 and True are the same.
 
-    >>> fields_of({"kind": "chair", "tags": ["red", "old"], "camera": {"iso": 100}, "by": None}, "metadata")
-    [('kind', 'chair'), ('tags', 'red'), ('tags', 'old'), ('camera.iso', 100)]
+    >>> fields_of({"kind": "chair", "tags": ["red", "old"], "camera": {"iso": 100}, "by": None, "x": []}, "metadata")
+    [('kind', 'chair'), ('tags', 'red'), ('tags', 'old'), ('camera.iso', 100), ('x', b'')]
     """
     if not isinstance(metadata, dict):
         raise InputError(f"{where} is {kind_of(metadata)}", "give a dict with strings as keys", argument="metadata")
-    lines: list[tuple[str, Value]] = []
+    lines: list[Field] = []
     simple = True
     for key, value in metadata.items():
         kind = type(value)
@@ -87,13 +94,14 @@ def fields_of(metadata: Any, where: str) -> list[tuple[str, Value]]:
     return lines if simple else list(dict.fromkeys(lines))
 
 
-def _add_lines(key: str, value: Any, where: str, lines: list[tuple[str, Value]], depth: int) -> None:
+def _add_lines(key: str, value: Any, where: str, lines: list[Field], depth: int) -> None:
     if depth > MAX_DEPTH:
         raise InputError(
             f"{where}: key {key!r:.60} is nested more than {MAX_DEPTH} deep, or holds itself",
             "make it flatter",
             argument="metadata",
         )
+    before = len(lines)
     if isinstance(value, dict):
         for name, inner in value.items():
             _add_lines(f"{key}.{checked_key(name, where)}", inner, where, lines, depth + 1)
@@ -105,10 +113,12 @@ def _add_lines(key: str, value: Any, where: str, lines: list[tuple[str, Value]],
                 lines.append((key, checked(item, f"{where}: key {key!r}, item {i},")))
     elif value is not None:
         lines.append((key, checked(value, f"{where}: key {key!r}")))
+    if len(lines) == before and value is not None:
+        lines.append((key, NO_VALUE))
 
 
 def as_json(metadata: dict[str, Any]) -> str:
-    """Return metadata that `fields_of` has checked as compact JSON; NumPy's scalars become plain numbers.
+    """Return metadata that `fields_of` has checked as compact JSON: NumPy's scalars as numbers, dates as text.
 
     >>> as_json({"kind": "Stühle", "year": np.int64(2015), "tags": ("red", None)})
     '{"kind":"Stühle","year":2015,"tags":["red",null]}'
@@ -123,7 +133,7 @@ def checked_key(key: Any, place: str) -> str:
 
 
 def checked(value: Any, place: str) -> Value:
-    """Return a plain string, number or boolean; refuse anything else."""
+    """Return a plain string, number or boolean, and a date as text; refuse anything else."""
     if isinstance(value, np.generic) and value.dtype.kind in "iufb":
         value = value.item()
     if isinstance(value, bool):
@@ -143,9 +153,10 @@ def checked(value: Any, place: str) -> Value:
         return int(value)
     if isinstance(value, float) and math.isfinite(value):
         return float(value)
+    if (date := date_text(value)) is not None:
+        return date
     found = f"{value!r:.60}" if isinstance(value, float) else kind_of(value)
-    remedy = "x.tolist()" if isinstance(value, np.ndarray) else "x.isoformat()" if hasattr(value, "isoformat") else ""
-    raise InputError(f"{place} is {found}", f"{_ALLOWED}{', e.g. by ' * bool(remedy)}{remedy}")
+    raise InputError(f"{place} is {found}", _ALLOWED + ", e.g. by x.tolist()" * isinstance(value, np.ndarray))
 
 
 def filter_value(value: Any, place: str) -> Value:

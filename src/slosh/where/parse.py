@@ -6,6 +6,7 @@ Text and trees are taken too, also as parts of a dict, so `parse` is the one doo
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from numbers import Integral
 from typing import Any, NoReturn
 
 import numpy as np
@@ -14,7 +15,7 @@ from ..data.checks import kind_of
 from ..errors import InputError
 from .metadata import MAX_DEPTH, checked_key, filter_value
 from .text import parse_text
-from .tree import OPERATORS, Equal, Exists, Node, Not, all_of, any_of, between, not_, one_of
+from .tree import ID, OPERATORS, Equal, Key, Node, Value, all_of, any_of, between, exists, not_, one_of
 
 _LISTS = (list, tuple, set, frozenset, np.ndarray)
 
@@ -50,7 +51,7 @@ def _from_any(where: Any, place: str, depth: int) -> Node:
                 raise _wrong(f"{here} is {kind_of(value)}", f"give the dict of a filter. {_reserved(key)}")
             parts.append(not_(_from_any(value, here, depth + 1)))
         else:
-            parts.extend(_conditions(checked_key(key, place), value, here))
+            parts.extend(_conditions(None if key == ID else checked_key(key, place), value, here))
     return all_of(parts)
 
 
@@ -58,7 +59,7 @@ def _reserved(key: str) -> str:
     return f"For a field that is called {key!r} write the filter as text: '\"{key}\" = 1'"
 
 
-def _conditions(key: str, asked: Any, place: str) -> Iterator[Node]:
+def _conditions(key: Key, asked: Any, place: str) -> Iterator[Node]:
     """Yield what a dict says of one field."""
     if not isinstance(asked, Mapping):
         asked = {"in" if isinstance(asked, _LISTS) else "=": asked}
@@ -68,19 +69,21 @@ def _conditions(key: str, asked: Any, place: str) -> Iterator[Node]:
     for op, value in asked.items():
         here = f"{place}[{op!r:.60}]"
         if op in ("=", "!="):
-            node = not_(Exists(key)) if value is None else Equal(key, filter_value(value, here))
+            node = not_(exists(key)) if value is None else Equal(key, _value(key, value, here))
             yield node if op == "=" else not_(node)
         elif op in ("in", "not in"):
             if not isinstance(value, _LISTS) or (isinstance(value, np.ndarray) and value.ndim != 1):
                 raise _wrong(f"{here} is {kind_of(value)}", "give a list of strings and numbers")
-            node = one_of(key, [filter_value(one, f"{here}[{i}]") for i, one in enumerate(value)])
+            node = one_of(key, [_value(key, one, f"{here}[{i}]") for i, one in enumerate(value)])
             yield node if op == "in" else not_(node)
         elif op == "exists":
             if not isinstance(value, bool | np.bool_):
                 raise _wrong(f"{here} is {kind_of(value)}", "give True or False")
-            yield Exists(key) if value else Not(Exists(key))
+            yield exists(key) if value else not_(exists(key))
         elif op in OPERATORS:
-            bounds.append((op, filter_value(value, here)))
+            bounds.append((op, _value(key, value, here)))
+            if op == "prefix" and not isinstance(bounds[-1][1], str):
+                raise _wrong(f"{here} is {kind_of(value)}", "give a string")
         else:
             raise _wrong(
                 f"{place}: {op!r:.60} is not an operator",
@@ -93,6 +96,16 @@ def _conditions(key: str, asked: Any, place: str) -> Iterator[Node]:
             raise _wrong(f"{place} {why}")
 
         yield between(key, bounds, fail)
+
+
+def _value(key: Key, value: Any, place: str) -> Value:
+    if key is not None:
+        return filter_value(value, place)
+    if isinstance(value, Integral) and not isinstance(value, bool):
+        return str(int(value))  # as `ids=` takes it
+    if not isinstance(value, str):
+        raise _wrong(f"{place} is {kind_of(value)}", f"ids are strings. {_reserved(ID)}")
+    return filter_value(value, place)
 
 
 def _wrong(problem: str, remedy: str = "") -> InputError:

@@ -11,17 +11,18 @@ from ..errors import InputError
 from .metadata import MAX_DEPTH, checked, filter_value
 from .tree import (
     ALL,
+    ID,
     KEYWORDS,
     OPERATORS,
     OTHER_SIDE,
     Equal,
-    Exists,
+    Key,
     Node,
-    Not,
     Value,
     all_of,
     any_of,
     between,
+    exists,
     not_,
     one_of,
     unquoted,
@@ -46,15 +47,15 @@ class _Token(NamedTuple):
 
 
 def parse_text(text: str) -> Node:
-    """Return the tree of a filter in the text form; no text, or (), is a filter that every set passes.
+    """Return the tree of a filter in the text form. Every set passes (), and empty text is refused.
 
     >>> from slosh.where import parse
     >>> parse_text("kind = chair and not (year > 2010)") == parse({"kind": "chair", "not": {"year": {">": 2010}}})
     True
     """
     parser = _Parser(str(checked(text, "where")))
-    if parser.token.kind == "end":
-        return ALL
+    if parser.token.kind == "end":  # where a variable was not set, "all sets" would be a disaster
+        raise InputError("where is empty text", "leave it out to mean all sets", argument="where")
     node = parser.expression(0)
     if parser.token.kind != "end":
         parser.fail("expected and, or, or the end here")
@@ -139,9 +140,10 @@ class _Parser:
         second = self.operand(f"a value after {op}; quote a string that is not one plain word")
         if self.token.kind == "operator":
             return self.chain(first, op, second)
-        key, value = self.field(first), self.value(second)
+        key = self.field(first)
+        value = self.value(second, key)
         if op in ("=", "!="):
-            return Equal(key, value) if op == "=" else Not(Equal(key, value))
+            return Equal(key, value) if op == "=" else not_(Equal(key, value))
         return between(key, [(op, value)], self.fail)
 
     def chain(self, first: _Token, left: str, field: _Token) -> Node:
@@ -151,42 +153,49 @@ class _Parser:
             self.fail("two comparisons in a row go one way, as in 2010 < year <= 2020; otherwise write and")
         self.advance()
         last = self.operand(f"a value after {right}")
-        bounds = [(OTHER_SIDE[left], self.value(first)), (right, self.value(last))]
-        return between(self.field(field), bounds, lambda why: self.fail(f"this {why}", start))
+        key = self.field(field)
+        bounds = [(OTHER_SIDE[left], self.value(first, key)), (right, self.value(last, key))]
+        return between(key, bounds, lambda why: self.fail(f"this {why}", start))
 
-    def membership(self, key: str) -> Node:
+    def membership(self, key: Key) -> Node:
         negated = self.accept("not")
         if self.accept("exists"):
-            return Not(Exists(key)) if negated else Exists(key)
+            return not_(exists(key)) if negated else exists(key)
+        if (
+            not negated and self.token.kind == "word" and self.token.text.lower() == "prefix"
+        ):  # a field may be so called
+            self.advance()
+            return between(key, [("prefix", self.value(self.operand("a string after prefix"), None))], self.fail)
         if not self.accept("in"):
             self.fail(f"expected {'in or exists' if negated else 'one of ' + ', '.join(OPERATORS)} here")
         if not self.accept("("):
             self.fail("expected a list in parentheses after in, as in: kind in (chair, sofa)")
         values: list[Value] = []
         while not self.accept(")"):
-            values.append(self.value(self.operand("a value or a closing parenthesis here")))
+            values.append(self.value(self.operand("a value or a closing parenthesis here"), key))
             if not self.accept(",") and self.token.text != ")":
                 self.fail("expected a comma or a closing parenthesis here")
         node = one_of(key, values)
         return not_(node) if negated else node
 
-    def field(self, token: _Token) -> str:
+    def field(self, token: _Token) -> Key:
         if token.kind == "string":
             return unquoted(token.text)
         if token.keyword or _NUMBER.fullmatch(token.text):
             self.fail(f'expected a field; quote one that is called {token.text}: "{token.text}"', token.start)
-        return token.text
+        return None if token.text == ID else token.text
 
-    def value(self, token: _Token) -> Value:
+    def value(self, token: _Token, key: Key) -> Value:
+        """Return the value that a field is compared with: a string where the field is the id of the set."""
         if token.kind == "string":
             return unquoted(token.text)
-        if token.keyword in ("true", "false"):
+        if token.keyword in ("true", "false") and key is not None:
             return int(token.keyword == "true")
         if token.keyword == "null":
             self.fail('null is not a value: write "field not exists", or quote it if it is a string', token.start)
         if token.keyword:
             self.fail(f'expected a value; quote a string that is {token.text}: "{token.text}"', token.start)
-        if not _NUMBER.fullmatch(token.text):
+        if key is None or not _NUMBER.fullmatch(token.text):
             return token.text
         whole = token.text.lstrip("+-").isdigit()
         try:

@@ -7,13 +7,18 @@ str() is the text form, with the quotes that `text.py` takes off again.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeAlias
 
 Value: TypeAlias = str | int | float
+Key: TypeAlias = str | None
+"""A field of the metadata; None is the id of the set."""
 
-OPERATORS = ("=", "!=", "<", "<=", ">", ">=", "in", "not in", "exists")
+ID = "@id"
+"""How a filter names the id of a set. A field of this name is quoted, in the text form."""
+OPERATORS = ("=", "!=", "<", "<=", ">", ">=", "prefix", "in", "not in", "exists")
 KEYWORDS = {"and", "or", "not", "in", "exists", "true", "false", "null"}
 OTHER_SIDE = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_.:/-]*")
@@ -26,36 +31,49 @@ class Node:
 
 @dataclass(frozen=True)
 class Equal(Node):
-    key: str
+    key: Key
     value: Value
 
     def __str__(self) -> str:
-        return f"{_quoted(self.key)} = {_quoted(self.value)}"
+        return f"{_name(self.key)} = {_quoted(self.value)}"
 
 
 @dataclass(frozen=True)
 class In(Node):
-    key: str
+    key: Key
     values: tuple[Value, ...]
 
     def __str__(self) -> str:
-        return f"{_quoted(self.key)} in ({', '.join(map(_quoted, self.values))})"
+        return f"{_name(self.key)} in ({', '.join(map(_quoted, self.values))})"
 
 
 @dataclass(frozen=True)
 class Range(Node):
-    """low is (">" or ">=", value) or None, high is ("<" or "<=", value) or None; both are numbers or both strings."""
+    """low is (">" or ">=", value) or None, high is ("<" or "<=", value) or None; both are numbers or both strings.
 
-    key: str
+    The strings with a prefix are a range too, since strings compare by code point.
+    """
+
+    key: Key
     low: tuple[str, Value] | None
     high: tuple[str, Value] | None
 
+    @property
+    def bounds(self) -> list[tuple[str, Value]]:
+        return [bound for bound in (self.low, self.high) if bound is not None]
+
+    @property
+    def is_text(self) -> bool:
+        return isinstance(self.bounds[0][1], str)
+
     def __str__(self) -> str:
-        key = _quoted(self.key)
+        key = _name(self.key)
+        if self.low is not None and self.low == (">=", prefix := str(self.low[1])) and self.high == _end_of(prefix):
+            return f"{key} prefix {_quoted(prefix)}"
         if self.low is not None and self.high is not None:
             left = f"{_quoted(self.low[1])} {OTHER_SIDE[self.low[0]]}"
             return f"{left} {key} {self.high[0]} {_quoted(self.high[1])}"
-        op, value = self.low or self.high or ("", "")
+        op, value = self.bounds[0]
         return f"{key} {op} {_quoted(value)}"
 
 
@@ -64,7 +82,7 @@ class Exists(Node):
     key: str
 
     def __str__(self) -> str:
-        return f"{_quoted(self.key)} exists"
+        return f"{_name(self.key)} exists"
 
 
 @dataclass(frozen=True)
@@ -92,11 +110,9 @@ class Not(Node):
     def __str__(self) -> str:
         part = self.part
         if isinstance(part, Equal):
-            return f"{_quoted(part.key)} != {_quoted(part.value)}"
-        if isinstance(part, In):
-            return f"{_quoted(part.key)} not {str(part)[len(_quoted(part.key)) + 1 :]}"
-        if isinstance(part, Exists):
-            return f"{_quoted(part.key)} not exists"
+            return f"{_name(part.key)} != {_quoted(part.value)}"
+        if isinstance(part, In | Exists):
+            return f"{_name(part.key)} not {str(part)[len(_name(part.key)) + 1 :]}"
         return f"not ({part})" if isinstance(part, And | Or) and part != ALL else f"not {part}"
 
 
@@ -110,24 +126,50 @@ def all_of(parts: Iterable[Node]) -> Node:
 
 
 def any_of(parts: Iterable[Node]) -> Node:
-    """One form for an `or`; what is asked of one field by = and in is one `in`."""
+    """One form for an `or`; what is asked of one field by = and in is one `in`, and its ranges do not overlap."""
     flat = {p for part in parts for p in (part.parts if isinstance(part, Or) else [part])} - {Not(ALL)}
     if ALL in flat:
         return ALL
-    values: dict[str, list[Value]] = {}
+    values: dict[Key, list[Value]] = {}
+    ranges: dict[tuple[Key, bool], list[Range]] = {}
     rest = set()
     for part in flat:
         if isinstance(part, Equal | In):
             values.setdefault(part.key, []).extend([part.value] if isinstance(part, Equal) else part.values)
+        elif isinstance(part, Range):
+            ranges.setdefault((part.key, part.is_text), []).append(part)
         else:
             rest.add(part)
     rest.update(one_of(key, found) for key, found in values.items())
+    rest.update(one for found in ranges.values() for one in (_union(found) if len(found) > 1 else found))
     if not rest:
         return Not(ALL)
     return rest.pop() if len(rest) == 1 else Or(tuple(sorted(rest, key=str)))
 
 
-def one_of(key: str, values: Iterable[Value]) -> Node:
+def _union(ranges: list[Range]) -> list[Range]:
+    """Return ranges that hold for the same values and do not overlap. All are of one field and one kind of value."""
+    found: list[Range] = []
+    for one in sorted(ranges, key=lambda one: (one.low is not None, _edge(one.low))):
+        if one.low is not None and one.high is not None and _edge(one.high) <= _edge(one.low):
+            continue
+        last = found[-1] if found else None
+        if last is None or (last.high is not None and one.low is not None and _edge(one.low) > _edge(last.high)):
+            found.append(one)
+        elif last.high is not None and (one.high is None or _edge(one.high) > _edge(last.high)):
+            found[-1] = Range(one.key, last.low, one.high)
+    if found and found[0].low is found[0].high is None:  # which is no range, since it does not say of what
+        first = min((one.low for one in ranges if one.low is not None and one.high is None), key=_edge)
+        return [Range(found[0].key, None, ("<", first[1])), Range(found[0].key, (">=", first[1]), None)]
+    return found
+
+
+def _edge(bound: tuple[str, Value] | None) -> tuple[Any, ...]:
+    """Return what compares as the bound does: it is just before its value, or just after it."""
+    return () if bound is None else (bound[1], bound[0] in (">", "<="))
+
+
+def one_of(key: Key, values: Iterable[Value]) -> Node:
     found = sorted(set(values), key=lambda value: (isinstance(value, str), value))
     return Equal(key, found[0]) if len(found) == 1 else In(key, tuple(found))
 
@@ -136,15 +178,38 @@ def not_(node: Node) -> Node:
     return node.part if isinstance(node, Not) else Not(node)
 
 
-def between(key: str, bounds: Iterable[tuple[str, Value]], fail: Callable[[str], NoReturn]) -> Node:
-    """One Range of all bounds, the tightest on each side."""
-    given: list[tuple[str, Any]] = list(bounds)
+def exists(key: Key) -> Node:
+    return ALL if key is None else Exists(key)
+
+
+def between(key: Key, bounds: Iterable[tuple[str, Value]], fail: Callable[[str], NoReturn]) -> Node:
+    """One Range of all bounds and prefixes, the tightest on each side."""
+    given: list[tuple[str, Any]] = []
+    for op, value in bounds:
+        if op == "prefix":
+            end = _end_of(str(value))
+            given += [(">=", value)] if end is None else [(">=", value), end]
+        else:
+            given.append((op, value))
     if len({isinstance(value, str) for _, value in given}) > 1:
         fail("compares with a number and with a string, and nothing is both: give bounds of one kind")
     lows, highs = ([bound for bound in given if bound[0][0] == side] for side in "><")
     low = max(lows, key=lambda bound: (bound[1], bound[0] == ">"), default=None)
     high = min(highs, key=lambda bound: (bound[1], bound[0] == "<="), default=None)
     return Range(key, low, high)
+
+
+def _end_of(prefix: str) -> tuple[str, str] | None:
+    """Return the bound of the strings that begin with `prefix`; None where nothing comes after them."""
+    prefix = prefix.rstrip(chr(sys.maxunicode))
+    if not prefix:
+        return None
+    following = ord(prefix[-1]) + 1
+    return "<", prefix[:-1] + chr(0xE000 if following == 0xD800 else following)  # no string holds a surrogate
+
+
+def _name(key: Key) -> str:
+    return ID if key is None else _quoted(key)
 
 
 def _quoted(value: Value) -> str:

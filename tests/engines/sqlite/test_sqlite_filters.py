@@ -12,18 +12,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from filter_strategies import FILTERS, METADATA
+from filter_strategies import BOUNDS, FILTERS, METADATA
 from oracle import holds
 from slosh.engines.sqlite.filters import compile_filter
-from slosh.where import In, Not, fields_of, parse
+from slosh.where import In, Not, fields_of, matches, parse
 
 
 def database(metadata):
     connection = sqlite3.connect(":memory:")
     connection.execute("CREATE TABLE fields(key TEXT, value, row INTEGER, PRIMARY KEY(key, value, row)) WITHOUT ROWID")
-    connection.execute("CREATE TABLE sets(row INTEGER PRIMARY KEY)")
+    connection.execute("CREATE TABLE sets(row INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE)")
     for row, one in enumerate(metadata):
-        connection.execute("INSERT INTO sets VALUES (?)", (row,))
+        connection.execute("INSERT INTO sets VALUES (?, ?)", (row, str(row)))
         lines = [(key, value, row) for key, value in fields_of(one, "metadata")]
         connection.executemany("INSERT INTO fields VALUES (?, ?, ?)", lines)
     return connection
@@ -53,14 +53,21 @@ def test_the_index_is_used():
     for text in (
         "kind = chair", "kind in (a, b, 3)", "year > 3", "year < 3", "3 <= year < 9", 'kind < "x"', 'kind > "x"',
         "kind exists", "kind exists and year > 3 and x not exists", "year > 3 and kind = chair",
-        "kind != a and year < 3", "kind = a or year > 3",
+        "kind != a and year < 3", "kind = a or year > 3", "kind prefix ch", "kind prefix ch and @id prefix 1",
     ):  # fmt: skip
         steps = plan(connection, parse(text))
         assert not any("SCAN fields" in step for step in steps), (text, steps)
         assert any("SEARCH fields USING PRIMARY KEY (key=?" in step for step in steps)
         if "exists" in text:
             assert any("SEARCH fields USING PRIMARY KEY (key>? AND key<?)" in step for step in steps)
-    assert any("(key=? AND value>? AND value<?)" in step for step in plan(connection, parse("year > 3")))
+    for text in ("year > 3", "kind prefix ch", "kind > x", "kind < x"):
+        assert any("(key=? AND value>? AND value<?)" in step for step in plan(connection, parse(text))), text
+    for text, found in {
+        "@id = 3": "id=?", "@id in (3, 4)": "id=?", "@id prefix 3": "id>? AND id<?", "@id > 3": "id>? AND id<?",
+    }.items():  # fmt: skip
+        assert any(
+            f"COVERING INDEX sqlite_autoindex_sets_1 ({found})" in step for step in plan(connection, parse(text))
+        )
     assert any("(key=? AND value=?)" in step for step in plan(connection, In("kind", tuple(range(1000)))))
 
 
@@ -121,6 +128,33 @@ def test_many_parts():
         compile_filter(parse({"or": [{f"k{i}": i} for i in range(20_000)]}))
 
 
+def test_many_ranges_are_one_select():
+    connection = database([{"n": i, "kind": f"k{i}"} for i in range(0, 3000, 7)])
+    for field, value in (("n", int), ("kind", "k{}".format), ("@id", str)):
+        node = parse({"or": [{field: {">=": value(i), "<": value(i + 3)}} for i in range(1000, 4000, 10)]})
+        sql = compile_filter(node)[0]
+        assert sql.count("SELECT") <= 2, sql
+        steps = plan(connection, node)
+        assert not any("SCAN fields" in step or "SCAN sets" in step for step in steps), steps
+    wide = parse({"or": [{"n": {">": i}} for i in range(500)]})
+    assert compile_filter(wide) == compile_filter(parse("n > 0"))
+    assert rows(connection, Not(wide)) == rows(
+        connection, parse({"and": [{"not": {"n": {">": i}}} for i in range(500)]})
+    )
+
+
+@settings(max_examples=200)
+@given(st.lists(METADATA, min_size=1, max_size=6), st.lists(BOUNDS, min_size=2, max_size=12))
+def test_a_union_of_ranges(metadata, bounds):
+    connection = database(metadata)
+    for asked in ({"or": [{"a": each} for each in bounds]}, {"and": [{"not": {"a": each}} for each in bounds]}):
+        node = parse(asked)
+        expected = [i for i, one in enumerate(metadata) if holds(asked, one)]
+        assert sorted(rows(connection, node)) == expected
+        assert [i for i, one in enumerate(metadata) if matches(node, one)] == expected
+        assert parse(str(node)) == node
+
+
 def test_rows_come_once():
     connection = database([{"tags": ["a", "b", "c"], "n": [1, 2, 3]}, {"tags": "a"}])
     for asked in ({"tags": ["a", "b"]}, {"n": {">": 0}}, "tags exists", {"or": [{"tags": "a"}, {"n": 1}]}):
@@ -154,6 +188,6 @@ def test_sql_finds_what_matches(metadata, filters):
     connection = database(metadata)
     for asked in filters:
         node = parse(asked)
-        expected = [i for i, one in enumerate(metadata) if holds(asked, one)]
+        expected = [i for i, one in enumerate(metadata) if holds(asked, one, str(i))]
         assert sorted(rows(connection, node)) == expected
         assert sorted(set(rows(connection, node, unique=False))) == expected

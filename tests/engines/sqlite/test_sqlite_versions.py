@@ -125,3 +125,22 @@ def test_a_version_of_another_program_is_refused(tmp_path):
             connection.execute("UPDATE settings SET value = value + 10 WHERE key = 'version'")
         with pytest.raises(slosh.errors.StorageError, match="another program"):
             len(index)
+
+
+def test_version_2_learns_that_empty_lists_exist(tmp_path):
+    """It had no lines for them, else it was as it is now."""
+    path = tmp_path / "a.slosh"
+    metadata = [{"tags": []}, {"tags": ["a"]}, {"tags": None}, {"deep": {"er": [None]}}, {"n": 1}]
+    with slosh.SetIndex.create(path, 2, embedding=small(), n_jobs=1) as index:
+        index.add(clouds(5), metadata=metadata)
+    with closing(sqlite3.connect(path / "index.db")) as connection, connection:
+        assert connection.execute("DELETE FROM fields WHERE typeof(value) = 'blob'").rowcount == 2
+        connection.execute("PRAGMA user_version = 2")
+    with pytest.raises(slosh.errors.FormatError, match=r"format version 2.*open it for writing once"):
+        slosh.open(path, read_only=True)
+    for read_only in (False, True):
+        with slosh.open(path, read_only=read_only, n_jobs=1) as index:
+            assert index.select("tags exists") == ["0", "1"]
+            assert index.select("deep exists") == ["3"]
+            assert index.info()["embedded_on_open"] == 0
+            assert index.verify().ok

@@ -3,7 +3,8 @@
 settings   a value for each name: the specification, counters, and what a user has set
 sets       a line for each set that is there: its row, id, number of elements, metadata as JSON, and its body
 bodies     points and weights as bytes, float32, little-endian, and a CRC-32 of both
-fields     a line for each value of the metadata, sorted by it: what filters are answered from
+fields     a line for each value of the metadata, sorted by it: what filters are answered from; an empty blob for a list
+           or dict without values
 removed    rows that were removed, and by which version; a row is never used twice between two compactions
 commits    a random token for each of the last changes that added rows: by it a cache knows its database
 trained    what the search has learnt, the newest version of it
@@ -17,7 +18,7 @@ from typing import Any
 from ...errors import FormatError
 
 APPLICATION_ID = 0x534C4F53  # "SLOS"
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 SCHEMA = """
 CREATE TABLE settings(key TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE sets(row INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, size INTEGER NOT NULL, body INTEGER NOT NULL,

@@ -3,18 +3,23 @@
 Version 1 (slosh 0.1) had the tables `about` and `learnt` in place of `settings`, `commits` and `trained`, gaps between
 its rows, and its specification in a zip archive of .npy files. Points, ids and metadata stay where they are; what was
 trained is trained anew, and the caches are made again.
+
+Version 2 had no lines in `fields` for lists and dicts without values.
 """
 
 from __future__ import annotations
 
 import io
 import json
+import sqlite3
 import zipfile
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
 from ...errors import DamagedError
+from ...where import NO_VALUE, fields_of, parse_metadata
 from ..spec import IndexSpec
 from . import tables
 from .database import Database
@@ -37,38 +42,53 @@ RENAMED = {"_slicer": "slicer_", "_average": "average_"}
 
 
 def upgrade(database: Database) -> bool:
-    """Bring a database of format version 1 to the current one; return whether there was anything to do."""
-    if database.format_version != 1:
+    """Bring a database of an older format to the current one; return whether it has to be trained."""
+    found = database.format_version
+    if found not in (1, 2):
         return False
-    check_tables(database.main, str(database.path), SCHEMA_1)
+    check_tables(database.main, str(database.path), *[SCHEMA_1] * (found == 1))
     with database.writing() as connection:
-        about = dict(connection.execute("SELECT key, value FROM about"))
-        spec = _read_spec(about.get("recipe"), str(database.path))
-        new = ("settings", "removed", "commits", "trained")
-        for table in ("about", "removed", "learnt"):
-            connection.execute(f"DROP TABLE {table}")
-        for statement in statements():
-            if any(statement.startswith(f"CREATE TABLE {name}(") for name in new) or "INDEX" in statement:
-                connection.execute(statement)
-        n = tables.renumber(connection, "row")
-        settings = {
-            **tables.FIRST_SETTINGS,
-            "spec": spec.pack(),
-            "uid": about.get("uid"),
-            "version": about.get("change", 0) + 1,
-            "generation": about.get("generation", 0) + 1,
-            "next_row": n,
-            "next_body": about.get("next_body"),
-            "next_id": about.get("next_row"),
-            "weighted": about.get("weighted"),
-            "recall": about.get("recall"),
-        }
-        tables.write_settings(connection, **settings)
-        tables.read_settings(connection, *settings)  # refuses what is damaged, before it is committed
-        tables.add_commit(connection, n)
+        if found == 1:
+            _from_version_1(connection, str(database.path))
+        _add_fields_without_values(connection)
         connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
     database.format_version = FORMAT_VERSION
-    return True
+    return found == 1
+
+
+def _from_version_1(connection: sqlite3.Connection, location: str) -> None:
+    about = dict(connection.execute("SELECT key, value FROM about"))
+    spec = _read_spec(about.get("recipe"), location)
+    new = ("settings", "removed", "commits", "trained")
+    for table in ("about", "removed", "learnt"):
+        connection.execute(f"DROP TABLE {table}")
+    for statement in statements():
+        if any(statement.startswith(f"CREATE TABLE {name}(") for name in new) or "INDEX" in statement:
+            connection.execute(statement)
+    n = tables.renumber(connection, "row")
+    settings = {
+        **tables.FIRST_SETTINGS,
+        "spec": spec.pack(),
+        "uid": about.get("uid"),
+        "version": about.get("change", 0) + 1,
+        "generation": about.get("generation", 0) + 1,
+        "next_row": n,
+        "next_body": about.get("next_body"),
+        "next_id": about.get("next_row"),
+        "weighted": about.get("weighted"),
+        "recall": about.get("recall"),
+    }
+    tables.write_settings(connection, **settings)
+    tables.read_settings(connection, *settings)  # refuses what is damaged, before it is committed
+    tables.add_commit(connection, n)
+
+
+def _add_fields_without_values(connection: sqlite3.Connection) -> None:
+    lines = connection.execute("SELECT row, id, metadata FROM sets WHERE metadata LIKE '_%[%' OR metadata LIKE '_%{%'")
+    for row, name, metadata in lines.fetchall():
+        with suppress(ValueError, TypeError):  # damaged: `verify` says so
+            fields = fields_of(parse_metadata(metadata), f"metadata of {name!r}")
+            tables.insert_fields(connection, [(row, [field for field in fields if field[1] == NO_VALUE])])
 
 
 def _read_spec(content: Any, location: str) -> IndexSpec:
