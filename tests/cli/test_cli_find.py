@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import slosh
-from slosh.cli import find
+from slosh.cli import draw, find
 from slosh.search import Stats
 
 
@@ -74,6 +74,13 @@ def test_rerank_promises_nothing(slosh_):
     assert (found["distance_kind"], found["recall"]) == ("chamfer", None)
 
 
+@pytest.mark.parametrize("depth", [3, 7])
+def test_depth_is_how_many_are_reranked(slosh_, depth):
+    code, out, _ = slosh_("search", "clouds.slosh", "query.npy", "-k", 2, "--rerank", "chamfer", "--depth", depth)
+    assert code == 0
+    assert out.endswith(f", {depth} full distances\n")
+
+
 def test_explain(slosh_, tmp_path):
     code, out, _ = slosh_("explain", "clouds.slosh", "query.npy", "fat/0001.npy", "--json")
     assert code == 0
@@ -89,14 +96,14 @@ def test_explain(slosh_, tmp_path):
 def test_all_neighbours_are_drawn(slosh_, tmp_path, monkeypatch):
     pytest.importorskip("matplotlib")
     drawn = []
-    monkeypatch.setattr(find, "draw", lambda rows, *_, **__: drawn.extend(rows))
-    monkeypatch.setattr(find, "LINE_NEIGHBOURS", 4)
+    monkeypatch.setattr(draw, "draw", lambda rows, *_, **__: drawn.extend(rows))
+    monkeypatch.setattr(draw, "LINE_NEIGHBOURS", 4)
     out = slosh_("search", "clouds.slosh", "thin/0000.npy", "-k", 10, "--plot", "p.png")[1]
     assert out.endswith("drawn in p.png\n")
     assert [len(row) for row in drawn] == [5, 5, 3]
     assert [row[0] is None for row in drawn] == [False, True, True]
-    monkeypatch.setattr(find, "MAX_DRAWN_NEIGHBOURS", 7)
-    monkeypatch.setattr(find, "MAX_LINES", 3)
+    monkeypatch.setattr(draw, "MAX_DRAWN_NEIGHBOURS", 7)
+    monkeypatch.setattr(draw, "MAX_LINES", 3)
     drawn.clear()
     out = slosh_("search", "clouds.slosh", "thin/0000.npy", "fat/0001.npy", "--plot", "p.png")[1]
     assert out.endswith("drawn in p.png, the first 1 of 2 queries, the 7 nearest of each\n")

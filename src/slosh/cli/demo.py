@@ -10,10 +10,9 @@ from __future__ import annotations
 import shutil
 import time
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from typer import Option
 
 from ..data.sets import Sets
 from ..data.text import format_bytes
@@ -74,17 +73,8 @@ def load_digits() -> Digits:
     return Digits(sets, [f"digit-{i:04}" for i in range(len(sets))], data.target.tolist())
 
 
-def demo(
-    *,
-    out: Annotated[Path, Option(metavar="FOLDER", help="The folder for the index and the picture.")] = Path("demo"),
-    keep: Annotated[
-        bool, Option("--keep", help="Use the index of an earlier run instead of building it again.")
-    ] = False,
-) -> None:
-    """Build an index of handwritten digits, search it, and draw the results. Needs no data and no network.
-
-    The digits are those of scikit-learn. The demo takes seconds; try your own commands on the files that it leaves.
-    """
+def run_demo(out: Path, keep: bool) -> None:
+    """Build the index in a folder, unless an earlier one is to be kept, search it, and print what was measured."""
     digits = load_digits()
     order = np.random.RandomState(0).permutation(len(digits.ids))
     stored, held_out = digits.take(np.sort(order[:N_STORED])), digits.take(np.sort(order[N_STORED:]))
@@ -110,9 +100,11 @@ def demo(
         _draw(path, held_out, found, picture)
         tell(f"\nThe picture {picture} shows {DRAWN_QUERIES} of the queries and their neighbours. Orange neighbours")
         tell("are other digits; the last row is the query with the most of them.")
+        can_draw = True
     except MissingExtra as error:
         tell(f"\nThere is no picture: {error}")
-    _suggest_commands(path, out, stored.ids)
+        can_draw = False
+    _suggest_commands(path, out, stored.ids, can_draw)
 
 
 def _replace(path: Path, ids: set[str]) -> None:
@@ -211,14 +203,18 @@ def _write_queries(path: Path, held_out: Digits) -> None:
     np.savez_compressed(path, **arrays, names=np.array(held_out.ids), labels=np.array(held_out.labels))
 
 
-def _suggest_commands(path: Path, out: Path, ids: list[str]) -> None:
+def _suggest_commands(path: Path, out: Path, ids: list[str], can_draw: bool) -> None:
     one, other = ids[7], ids[17]
+
+    def plot(name: str) -> str:
+        return f" --plot {out / name}" if can_draw else ""
+
     tell("\nWhat to try next:\n")
     for line in (
         f"slosh search {path} {one} -k 5",
-        f'slosh search {path} {one} --where "digit = 1" --plot {out / "ones.png"}',
+        f'slosh search {path} {one} --where "digit = 1"{plot("ones.png")}',
         f"slosh search {path} {out / 'held-out.npz'} -k 3 --certify --json",
-        f"slosh explain {path} {one} {other} --plot {out / 'why.png'}",
+        f"slosh explain {path} {one} {other}{plot('why.png')}",
         f"slosh show {path} {one}",
         f"slosh compare {out / 'held-out.npz'} --label label",
         f"slosh verify {path}",

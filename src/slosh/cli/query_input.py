@@ -8,16 +8,20 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, islice
 from operator import itemgetter
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from typer import Argument, Option
 
-from ..data.sets import Sets
-from ..index.set_index import SetIndex
 from .messages import CommandError, UsageError
-from .options import Reading, display_path
+from .options import Reading, display_location
 
-Queries = Annotated[list[str], Argument(metavar="QUERY", help="Ids in the index, or files, folders, patterns.")]
+if TYPE_CHECKING:
+    from ..data.sets import Sets
+    from ..index.set_index import SetIndex
+
+Queries = Annotated[
+    list[str], Argument(metavar="QUERY", help="Ids of stored sets; or files, folders, or quoted patterns.")
+]
 
 
 @dataclass(frozen=True)
@@ -42,7 +46,7 @@ class Meaning:
         if stored and there:
             raise UsageError(f"{query} is an id in the index and also a file: choose with --id or --file")
         if not stored and not there:
-            path = display_path(index)
+            path = display_location(index)
             raise CommandError(f"{query} is neither an id in {path} nor a file: slosh show {path} lists ids")
         return there
 
@@ -69,7 +73,7 @@ def read_queries(index: SetIndex, queries: Sequence[str], meaning: Meaning, read
         for query in names:
             for batch in reading.read([query], index.origin):
                 if (dim := batch.sets.dim) != index.dim:
-                    problem = f"its sets have {dim} features, those of {display_path(index)} have {index.dim}"
+                    problem = f"its sets have {dim} features, those of {display_location(index)} have {index.dim}"
                     remedy = "choose features with --columns, or search another index"
                     raise CommandError(f"{query}: {problem}: {remedy}")
                 yield QueryBatch(batch.ids, batch.sets)
