@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from . import embed, errors, evaluate, hash, neighbors, rank, readers, search, slices, where
     from .data.preprocess import Preprocess
     from .data.sets import Sets
-    from .errors import IndexLocked, PrecisionWarning, ScaleWarning
+    from .errors import IndexLocked, PrecisionWarning, ScaleWarning, UnknownId
     from .index import Hit, HitLists, Hits, SetIndex, open
     from .neighbors.compare import compare
     from .rank.sliced import distance, pairwise
@@ -26,6 +26,7 @@ __all__ = [
     "ScaleWarning",
     "SetIndex",
     "Sets",
+    "UnknownId",
     "compare",
     "distance",
     "embed",
@@ -43,7 +44,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    **dict.fromkeys(("IndexLocked", "PrecisionWarning", "ScaleWarning"), ".errors"),
+    **dict.fromkeys(("IndexLocked", "PrecisionWarning", "ScaleWarning", "UnknownId"), ".errors"),
     **dict.fromkeys(("Hit", "HitLists", "Hits", "SetIndex", "open"), ".index"),
     **dict.fromkeys(("distance", "pairwise"), ".rank.sliced"),
     "Preprocess": ".data.preprocess",

@@ -20,7 +20,7 @@ from slosh.cli import messages
         ("search nothing.slosh query.npy", 1, "slosh build"),
         ("search clouds query.npy", 1, "index of slosh"),
         ("search query.npy query.npy", 1, "index of slosh"),
-        ("search solid.slosh query.npy", 1, "2 features, those of solid.slosh have 3"),
+        ("search solid.slosh query.npy", 1, "2 features, those of the index have 3"),
         ("search clouds.slosh query.npy -k 0", 2, "-k"),
         ("search clouds.slosh query.npy -k many", 2, "-k"),
         ("search clouds.slosh query.npy --recall 2", 2, "recall"),

@@ -22,48 +22,38 @@ import slosh
 from ..data.text import format_bytes
 from . import options
 from .messages import CommandError, UsageError, error_message
-from .options import AsJson, Location, Meta, Reading, Sources, counted, display_location, open_index, recall_option
+from .options import AsJson, Location, Meta, Reading, Sources, counted, open_index, recall_option
 from .output import pluralize, remark, say, say_json, say_table
 
 if TYPE_CHECKING:
     from ..index.set_index import SetIndex
     from ..readers import Batch
 
-_of_index = functools.partial(Option, rich_help_panel="What the index is made of (cannot be changed later)")
+_flag = functools.partial(Option, rich_help_panel="What the index is made of (cannot be changed later)")
+_name = functools.partial(_flag, metavar="NAME")
+_number = functools.partial(_flag, metavar="N", min=1)
+SCALES = "Divide each set by its size: its largest norm, or the root mean square of its norms."
+TEST_SIZE = (
+    "With 500 sets or more, the fraction of them to use as queries (default: 0.2). With fewer, every set is a query."
+)
+ORIGIN = "Subtract this point from all coordinates, for example if they lie far from zero."
+EMBEDDINGS = "How sets become vectors: sliced, gem:2, cov, fspool, wasserstein, mean, max or sum."
 
 
 @dataclass(frozen=True)
 class Design:
     """What an index is made of."""
 
-    center: Annotated[bool, _of_index("--center", help="Move the mean of each set to zero.")] = False
-    scale: Annotated[
-        str | None,
-        _of_index(metavar="unit|rms", help="Divide each set by its size: the largest norm, or the root mean square."),
-    ] = None
-    standardize: Annotated[
-        bool, _of_index("--standardize", help="Scale each feature to mean 0 and standard deviation 1.")
-    ] = False
-    max_points: Annotated[
-        int | None, _of_index(metavar="N", min=1, help="Use at most this many randomly chosen points per set.")
-    ] = None
-    origin: Annotated[
-        str | None, _of_index(metavar="auto|X,Y,Z", help="Subtract this point, if coordinates lie far from zero.")
-    ] = None
-    weighted: Annotated[bool, _of_index("--weighted", help="Allow weights even if the first sets have none.")] = False
-    embedding: Annotated[
-        str,
-        _of_index(
-            metavar="NAME", help="How sets become vectors: sliced, gem:2, cov, fspool, wasserstein, mean, max or sum."
-        ),
-    ] = "sliced"
-    slices: Annotated[
-        int | None, _of_index(metavar="N", min=1, help="Number of directions of the sliced embedding.")
-    ] = None
-    quantiles: Annotated[int | None, _of_index(metavar="N", min=1, help="Number of quantiles per direction.")] = None
-    search: Annotated[
-        str, _of_index(metavar="NAME", help="How vectors are searched: ladder, exact, hamming or lsh.")
-    ] = "ladder"
+    center: Annotated[bool, _flag("--center", help="Move the mean of each set to zero.")] = False
+    scale: Annotated[str | None, _name(metavar="unit|rms", help=SCALES)] = None
+    standardize: Annotated[bool, _flag("--standardize", help="Scale each feature to mean 0 and deviation 1.")] = False
+    max_points: Annotated[int | None, _number(help="Use at most this many randomly chosen points per set.")] = None
+    origin: Annotated[str | None, _name(metavar="auto|X,Y,Z", help=ORIGIN)] = None
+    weighted: Annotated[bool, _flag("--weighted", help="Allow weights even if the first sets have none.")] = False
+    embedding: Annotated[str, _name(help=EMBEDDINGS)] = "sliced"
+    slices: Annotated[int | None, _number(help="Number of directions of the sliced embedding.")] = None
+    quantiles: Annotated[int | None, _number(help="Number of quantiles per direction.")] = None
+    search: Annotated[str, _name(help="How vectors are searched: ladder, exact, hamming or lsh.")] = "ladder"
 
     def settings(self, seed: int) -> dict[str, Any]:
         """Return the arguments of `SetIndex.create`."""
@@ -132,18 +122,8 @@ def compare(
     reading: Reading,
     label: Annotated[str, Option(metavar="KEY", help="The metadata key that holds the label.")] = "label",
     k: Annotated[int, counted("-k", "--k", help="Number of nearest sets to look at.")] = 10,
-    test_size: Annotated[
-        float,
-        Option(
-            metavar="FRACTION",
-            show_default=False,
-            help="With 500 sets or more, the fraction of them to use as queries (default: 0.2). With fewer, every set "
-            "is a query.",
-        ),
-    ] = 0.2,
-    origin: Annotated[
-        str | None, Option(metavar="auto|X,Y,Z", help="Subtract this point from the coordinates.")
-    ] = None,
+    test_size: Annotated[float, Option(metavar="FRACTION", show_default=False, help=TEST_SIZE)] = 0.2,
+    origin: Annotated[str | None, Option(metavar="auto|X,Y,Z", help=ORIGIN)] = None,
     json: AsJson = False,
 ) -> None:
     """Compare embeddings on labelled sets before you build an index.
@@ -217,8 +197,8 @@ def build(
         made = slosh.SetIndex.create(index, first.sets.dim, sample=first.sets, origin=first.sets.origin, **settings)
         folder = made.path
         with made:
-            n = _fill(made, chain([first], batches), for_all, update=False)
-            _report(made, n, started, json, "built", recall)
+            n = _fill(made, index, chain([first], batches), for_all, update=False)
+            _report(made, index, n, started, json, "built", recall)
     except BaseException:
         # What is left was made here: the place was free before.
         if folder is not None and (made is None or _is_empty(index)):
@@ -265,8 +245,9 @@ def add(
     started = time.perf_counter()
     with open_index(index, write=True) as made:
         batches = reading.read(source, made.origin)
-        n = _fill(made, _without_existing(made, batches) if skip_existing else batches, for_all, update)
-        _report(made, n, started, json, "added")
+        new = _without_existing(made, batches) if skip_existing else batches
+        n = _fill(made, index, new, for_all, update)
+        _report(made, index, n, started, json, "added")
 
 
 def _without_existing(index: SetIndex, batches: Iterator[Batch]) -> Iterator[Batch]:
@@ -280,7 +261,9 @@ def _without_existing(index: SetIndex, batches: Iterator[Batch]) -> Iterator[Bat
             yield type(batch)(batch.sets.take(rows), [batch.ids[i] for i in rows], [batch.metadata[i] for i in rows])
 
 
-def _fill(index: SetIndex, batches: Iterator[Batch], for_all: dict[str, Any] | None, update: bool) -> int:
+def _fill(
+    index: SetIndex, location: str, batches: Iterator[Batch], for_all: dict[str, Any] | None, update: bool
+) -> int:
     """Add all batches, and return the number of sets. An error says what is stored, and how to continue."""
     stored, before = 0, len(index)
 
@@ -290,44 +273,42 @@ def _fill(index: SetIndex, batches: Iterator[Batch], for_all: dict[str, Any] | N
             yield batch
             stored += len(batch.ids)  # whoever asks for the next one has stored this one
 
+    def so_far() -> str:
+        kept = f"{pluralize(stored, 'set')} of the batches before {'is' if stored == 1 else 'are'} stored in {location}"
+        return f"{kept}, which is intact; continue with: slosh add {location} SOURCE... --skip-existing"
+
     try:
         return len(index.add(counting(), metadata=for_all, update=update))
     except KeyboardInterrupt:
         stored = max(stored, len(index) - before)  # it may come between the storing and the asking
-        remark(f"slosh: {_so_far(index, stored)}" if stored else "slosh: nothing was stored")
+        remark(f"slosh: {so_far()}" if stored else "slosh: nothing was stored")
         raise
     except Exception as error:
         if not stored:
             raise
-        raise CommandError(f"{error_message(error)}\n{_so_far(index, stored)}") from error
+        raise CommandError(f"{error_message(error)}\n{so_far()}") from error
 
 
-def _so_far(index: SetIndex, stored: int) -> str:
-    path = display_location(index)
-    return (
-        f"{pluralize(stored, 'set')} of the batches before {'is' if stored == 1 else 'are'} stored in {path}, which is "
-        f"intact; continue with: slosh add {path} SOURCE... --skip-existing"
-    )
-
-
-def _report(index: SetIndex, n: int, started: float, json: bool, done: str, recall: float | None = None) -> None:
+def _report(
+    index: SetIndex, location: str, n: int, started: float, json: bool, done: str, recall: float | None = None
+) -> None:
     """Print what was done. A new index is tuned first, so that the first search does not have to."""
-    seconds, path, tuned = time.perf_counter() - started, display_location(index), None
+    seconds, tuned = time.perf_counter() - started, None
     if recall is not None and len(index) > 1:
         try:
             tuned = index.tune(recall, min(10, len(index) - 1))
         except KeyboardInterrupt:
-            remark(f"slosh: all {pluralize(len(index), 'set')} are stored; to finish, run: slosh tune {path}")
+            remark(f"slosh: all {pluralize(len(index), 'set')} are stored; to finish, run: slosh tune {location}")
             raise
     about = index.info()
     if json:
-        document = {"index": path, done: n, "sets": len(index), "dim": index.dim, "seconds": seconds}
+        document = {"index": location, done: n, "sets": len(index), "dim": index.dim, "seconds": seconds}
         say_json(document | ({} if tuned is None else {"tuned": tuned._asdict()}))
         return
     rate = f" ({n / max(seconds, 1e-9):,.0f} a second)" * (n > 0)
     say(f"{done} {pluralize(n, 'set')} in {seconds:.3g} s{rate}")
     size = format_bytes(sum(about["disk_bytes"].values()))
-    say(f"{path}: {pluralize(len(index), 'set')}, {pluralize(about['points'], 'point')}, d = {index.dim}, {size}")
+    say(f"{location}: {pluralize(len(index), 'set')}, {pluralize(about['points'], 'point')}, d = {index.dim}, {size}")
     if tuned is not None:
         say(f"tuned: {tuned}")
 

@@ -13,7 +13,7 @@ import slosh
 from ..data.text import format_bytes
 from ..errors import InputError
 from .messages import UsageError, error_message
-from .options import AsJson, Location, Reading, check_free, counted, display_location, open_index, recall_option
+from .options import AsJson, Location, Reading, check_free, counted, open_index, recall_option
 from .output import format_cell, pluralize, say, say_facts, say_json, say_result
 from .process import FAILED
 
@@ -21,13 +21,13 @@ from .process import FAILED
 def info(index: Location, *, json: AsJson = False) -> None:
     """Show what an index holds, how it was made, and how much disk space and memory it takes."""
     with open_index(index) as opened:
-        about, path = opened.info(), display_location(opened)
+        about = opened.info()
     if json:
         say_json(about)
         return
     sizes = about["sizes"]
     facts: dict[str, Any] = {
-        "index": path,
+        "index": index,
         "sets": f"{about['sets']:,}",
         "points": f"{about['points']:,}" + (f", {sizes['smallest']:,} to {sizes['largest']:,} a set" if sizes else ""),
         "dimension": about["dim"],

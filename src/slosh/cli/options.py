@@ -40,44 +40,31 @@ counted = functools.partial(Option, metavar="N", min=1)
 recall_option = functools.partial(Option, metavar="FRACTION", callback=_checked_recall)
 
 Location = Annotated[str, Argument(metavar="INDEX", help="The folder of the index.")]
-Sources = Annotated[
-    list[str], Argument(metavar="SOURCE", help='Files, folders, or quoted patterns such as "clouds/*.ply".')
-]
-Where = Annotated[
-    str | None,
-    Option(metavar="FILTER", help='Only sets whose metadata match, for example "kind = chair and year > 2010".'),
-]
+FILES = 'Files, folders, or quoted patterns such as "clouds/*.ply".'
+Sources = Annotated[list[str], Argument(metavar="SOURCE", help=FILES)]
+FILTER = 'Only sets whose metadata match, for example "kind = chair and year > 2010".'
+Where = Annotated[str | None, Option(metavar="FILTER", help=FILTER)]
 Meta = Annotated[list[str] | None, Option(metavar="KEY=VALUE", help="Metadata for each of the sets; may be repeated.")]
 Flip = Annotated[bool, Option("--flip", help="Draw y downwards, as in images.")]
 AsJson = Annotated[bool, Option("--json", help="Print JSON, for programs.")]
 
-_of_files = functools.partial(Option, metavar="NAME", rich_help_panel="How files are read")
+_name = functools.partial(Option, metavar="NAME", rich_help_panel="How files are read")
+_number = functools.partial(_name, metavar="N", min=1)
 
 
 @dataclass(frozen=True)
 class Reading:
     """How files become sets: the arguments of `slosh.readers.read`."""
 
-    format: Annotated[str | None, _of_files(help="Read every file as this format, whatever its name: csv, ...")] = None
-    id_column: Annotated[str | None, _of_files(help="Tables: the column of ids. Rows with one id form a set.")] = None
-    columns: Annotated[
-        str | None, _of_files(metavar="A,B,C", help="Tables and point clouds: the columns to use as features.")
-    ] = None
-    weights: Annotated[
-        str | None,
-        _of_files(help='The column of weights. "grey" weights the pixels of images; "none" ignores weights.'),
-    ] = None
-    by: Annotated[str | None, _of_files(help=".h5ad: the column of obs whose values define the sets.")] = None
-    obsm: Annotated[str | None, _of_files(help=".h5ad: the entry of obsm to use instead of X.")] = None
-    n_points: Annotated[
-        int, _of_files("--points", metavar="N", min=1, help="Meshes: the number of points to sample from each surface.")
-    ] = 1024
-    random_state: Annotated[
-        int, _of_files("--seed", metavar="N", min=0, help="Seed for everything that is drawn at random.")
-    ] = 0
-    batch_points: Annotated[
-        int, _of_files(metavar="N", min=1, help="Read about this many points at a time; bounds the memory.")
-    ] = 1 << 20
+    format: Annotated[str | None, _name(help="Read every file as this format, whatever its name: csv, ...")] = None
+    id_column: Annotated[str | None, _name(help="Tables: the column of ids. Rows with one id form a set.")] = None
+    columns: Annotated[str | None, _name(metavar="A,B,C", help="Tables and clouds: the columns of features.")] = None
+    weights: Annotated[str | None, _name(help='The column of weights; "grey" for images; "none" ignores them.')] = None
+    by: Annotated[str | None, _name(help=".h5ad: the column of obs whose values define the sets.")] = None
+    obsm: Annotated[str | None, _name(help=".h5ad: the entry of obsm to use instead of X.")] = None
+    n_points: Annotated[int, _number("--points", help="Meshes: how many points to sample from each surface.")] = 1024
+    random_state: Annotated[int, _number("--seed", min=0, help="Seed for everything that is drawn at random.")] = 0
+    batch_points: Annotated[int, _number(help="Read about this many points at a time; bounds the memory.")] = 1 << 20
 
     def read(self, sources: Sequence[str], origin: Any) -> Iterator[Batch]:
         """Return the batches of sets that these files hold."""
@@ -162,14 +149,6 @@ def check_free(location: str) -> None:
     raise CommandError(f"{location} exists: add to it with slosh add {location} SOURCE..., or choose another name")
 
 
-def display_location(index: SetIndex) -> str:
-    """Return where an index is as one would type it here."""
-    path, here = index.path, Path.cwd()
-    if path is None:
-        return str(index.info()["path"])
-    return str(path.relative_to(here) if path.is_relative_to(here) else path)
-
-
 def parse_where(text: str | None) -> Node | None:
     """Return the filter of --where."""
     if text is None:
@@ -188,7 +167,7 @@ def remark_unknown_fields(index: SetIndex, node: Node | None) -> None:
         return
     for key in dict.fromkeys(_fields(node)):
         if not index.select(slosh.where.Exists(key), limit=1):
-            remark(f"slosh: no set has a field {key!r}: slosh show {display_location(index)} shows the fields")
+            remark(f"slosh: no set has a field {key!r}: slosh show lists the fields")
 
 
 def _fields(node: Any) -> list[str]:
