@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _flag = functools.partial(Option, rich_help_panel="What the index is made of (cannot be changed later)")
 _name = functools.partial(_flag, metavar="NAME")
 _number = functools.partial(_flag, metavar="N", min=1)
-SCALES = "Divide each set by its size: its largest norm, or the root mean square of its norms."
+SCALES = "Divide each set by its largest norm (unit), or by the root mean square of its norms (rms)."
 TEST_SIZE = (
     "With 500 sets or more, the fraction of them to use as queries (default: 0.2). With fewer, every set is a query."
 )
@@ -46,7 +46,7 @@ class Design:
 
     center: Annotated[bool, _flag("--center", help="Move the mean of each set to zero.")] = False
     scale: Annotated[str | None, _name(metavar="unit|rms", help=SCALES)] = None
-    standardize: Annotated[bool, _flag("--standardize", help="Scale each feature to mean 0 and deviation 1.")] = False
+    standardize: Annotated[bool, _flag("--standardize", help="Scale each feature to mean 0 and variance 1.")] = False
     max_points: Annotated[int | None, _number(help="Use at most this many randomly chosen points per set.")] = None
     origin: Annotated[str | None, _name(metavar="auto|X,Y,Z", help=ORIGIN)] = None
     weighted: Annotated[bool, _flag("--weighted", help="Allow weights even if the first sets have none.")] = False
@@ -129,7 +129,7 @@ def compare(
     """Compare embeddings on labelled sets before you build an index.
 
     Each row says how often the nearest sets have the same label as the query, and how long that took. All sets are held
-    in memory. Choose the best with `slosh build --embedding`.
+    in memory. Pass the best one to `slosh build --embedding`.
 
         slosh compare clouds/ --label folder
         slosh compare digits.npz --label label -k 5
@@ -230,7 +230,7 @@ def add(
     ] = False,
     json: AsJson = False,
 ) -> None:
-    """Add the sets of files to an index.
+    """Add sets from files to an index.
 
     Each batch is on disk before the next is read. After an error or Ctrl-C, the same command with --skip-existing
     continues where it stopped.

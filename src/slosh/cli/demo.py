@@ -84,8 +84,9 @@ def run_demo(out: Path, keep: bool) -> None:
     _search_last_digits(digits)
     with open_index(path) as index:
         same = index.search(held_out.sets, K).ids == found.ids
-        tell(f"  closed and opened again: {'the same answers' if same else 'OTHER ANSWERS'}; each add is one")
-        tell("  transaction, so a killed process leaves all of it or nothing")
+        said = "the same answers" if same else "OTHER ANSWERS"
+        tell(f"  closed and opened again: {said}; each add is one transaction,")
+        tell("  so a killed process leaves all of it or nothing")
         arrays: dict[str, Any] = {name: getattr(held_out.sets, name) for name in ("points", "offsets", "weights")}
         names, labels = np.array(held_out.ids), digits_of(held_out.metadata)
         np.savez_compressed(out / "held-out.npz", **arrays, names=names, labels=labels)

@@ -46,7 +46,7 @@ FILTER = 'Only sets whose metadata match, for example "kind = chair and year > 2
 Where = Annotated[str | None, Option(metavar="FILTER", help=FILTER)]
 Meta = Annotated[list[str] | None, Option(metavar="KEY=VALUE", help="Metadata for each of the sets; may be repeated.")]
 Flip = Annotated[bool, Option("--flip", help="Draw y downwards, as in images.")]
-AsJson = Annotated[bool, Option("--json", help="Print JSON, for programs.")]
+AsJson = Annotated[bool, Option("--json", help="Print JSON instead of text.")]
 
 _name = functools.partial(Option, metavar="NAME", rich_help_panel="How files are read")
 _number = functools.partial(_name, metavar="N", min=1)
