@@ -171,8 +171,11 @@ def remark_unknown_fields(index: SetIndex, node: Node | None) -> None:
 
 
 def _fields(node: Any) -> list[str]:
-    inner = [*getattr(node, "parts", ()), *([node.part] if hasattr(node, "part") else [])]
-    return [*([node.key] if hasattr(node, "key") else []), *(key for part in inner for key in _fields(part))]
+    inner, key = (
+        [*getattr(node, "parts", ()), *([node.part] if hasattr(node, "part") else [])],
+        getattr(node, "key", None),
+    )
+    return [*([] if key is None else [key]), *(field for part in inner for field in _fields(part))]
 
 
 def choose(option: str, name: str, known: Mapping[str, Any]) -> Any:

@@ -116,8 +116,7 @@ def update(
     with open_index(index, write=True) as changed:
         names = selection.names(changed)
         if names:
-            stored: Any = changed.get(names)
-            changed.update(names, metadata=[new if replace else {**each, **new} for each in stored.metadata])
+            changed.update(names, metadata=[new] * len(names), merge=not replace)
     say_result(json, {"index": index, "updated": len(names)}, f"updated {pluralize(len(names), 'set')}")
 
 
