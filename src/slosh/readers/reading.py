@@ -6,7 +6,6 @@ are taken.
 
 from __future__ import annotations
 
-import importlib
 import itertools
 import os
 import warnings
@@ -18,7 +17,7 @@ from tqdm.auto import tqdm
 
 from ..data.checks import checked_count, checked_origin, checked_seed
 from ..data.precision import Origin
-from ..errors import InputError, MissingExtra, ReaderError
+from ..errors import InputError, ReaderError, import_extra
 from .batches import Batch, check_alone, join
 from .files import File, Options, Piece, reading
 from .formats import FORMATS
@@ -167,11 +166,5 @@ def _check_used(options: Options, files: list[File], on_error: str) -> None:
 def _check_libraries(files: list[File]) -> None:
     """Import what the files are read with, or raise an error that names the extra."""
     for library, file in {FORMATS[file.suffix].library: file for file in reversed(files)}.items():
-        if library is None:
-            continue
-        try:
-            importlib.import_module(library.name)
-        except ImportError as error:
-            problem = f"{file}: reading {library.what} needs {library.name}"
-            remedy = f"pip install 'slosh[{library.extra}]'"
-            raise MissingExtra(problem, remedy, package=library.name, extra=library.extra) from error
+        if library is not None:
+            import_extra(library.name, f"{file}: reading {library.what}", library.extra)
