@@ -150,6 +150,16 @@ def test_axis() -> None:
         directions("axis", 5, 4)
 
 
+@pytest.mark.parametrize("dim", [2, 3, 7, 64, 300])
+def test_fitted_directions_stay_as_they_are_when_given_again(dim: int) -> None:
+    for kind in ("random", "orthogonal", "qmc"):
+        fitted = directions(kind, 500, dim, 3)
+        np.testing.assert_array_equal(directions(fitted, None, dim), fitted)
+        np.testing.assert_array_equal(
+            directions(fitted.astype(np.float64) * 1e300, None, dim), directions(fitted * 8, None, dim)
+        )
+
+
 def test_own_directions_are_scaled_to_length_one() -> None:
     own = [[3, 4], [0, -2], [1e-200, 1e-200], [1e300, 0]]
     given = np.array(own)

@@ -8,6 +8,7 @@ that fits it (ValueError, KeyError, OSError, ImportError), so that code which ca
 from __future__ import annotations
 
 import errno
+import importlib
 import inspect
 from typing import Any
 
@@ -273,6 +274,19 @@ def bad_value(argument: str, value: object, remedy: str) -> InputError:
     "mode=3: give 'distance' or 'connectivity'"
     """
     return InputError(f"{argument}={value!r:.60}", remedy, argument=argument)
+
+
+def import_extra(module: str, needed_by: str, extra: str | None = None, package: str = "") -> Any:
+    """Return an optional module; raise MissingExtra if it is not installed, with what to install.
+
+    `needed_by` begins the message: "a plot" needs matplotlib. `package` is given where its name is not the module's.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        name = package or module.partition(".")[0]
+        remedy = f'install it with: pip install "slosh[{extra}]"' if extra else f"install it with: pip install {name}"
+        raise MissingExtra(f"{needed_by} needs {name}", remedy, package=name, extra=extra) from error
 
 
 def user_level() -> int:

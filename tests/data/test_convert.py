@@ -348,7 +348,8 @@ def test_groups_origin():
 def test_series_of_arrays(sets):
     pd, pl = pytest.importorskip("pandas"), pytest.importorskip("polars")
     pa = pytest.importorskip("pyarrow")
-    same(as_sets(pd.Series(list(sets), index=list("abcd"))), list(sets))
+    weights = [sets.weights_of(i) for i in range(4)]
+    same(as_sets(pd.Series(list(sets), index=list("abcd"))), list(sets), weights)
     lists = [x.tolist() for x in sets]
     same(as_sets(pd.Series(lists)), list(sets))
     same(as_sets(pd.Series(sets.to_arrow(), dtype=pd.ArrowDtype(sets.to_arrow().type))), list(sets))

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from builders import split
 from comparing import cloud, raises, same
 from slosh.data import precision
 from slosh.data.sets import Sets, as_sets
@@ -495,7 +496,7 @@ def test_from_padded_refuses_other_shapes():
 
 
 def test_as_sets_takes_collections(sets):
-    arrays = list(sets)
+    arrays = split(sets)
     assert as_sets(sets) is sets
     for data in (arrays, tuple(arrays), np.array(arrays, dtype=object)):
         same(as_sets(data), arrays)

@@ -100,7 +100,7 @@ def test_npz_whose_directory_lies_too(tmp_path):
         archive.writestr("a.npy", header + b"\0" * 1000)
         archive.infolist()[0].file_size = size
     assert zipfile.ZipFile(path).infolist()[0].file_size == size
-    with raises("x.npz: 'a': claims 909.5 TB", "cannot be"):
+    with raises("x.npz: the archive claims 909.5 TB, more than 100 times the"):
         everything(path)
 
 
@@ -227,7 +227,7 @@ def test_las_that_claims_too_much(tmp_path):
     bad = bytearray((tmp_path / "x.laz").read_bytes())
     struct.pack_into("<Q", bad, 247, PETABYTE)
     (tmp_path / "x.laz").write_bytes(bad)
-    with raises("x.laz:", "1000000000000000 points", "memory"):
+    with raises("x.laz:", "1000000000000000 points", "more than 100 times"):
         read(tmp_path / "x.laz")
     struct.pack_into("<Q", bad, 247, 101)
     (tmp_path / "x.laz").write_bytes(bad)
@@ -311,7 +311,7 @@ def test_h5ad_that_claims_too_much(h5ad):
     with h5py.File(h5ad, "a") as store:
         del store["obs/more"], store["X"]
         store.create_dataset("X", (3, PETABYTE), "f8", chunks=(1, 1024))
-    with raises("c.h5ad: a batch of /X claims"):
+    with raises("c.h5ad: X claims"):
         everything(h5ad, by="patient")
 
 

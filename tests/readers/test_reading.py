@@ -311,10 +311,22 @@ def test_what_is_not_left_out(damaged):
 @pytest.mark.parametrize(
     ("name", "library", "words"),
     [
-        ("chair.stl", "trimesh", "chair.stl: reading meshes needs trimesh: pip install 'slosh[files]'"),
-        ("site.laz", "laspy", "site.laz: reading LAS and LAZ needs laspy: pip install 'slosh[files]'"),
-        ("cells.h5ad", "anndata", "cells.h5ad: reading .h5ad needs anndata: pip install 'slosh[cells]'"),
-        ("table.csv", "pyarrow", "table.csv: reading tables needs pyarrow: pip install 'slosh[tables]'"),
+        (
+            "chair.stl",
+            "trimesh",
+            'chair.stl: reading meshes needs trimesh: install it with: pip install "slosh[files]"',
+        ),
+        ("site.laz", "laspy", 'site.laz: reading LAS and LAZ needs laspy: install it with: pip install "slosh[files]"'),
+        (
+            "cells.h5ad",
+            "anndata",
+            'cells.h5ad: reading .h5ad needs anndata: install it with: pip install "slosh[cells]"',
+        ),
+        (
+            "table.csv",
+            "pyarrow",
+            'table.csv: reading tables needs pyarrow: install it with: pip install "slosh[tables]"',
+        ),
     ],
 )
 def test_a_missing_library_is_named_at_the_call(tmp_path, monkeypatch, name, library, words):

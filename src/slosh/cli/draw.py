@@ -17,7 +17,7 @@ from rich.cells import cell_len
 
 from ..data.sets import Sets
 from ..engines.base import Records
-from ..errors import InputError, MissingExtra
+from ..errors import InputError, import_extra
 from ..index.hits import Hits
 from ..index.set_index import SetIndex
 from ..native.arrays import Float64
@@ -149,12 +149,7 @@ def missing_glyphs_are_boxes() -> Iterator[None]:
 
 
 def _figure_class() -> Any:
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        remedy = 'install it with: pip install "slosh[plot]"'
-        raise MissingExtra("a picture needs matplotlib", remedy, package="matplotlib", extra="plot") from error
-    return Figure
+    return import_extra("matplotlib.figure", "a picture", "plot").Figure
 
 
 def _window(panels: Sequence[Panel]) -> tuple[Float64, float]:

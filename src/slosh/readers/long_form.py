@@ -23,13 +23,14 @@ ROWS_AT_ONCE = 1 << 16
 class Table(NamedTuple):
     """A file as a schema and a way to go through record batches of some columns, as often as needed.
 
-    `per_row` is the number of values that a row of a list column has on average, if the file says so.
+    `n_values` is the number of values that the file claims for a column, 0 if it says nothing.
     """
 
     file: File
     schema: Any
     batches: Callable[[list[str], int], Iterator[Any]]
-    per_row: Callable[[str], int] = lambda _: 1
+    n_values: Callable[[str], int] = lambda _: 0
+    n_rows: int = 1
 
 
 class _Columns(NamedTuple):
@@ -48,9 +49,8 @@ class _Columns(NamedTuple):
 def read_long(table: Table, options: Options, named: str) -> Iterator[Piece]:
     """Read the rows that have the same value in the column `named` as one set."""
     names, file, weights = table.schema.names, table.file, options.weights_name
-    for name in (named, weights, *(options.columns or [])):
-        file.check_names("column", [name], names, column=name)
-    numeric = [field.name for field in table.schema if is_number(field.type)]
+    file.check_names("column", [named, weights, *(options.columns or [])], names)
+    numeric = {field.name: None for field in table.schema if is_number(field.type)}  # a dict: there may be many
     features = options.columns or [name for name in numeric if name not in (named, weights)]
     if not features:
         what = "no numeric columns are left for the features"
@@ -59,7 +59,8 @@ def read_long(table: Table, options: Options, named: str) -> Iterator[Piece]:
         if name == named or name not in numeric:
             kind = "the ids" if name == named else f"of type {table.schema.field(name).type}"
             raise file.error(f"column {name!r} is {kind}, not numbers", "leave it out", column=name)
-    used = (named, weights, *features)
+    file.check_expansion("the table", 4 * sum(map(table.n_values, features)))
+    used = {named, weights, *features}
     others = [x.name for x in table.schema if x.name not in used and (_is_text(x.type) or x.name in numeric)]
     return _pieces(table, _Columns(named, features, weights, others))
 

@@ -1,18 +1,20 @@
 """Meshes and clouds: a mesh is sampled over its surface, a cloud is taken as it is.
 
-`.off` and `.xyz` are read here, all others by trimesh. It gets bytes and no path, so it can follow no name of another
-file, such as that of a material. The points of a mesh depend on the seed and on its triangles, and on nothing else:
-equal meshes get equal points, whatever the files are called and whatever is read beside them.
+`.off`, `.obj` and `.xyz` are read here, all others by trimesh. It gets bytes and no path, so it can follow no name of
+another file. The points of a mesh depend on the seed and on its triangles, and on nothing else: equal meshes get equal
+points, whatever the files are called and whatever is read beside them.
 
-Why `.off` is not left to trimesh (tried with 5.2): a file that is cut short in its faces is read as if it were whole,
-and negative counts are taken; to refuse them, all lines would have to be counted here first. Polygons are also cut into
-other triangles from version to version, and the sampled points would change with them.
+Why two formats are not left to trimesh (tried with 5.2). Its time for `.obj` grows with the number of materials times
+that of the vertices: minutes for a megabyte. An `.off` that is cut short in its faces is read as if it were whole, and
+negative counts are taken; polygons are also cut into other triangles from version to version, and the sampled points
+would change with them.
 """
 
 from __future__ import annotations
 
 import io
 import json
+import re
 import struct
 import warnings
 import zlib
@@ -24,7 +26,7 @@ import numpy as np
 from ..data.checks import FLOAT32_MAX, first_outside
 from ..data.text import format_bytes
 from ..native.arrays import Array
-from .files import File, Options, Piece, check_memory
+from .files import File, Options, Piece
 
 SAMPLING_STREAM = 0x510514
 """Joined to a seed, so that data drawn with the same seed is not the same numbers."""
@@ -33,7 +35,8 @@ SAMPLING_STREAM = 0x510514
 def read_mesh(file: File, options: Options) -> Iterator[Piece]:
     """Read one set: `n_points` of the surface, or the vertices where there are no faces."""
     data = file.path.read_bytes()
-    vertices, faces = _off(data) if file.suffix == ".off" else _by_trimesh(file, data)
+    own = {".off": _off, ".obj": _obj}.get(file.suffix)
+    vertices, faces = own(data) if own else _by_trimesh(file, data)
     if not len(vertices):
         raise ValueError("no vertices were found in it")
     if len(faces) and not 0 <= faces.min() <= faces.max() < len(vertices):
@@ -61,7 +64,7 @@ def _by_trimesh(file: File, data: bytes) -> tuple[Array, Array]:
     is_binary_stl = len(data) >= 84 and len(data) == 84 + 50 * int.from_bytes(data[80:84], "little")
     if file.suffix == ".glb":
         _check_glb(file, data)
-    elif file.suffix == ".obj" or (file.suffix == ".stl" and not is_binary_stl):
+    elif file.suffix == ".stl" and not is_binary_stl:
         try:
             data.decode("utf-8")
         except UnicodeDecodeError:  # a comment is in another encoding; the numbers are the same in both
@@ -94,9 +97,48 @@ def _off(data: bytes) -> tuple[Array, Array]:
         polygons.setdefault(size, []).append([int(x) for x in line[1 : size + 1]])
     faces = [np.empty((0, 3), np.int64)]
     for size, listed in sorted(polygons.items()):
-        for j in range(1, size - 1):
-            faces.append(np.array(listed, np.int64)[:, [j, j + 1, 0] if j > 1 else [0, 1, 2]])
+        if size > 2:
+            corners = np.array(listed, np.int64)
+            first = np.broadcast_to(corners[:, :1], (len(corners), size - 3))
+            fan = np.stack([corners[:, 2:-1], corners[:, 3:], first], axis=2)
+            faces += [corners[:, :3], fan.swapaxes(0, 1).reshape(-1, 3)]  # the first triangles of all, and so on
     return vertices, np.concatenate(faces)
+
+
+def _obj(data: bytes) -> tuple[Array, Array]:
+    """Return vertices and faces of the lines `v` and `f`; a material has its faces together, the last one first."""
+    vertices: list[list[float]] = []
+    faces: dict[bytes, list[list[int]]] = {}
+    material = b""
+    for line in re.sub(rb"\\\r?\n", b" ", data).splitlines():
+        key, *words = line.partition(b"#")[0].split() or [b""]
+        if key == b"v":
+            if len(words) < 3:
+                raise ValueError("a vertex has fewer than 3 coordinates")
+            vertices.append([float(x) for x in words[:3]])
+        elif key == b"f":
+            numbers = [int(x.partition(b"/")[0]) for x in words]  # from 1 on, or back from the vertices so far
+            faces.setdefault(material, []).append([x - 1 if x >= 0 else len(vertices) + x for x in numbers])
+        elif key == b"usemtl":
+            material = b" ".join(words)
+    parts = [_triangles(listed) for listed in reversed(faces.values())]
+    return np.array(vertices, np.float64).reshape(-1, 3), np.concatenate([np.empty((0, 3), np.int64), *parts])
+
+
+def _triangles(faces: list[list[int]]) -> Array:
+    """Return the triangles of polygons, cut and ordered as trimesh does."""
+    sizes = set(map(len, faces))
+    if sizes == {3}:
+        return np.array(faces, np.int64)
+    if sizes == {4}:
+        halves = np.array(faces, np.int64)[:, [[0, 1, 2], [2, 3, 0]]]
+        return np.concatenate([halves[:, 0], halves[:, 1]])
+    parts = [np.empty((0, 3), np.int64)]
+    for face in (np.array(listed, np.int64) for listed in faces if len(listed) > 2):
+        is_quad = len(face) == 4 and len(sizes) > 1
+        fan = np.stack([np.broadcast_to(face[0], len(face) - 2), face[1:-1], face[2:]], axis=1)
+        parts.append(face[[[0, 1, 2], [2, 3, 0]]] if is_quad else fan)
+    return np.concatenate(parts)
 
 
 def sample_surface(triangles: Array, count: int, random: np.random.RandomState) -> Array | None:
@@ -126,7 +168,7 @@ def _joined(file: File, loaded: Any) -> tuple[Array, Array]:
         transform, name = loaded.graph.get(node)
         if hasattr(loaded.geometry[name], "vertices"):
             parts.append((transform, *_arrays(loaded.geometry[name])))
-    check_memory(file, "the scene", sum(x.nbytes + f.nbytes for _, x, f in parts) * 4)
+    file.check_memory("the scene", sum(x.nbytes + f.nbytes for _, x, f in parts) * 4)
     vertices, faces, start = [np.empty((0, 3))], [np.empty((0, 3), np.int64)], 0
     for transform, x, f in parts:
         vertices.append(x @ transform[:3, :3].T + transform[:3, 3])

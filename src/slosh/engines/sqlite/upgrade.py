@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import io
 import json
-import sqlite3
 import zipfile
 from contextlib import suppress
 from typing import Any
@@ -22,7 +21,7 @@ from ...errors import DamagedError
 from ...where import NO_VALUE, fields_of, parse_metadata
 from ..spec import IndexSpec
 from . import tables
-from .database import Database
+from .database import Connection, Database
 from .schema import FORMAT_VERSION, check_tables, statements
 
 SCHEMA_1 = """
@@ -56,7 +55,7 @@ def upgrade(database: Database) -> bool:
     return found == 1
 
 
-def _from_version_1(connection: sqlite3.Connection, location: str) -> None:
+def _from_version_1(connection: Connection, location: str) -> None:
     about = dict(connection.execute("SELECT key, value FROM about"))
     spec = _read_spec(about.get("recipe"), location)
     new = ("settings", "removed", "commits", "trained")
@@ -83,7 +82,7 @@ def _from_version_1(connection: sqlite3.Connection, location: str) -> None:
     tables.add_commit(connection, n)
 
 
-def _add_fields_without_values(connection: sqlite3.Connection) -> None:
+def _add_fields_without_values(connection: Connection) -> None:
     lines = connection.execute("SELECT row, id, metadata FROM sets WHERE metadata LIKE '_%[%' OR metadata LIKE '_%{%'")
     for row, name, metadata in lines.fetchall():
         with suppress(ValueError, TypeError):  # damaged: `verify` says so
