@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..data.text import date_text, format_bytes
+from ..data.dates import date_text
+from ..data.text import format_bytes
 from ..errors import MissingExtra, ReaderError, printable
 from ..native.arrays import Array
 
