@@ -17,7 +17,7 @@ import numpy as np
 from ...where import Metadata, fields_of
 from ..base import Entries, Int64
 from ..interrupts import uninterrupted
-from ..snapshot import Snapshot
+from ..snapshot import Snapshot, filters_after
 from ..spec import Embedded
 from . import tables
 from .view import SqliteView, stored_metadata
@@ -87,8 +87,14 @@ class SqliteWrite:
         if self._metadata:
             gone = {row for keys, _ in self._metadata for row in keys.tolist()}
             described = {row: known for row, known in dict(described).items() if row not in gone}
+        filters = {} if self._entries or self._metadata else filters_after(base.filters, snapshot)
         after = replace(
-            base, version=base.version + 1, settings=self._settings, snapshot=snapshot, described=described, filters={}
+            base,
+            version=base.version + 1,
+            settings=self._settings,
+            snapshot=snapshot,
+            described=described,
+            filters=filters,
         )
         stamp = (
             engine.cache.summed(snapshot.n, snapshot.sets.n_points, "", snapshot.weighted) if self._entries else None
