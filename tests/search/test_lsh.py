@@ -515,7 +515,7 @@ def test_calibrations_are_kept(small, tmp_path, monkeypatch):
     search = filled(small)
     search.save(tmp_path / "a")
     again = load(tmp_path / "a")
-    monkeypatch.setattr("slosh.search.lsh_state.sample_positions", None)  # nothing is measured again
+    monkeypatch.setattr("slosh.search.calibration.settle", None)  # nothing is measured again
     assert again.search(small[:3], 4).stats.recall == search.search(small[:3], 4).stats.recall
 
 

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from builders import together
 from slosh.errors import DamagedError
 from slosh.hash import PStableHash, SignHash
 from slosh.search import ExactSearch, HammingSearch, LadderSearch, LSHSearch
@@ -215,26 +216,30 @@ def test_columns_in_files(make, tmp_path):
     assert answers(again.extend(vectors[:3]), queries) == answers(memory.extend(vectors[:3]), queries)
 
 
-def test_threads_with_different_filters():
+@pytest.mark.parametrize("maker", list(MAKERS))
+def test_threads_with_different_filters(maker):
     """Each thread finds what its own filter allows, however the others ask meanwhile."""
     rng = np.random.default_rng(6)
     vectors = (rng.normal(size=(6000, 12)) * 0.8 ** np.arange(12)).astype(np.float32)
-    state = LadderSearch(n_jobs=1).start(12).extend(vectors).train()
+    state = MAKERS[maker]().start(12).extend(vectors).train().calibrated()
     filters = [Allowed.from_mask(np.arange(6000) % 2 == i) for i in range(2)]
     filters.append(Allowed.from_mask(np.arange(6000) >= 100))
-    expected = [state.nearest(vectors[:3], 5, allowed=each).positions for each in filters]
+
+    def answers_to(allowed):
+        near = state.nearest(vectors[:3], 5, allowed=allowed).positions.tolist()
+        return near, state.within(vectors[:3], np.full(3, 1.0), allowed=allowed).positions.tolist()
+
+    expected = [answers_to(each) for each in filters]
     begin = threading.Barrier(6)
 
     def ask(i):
         begin.wait()
-        shared, wrong = filters[i % 3], 0
-        for turn in range(150):
+        shared = filters[i % 3]
+        for turn in range(40):
             allowed = shared if turn % 2 else Allowed.from_mask(shared.mask)
-            wrong += not np.array_equal(state.nearest(vectors[:3], 5, allowed=allowed).positions, expected[i % 3])
-        return wrong
+            assert answers_to(allowed) == expected[i % 3]
 
-    with ThreadPoolExecutor(6) as pool:
-        assert sum(pool.map(ask, range(6))) == 0
+    together(*[lambda i=i: ask(i) for i in range(6)])
 
 
 def test_searching_while_another_thread_adds_and_removes(make):

@@ -19,7 +19,7 @@ from ..errors import IndexClosed
 from ..search import Allowed, Calibration, in_memory
 from ..where import FieldColumns, Metadata, Node, checked_metadata, parse_metadata
 from .base import Description, Entries, Int64, Mask, Records
-from .snapshot import LocalView, PreparedSets, Snapshot
+from .snapshot import LocalView, PreparedSets, Snapshot, filters_after
 from .spec import Embedded, IndexSpec, Vectors
 
 
@@ -175,7 +175,9 @@ class _Write:
         self._next = replace(self._next, settings=changed)
 
     def finish(self) -> Version:
-        return replace(self._next, version=self.view.version + 1, filters={})
+        same = self._next.n_slots == self.view.n_slots
+        filters = filters_after(self.view.filters, self._next.snapshot) if same else {}
+        return replace(self._next, version=self.view.version + 1, filters=filters)
 
 
 class MemoryEngine:

@@ -275,6 +275,11 @@ class Snapshot:
         return {"memory_bytes": memory, "search_info": about}
 
 
+def filters_after(filters: Mapping[Node, Allowed], snapshot: Snapshot) -> dict[Node, Allowed]:
+    """Return the masks of filters for a snapshot from which sets were removed, and which is otherwise the same."""
+    return {where: Allowed.from_mask(known.mask & snapshot.alive) for where, known in dict(filters).items()}
+
+
 class LocalView(ABC):
     """What the views of the local engines share: everything that is answered from a snapshot and a mask of rows."""
 

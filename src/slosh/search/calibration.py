@@ -33,8 +33,9 @@ CHOOSING_SHARE = 4
 """One query in so many chooses the setting, and the others measure it."""
 FEWEST_QUERIES = 30
 """Of the user's own queries, at least."""
-CAUTION = (0.9, 0.995, 0.99999)
-"""How likely the setting that is chosen is to pass the measurement; the next one is taken where it does not."""
+CHANCE, TRIES = 0.9, 3
+"""How likely the setting that is chosen is to pass the measurement, and how many are measured if it does not."""
+DOUBT = float(norm.ppf(CHANCE))
 GRID_RECALLS = (0.9, 0.95, 0.99)
 GRID_ROWS = {10: 0, 100: 1 << 17}
 """What a writer measures: these numbers of neighbours, from so many rows on. With fewer, an exact search is as good."""
@@ -141,7 +142,7 @@ class Trial(ABC):
         self.n_measuring = int(np.count_nonzero(self.measuring))
 
     @abstractmethod
-    def choose(self, k: int, recall: float, enough: Callable[[Mask], bool]) -> Setting | None:
+    def choose(self, k: int, recall: float, enough: Callable[[Mask], bool], deeper_than: int) -> Setting | None:
         """Return the cheapest setting that finds enough for the first part; None if an exact search is cheaper."""
 
     @abstractmethod
@@ -151,14 +152,14 @@ class Trial(ABC):
 
 def settle(trial: Trial, k: int, recall: float, n_rows: int) -> Calibration:
     """Choose a setting by one part of the queries, and state its recall from the other part."""
-    n, k_there, tried = trial.n_measuring, min(k, n_rows - 1), None
-    for chance in CAUTION if provable(recall, n) else ():
+    n, k_there, tried = trial.n_measuring, min(k, n_rows - 1), 0
 
-        def enough(hits: Mask, chance: float = chance) -> bool:
-            return expected_bound(hits.mean(axis=1), n, chance) >= recall
+    def enough(hits: Mask) -> bool:
+        return expected_bound(hits.mean(axis=1), n) >= recall
 
-        setting = trial.choose(k_there, recall, enough)
-        if setting is None or setting == tried:
+    for _ in range(TRIES if provable(recall, n) else 0):
+        setting = trial.choose(k_there, recall, enough, tried)
+        if setting is None:
             break
         means = np.cumsum(trial.found(setting, k_there, recall), axis=1) / np.arange(1, k_there + 1)
         bounds = lower_bounds(means)
@@ -168,7 +169,7 @@ def settle(trial: Trial, k: int, recall: float, n_rows: int) -> Calibration:
             measured, promised = float(means[:, -1].mean()), float(bounds[-1])
             reach, depth, candidates = setting
             return Calibration(k, recall, reach, depth, measured, promised, n, n_rows, smallest, candidates)
-        tried = setting
+        tried = setting.depth
     return Calibration.exact_search(k, recall, n, n_rows)
 
 
@@ -286,7 +287,7 @@ def sample_positions(alive: Mask, recall: float, random_state: Any) -> Int64:
 
 def provable(recall: float, n_queries: int) -> bool:
     """Return whether a sample of this size can show a recall at all: it never shows that a search is exact."""
-    return recall < 1 and lower_bound(np.ones(n_queries)) >= recall
+    return recall < 1 and bool(_bound(1.0, 0.0, n_queries) >= recall)
 
 
 def lower_bound(recalls: Float64) -> float:
@@ -305,10 +306,10 @@ def lower_bounds(recalls: Float64) -> Float64:
     return np.asarray(_bound(recalls.mean(axis=0), recalls.var(axis=0, ddof=1), len(recalls)))
 
 
-def expected_bound(recalls: Float64, n: int, chance: float) -> float:
-    """Return what the lower bound of n other queries is at least, with this probability, if they are like these."""
+def expected_bound(recalls: Float64, n: int) -> float:
+    """Return what the lower bound of n other queries is at least, with the probability CHANCE, if they are alike."""
     mean, variance = recalls.mean(), recalls.var(ddof=1)
-    doubt = norm.ppf(chance) * np.sqrt(variance * (1 / len(recalls) + 1 / n))
+    doubt = DOUBT * np.sqrt(variance * (1 / len(recalls) + 1 / n))
     return float(_bound(mean, variance, n) - doubt)
 
 

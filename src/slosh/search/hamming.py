@@ -201,16 +201,16 @@ class HammingTrial(Trial):
         self._order_of, self._deep, self._deepest = order_of, 0, n_others // EXACT_SHARE
         self._order = np.empty((n_queries, 0), np.int64)
 
-    def choose(self, k: int, recall: float, enough: Callable[[Mask], bool]) -> Setting | None:
+    def choose(self, k: int, recall: float, enough: Callable[[Mask], bool], deeper_than: int) -> Setting | None:
         deep = min(self._deepest, max(64, 8 * k, self._deep))
         while k <= deep:
             if self._deep < deep:
                 self._deep, self._order = deep, self._order_of(deep)
             order = self._order[self.choosing, :k]
-            depths = np.unique(np.geomspace(k, deep, 64).astype(np.int64)).tolist()
+            depths = [each for each in np.unique(np.geomspace(k, deep, 64).astype(np.int64)) if each > deeper_than]
             at = first_that_holds(len(depths), lambda i, o=order, d=depths: enough(o < d[i]))  # type: ignore[misc]
             if at < len(depths):
-                return Setting(0.0, depths[at], float(depths[at]))
+                return Setting(0.0, int(depths[at]), float(depths[at]))
             if deep == self._deepest:
                 break
             deep = min(self._deepest, 4 * deep)

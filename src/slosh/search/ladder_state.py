@@ -151,7 +151,11 @@ class LadderState(CalibratedState):
         return Found(distances, positions, compared, scanned, plan.promise(k) if asked.allowed is None else None, None)
 
     def _few(self, n_allowed: int, k: int) -> bool:
-        """Return whether comparing each allowed vector costs less than a scan of all prefixes."""
+        """Return whether comparing each allowed vector costs less than a scan of all prefixes, which say little if
+        there is no basis.
+        """
+        if self.training is None:
+            return n_allowed <= TRAIN_FROM_ROWS
         scan_all = cost(2 * self.n, self._filing.basis.width, 0, 4 * k, self.dim)
         return cost(0, 0, n_allowed, 0, self.dim) < scan_all
 

@@ -77,10 +77,10 @@ class LadderTrial(Trial):
                 self._near[i, : len(few)], self._near[i, len(few) :] = few, few[-1]
         np.sqrt(self._near, out=self._near)
 
-    def choose(self, k: int, recall: float, enough: Callable[[Mask], bool]) -> Setting | None:
+    def choose(self, k: int, recall: float, enough: Callable[[Mask], bool], deeper_than: int) -> Setting | None:
         lists, which = self._lists, self._list[:, :k]
         best, least = None, self._price_of_exact(k)
-        for depth in candidate_depths(k, _deepest(k)):
+        for depth in (each for each in candidate_depths(k, _deepest(k)) if each > deeper_than):
             farthest = self._farthest(depth)
             missing = self._away_from_list[:, :k] - farthest[:, None]
             ranked = self._rank[:, :k] < depth

@@ -330,16 +330,16 @@ class LSHTrial(Trial):
             n,
         )
 
-    def choose(self, k: int, recall: float, enough: Callable[[Mask], bool]) -> Setting | None:
-        first, reach = self._tables.T, float(np.quantile(self._distances[self.choosing, k - 1], 0.95))
+    def choose(self, k: int, recall: float, enough: Callable[[Mask], bool], deeper_than: int) -> Setting | None:
+        first = max(self._tables.T, deeper_than + deeper_than // 4)
+        last, reach = self._tables.T + EXTRA_PROBES, float(np.quantile(self._distances[self.choosing, k - 1], 0.95))
 
-        def setting(extra: int) -> Setting:
-            return Setting(reach, first + extra, 0.0)
+        def setting(i: int) -> Setting:
+            return Setting(reach, first + i, 0.0)
 
-        at = first_that_holds(
-            EXTRA_PROBES + 1, lambda extra: enough(self._found(setting(extra), k, recall, self.choosing))
-        )
-        if at > EXTRA_PROBES:
+        n = max(0, last - first + 1)
+        at = first_that_holds(n, lambda i: enough(self._found(setting(i), k, recall, self.choosing)))
+        if at == n:
             return None
         some = self._queries[self.choosing][:64]
         compared = sum(len(each.positions) for each, _ in self._tables.candidates(some, self._n, None, first + at))

@@ -15,7 +15,7 @@ import numpy as np
 from ...errors import UnknownOutcome
 from ...where import Metadata, fields_of
 from ..base import Entries, Int64
-from ..snapshot import Snapshot
+from ..snapshot import Snapshot, filters_after
 from ..spec import Embedded
 from . import tables
 from .database import Connection
@@ -84,8 +84,14 @@ class SqliteWrite:
         if self._metadata:
             gone = {row for keys, _ in self._metadata for row in keys.tolist()}
             described = {row: known for row, known in dict(described).items() if row not in gone}
+        filters = {} if self._entries or self._metadata else filters_after(base.filters, snapshot)
         after = replace(
-            base, version=base.version + 1, settings=self._settings, snapshot=snapshot, described=described, filters={}
+            base,
+            version=base.version + 1,
+            settings=self._settings,
+            snapshot=snapshot,
+            described=described,
+            filters=filters,
         )
         stamp = None
         if self._entries:
