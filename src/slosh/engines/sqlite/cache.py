@@ -20,6 +20,7 @@ nothing of it is used: the writer begins a new epoch, a reader works in its own 
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import zlib
@@ -51,17 +52,7 @@ NAMES = {"vectors", "scale", "moved", "codes", "slack", "ends", "points", "weigh
 FORMAT_VERSION = 2
 MAX_NUMBER = 10**18
 DERIVED = "slosh derived"
-UNREADABLE = (
-    SloshError,
-    OSError,
-    LookupError,
-    ValueError,
-    TypeError,
-    AttributeError,
-    ArithmeticError,
-    RecursionError,
-    MemoryError,
-)
+UNREADABLE = (*tensors.BROKEN, SloshError, OSError)
 """What reading a stamp may end with that somebody else has written."""
 
 
@@ -155,6 +146,13 @@ class Stamp:
         """Return how many rows of an array are covered."""
         return self.points if name in RAGGED else self.rows
 
+    def n_bytes(self) -> int:
+        """Return how many bytes are covered."""
+        sizes = {
+            name: np.dtype(about["dtype"]).itemsize * math.prod(about["width"]) for name, about in self.arrays.items()
+        }
+        return sum(size * self.length(name) for name, size in sizes.items())
+
 
 class Cache:
     """The arrays of one index. For a reader whose caches are stale, they are in its memory."""
@@ -237,12 +235,10 @@ class Cache:
 
     def verify(self) -> tuple[str, str, list[str]]:
         """Check every byte that the stamp covers: what was checked, how much of it, and the problems."""
-        name, n_bytes = None, 0
-        if self.stamp is not None:
-            name = self._first_damaged(self.stamp)
-            n_bytes = sum(self._file(each).row_bytes * self.stamp.length(each) for each in self.stamp.arrays)
+        stamp = self.stamp
+        name, n_bytes = (None, 0) if stamp is None else (self._first_damaged(stamp), stamp.n_bytes())
         problem = f"the cache {name} is damaged: close the index, delete its folder cache, and open it again"
-        return "cache files", f"{n_bytes} bytes against their checksums", [problem] if name else []
+        return "arrays", f"{n_bytes} bytes of the caches against their checksums", [problem] if name else []
 
     def _check_ends(self, stamp: Stamp) -> None:
         """The arrays fit together, so that no position is out of them."""
@@ -308,34 +304,32 @@ class Cache:
             stamp.arrays[name] = {"width": list(column.width), "dtype": column.dtype.str, "crc": sums}
         return stamp
 
-    def write_stamp(self, stamp: Stamp, before: Stamp | None = None, *, flush: bool = False) -> Stamp:
-        """Say that the arrays are good as far as the stamp goes, once its commit is done; until then `before` is valid.
-
-        With `flush`, or where it is due, they are flushed first. Return the stamp that was written.
-        """
-        columns = [(self._file(name), stamp.length(name), name in RAGGED) for name in stamp.arrays]
-        behind = sum((n - stamp.flushed[ragged]) * column.row_bytes for column, n, ragged in columns)
-        if flush or behind > FLUSH_BYTES:
-            for column, _, _ in columns:
-                column.flush()
-            stamp = replace(stamp, flushed=(stamp.rows, stamp.points))
+    def write_stamp(self, stamp: Stamp, before: Stamp | None = None, *, sync: bool = False) -> None:
+        """Say that the arrays are good as far as the stamp goes, if its commit is done; otherwise `before` is valid."""
         content = {"format": FORMAT_VERSION, "for": self._made_for, **vars(stamp)}
         text = json.dumps({**content, "before": None if before is None else vars(before)}, sort_keys=True)
         target = self._folder / "stamp"
         if target.is_dir():
             _clear(target)
-        with replacing(target, sync=flush) as stream:
+        with replacing(target, sync=sync) as stream:
             stream.write(json.dumps({"crc": zlib.crc32(text.encode()), "content": text}).encode())
-        return stamp
+
+    def flush(self, unless: int = 0) -> None:
+        """Flush what was appended, and say so in the stamp; unless that is only so many bytes."""
+        stamp = self.stamp
+        if not self._writable or stamp is None:
+            return
+        rows, points = stamp.flushed
+        behind = stamp.n_bytes() - replace(stamp, rows=rows, points=points).n_bytes()
+        if behind > unless:
+            for name in stamp.arrays:
+                self._file(name).flush()
+            self.stamp = replace(stamp, flushed=(stamp.rows, stamp.points))
+            self.write_stamp(self.stamp, sync=True)
 
     def close(self) -> None:
-        """Flush what was appended, and let go of the files."""
-        stamp, self.stamp = self.stamp, None
-        try:
-            if self._writable and stamp is not None and stamp.flushed[0] < stamp.rows:
-                self.write_stamp(stamp, flush=True)
-        finally:
-            self._columns = {}
+        """Let go of the files."""
+        self.stamp, self._columns = None, {}
 
     # What a search makes of the vectors: one file, written whole
 
