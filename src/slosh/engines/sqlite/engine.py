@@ -240,12 +240,14 @@ class SqliteEngine:
                 with suppress(OSError):  # what was not flushed is checked when the index is opened
                     cache.flush(unless=FLUSH_BYTES)
 
-    def train(self) -> None:
+    def train(self) -> bool:
         with self._changing():
             loaded = self._newest
-            if loaded.snapshot.train_due:
+            due = loaded.snapshot.train_due
+            if due:
                 self._publish(replace(loaded, snapshot=loaded.snapshot.train()))
             self._store_training()
+            return due
 
     def calibrate(self, space: str, k: int, recall: float, queries: Vectors | None) -> Calibration | None:
         with self._changing():
