@@ -22,6 +22,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import secrets
 import shutil
 import zlib
 from collections.abc import Callable
@@ -38,6 +39,7 @@ from ...data.atomic import check_plain_file, replacing
 from ...data.checks import Array
 from ...errors import SloshError, system_error
 from ...search import Column, Trained, in_memory
+from ..snapshot import PreparedSets
 
 CHECKSUM_BYTES = 1 << 22
 """Bytes of one checksum."""
@@ -81,10 +83,6 @@ class MappedColumn(Column):
         """Return when everything that was written is on disk."""
         if self._map is not None:
             self._map.flush()
-
-    @property
-    def capacity(self) -> int:
-        return len(self._data)
 
     def room(self, at: int, n: int) -> Array:
         end = at + n
@@ -205,7 +203,7 @@ class Cache:
                     column = MappedColumn(self._path(name), tuple(about["width"]), about["dtype"], self._writable)
                     self._columns[name] = column
                 n = stamp.length(name)
-                if column.capacity < n or len(about["crc"]) != -(-n * column.row_bytes // CHECKSUM_BYTES):
+                if len(column.view(n)) < n or len(about["crc"]) != -(-n * column.row_bytes // CHECKSUM_BYTES):
                     raise StaleCache(f"{name} does not fit its stamp")
             if before is not None and set(before.arrays) != set(stamp.arrays):
                 raise StaleCache("the stamp has other arrays than before")
@@ -282,13 +280,14 @@ class Cache:
 
     # Stamping
 
-    def summed(self, rows: int, points: int, token: str, weighted: bool) -> Stamp:
-        """Return the stamp of the arrays as they are, for so many rows; nothing is written.
+    def summed(self, sets: PreparedSets, token: str | None = None) -> Stamp:
+        """Return the stamp of the arrays up to the last of these sets, with a new token or that of a commit.
 
         A first add with weights that failed leaves an array of them, which is none of an index without.
         """
-        before = self.stamp
-        stamp = Stamp(self.epoch, rows, points, token, {}, (0, 0) if before is None else before.flushed)
+        before, weighted = self.stamp, sets.weights is not None
+        flushed = (0, 0) if before is None else before.flushed
+        stamp = Stamp(self.epoch, sets.n, sets.n_points, token or secrets.token_hex(16), {}, flushed)
         for name in [name for name in self._columns if weighted or name != "weights"]:
             column = self._file(name)
             data = column.bytes(stamp.length(name))

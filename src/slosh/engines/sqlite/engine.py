@@ -181,7 +181,7 @@ class SqliteEngine:
             token = tables.token_of(connection, snapshot.n)
         with suppress(OSError):  # no room: the caches are made again the next time
             if token is not None and snapshot.n and (stamp is None or stamp.rows < snapshot.n):
-                stamp = self.cache.summed(snapshot.n, snapshot.sets.n_points, token, snapshot.weighted)
+                stamp = self.cache.summed(snapshot.sets, token)
                 self.cache.write_stamp(stamp)
                 self.cache.stamp = stamp
             self.cache.tidy()
@@ -289,9 +289,9 @@ class SqliteEngine:
                 connection.execute("DELETE FROM trained")
                 numbers = {"version": version + 1, "generation": generation + 1, "trained": 0, "next_row": n}
                 tables.write_settings(connection, **numbers)
-                token = tables.add_commit(connection, n)
                 after = replace(load(connection, self.spec, cache, []), embedded=self._newest.embedded, rebuilt=None)
-                stamp = cache.summed(n, after.snapshot.sets.n_points, token, after.snapshot.weighted)
+                stamp = cache.summed(after.snapshot.sets)
+                tables.add_commit(connection, n, stamp.token)
                 self.commit(after, stamp, cache)
             self._stored_training = _training_of(after.snapshot)
             with suppress(OSError):

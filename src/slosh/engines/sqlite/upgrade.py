@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import json
+import uuid
 import zipfile
 from typing import Any
 
@@ -65,7 +66,7 @@ def upgrade(database: Database) -> bool:
         }
         tables.write_settings(connection, **settings)
         tables.read_settings(connection, *settings)  # refuses what is damaged, before it is committed
-        tables.add_commit(connection, n)
+        tables.add_commit(connection, n, uuid.uuid4().hex)
         connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
     database.format_version = FORMAT_VERSION
     return True
