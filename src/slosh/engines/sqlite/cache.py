@@ -20,7 +20,9 @@ nothing of it is used: the writer begins a new epoch, a reader works in its own 
 from __future__ import annotations
 
 import json
+import math
 import os
+import secrets
 import shutil
 import zlib
 from collections.abc import Callable
@@ -37,6 +39,7 @@ from ...data.atomic import check_plain_file, replacing
 from ...data.checks import Array
 from ...errors import SloshError, system_error
 from ...search import Column, Trained, in_memory
+from ..snapshot import PreparedSets
 
 CHECKSUM_BYTES = 1 << 22
 """Bytes of one checksum."""
@@ -51,17 +54,7 @@ NAMES = {"vectors", "scale", "moved", "codes", "slack", "ends", "points", "weigh
 FORMAT_VERSION = 2
 MAX_NUMBER = 10**18
 DERIVED = "slosh derived"
-UNREADABLE = (
-    SloshError,
-    OSError,
-    LookupError,
-    ValueError,
-    TypeError,
-    AttributeError,
-    ArithmeticError,
-    RecursionError,
-    MemoryError,
-)
+UNREADABLE = (*tensors.BROKEN, SloshError, OSError)
 """What reading a stamp may end with that somebody else has written."""
 
 
@@ -90,10 +83,6 @@ class MappedColumn(Column):
         """Return when everything that was written is on disk."""
         if self._map is not None:
             self._map.flush()
-
-    @property
-    def capacity(self) -> int:
-        return len(self._data)
 
     def room(self, at: int, n: int) -> Array:
         end = at + n
@@ -155,6 +144,13 @@ class Stamp:
         """Return how many rows of an array are covered."""
         return self.points if name in RAGGED else self.rows
 
+    def n_bytes(self) -> int:
+        """Return how many bytes are covered."""
+        sizes = {
+            name: np.dtype(about["dtype"]).itemsize * math.prod(about["width"]) for name, about in self.arrays.items()
+        }
+        return sum(size * self.length(name) for name, size in sizes.items())
+
 
 class Cache:
     """The arrays of one index. For a reader whose caches are stale, they are in its memory."""
@@ -207,7 +203,7 @@ class Cache:
                     column = MappedColumn(self._path(name), tuple(about["width"]), about["dtype"], self._writable)
                     self._columns[name] = column
                 n = stamp.length(name)
-                if column.capacity < n or len(about["crc"]) != -(-n * column.row_bytes // CHECKSUM_BYTES):
+                if len(column.view(n)) < n or len(about["crc"]) != -(-n * column.row_bytes // CHECKSUM_BYTES):
                     raise StaleCache(f"{name} does not fit its stamp")
             if before is not None and set(before.arrays) != set(stamp.arrays):
                 raise StaleCache("the stamp has other arrays than before")
@@ -237,12 +233,10 @@ class Cache:
 
     def verify(self) -> tuple[str, str, list[str]]:
         """Check every byte that the stamp covers: what was checked, how much of it, and the problems."""
-        name, n_bytes = None, 0
-        if self.stamp is not None:
-            name = self._first_damaged(self.stamp)
-            n_bytes = sum(self._file(each).row_bytes * self.stamp.length(each) for each in self.stamp.arrays)
+        stamp = self.stamp
+        name, n_bytes = (None, 0) if stamp is None else (self._first_damaged(stamp), stamp.n_bytes())
         problem = f"the cache {name} is damaged: close the index, delete its folder cache, and open it again"
-        return "cache files", f"{n_bytes} bytes against their checksums", [problem] if name else []
+        return "arrays", f"{n_bytes} bytes of the caches against their checksums", [problem] if name else []
 
     def _check_ends(self, stamp: Stamp) -> None:
         """The arrays fit together, so that no position is out of them."""
@@ -286,13 +280,14 @@ class Cache:
 
     # Stamping
 
-    def summed(self, rows: int, points: int, token: str, weighted: bool) -> Stamp:
-        """Return the stamp of the arrays as they are, for so many rows; nothing is written.
+    def summed(self, sets: PreparedSets, token: str | None = None) -> Stamp:
+        """Return the stamp of the arrays up to the last of these sets, with a new token or that of a commit.
 
         A first add with weights that failed leaves an array of them, which is none of an index without.
         """
-        before = self.stamp
-        stamp = Stamp(self.epoch, rows, points, token, {}, (0, 0) if before is None else before.flushed)
+        before, weighted = self.stamp, sets.weights is not None
+        flushed = (0, 0) if before is None else before.flushed
+        stamp = Stamp(self.epoch, sets.n, sets.n_points, token or secrets.token_hex(16), {}, flushed)
         for name in [name for name in self._columns if weighted or name != "weights"]:
             column = self._file(name)
             data = column.bytes(stamp.length(name))
@@ -308,34 +303,32 @@ class Cache:
             stamp.arrays[name] = {"width": list(column.width), "dtype": column.dtype.str, "crc": sums}
         return stamp
 
-    def write_stamp(self, stamp: Stamp, before: Stamp | None = None, *, flush: bool = False) -> Stamp:
-        """Say that the arrays are good as far as the stamp goes, once its commit is done; until then `before` is valid.
-
-        With `flush`, or where it is due, they are flushed first. Return the stamp that was written.
-        """
-        columns = [(self._file(name), stamp.length(name), name in RAGGED) for name in stamp.arrays]
-        behind = sum((n - stamp.flushed[ragged]) * column.row_bytes for column, n, ragged in columns)
-        if flush or behind > FLUSH_BYTES:
-            for column, _, _ in columns:
-                column.flush()
-            stamp = replace(stamp, flushed=(stamp.rows, stamp.points))
+    def write_stamp(self, stamp: Stamp, before: Stamp | None = None, *, sync: bool = False) -> None:
+        """Say that the arrays are good as far as the stamp goes, if its commit is done; otherwise `before` is valid."""
         content = {"format": FORMAT_VERSION, "for": self._made_for, **vars(stamp)}
         text = json.dumps({**content, "before": None if before is None else vars(before)}, sort_keys=True)
         target = self._folder / "stamp"
         if target.is_dir():
             _clear(target)
-        with replacing(target, sync=flush) as stream:
+        with replacing(target, sync=sync) as stream:
             stream.write(json.dumps({"crc": zlib.crc32(text.encode()), "content": text}).encode())
-        return stamp
+
+    def flush(self, unless: int = 0) -> None:
+        """Flush what was appended, and say so in the stamp; unless that is only so many bytes."""
+        stamp = self.stamp
+        if not self._writable or stamp is None:
+            return
+        rows, points = stamp.flushed
+        behind = stamp.n_bytes() - replace(stamp, rows=rows, points=points).n_bytes()
+        if behind > unless:
+            for name in stamp.arrays:
+                self._file(name).flush()
+            self.stamp = replace(stamp, flushed=(stamp.rows, stamp.points))
+            self.write_stamp(self.stamp, sync=True)
 
     def close(self) -> None:
-        """Flush what was appended, and let go of the files."""
-        stamp, self.stamp = self.stamp, None
-        try:
-            if self._writable and stamp is not None and stamp.flushed[0] < stamp.rows:
-                self.write_stamp(stamp, flush=True)
-        finally:
-            self._columns = {}
+        """Let go of the files."""
+        self.stamp, self._columns = None, {}
 
     # What a search makes of the vectors: one file, written whole
 

@@ -37,7 +37,7 @@ from ..interrupts import uninterrupted
 from ..snapshot import Snapshot
 from ..spec import IndexSpec, Vectors
 from . import tables, upgrade
-from .cache import Cache, Stamp
+from .cache import FLUSH_BYTES, Cache, Stamp
 from .database import Database
 from .loading import Loaded, load, pack_trained
 from .lock import WriterLock
@@ -58,9 +58,7 @@ class SqliteEngine:
         self.database, self._folder, self._lock = database, folder, lock
         self.location, self.read_only, self.closed = str(folder), lock is None, False
         self._pid, self._writing, self._following = os.getpid(), threading.RLock(), threading.Lock()
-        self._loaded: dict[
-            int, Loaded
-        ] = {}  # replaced, never changed: by the writing thread, or by the one that follows
+        self._loaded: dict[int, Loaded] = {}  # replaced, never changed, by the thread that writes or follows
         upgraded = not self.read_only and upgrade.upgrade(database)
         database.check_tables()
         with database.reading() as connection:
@@ -145,7 +143,7 @@ class SqliteEngine:
                     return
             if self.read_only:
                 self._refresh()
-            elif version > max(loaded):  # all that this process commits is in place before
+            elif version > max(loaded, default=version):  # all that this process commits is in place before
                 problem = f"{self.database.path} was changed by another program"
                 raise StorageError(problem, "close it and open it again", errno.ESTALE, location=self.location)
 
@@ -183,8 +181,9 @@ class SqliteEngine:
             token = tables.token_of(connection, snapshot.n)
         with suppress(OSError):  # no room: the caches are made again the next time
             if token is not None and snapshot.n and (stamp is None or stamp.rows < snapshot.n):
-                stamp = self.cache.summed(snapshot.n, snapshot.sets.n_points, token, snapshot.weighted)
-                self.cache.stamp = self.cache.write_stamp(stamp)
+                stamp = self.cache.summed(snapshot.sets, token)
+                self.cache.write_stamp(stamp)
+                self.cache.stamp = stamp
             self.cache.tidy()
 
     def disk_bytes(self) -> dict[str, int]:
@@ -228,7 +227,7 @@ class SqliteEngine:
         with uninterrupted():
             if stamp is not None:
                 with suppress(OSError):  # no room: the caches are brought up to date when there is
-                    stamp = cache.write_stamp(stamp, known.stamp)
+                    cache.write_stamp(stamp, known.stamp)
             self._publish(after)
             try:
                 self.database.commit()
@@ -238,6 +237,8 @@ class SqliteEngine:
             self.cache = cache
             if stamp is not None:
                 cache.stamp = stamp
+                with suppress(OSError):  # what was not flushed is checked when the index is opened
+                    cache.flush(unless=FLUSH_BYTES)
 
     def train(self) -> bool:
         with self._changing():
@@ -288,9 +289,9 @@ class SqliteEngine:
                 connection.execute("DELETE FROM trained")
                 numbers = {"version": version + 1, "generation": generation + 1, "trained": 0, "next_row": n}
                 tables.write_settings(connection, **numbers)
-                token = tables.add_commit(connection, n)
                 after = replace(load(connection, self.spec, cache, []), embedded=self._newest.embedded, rebuilt=None)
-                stamp = cache.summed(n, after.snapshot.sets.n_points, token, after.snapshot.weighted)
+                stamp = cache.summed(after.snapshot.sets)
+                tables.add_commit(connection, n, stamp.token)
                 self.commit(after, stamp, cache)
             self._stored_training = _training_of(after.snapshot)
             with suppress(OSError):
@@ -310,11 +311,13 @@ class SqliteEngine:
                 if not self.read_only:
                     with suppress(OSError, SloshError):  # no room, or damaged: it is learnt again
                         self._store_training()
+                    with suppress(OSError):  # no room: what was not flushed is checked when the index is opened
+                        self.cache.flush()
             finally:
                 self.closed = True
                 self.database.close()
-                with suppress(OSError):  # no room: what was not flushed is checked when the index is opened
-                    self.cache.close()
+                self.cache.close()
+                self._loaded = {}
                 if self._lock is not None:
                     self._lock.release()
 

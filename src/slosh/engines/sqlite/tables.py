@@ -6,7 +6,6 @@ Rows, ids and sets come in and go out. Whatever is read is checked, since the da
 from __future__ import annotations
 
 import json
-import secrets
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -27,16 +26,11 @@ IDS_PER_QUERY = 100_000
 BATCH_POINTS = 1 << 20
 MAX_INTEGER, MAX_SET_SIZE = 1 << 62, 1 << 40
 KEPT_COMMITS = 1000
+NUMBERS = ("version", "generation", "next_row", "next_body", "next_id", "trained")
 SETTING_KINDS: dict[str, type] = {
-    **dict.fromkeys(("version", "generation", "next_row", "next_body", "next_id", "trained"), int),
-    "uid": str,
-    "spec": bytes,
-    "weighted": bool,
-    "recall": float,
-}
-FIRST_SETTINGS: dict[str, Any] = dict.fromkeys(
-    ("version", "generation", "next_row", "next_body", "next_id", "trained"), 0
-) | {"weighted": None, "recall": None}
+    **dict.fromkeys(NUMBERS, int), "uid": str, "spec": bytes, "weighted": bool, "recall": float,
+}  # fmt: skip
+FIRST_SETTINGS: dict[str, Any] = {**dict.fromkeys(NUMBERS, 0), "weighted": None, "recall": None}
 
 
 def damaged(connection: Connection, what: str, ids: Iterable[str] = ()) -> DamagedError:
@@ -78,15 +72,13 @@ def read_version(connection: Connection) -> int:
     return version
 
 
-def add_commit(connection: Connection, end_row: int) -> str:
-    """Note that rows below `end_row` are there now; return the token by which a cache of them is known."""
-    token = secrets.token_hex(16)
+def add_commit(connection: Connection, end_row: int, token: str) -> None:
+    """Note that rows below `end_row` are there now; a cache of them has the same token."""
     connection.execute("INSERT OR REPLACE INTO commits VALUES (?, ?)", (end_row, token))
     connection.execute(
         "DELETE FROM commits WHERE end_row <= (SELECT end_row FROM commits ORDER BY end_row DESC LIMIT 1 OFFSET ?)",
         (KEPT_COMMITS,),
     )
-    return token
 
 
 def has_commit(connection: Connection, end_row: int, token: str) -> bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import io
 import json
+import uuid
 import zipfile
 from contextlib import suppress
 from typing import Any
@@ -79,7 +80,7 @@ def _from_version_1(connection: Connection, location: str) -> None:
     }
     tables.write_settings(connection, **settings)
     tables.read_settings(connection, *settings)  # refuses what is damaged, before it is committed
-    tables.add_commit(connection, n)
+    tables.add_commit(connection, n, uuid.uuid4().hex)
 
 
 def _add_fields_without_values(connection: Connection) -> None:

@@ -38,7 +38,8 @@ class SqliteWrite:
         self._next_id: int | None = None
 
     def free_ids(self, n: int) -> list[str]:
-        first = self._counted_from()
+        with self._engine.database.reading() as connection:
+            (first,) = tables.read_settings(connection, "next_id")
         while True:
             names = [str(first + i) for i in range(n)]
             taken = [int(name) for name, row in zip(names, self.view.keys(names), strict=True) if row >= 0]
@@ -46,12 +47,6 @@ class SqliteWrite:
                 self._next_id = first
                 return names
             first = max(taken) + 1
-
-    def _counted_from(self) -> int:
-        if self._next_id is None:
-            with self._engine.database.reading() as connection:
-                (self._next_id,) = tables.read_settings(connection, "next_id")
-        return self._next_id
 
     def upsert(self, entries: Entries, embedded: Embedded) -> None:
         rows = self.view.keys(entries.ids)
@@ -93,45 +88,42 @@ class SqliteWrite:
             described=described,
             filters=filters,
         )
-        stamp = None
-        if self._entries:
-            stamp = engine.cache.summed(snapshot.n, snapshot.sets.n_points, "", snapshot.weighted)
+        stamp = engine.cache.summed(snapshot.sets) if self._entries else None
         try:
             with engine.database.writing() as connection:
-                token = self._store(connection, removed, after.version, snapshot.n)
-                engine.commit(after, None if stamp is None else replace(stamp, token=token))
+                self._store(connection, removed, after.version)
+                if stamp is not None:
+                    tables.add_commit(connection, stamp.rows, stamp.token)
+                engine.commit(after, stamp)
         except UnknownOutcome as error:
             error.ids = tuple(name for entries in self._entries for name in entries.ids)
             raise
 
-    def _store(self, connection: Connection, removed: Int64, version: int, end_row: int) -> str:
-        counted = self._counted_from()
-        next_row, next_body = tables.read_settings(connection, "next_row", "next_body")
+    def _store(self, connection: Connection, removed: Int64, version: int) -> None:
+        next_row, next_body, next_id = tables.read_settings(connection, "next_row", "next_body", "next_id")
+        next_id = next_id if self._next_id is None else self._next_id
         self._delete_fields(connection, removed)
         tables.delete(connection, removed, version)
         for entries in self._entries:
             tables.insert(connection, entries, next_row, next_body)
-            next_row, next_body = next_row + len(entries.ids), next_body + len(entries.ids)
-            counted += len(entries.ids)
+            n = len(entries.ids)
+            next_row, next_body, next_id = next_row + n, next_body + n, next_id + n
         for keys, metadata in self._metadata:
             self._delete_fields(connection, keys)
             lines = zip((each.json for each in metadata), keys.tolist(), strict=True)
             connection.executemany("UPDATE sets SET metadata = ? WHERE row = ?", lines)
-            tables.insert_fields(
-                connection, ((row, each.fields) for row, each in zip(keys.tolist(), metadata, strict=True))
-            )
-        token = tables.add_commit(connection, end_row) if self._entries else ""
+            fields = (each.fields for each in metadata)
+            tables.insert_fields(connection, zip(keys.tolist(), fields, strict=True))
         weighted = self._settings["weighted"]
         tables.write_settings(
             connection,
             version=version,
             next_row=next_row,
             next_body=next_body,
-            next_id=counted,
+            next_id=next_id,
             weighted=None if weighted is None else int(weighted),
             recall=self._settings["recall"],
         )
-        return token
 
     def _delete_fields(self, connection: Connection, rows: Int64) -> None:
         described = tables.describe(connection, rows.tolist()) if len(rows) else {}
