@@ -30,6 +30,8 @@ from .files import File, Options, Piece
 
 SAMPLING_STREAM = 0x510514
 """Joined to a seed, so that data drawn with the same seed is not the same numbers."""
+MAX_SCENE_DEPTH = 64
+"""Nodes below nodes in a GLB, at most: the time of trimesh grows with the cube of it."""
 
 
 def read_mesh(file: File, options: Options) -> Iterator[Piece]:
@@ -194,9 +196,15 @@ def _check_glb(file: File, data: bytes) -> None:
     for buffer in tree.get("buffers", []):
         if not buffer.get("uri", "data:").startswith("data:"):
             raise file.error(f"its points are in another file, {buffer['uri']!r:.80}", "export it as one .glb")
-    children = [child for node in tree.get("nodes", []) for child in node.get("children", [])]
+    nodes = tree.get("nodes", [])
+    children = [child for node in nodes for child in node.get("children", [])]
     if len(set(children)) < len(children):
         raise file.error("a node of the scene has two parents: refused")
+    level = sorted(set(range(len(nodes))) - set(children))
+    for _ in range(MAX_SCENE_DEPTH):
+        level = [child for number in level for child in nodes[number].get("children", [])]
+    if level:
+        raise file.error(f"the nodes of its scene are nested more than {MAX_SCENE_DEPTH} deep: refused")
 
 
 def read_xyz(file: File, options: Options) -> Iterator[Piece]:
