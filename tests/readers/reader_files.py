@@ -9,16 +9,11 @@ import zipfile
 
 import numpy as np
 
-import comparing
+from builders import normal_arrays
 from slosh import Sets
 from slosh.readers import Batch, read
 
 FAR = np.array([5e5, 5.3e6, 100])  # metres, as on a map
-
-
-def cloud(*sizes, dim=3, seed=0):
-    """Return normal float32 arrays of these sizes, in space."""
-    return comparing.cloud(*sizes, dim=dim, seed=seed)
 
 
 def everything(source, **options) -> Batch:
@@ -112,7 +107,7 @@ def idx(path, array, code=8):
 
 def samples(folder):
     """A good file of each format, with the options to read it."""
-    points, files = cloud(40)[0], {}
+    points, files = normal_arrays(40, dim=3)[0], {}
     np.save(folder / "a.npy", points)
     np.savez(folder / "b.npz", points=points, offsets=[0, 20, 40])
     np.savez_compressed(folder / "c.npz", one=points, two=points)

@@ -22,7 +22,7 @@ from slosh.readers.files import File, Options
 from slosh.readers.long_form import Table, read_long
 
 NUMBERS = (0, 1, -1, 1 << 16, 1 << 24, (1 << 31) - 1, 1 << 40)
-pytestmark = pytest.mark.usefixtures("little_memory")
+pytestmark = [pytest.mark.usefixtures("little_memory"), pytest.mark.filterwarnings("ignore")]
 
 
 @pytest.fixture

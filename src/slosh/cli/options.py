@@ -50,6 +50,9 @@ class Reading:
     n_points: Annotated[int, _of_files("Meshes: points to sample from the surface.", "--points", min=1)] = 1024
     random_state: Annotated[int, _of_files("Seed of that sampling, and of --max-points.", "--seed", min=0)] = 0
     batch_points: Annotated[int, _of_files("Points to read, and to store, at a time.", min=1)] = 1 << 20
+    max_expansion: Annotated[float, _of_files("Refuse files that unpack to more than this many times their size.")] = (
+        readers.MAX_EXPANSION
+    )
 
     def read(self, sources: Sequence[str], origin: Any) -> Iterator[readers.Batch]:
         """Return the batches of sets that these files hold."""
