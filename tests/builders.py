@@ -42,6 +42,12 @@ def clouds(sizes: int | Sequence[int], dim: int = 2, seed: int = 0, weighted: bo
     return Sets.from_list(points, weights, dim=dim)
 
 
+def normal_arrays(*sizes: int, dim: int = 2, seed: int = 0, dtype: Any = np.float32) -> list[np.ndarray]:
+    """Return normal arrays of these sizes."""
+    rng = np.random.default_rng(seed)
+    return [rng.standard_normal((n, dim)).astype(dtype) for n in sizes]
+
+
 def cloud_list(n: int, dim: int = 2, seed: int = 0, largest: int = 12) -> list[np.ndarray]:
     """Return the points of `clouds` as a list of float32 arrays."""
     return split(clouds(n, dim, seed, largest=largest))

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from comparing import cloud, raises, same, utm
+from builders import normal_arrays
+from comparing import raises, same, utm
 from slosh.data.sets import Sets, as_sets
 from slosh.errors import PrecisionWarning
 
@@ -25,7 +26,7 @@ def pa():
     return pytest.importorskip("pyarrow")
 
 
-ARROW = cloud(2, 1, 3, 1, 2, dim=3)
+ARROW = normal_arrays(2, 1, 3, 1, 2, dim=3)
 
 
 def arrow_types(pa):
@@ -365,7 +366,7 @@ def test_series_of_arrays(sets):
 
 def test_torch_nested_and_padded():
     torch = pytest.importorskip("torch")
-    arrays = cloud(3, 1, 2, dim=4)
+    arrays = normal_arrays(3, 1, 2, dim=4)
     tensors = [torch.tensor(x) for x in arrays]
     weights = [np.arange(1, len(x) + 1) for x in arrays]
     with warnings.catch_warnings():

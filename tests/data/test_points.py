@@ -96,6 +96,10 @@ def test_collections_of_items(sets, far):
     ):
         same(made, [sets.points[4:8], sets.points[:3]], weights)
     same(Sets.from_list([sets[1]], [[3.0]]), [sets.points[3:4]], [[3.0]])
+    same(
+        Sets.from_list([sets.points[:1], sets[1]], [[2.0], [3.0]]), [sets.points[:1], sets.points[3:4]], [[2.0], [3.0]]
+    )
+    assert Sets.from_list([far[0]], [np.ones(9)]).origin is far.origin
     for made in (Sets.from_list(list(far)), Sets.from_list(list(far), origin=far.origin), next(Sets.stream(iter(far)))):
         np.testing.assert_array_equal(made.points, far.points)  # the origin is not subtracted again
         np.testing.assert_array_equal(made.weights, far.weights)
@@ -103,7 +107,7 @@ def test_collections_of_items(sets, far):
 
 
 def test_items_beside_arrays(sets, far):
-    with raises("some of the sets have weights and some have none", "give every element"):
+    with raises("set 1 has no weights, unlike those before it", "give every element"):
         Sets.from_list([sets[0], sets.points[:3]])
     with raises("set 1 has no weights"):
         list(Sets.stream(iter([sets[0], sets.points[:3]])))
@@ -112,7 +116,7 @@ def test_items_beside_arrays(sets, far):
     np.testing.assert_array_equal(mixed.points, far.points[:19])
     with raises("origin"):
         Sets.from_list([far[0]], origin=far.origin + 1)
-    with raises("1 feature, the others have 2"):
+    with raises("set 2 has 1 feature, expected 2"):
         Sets.from_list([sets[0], sets[1], Sets([[1.0]], [0, 1], [1.0])[0]])
 
 

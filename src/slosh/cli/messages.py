@@ -50,6 +50,7 @@ _REMEDIES_BY_ERRNO = {
 _REMEDIES_BY_ARGUMENT = {
     "origin": USE_ORIGIN,
     "weighted": "build the index with --weighted",
+    "max_expansion": "give a larger --max-expansion if you trust the file",
     "standardize": "leave --standardize out, or build from files that have sets",
 }
 

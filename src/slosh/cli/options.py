@@ -65,6 +65,7 @@ class Reading:
     n_points: Annotated[int, _number("--points", help="Meshes: how many points to sample from each surface.")] = 1024
     random_state: Annotated[int, _number("--seed", min=0, help="Seed for everything that is drawn at random.")] = 0
     batch_points: Annotated[int, _number(help="Read about this many points at a time; bounds the memory.")] = 1 << 20
+    max_expansion: Annotated[float, _name(metavar="N", help="Refuse files that unpack to N times their size.")] = 100
 
     def read(self, sources: Sequence[str], origin: Any) -> Iterator[Batch]:
         """Return the batches of sets that these files hold."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import operator
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from types import EllipsisType
 from typing import Any, overload
@@ -129,21 +130,14 @@ class Sets:
     def _from_items(
         cls, given: Sequence[Any], weights: Iterable[ArrayLike] | None, dim: int | None, origin: Origin
     ) -> Sets:
-        """Join items of other Sets, with arrays or without."""
-        if origin is None or isinstance(origin, str):
-            origin = next(x.origin for x in given if is_set_item(x))
-        parts = [
-            cls.from_item(x) if is_set_item(x) else cls.from_parts([checks.set_array(x, i)], [len(x)], None, origin)
-            for i, x in enumerate(given)
-        ]
-        checks.check_dims([part.dim for part in parts], dim)
+        """Join items of other Sets, with arrays or without; `weights` stand for their own."""
         if weights is not None:
-            parts = [cls.from_checked(part.points, part.offsets, None, part.origin) for part in parts]
-        joined = cls.concat(parts)
-        check_origin(joined, None if origin is None else checks.checked_origin(origin, joined.dim))
-        flat = convert.join_weights(weights, joined.sizes)
-        checked = joined.weights if flat is None else checks.checked_weights(flat, joined.offsets)
-        return cls.from_checked(joined.points, joined.offsets, checked, joined.origin)
+            given = [SetPoints.of(np.asarray(x), None, x.origin) if is_set_item(x) else x for x in given]
+        joined = cls.concat(stream_batches(cls, given, sys.maxsize, sys.maxsize, dim, origin))
+        if weights is None:
+            return joined
+        flat = checks.checked_weights(convert.join_weights(weights, joined.sizes), joined.offsets)  # type: ignore[arg-type]
+        return cls.from_checked(joined.points, joined.offsets, flat, joined.origin)
 
     @classmethod
     def from_padded(

@@ -107,6 +107,8 @@ def _pieces(table: Table, columns: _Columns) -> Iterator[Piece]:
 
 def _lie_together(table: Table, named: str) -> tuple[bool, int]:
     """Return whether each id has its rows in one run, and the number of rows."""
+    import pyarrow as pa
+
     seen: set[Any] = set()
     last: Any = None
     total, together = 0, True
@@ -114,18 +116,12 @@ def _lie_together(table: Table, named: str) -> tuple[bool, int]:
         if together and len(batch):
             column = batch.column(0)
             _refuse_missing(table.file, column, total, named, "every row needs an id")
-            ids = column.take(_indices(_run_starts(column, last))).to_pylist()
+            ids = column.take(pa.array(_run_starts(column, last))).to_pylist()
             last = column[len(column) - 1].as_py()
             together = len(set(ids)) == len(ids) and seen.isdisjoint(ids)
             seen.update(ids)
         total += len(batch)
     return together, total
-
-
-def _indices(values: Array) -> Any:
-    import pyarrow as pa
-
-    return pa.array(values)
 
 
 def _run_starts(column: Any, last: Any) -> Array:
@@ -163,6 +159,8 @@ def _refuse_missing(file: File, column: Any, start: int, name: str, remedy: str)
 
 def _piece(file: File, table: Any, start: int, columns: _Columns) -> Piece:
     """Return the sets of a table whose first row is row `start` of the file."""
+    import pyarrow as pa
+
     _refuse_missing(file, table.column(columns.ids), start, columns.ids, "every row needs an id")
     codes = _codes(table.column(columns.ids))  # numbered in the order in which they appear
     order: Any = np.argsort(codes, kind="stable") if np.any(np.diff(codes) < 0) else slice(None)
@@ -176,7 +174,7 @@ def _piece(file: File, table: Any, start: int, columns: _Columns) -> Piece:
         return np.asarray(column.to_numpy())
 
     points = columns_to_points([numbers(name) for name in columns.features], order)
-    of_sets = {name: table.column(name).take(_indices(first)).to_pylist() for name in (columns.ids, *columns.others)}
+    of_sets = {name: table.column(name).take(pa.array(first)).to_pylist() for name in (columns.ids, *columns.others)}
     ids = to_ids(file, f"column {columns.ids!r}", of_sets.pop(columns.ids), start + first)
     for name, values in of_sets.items():  # metadata, where a set has one value
         of_sets[name] = single_values(_codes(table.column(name))[order], starts, values)

@@ -30,6 +30,8 @@ from .files import File, Options, Piece
 
 SAMPLING_STREAM = 0x510514
 """Joined to a seed, so that data drawn with the same seed is not the same numbers."""
+MAX_SCENE_DEPTH = 64
+"""Nodes below nodes in a GLB, at most: the time of trimesh grows with the cube of it."""
 
 
 def read_mesh(file: File, options: Options) -> Iterator[Piece]:
@@ -107,37 +109,45 @@ def _off(data: bytes) -> tuple[Array, Array]:
 
 def _obj(data: bytes) -> tuple[Array, Array]:
     """Return vertices and faces of the lines `v` and `f`; a material has its faces together, the last one first."""
-    vertices: list[list[float]] = []
-    faces: dict[bytes, list[list[int]]] = {}
-    material = b""
+    coordinates: list[bytes] = []
+    # Of each material the corners of its faces, how many a face has, and how many vertices there were before it.
+    materials: dict[bytes, tuple[list[bytes], list[int], list[int]]] = {}
+    corners, sizes, known = materials.setdefault(b"", ([], [], []))
     for line in re.sub(rb"\\\r?\n", b" ", data).splitlines():
-        key, *words = line.partition(b"#")[0].split() or [b""]
+        words = (line.partition(b"#")[0] if b"#" in line else line).split()
+        key = words[0] if words else b""
         if key == b"v":
-            if len(words) < 3:
+            coordinates += words[1:4]
+            if len(words) < 4:
                 raise ValueError("a vertex has fewer than 3 coordinates")
-            vertices.append([float(x) for x in words[:3]])
         elif key == b"f":
-            numbers = [int(x.partition(b"/")[0]) for x in words]  # from 1 on, or back from the vertices so far
-            faces.setdefault(material, []).append([x - 1 if x >= 0 else len(vertices) + x for x in numbers])
+            corners += words[1:]
+            sizes.append(len(words) - 1)
+            known.append(len(coordinates) // 3)
         elif key == b"usemtl":
-            material = b" ".join(words)
-    parts = [_triangles(listed) for listed in reversed(faces.values())]
-    return np.array(vertices, np.float64).reshape(-1, 3), np.concatenate([np.empty((0, 3), np.int64), *parts])
+            corners, sizes, known = materials.setdefault(b" ".join(words[1:]), ([], [], []))
+    faces = [np.empty((0, 3), np.int64)]
+    for corners, sizes, known in (listed for listed in reversed(materials.values()) if listed[1]):
+        numbers = np.fromiter(map(int, re.sub(rb"/\S*", b"", b" ".join(corners)).split()), np.int64, len(corners))
+        numbers += np.where(numbers < 0, np.repeat(known, sizes), -1)  # from 1 on, or back from the vertices so far
+        faces.append(_triangles(numbers, np.array(sizes, np.int64)))
+    vertices = np.fromiter(map(float, coordinates), np.float64, len(coordinates))
+    return vertices.reshape(-1, 3), np.concatenate(faces)
 
 
-def _triangles(faces: list[list[int]]) -> Array:
+def _triangles(corners: Array, sizes: Array) -> Array:
     """Return the triangles of polygons, cut and ordered as trimesh does."""
-    sizes = set(map(len, faces))
-    if sizes == {3}:
-        return np.array(faces, np.int64)
-    if sizes == {4}:
-        halves = np.array(faces, np.int64)[:, [[0, 1, 2], [2, 3, 0]]]
-        return np.concatenate([halves[:, 0], halves[:, 1]])
+    if (alike := np.all(sizes == sizes[0])) and sizes[0] == 3:
+        return corners.reshape(-1, 3)
+    quad = np.array([[0, 1, 2], [2, 3, 0]])
+    if alike and sizes[0] == 4:
+        return np.concatenate(list(corners.reshape(-1, 4)[:, quad].swapaxes(0, 1)))
     parts = [np.empty((0, 3), np.int64)]
-    for face in (np.array(listed, np.int64) for listed in faces if len(listed) > 2):
-        is_quad = len(face) == 4 and len(sizes) > 1
-        fan = np.stack([np.broadcast_to(face[0], len(face) - 2), face[1:-1], face[2:]], axis=1)
-        parts.append(face[[[0, 1, 2], [2, 3, 0]]] if is_quad else fan)
+    for face in np.split(corners, np.cumsum(sizes)[:-1]):
+        if len(face) == 4:
+            parts.append(face[quad])
+        elif len(face) > 2:
+            parts.append(np.stack([np.broadcast_to(face[0], len(face) - 2), face[1:-1], face[2:]], axis=1))
     return np.concatenate(parts)
 
 
@@ -194,9 +204,15 @@ def _check_glb(file: File, data: bytes) -> None:
     for buffer in tree.get("buffers", []):
         if not buffer.get("uri", "data:").startswith("data:"):
             raise file.error(f"its points are in another file, {buffer['uri']!r:.80}", "export it as one .glb")
-    children = [child for node in tree.get("nodes", []) for child in node.get("children", [])]
+    nodes = tree.get("nodes", [])
+    children = [child for node in nodes for child in node.get("children", [])]
     if len(set(children)) < len(children):
         raise file.error("a node of the scene has two parents: refused")
+    level = sorted(set(range(len(nodes))) - set(children))
+    for _ in range(MAX_SCENE_DEPTH):
+        level = [child for number in level for child in nodes[number].get("children", [])]
+    if level:
+        raise file.error(f"the nodes of its scene are nested more than {MAX_SCENE_DEPTH} deep: refused")
 
 
 def read_xyz(file: File, options: Options) -> Iterator[Piece]:
