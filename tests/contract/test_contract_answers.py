@@ -293,3 +293,41 @@ def test_every_step_of_an_answer_is_named(engine):
     told = index.explain(sets[0], "1")
     assert np.isclose(told.distance, ORACLE.sliced((sets[0], None), (sets[1], None)), rtol=1e-5)
     assert index.explain("0", "1").distance == told.distance
+
+
+def test_an_empty_index_finds_nothing(engine):
+    index, one = engine.create(), cloud_list(1)[0]
+    for options in ({}, {"recall": 1.0}, {"certify": True}, {"rerank": "chamfer"}, {"where": {"x": 1}}):
+        hits = index.search(one, k=3, **options)
+        assert hits.ids == []
+        assert hits.stats.recall == 1.0
+        assert index.search([one, one], **options).ids == [[], []]
+    assert index.search(one, certify=True).distance_kind == "sliced"
+    assert index.search(one, rerank="chamfer").distance_kind == "chamfer"
+    assert index.range_search(one, 5.0).ids == []
+    assert index.kneighbors([one], k=2)[1].tolist() == [[-1, -1]]
+    assert len(index.duplicates(1.0)) == 0
+    assert index.neighbor_graph(2)[0].shape == (0, 0)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"recall": 1.0}, {"certify": True}, {"rerank": "chamfer", "depth": 40}], ids=str
+)
+def test_pages_of_hits_are_parts_of_one_answer(engine, options):
+    index = engine.create()
+    index.add(cloud_list(40))
+    query = cloud_list(1, seed=5)[0]
+    whole = index.search(query, k=30, **options)
+    pages = [index.search(query, k=7, offset=first, **options) for first in range(0, 30, 7)]
+    assert [name for page in pages for name in page.ids][:30] == whole.ids
+    assert np.array_equal(np.concatenate([page.distances for page in pages])[:30], whole.distances)
+    assert index.search(query, k=7, offset=40, **options).ids == []
+
+
+def test_progress_is_reported(engine):
+    index = engine.create()
+    index.add(cloud_list(30))
+    for question in (index.duplicates, index.neighbor_graph):
+        seen = []
+        question(progress=lambda done, total, seen=seen: seen.append((done, total)))
+        assert seen == [(30, 30)]

@@ -195,6 +195,47 @@ def test_an_update_with_a_set_keeps_everything_else(engine):
     assert index.select({"y": 1}) == ["b"]
 
 
+def test_one_rule_for_metadata(engine):
+    """What is given replaces, what is None stays, and `merge` replaces key by key; `add` and `update` agree."""
+    index = engine.create()
+    index.add(cloud_list(3), ids=list("abc"), metadata=[{"x": 1, "y": 2}, {"x": 3}, {}])
+    assert index.add(cloud_list(2, seed=1), ids=["a", "new"], update=True) == ["a", "new"]
+    assert [index.get(name).metadata for name in ("a", "new")] == [{"x": 1, "y": 2}, {}]
+    assert index.select({"y": 2}) == ["a"]
+    assert index.update("a", metadata={"z": 5}, merge=True) == ["a"]
+    assert index.get("a").metadata == {"x": 1, "y": 2, "z": 5}
+    assert index.update(["b", "c"], cloud_list(2, seed=2), {"x": 9}, merge=True) == ["b", "c"]
+    assert [each.metadata for each in map(index.get, "bc")] == [{"x": 9}, {"x": 9}]
+    index.update("a", metadata={"z": 6})
+    assert index.get("a").metadata == {"z": 6}
+    index.add(cloud_list(1), ids=["a"], metadata={}, update=True)
+    assert index.get("a").metadata == {}
+    assert index.select({"z": {"exists": True}}) == []
+    assert index.verify().ok
+
+
+def test_remove_by_a_filter(engine):
+    index = engine.create()
+    index.add(cloud_list(4), ids=list("dcba"), metadata=[{"n": i} for i in range(4)])
+    assert index.remove(where={"n": {">=": 2}}) == ["b", "a"]
+    assert index.remove(where="n = 7") == []
+    assert index.remove(["c"]) == ["c"]
+    assert index.ids == ["d"]
+    for bad in ({}, {"ids": "d", "where": {"n": 0}}):
+        with pytest.raises(errors.InputError):
+            index.remove(**bad)
+    assert index.ids == ["d"]
+
+
+def test_ids_page_by_page(engine):
+    index = engine.create()
+    index.add(cloud_list(7), metadata=[{"odd": i % 2} for i in range(7)])
+    pages = [index.select(limit=3, offset=first) for first in range(0, 9, 3)]
+    assert pages == [["0", "1", "2"], ["3", "4", "5"], ["6"]]
+    assert index.select({"odd": 1}, limit=2, offset=1) == ["3", "5"]
+    assert index.select(offset=5) == ["5", "6"]
+
+
 def test_remove_takes_all_or_none(engine):
     index = engine.create()
     index.add(cloud_list(8), ids=list("abcdefgh"), metadata={"k": 1})
@@ -387,6 +428,12 @@ def test_bad_ids_and_metadata_change_nothing(engine, options, message):
         (lambda index, x: index.range_search(x, [1, 2]), ValueError),
         (lambda index, x: index.range_search(x, 1.0, recall=0.5, certify=True), ValueError),
         (lambda index, x: index.duplicates(-1), ValueError),
+        (lambda index, x: index.duplicates(np.ones(3)), ValueError),
+        (lambda index, x: index.duplicates(certify="no"), ValueError),
+        (lambda index, x: index.search(x, certify="no"), ValueError),
+        (lambda index, x: index.search(x, offset=-1), ValueError),
+        (lambda index, x: index.search("a"), ValueError),
+        (lambda index, x: index.select(offset=-1), ValueError),
         (lambda index, x: index.neighbor_graph(0), ValueError),
         (lambda index, x: index.neighbor_graph(mode="x"), ValueError),
         (lambda index, x: index.select(limit=0), ValueError),
@@ -540,11 +587,24 @@ def test_an_iterator_that_fails_leaves_what_came_before(engine, error):
 def test_an_interrupted_stream_leaves_whole_batches(engine):
     index = engine.create()
     parts = [Sets.from_list(cloud_list(4, seed=i)) for i in range(2)]
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt) as told:
         index.add(failing(parts, KeyboardInterrupt()))
+    said = " ".join([str(told.value), *getattr(told.value, "__notes__", [])])
+    assert "8 sets before" in said
     assert len(index) == 8
     index.add(cloud_list(1), ids=["after"])
     assert index.verify().ok
+
+
+def test_metadata_may_come_one_by_one(engine):
+    index = engine.create()
+    index.add(iter(cloud_list(5)), ids=itertools.count(), metadata=({"n": i} for i in itertools.count()))
+    assert [each.metadata["n"] for each in map(index.get, index.ids)] == [0, 1, 2, 3, 4]
+    with pytest.raises(errors.InputError, match="metadata"):
+        index.add(iter(cloud_list(3)), metadata=iter([{}]))
+    with pytest.raises(errors.InputError, match="their own"):
+        index.add(iter([(cloud_list(1), ["z"], [{}])]), metadata=iter([{}]))
+    assert len(index) == 5
 
 
 def test_an_iterator_of_batches_brings_ids_and_metadata(engine):

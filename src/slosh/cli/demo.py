@@ -176,7 +176,7 @@ def _search_last_digits(digits: Digits) -> None:
 
 def _search_filtered(index: SetIndex, held_out: Digits) -> None:
     where = "even = true and digit >= 6"
-    hits = index.search(held_out.sets[0], K, where=where)
+    hits = index.search(held_out.sets[:1], K, where=where)[0]
     kinds = sorted({about["digit"] for about in hits.metadata})
     found = f"all {kinds[0]}s" if len(kinds) == 1 else " and ".join(f"{kind}s" for kind in kinds)
     tell(f'  with the filter "{where}", the {len(hits)} nearest to a {held_out.labels[0]} are {found}')

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils import check_random_state
 
-from ..errors import InputError
+from ..errors import InputError, bad_value
 from ..native.arrays import Array as Array
 from ..native.arrays import Float32, Float64, Int64, Mask
 
@@ -171,11 +171,18 @@ def first_outside(x: Array, low: float, high: float) -> tuple[int, ...] | None:
 # ---- parameters
 
 
-def checked_count(name: str, value: object) -> int:
-    """Return a parameter that must be a whole number of at least 1."""
-    if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
-        raise InputError(f"{name}={value!r} must be a whole number, 1 or more", argument=name)
+def checked_count(name: str, value: object, least: int = 1) -> int:
+    """Return a parameter that must be a whole number of at least `least`."""
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
+        raise InputError(f"{name}={value!r:.60} must be a whole number, {least} or more", argument=name)
     return int(value)
+
+
+def checked_flag(name: str, value: object) -> bool:
+    """Return a parameter that must be True or False."""
+    if not isinstance(value, bool | np.bool_):
+        raise bad_value(name, value, "give True or False")
+    return bool(value)
 
 
 def _bad_seed(random_state: object, others: str = "") -> InputError:

@@ -58,11 +58,13 @@ class Description(NamedTuple):
 class Candidates:
     """Stored sets near each query: those of query i are keys[offsets[i]:offsets[i + 1]], nearest first.
 
-    distances : in the space that was searched, in the unit `kind` ("embedded", "hamming").
+    distances : in the space that was searched, in the unit `kind` ("embedded", "hamming"); or, once the planner has
+        ordered the candidates anew, by the distance between sets that `kind` names.
     promise : the fraction of the true neighbours that is found on average, None if nothing is promised. 1.0 is exact:
         every set at the last distance is included, so that there may be more than k.
     compared, scanned : (n_queries,) vectors compared in full, and rows of which a shorter form was looked at.
     slack : how far each distance may be from that of the vectors before anything was rounded; None if not asked for.
+    full_distances : (n_queries,) distances between sets that were computed from points, None if there were none.
     """
 
     offsets: Int64
@@ -73,6 +75,7 @@ class Candidates:
     compared: Int64
     scanned: Int64
     slack: Float64 | None = None
+    full_distances: Int64 | None = None
 
     @property
     def query(self) -> Int64:
@@ -137,10 +140,11 @@ class View(Protocol):
         *,
         where: Node | None = None,
         recall: float | None = 1.0,
+        exclude: Int64 | None = None,
         bounds: bool = False,
     ) -> Candidates:
-        """Return all sets at most a radius away. With `bounds` the slack of queries and sets is allowed for: all sets
-        whose distance less its slack is at most the radius.
+        """Return all sets at most a radius away but those that `exclude` names, as in `nearest`. With `bounds` the
+        slack of queries and sets is allowed for: all sets whose distance less its slack is at most the radius.
         """
 
     def prepared(self, keys: Int64) -> Sets:
@@ -160,7 +164,11 @@ class View(Protocol):
 
 
 class Write(Protocol):
-    """Changes that become the next version together when the context manager that gave it ends without an error."""
+    """Changes that become the next version together when the context manager that gave it ends without an error.
+
+    An id comes at most once in all calls of a write, as an id or as its key, and `free_ids` is called at most once,
+    before the sets with these ids are stored. The caller sees to that.
+    """
 
     view: View
     """The version that is being changed; it does not show the changes."""
@@ -192,8 +200,8 @@ class Engine(Protocol):
     def write(self) -> AbstractContextManager[Write]:
         """Begin a change; another thread's waits until it ends."""
 
-    def train(self) -> None:
-        """Learn from the stored vectors what makes searches fast, if it is due."""
+    def train(self) -> bool:
+        """Learn from the stored vectors what makes searches fast, if it is due; return whether it was."""
 
     def calibrate(self, space: str, k: int, recall: float, queries: Vectors | None) -> Calibration | None:
         """Measure what it takes to reach a recall, and keep it; None where there is nothing to measure."""

@@ -214,11 +214,13 @@ class MemoryEngine:
             yield write
             self._current = write.finish()
 
-    def train(self) -> None:
+    def train(self) -> bool:
         with self._writing:
             self._check_open()
-            if self._current.snapshot.train_due:
+            due = self._current.snapshot.train_due
+            if due:
                 self._publish(self._current.snapshot.train())
+            return due
 
     def _publish(self, snapshot: Snapshot) -> None:
         same = self._current.stored is self._current.snapshot.sets

@@ -213,7 +213,14 @@ class Snapshot:
         )
 
     def within(
-        self, space: str, queries: Vectors, radii: Float64, allowed: Allowed | None, recall: float | None, bounds: bool
+        self,
+        space: str,
+        queries: Vectors,
+        radii: Float64,
+        allowed: Allowed | None,
+        recall: float | None,
+        exclude: Int64 | None,
+        bounds: bool,
     ) -> Candidates:
         state, reach, of_queries = self.states[space], radii, np.zeros(0)
         if bounds:
@@ -225,14 +232,22 @@ class Snapshot:
             found.offsets, found.positions, found.distances, state.distance_kind, found.promise, found.compared,
             found.scanned,
         )  # fmt: skip
-        if not bounds:
+        if not bounds and exclude is None:
             return result
-        which = result.query
-        slack = of_queries[which] + self.slack.view(self.n)[found.positions] + state.slack(found.positions)
-        keep = np.flatnonzero(found.distances - slack <= radii[which])
+        which, kept, slack = result.query, np.ones(len(result.keys), np.bool_), None
+        if exclude is not None:
+            kept &= result.keys != exclude[which]
+        if bounds:
+            slack = of_queries[which] + self.slack.view(self.n)[found.positions] + state.slack(found.positions)
+            kept &= found.distances - slack <= radii[which]
+        keep = np.flatnonzero(kept)
         offsets = np.searchsorted(which[keep], np.arange(len(radii) + 1))
         return replace(
-            result, offsets=offsets, keys=result.keys[keep], distances=result.distances[keep], slack=slack[keep]
+            result,
+            offsets=offsets,
+            keys=result.keys[keep],
+            distances=result.distances[keep],
+            slack=None if slack is None else slack[keep],
         )
 
     def holds(self, rows: Int64, embedded: Embedded) -> Mask:
@@ -310,10 +325,11 @@ class LocalView(ABC):
         *,
         where: Node | None = None,
         recall: float | None = 1.0,
+        exclude: Int64 | None = None,
         bounds: bool = False,
     ) -> Candidates:
         allowed = None if where is None else self.allowed(where)
-        return self.snapshot.within(space, queries, radii, allowed, recall, bounds)
+        return self.snapshot.within(space, queries, radii, allowed, recall, exclude, bounds)
 
     def prepared(self, keys: Int64) -> Sets:
         return self.snapshot.sets.take(keys)

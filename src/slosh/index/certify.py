@@ -7,6 +7,8 @@ It stands above the engine: it needs an exact range search (`View.within`) and t
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from ..data.batching import batches_by_points
@@ -16,7 +18,6 @@ from ..engines.spec import WHOLE, Vectors
 from ..errors import UnsupportedError
 from ..rank.sliced import SlicedPairs
 from ..where import Node
-from .hits import Ranked
 
 ROUNDING = 1 + 1e-5
 """A computed sliced distance is off by less than this factor: float32 sums of 32 terms, the rest in double."""
@@ -57,15 +58,17 @@ class SlicedDistances:
         return distances
 
 
-def nearest(view: View, queries: Sets, vectors: Vectors, k: int, where: Node | None, exclude: Int64 | None) -> Ranked:
+def nearest(
+    view: View, queries: Sets, vectors: Vectors, k: int, where: Node | None, exclude: Int64 | None
+) -> Candidates:
     """Return the k nearest sets of each query, and all that are as far as the last of them."""
     n = len(queries)
     near = view.nearest(WHOLE, vectors, k, where=where, recall=1.0, exclude=exclude)
     which, keys, sliced = near.query, near.keys, SlicedDistances(view, queries)
     distances = sliced.compute(which, keys)
     limit = _limits(which, distances, n, k)
-    found = view.within(WHOLE, vectors, limit * ROUNDING, where=where, bounds=True)
-    rest = _Remaining(found, which, keys, exclude)
+    found = view.within(WHOLE, vectors, limit * ROUNDING, where=where, exclude=exclude, bounds=True)
+    rest = _Remaining(found, which, keys)
     wave = FIRST_WAVE
     while len(rest.which):
         # The next few of each query, nearest lower bound first: each distance found may spare the ones behind it.
@@ -77,35 +80,29 @@ def nearest(view: View, queries: Sets, vectors: Vectors, k: int, where: Node | N
         rest.keep(~now & (rest.low <= limit[rest.which] * ROUNDING))
         wave *= 2
     good = np.flatnonzero(distances <= limit[which])
-    compared, scanned = near.compared + found.compared, near.scanned + found.scanned
-    return _ranked(which[good], keys[good], distances[good], n, compared, scanned, np.bincount(which, minlength=n))
+    found = replace(found, compared=near.compared + found.compared, scanned=near.scanned + found.scanned)
+    return _certified(found, which[good], keys[good], distances[good], np.bincount(which, minlength=n))
 
 
 def within(
     view: View, queries: Sets, vectors: Vectors, radii: Float64, where: Node | None, exclude: Int64 | None
-) -> Ranked:
+) -> Candidates:
     """Return all sets at most a radius away from each query."""
-    found = view.within(WHOLE, vectors, radii * ROUNDING, where=where, bounds=True)
-    none = np.empty(0, np.int64)
-    rest = _Remaining(found, none, none, exclude)
-    distances = SlicedDistances(view, queries).compute(rest.which, rest.keys)
-    near = np.flatnonzero(distances <= radii[rest.which])
-    full = np.bincount(rest.which, minlength=len(queries))
-    return _ranked(
-        rest.which[near], rest.keys[near], distances[near], len(queries), found.compared, found.scanned, full
-    )
+    found = view.within(WHOLE, vectors, radii * ROUNDING, where=where, exclude=exclude, bounds=True)
+    which = found.query
+    distances = SlicedDistances(view, queries).compute(which, found.keys)
+    near = np.flatnonzero(distances <= radii[which])
+    return _certified(found, which[near], found.keys[near], distances[near], np.diff(found.offsets))
 
 
 class _Remaining:
     """Candidates that are not excluded yet: of which query, and with which lower bound; sorted by it."""
 
-    def __init__(self, found: Candidates, which: Int64, keys: Int64, exclude: Int64 | None) -> None:
-        """Take what was found, without the pairs (which, keys) and without the excluded keys."""
+    def __init__(self, found: Candidates, which: Int64, keys: Int64) -> None:
+        """Take what was found, without the pairs (which, keys)."""
         assert found.slack is not None
         self.which, self.keys = found.query, found.keys
         self.low = np.maximum(found.distances - found.slack, 0.0)
-        if exclude is not None:
-            self.keep(self.keys != exclude[self.which])
         unique, dense = np.unique(np.concatenate([keys, self.keys]), return_inverse=True)
         pairs = np.concatenate([which, self.which]) * len(unique) + dense
         known = np.isin(pairs[len(keys) :], pairs[: len(keys)], kind="sort")
@@ -132,9 +129,10 @@ def _limits(which: Int64, distances: Float64, n: int, k: int) -> Float64:
     return limits
 
 
-def _ranked(
-    which: Int64, keys: Int64, distances: Float64, n: int, compared: Int64, scanned: Int64, full: Int64
-) -> Ranked:
+def _certified(found: Candidates, which: Int64, keys: Int64, distances: Float64, full: Int64) -> Candidates:
+    """Return the pairs of a query and a key in the order of their sliced distances, with the counts of `found`."""
     order = np.lexsort((distances, which))
-    offsets = np.searchsorted(which[order], np.arange(n + 1))
-    return Ranked(offsets, keys[order], distances[order], "sliced", 1.0, compared, scanned, full)
+    return Candidates(
+        np.searchsorted(which[order], np.arange(len(full) + 1)), keys[order], distances[order], "sliced", 1.0,
+        found.compared, found.scanned, full_distances=full,
+    )  # fmt: skip

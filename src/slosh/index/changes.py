@@ -5,6 +5,8 @@ What a user passed comes in; the engine's next version goes out. Everything is c
 
 from __future__ import annotations
 
+import logging
+import time
 import warnings
 from collections.abc import Iterator
 from itertools import islice
@@ -16,7 +18,17 @@ from tqdm.auto import tqdm
 from ..data.sets import Sets
 from ..engines.base import Engine, Entries, Int64, View, Write
 from ..errors import DuplicateId, InputError, SloshError, UnknownId, user_level
-from .records import checked_ids, checked_metadata_of_each, is_single_id, merge_metadata, stream_batches
+from ..where import Node, parse_metadata
+from .records import (
+    checked_ids,
+    checked_metadata_of_each,
+    is_single_id,
+    merge_metadata,
+    metadata_of_each,
+    stream_batches,
+)
+
+logger = logging.getLogger(__name__)
 
 CHUNK_NUMBERS = 1 << 24
 """Numbers of the vectors that are held while sets are added."""
@@ -31,31 +43,61 @@ def add(engine: Engine, sets: Sets, ids: Any, metadata: Any, update: bool) -> li
         raise InputError(f"there are {len(sets)} sets and {len(names)} ids", "give one for each", argument="ids")
     if names is None and update:
         raise InputError("update=True replaces sets by their ids", "give ids", argument="ids")
+    started = time.perf_counter()
     with engine.write() as write:
         if names is None:
             names = write.free_ids(len(sets))
+        if update and metadata is None:
+            metadata = _stored_metadata(write.view, names)
         checked = checked_metadata_of_each(metadata, names)
         if not update:
             _check_new(write.view, names)
         if len(sets):
             full = _with_weights(write, sets)
             _store(write, full, names, checked)
+    logger.info("%s: added %d sets in %.3f s", place_of(engine), len(names), time.perf_counter() - started)
     return names
 
 
-def update(engine: Engine, names: list[str], sets: Sets | None, metadata: Any) -> None:
+def update(engine: Engine, names: list[str], sets: Sets | None, metadata: Any, merge: bool) -> None:
     """Replace the points, the metadata, or both, of existing sets as one change; None leaves that part as it is."""
     if sets is not None and len(names) != len(sets):
         raise InputError(f"there are {len(sets)} sets and {len(names)} ids", "give one for each", argument="ids")
-    checked = None if metadata is None else checked_metadata_of_each(metadata, names)
+    given = None if metadata is None else metadata_of_each(metadata, len(names))
+    checked_metadata_of_each(given, names)
     with engine.write() as write:
         keys = known_keys(write.view, names)
+        if given is None or merge:
+            stored = _stored_metadata(write.view, names)
+            given = [{**old, **(new or {})} for old, new in zip(stored, given or stored, strict=True)]
+        checked = checked_metadata_of_each(given, names)
         if sets is None:
-            write.set_metadata(keys, checked or [])
-            return
-        if checked is None:
-            checked = checked_metadata_of_each(write.view.records(keys).metadata, names)
-        _store(write, _with_weights(write, sets), names, checked)
+            write.set_metadata(keys, checked)
+        else:
+            _store(write, _with_weights(write, sets), names, checked)
+    logger.info("%s: updated %d sets", place_of(engine), len(names))
+
+
+def remove(engine: Engine, names: list[str], where: Node | None) -> list[str]:
+    """Remove the sets of these ids, or those that match, and return their ids."""
+    with engine.write() as write:
+        keys = known_keys(write.view, names) if where is None else write.view.select(where)
+        write.delete(np.sort(keys))
+        removed = names if where is None else write.view.ids(keys)
+    logger.info("%s: removed %d sets", place_of(engine), len(removed))
+    return removed
+
+
+def place_of(engine: Engine) -> str:
+    """Return how the log calls an index."""
+    return engine.location or "index in memory"
+
+
+def _stored_metadata(view: View, names: list[str]) -> list[dict[str, Any]]:
+    """Return the metadata of each id, an empty dict where it is new."""
+    keys = view.keys(names)
+    described = view.describe(keys[keys >= 0])
+    return [parse_metadata(described[key].metadata) if key >= 0 else {} for key in keys.tolist()]
 
 
 def _check_new(view: View, names: list[str]) -> None:
@@ -100,12 +142,8 @@ def _store(write: Write, sets: Sets, names: list[str], metadata: list[Any]) -> N
 
 def add_stream(engine: Engine, items: Iterator[Any], ids: Any, metadata: Any, update: bool) -> list[str]:
     """Store a stream of sets, batch by batch, and return all ids."""
-    if metadata is not None and not isinstance(metadata, dict):
-        raise InputError(
-            "metadata of an iterator",
-            "give one dict for all, or let it give (sets, ids, metadata)",
-            argument="metadata",
-        )
+    for_all = metadata if metadata is None or isinstance(metadata, dict) else None
+    each = None if metadata is None or isinstance(metadata, dict) else iter(metadata)
     names = None if ids is None else iter(ids)
     added: list[str] = []
     with engine.view() as view:
@@ -117,16 +155,21 @@ def add_stream(engine: Engine, items: Iterator[Any], ids: Any, metadata: Any, up
                     raise InputError("ids are given, and the batches bring their own", "leave ids out", argument="ids")
                 if names is not None:
                     own = list(islice(names, len(sets)))
-                added += add(engine, sets, own, merge_metadata(about, metadata, len(sets)), update)
+                if each is not None:
+                    if about is not None:
+                        problem = "metadata are given for each set, and the batches bring their own"
+                        raise InputError(problem, "give one dict for all, or none", argument="metadata")
+                    about = list(islice(each, len(sets)))
+                added += add(engine, sets, own, merge_metadata(about, for_all, len(sets)), update)
                 bar.update(len(sets))
-        except Exception as error:
+        except BaseException as error:
             if added:
                 _note(error, len(added))
             raise
     return added
 
 
-def _note(error: Exception, stored: int) -> None:
+def _note(error: BaseException, stored: int) -> None:
     """Add to an error, whoever raised it, how many sets of a stream were stored before it."""
     text = f"the {stored} sets before this batch are stored"
     if isinstance(error, SloshError):
@@ -139,8 +182,10 @@ def _note(error: Exception, stored: int) -> None:
 
 def train(engine: Engine) -> None:
     """Learn what is due after sets were stored. They are stored all the same if there is no room for it."""
+    started = time.perf_counter()
     try:
-        engine.train()
+        if engine.train():
+            logger.info("%s: trained the search in %.3f s", place_of(engine), time.perf_counter() - started)
     except (OSError, MemoryError) as error:
         warnings.warn(
             f"the sets are stored, but the search could not be trained ({error!r:.200}): searches are slower until "

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import secrets
+import shutil
 from copy import deepcopy
+from pathlib import Path
 
 from tqdm.auto import tqdm
 
+from ..data.atomic import sync_folder
 from ..engines.base import Engine
-from ..engines.registry import Location, create_engine
+from ..engines.registry import Location, create_engine, open_engine
 from ..engines.spec import IndexSpec
-from ..errors import bad_value
+from ..errors import IndexExists, bad_value
 from . import changes
 
 BATCH_SETS = 4096
@@ -38,3 +43,20 @@ def copy_index(source: Engine, target: Location, n_jobs: int | None) -> int:
             raise
         copy.close()
         return len(keys)
+
+
+def backup_index(source: Engine, folder: str | os.PathLike[str], replace: bool, n_jobs: int | None) -> int:
+    """Copy one version of an index into a folder that is there when the copy is whole; return how many sets it has."""
+    target = Path(folder).absolute()
+    if target.exists():
+        if not replace:
+            raise IndexExists(f"{target} exists", "give another path, or replace=True", location=str(target))
+        open_engine(target, True, n_jobs).close()  # refuses what is not an index
+    draft, old = (target.with_name(f"{target.name}.{secrets.token_hex(6)}.{what}") for what in ("new", "old"))
+    n = copy_index(source, draft, n_jobs)
+    if target.exists():
+        target.rename(old)
+    draft.rename(target)
+    sync_folder(target.parent)
+    shutil.rmtree(old, ignore_errors=True)
+    return n

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
 
-from ..engines.base import Description, Float64, Int64
+from ..engines.base import Candidates, Description, Float64, Int64
 from ..errors import MissingExtra
 from ..search import Stats
 from ..where import parse_metadata
@@ -24,23 +24,6 @@ SHOWN_HITS = 10
 """Lines of a printed table."""
 FEW_KEYS = 64
 """Keys that are looked up as they come; of more each is looked up once."""
-
-
-@dataclass(frozen=True, eq=False)
-class Ranked:
-    """Stored sets in the order of a distance: those of query i are keys[offsets[i]:offsets[i + 1]], nearest first.
-
-    There may be more than were asked for, where several are as far as the last one: ids decide between them.
-    """
-
-    offsets: Int64
-    keys: Int64
-    distances: Float64
-    kind: str
-    promise: float | None
-    compared: Int64
-    scanned: Int64
-    full_distances: Int64 | None = None
 
 
 @dataclass(frozen=True)
@@ -71,13 +54,8 @@ class Hits(Sequence[Hit]):
     """
 
     def __init__(self, ids: list[str], distances: Float64, texts: list[str], kind: str, stats: Stats) -> None:
-        self.ids, self.distances, self.metadata_json, self.distance_kind, self.stats = (
-            ids,
-            distances,
-            texts,
-            kind,
-            stats,
-        )
+        self.ids, self.distances, self.metadata_json = ids, distances, texts
+        self.distance_kind, self.stats = kind, stats
 
     @property
     def metadata(self) -> list[dict[str, Any]]:
@@ -148,7 +126,11 @@ class HitLists(Sequence[Hits]):
 
     def __repr__(self) -> str:
         n = sum(len(hits) for hits in self._lists)
-        return f"{n} hits of {len(self)} queries by {self.distance_kind} distance; {self.stats}"
+        lines = [f"{n} hits of {len(self)} queries by {self.distance_kind} distance; {self.stats}"]
+        for i, hits in enumerate(self._lists[:SHOWN_HITS]):
+            first = ", ".join(f"{name} ({far:.4g})" for name, far in zip(hits.ids[:3], hits.distances, strict=False))
+            lines.append(f"  query {i}: {first or 'none'}{', ...' * (len(hits) > 3)}")
+        return "\n".join(lines + [f"  and {len(self) - SHOWN_HITS} more queries"] * (len(self) > SHOWN_HITS))
 
     def to_pandas(self) -> Any:
         """A DataFrame with the columns query (its number), id, distance, and one for each key of the metadata."""
@@ -250,17 +232,19 @@ def _table(columns: dict[str, Any]) -> Any:
 
 
 def make_hits(
-    describe: Callable[[Int64], Mapping[int, Description]], ranked: Ranked, k: int | None
+    describe: Callable[[Int64], Mapping[int, Description]], found: Candidates, which: slice
 ) -> list[tuple[list[str], Float64, list[str]]]:
-    """Return ids, distances and metadata (JSON) for each query: the k nearest, equal distances in the order of ids."""
-    described = describe(ranked.keys if len(ranked.keys) <= FEW_KEYS else np.unique(ranked.keys))
-    keys, distances, ends = ranked.keys.tolist(), ranked.distances.tolist(), ranked.offsets.tolist()
+    """Return ids, distances and metadata (JSON) of those of each query that `which` takes.
+
+    Equal distances are in the order of ids.
+    """
+    described = describe(found.keys if len(found.keys) <= FEW_KEYS else np.unique(found.keys))
+    keys, distances, ends = found.keys.tolist(), found.distances.tolist(), found.offsets.tolist()
     lists = []
     for first, last in itertools.pairwise(ends):
-        found = [(distances[i], *described[keys[i]]) for i in range(first, last)]
+        hits = [(distances[i], *described[keys[i]]) for i in range(first, last)]
         if len(set(distances[first:last])) < last - first:
-            found.sort()
-        if k is not None:
-            del found[k:]
-        lists.append(([f[1] for f in found], np.array([f[0] for f in found]), [f[2] for f in found]))
+            hits.sort()
+        hits = hits[which]
+        lists.append(([hit[1] for hit in hits], np.array([hit[0] for hit in hits]), [hit[2] for hit in hits]))
     return lists

@@ -16,26 +16,33 @@ from .hits import Pair, Pairs
 from .planner import Question, answer, rank
 
 Found = TypeVar("Found")
+Progress = Callable[[int, int], object]
+"""Called as progress(done, total)."""
 
 BATCH_SETS = 1024
 
 
-def _each(view: View, keys: Int64, ask: Callable[..., Found], question: Question) -> Iterator[tuple[Int64, Found]]:
+def _each(
+    view: View, keys: Int64, ask: Callable[..., Found], question: Question, progress: Progress | None
+) -> Iterator[tuple[Int64, Found]]:
     """Ask for the neighbours of these stored sets, batch by batch; none is its own."""
-    with tqdm(total=len(keys), unit="set", delay=2, disable=None, leave=False, desc="neighbours") as bar:
+    hidden = None if progress is None else True
+    with tqdm(total=len(keys), unit="set", delay=2, disable=hidden, leave=False, desc="neighbours") as bar:
         for first in range(0, len(keys), BATCH_SETS):
             part = keys[first : first + BATCH_SETS]
             yield part, ask(view, view.prepared(part), part, question)
             bar.update(len(part))
+            if progress is not None:
+                progress(first + len(part), len(keys))
 
 
-def duplicates(view: View, radius: float, where: Node | None, certify: bool) -> Pairs:
+def duplicates(view: View, radius: float, where: Node | None, certify: bool, progress: Progress | None) -> Pairs:
     """Return all pairs of sets at most a radius apart, each once."""
     kind = "sliced" if certify else view.spec.search.distance_kind
     exact = 1.0 if kind == "embedded" else None
     question = Question(radius=radius, where=where, recall=exact, certify=certify, slack=kind == "embedded")
     pairs: list[Pair] = []
-    for keys, hits in _each(view, view.select(where), answer, question) if len(view) else ():
+    for keys, hits in _each(view, view.select(where), answer, question, progress):
         for name, found in zip(view.ids(keys), hits, strict=True):
             pairs += [
                 Pair(name, other, float(distance))
@@ -61,16 +68,19 @@ def kneighbors(view: View, queries: Sets, keys: Int64 | None, question: Question
     return np.append(distances, np.inf)[place], np.append(view.positions(found), -1)[place]
 
 
-def all_kneighbors(view: View, question: Question) -> tuple[Float64, Int64]:
+def all_kneighbors(view: View, question: Question, progress: Progress | None = None) -> tuple[Float64, Int64]:
     """Return the nearest of every stored set, none of which is its own neighbour, as `kneighbors` does."""
     none = np.empty((0, question.k or 0))
-    parts = [(none, none.astype(np.int64)), *(found for _, found in _each(view, view.select(), kneighbors, question))]
+    each = _each(view, view.select(), kneighbors, question, progress)
+    parts = [(none, none.astype(np.int64)), *(found for _, found in each)]
     return np.concatenate([distances for distances, _ in parts]), np.concatenate([rows for _, rows in parts])
 
 
-def neighbor_graph(view: View, question: Question, mode: str) -> tuple[csr_matrix, list[str]]:
+def neighbor_graph(
+    view: View, question: Question, mode: str, progress: Progress | None
+) -> tuple[csr_matrix, list[str]]:
     """Return the sparse graph of nearest neighbours, and the ids of its rows."""
-    distances, positions = all_kneighbors(view, question)
+    distances, positions = all_kneighbors(view, question, progress)
     there, n = positions >= 0, len(view)
     values = distances[there] if mode == "distance" else np.ones(np.count_nonzero(there))
     starts = np.concatenate([[0], np.cumsum(there.sum(axis=1))])

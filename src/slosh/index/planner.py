@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from tqdm.auto import tqdm
 
-from ..data.checks import checked_count
+from ..data.checks import checked_count, checked_flag
 from ..data.sets import Sets
 from ..engines.base import Candidates, Float64, Int64, View
 from ..engines.spec import WHOLE, Vectors
@@ -21,10 +21,12 @@ from ..errors import InputError, UnsupportedError
 from ..search import Stats, checked_radii, checked_recall
 from ..where import Node, parse
 from . import certify, rerank
-from .hits import HitLists, Hits, Ranked, make_hits
+from .hits import HitLists, Hits, make_hits
 
-BATCH_QUERIES = 256
-"""Queries worked on together."""
+BATCH_NUMBERS = 1 << 20
+"""Numbers of the query vectors that are searched for together."""
+BATCH_RERANKED = 256
+"""Queries worked on together where the sets of their candidates are fetched."""
 MIN_DEPTH, DEPTH_FACTOR = 32, 4
 """Without `depth`, so many candidates are re-ranked for each of the k that are asked for, and at least so many."""
 
@@ -58,6 +60,7 @@ class Question:
     ) -> Question:
         if k is not None:
             checked_count("k", k)
+        checked_flag("certify", certify)
         if depth is not None:
             checked_count("depth", depth)
         goal = checked_recall(recall)
@@ -75,97 +78,90 @@ class Question:
         return cls(None if k is None else int(k), radius, node, goal, measure, deep, certify)
 
 
-def answer(view: View, queries: Sets, exclude: Int64 | None, question: Question) -> HitLists:
-    """Return the hits of each prepared query; `exclude` are keys that the queries themselves have and must not find."""
+def answer(view: View, queries: Sets, exclude: Int64 | None, question: Question, offset: int = 0) -> HitLists:
+    """Return the hits of each prepared query but the first `offset`.
+
+    `exclude` are keys that the queries themselves have and must not find.
+    """
     started = time.perf_counter()
-    ranked = rank(view, queries, exclude, question)
-    hits = make_hits(view.describe, ranked, question.k)
+    found = rank(view, queries, exclude, question)
+    hits = make_hits(view.describe, found, slice(offset, question.k))
     seconds = time.perf_counter() - started
-    stats = Stats(ranked.compared, ranked.scanned, ranked.promise, seconds, ranked.full_distances)
-    return HitLists([Hits(*each, ranked.kind, stats) for each in hits], ranked.kind, stats)
+    stats = Stats(found.compared, found.scanned, found.promise, seconds, found.full_distances)
+    return HitLists([Hits(*each, found.kind, stats) for each in hits], found.kind, stats)
 
 
-def rank(view: View, queries: Sets, exclude: Int64 | None, question: Question) -> Ranked:
+def rank(view: View, queries: Sets, exclude: Int64 | None, question: Question) -> Candidates:
     """Return the keys of what is found for each prepared query, in the order of distances; arguments as in `answer`."""
-    if not len(view):
-        raise InputError("the index is empty", "add sets first")
     if question.certify:
         certify.check_possible(view)
     elif question.recall == 1.0 and not view.capabilities.exact_nearest:
         problem = "recall=1.0 asks for an exact search, which this engine does not have"
         raise UnsupportedError(problem, "ask for less", argument="recall", feature_name="recall")
     radii = None if question.radius is None else checked_radii(question.radius, len(queries))
+    if not len(view):
+        return _nothing(len(queries), question, view.spec.search.distance_kind)
     slack = question.certify or question.slack  # a plain search needs no bounds, and so no time for them
-    parts: list[Ranked] = []
-    for part in _batches(len(queries)):
+    parts: list[Candidates] = []
+    for part in _batches(view, len(queries), question):
         batch, own = queries[part], None if exclude is None else exclude[part]
         limits = None if radii is None else radii[part]
-        parts.append(_ranked(view, batch, view.spec.vectors(batch, slack=slack), own, limits, question))
-    return _joined(parts, view, question)
+        parts.append(_found(view, batch, view.spec.vectors(batch, slack=slack), own, limits, question))
+    return parts[0] if len(parts) == 1 else _joined(parts)
 
 
-def _ranked(
+def _nothing(n_queries: int, question: Question, kind: str) -> Candidates:
+    """Return what an empty index answers."""
+    kind = "sliced" if question.certify else kind if question.measure is None else question.measure.kind
+    none, zeros = np.empty(0, np.int64), np.zeros(n_queries, np.int64)
+    full = None if question.measure is None and not question.certify else zeros
+    return Candidates(np.zeros(n_queries + 1, np.int64), none, np.empty(0), kind, 1.0, zeros, zeros, None, full)
+
+
+def _found(
     view: View, queries: Sets, vectors: Vectors, exclude: Int64 | None, radii: Float64 | None, question: Question
-) -> Ranked:
+) -> Candidates:
     where, recall = question.where, question.recall
     if radii is not None:
         if question.certify:
             return certify.within(view, queries, vectors, radii, where, exclude)
         bounds = question.slack and view.spec.embedding.has_bounds
-        return _plain(view.within(WHOLE, vectors, radii, where=where, recall=recall, bounds=bounds), exclude)
+        return view.within(WHOLE, vectors, radii, where=where, recall=recall, exclude=exclude, bounds=bounds)
     assert question.k is not None
     if question.certify:
         return certify.nearest(view, queries, vectors, question.k, where, exclude)
     if question.measure is not None:
         near = view.nearest(WHOLE, vectors, question.depth, where=where, recall=recall, exclude=exclude)
-        return rerank.rerank(view, queries, near, question.measure, question.k)
-    return _plain(view.nearest(WHOLE, vectors, question.k, where=where, recall=recall, exclude=exclude), None)
+        return rerank.rerank(view, queries, near, question.measure)
+    return view.nearest(WHOLE, vectors, question.k, where=where, recall=recall, exclude=exclude)
 
 
-def _plain(found: Candidates, exclude: Int64 | None) -> Ranked:
-    """Rank candidates by the distance that they were found by."""
-    offsets, keys, distances = found.offsets, found.keys, found.distances
-    if exclude is not None:
-        query = found.query
-        others = np.flatnonzero(keys != exclude[query])
-        offsets = np.searchsorted(query[others], np.arange(len(offsets)))
-        keys, distances = keys[others], distances[others]
-    return Ranked(offsets, keys, distances, found.kind, found.promise, found.compared, found.scanned)
-
-
-def _batches(n: int) -> Iterator[slice]:
-    if n <= BATCH_QUERIES:  # a bar would take longer than the search
-        yield from [slice(0, n)] if n else []
+def _batches(view: View, n: int, question: Question) -> Iterator[slice]:
+    """Yield which queries are worked on together: fewer where sets are fetched for each, or vectors are long."""
+    plain = question.measure is None and not question.certify
+    step = max(1, BATCH_NUMBERS // view.spec.spaces[WHOLE].length) if plain else BATCH_RERANKED
+    if n <= step:  # a bar would take longer than the search
+        yield slice(0, n)
         return
     with tqdm(total=n, unit="query", delay=2, disable=None, leave=False, desc="search") as bar:
-        for first in range(0, n, BATCH_QUERIES):
-            yield slice(first, min(first + BATCH_QUERIES, n))
-            bar.update(min(BATCH_QUERIES, n - first))
+        for first in range(0, n, step):
+            yield slice(first, min(first + step, n))
+            bar.update(min(step, n - first))
 
 
-def _joined(parts: list[Ranked], view: View, question: Question) -> Ranked:
+def _joined(parts: list[Candidates]) -> Candidates:
     """Put the answers of all batches one after the other."""
-    if len(parts) == 1:
-        return parts[0]
-    if not parts:
-        none = np.empty(0, np.int64)
-        kind = "sliced" if question.certify else "embedded"
-        return Ranked(np.zeros(1, np.int64), none, np.empty(0), kind, 1.0, none, none)
+
+    def joined(name: str) -> Any:
+        return np.concatenate([getattr(part, name) for part in parts])
+
     ends = np.cumsum([0, *(len(part.keys) for part in parts)])
-    full = [part.full_distances for part in parts if part.full_distances is not None]
-    return Ranked(
-        np.concatenate([[0], *(part.offsets[1:] + end for part, end in zip(parts, ends[:-1], strict=True))]),
-        np.concatenate([part.keys for part in parts]),
-        np.concatenate([part.distances for part in parts]),
-        parts[0].kind,
-        parts[0].promise if len({part.promise for part in parts}) == 1 else _least(parts),
-        np.concatenate([part.compared for part in parts]),
-        np.concatenate([part.scanned for part in parts]),
-        np.concatenate(full) if full else None,
+    promises = [part.promise for part in parts]  # a filter may have been answered exactly for some
+    return replace(
+        parts[0],
+        offsets=np.concatenate([[0], *(part.offsets[1:] + end for part, end in zip(parts, ends[:-1], strict=True))]),
+        **{name: joined(name) for name in ("keys", "distances", "compared", "scanned")},
+        promise=None if None in promises else min(p for p in promises if p is not None),
+        slack=None,
+        full_distances=None if parts[0].full_distances is None else joined("full_distances"),
     )
-
-
-def _least(parts: list[Ranked]) -> float | None:
-    """Return what holds for all batches: a filter may have been answered exactly for some."""
-    promises = [part.promise for part in parts]
-    return None if None in promises else min(p for p in promises if p is not None)

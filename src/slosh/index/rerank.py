@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +17,6 @@ from ..embed.base import SetTransformer
 from ..engines.base import Candidates, View
 from ..errors import InputError, UnsupportedError
 from .certify import SlicedDistances
-from .hits import Ranked
 
 Distance = Callable[[Sets, Sets], ArrayLike]
 
@@ -55,8 +55,8 @@ def measure_of(rerank: Any, embedding: SetTransformer) -> Measure | None:
     raise InputError(f"rerank={rerank!r:.60}", f"give 'sliced', {names}, or a function", argument="rerank")
 
 
-def rerank(view: View, queries: Sets, near: Candidates, measure: Measure, k: int) -> Ranked:
-    """Order the candidates of each query by a measure, and keep the k nearest with all that are as far as the last."""
+def rerank(view: View, queries: Sets, near: Candidates, measure: Measure) -> Candidates:
+    """Order the candidates of each query by a measure; nothing is promised of the result."""
     which = near.query
     if measure.function is None:
         distances = SlicedDistances(view, queries).compute(which, near.keys)
@@ -74,7 +74,11 @@ def rerank(view: View, queries: Sets, near: Candidates, measure: Measure, k: int
                 )
             distances[part] = given
     order = np.lexsort((distances, which))
-    return Ranked(
-        near.offsets, near.keys[order], distances[order], measure.kind, None, near.compared, near.scanned,
-        np.diff(near.offsets),
-    )  # fmt: skip
+    return replace(
+        near,
+        keys=near.keys[order],
+        distances=distances[order],
+        kind=measure.kind,
+        promise=None,
+        full_distances=np.diff(near.offsets),
+    )

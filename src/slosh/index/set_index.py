@@ -6,31 +6,33 @@ answered is up to the planner (`planner.py`).
 
 from __future__ import annotations
 
+import logging
 import os
 import time
+import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from scipy.sparse import csr_matrix
+from numpy.typing import NDArray
 
-from .. import rank
-from ..data.checks import checked_count
+from ..data.checks import checked_count, checked_flag
 from ..data.preprocess import Preprocess
 from ..data.sets import Sets
-from ..engines.base import Engine, Int64, Records, View
+from ..engines.base import Engine, Records
 from ..engines.registry import Location, create_engine, open_engine
 from ..engines.spec import WHOLE, IndexSpec, make_spec
 from ..errors import InputError
 from ..search import checked_recall
 from ..where import parse
-from . import changes, pairs
-from .hits import HitLists, Hits, Pairs
+from . import changes
 from .planner import Question, answer
-from .records import Record, checked_ids, is_single_id, is_single_set
+from .records import Record, checked_ids, is_single_id
+from .searches import Searches
 from .verify import Report, verify
+
+logger = logging.getLogger(__name__)
 
 TIMED_QUERIES = 256
 """Stored sets that `tune` searches for, to say how long a query takes."""
@@ -52,7 +54,7 @@ class Tuned(NamedTuple):
         return f"k = {self.k}, recall {self.recall:g} asked for: {how}; {self.seconds_per_query * 1e6:.0f} us a query"
 
 
-class SetIndex:
+class SetIndex(Searches):
     """A collection of sets that is searched by the Sliced-Wasserstein distance, with ids and metadata.
 
     `SetIndex.create` and `slosh.open` make one. Threads may share an index. A search sees one version of it and never
@@ -75,6 +77,11 @@ class SetIndex:
     """
 
     def __init__(self, engine: Engine) -> None:
+        if not hasattr(engine, "view"):
+            problem = f"SetIndex({engine!r:.60}) is not how an index is made"
+            raise InputError(
+                problem, "open one with slosh.open(path), or make one with slosh.SetIndex.create(path, dim)"
+            )
         self._engine = engine
 
     @classmethod
@@ -168,13 +175,18 @@ class SetIndex:
         """All ids, in the order of the adds."""
         return self.select()
 
-    def select(self, where: Any = None, limit: int | None = None) -> list[str]:
-        """Return the ids of the sets whose metadata match, in the order of the adds; at most `limit` of them."""
+    def select(self, where: Any = None, limit: int | None = None, offset: int = 0) -> list[str]:
+        """Return the ids of the sets whose metadata match, in the order of the adds.
+
+        At most `limit` of them, without the first `offset`: so they can be read page by page.
+        """
         if limit is not None:
             checked_count("limit", limit)
+        checked_count("offset", offset, least=0)
         node = None if where is None else parse(where)
         with self._engine.view() as view:
-            return view.ids(view.select(node, limit))
+            keys = view.select(node, None if limit is None else limit + offset)
+            return view.ids(keys[offset:])
 
     def __repr__(self) -> str:
         place = "in memory" if self._engine.location is None else repr(self._engine.location)
@@ -189,8 +201,15 @@ class SetIndex:
     def __exit__(self, *error: object) -> None:
         self.close()
 
+    def __del__(self) -> None:
+        if (engine := self.__dict__.get("_engine")) is not None and engine.location is not None and not engine.closed:
+            warnings.warn(f"the index {engine.location!r} was not closed", ResourceWarning, source=self, stacklevel=2)
+            engine.close()
+
     def __reduce__(self) -> Any:
-        raise TypeError("an index cannot be pickled: open it in the other process, slosh.open(path, read_only=True)")
+        place = self._engine.location
+        how = "save it with copy_to, and open that" if place is None else f"slosh.open({place!r}, read_only=True)"
+        raise TypeError(f"an index cannot be pickled: in the other process, {how}")
 
     def close(self) -> None:
         """Let go of files and lock. What was changed is on disk without it."""
@@ -217,7 +236,8 @@ class SetIndex:
         ids : strings, or whole numbers, which become strings; an iterable of them for an iterator. None counts.
         metadata : a dict for each set, or one dict for all: strings, numbers, true and false, lists and dicts of them.
         weights : an array of weights for each set; or pass `Sets` that have them.
-        update : replace sets whose id exists; otherwise that is an error (`DuplicateId`).
+        update : replace sets whose id exists; otherwise that is an error (`DuplicateId`). Without `metadata` they keep
+            theirs.
         """
         is_batch = isinstance(sets, tuple) and hasattr(sets, "_fields")  # a batch of a reader
         if isinstance(sets, Iterator) or is_batch:
@@ -230,11 +250,13 @@ class SetIndex:
             changes.train(self._engine)
         return added
 
-    def update(self, ids: Any, sets: Any = None, metadata: Any = None, *, weights: Any = None) -> None:
-        """Replace the points, the metadata, or both, of existing sets.
+    def update(
+        self, ids: Any, sets: Any = None, metadata: Any = None, *, weights: Any = None, merge: bool = False
+    ) -> list[str]:
+        """Replace the points, the metadata, or both, of existing sets, and return their ids.
 
-        Arguments that are None leave that part unchanged. The update is atomic. An id that is not there is an error
-        (`UnknownId`).
+        A part that is None stays as it is. Metadata replace the whole dict of a set; with `merge` they replace the keys
+        that they have, and the others stay. The update is atomic. An id that is not there is an error (`UnknownId`).
         """
         single = is_single_id(ids)
         names = checked_ids(ids)
@@ -245,13 +267,20 @@ class SetIndex:
         if single and sets is not None and not isinstance(sets, Sets):
             sets, weights = [sets], None if weights is None else [weights]
         new = None if sets is None else self._spec.sets(sets, weights)
-        changes.update(self._engine, names, new, [metadata] if single and metadata is not None else metadata)
+        about = [metadata] if single and metadata is not None else metadata
+        changes.update(self._engine, names, new, about, checked_flag("merge", merge))
+        return names
 
-    def remove(self, ids: Any) -> None:
-        """Remove sets. If an id is not there (`UnknownId`), nothing is changed."""
-        names = checked_ids(ids)
-        with self._engine.write() as write:
-            write.delete(np.sort(changes.known_keys(write.view, names)))
+    def remove(self, ids: Any = None, *, where: Any = None) -> list[str]:
+        """Remove the sets of these ids, or those whose metadata match, and return their ids.
+
+        If an id is not there (`UnknownId`), nothing is changed.
+        """
+        if (ids is None) == (where is None):
+            raise InputError("give the ids to remove, or where=..., and not both", argument="ids")
+        names = [] if ids is None else checked_ids(ids)
+        node = None if where is None else parse(where)
+        return changes.remove(self._engine, names, node)
 
     def get(self, ids: Any) -> Record | Records:
         """Return the stored set of an id, as a `Record`; of a list of ids, as `Records` (sets, ids, metadata)."""
@@ -269,110 +298,6 @@ class SetIndex:
             keys = view.select()
             for first in range(0, len(keys), batch):
                 yield view.records(keys[first : first + batch])
-
-    # Searching
-
-    def search(
-        self,
-        queries: Any = None,
-        k: int = 10,
-        *,
-        id: Any = None,
-        where: Any = None,
-        recall: float | None = None,
-        rerank: Any = None,
-        depth: int | None = None,
-        certify: bool = False,
-    ) -> Any:
-        """Return the k nearest sets, nearest first.
-
-        Parameters
-        ----------
-        queries : one set (N, d), which gives `Hits`; or several, as `Sets` takes them, which give `HitLists`.
-        id : instead of queries, the id of a stored set, or a list of ids; the set itself is not among its hits.
-        where : only sets whose metadata match, see `slosh.where`; e.g. {"kind": "chair", "year": {">": 2010}}.
-        recall : the fraction of the true nearest to find, on average; 1.0 is exact. None is what `tune` stored, or the
-            default of the search.
-        rerank : "sliced", "wasserstein", "chamfer", "hausdorff", or a function (query, candidates) -> distances of
-            `Sets` of one and of many sets: the `depth` nearest are ordered by it. A function may use this index.
-        depth : how many sets are re-ranked; None is 4 k, at least 32.
-        certify : return the true k nearest under the sliced distance, proved. `stats.full_distances` says how many
-            distances it took.
-        """
-        with self._engine.view() as view:
-            question = Question.checked(
-                view, k=k, where=where, recall=recall, rerank_by=rerank, depth=depth, certify=certify
-            )
-            return _answer(view, queries, id, question)
-
-    def range_search(
-        self,
-        queries: Any = None,
-        radius: ArrayLike = 0.0,
-        *,
-        id: Any = None,
-        where: Any = None,
-        recall: float | None = None,
-        certify: bool = False,
-    ) -> Any:
-        """Return all sets at most `radius` away, nearest first; `Hits`, or `HitLists`, as `search` gives.
-
-        By the embedded distance; with `certify` by the sliced distance, and none is left out. `radius` is one number,
-        or one for each query.
-        """
-        with self._engine.view() as view:
-            question = Question.checked(view, radius=radius, where=where, recall=recall, certify=certify)
-            return _answer(view, queries, id, question)
-
-    def kneighbors(
-        self, queries: Any = None, k: int = 10, *, id: Any = None, where: Any = None, recall: float | None = None
-    ) -> tuple[NDArray[np.float64], Int64]:
-        """Return distances and positions (n, k) of the k nearest sets as arrays, nearest first.
-
-        A position counts the stored sets in the order of the adds: `index.ids[position]` is the id. Where fewer than k
-        are found, the position is -1 at the distance inf. This is faster than `search`, which makes objects with ids
-        and metadata. The arguments are those of `search`; without queries and id every stored set is a query, and none
-        is its own neighbour.
-        """
-        with self._engine.view() as view:
-            question = Question.checked(view, k=k, where=where, recall=recall)
-            if queries is None and id is None:
-                return pairs.all_kneighbors(view, question)
-            sets, keys, _ = _queries(view, queries, id)
-            return pairs.kneighbors(view, sets, keys, question)
-
-    def duplicates(self, radius: float = 0.0, *, where: Any = None, certify: bool = False) -> Pairs:
-        """Return pairs of sets at most `radius` apart, each once, nearest first.
-
-        By the embedded distance, which is never larger than the sliced distance but for rounding, by which the radius
-        is widened: so no pair within the radius by the sliced distance is left out (with the average rule of
-        `SlicedWasserstein`), and some may be a little beyond. With `certify` it is the sliced distance itself.
-        """
-        with self._engine.view() as view:
-            return pairs.duplicates(view, radius, None if where is None else parse(where), certify)
-
-    def neighbor_graph(
-        self, k: int = 15, *, mode: str = "distance", recall: float | None = None, certify: bool = False
-    ) -> tuple[csr_matrix, list[str]]:
-        """Return the k-nearest-neighbour graph, (n, n) sparse, and the ids of its rows; no set is its own neighbour.
-
-        `mode` is "distance" or "connectivity" (ones), as in scikit-learn. For UMAP, clustering and spectral embedding.
-        """
-        if mode not in ("distance", "connectivity"):
-            raise InputError(f"mode={mode!r:.60}", 'give "distance" or "connectivity"', argument="mode")
-        with self._engine.view() as view:
-            return pairs.neighbor_graph(view, Question.checked(view, k=k, recall=recall, certify=certify), mode)
-
-    def explain(self, query: Any, id: Any) -> rank.Explanation:
-        """Explain the distance of a query, which may be an id, and a stored set: see `slosh.rank.explain`."""
-        with self._engine.view() as view:
-            by_id = is_single_id(query)
-            sets, _, _ = _queries(view, None if by_id else query, query if by_id else None)
-            if len(sets) != 1:
-                raise InputError(f"explain takes one query, not {len(sets)}", argument="query")
-            other, _, _ = _queries(view, None, id)
-            slices = getattr(view.spec.embedding, "slices_", None)
-        return rank.explain(sets, other, **({} if slices is None else {"slices": slices}))
 
     # Maintenance
 
@@ -421,7 +346,9 @@ class SetIndex:
 
     def compact(self) -> None:
         """Reclaim the space of removed sets and retrain. The result equals an index built from scratch in id order."""
+        started = time.perf_counter()
         self._engine.compact()
+        logger.info("%s: compacted in %.3f s", changes.place_of(self._engine), time.perf_counter() - started)
 
     def export(self, path: str | os.PathLike[str]) -> int:
         """Write all sets, ids and metadata to a Parquet file, which `slosh.readers.read` reads; return how many."""
@@ -439,6 +366,16 @@ class SetIndex:
 
         return copy_index(self._engine, target, n_jobs)
 
+    def backup(self, folder: str | os.PathLike[str], *, replace: bool = False, n_jobs: int | None = -1) -> int:
+        """Copy one version of the index into a folder, while others may go on writing; return how many sets it has.
+
+        The folder is there when all of it is stored, and not before. With `replace` an index that is there, such as
+        yesterday's backup, is deleted then. The copy is opened like any other index.
+        """
+        from .copy import backup_index
+
+        return backup_index(self._engine, folder, checked_flag("replace", replace), n_jobs)
+
 
 def open(path: Location, read_only: bool = False, *, n_jobs: int | None = -1) -> SetIndex:
     """Open an index that `SetIndex.create` made.
@@ -446,21 +383,7 @@ def open(path: Location, read_only: bool = False, *, n_jobs: int | None = -1) ->
     One process at a time may open it for writing; with `read_only` any number may read it, and see every change of the
     writer from their next call on.
     """
-    return SetIndex(open_engine(path, read_only, n_jobs))
-
-
-def _queries(view: View, queries: Any, id: Any) -> tuple[Sets, Int64 | None, bool]:
-    """Return the prepared queries, their keys if they are stored, and whether there is a single one."""
-    if (queries is None) == (id is None):
-        raise InputError("give queries, or id=... of a stored set, and not both")
-    if id is not None:
-        keys = changes.known_keys(view, checked_ids(id, repeats=True), "")
-        return view.prepared(keys), keys, is_single_id(id)
-    single = is_single_set(queries)
-    return view.spec.prepare(view.spec.sets([queries] if single else queries)), None, single
-
-
-def _answer(view: View, queries: Any, id: Any, question: Question) -> Hits | HitLists:
-    sets, keys, single = _queries(view, queries, id)
-    found = answer(view, sets, keys, question)
-    return found[0] if single else found
+    started = time.perf_counter()
+    index = SetIndex(open_engine(path, read_only, n_jobs))
+    logger.info("%s: opened %d sets in %.3f s", path, len(index), time.perf_counter() - started)
+    return index

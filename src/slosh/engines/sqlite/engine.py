@@ -331,13 +331,14 @@ class SqliteEngine:
             yield write
             write.commit()
 
-    def train(self) -> None:
+    def train(self) -> bool:
         with self._changing():
             loaded = self._loaded[self._newest]
-            if loaded.snapshot.train_due:
-                loaded = replace(loaded, snapshot=loaded.snapshot.train())
-                self.publish(loaded)
+            due = loaded.snapshot.train_due
+            if due:
+                self.publish(replace(loaded, snapshot=loaded.snapshot.train()))
             self._store_training()
+            return due
 
     def calibrate(self, space: str, k: int, recall: float, queries: Vectors | None) -> Calibration | None:
         with self._changing():

@@ -1,0 +1,253 @@
+"""The questions to an index: the half of `SetIndex` that searches.
+
+A question opens a view, checks what the user passed, and hands it to the planner (`planner.py`, `pairs.py`).
+"""
+
+from __future__ import annotations
+
+from typing import Any, overload
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import csr_matrix
+
+from .. import rank
+from ..data.checks import checked_count, checked_flag
+from ..data.sets import Sets
+from ..engines.base import Engine, Int64, View
+from ..errors import InputError, bad_value
+from ..where import parse
+from . import changes, pairs
+from .hits import HitLists, Hits, Pairs
+from .pairs import Progress
+from .planner import Question, answer
+from .records import checked_ids, is_single_id, is_single_set
+
+
+class Searches:
+    """What an index can be asked; `SetIndex` inherits it.
+
+    In the signatures `Sets` give `HitLists` and a single id gives `Hits`; of anything else a type checker cannot know
+    whether it is one set or several.
+    """
+
+    _engine: Engine
+
+    @overload
+    def search(
+        self,
+        queries: Sets,
+        k: int = ...,
+        *,
+        where: Any = ...,
+        recall: float | None = ...,
+        rerank: Any = ...,
+        depth: int | None = ...,
+        certify: bool = ...,
+        offset: int = ...,
+    ) -> HitLists: ...
+    @overload
+    def search(
+        self,
+        queries: None = ...,
+        k: int = ...,
+        *,
+        id: str | int,
+        where: Any = ...,
+        recall: float | None = ...,
+        rerank: Any = ...,
+        depth: int | None = ...,
+        certify: bool = ...,
+        offset: int = ...,
+    ) -> Hits: ...
+    @overload
+    def search(
+        self,
+        queries: Any = ...,
+        k: int = ...,
+        *,
+        id: Any = ...,
+        where: Any = ...,
+        recall: float | None = ...,
+        rerank: Any = ...,
+        depth: int | None = ...,
+        certify: bool = ...,
+        offset: int = ...,
+    ) -> Hits | HitLists: ...
+
+    def search(
+        self,
+        queries: Any = None,
+        k: int = 10,
+        *,
+        id: Any = None,
+        where: Any = None,
+        recall: float | None = None,
+        rerank: Any = None,
+        depth: int | None = None,
+        certify: bool = False,
+        offset: int = 0,
+    ) -> Hits | HitLists:
+        """Return the k nearest sets, nearest first.
+
+        Parameters
+        ----------
+        queries : one set (N, d), which gives `Hits`; or several, as `Sets` takes them, which give `HitLists`.
+        id : instead of queries, the id of a stored set, or a list of ids; the set itself is not among its hits.
+        where : only sets whose metadata match, see `slosh.where`; e.g. {"kind": "chair", "year": {">": 2010}}.
+        recall : the fraction of the true nearest to find, on average; 1.0 is exact. None is what `tune` stored, or the
+            default of the search.
+        rerank : "sliced", "wasserstein", "chamfer", "hausdorff", or a function: the `depth` nearest are ordered by that
+            distance. A function is called once for each query, as function(query, candidates), with `Sets` of one set
+            and of `depth` sets, preprocessed and with their weights, and returns a distance for each candidate, in
+            their order; smaller is nearer. It may use this index.
+        depth : how many sets are re-ranked; None is 4 k, at least 32.
+        certify : return the true k nearest under the sliced distance, proved. `stats.full_distances` says how many
+            distances it took.
+        offset : leave out the first so many: page p of k hits has offset = p k. It costs as much as k + offset hits.
+        """
+        checked_count("k", k)
+        checked_count("offset", offset, least=0)
+        with self._engine.view() as view:
+            question = Question.checked(
+                view, k=k + offset, where=where, recall=recall, rerank_by=rerank, depth=depth, certify=certify
+            )
+            return _answer(view, queries, id, question, offset)
+
+    @overload
+    def range_search(
+        self,
+        queries: Sets,
+        radius: ArrayLike = ...,
+        *,
+        where: Any = ...,
+        recall: float | None = ...,
+        certify: bool = ...,
+    ) -> HitLists: ...
+    @overload
+    def range_search(
+        self,
+        queries: None = ...,
+        radius: ArrayLike = ...,
+        *,
+        id: str | int,
+        where: Any = ...,
+        recall: float | None = ...,
+        certify: bool = ...,
+    ) -> Hits: ...
+    @overload
+    def range_search(
+        self,
+        queries: Any = ...,
+        radius: ArrayLike = ...,
+        *,
+        id: Any = ...,
+        where: Any = ...,
+        recall: float | None = ...,
+        certify: bool = ...,
+    ) -> Hits | HitLists: ...
+
+    def range_search(
+        self,
+        queries: Any = None,
+        radius: ArrayLike = 0.0,
+        *,
+        id: Any = None,
+        where: Any = None,
+        recall: float | None = None,
+        certify: bool = False,
+    ) -> Hits | HitLists:
+        """Return all sets at most `radius` away, nearest first; `Hits`, or `HitLists`, as `search` gives.
+
+        By the embedded distance; with `certify` by the sliced distance, and none is left out. `radius` is one number,
+        or one for each query.
+        """
+        with self._engine.view() as view:
+            question = Question.checked(view, radius=radius, where=where, recall=recall, certify=certify)
+            return _answer(view, queries, id, question)
+
+    def kneighbors(
+        self, queries: Any = None, k: int = 10, *, id: Any = None, where: Any = None, recall: float | None = None
+    ) -> tuple[NDArray[np.float64], Int64]:
+        """Return distances and positions (n, k) of the k nearest sets as arrays, nearest first.
+
+        A position counts the stored sets in the order of the adds: `index.ids[position]` is the id. Where fewer than k
+        are found, the position is -1 at the distance inf. This is faster than `search`, which makes objects with ids
+        and metadata. The arguments are those of `search`; without queries and id every stored set is a query, and none
+        is its own neighbour.
+        """
+        with self._engine.view() as view:
+            question = Question.checked(view, k=k, where=where, recall=recall)
+            if queries is None and id is None:
+                return pairs.all_kneighbors(view, question)
+            sets, keys, _ = _queries(view, queries, id)
+            return pairs.kneighbors(view, sets, keys, question)
+
+    def duplicates(
+        self, radius: float = 0.0, *, where: Any = None, certify: bool = False, progress: Progress | None = None
+    ) -> Pairs:
+        """Return pairs of sets at most `radius` apart, each once, nearest first.
+
+        By the embedded distance, which is never larger than the sliced distance but for rounding, by which the radius
+        is widened: so no pair within the radius by the sliced distance is left out (with the average rule of
+        `SlicedWasserstein`), and some may be a little beyond. With `certify` it is the sliced distance itself.
+
+        `progress` is called as progress(done, total) now and then; without it a bar is shown on a terminal.
+        """
+        if np.ndim(radius):
+            raise bad_value("radius", radius, "give one number")
+        with self._engine.view() as view:
+            node = None if where is None else parse(where)
+            return pairs.duplicates(view, radius, node, checked_flag("certify", certify), progress)
+
+    def neighbor_graph(
+        self,
+        k: int = 15,
+        *,
+        mode: str = "distance",
+        recall: float | None = None,
+        certify: bool = False,
+        progress: Progress | None = None,
+    ) -> tuple[csr_matrix, list[str]]:
+        """Return the k-nearest-neighbour graph, (n, n) sparse, and the ids of its rows; no set is its own neighbour.
+
+        `mode` is "distance" or "connectivity" (ones), as in scikit-learn. For UMAP, clustering and spectral embedding.
+        `progress` is as in `duplicates`.
+        """
+        if mode not in ("distance", "connectivity"):
+            raise InputError(f"mode={mode!r:.60}", 'give "distance" or "connectivity"', argument="mode")
+        with self._engine.view() as view:
+            question = Question.checked(view, k=k, recall=recall, certify=certify)
+            return pairs.neighbor_graph(view, question, mode, progress)
+
+    def explain(self, query: Any, id: Any) -> rank.Explanation:
+        """Explain the distance of a query, which may be an id, and a stored set: see `slosh.rank.explain`."""
+        with self._engine.view() as view:
+            by_id = is_single_id(query)
+            sets, _, _ = _queries(view, None if by_id else query, query if by_id else None)
+            if len(sets) != 1:
+                raise InputError(f"explain takes one query, not {len(sets)}", argument="query")
+            other, _, _ = _queries(view, None, id)
+            slices = getattr(view.spec.embedding, "slices_", None)
+        return rank.explain(sets, other, **({} if slices is None else {"slices": slices}))
+
+
+def _queries(view: View, queries: Any, id: Any) -> tuple[Sets, Int64 | None, bool]:
+    """Return the prepared queries, their keys if they are stored, and whether there is a single one."""
+    if (queries is None) == (id is None):
+        raise InputError("give queries, or id=... of a stored set, and not both")
+    if isinstance(queries, str):
+        raise InputError(
+            f"{queries!r:.60} is not a set", f"give id={queries!r:.60} for a stored set", argument="queries"
+        )
+    if id is not None:
+        keys = changes.known_keys(view, checked_ids(id, repeats=True), "")
+        return view.prepared(keys), keys, is_single_id(id)
+    single = is_single_set(queries)
+    return view.spec.prepare(view.spec.sets([queries] if single else queries)), None, single
+
+
+def _answer(view: View, queries: Any, id: Any, question: Question, offset: int = 0) -> Hits | HitLists:
+    sets, keys, single = _queries(view, queries, id)
+    found = answer(view, sets, keys, question, offset)
+    return found[0] if single else found
