@@ -42,12 +42,11 @@ MAX_TERMS = 100
 # 300,000 sets take 30 ms, and 700 ms as SELECTs of their own.
 
 
-def compile_filter(node: Node, *, unique: bool = True) -> tuple[str, list[Value]]:
+def compile_filter(node: Node) -> tuple[str, list[Value]]:
     """A SELECT of the rows that match, and its parameters, for SQLite.
 
     It reads `fields(key, value, row)`, the lines of `fields_of` with the row of their set, and `sets(row, id)`, a line
-    for each set that is there. With unique=False it takes half the time where a range or an `in` is outermost, and a
-    set with several items that match may come repeatedly.
+    for each set that is there. A set with several items that match may come repeatedly.
 
     >>> from slosh.where import parse
     >>> compile_filter(parse({"kind": "chair"}))
@@ -62,8 +61,6 @@ def compile_filter(node: Node, *, unique: bool = True) -> tuple[str, list[Value]
         raise InputError(
             "where is nested too deep, with too many conditions, for SQLite", "ask in several steps", argument="where"
         )
-    if unique and not select.once:
-        select = _Select(f"SELECT DISTINCT row FROM {compiler.named(select)}")
     parameters = [*compiler.parameters, *select.parameters]
     if len(parameters) > MAX_PARAMETERS:
         raise InputError(
@@ -79,7 +76,6 @@ class _Select:
     sql: str
     parameters: tuple[Value, ...] = ()
     height: int = 0  # of its expressions, those of the tables it reads included
-    once: bool = True  # no row comes twice
 
 
 class _Compiler:
@@ -124,7 +120,7 @@ class _Compiler:
                 f"WHERE {'key = ? AND ' * (key is not None)}{column} {low} column1 AND {column} {high} column2"
             )
             bounds = (bound[1] for part in ranges for bound in part.bounds)
-            found.append(_Select(sql, (*bounds, *[key] * (key is not None)), 4, once=False))
+            found.append(_Select(sql, (*bounds, *[key] * (key is not None)), 4))
         return found
 
     def scan(self, leaf: Node | None, kept: list[_Select], dropped: list[_Select]) -> _Select:
@@ -135,16 +131,14 @@ class _Compiler:
         terms += [f"row NOT IN {self.named(one)}" for one in dropped]
         height = len(terms) + 3 + max((one.height for one in kept + dropped), default=0)
         sql = f"SELECT row FROM {table}{' WHERE ' * bool(terms)}{' AND '.join(terms)}"
-        return _Select(sql, parameters, height, table == "sets" or isinstance(leaf, Equal))
+        return _Select(sql, parameters, height)
 
     def any_of(self, parts: list[_Select]) -> _Select:
         if len(parts) > MAX_TERMS:
             groups = [self.any_of(parts[i : i + MAX_TERMS]) for i in range(0, len(parts), MAX_TERMS)]
             return self.any_of([_Select(f"SELECT row FROM {self.named(one)}", (), one.height + 1) for one in groups])
         parameters = tuple(value for one in parts for value in one.parameters)
-        return _Select(
-            " UNION ALL ".join(one.sql for one in parts), parameters, max(one.height for one in parts), False
-        )
+        return _Select(" UNION ALL ".join(one.sql for one in parts), parameters, max(one.height for one in parts))
 
     def all_of(self, parts: tuple[Node, ...]) -> _Select:
         if len(parts) > MAX_TERMS:

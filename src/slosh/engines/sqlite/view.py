@@ -54,7 +54,7 @@ class SqliteView(LocalView):
         return np.array([found.get(name, -1) for name in ids], np.int64)
 
     def matching(self, where: Node) -> Mask:
-        sql, values = compile_filter(where, unique=False)  # a row may come twice: it only sets the mask
+        sql, values = compile_filter(where)  # a row may come twice: it only sets the mask
         with storage_errors(self._path):
             lines = self._connection.execute(sql, values)
             try:
