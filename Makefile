@@ -4,13 +4,19 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := $(wildcard src/slosh/native/*) CMakeLists.txt pyproject.toml
 
-.PHONY: demo test lint paper paper-quick bench-embed bench-search bench-index docs clean
+.PHONY: demo test test-long test-sanitize lint paper paper-quick bench-embed bench-search bench-index docs clean
 
 demo: $(VENV)/.ready            ## build an index of handwritten digits, search it, draw neighbours; writes demo/
 	$(BIN)/slosh demo
 
-test: $(VENV)/.ready            ## all tests
+test: $(VENV)/.ready            ## all tests but the long ones, at most 6 minutes on two cores
 	$(BIN)/python -m pytest
+
+test-long: test-sanitize        ## the long campaigns: kills, attacks, damaged files, full disks, histories, sanitizers
+	$(BIN)/python -m pytest -m long
+
+test-sanitize: $(VENV)/.ready   ## the tests of the kernel with AddressSanitizer and UndefinedBehaviorSanitizer
+	$(BIN)/python tests/sanitize.py
 
 lint: $(VENV)/.ready            ## ruff, mypy, and the layers of the design
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports

@@ -39,6 +39,12 @@ def each_kernel(request, monkeypatch):
     kernel.native.use(before)
 
 
+@pytest.fixture(params=["part", pytest.param("all", marks=pytest.mark.long)])
+def campaign(request):
+    """How much of a long campaign to run: "part" in every run, "all" with `make test-long`."""
+    return request.param
+
+
 @pytest.fixture(scope="session")
 def mnist():
     """500 sets of Point Cloud MNIST and their labels; generated rings and bars where the data is not there."""

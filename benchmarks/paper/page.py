@@ -20,6 +20,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import claims
 import report_differences
 import report_sensitivity
 import report_studies
@@ -65,6 +66,8 @@ def write(out: Path, ledger: Ledger, plan: Plan) -> None:
     if out.resolve() == RESULTS:
         README.write_text(update_readme(README.read_text("utf-8"), report), encoding="utf-8")
     print(f"wrote {out / 'paper.md'}, its figures, and paper.json with the numbers")
+    for sentence in () if plan.quick else claims.unsupported(results):
+        print(f"{TEMPLATE.name} says what these numbers do not: {sentence}")
 
 
 def collect(ledger: Ledger, plan: Plan) -> dict[str, Any]:

@@ -117,7 +117,8 @@ struct Codes {
   const int64_t *active;      // (n_places,) the blocks to look at, in increasing order; null: all of them
   int64_t n_words, n_places;  // without `active` n_places is n_blocks, a multiple of 4
 
-  const uint64_t *block(int64_t b) const { return groups + b / kFour * n_words * kRow + b % kFour * kCodes; }
+  // Inlined always: it would otherwise be one function for all instruction sets, and the linker would take any of them.
+  __attribute__((always_inline)) const uint64_t *block(int64_t b) const { return groups + b / kFour * n_words * kRow + b % kFour * kCodes; }
 };
 
 // Vectors of a power of two of numbers, rotated in place.

@@ -1,6 +1,7 @@
 // One set in, one group of slices out: project, sort, take quantiles, subtract the reference, scale. Everything one set needs
-// stays in the caches. Compiled once for each instruction set (CMakeLists.txt); no templates of the standard library are used here, because
-// the linker keeps one copy of those, and it could be one that this machine cannot run.
+// stays in the caches. Compiled once for each instruction set (CMakeLists.txt). Functions are in the namespace of theirs, and templates of
+// the standard library are over its types: the linker keeps one copy of those with the same name, and it could be one that this machine
+// cannot run. tests/native/test_symbols.py looks for them.
 #include "hadamard.h"
 #include "hamming.h"
 #include "job.h"

@@ -1,4 +1,4 @@
-"""Processes that fork others, and how much of the long campaigns is run."""
+"""Processes that fork others."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from pathlib import Path
 from builders import PATIENCE
 
 CHILD = Path(__file__).with_name("index_child.py")
-EVERYTHING = os.environ.get("SLOSH_ATTACKS") == "all"
-"""Whether every kill and every attack is made; otherwise a part of each."""
 
 
 class Children:

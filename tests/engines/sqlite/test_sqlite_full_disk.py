@@ -83,7 +83,10 @@ def test_more_room_is_enough_to_go_on(small_disk):
         assert index.info()["embedded_on_open"] == 0
 
 
-@pytest.mark.parametrize("most", [1 << 17, 1 << 20])
+MOST = {"part": [1 << 17, 1 << 20], "all": [1 << 15, *range(1 << 16, 1 << 20, 20_011), 1 << 21]}
+
+
+@pytest.mark.parametrize("most", [*MOST["part"], *(pytest.param(most, marks=pytest.mark.long) for most in MOST["all"])])
 def test_files_that_may_not_grow(tmp_path, children, most):
     slosh.SetIndex.create(tmp_path / "index", child.DIM, **child.options()).close()
     assert children.run("small_files", tmp_path / "index", tmp_path / "log", most) == 0

@@ -1,7 +1,7 @@
 """Indexes that others have made, or that are damaged: refused or contained with a sentence, never run, never a crash.
 
 What may end the process is done in a child, which says before each attack what comes next. A part of the attacks is
-made in every run, another one for each test; SLOSH_ATTACKS=all makes all of them. Tables, columns and packed arrays are
+made in every run, another one for each test; `make test-long` makes all of them. Tables, columns and packed arrays are
 found in the database, and not assumed.
 """
 
@@ -22,7 +22,6 @@ from pathlib import Path
 import index_child as child
 import numpy as np
 import pytest
-from children import EVERYTHING
 
 import slosh
 from slosh import Preprocess
@@ -263,8 +262,7 @@ def where_from(error):
 
 
 def in_children(processes, folder, name, *given, every=1):
-    """Do half of it in each of two processes; `every` is for those that are too many for every run."""
-    every = 1 if EVERYTHING else every
+    """Do half of it in each of two processes, and of all of it one in `every`."""
     step = len(processes) * every
     logs = [folder / f"log{i}" for i in range(len(processes))]
     for i, (process, log) in enumerate(zip(processes, logs, strict=True)):
@@ -280,8 +278,9 @@ def in_children(processes, folder, name, *given, every=1):
 
 
 @pytest.mark.parametrize(("weighted", "caches"), [(True, True), (False, False)])
-def test_a_hostile_database_is_refused_or_contained(fast_disk, several, weighted, caches):
-    in_children(several, fast_disk, "attack_by_sql", good(fast_disk / "good", weighted=weighted), caches, every=6)
+def test_a_hostile_database_is_refused_or_contained(fast_disk, several, weighted, caches, campaign):
+    every = {"part": 6, "all": 1}[campaign]
+    in_children(several, fast_disk, "attack_by_sql", good(fast_disk / "good", weighted=weighted), caches, every=every)
     assert not Path("/tmp/slosh-was-here").exists()
 
 
@@ -350,14 +349,15 @@ def attack_by_packed(path, folder, log, first, step, table, caches):
 
 @pytest.mark.filterwarnings("ignore:overflow")
 @pytest.mark.parametrize("kind", ["sliced", "polynomial", "gem", "hamming"])
-def test_a_hostile_specification_is_refused_or_contained(fast_disk, several, kind):
+def test_a_hostile_specification_is_refused_or_contained(fast_disk, several, kind, campaign):
     more = {
         "sliced": {"origin": [1.0, 2.0], "preprocess": Preprocess(standardize=([0.0, 0.0], [1.0, 2.0]))},
         "polynomial": {"embedding": SlicedWasserstein(n_slices=4, n_quantiles=4, slices=slosh.slices.Polynomial())},
         "gem": {"embedding": GeM(2), "search": ExactSearch()},
         "hamming": {"search": HammingSearch(rerank=10), "sample": [child.points_of(str(i), 0) for i in range(30)]},
     }[kind]
-    in_children(several, fast_disk, "attack_by_packed", good(fast_disk / "good", n=12, **more), "", True, every=12)
+    every = {"part": 12, "all": 1}[campaign]
+    in_children(several, fast_disk, "attack_by_packed", good(fast_disk / "good", n=12, **more), "", True, every=every)
 
 
 ABSURD = {
@@ -391,12 +391,12 @@ def test_absurd_sizes_are_refused_before_work_begins(fast_disk, monkeypatch, wha
 
 
 @pytest.mark.filterwarnings("ignore:overflow")
-def test_a_hostile_trained_state_is_trained_anew(fast_disk, several):
+def test_a_hostile_trained_state_is_trained_anew(fast_disk, several, campaign):
     path = good(fast_disk / "good", n=1040)
     with slosh.open(path, n_jobs=1) as index:
         index.tune(0.8, k=2)
         assert index.info()["search_info"]["calibrations"]
-    in_children(several, fast_disk, "attack_by_packed", path, "trained", False, every=40)
+    in_children(several, fast_disk, "attack_by_packed", path, "trained", False, every={"part": 40, "all": 1}[campaign])
 
 
 # -- damaged bytes -----------------------------------------------------------------------------------------------------
@@ -436,8 +436,8 @@ def flip(path, folder, log, first, step, n):
     os.write(said, b"done\n")
 
 
-def test_damaged_bytes_are_found_or_do_no_harm(fast_disk, several):
-    in_children(several, fast_disk, "flip", good(fast_disk / "good"), 300 if EVERYTHING else 150)
+def test_damaged_bytes_are_found_or_do_no_harm(fast_disk, several, campaign):
+    in_children(several, fast_disk, "flip", good(fast_disk / "good"), {"part": 100, "all": 2000}[campaign])
 
 
 # -- hostile caches: with a checksum that is right ---------------------------------------------------------------------
@@ -500,5 +500,6 @@ def attack_by_cache(path, folder, log, first, step):
         attack(path, folder, log, list(by_cache(Path(path)))[first::step])
 
 
-def test_a_hostile_cache_is_made_again_or_contained(fast_disk, several):
-    in_children(several, fast_disk, "attack_by_cache", good(fast_disk / "good", n=20), every=8)
+def test_a_hostile_cache_is_made_again_or_contained(fast_disk, several, campaign):
+    every = {"part": 8, "all": 1}[campaign]
+    in_children(several, fast_disk, "attack_by_cache", good(fast_disk / "good", n=20), every=every)

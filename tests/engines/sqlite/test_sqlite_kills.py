@@ -10,13 +10,16 @@ import time
 import index_child as child
 import numpy as np
 import pytest
-from children import EVERYTHING, wait_until
+from children import wait_until
 
 import slosh
 
+KILLS = {"part": {0: 30, 1100: 6}, "all": {0: 400, 1100: 60}}
 
-@pytest.mark.parametrize(("n", "kills"), [(0, 170 if EVERYTHING else 60), (1100, 30 if EVERYTHING else 10)])
-def test_a_killed_process_loses_nothing_that_was_acknowledged(tmp_path, children, n, kills):
+
+@pytest.mark.parametrize("n", [0, 1100])
+def test_a_killed_process_loses_nothing_that_was_acknowledged(tmp_path, children, n, campaign):
+    kills = KILLS[campaign][n]
     path, log = tmp_path / "index", tmp_path / "log"
     index, model = child.made(path, n)
     index.close()
@@ -60,11 +63,11 @@ def test_a_killed_process_loses_nothing_that_was_acknowledged(tmp_path, children
     assert changes >= kills / 2
 
 
-def test_an_interrupt_leaves_all_of_a_change_or_nothing(tmp_path, children):
+def test_an_interrupt_leaves_all_of_a_change_or_nothing(tmp_path, children, campaign):
     path, log = tmp_path / "index", tmp_path / "log"
     child.made(path, 0)[0].close()
     rng = np.random.default_rng(0)
-    rounds = 20 if EVERYTHING else 6
+    rounds = {"part": 6, "all": 40}[campaign]
     for i in range(rounds):
         log.unlink(missing_ok=True)
         number = children.start("interrupt", path, log)

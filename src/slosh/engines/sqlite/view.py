@@ -40,7 +40,7 @@ class SqliteView(LocalView):
         lines = self._connection.execute(sql, values)
         try:
             rows = np.fromiter((row for (row,) in lines), np.int64)
-        except (OverflowError, TypeError):
+        except (OverflowError, TypeError, ValueError):
             raise tables.damaged(self._connection, "the fields that filters look at are no rows") from None
         mask = np.zeros(self.snapshot.n, np.bool_)
         mask[rows[(rows >= 0) & (rows < len(mask))]] = True
