@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import faulthandler
+import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -94,6 +96,17 @@ def together(*works: Callable[[], Any], seconds: float = PATIENCE) -> None:
     if any(thread.is_alive() for thread in threads):
         faulthandler.dump_traceback()
         pytest.fail("threads wait for each other")
+
+
+@contextmanager
+def hurried_threads() -> Iterator[None]:
+    """Let threads take turns every few instructions, so that what one leaves half done the others see."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
 
 
 def wait_for(event: threading.Event) -> None:
