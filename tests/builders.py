@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import faulthandler
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -102,6 +103,17 @@ def together(*works: Callable[[], Any], seconds: float = PATIENCE) -> None:
     if any(thread.is_alive() for thread in threads):
         faulthandler.dump_traceback()
         pytest.fail("threads wait for each other")
+
+
+@contextmanager
+def hurried_threads() -> Iterator[None]:
+    """Let threads take turns every few instructions, so that what one leaves half done the others see."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
 
 
 def wait_for(event: threading.Event) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import slosh
@@ -142,3 +143,19 @@ def test_a_removal_keeps_masks_and_ids(place, sets, monkeypatch):
     assert index.search(sets[7], k=1, where={"odd": 1}).ids == again.ids[1:]
     index.add(sets[7:8], ids=["new"], metadata={"odd": 1})
     assert index.search(sets[7], k=1, where={"odd": 1}).ids == ["new"]
+
+
+def test_the_recall_is_about_the_distance_that_hits_show(sets):
+    """Vector and residual norm together; the vectors alone order near sets differently."""
+    index = make_index()
+    index.add(sets[:2900])
+    queries, model = sets[2900:], index.embedding
+    vectors = np.column_stack([model.transform(sets), model.residual(sets)]).astype(np.float64)
+    away = np.linalg.norm(vectors[2900:, None] - vectors[None, :2900], axis=2)
+    hits = index.search(queries, k=10, recall=0.9)
+    found = np.array([[int(name) for name in ids] for ids in hits.ids])
+    np.testing.assert_allclose(hits.distances, np.take_along_axis(away, found, axis=1), rtol=1e-3, atol=1e-4)
+    assert hits.distance_kind == "embedded"
+    right = np.take_along_axis(away, found, axis=1) <= np.sort(away, axis=1)[:, 9:10] * (1 + 1e-3)
+    assert right.mean() >= hits.stats.recall - 3 * right.mean(axis=1).std() / np.sqrt(len(right))
+    assert 0.9 <= hits.stats.recall < 1

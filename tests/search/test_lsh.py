@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from builders import DATA
+from builders import DATA, hurried_threads
 from slosh import Sets
 from slosh.data import tensors
 from slosh.embed import SlicedWasserstein
@@ -435,7 +435,7 @@ def test_threads_searching_and_saving_at_once(small, tmp_path):
             found.append(search.search(small[:30], 5).rows)
         return found
 
-    with ThreadPoolExecutor(3) as pool:
+    with hurried_threads(), ThreadPoolExecutor(3) as pool:
         searches = [pool.submit(run) for _ in range(3)]
         try:
             for i in range(10):

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from builders import together
+from builders import hurried_threads, together
 from slosh.errors import DamagedError
 from slosh.hash import PStableHash, SignHash
-from slosh.search import ExactSearch, HammingSearch, LadderSearch, LSHSearch
+from slosh.search import ExactSearch, HammingSearch, LadderSearch, LSHSearch, Search
 from slosh.search.columns import Column, FileColumn, filled
 from slosh.search.state import Allowed, Trained
 
@@ -239,7 +239,36 @@ def test_threads_with_different_filters(maker):
             allowed = shared if turn % 2 else Allowed.from_mask(shared.mask)
             assert answers_to(allowed) == expected[i % 3]
 
-    together(*[lambda i=i: ask(i) for i in range(6)])
+    with hurried_threads():
+        together(*[lambda i=i: ask(i) for i in range(6)])
+
+
+def parts_of(thing, name="state"):
+    """Return the identity of all that an object of slosh.search consists of, by name."""
+    found = {name: id(thing)}
+    if type(thing).__module__.startswith("slosh.search") and not isinstance(thing, Search):
+        for key, value in getattr(thing, "__dict__", {}).items():
+            found |= parts_of(value, f"{name}.{key}")
+    return found
+
+
+@pytest.mark.parametrize("maker", list(MAKERS))
+def test_a_search_leaves_no_trace_in_what_threads_share(maker):
+    """Whatever is asked for or saved, the state, its lists and its tables are the same objects afterwards."""
+    vectors = (np.random.default_rng(8).normal(size=(3300, 12)) * 0.8 ** np.arange(12)).astype(np.float32)
+    state = MAKERS[maker]().start(12).extend(vectors[:3000]).train().calibrated()
+    state.nearest(vectors[:3], 5)  # files what is in no bucket yet
+    state = state.extend(vectors[3000:])
+    state.nearest(vectors[:3], 5, recall=1.0)
+    state.nearest(vectors[:3], 5)
+    before = parts_of(state)
+    assert len(before) > 5
+    for i, recall in enumerate((None, 0.9, 1.0)):
+        allowed = Allowed.from_mask(np.arange(3300) % (i + 2) > 0)
+        state.nearest(vectors[:3], 4 + i, allowed=allowed, recall=recall)
+        state.within(vectors[:3], np.full(3, 1.0), allowed=allowed)
+    state.trained(), state.derived(), state.columns(), state.info()
+    assert parts_of(state) == before
 
 
 def test_searching_while_another_thread_adds_and_removes(make):

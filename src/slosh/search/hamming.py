@@ -309,9 +309,7 @@ class HammingSearch(Search):
     def calibrate(self, k: int = 10, recall: float = 0.95) -> Calibration:
         """Measure how many codes must be re-ranked to find this fraction of the k nearest vectors, and keep it.
 
-        Stored vectors are the queries, none of them its own neighbour. The least depth is taken for which the lower
-        confidence bound of the mean recall is at least `recall`. A search does this by itself when it is first asked
-        for a recall, and again when the number of rows has doubled or halved.
+        See `LadderSearch.calibrate`; the queries are stored vectors.
         """
         return self._calibrate(k, needed_recall(recall))
 

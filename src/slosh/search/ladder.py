@@ -115,13 +115,13 @@ class LadderSearch(Search):
     def calibrate(self, k: int = 10, recall: float | None = None, queries: Any = None) -> Calibration:
         """Measure what it takes to find this fraction of the k nearest, and keep it.
 
-        The least work is taken for which the lower confidence bound of the mean recall reaches `recall`. A search does
+        A quarter of the queries choose the least work that should be enough; the others state its recall. A search does
         this by itself when it is first asked for a recall, and again when the number of rows has doubled or halved.
 
         Parameters
         ----------
         k, recall : as for `search`.
-        queries : vectors like those that will be asked for, hundreds of them; None takes 500 of the stored vectors (or
+        queries : vectors like those that will be asked for, hundreds of them; None takes 667 of the stored vectors (or
             more, for a recall above 0.992), none of them its own neighbour.
         """
         asked = None if queries is None else self._checked_queries(queries)
