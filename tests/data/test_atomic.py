@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from slosh.data.atomic import replacing
-from slosh.errors import StorageError
+from slosh.errors import FolderNotFound, NotAFile, StorageError
 
 
 def test_the_old_or_the_new_content(tmp_path):
@@ -77,9 +77,9 @@ def test_a_process_killed_on_the_way(tmp_path, step, content):
 
 
 def test_where_it_cannot_write(tmp_path):
-    with pytest.raises(FileNotFoundError, match="is not a folder: create it first"), replacing(tmp_path / "a" / "b"):
+    with pytest.raises(FolderNotFound, match="is not a folder: create it first"), replacing(tmp_path / "a" / "b"):
         pass
-    with pytest.raises(IsADirectoryError, match="is a folder: give the name of a file"), replacing(tmp_path):
+    with pytest.raises(NotAFile, match="is a folder: give the name of a file"), replacing(tmp_path):
         pass
     assert os.listdir(tmp_path) == []
 

@@ -8,6 +8,8 @@ import multiprocessing
 import os
 import signal
 import sqlite3
+import subprocess
+import sys
 import threading
 
 import index_child as child
@@ -138,8 +140,9 @@ def test_an_index_that_does_not_open_leaves_nothing_open(tmp_path):
                 connection.execute(f"UPDATE {table} SET {columns[1]} = 'x'")
     before = open_files()
     for read_only in (True, False) * 5:
-        with pytest.raises(ValueError, match="damaged"):
+        with pytest.raises(errors.DamagedError, match="damaged") as told:
             slosh.open(path, read_only=read_only, n_jobs=1)
+        assert told.value.location == str(path / "index.db")
     assert open_files() <= before
     (path / "index.db").write_bytes(whole)
     with slosh.open(path, n_jobs=1) as index:
@@ -168,3 +171,18 @@ def test_an_index_that_cannot_be_started_leaves_nothing_open(tmp_path, monkeypat
             gc.enable()
     with slosh.open(tmp_path / "i", n_jobs=1) as index:
         assert len(index) == 0
+
+
+def test_a_process_that_forgets_to_close_ends_quietly(tmp_path):
+    """Nothing can be written any more when the interpreter ends, and nothing has to be."""
+    script = """
+import builtins, sys, numpy, slosh
+index = slosh.SetIndex.create(sys.argv[1], 2, n_jobs=1)
+index.add([numpy.ones((3, 2))] * 5)
+builtins.kept = index
+"""
+    done = subprocess.run([sys.executable, "-c", script, tmp_path / "i"], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    with slosh.open(tmp_path / "i", n_jobs=1) as index:
+        assert len(index) == 5
+        assert index.info()["embedded_on_open"] == 0

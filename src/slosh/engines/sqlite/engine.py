@@ -13,6 +13,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -308,7 +309,7 @@ class SqliteEngine:
             if self.closed:
                 return
             try:
-                if not self.read_only:
+                if not self.read_only and not sys.is_finalizing():  # then nothing can be written any more
                     with suppress(OSError, SloshError):  # no room, or damaged: it is learnt again
                         self._store_training()
                     with suppress(OSError):  # no room: what was not flushed is checked when the index is opened
