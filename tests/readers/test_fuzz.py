@@ -170,6 +170,21 @@ def test_groups_that_are_part_of_each_other(tmp_path):
         read(tmp_path / "x.h5ad", by="a")
 
 
+def test_a_heap_that_hdf5_would_walk_for_ever(good, tmp_path):
+    folder, options = good
+    if "c.h5ad" not in options:
+        pytest.skip("needs anndata")
+    data = bytearray((folder / "c.h5ad").read_bytes())
+    place = data.index(b"GCOL") + 16
+    while number := int.from_bytes(data[place : place + 2], "little"):  # the last block, number 0, is free
+        assert number < 1000
+        place += 16 + (int.from_bytes(data[place + 8 : place + 16], "little") + 7) // 8 * 8
+    data[place + 8 : place + 16] = bytes(8)
+    (tmp_path / "x.h5ad").write_bytes(data)
+    with raises("x.h5ad: a heap of its strings is damaged"):
+        read(tmp_path / "x.h5ad", by="patient")
+
+
 def test_a_scene_nested_very_deep(tmp_path):
     trimesh = pytest.importorskip("trimesh")
     scene = trimesh.Scene()

@@ -6,6 +6,8 @@ never the whole matrix. Links to other files, and sizes beyond the memory, are r
 
 from __future__ import annotations
 
+import mmap
+import struct
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,6 +21,10 @@ from .files import File, Options, Piece, list_names, metadata_rows, single_value
 
 VALUES_AT_ONCE = 1 << 24
 """Values of the matrix read in one go."""
+HEAP = b"GCOL\1\0\0\0"
+"""How a global heap of HDF5 begins, where the strings of attributes are."""
+SCANNED_BYTES = 1 << 30
+"""Where heaps are looked for: the start of a file, as large files would take long."""
 LINK_BYTES = 16
 """A link in a group takes more bytes of the file than this."""
 STRING_BYTES = 64
@@ -31,6 +37,7 @@ def read_h5ad(file: File, options: Options) -> Iterator[Piece]:
     """Read sets of cells, in the order in which the values of `by` first appear."""
     import h5py
 
+    _check_heaps(file)
     with h5py.File(file.path, "r") as store:
         for key in ("obs", "X" if options.obsm is None else "obsm"):
             if key not in store:
@@ -60,6 +67,23 @@ def _pieces(file: File, options: Options, obs: Any, chosen: Array | None) -> Ite
             metadata = metadata_rows(file, {name: values[sets] for name, values in columns.items()}, len(ids[sets]))
             part = None if weights is None else weights[cells]
             yield Piece(file, table.rows(cells), sizes[sets], part, ids[sets], metadata)
+
+
+def _check_heaps(file: File) -> None:
+    """Refuse a heap of strings that has a free block of no length: HDF5 (tried with 1.14) would loop for ever."""
+    if not file.size:
+        return
+    with open(file.path, "rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        start = data.find(HEAP, 0, SCANNED_BYTES)
+        while start >= 0:
+            end = min(start + int.from_bytes(data[start + 8 : start + 16], "little"), len(data))
+            place = start + 16
+            while place + 16 <= end:
+                number, length = struct.unpack_from("<H6xQ", data, place)
+                if number == length == 0:
+                    raise file.error("a heap of its strings is damaged: refused")
+                place += 16 + (length + 7) // 8 * 8 if number else length
+            start = data.find(HEAP, max(start + 8, min(place, end)), SCANNED_BYTES)
 
 
 def _check_inside(file: File, store: Any) -> None:
