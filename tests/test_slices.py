@@ -361,7 +361,11 @@ def test_batching_changes_no_bit(slicer: Slicer, dim: int) -> None:
     np.testing.assert_array_equal(slicer.project(np.asfortranarray(x)), whole)
 
 
-@pytest.mark.parametrize("slicer", [*slicers(), Linear("axis"), Linear([[1.0, 0, 1, 2]]), Function(squares)], ids=repr)
+@pytest.mark.parametrize(
+    "slicer",
+    [*slicers(), Linear("axis"), Linear([[1.0, 0, 1, 2]]), Function(squares)],
+    ids=lambda slicer: repr(slicer).partition(" at 0x")[0],
+)
 def test_slicers_are_deterministic_and_pickle_and_clone(slicer: Slicer) -> None:
     n_slices = 12 if slicer.draws else None
     x = normal_arrays(40, dim=4)[0]

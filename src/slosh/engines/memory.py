@@ -216,13 +216,13 @@ class MemoryEngine:
             yield write
             self._current = write.finish()
 
-    def train(self) -> bool:
+    def train(self, eager: bool = False) -> bool:
         with self._writing:
             self._check_open()
-            due = self._current.snapshot.train_due
-            if due:
-                self._publish(self._current.snapshot.train())
-            return due
+            before = self._current.snapshot
+            after = before.train(eager)
+            self._publish(after)
+            return after is not before
 
     def _publish(self, snapshot: Snapshot) -> None:
         same = self._current.stored is self._current.snapshot.sets

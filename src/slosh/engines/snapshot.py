@@ -152,17 +152,19 @@ class Snapshot:
             return self
         return replace(self, states={name: state.remove(rows) for name, state in self.states.items()})
 
-    @property
-    def train_due(self) -> bool:
-        return any(state.train_due or state.calibration_due for state in self.states.values())
+    def train(self, eager: bool = False) -> Snapshot:
+        """Return the snapshot with states that are trained and calibrated, as far as that is due: no search does it.
 
-    def train(self) -> Snapshot:
-        """Return the snapshot with states that are trained and calibrated, as far as that is due: no search does it."""
+        It is this snapshot if nothing is due. `eager` trains what most of the sets came after.
+        """
 
         def trained(state: State) -> State:
-            return (state.train() if state.train_due else state).calibrated()
+            return (state.train() if state.train_due or (eager and state.outgrown) else state).calibrated()
 
-        return replace(self, states={name: trained(state) for name, state in self.states.items()})
+        states = {name: trained(state) for name, state in self.states.items()}
+        return (
+            self if all(states[name] is state for name, state in self.states.items()) else replace(self, states=states)
+        )
 
     def calibrate(
         self, space: str, k: int, recall: float, queries: Vectors | None

@@ -247,7 +247,7 @@ class SetIndex(Searches):
         else:
             added = changes.add(self._engine, self._spec.sets(sets, weights), ids, metadata, update)
         if added:
-            changes.train(self._engine)
+            changes.train(self._engine, eager=len(added) > 1)
         return added
 
     def update(

@@ -36,6 +36,10 @@ FEWEST_QUERIES = 30
 CHANCE, TRIES = 0.9, 3
 """How likely the setting that is chosen is to pass the measurement, and how many are measured if it does not."""
 DOUBT = float(norm.ppf(CHANCE))
+HOLDS_FOR_GROWTH = 2.0
+"""What was measured holds until the collection has grown, or shrunk, by this factor."""
+MEASURED_AGAIN_GROWTH = 1.5
+"""A writer measures it again from this factor on, so that it still holds for those who search meanwhile."""
 GRID_RECALLS = (0.9, 0.95, 0.99)
 GRID_ROWS = {10: 0, 100: 1 << 17}
 """What a writer measures: these numbers of neighbours, from so many rows on. With fewer, an exact search is as good."""
@@ -112,9 +116,9 @@ class Calibration:
         """Return what is promised for k neighbours, which it covers."""
         return self.promised if k == self.k else self.recall
 
-    def holds(self, n_rows: int) -> bool:
-        """Return whether it still holds: until the collection has doubled or halved."""
-        return self.n_rows / 2 <= n_rows <= self.n_rows * 2
+    def holds(self, n_rows: int, growth: float = HOLDS_FOR_GROWTH) -> bool:
+        """Return whether it still holds: until the collection has grown, or shrunk, by this factor."""
+        return self.n_rows / growth <= n_rows <= self.n_rows * growth
 
     def as_dict(self) -> dict[str, Any]:
         """Return it for JSON."""
@@ -253,7 +257,10 @@ class CalibratedState(State):
         recalls = {*GRID_RECALLS, self.target(None) or GRID_RECALLS[0]}
         pairs = {(k, recall) for k, n in GRID_ROWS.items() if self.n_alive >= n for recall in recalls}
         pairs |= {(each.k, each.recall) for each in self._calibrations}
-        return sorted(pair for pair in pairs if self.calibration(*pair) is None)
+        fresh = {
+            (each.k, each.recall) for each in self._calibrations if each.holds(self.n_alive, MEASURED_AGAIN_GROWTH)
+        }
+        return sorted(pair for pair in pairs - fresh if not self.is_exact(pair[0], self.n_alive, pair[1]))
 
     def _measure(self: C, pairs: Sequence[tuple[int, float]], queries: Float32 | None = None) -> C:
         """Return the state with these pairs of k and recall measured, all of them with the same queries."""

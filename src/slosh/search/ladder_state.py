@@ -91,6 +91,10 @@ class LadderState(CalibratedState):
         trained = 0 if self.training is None else self.training.n_rows
         return self.n_alive >= TRAIN_FROM_ROWS and self.n_alive >= TRAIN_AGAIN_GROWTH * trained
 
+    @property
+    def outgrown(self) -> bool:
+        return self.training is not None and self.n_alive >= 2 * self.training.n_rows
+
     def train(self) -> LadderState:
         training, filing, sample = learn(self._store, self.alive, self.search, random_stream(self.search.random_state))
         warn_if_coarse(self._store.errors, sample)

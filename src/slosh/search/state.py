@@ -328,6 +328,11 @@ class State(ABC):
         """Whether searches would be much faster after `train`."""
         return False
 
+    @property
+    def outgrown(self) -> bool:
+        """Whether most of what is alive was added after `train`."""
+        return False
+
     def train(self) -> State:
         """Return the state with all but calibrations learnt anew, from what is alive; seeded."""
         return self

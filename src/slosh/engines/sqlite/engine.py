@@ -241,14 +241,14 @@ class SqliteEngine:
                 with suppress(OSError):  # what was not flushed is checked when the index is opened
                     cache.flush(unless=FLUSH_BYTES)
 
-    def train(self) -> bool:
+    def train(self, eager: bool = False) -> bool:
         with self._changing():
             loaded = self._newest
-            due = loaded.snapshot.train_due
-            if due:
-                self._publish(replace(loaded, snapshot=loaded.snapshot.train()))
+            after = loaded.snapshot.train(eager)
+            if after is not loaded.snapshot:
+                self._publish(replace(loaded, snapshot=after))
             self._store_training()
-            return due
+            return after is not loaded.snapshot
 
     def calibrate(self, space: str, k: int, recall: float, queries: Vectors | None) -> Calibration | None:
         with self._changing():
