@@ -219,10 +219,9 @@ class MemoryEngine:
     def train(self) -> bool:
         with self._writing:
             self._check_open()
-            due = self._current.snapshot.train_due
-            if due:
-                self._publish(self._current.snapshot.train())
-            return due
+            before, after = self._current.snapshot, self._current.snapshot.train()
+            self._publish(after)
+            return after is not before
 
     def _publish(self, snapshot: Snapshot) -> None:
         same = self._current.stored is self._current.snapshot.sets

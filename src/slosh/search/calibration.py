@@ -240,10 +240,6 @@ class CalibratedState(State):
             return self
         return self if self.is_exact(k, self.n_alive, target) else self._measure([(k, target)], queries)
 
-    @property
-    def calibration_due(self) -> bool:
-        return bool(self._due())
-
     def calibrated(self: C) -> C:
         due = self._due()
         return self._measure(due) if due else self

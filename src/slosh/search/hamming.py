@@ -18,11 +18,12 @@ from ..hash.codes import as_words
 from ..hash.sign import SignHash
 from ..native import scan
 from ..native.arrays import Array, Float32, Float64, Int64, Mask
-from .base import Search, json_params, needed_recall
+from .base import Search, needed_recall
 from .calibration import CalibratedState, Calibration, Setting, Trial, checked_calibration, first_that_holds
 from .codes import Codes, Words
 from .columns import Column, Specs, positions_up_to
 from .exact import scan_nearest, scan_within
+from .saving import json_params
 from .state import Found, FoundWithin, Pairs, Request, Stored, Trained, leave_out
 from .store import Batch, FloatVectors, Vectors
 

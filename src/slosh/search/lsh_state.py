@@ -18,9 +18,9 @@ from ..hash import tuning
 from ..hash.pstable import CellError, PStableHash
 from ..hash.tuning import Tuning
 from ..native.arrays import Float32, Float64, Int64, Mask
-from .base import json_params
 from .calibration import CalibratedState, Calibration, Setting, Trial, first_that_holds, sample_positions
 from .exact import scan_nearest, scan_within
+from .saving import json_params
 from .state import Allowed, Found, FoundWithin, Request, Stored, Trained, leave_out
 from .store import Batch, FloatVectors
 from .tables import EXTRA_PROBES, Tables

@@ -334,11 +334,10 @@ class SqliteEngine:
     def train(self) -> bool:
         with self._changing():
             loaded = self._loaded[self._newest]
-            due = loaded.snapshot.train_due
-            if due:
-                self.publish(replace(loaded, snapshot=loaded.snapshot.train()))
+            snapshot = loaded.snapshot.train()
+            self.publish(replace(loaded, snapshot=snapshot))
             self._store_training()
-            return due
+            return snapshot is not loaded.snapshot
 
     def calibrate(self, space: str, k: int, recall: float, queries: Vectors | None) -> Calibration | None:
         with self._changing():
