@@ -202,13 +202,13 @@ class HammingTrial(Trial):
         self._order_of, self._deep, self._deepest = order_of, 0, n_others // EXACT_SHARE
         self._order = np.empty((n_queries, 0), np.int64)
 
-    def choose(self, k: int, recall: float, enough: Callable[[Mask], bool], deeper_than: int) -> Setting | None:
+    def choose(self, k: int, recall: float, enough: Callable[[Mask], bool], tried: Setting) -> Setting | None:
         deep = min(self._deepest, max(64, 8 * k, self._deep))
         while k <= deep:
             if self._deep < deep:
                 self._deep, self._order = deep, self._order_of(deep)
             order = self._order[self.choosing, :k]
-            depths = [each for each in np.unique(np.geomspace(k, deep, 64).astype(np.int64)) if each > deeper_than]
+            depths = [each for each in np.unique(np.geomspace(k, deep, 64).astype(np.int64)) if each > tried.depth]
             at = first_that_holds(len(depths), lambda i, o=order, d=depths: enough(o < d[i]))  # type: ignore[misc]
             if at < len(depths):
                 return Setting(0.0, int(depths[at]), float(depths[at]))
