@@ -45,7 +45,7 @@ def test_what_a_part_expects_of_the_others():
     for _ in range(1000):
         some, others = (rng.binomial(10, 0.95, n) / 10 for n in (200, 600))
         held.append(lower_bound(others) >= expected_bound(some, 600))
-    assert 0.86 < np.mean(held) < 0.94
+    assert 0.75 < np.mean(held) < 0.85
 
 
 def test_which_neighbours_are_found():
@@ -66,8 +66,8 @@ class Ranks(Trial):
         super().__init__(len(ranks))
         self.ranks, self.asked = ranks, []
 
-    def choose(self, k, recall, enough, deeper_than):
-        depths = range(deeper_than + 1, 200)
+    def choose(self, k, recall, enough, tried):
+        depths = range(tried.depth + 1, 200)
         at = first_that_holds(len(depths), lambda i: enough(self.ranks[self.choosing, :k] < depths[i]))
         return None if at == len(depths) else Setting(0.5, depths[at], 7.0)
 

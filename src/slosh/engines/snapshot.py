@@ -153,18 +153,17 @@ class Snapshot:
         return replace(self, states={name: state.remove(rows) for name, state in self.states.items()})
 
     def train(self, eager: bool = False) -> Snapshot:
-        """Return the snapshot with states that are trained and calibrated, as far as that is due: no search does it.
+        """Return the snapshot with states that are trained and calibrated, or this one if nothing is due.
 
-        It is this snapshot if nothing is due. `eager` trains what most of the sets came after.
+        `eager` trains what most of the sets came after. No search does it.
         """
 
         def trained(state: State) -> State:
             return (state.train() if state.train_due or (eager and state.outgrown) else state).calibrated()
 
         states = {name: trained(state) for name, state in self.states.items()}
-        return (
-            self if all(states[name] is state for name, state in self.states.items()) else replace(self, states=states)
-        )
+        same = all(state is self.states[name] for name, state in states.items())
+        return self if same else replace(self, states=states)
 
     def calibrate(
         self, space: str, k: int, recall: float, queries: Vectors | None
@@ -181,7 +180,7 @@ class Snapshot:
         there = found.positions >= 0
         offsets = np.concatenate([[0], np.cumsum(there.sum(axis=1))])
         near = Candidates(
-            offsets, found.positions[there], found.distances[there], state.distance_kind, found.promise,
+            offsets, found.positions[there], found.distances[there], state.search.distance_kind, found.promise,
             found.compared, found.scanned,
         )  # fmt: skip
         if found.tied is None or not found.tied.any():
@@ -235,7 +234,7 @@ class Snapshot:
             reach = radii + of_queries + self.max_slack[space]
         found = state.within(queries.numbers, reach, allowed=allowed, recall=recall)
         result = Candidates(
-            found.offsets, found.positions, found.distances, state.distance_kind, found.promise, found.compared,
+            found.offsets, found.positions, found.distances, state.search.distance_kind, found.promise, found.compared,
             found.scanned,
         )  # fmt: skip
         if not bounds and exclude is None:

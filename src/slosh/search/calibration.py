@@ -33,7 +33,7 @@ CHOOSING_SHARE = 4
 """One query in so many chooses the setting, and the others measure it."""
 FEWEST_QUERIES = 30
 """Of the user's own queries, at least."""
-CHANCE, TRIES = 0.9, 3
+CHANCE, TRIES = 0.8, 3
 """How likely the setting that is chosen is to pass the measurement, and how many are measured if it does not."""
 DOUBT = float(norm.ppf(CHANCE))
 HOLDS_FOR_GROWTH = 2.0
@@ -146,8 +146,11 @@ class Trial(ABC):
         self.n_measuring = int(np.count_nonzero(self.measuring))
 
     @abstractmethod
-    def choose(self, k: int, recall: float, enough: Callable[[Mask], bool], deeper_than: int) -> Setting | None:
-        """Return the cheapest setting that finds enough for the first part; None if an exact search is cheaper."""
+    def choose(self, k: int, recall: float, enough: Callable[[Mask], bool], tried: Setting) -> Setting | None:
+        """Return the cheapest setting that finds enough for the first part, and looks at more than one that was tried.
+
+        None: an exact search is cheaper.
+        """
 
     @abstractmethod
     def found(self, setting: Setting, k: int, recall: float) -> Mask:
@@ -156,7 +159,7 @@ class Trial(ABC):
 
 def settle(trial: Trial, k: int, recall: float, n_rows: int) -> Calibration:
     """Choose a setting by one part of the queries, and state its recall from the other part."""
-    n, k_there, tried = trial.n_measuring, min(k, n_rows - 1), 0
+    n, k_there, tried = trial.n_measuring, min(k, n_rows - 1), Setting(-np.inf, 0, 0.0)
 
     def enough(hits: Mask) -> bool:
         return expected_bound(hits.mean(axis=1), n) >= recall
@@ -173,7 +176,7 @@ def settle(trial: Trial, k: int, recall: float, n_rows: int) -> Calibration:
             measured, promised = float(means[:, -1].mean()), float(bounds[-1])
             reach, depth, candidates = setting
             return Calibration(k, recall, reach, depth, measured, promised, n, n_rows, smallest, candidates)
-        tried = setting.depth
+        tried = setting
     return Calibration.exact_search(k, recall, n, n_rows)
 
 
@@ -243,10 +246,6 @@ class CalibratedState(State):
         if queries is None and self.calibration(k, target) is not None:
             return self
         return self if self.is_exact(k, self.n_alive, target) else self._measure([(k, target)], queries)
-
-    @property
-    def calibration_due(self) -> bool:
-        return bool(self._due())
 
     def calibrated(self: C) -> C:
         due = self._due()

@@ -18,11 +18,12 @@ from ..hash.codes import as_words
 from ..hash.sign import SignHash
 from ..native import scan
 from ..native.arrays import Array, Float32, Float64, Int64, Mask
-from .base import Search, json_params, needed_recall
+from .base import Search, needed_recall
 from .calibration import CalibratedState, Calibration, Setting, Trial, checked_calibration, first_that_holds
 from .codes import Codes, Words
 from .columns import Column, Specs, positions_up_to
 from .exact import scan_nearest, scan_within
+from .saving import json_params
 from .state import Found, FoundWithin, Pairs, Request, Stored, Trained, leave_out
 from .store import Batch, FloatVectors, Vectors
 
@@ -201,13 +202,13 @@ class HammingTrial(Trial):
         self._order_of, self._deep, self._deepest = order_of, 0, n_others // EXACT_SHARE
         self._order = np.empty((n_queries, 0), np.int64)
 
-    def choose(self, k: int, recall: float, enough: Callable[[Mask], bool], deeper_than: int) -> Setting | None:
+    def choose(self, k: int, recall: float, enough: Callable[[Mask], bool], tried: Setting) -> Setting | None:
         deep = min(self._deepest, max(64, 8 * k, self._deep))
         while k <= deep:
             if self._deep < deep:
                 self._deep, self._order = deep, self._order_of(deep)
             order = self._order[self.choosing, :k]
-            depths = [each for each in np.unique(np.geomspace(k, deep, 64).astype(np.int64)) if each > deeper_than]
+            depths = [each for each in np.unique(np.geomspace(k, deep, 64).astype(np.int64)) if each > tried.depth]
             at = first_that_holds(len(depths), lambda i, o=order, d=depths: enough(o < d[i]))  # type: ignore[misc]
             if at < len(depths):
                 return Setting(0.0, int(depths[at]), float(depths[at]))

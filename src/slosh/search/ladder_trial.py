@@ -18,8 +18,10 @@ from .cost_model import candidate_depths, cost
 from .lists import BLOCK_ROWS, Lists
 from .state import Pairs
 
-REACHES = tuple(round(0.1 * i, 1) for i in range(-20, 31))
+REACHES = tuple(round(0.05 * i, 2) for i in range(-40, 61))
 """Of these a calibration takes one: spreads that a list is thought to extend beyond its centroid."""
+LARGER_REACH = 0.15
+"""By how much the next reach is larger, if one was not enough."""
 PREFIX_PAIRS = 1 << 23
 """Pairs of a query and a prefix that are compared in one go."""
 
@@ -77,24 +79,26 @@ class LadderTrial(Trial):
                 self._near[i, : len(few)], self._near[i, len(few) :] = few, few[-1]
         np.sqrt(self._near, out=self._near)
 
-    def choose(self, k: int, recall: float, enough: Callable[[Mask], bool], deeper_than: int) -> Setting | None:
+    def choose(self, k: int, recall: float, enough: Callable[[Mask], bool], tried: Setting) -> Setting | None:
         lists, which = self._lists, self._list[:, :k]
         best, least = None, self._price_of_exact(k)
-        for depth in (each for each in candidate_depths(k, _deepest(k)) if each > deeper_than):
+        reaches = [reach for reach in REACHES if reach >= tried.reach + LARGER_REACH]
+        least_depth = tried.depth + (len(lists.radii) == 1)  # where a reach makes no difference
+        for depth in (each for each in candidate_depths(k, _deepest(k)) if each >= least_depth):
             farthest = self._farthest(depth)
             missing = self._away_from_list[:, :k] - farthest[:, None]
             ranked = self._rank[:, :k] < depth
 
             def reached(i: int, missing: Any = missing, ranked: Any = ranked) -> bool:
-                return enough(ranked & (missing <= lists.margins(REACHES[i])[which]))
+                return enough(ranked & (missing <= lists.margins(reaches[i])[which]))
 
-            i = first_that_holds(len(REACHES), reached)
-            if i < len(REACHES):
-                scanned = self._scanned(lists.margins(REACHES[i]), farthest)
+            i = first_that_holds(len(reaches), reached)
+            if i < len(reaches):
+                scanned = self._scanned(lists.margins(reaches[i]), farthest)
                 compared = float(np.minimum(depth, self._within[:, k - 1]).mean())
                 price = cost(scanned, lists.centres.shape[1], compared, depth, self._dim)
                 if price < least:
-                    best, least = Setting(REACHES[i], depth, compared), price
+                    best, least = Setting(reaches[i], depth, compared), price
         return best
 
     def _farthest(self, depth: int) -> Float64:

@@ -17,11 +17,12 @@ from ..errors import InputError
 from ..hash.pstable import PStableHash
 from ..hash.tuning import Tuning
 from ..native.arrays import Float64, Int64
-from .base import Search, Version, checked_recall, needed_recall, stats_of
+from .base import Search, checked_recall, needed_recall, stats_of
 from .calibration import Calibration
 from .columns import Specs
 from .lsh_state import LSHState
 from .result import Stats
+from .saving import Version
 from .state import Stored
 from .store import FloatVectors
 

@@ -18,9 +18,9 @@ from ..hash import tuning
 from ..hash.pstable import CellError, PStableHash
 from ..hash.tuning import Tuning
 from ..native.arrays import Float32, Float64, Int64, Mask
-from .base import json_params
 from .calibration import CalibratedState, Calibration, Setting, Trial, first_that_holds, sample_positions
 from .exact import scan_nearest, scan_within
+from .saving import json_params
 from .state import Allowed, Found, FoundWithin, Request, Stored, Trained, leave_out
 from .store import Batch, FloatVectors
 from .tables import EXTRA_PROBES, Tables
@@ -322,16 +322,11 @@ class LSHTrial(Trial):
 
     def __init__(self, tables: Tables, queries: Float32, truth: Found, seen_in: Int64, n: int) -> None:
         super().__init__(len(queries))
-        self._tables, self._queries, self._distances, self._seen_in, self._n = (
-            tables,
-            queries,
-            truth.distances,
-            seen_in,
-            n,
-        )
+        self._tables, self._queries, self._n = tables, queries, n
+        self._distances, self._seen_in = truth.distances, seen_in
 
-    def choose(self, k: int, recall: float, enough: Callable[[Mask], bool], deeper_than: int) -> Setting | None:
-        first = max(self._tables.T, deeper_than + deeper_than // 4)
+    def choose(self, k: int, recall: float, enough: Callable[[Mask], bool], tried: Setting) -> Setting | None:
+        first = max(self._tables.T, tried.depth + tried.depth // 4)
         last, reach = self._tables.T + EXTRA_PROBES, float(np.quantile(self._distances[self.choosing, k - 1], 0.95))
 
         def setting(i: int) -> Setting:

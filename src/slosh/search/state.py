@@ -153,7 +153,6 @@ class State(ABC):
     alive : (n,) bool, which positions are not holes.
     n_alive : how many they are.
     search : the estimator whose parameters are used.
-    distance_kind : "embedded" (Euclidean) or "hamming" (bits).
     """
 
     _store: Vectors
@@ -169,10 +168,6 @@ class State(ABC):
     @property
     def alive(self) -> Mask:
         return self._alive.view(self.n)
-
-    @property
-    def distance_kind(self) -> str:
-        return self.search.distance_kind
 
     # Changes
 
@@ -350,11 +345,6 @@ class State(ABC):
 
     def lacks(self, k: int, recall: float | None) -> bool:
         """Return whether a search for this would be faster, or promise something, after `calibrate`."""
-        return False
-
-    @property
-    def calibration_due(self) -> bool:
-        """Whether `calibrated` would measure anything."""
         return False
 
     def calibrated(self: S) -> S:
