@@ -10,10 +10,10 @@ demo: $(VENV)/.ready            ## build an index of handwritten digits, search 
 	$(BIN)/slosh demo
 
 test: $(VENV)/.ready            ## all tests but the long ones, at most 6 minutes on two cores
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 test-long: test-sanitize        ## the long campaigns: kills, attacks, damaged files, full disks, histories, sanitizers
-	$(BIN)/python -m pytest -m long
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m long
 
 test-sanitize: $(VENV)/.ready   ## the tests of the kernel with AddressSanitizer and UndefinedBehaviorSanitizer
 	$(BIN)/python tests/sanitize.py

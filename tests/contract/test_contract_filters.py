@@ -20,8 +20,8 @@ def points(n):
     return np.arange(2.0 * n).reshape(n, 1, 2)
 
 
-@settings(max_examples=100)
-@given(st.lists(METADATA, min_size=1, max_size=8), st.lists(FILTERS, min_size=1, max_size=8))
+@settings(max_examples=50)
+@given(st.lists(METADATA, min_size=3, max_size=9), st.lists(FILTERS, min_size=3, max_size=12))
 def test_filters_mean_what_they_say(engine, metadata, filters):
     with engine.create(embedding=MeanPool(), search=ExactSearch()) as index:
         index.add(points(len(metadata)), metadata=metadata)

@@ -33,11 +33,11 @@ def test_gaussian_bits_agree_as_often_as_the_formula_says(angle: float) -> None:
 def test_thousands_of_random_pairs(rotation: str, angle: float) -> None:
     """Pair i is looked at with bit i, so that the trials are independent; about a centre that is not the origin."""
     rng = np.random.RandomState(1)
-    pairs = np.stack([pair(*rng.standard_normal((2, 20)), angle) * rng.uniform(0.1, 10) for _ in range(4000)])
+    pairs = np.stack([pair(*rng.standard_normal((2, 20)), angle) * rng.uniform(0.1, 10) for _ in range(2000)])
     center = rng.standard_normal(20).astype(np.float32) * 5
-    hash_ = SignHash(4000, rotation=rotation).fit(np.stack([center - 1, center + 1]))
+    hash_ = SignHash(2000, rotation=rotation).fit(np.stack([center - 1, center + 1]))
     a, b = (bits(hash_, pairs[:, i] + center).diagonal() for i in range(2))
-    assert_rate(np.sum(a == b), 4000, hash_.collision_probability(angle))
+    assert_rate(np.sum(a == b), 2000, hash_.collision_probability(angle))
 
 
 @pytest.mark.parametrize(
@@ -153,6 +153,7 @@ def test_batching_changes_no_bit_of_a_code(rotation: str, center: str | None, di
         np.testing.assert_array_equal(hash_.transform(X[row : row + 1])[0], whole[row])
     order = rng.permutation(1500)
     np.testing.assert_array_equal(hash_.transform(X[order]), whole[order])
+    X, whole = X[-300:], whole[-300:]
     for same in (np.asfortranarray(X), X.astype(np.float64), np.repeat(X, 2, axis=1)[:, ::2]):
         np.testing.assert_array_equal(hash_.transform(same), whole)
 
