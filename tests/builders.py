@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import faulthandler
+import signal
+import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -38,6 +41,12 @@ def clouds(sizes: int | Sequence[int], dim: int = 2, seed: int = 0, weighted: bo
     for each in weights:
         each[0] = 0.5
     return Sets.from_list(points, weights, dim=dim)
+
+
+def normal_arrays(*sizes: int, dim: int = 2, seed: int = 0, dtype: Any = np.float32) -> list[np.ndarray]:
+    """Return normal arrays of these sizes."""
+    rng = np.random.default_rng(seed)
+    return [rng.standard_normal((n, dim)).astype(dtype) for n in sizes]
 
 
 def cloud_list(n: int, dim: int = 2, seed: int = 0, largest: int = 12) -> list[np.ndarray]:
@@ -96,6 +105,33 @@ def together(*works: Callable[[], Any], seconds: float = PATIENCE) -> None:
         pytest.fail("threads wait for each other")
 
 
+@contextmanager
+def hurried_threads() -> Iterator[None]:
+    """Let threads take turns every few instructions, so that what one leaves half done the others see."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
+
+
 def wait_for(event: threading.Event) -> None:
     """Wait for an event of another thread, and fail if it never comes."""
     assert event.wait(PATIENCE), "the other thread never got there"
+
+
+@contextmanager
+def within(seconds: int) -> Iterator[None]:
+    """Fail instead of waiting for ever, as for a pipe that nobody writes to."""
+
+    def stop(number: int, frame: Any) -> None:
+        raise TimeoutError("it waits for ever")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)

@@ -1,4 +1,4 @@
-"""What the tests of sets and readers share: arrays from a seed, and comparisons written without the code under test."""
+"""What the tests of sets and readers share: places on a map, and comparisons written without the code under test."""
 
 from __future__ import annotations
 
@@ -6,12 +6,6 @@ import re
 
 import numpy as np
 import pytest
-
-
-def cloud(*sizes, dim=2, seed=0, dtype=np.float32):
-    """Return normal arrays of these sizes."""
-    rng = np.random.default_rng(seed)
-    return [rng.standard_normal((n, dim)).astype(dtype) for n in sizes]
 
 
 def utm(n=500, seed=0):

@@ -11,8 +11,10 @@ import pytest
 
 from slosh import errors
 from slosh.errors import (
+    AccessDenied,
     DamagedError,
     DuplicateId,
+    FolderNotFound,
     FormatError,
     IndexClosed,
     IndexExists,
@@ -20,6 +22,7 @@ from slosh.errors import (
     IndexNotFound,
     InputError,
     MissingExtra,
+    NotAFile,
     PrecisionWarning,
     ReaderError,
     ReadOnlyIndex,
@@ -28,7 +31,9 @@ from slosh.errors import (
     SourceNotFound,
     StorageError,
     UnknownId,
+    UnknownOutcome,
     UnsupportedError,
+    system_error,
 )
 
 EXAMPLES = [
@@ -46,6 +51,10 @@ EXAMPLES = [
     (IndexLocked("open elsewhere", location="x.slosh", pid=12), OSError),
     (IndexExists("something is there", location="x.slosh"), FileExistsError),
     (IndexNotFound("there is no index", location="x.slosh"), FileNotFoundError),
+    (FolderNotFound("there is no folder", "create it first", location="a/b"), FileNotFoundError),
+    (NotAFile("it is a folder", location="a/b"), IsADirectoryError),
+    (AccessDenied("not permitted", errno=errno.EACCES, location="x.slosh"), PermissionError),
+    (UnknownOutcome("the disk failed", "open it again", errno=errno.EIO, location="x.slosh", ids=("a",)), OSError),
     (
         MissingExtra("Arrow needs pyarrow", "pip install 'slosh[tables]'", package="pyarrow", extra="tables"),
         ImportError,
@@ -103,6 +112,18 @@ def test_an_os_error_has_what_every_os_error_has():
     assert (error.errno, error.strerror, error.filename) == (errno.ENOSPC, "the disk is full", "x.slosh")
     assert StorageError("lost").filename is None
     assert StorageError("lost").errno is None
+
+
+@pytest.mark.parametrize(
+    ("number", "kind"),
+    [(errno.EACCES, AccessDenied), (errno.EROFS, AccessDenied), (errno.ENOSPC, StorageError), (None, StorageError)],
+)
+def test_an_error_of_the_system_becomes_one_of_slosh(number, kind):
+    error = system_error(OSError(number, "it failed") if number else OSError("it failed"), "a/b")
+    assert type(error) is kind
+    assert (error.errno, error.location) == (number, "a/b")
+    assert "it failed" in error.problem
+    assert error.remedy
 
 
 def test_a_reader_error_escapes_what_it_quotes():

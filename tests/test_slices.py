@@ -12,6 +12,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
+from builders import normal_arrays
 from slosh.slices import Circular, Function, Linear, Neural, Polynomial, Slicer, directions, make_slicer
 
 DRAWN = ["random", "orthogonal", "qmc"]
@@ -33,10 +34,6 @@ def slicers() -> list[Slicer]:
         Neural(),
         Neural(17, 1),
     ]
-
-
-def cloud(n: int, dim: int, seed: int = 0) -> np.ndarray:
-    return np.random.RandomState(seed).standard_normal((n, dim)).astype(np.float32)
 
 
 # ---- directions
@@ -80,7 +77,7 @@ def test_each_slice_is_uniform_on_the_sphere(kind: str, dim: int) -> None:
 
 @pytest.mark.parametrize(("dim", "n_slices", "gain"), [(2, 32, 30), (3, 64, 3), (5, 64, 1.5), (8, 256, 2)])
 def test_qmc_integrates_better_than_random(dim: int, n_slices: int, gain: float) -> None:
-    x = cloud(50, dim).astype(float)
+    x = normal_arrays(50, dim=dim)[0].astype(float)
     x /= np.linalg.norm(x, axis=1, keepdims=True)
     mean = math.exp(math.lgamma(dim / 2) - math.lgamma((dim + 1) / 2)) / math.sqrt(math.pi)  # of |<theta, x>|
 
@@ -150,6 +147,16 @@ def test_axis() -> None:
         directions("axis", 5, 4)
 
 
+@pytest.mark.parametrize("dim", [2, 3, 7, 64, 300])
+def test_fitted_directions_stay_as_they_are_when_given_again(dim: int) -> None:
+    for kind in ("random", "orthogonal", "qmc"):
+        fitted = directions(kind, 500, dim, 3)
+        np.testing.assert_array_equal(directions(fitted, None, dim), fitted)
+        np.testing.assert_array_equal(
+            directions(fitted.astype(np.float64) * 1e300, None, dim), directions(fitted * 8, None, dim)
+        )
+
+
 def test_own_directions_are_scaled_to_length_one() -> None:
     own = [[3, 4], [0, -2], [1e-200, 1e-200], [1e300, 0]]
     given = np.array(own)
@@ -199,7 +206,7 @@ def test_unknown_kind_lists_the_choices() -> None:
 
 @pytest.mark.parametrize("dim", [1, 2, 3, 50, 700])
 def test_linear_is_the_inner_product(dim: int) -> None:
-    x = cloud(300, dim) * np.float32(1e3)
+    x = normal_arrays(300, dim=dim)[0] * np.float32(1e3)
     slicer = Linear("random").fit(dim, 20, 0)
     assert slicer.linear
     assert slicer.directions_ is not None
@@ -208,14 +215,14 @@ def test_linear_is_the_inner_product(dim: int) -> None:
 
 
 def test_axis_slices_give_the_coordinates_themselves() -> None:
-    x = cloud(500, 6) * np.float32([1e-1, 1, 1, 1, 1e2, 1])
+    x = normal_arrays(500, dim=6)[0] * np.float32([1e-1, 1, 1, 1, 1e2, 1])
     np.testing.assert_array_equal(Linear("axis").fit(6).project(x), x)
 
 
 def test_linear_holds_from_the_smallest_numbers_to_the_largest() -> None:
     theta = directions("random", 9, 4, 0).astype(float)
     for scale in (1e-44, 1e-30, 1, 1e15):
-        x = cloud(30, 4).clip(-3, 3) * np.float32(scale)
+        x = normal_arrays(30, dim=4)[0].clip(-3, 3) * np.float32(scale)
         expected = (x.astype(float) @ theta.T).astype(np.float32)
         np.testing.assert_allclose(Linear("random").fit(4, 9, 0).project(x), expected, rtol=1e-6, atol=scale * 1e-6)
     assert not Linear("random").fit(4, 9, 0).project(np.zeros((3, 4), np.float32)).any()
@@ -223,7 +230,7 @@ def test_linear_holds_from_the_smallest_numbers_to_the_largest() -> None:
 
 @pytest.mark.parametrize(("dim", "degree"), [(1, 3), (2, 1), (2, 3), (3, 3), (3, 5), (10, 3)])
 def test_polynomial_is_its_formula(dim: int, degree: int) -> None:
-    x = cloud(50, dim)
+    x = normal_arrays(50, dim=dim)[0]
     slicer = Polynomial(degree).fit(dim, 7, 0)
     assert slicer.n_slices_ == (1 if dim == 1 else 7)
     monomials = list(combinations_with_replacement(range(dim), degree))
@@ -238,7 +245,7 @@ def test_polynomial_is_its_formula(dim: int, degree: int) -> None:
 
 
 def test_polynomial_is_odd_and_homogeneous() -> None:
-    x = cloud(100, 4)
+    x = normal_arrays(100, dim=4)[0]
     slicer = Polynomial(3).fit(4, 16, 1)
     values = slicer.project(x)
     np.testing.assert_array_equal(slicer.project(-x), -values)
@@ -255,7 +262,7 @@ def test_polynomial_errors() -> None:
     ):
         Polynomial(3).fit(384, 4)
     slicer = Polynomial(5).fit(3, 4, 0)
-    x = cloud(10, 3)
+    x = normal_arrays(10, dim=3)[0]
     x[7] *= 1e9
     with pytest.raises(ValueError, match=r"Polynomial\(degree=5\) is beyond 1e\+16 at element 7.*scale the data"):
         slicer.project(x)
@@ -266,7 +273,7 @@ def test_polynomial_errors() -> None:
 
 @pytest.mark.parametrize("dim", [1, 2, 3, 40])
 def test_circular_is_the_distance_to_points_on_a_sphere(dim: int) -> None:
-    x = cloud(80, dim)
+    x = normal_arrays(80, dim=dim)[0]
     slicer = Circular(3.0).fit(dim, 9, 0)
     np.testing.assert_allclose(np.linalg.norm(slicer.centers_, axis=1), 3, rtol=1e-6)
     expected = np.linalg.norm(x[:, None].astype(float) - slicer.centers_.astype(float), axis=2)
@@ -281,7 +288,7 @@ def test_circular_radius_is_checked(radius: object) -> None:
 
 
 def test_neural_is_its_formula_and_keeps_the_scale() -> None:
-    x = cloud(400, 5)
+    x = normal_arrays(400, dim=5)[0]
     slicer = Neural(width=32, depth=3).fit(5, 30, 0)
     assert [w.shape for w in slicer.weights_] == [(32, 5), (32, 32), (32, 32), (30, 32)]
     h = x.astype(float)
@@ -298,7 +305,7 @@ def test_neural_is_its_formula_and_keeps_the_scale() -> None:
 
 
 def test_a_users_function() -> None:
-    x = cloud(20, 3)
+    x = normal_arrays(20, dim=3)[0]
     slicer = make_slicer(squares)
     assert isinstance(slicer, Function)
     assert not slicer.storable
@@ -354,10 +361,14 @@ def test_batching_changes_no_bit(slicer: Slicer, dim: int) -> None:
     np.testing.assert_array_equal(slicer.project(np.asfortranarray(x)), whole)
 
 
-@pytest.mark.parametrize("slicer", [*slicers(), Linear("axis"), Linear([[1.0, 0, 1, 2]]), Function(squares)], ids=repr)
+@pytest.mark.parametrize(
+    "slicer",
+    [*slicers(), Linear("axis"), Linear([[1.0, 0, 1, 2]]), Function(squares)],
+    ids=lambda slicer: repr(slicer).partition(" at 0x")[0],
+)
 def test_slicers_are_deterministic_and_pickle_and_clone(slicer: Slicer) -> None:
     n_slices = 12 if slicer.draws else None
-    x = cloud(40, 4)
+    x = normal_arrays(40, dim=4)[0]
     fitted = make_slicer(slicer).fit(4, n_slices, 5)
     assert fitted is not slicer
     values = fitted.project(x)
@@ -374,9 +385,9 @@ def test_slicers_are_deterministic_and_pickle_and_clone(slicer: Slicer) -> None:
 def test_project_before_fit_and_in_the_wrong_dimension() -> None:
     for slicer in (Linear(), Function(squares)):
         with pytest.raises(NotFittedError):
-            slicer.project(cloud(3, 2))
+            slicer.project(normal_arrays(3, dim=2)[0])
     with pytest.raises(ValueError, match=r"shape \(P, 2\).*got \(3, 4\)"):
-        Linear().fit(2, 3).project(cloud(3, 4))
+        Linear().fit(2, 3).project(normal_arrays(3, dim=4)[0])
 
 
 def test_make_slicer() -> None:

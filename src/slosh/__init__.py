@@ -1,12 +1,19 @@
-"""slosh: nearest-neighbour search over sets of vectors, by Sliced-Wasserstein embeddings."""
+"""slosh: nearest-neighbour search over sets of vectors, by Sliced-Wasserstein embeddings.
 
-from . import embed, errors, evaluate, hash, neighbors, rank, readers, search, slices, where
-from .data.preprocess import Preprocess
-from .data.sets import Sets
-from .errors import IndexLocked, PrecisionWarning, ScaleWarning
-from .index import Hit, HitLists, Hits, SetIndex, open
-from .neighbors.compare import compare
-from .rank.sliced import distance, pairwise
+A name is imported when it is first used (PEP 562), so that `import slosh` and `slosh --help` do not wait for
+scikit-learn and SciPy.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from . import embed, errors, evaluate, hash, neighbors, rank, readers, search, slices, where
+    from .data.preprocess import Preprocess
+    from .data.sets import Sets
+    from .errors import IndexLocked, PrecisionWarning, ScaleWarning, UnknownId
+    from .index import Hit, HitLists, Hits, SetIndex, open
+    from .neighbors.compare import compare
+    from .rank.sliced import distance, pairwise
 
 __version__ = "0.1.0"
 __all__ = [
@@ -19,6 +26,7 @@ __all__ = [
     "ScaleWarning",
     "SetIndex",
     "Sets",
+    "UnknownId",
     "compare",
     "distance",
     "embed",
@@ -34,3 +42,31 @@ __all__ = [
     "slices",
     "where",
 ]
+
+_HOMES = {
+    **dict.fromkeys(("IndexLocked", "PrecisionWarning", "ScaleWarning", "UnknownId"), ".errors"),
+    **dict.fromkeys(("Hit", "HitLists", "Hits", "SetIndex", "open"), ".index"),
+    **dict.fromkeys(("distance", "pairwise"), ".rank.sliced"),
+    "Preprocess": ".data.preprocess",
+    "Sets": ".data.sets",
+    "compare": ".neighbors.compare",
+}
+"""The modules of the names that are not modules themselves."""
+_INNER = ("data", "engines", "index", "native")
+
+if not TYPE_CHECKING:  # a type checker that saw it would take any name for known
+
+    def __getattr__(name: str) -> object:
+        """Import a name when it is first used."""
+        from importlib import import_module
+
+        if name not in __all__ and name not in _INNER:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        home = _HOMES.get(name)
+        found = import_module(f".{name}", __name__) if home is None else getattr(import_module(home, __name__), name)
+        globals()[name] = found
+        return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

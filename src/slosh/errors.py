@@ -7,13 +7,17 @@ that fits it (ValueError, KeyError, OSError, ImportError), so that code which ca
 
 from __future__ import annotations
 
+import errno
+import importlib
 import inspect
 from typing import Any
 
 __all__ = [
+    "AccessDenied",
     "DamagedError",
     "DataWarning",
     "DuplicateId",
+    "FolderNotFound",
     "FormatError",
     "IndexClosed",
     "IndexExists",
@@ -21,6 +25,7 @@ __all__ = [
     "IndexNotFound",
     "InputError",
     "MissingExtra",
+    "NotAFile",
     "PrecisionWarning",
     "ReadOnlyIndex",
     "ReaderError",
@@ -29,6 +34,7 @@ __all__ = [
     "SourceNotFound",
     "StorageError",
     "UnknownId",
+    "UnknownOutcome",
     "UnsupportedError",
 ]
 
@@ -164,7 +170,7 @@ class SourceNotFound(_SystemError, FileNotFoundError):
 
 
 class StorageError(_SystemError):
-    """The operating system or the database refused a read or a write of an index.
+    """The operating system or the database refused a read or a write of an index, or of a file that slosh writes.
 
     location : the path or address; also `filename`, as for every OSError. errno : the reason, None if unknown.
     """
@@ -182,6 +188,47 @@ class IndexNotFound(StorageError, FileNotFoundError):
 
 class IndexExists(StorageError, FileExistsError):
     """There is something already where an index was to be created."""
+
+
+class FolderNotFound(StorageError, FileNotFoundError):
+    """There is no folder in which a file or an index was to be created."""
+
+
+class NotAFile(StorageError, IsADirectoryError):
+    """There is a folder where a file was to be read or written."""
+
+
+class AccessDenied(StorageError, PermissionError):
+    """The operating system does not let this process read or write `location`."""
+
+
+class UnknownOutcome(StorageError):
+    """The disk failed while a change was committed, and again when it was taken back: it may be stored or not.
+
+    The next `slosh.open` for writing settles it; then `id in index` tells.
+
+    ids : the sets that were to be added or replaced; () for other changes.
+    """
+
+    ids: tuple[str, ...] = ()
+
+
+_REMEDIES = {
+    errno.ENOSPC: "make room and try again",
+    errno.EIO: "check whether the disk is failing",
+    errno.EMFILE: "close files, or raise the limit (ulimit -n)",
+    errno.ENFILE: "close files in other programs",
+}
+
+
+def system_error(error: OSError, location: str) -> StorageError:
+    """Return an error of the operating system as one of slosh."""
+    problem = f"{location}: {error.strerror or error}"
+    if isinstance(error, PermissionError) or error.errno == errno.EROFS:
+        return AccessDenied(problem, "change its permissions, or use another place", error.errno, location=location)
+    return StorageError(
+        problem, _REMEDIES.get(error.errno or 0, "try again, or use another place"), error.errno, location=location
+    )
 
 
 class MissingExtra(SloshError, ImportError):
@@ -227,6 +274,19 @@ def bad_value(argument: str, value: object, remedy: str) -> InputError:
     "mode=3: give 'distance' or 'connectivity'"
     """
     return InputError(f"{argument}={value!r:.60}", remedy, argument=argument)
+
+
+def import_extra(module: str, needed_by: str, extra: str | None = None, package: str = "") -> Any:
+    """Return an optional module; raise MissingExtra if it is not installed, with what to install.
+
+    `needed_by` begins the message: "a plot" needs matplotlib. `package` is given where its name is not the module's.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        name = package or module.partition(".")[0]
+        remedy = f'install it with: pip install "slosh[{extra}]"' if extra else f"install it with: pip install {name}"
+        raise MissingExtra(f"{needed_by} needs {name}", remedy, package=name, extra=extra) from error
 
 
 def user_level() -> int:

@@ -34,6 +34,8 @@ LEAK = 0.2
 """The slope of a leaky rectifier below zero."""
 LARGEST_VALUE = 1e16
 """Of a projection: the sum of the squares of 10,000 such values still fits float32."""
+UNIT_ROUNDING = 2.0**-23
+"""A unit vector that was rounded to float32 has a length that is off by less."""
 BLOCK_NUMBERS = 1 << 17
 """Numbers held at once while projecting (1 MB of float64): keeps the temporaries in cache, and memory bounded."""
 
@@ -47,7 +49,8 @@ def directions(kind: str | ArrayLike, n_slices: int | None, dim: int, random_sta
         "random": independent, uniform on the sphere (the paper's). "orthogonal": blocks of d orthonormal vectors, each
         block uniform over all such, the last one cut. "qmc": evenly spread: equal angles on the half circle for d = 2,
         a Fibonacci spiral on the half sphere for d = 3 (both turned at random), scrambled Sobol points beyond. "axis":
-        the d coordinate axes. An array: your own vectors, scaled to length 1.
+        the d coordinate axes. An array: your own vectors, scaled to length 1; those that have it, but for what float32
+        rounds, stay as they are, so that fitted directions are the same when they are given again.
     n_slices : the number of slices; None for "axis" and an array, which have a number of their own.
     dim : d. For d = 1 one slice, [[1.0]], is exact and is returned for every `kind` and `n_slices`.
     random_state : a seed gives the same draws on every machine. With "random", "orthogonal" (up to rounding) and "qmc"
@@ -88,8 +91,10 @@ def _own_directions(array: ArrayLike, n_slices: int | None, dim: int) -> Float32
     if dim == 1:
         return np.ones((1, 1), np.float32)
     _check_own_number(f"slices has {len(own)} rows", len(own), n_slices)
-    own /= largest  # so that squares neither overflow nor vanish
-    return _unit(own).astype(np.float32)
+    scaled = own / largest  # so that squares neither overflow nor vanish
+    with np.errstate(over="ignore"):
+        lengths = largest * np.linalg.norm(scaled, axis=1, keepdims=True)
+    return np.where(np.abs(lengths - 1) < UNIT_ROUNDING, own, _unit(scaled)).astype(np.float32)
 
 
 def _check_own_number(found: str, own: int, n_slices: int | None) -> None:

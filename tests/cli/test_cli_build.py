@@ -20,6 +20,17 @@ def test_build_stores_what_the_files_have(slosh_, copied):
         np.testing.assert_allclose(record.points, np.load("clouds/fat/0001.npy").astype(np.float32))
 
 
+def test_build_promises_what_its_searches_promise(slosh_, tmp_path):
+    rng = np.random.default_rng(0)
+    points = rng.normal(size=(300, 9, 2)) * rng.uniform(0.2, 2, (300, 1, 1))
+    np.savez(tmp_path / "many.npz", points=points.reshape(-1, 2), offsets=np.arange(0, 2701, 9))
+    code, out, _ = slosh_("build", tmp_path / "a", tmp_path / "many.npz")
+    assert code == 0
+    assert "recall 0.99 asked for: exact;" in out
+    assert "promised" not in out
+    assert ", exact;" in slosh_("search", tmp_path / "a", "many/7")[1]
+
+
 def test_build_twice_names_add(slosh_, copied):
     code, _, err = slosh_("build", copied, "clouds")
     assert code == 1

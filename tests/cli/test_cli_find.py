@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import slosh
-from slosh.cli import find
+from slosh.cli import draw, find
 from slosh.search import Stats
 
 
@@ -74,6 +74,13 @@ def test_rerank_promises_nothing(slosh_):
     assert (found["distance_kind"], found["recall"]) == ("chamfer", None)
 
 
+@pytest.mark.parametrize("depth", [3, 7])
+def test_depth_is_how_many_are_reranked(slosh_, depth):
+    code, out, _ = slosh_("search", "clouds.slosh", "query.npy", "-k", 2, "--rerank", "chamfer", "--depth", depth)
+    assert code == 0
+    assert out.endswith(f", {depth} full distances\n")
+
+
 def test_explain(slosh_, tmp_path):
     code, out, _ = slosh_("explain", "clouds.slosh", "query.npy", "fat/0001.npy", "--json")
     assert code == 0
@@ -89,16 +96,40 @@ def test_explain(slosh_, tmp_path):
 def test_all_neighbours_are_drawn(slosh_, tmp_path, monkeypatch):
     pytest.importorskip("matplotlib")
     drawn = []
-    monkeypatch.setattr(find, "draw", lambda rows, *_, **__: drawn.extend(rows))
-    monkeypatch.setattr(find, "LINE_NEIGHBOURS", 4)
+    monkeypatch.setattr(draw, "draw", lambda rows, *_, **__: drawn.extend(rows))
+    monkeypatch.setattr(draw, "LINE_NEIGHBOURS", 4)
     out = slosh_("search", "clouds.slosh", "thin/0000.npy", "-k", 10, "--plot", "p.png")[1]
     assert out.endswith("drawn in p.png\n")
     assert [len(row) for row in drawn] == [5, 5, 3]
     assert [row[0] is None for row in drawn] == [False, True, True]
-    monkeypatch.setattr(find, "MAX_DRAWN_NEIGHBOURS", 7)
-    monkeypatch.setattr(find, "MAX_LINES", 3)
+    monkeypatch.setattr(draw, "MAX_DRAWN_NEIGHBOURS", 7)
+    monkeypatch.setattr(draw, "MAX_LINES", 3)
     drawn.clear()
     out = slosh_("search", "clouds.slosh", "thin/0000.npy", "fat/0001.npy", "--plot", "p.png")[1]
     assert out.endswith("drawn in p.png, the first 1 of 2 queries, the 7 nearest of each\n")
     assert [len(row) for row in drawn] == [5, 4]
     assert slosh_("search", "clouds.slosh", "thin/0000.npy", "--radius", 0, "--plot", "p.png")[0] == 0
+
+
+def test_an_id_that_is_a_file_too(slosh_, tmp_path, monkeypatch):
+    np.save(tmp_path / "one.npy", np.ones((5, 2)))
+    np.save(tmp_path / "two.npy", np.zeros((5, 2)))
+    monkeypatch.chdir(tmp_path)
+    assert slosh_("build", "a", "one.npy", "two.npy")[0] == 0
+    code, _, err = slosh_("search", "a", "one.npy")
+    assert code == 2
+    assert "--id or --file" in err
+    by_id, by_file = (json.loads(slosh_("search", "a", "one.npy", how, "--json")[1]) for how in ("--id", "--file"))
+    assert [hit["id"] for hit in by_id["hits"]] == ["two.npy"]
+    assert [hit["id"] for hit in by_file["hits"]] == ["one.npy", "two.npy"]
+    assert slosh_("search", "a", "one.npy", "--id", "--file")[0] == 2
+
+
+def test_many_queries_one_line_each(slosh_):
+    code, out, _ = slosh_(
+        "search", "clouds.slosh", "thin/0000.npy", "query.npy", "clouds/fat", "fat/0001.npy", "--json"
+    )
+    assert code == 0
+    names = [json.loads(line)["query"] for line in out.splitlines()]
+    fat = [f"{i:04}.npy" for i in range(1, 12, 2)]
+    assert names == ["thin/0000.npy", "query.npy", *fat, "fat/0001.npy"]

@@ -8,6 +8,7 @@ import re
 from typing import Annotated, Optional, get_args, get_origin, get_type_hints
 
 import pytest
+import typer
 import typer.main
 
 import slosh
@@ -15,7 +16,7 @@ from slosh.cli import COMMANDS, app, options
 
 NAMES = [
     *("demo", "compare", "build", "add", "search", "explain", "duplicates"),
-    *("show", "info", "remove", "tune", "verify", "compact", "export", "copy"),
+    *("show", "update", "remove", "info", "tune", "verify", "compact", "export", "copy"),
 ]
 
 
@@ -25,6 +26,16 @@ def test_every_command_has_help(slosh_, command):
     assert (code, err) == (0, "")
     assert f"slosh {command}" in out
     assert "Usage" in out
+    assert not re.search(r"<\w+", out)  # no types of Python: <bool>, <list[str]>
+    assert re.search(r"^\W*--help\s+-h\s+Show", out, re.MULTILINE)
+    example = re.compile(rf"^ {{5}}slosh {command} ", re.MULTILINE)
+    assert bool(example.search(out)) == ("Examples:" in out)
+
+
+def test_help_says_what_compare_does_with_few_sets(slosh_):
+    words = " ".join(re.sub("[│╰╭─╯╮]", " ", slosh_("compare", "--help")[1]).split())
+    assert "--test-size FRACTION With 500 sets or more, the fraction of them to use as queries (default: 0.2)." in words
+    assert "[default: 0.2]" not in words
 
 
 def test_help_lists_all_commands(slosh_):
@@ -58,13 +69,14 @@ def test_every_option_is_as_declared(command):
     told = {name: each.annotation for name, each in inspect.signature(function, eval_str=True).parameters.items()}
     for group in [name for name, each in told.items() if dataclasses.is_dataclass(each)]:
         told |= get_type_hints(told.pop(group), include_extras=True)
-    made = {each.name: each for each in typer.main.get_command(app).commands[command].params}
+    made = typer.main.get_command(app).commands[command]
+    made = {each.name: each for each in made.get_params(typer.Context(made, info_name=command)) if each.name != "help"}
     assert made.keys() == told.keys()
     for name, parameter in made.items():
         info = declared(told[name])
         assert parameter.help == info.help
         assert parameter.help
-        assert parameter.metavar == info.metavar
+        assert parameter.metavar == ("" if getattr(parameter, "is_flag", False) else info.metavar)
         assert [limit(parameter, which) for which in ("min", "max")] == [info.min, info.max]
         if parameter.param_type_name == "option":
             # The first name is the first argument of typer.Option; without one it is that of the parameter.

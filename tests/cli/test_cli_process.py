@@ -14,6 +14,7 @@ import warnings
 from importlib.metadata import entry_points
 
 import numpy as np
+import pytest
 
 from slosh.cli import main
 from slosh.cli.process import run
@@ -58,11 +59,20 @@ def test_a_closed_pipe_is_silent(built):
     assert (code, done.stderr) == ("141", "")
 
 
-def test_import_slosh_leaves_the_command_out(tmp_path):
-    # rich is not looked for: scikit-learn imports it too, where it is installed.
-    check = "import sys, slosh; print([m for m in ('typer', 'matplotlib', 'slosh.cli') if m in sys.modules])"
+@pytest.mark.parametrize(
+    ("code", "unused"),
+    [
+        ("import slosh", ("numpy", "typer", "rich", "slosh.cli")),
+        ("import slosh; dir(slosh); slosh.errors.InputError", ("numpy", "typer")),
+        ("from slosh.cli import main; main(['--version'])", ("numpy", "rich")),
+        *((f"from slosh.cli import main; main({asked})", ("numpy",)) for asked in (["--help"], ["search", "--help"])),
+    ],
+)
+def test_what_is_slow_to_import_is_imported_late(tmp_path, code, unused):
+    slow = ("sklearn", "scipy", "pandas", "joblib", "matplotlib", *unused)
+    check = f"import sys; {code}; print([name for name in {slow} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", check], cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    assert done.stdout.splitlines()[-1] == "[]"
 
 
 def test_the_command_is_installed():

@@ -1,9 +1,10 @@
-"""slosh show, info, remove, tune, verify, compact, export and copy."""
+"""slosh info, tune, verify, compact, export and copy."""
 
 from __future__ import annotations
 
 import errno
 import json
+import os
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,37 +12,6 @@ import pytest
 
 import slosh
 from slosh.data.preprocess import Preprocess
-
-
-def test_show(slosh_):
-    code, out, _ = slosh_("show", "clouds.slosh", "thin/0000.npy")
-    assert code == 0
-    assert "metadata folder" in out
-    code, out, _ = slosh_("show", "clouds.slosh", "--limit", 2, "--where", "folder = fat")
-    assert code == 0
-    assert "the first 2 of 6 sets" in out
-    shown = json.loads(slosh_("show", "clouds.slosh", "thin/0000.npy", "--json")[1])
-    points = np.load("clouds/thin/0000.npy")
-    assert shown["points"] == len(points)
-    np.testing.assert_allclose(shown["max"], points.max(axis=0), rtol=1e-6)
-    assert slosh_("show", "clouds.slosh", "--where", "folder = none")[1] == "0 sets\n"
-
-
-def test_remove_and_compact(slosh_, copied, stored):
-    assert "11 are left" in slosh_("remove", copied, "thin/0000.npy")[1]
-    code, _, err = slosh_("remove", copied, "thin/0002.npy", "nope")
-    assert code == 1
-    assert "nope" in err
-    code, _, err = slosh_("remove", copied, "--where", "folder = fat")
-    assert code == 2
-    assert "--yes" in err
-    assert stored(copied) == 11
-    removed = json.loads(slosh_("remove", copied, "--where", "folder = fat", "--yes", "--json")[1])
-    assert (removed["removed"], removed["sets"]) == (6, 5)
-    assert slosh_("remove", copied)[0] == 2
-    assert "removed" in slosh_("info", copied)[1]
-    assert json.loads(slosh_("compact", copied, "--json")[1])["sets"] == 5
-    assert slosh_("verify", copied)[0] == 0
 
 
 def test_info_tune_verify(slosh_, copied):
@@ -53,6 +23,21 @@ def test_info_tune_verify(slosh_, copied):
     assert json.loads(slosh_("info", copied, "--json")[1])["recall"] == 0.9
     report = json.loads(slosh_("verify", copied, "--json")[1])
     assert report["ok"] is True
+
+
+def test_tune_with_queries_of_ones_own(slosh_, copied, tmp_path, write_clouds, monkeypatch):
+    write_clouds(tmp_path / "queries", 40, seed=7)
+    tune, asked = slosh.SetIndex.tune, []
+    monkeypatch.setattr(slosh.SetIndex, "tune", lambda *given: asked.append(given) or tune(*given))
+    code, out, err = slosh_("tune", copied, tmp_path / "queries", "-k", 3, "--batch-points", 100, "--json")
+    assert (code, err, json.loads(out)["k"]) == (0, "", 3)
+    ((_, recall, k, queries),) = asked
+    assert (recall, k, len(queries)) == (0.99, 3, 40)
+    first = np.load(tmp_path / "queries" / "fat" / "0001.npy")
+    np.testing.assert_array_equal(queries[0], first.astype(np.float32))
+    code, _, err = slosh_("tune", copied, tmp_path / "queries" / "thin" / "0000.npy")
+    assert code == 1
+    assert "queries" in err
 
 
 def test_verify_reports_problems(slosh_, monkeypatch):
@@ -97,6 +82,17 @@ def test_copy(slosh_, copied, tmp_path):
     assert not (tmp_path / "fourth.slosh").exists()
 
 
+def test_an_index_named_by_a_url(slosh_, tmp_path):
+    first, second = (f"sqlite://{tmp_path / name}" for name in ("first", "second"))
+    assert slosh_("build", first, "clouds")[0] == 0
+    assert slosh_("build", first, "clouds")[0] == 1
+    assert slosh_("copy", first, second)[1] == f"copied 12 sets to {second}\n"
+    for index in (first, second, tmp_path / "second"):
+        assert json.loads(slosh_("info", index, "--json")[1])["sets"] == 12
+    assert slosh_("build", f"sqlite://{tmp_path / 'third'}", "clouds", "--origin", "1")[0] == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["first", "second"]
+
+
 def test_copy_keeps_weights_metadata_and_settings(slosh_, tmp_path):
     rng = np.random.default_rng(0)
     sets = slosh.Sets.from_list([rng.normal(size=(9, 2)) for _ in range(5)], [rng.uniform(1, 2, 9) for _ in range(5)])
@@ -113,7 +109,7 @@ def test_copy_keeps_weights_metadata_and_settings(slosh_, tmp_path):
 
 def test_a_full_disk_leaves_no_half_of_an_index(slosh_, tmp_path, monkeypatch):
     def full(path, *_, **__):
-        path.mkdir()
+        os.mkdir(path)
         raise slosh.errors.StorageError("the disk is full", errno=errno.ENOSPC, location=str(path))
 
     monkeypatch.setattr(slosh.SetIndex, "create", full)
@@ -121,19 +117,3 @@ def test_a_full_disk_leaves_no_half_of_an_index(slosh_, tmp_path, monkeypatch):
     assert code == 1
     assert "free some space" in err
     assert not (tmp_path / "a").exists()
-
-
-def test_an_empty_filter_is_refused(slosh_, copied, stored):
-    for command in (["remove", copied, "--yes"], ["show", copied], ["search", copied, "thin/0000.npy"]):
-        code, _, err = slosh_(*command, "--where", " ")
-        assert code == 2
-        assert "--where is empty" in err
-    assert stored(copied) == 12
-
-
-@pytest.mark.parametrize("answer", ["y", "n"])
-def test_remove_asks_on_a_terminal(copied, answer, stored, on_a_terminal):
-    arguments = ["remove", copied, "--where", "folder = fat"]
-    code, shown = on_a_terminal(*arguments, cwd=copied.parent, answer=f"{answer}\n".encode())
-    assert "remove 6 sets of 12" in shown
-    assert (code, stored(copied)) == ((0, 6) if answer == "y" else (1, 12))

@@ -633,7 +633,7 @@ def test_tune_stores_the_default_recall(engine):
     assert "k = 5" in str(tuned)
     assert index.info()["recall"] == 0.9
     assert index.search(cloud_list(1)[0], k=5).stats.recall >= 0.9
-    assert index.tune(0.95, k=3, queries=cloud_list(40, seed=5)).n_queries in (0, 40)
+    assert index.tune(0.95, k=3, queries=cloud_list(40, seed=5)).n_queries in (0, 30)  # three in four measure
     again = engine.reopen(index)
     if again is not None:
         assert again.info()["recall"] == 0.95

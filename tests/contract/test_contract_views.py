@@ -102,7 +102,7 @@ def test_records_that_are_left_unread_stop_nobody(engine):
 
     together(drop)
     index.add(cloud_list(1), ids=["after"])
-    index.remove("after")
+    together(lambda: index.remove("after"))  # of any thread: it waits for nobody
     assert len(index) == 30
 
 

@@ -11,6 +11,7 @@ import sys
 import pytest
 
 from slosh.data.atomic import replacing
+from slosh.errors import FolderNotFound, NotAFile, StorageError
 
 
 def test_the_old_or_the_new_content(tmp_path):
@@ -76,9 +77,9 @@ def test_a_process_killed_on_the_way(tmp_path, step, content):
 
 
 def test_where_it_cannot_write(tmp_path):
-    with pytest.raises(FileNotFoundError, match="is not a folder: create it first"), replacing(tmp_path / "a" / "b"):
+    with pytest.raises(FolderNotFound, match="is not a folder: create it first"), replacing(tmp_path / "a" / "b"):
         pass
-    with pytest.raises(IsADirectoryError, match="is a folder: give the name of a file"), replacing(tmp_path):
+    with pytest.raises(NotAFile, match="is a folder: give the name of a file"), replacing(tmp_path):
         pass
     assert os.listdir(tmp_path) == []
 
@@ -88,7 +89,7 @@ def test_a_draft_is_never_a_link(tmp_path, monkeypatch):
     monkeypatch.setattr("slosh.data.atomic.secrets.token_hex", lambda n: "known")
     (tmp_path / "secret").write_bytes(b"secret")
     (tmp_path / "x.known.tmp").symlink_to(tmp_path / "secret")
-    with pytest.raises(FileExistsError), replacing(tmp_path / "x") as stream:
+    with pytest.raises(StorageError, match="exists"), replacing(tmp_path / "x") as stream:
         stream.write(b"new")
     assert (tmp_path / "secret").read_bytes() == b"secret"
     assert not (tmp_path / "x").exists()

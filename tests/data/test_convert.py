@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from comparing import cloud, raises, same, utm
+from builders import normal_arrays
+from comparing import raises, same, utm
 from slosh.data.sets import Sets, as_sets
 from slosh.errors import PrecisionWarning
 
@@ -25,7 +26,7 @@ def pa():
     return pytest.importorskip("pyarrow")
 
 
-ARROW = cloud(2, 1, 3, 1, 2, dim=3)
+ARROW = normal_arrays(2, 1, 3, 1, 2, dim=3)
 
 
 def arrow_types(pa):
@@ -348,7 +349,8 @@ def test_groups_origin():
 def test_series_of_arrays(sets):
     pd, pl = pytest.importorskip("pandas"), pytest.importorskip("polars")
     pa = pytest.importorskip("pyarrow")
-    same(as_sets(pd.Series(list(sets), index=list("abcd"))), list(sets))
+    weights = [sets.weights_of(i) for i in range(4)]
+    same(as_sets(pd.Series(list(sets), index=list("abcd"))), list(sets), weights)
     lists = [x.tolist() for x in sets]
     same(as_sets(pd.Series(lists)), list(sets))
     same(as_sets(pd.Series(sets.to_arrow(), dtype=pd.ArrowDtype(sets.to_arrow().type))), list(sets))
@@ -364,7 +366,7 @@ def test_series_of_arrays(sets):
 
 def test_torch_nested_and_padded():
     torch = pytest.importorskip("torch")
-    arrays = cloud(3, 1, 2, dim=4)
+    arrays = normal_arrays(3, 1, 2, dim=4)
     tensors = [torch.tensor(x) for x in arrays]
     weights = [np.arange(1, len(x) + 1) for x in arrays]
     with warnings.catch_warnings():

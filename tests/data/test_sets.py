@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from comparing import cloud, raises, same
+from builders import normal_arrays, split
+from comparing import raises, same
 from slosh.data import precision
 from slosh.data.sets import Sets, as_sets
 from slosh.errors import InputError
@@ -80,7 +81,7 @@ def test_slice_is_a_view(sets):
 @settings(deadline=None)
 def test_indexing_is_that_of_a_list(data):
     sizes = data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=7))
-    arrays = cloud(*sizes, dim=3)
+    arrays = normal_arrays(*sizes, dim=3)
     weights = [np.arange(1, n + 1) for n in sizes]
     sets = Sets.from_list(arrays, weights)
     key = data.draw(st.slices(len(sizes)))
@@ -238,7 +239,7 @@ def test_from_list_takes_lists_tuples_and_mixed_dtypes():
 def test_small_and_large_parts_are_joined_in_order(monkeypatch):
     monkeypatch.setattr(precision, "CHECKED_AT_ONCE", 20)
     for sizes in ([1, 2, 30, 1, 1, 9, 1, 12, 3], [25], [3, 3, 3, 3, 3], [10, 10, 1]):
-        arrays = cloud(*sizes, dtype=np.float64)
+        arrays = normal_arrays(*sizes, dtype=np.float64)
         same(Sets.from_list(arrays), arrays)
         shifted = Sets.from_list(arrays, origin=[1, -2])
         same(shifted, [x - [1, -2] for x in arrays])
@@ -264,7 +265,7 @@ def test_no_sets_need_dim():
 
 
 def bad_sets(bad, at=2):
-    return [*cloud(*[3] * at), bad]
+    return [*normal_arrays(*[3] * at), bad]
 
 
 @pytest.mark.parametrize(
@@ -309,13 +310,13 @@ def test_bad_set_is_named(bad, words):
 
 
 def test_the_odd_dimension_is_named():
-    arrays = cloud(1, 1, 1)
+    arrays = normal_arrays(1, 1, 1)
     arrays[0] = np.zeros((1, 3))
     with raises("set 0 has 3 features, the others have 2"):
         as_sets(arrays)
     with raises("set 1 has 2 features, expected 3"):
         as_sets(arrays, dim=3)
-    for data in (cloud(1, 2, dim=3), np.zeros((1, 1, 3)), Sets([[1, 2, 3]], [0, 1])):
+    for data in (normal_arrays(1, 2, dim=3), np.zeros((1, 1, 3)), Sets([[1, 2, 3]], [0, 1])):
         assert as_sets(data, dim=3).dim == 3
         with raises("set 0 has 3 features, expected 2"):
             as_sets(data, dim=2)
@@ -406,7 +407,7 @@ def test_bad_weights(weights, words):
 
 
 def test_weights_of_the_wrong_shape():
-    arrays = cloud(2, 3)
+    arrays = normal_arrays(2, 3)
     with raises("shape (4,), points have 5 rows"):
         Sets(np.zeros((5, 2)), [0, 2, 5], np.ones(4))
     with raises("set 1 has 2 weights, 3 elements"):
@@ -495,7 +496,7 @@ def test_from_padded_refuses_other_shapes():
 
 
 def test_as_sets_takes_collections(sets):
-    arrays = list(sets)
+    arrays = split(sets)
     assert as_sets(sets) is sets
     for data in (arrays, tuple(arrays), np.array(arrays, dtype=object)):
         same(as_sets(data), arrays)

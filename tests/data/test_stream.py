@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from comparing import cloud, raises, same, utm
+from builders import normal_arrays
+from comparing import raises, same, utm
 from slosh.data.sets import Sets, as_sets
 from slosh.errors import PrecisionWarning
 
@@ -41,7 +42,7 @@ def test_stream_batches_and_laziness():
 @given(st.lists(st.integers(1, 9), max_size=20), st.integers(1, 12), st.booleans(), st.data())
 @settings(deadline=None)
 def test_stream_gives_all_sets_in_order(sizes, batch_points, weighted, data):
-    arrays = cloud(*sizes)
+    arrays = normal_arrays(*sizes)
     weights = [np.arange(1, n + 1) for n in sizes] if weighted else None
     items = []
     i = 0

@@ -253,8 +253,8 @@ def test_same_bits_for_any_batching_and_threads(mnist, each_kernel, monkeypatch)
     sets = mnist[0][:60]
     model = SlicedWasserstein(20, 8).fit(sets)
     expected = model.transform(sets)
-    for points, jobs in [(1, 1), (500, 3), (10**9, 2)]:
-        monkeypatch.setattr(SlicedWasserstein, "_batch_points", lambda self, points=points: points)
+    for steps, jobs in [(1, 1), (20 * 3000, 3), (1 << 40, 2)]:
+        monkeypatch.setattr("slosh.embed.sliced_wasserstein.NATIVE_STEPS", steps)
         assert np.array_equal(clone(model).set_params(n_jobs=jobs).fit(sets).transform(sets), expected)
 
 

@@ -50,3 +50,14 @@ def test_where_nothing_can_be_exported(tmp_path):
     with pytest.raises(IsADirectoryError):
         index.export(tmp_path)
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("name", ["all.csv", "all.parquet.gz"])
+def test_a_name_of_another_format_is_refused(tmp_path, name):
+    index = make_index()
+    index.add(cloud_list(3))
+    with pytest.raises(slosh.errors.InputError, match=r"Parquet.*\.parquet") as caught:
+        index.export(tmp_path / name)
+    assert caught.value.argument == "path"
+    assert os.listdir(tmp_path) == []
+    assert index.export(tmp_path / "ALL.PARQUET") == index.export(tmp_path / "all") == 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
+import sys
 
 import numpy as np
 import pandas as pd
@@ -253,3 +254,11 @@ def test_mnist(mnist):
     assert not any(row["error"] for row in result.rows)
     rows = {(row["method"], row["search"]): row["precision"] for row in result.rows}
     assert rows["SlicedWasserstein", "exact"] > rows["MeanPool, GeM(p=1)", "exact"] + 0.2
+
+
+def test_a_method_without_its_package_is_a_row_that_says_so(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ot", None)
+    result = compare(*spreads(20, classes=2), k=2, n_jobs=1)
+    row = next(row for row in result.rows if row["method"] == "WassersteinEmbedding")
+    assert row["error"] == 'MissingExtra: optimal transport needs POT: install it with: pip install "slosh[transport]"'
+    assert "WassersteinEmbedding failed: MissingExtra: optimal transport needs POT" in str(result)

@@ -249,6 +249,11 @@ def test_grid_index_and_pipelines(digits):
     calibrated = CalibratedClassifierCV(KNeighborsClassifier(), cv=3).fit(train, known)
     assert calibrated.score(test, truth) > 0.7
     steps = Pipeline([("classify", KNeighborsClassifier())])
+    grid = {"embedding__n_slices": [2, 8], "search__precision": [16]}
+    search = GridSearchCV(KNeighborsClassifier(), grid, cv=3).fit(sets, labels)
+    assert search.best_estimator_.embedding_.n_slices_ == search.best_params_["embedding__n_slices"]
+    assert search.best_estimator_.search.precision == 16
+    assert OutlierScore().set_params(embedding=None, embedding__n_quantiles=3).embedding.n_quantiles == 3
     assert cross_val_score(steps.set_params(classify__n_neighbors=1), sets, labels, cv=3).mean() > 0.7
     reduced = make_pipeline(SlicedWasserstein(), PCA(20, random_state=0))
     model = KNeighborsClassifier(embedding=reduced).fit(sets[:150], labels[:150])

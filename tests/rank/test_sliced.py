@@ -96,6 +96,17 @@ def test_a_fitted_slicer_is_taken_as_it_is():
     assert lower <= slosh.pairwise(sets[:1], sets[1:], slices=model.slices_) <= upper
 
 
+def test_fitted_slices_give_the_bits_of_the_fitted_slicer():
+    sets = clouds(12, 5, 3)
+    model = SlicedWasserstein(n_slices=40, slices="random").fit(sets)
+    expected = slosh.pairwise(sets, slices=model.slicer_)
+    assert np.array_equal(slosh.pairwise(sets, slices=model.slices_), expected)
+    pairs = sliced.SlicedPairs(sets[:1], model.slices_)
+    assert np.array_equal(pairs.distances(np.zeros(12, int), sets, np.arange(12)), expected[0])
+    again = SlicedWasserstein(slices=model.slices_).fit(sets)
+    assert np.array_equal(again.transform(sets), model.transform(sets))
+
+
 def test_nothing_compares_to_nothing():
     assert slosh.pairwise([]).shape == (0, 0)
     assert slosh.pairwise([], [[[0.0]]]).shape == (0, 1)

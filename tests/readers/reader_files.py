@@ -9,16 +9,11 @@ import zipfile
 
 import numpy as np
 
-import comparing
+from builders import normal_arrays
 from slosh import Sets
 from slosh.readers import Batch, read
 
 FAR = np.array([5e5, 5.3e6, 100])  # metres, as on a map
-
-
-def cloud(*sizes, dim=3, seed=0):
-    """Return normal float32 arrays of these sizes, in space."""
-    return comparing.cloud(*sizes, dim=dim, seed=seed)
 
 
 def everything(source, **options) -> Batch:
@@ -108,3 +103,73 @@ def pack_lzf(data):
 def idx(path, array, code=8):
     head = bytes([0, 0, code, array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape)
     path.write_bytes(gzip.compress(head + array.tobytes()) if path.suffix == ".gz" else head + array.tobytes())
+
+
+def samples(folder):
+    """A good file of each format, with the options to read it."""
+    points, files = normal_arrays(40, dim=3)[0], {}
+    np.save(folder / "a.npy", points)
+    np.savez(folder / "b.npz", points=points, offsets=[0, 20, 40])
+    np.savez_compressed(folder / "c.npz", one=points, two=points)
+    np.savetxt(folder / "d.xyz", points)
+    x, y, z = points.T.astype("<f4")
+    for kind in ("ascii", "binary", "binary_compressed"):
+        pcd_file(folder / f"{kind}.pcd", {"x": x, "y": y, "z": z}, kind)
+    idx(folder / "images-idx3-ubyte", np.full((5, 4, 4), 7, np.uint8))
+    idx(folder / "more-idx3-ubyte.gz", np.full((5, 4, 4), 7, np.uint8))
+    try:
+        import trimesh
+
+        for suffix in ("off", "ply", "obj", "stl", "glb"):
+            trimesh.creation.icosphere(1).export(folder / f"m.{suffix}")
+    except ImportError:
+        pass
+    try:
+        import laspy
+
+        las = laspy.LasData(laspy.LasHeader(point_format=3, version="1.2"))
+        las.x, las.y, las.z = points.astype(np.float64).T
+        las.write(folder / "s.las")
+        las.write(folder / "s.laz")
+    except ImportError:
+        pass
+    try:
+        import pyarrow as pa
+        import pyarrow.csv
+        import pyarrow.feather
+        import pyarrow.parquet
+
+        table = pa.table({"id": np.arange(40) // 10, "x": x, "y": y})
+        lists = pa.table({"id": [1, 2], "p": [points[:20].tolist(), points[20:].tolist()]})
+        pa.csv.write_csv(table, folder / "t.csv")
+        files["t.csv"] = {"by": "id"}
+        pa.parquet.write_table(lists, folder / "t.parquet")
+        pa.feather.write_feather(lists, str(folder / "t.feather"))
+        pa.feather.write_feather(lists, str(folder / "plain.feather"), compression="uncompressed")
+        with pa.ipc.new_stream(str(folder / "t.arrow"), lists.schema) as sink:
+            sink.write_table(lists)
+    except ImportError:
+        pass
+    try:
+        import anndata
+        import pandas as pd
+
+        obs = pd.DataFrame({"patient": np.repeat(["a", "b"], 20)}, index=[str(i) for i in range(40)])
+        anndata.AnnData(points, obs=obs).write_h5ad(folder / "c.h5ad")
+        files["c.h5ad"] = {"by": "patient"}
+    except ImportError:
+        pass
+    return {path.name: files.get(path.name, {}) for path in sorted(folder.iterdir())}
+
+
+def refused(path, options):
+    """Whether a file is refused, with its name; nothing else but reading it may happen."""
+    try:
+        for _ in read(path, progress=False, **options):
+            pass
+    except ValueError as error:
+        said = str(error)
+    else:
+        return False
+    assert path.name in said
+    return True

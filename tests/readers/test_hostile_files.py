@@ -7,19 +7,20 @@ import json
 import os
 import pickle
 import struct
-import tracemalloc
 import zipfile
 from importlib.util import find_spec
 
 import numpy as np
 import pytest
-from reader_files import cloud, everything, idx, npy_header, pcd_file, zipped
+from reader_files import everything, npy_header, pcd_file, refused, zipped
 
 from comparing import raises
 from slosh.readers import FORMATS, read
 from slosh.readers.files import free_memory, looks_like
 
 PETABYTE = 10**15
+
+pytestmark = pytest.mark.usefixtures("little_memory")
 
 
 class Trap:
@@ -30,16 +31,6 @@ class Trap:
 
     def __reduce__(self):
         return os.mkdir, (self.path,)
-
-
-@pytest.fixture(autouse=True)
-def little_memory(monkeypatch):
-    """The tests fail if a reader takes much memory for what a header says."""
-    tracemalloc.start()
-    yield
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 300 << 20
 
 
 # ---- pickles
@@ -100,7 +91,7 @@ def test_npz_whose_directory_lies_too(tmp_path):
         archive.writestr("a.npy", header + b"\0" * 1000)
         archive.infolist()[0].file_size = size
     assert zipfile.ZipFile(path).infolist()[0].file_size == size
-    with raises("x.npz: 'a': claims 909.5 TB", "cannot be"):
+    with raises("x.npz: the archive claims 909.5 TB, more than 100 times the"):
         everything(path)
 
 
@@ -227,7 +218,7 @@ def test_las_that_claims_too_much(tmp_path):
     bad = bytearray((tmp_path / "x.laz").read_bytes())
     struct.pack_into("<Q", bad, 247, PETABYTE)
     (tmp_path / "x.laz").write_bytes(bad)
-    with raises("x.laz:", "1000000000000000 points", "memory"):
+    with raises("x.laz:", "1000000000000000 points", "more than 100 times"):
         read(tmp_path / "x.laz")
     struct.pack_into("<Q", bad, 247, 101)
     (tmp_path / "x.laz").write_bytes(bad)
@@ -311,7 +302,7 @@ def test_h5ad_that_claims_too_much(h5ad):
     with h5py.File(h5ad, "a") as store:
         del store["obs/more"], store["X"]
         store.create_dataset("X", (3, PETABYTE), "f8", chunks=(1, 1024))
-    with raises("c.h5ad: a batch of /X claims"):
+    with raises("c.h5ad: X claims"):
         everything(h5ad, by="patient")
 
 
@@ -329,69 +320,6 @@ def test_h5ad_with_a_damaged_sparse_matrix(h5ad, part, values):
 # ---- cut short, damaged, misnamed
 
 
-def samples(folder):
-    """A good file of each format, with the options to read it."""
-    points, files = cloud(40)[0], {}
-    np.save(folder / "a.npy", points)
-    np.savez(folder / "b.npz", points=points, offsets=[0, 20, 40])
-    np.savez_compressed(folder / "c.npz", one=points, two=points)
-    np.savetxt(folder / "d.xyz", points)
-    x, y, z = points.T.astype("<f4")
-    for kind in ("ascii", "binary", "binary_compressed"):
-        pcd_file(folder / f"{kind}.pcd", {"x": x, "y": y, "z": z}, kind)
-    idx(folder / "images-idx3-ubyte", np.full((5, 4, 4), 7, np.uint8))
-    idx(folder / "more-idx3-ubyte.gz", np.full((5, 4, 4), 7, np.uint8))
-    try:
-        import trimesh
-
-        for suffix in ("off", "ply", "obj", "stl", "glb"):
-            trimesh.creation.icosphere(1).export(folder / f"m.{suffix}")
-    except ImportError:
-        pass
-    try:
-        import laspy
-
-        las = laspy.LasData(laspy.LasHeader(point_format=3, version="1.2"))
-        las.x, las.y, las.z = points.astype(np.float64).T
-        las.write(folder / "s.las")
-        las.write(folder / "s.laz")
-    except ImportError:
-        pass
-    try:
-        import pyarrow as pa
-        import pyarrow.csv
-        import pyarrow.feather
-        import pyarrow.parquet
-
-        table = pa.table({"id": np.arange(40) // 10, "x": x, "y": y})
-        lists = pa.table({"id": [1, 2], "p": [points[:20].tolist(), points[20:].tolist()]})
-        pa.csv.write_csv(table, folder / "t.csv")
-        files["t.csv"] = {"by": "id"}
-        pa.parquet.write_table(lists, folder / "t.parquet")
-        pa.feather.write_feather(lists, str(folder / "t.feather"))
-        pa.feather.write_feather(lists, str(folder / "plain.feather"), compression="uncompressed")
-        with pa.ipc.new_stream(str(folder / "t.arrow"), lists.schema) as sink:
-            sink.write_table(lists)
-    except ImportError:
-        pass
-    try:
-        import anndata
-        import pandas as pd
-
-        obs = pd.DataFrame({"patient": np.repeat(["a", "b"], 20)}, index=[str(i) for i in range(40)])
-        anndata.AnnData(points, obs=obs).write_h5ad(folder / "c.h5ad")
-        files["c.h5ad"] = {"by": "patient"}
-    except ImportError:
-        pass
-    return {path.name: files.get(path.name, {}) for path in sorted(folder.iterdir())}
-
-
-@pytest.fixture(scope="module")
-def good(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("good")
-    return folder, samples(folder)
-
-
 def test_the_samples_can_be_read(good):
     folder, options = good
     for name, given in options.items():
@@ -399,18 +327,6 @@ def test_the_samples_can_be_read(good):
     seen = {os.path.splitext(name)[1] for name in options}
     there = {suffix for suffix, form in FORMATS.items() if not form.library or find_spec(form.library.name)}
     assert seen >= there - {".idx", ".tsv"}
-
-
-def refused(path, options):
-    """Whether a file is refused, with its name; nothing else but reading it may happen."""
-    try:
-        everything(path, **options)
-    except ValueError as error:
-        said = str(error)
-    else:
-        return False
-    assert path.name in said
-    return True
 
 
 def test_a_file_that_is_cut_short(good, tmp_path):
@@ -422,21 +338,6 @@ def test_a_file_that_is_cut_short(good, tmp_path):
         for part in (0, 1, 3, 10, len(data) // 3, len(data) // 2, len(data) * 9 // 10, len(data) - 1):
             (tmp_path / name).write_bytes(data[:part])
             assert refused(tmp_path / name, given) or (loose and part > 10), (name, part, len(data))
-
-
-def test_a_file_with_damaged_bytes(good, tmp_path, campaign):
-    """Read or refused, and nothing else happens."""
-    folder, options = good
-    rng = np.random.default_rng(0)
-    for name, given in options.items():
-        data = (folder / name).read_bytes()
-        for _ in range({"part": 25, "all": 500}[campaign]):
-            bad = bytearray(data)
-            places = rng.integers(0, min(len(bad), int(rng.choice([64, 512, len(bad)]))), 3)
-            for place in places:
-                bad[place] = rng.integers(0, 256)
-            (tmp_path / name).write_bytes(bad)
-            refused(tmp_path / name, given)
 
 
 def test_a_file_under_another_name(good, tmp_path):

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from reader_files import cloud, everything
+from reader_files import everything
 
+from builders import normal_arrays
 from comparing import raises, same
 
 # ---- text
 
 
 def test_xyz(tmp_path):
-    x = cloud(10)[0].astype(np.float64)
+    x = normal_arrays(10, dim=3)[0].astype(np.float64)
     np.savetxt(tmp_path / "a.xyz", x, header="x y z")
     np.savetxt(tmp_path / "b.xyz", np.hstack([x, x]), delimiter=",")
     (tmp_path / "c.xyz").write_text("2\n0 0 0\n1 2 3\n")
@@ -77,7 +78,7 @@ def test_sampling_is_the_same_from_another_format(tmp_path):
 
 def test_clouds_are_taken_as_they_are(tmp_path, box):
     trimesh = pytest.importorskip("trimesh")
-    points = cloud(20)[0]
+    points = normal_arrays(20, dim=3)[0]
     trimesh.PointCloud(points).export(tmp_path / "c.ply")
     (tmp_path / "c.obj").write_text("".join(f"v {x} {y} {z}\n" for x, y, z in points.tolist()))
     (tmp_path / "c.off").write_text("OFF\n20 0 0\n" + "".join(f"{x} {y} {z}\n" for x, y, z in points.tolist()))

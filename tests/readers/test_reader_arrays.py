@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from reader_files import cloud, everything
+from reader_files import everything
 
+from builders import normal_arrays
 from comparing import raises, same
 from slosh.readers import read
 
@@ -31,7 +32,7 @@ def test_npy(tmp_path, order, dtype):
 
 
 def test_npy_float32_is_mapped_not_copied(tmp_path):
-    np.save(tmp_path / "x.npy", cloud(100)[0])
+    np.save(tmp_path / "x.npy", normal_arrays(100, dim=3)[0])
     points = next(read(tmp_path / "x.npy")).sets.points
     while isinstance(points.base, np.ndarray):
         points = points.base
@@ -122,7 +123,7 @@ def test_npz_ids_and_metadata(tmp_path):
 
 
 def test_npz_of_one_cloud_or_of_several_arrays(tmp_path):
-    x, y = cloud(3, 5)
+    x, y = normal_arrays(3, 5, dim=3)
     np.savez(tmp_path / "one.npz", points=x, normals=x, scale=2.5)
     assert everything(tmp_path / "one.npz")[1:] == (["one.npz"], [{"file": "one.npz", "scale": 2.5}])
     np.savez(tmp_path / "two.npz", left=x, right=y)

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reader_files import cloud, everything
+from reader_files import everything
 
+from builders import normal_arrays
 from comparing import raises, same
 from slosh.errors import ReaderError
 from slosh.readers import read
@@ -42,7 +43,7 @@ def write(table, path):
 @pytest.mark.parametrize("suffix", [".parquet", ".arrow", ".feather"])
 @pytest.mark.parametrize("kind", [FIXED, pa.list_(pa.list_(pa.float64())), pa.large_list(pa.list_(pa.float32(), 3))])
 def test_list_column(tmp_path, suffix, kind):
-    arrays = cloud(3, 1, 4, 2, 5)
+    arrays = normal_arrays(3, 1, 4, 2, 5, dim=3)
     weights = [np.arange(1, len(x) + 1) for x in arrays]
     table = pa.table(
         {
@@ -68,7 +69,7 @@ def test_list_column(tmp_path, suffix, kind):
 
 
 def test_list_column_ids(tmp_path):
-    points = pa.array([x.tolist() for x in cloud(2, 3)], FIXED)
+    points = pa.array([x.tolist() for x in normal_arrays(2, 3, dim=3)], FIXED)
     path = tmp_path / "t.parquet"
     write(pa.table({"name": ["p", "q"], "x": points}), path)
     assert everything(path).ids == ["p", "q"]
@@ -87,7 +88,7 @@ def test_list_column_ids(tmp_path):
 
 
 def test_two_list_columns_need_a_choice(tmp_path):
-    one, other = ([x.tolist() for x in cloud(2, 3, seed=seed)] for seed in (0, 1))
+    one, other = ([x.tolist() for x in normal_arrays(2, 3, seed=seed, dim=3)] for seed in (0, 1))
     write(pa.table({"x": pa.array(one, FIXED), "y": pa.array(other, FIXED)}), tmp_path / "t.parquet")
     with raises("several columns hold sets, ['x', 'y']", "columns="):
         read(tmp_path)

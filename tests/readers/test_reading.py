@@ -9,8 +9,9 @@ import warnings
 
 import numpy as np
 import pytest
-from reader_files import FAR, cloud, everything
+from reader_files import FAR, everything
 
+from builders import normal_arrays
 from comparing import raises, same
 from slosh import Sets
 from slosh.errors import DuplicateId, InputError, MissingExtra, PrecisionWarning, ReaderError, SourceNotFound
@@ -28,7 +29,7 @@ def folder(tmp_path):
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(path, "wb") as stream:
-            np.save(stream, cloud(4, seed=len(name))[0])
+            np.save(stream, normal_arrays(4, dim=3, seed=len(name))[0])
     (root / "README.txt").write_text("not a cloud")
     (root / "noextension").write_text("")
     return root
@@ -53,7 +54,7 @@ def test_patterns_files_and_lists(folder):
 
 
 def test_a_name_with_brackets_is_a_file_if_there_is_one(tmp_path):
-    np.save(tmp_path / "x[1].npy", cloud(3)[0])
+    np.save(tmp_path / "x[1].npy", normal_arrays(3, dim=3)[0])
     assert everything(tmp_path / "x[1].npy").ids == ["x[1].npy"]
 
 
@@ -89,7 +90,7 @@ def test_sources_that_are_none(source):
 
 
 def test_links_that_lead_out_are_refused(folder, tmp_path):
-    np.save(tmp_path / "secret.npy", cloud(3)[0])
+    np.save(tmp_path / "secret.npy", normal_arrays(3, dim=3)[0])
     (folder / "z.npy").symlink_to(folder / "b.npy")
     assert "z.npy" in everything(folder).ids  # inside
     (folder / "chair" / "link.npy").symlink_to(tmp_path / "secret.npy")
@@ -105,7 +106,7 @@ def test_links_that_lead_out_are_refused(folder, tmp_path):
 
 def test_format_overrides_the_extension(tmp_path):
     with open(tmp_path / "points.dat", "wb") as stream:
-        np.save(stream, cloud(5)[0])
+        np.save(stream, normal_arrays(5, dim=3)[0])
     for name in ("npy", ".npy", "NPY"):
         assert everything(tmp_path / "points.dat", format=name).ids == ["points.dat"]
     with raises("format='docx' is not known", ".npy"):
@@ -137,7 +138,7 @@ def test_arguments_are_checked_at_the_call(folder):
 def test_ids_that_occur_twice_name_both_places(folder, tmp_path):
     other = tmp_path / "more"
     other.mkdir()
-    np.save(other / "b.npy", cloud(3)[0])
+    np.save(other / "b.npy", normal_arrays(3, dim=3)[0])
     with raises("'b.npy'", "clouds/b.npy", "more/b.npy"):
         everything([folder, other])
     np.savez(tmp_path / "twice.npz", points=np.zeros((2, 1)), offsets=[0, 1, 2], names=["a", "a"])
@@ -150,7 +151,7 @@ def test_ids_that_occur_twice_name_both_places(folder, tmp_path):
 
 
 def test_small_files_are_joined_and_large_ones_cut(tmp_path):
-    arrays = cloud(40, 40, 40, 40, 40)
+    arrays = normal_arrays(40, 40, 40, 40, 40, dim=3)
     for i, x in enumerate(arrays):
         np.save(tmp_path / f"{i}.npy", x)
     batches = list(read(tmp_path, batch_points=100))
@@ -163,7 +164,7 @@ def test_small_files_are_joined_and_large_ones_cut(tmp_path):
 
 
 def test_a_batch_is_weighted_or_not(tmp_path):
-    x, y = cloud(3, 2)
+    x, y = normal_arrays(3, 2, dim=3)
     np.save(tmp_path / "a.npy", x)
     np.savez(tmp_path / "b.npz", points=y, weights=[1, 2])
     np.save(tmp_path / "c.npy", x)
@@ -182,7 +183,7 @@ def test_many_features_make_smaller_batches(tmp_path):
 def test_laziness(tmp_path, monkeypatch):
     """The first batch opens the files it needs, and maps a large array without reading it."""
     for i in range(50):
-        np.save(tmp_path / f"{i:02}.npy", cloud(10)[0])
+        np.save(tmp_path / f"{i:02}.npy", normal_arrays(10, dim=3)[0])
     opened = []
     one = Piece.one.__func__
     monkeypatch.setattr(Piece, "one", classmethod(lambda cls, file, *a: opened.append(file.name) or one(cls, file, *a)))
@@ -219,7 +220,7 @@ def test_origin(tmp_path):
 
 
 def test_errors_of_sets_name_file_and_id(tmp_path):
-    x = cloud(5)[0]
+    x = normal_arrays(5, dim=3)[0]
     np.save(tmp_path / "a.npy", x)
     bad = x.copy()
     bad[3, 1] = np.nan
@@ -248,7 +249,12 @@ def test_errors_of_sets_name_file_and_id(tmp_path):
 @pytest.fixture
 def damaged(tmp_path):
     """Two good clouds among five bad ones."""
-    for name, array in (("a", cloud(4)[0]), ("d", cloud(5)[0]), ("e", [[0, 0, np.nan]]), ("f", np.empty((0, 3)))):
+    for name, array in (
+        ("a", normal_arrays(4, dim=3)[0]),
+        ("d", normal_arrays(5, dim=3)[0]),
+        ("e", [[0, 0, np.nan]]),
+        ("f", np.empty((0, 3))),
+    ):
         np.save(tmp_path / f"{name}.npy", array)
     (tmp_path / "0.npy").write_bytes(b"\x93NUMPY")
     (tmp_path / "b.xyz").write_text("one two three\n")
@@ -263,7 +269,7 @@ def test_damaged_files_are_left_out(damaged):
         warnings.simplefilter("always")
         batch = everything(damaged, on_error="skip")
     assert batch.ids == ["a.npy", "d.npy"]
-    same(batch.sets, [cloud(4)[0], cloud(5)[0]])
+    same(batch.sets, [normal_arrays(4, dim=3)[0], normal_arrays(5, dim=3)[0]])
     assert all(one.category is UserWarning for one in caught)
     said = [str(one.message) for one in caught]
     expected = [
@@ -311,15 +317,27 @@ def test_what_is_not_left_out(damaged):
 @pytest.mark.parametrize(
     ("name", "library", "words"),
     [
-        ("chair.stl", "trimesh", "chair.stl: reading meshes needs trimesh: pip install 'slosh[files]'"),
-        ("site.laz", "laspy", "site.laz: reading LAS and LAZ needs laspy: pip install 'slosh[files]'"),
-        ("cells.h5ad", "anndata", "cells.h5ad: reading .h5ad needs anndata: pip install 'slosh[cells]'"),
-        ("table.csv", "pyarrow", "table.csv: reading tables needs pyarrow: pip install 'slosh[tables]'"),
+        (
+            "chair.stl",
+            "trimesh",
+            'chair.stl: reading meshes needs trimesh: install it with: pip install "slosh[files]"',
+        ),
+        ("site.laz", "laspy", 'site.laz: reading LAS and LAZ needs laspy: install it with: pip install "slosh[files]"'),
+        (
+            "cells.h5ad",
+            "anndata",
+            'cells.h5ad: reading .h5ad needs anndata: install it with: pip install "slosh[cells]"',
+        ),
+        (
+            "table.csv",
+            "pyarrow",
+            'table.csv: reading tables needs pyarrow: install it with: pip install "slosh[tables]"',
+        ),
     ],
 )
 def test_a_missing_library_is_named_at_the_call(tmp_path, monkeypatch, name, library, words):
     monkeypatch.setitem(sys.modules, library, None)
-    np.save(tmp_path / "a.npy", cloud(3)[0])
+    np.save(tmp_path / "a.npy", normal_arrays(3, dim=3)[0])
     (tmp_path / name).write_text("x")
     with raises(words, error=ImportError) as caught:
         read(tmp_path)
@@ -334,7 +352,7 @@ def test_formats_are_listed():
 
 
 def test_progress_is_quiet_without_a_terminal(tmp_path, capsys):
-    np.save(tmp_path / "a.npy", cloud(3)[0])
+    np.save(tmp_path / "a.npy", normal_arrays(3, dim=3)[0])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         list(read(tmp_path))

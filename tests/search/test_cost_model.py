@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from slosh.search import basis as bases
-from slosh.search.cost_model import candidate_depths, cheapest_plan, prefix_length
+from slosh.search.cost_model import candidate_depths, prefix_length
 
 
 def test_the_length_of_a_prefix_follows_the_data():
@@ -22,9 +22,3 @@ def test_candidate_depths():
     depths = candidate_depths(10, 100)
     assert (depths[0], depths[-1]) == (10, 100)
     assert np.all(np.diff(depths) > 0)
-
-
-def test_the_cheapest_plan():
-    assert cheapest_plan([("a", 3.0), ("b", 1.0), ("c", 1.0)], ("exact", 2.0)) == "b"
-    assert cheapest_plan([("a", 3.0)], ("exact", 2.0)) == "exact"
-    assert cheapest_plan([], ("exact", 2.0)) == "exact"

@@ -10,8 +10,10 @@ import pytest
 from slosh import PrecisionWarning
 from slosh.embed import SlicedWasserstein
 from slosh.evaluate import recall_at_k
+from slosh.native import scan
 from slosh.search import ExactSearch, LadderSearch, load
-from slosh.search.calibration import found_part
+from slosh.search.columns import filled
+from slosh.search.state import Trained
 
 
 def decaying(n, dim, seed, rate=0.85):
@@ -93,7 +95,72 @@ def test_recall_on_real_sets(mnist):
     assert measured >= 0.88
 
 
-def test_a_filter_is_exact_unless_it_lets_most_rows_through(collection):
+@pytest.mark.parametrize("recall", [0.9, 0.99])
+def test_promises_are_kept_over_many_seeds(recall):
+    """What fresh queries find is, on average, no less than what was promised; each promise is too high at most once in
+    twenty, so that four of 30 are above what was found in one run of 16. The seeds are those of the samples, and fixed.
+    """
+    vectors = decaying(5000, 24, 1)
+    search, fresh = LadderSearch(n_lists=32, n_jobs=1), vectors[3000:]
+    state, promises, found = search.start(24).extend(vectors[:3000]).train(), [], []
+    truth = state.nearest(fresh, 10, recall=1.0)
+    for seed in range(30):
+        search.random_state = seed
+        answer = state.calibrate(10, recall).nearest(fresh, 10, recall=recall)
+        promises.append(answer.promise)
+        found.append((answer.distances <= truth.distances[:, -1:]).mean())
+    assert min(promises) >= recall
+    assert max(promises) < 1
+    assert np.mean(found) >= np.mean(promises)
+    assert np.sum(np.array(promises) > found) <= 4
+
+
+def test_a_filter_that_leaves_most_rows_promises_nothing(collection):
+    """It costs about as much as no filter; nothing was measured for it, and nothing is stated."""
+    index, exact, queries = collection
+    free = index.search(queries, 10, recall=0.95)
+    for most in (np.arange(100, 12_000), np.arange(12_000) % 12 > 0):
+        result = index.search(queries, 10, allowed=most, recall=0.95)
+        assert result.stats.recall is None
+        assert result.stats.scanned.mean() < 1.3 * free.stats.scanned.mean()
+        assert result.stats.candidates.mean() < 1.3 * free.stats.candidates.mean()
+        assert recall_at_k(result.rows, exact.search(queries, 10, allowed=most).rows) >= 0.93
+        assert index.search(queries, 10, allowed=most, recall=1.0).stats.recall == 1.0
+    everything = index.search(queries, 10, allowed=np.arange(12_000), recall=0.95)
+    assert everything.stats.recall == free.stats.recall
+
+
+@pytest.mark.parametrize("share", [0.95, 0.5, 0.02])
+def test_a_filter_on_a_small_collection_does_not_compare_all(share):
+    vectors = decaying(2000, 256, 12)
+    index = LadderSearch()
+    index.add(vectors)
+    allowed = np.arange(int(2000 * share))
+    found = index.search(vectors[:50], 5, allowed=allowed, recall=1.0)
+    exact = ExactSearch()
+    exact.add(vectors[: len(allowed)])
+    np.testing.assert_allclose(found.distances, exact.search(vectors[:50], 5).distances, rtol=1e-3, atol=1e-3)
+    assert found.stats.recall == 1.0
+    assert found.stats.candidates.mean() < 400
+
+
+@pytest.mark.parametrize("depth", [0, 40], ids=["exact", "approximate"])
+def test_a_search_climbs_once_whatever_its_plan(depth, monkeypatch):
+    vectors = decaying(2000, 16, 13)
+    search = LadderSearch(n_jobs=1)
+    state = search.start(16).extend(vectors).train()
+    about = {"k": 10, "recall": 0.9, "reach": 3.0, "depth": depth, "measured": 1.0, "promised": 0.95, "n_queries": 500}
+    header, arrays = state.trained()
+    trained = Trained({**header, "calibrations": [{**about, "n_rows": 2000}]}, arrays)
+    state = search.start(16, n=2000, columns=filled(state.columns()), trained=trained, derived=state.derived())
+    climbs, climb = [], scan.ladder
+    monkeypatch.setattr(scan, "ladder", lambda *args: climbs.append(len(args[0].queries)) or climb(*args))
+    found = state.nearest(vectors[:30], 10, recall=0.9)
+    assert climbs == [30]
+    assert found.promise == (0.95 if depth else 1.0)
+
+
+def test_a_filter_that_leaves_few_rows_or_half_of_them_is_exact(collection):
     index, exact, queries = collection
     rng = np.random.default_rng(2)
     vectors = exact.vectors(np.arange(12_000))
@@ -109,9 +176,6 @@ def test_a_filter_is_exact_unless_it_lets_most_rows_through(collection):
         assert np.isin(result.rows, allowed).all(), name
         assert recall_at_k(result.rows, truth.rows) > 0.999, name
         assert result.stats.recall == 1.0
-    most = np.arange(100, 12_000)
-    result = index.search(queries, 10, allowed=most, recall=0.95)
-    assert recall_at_k(result.rows, exact.search(queries, 10, allowed=most).rows) >= 0.93
 
 
 def test_removed_rows_are_never_found(collection):
@@ -299,12 +363,13 @@ def test_a_calibration_stands_for_fewer_neighbours_too():
     assert wide.covers(wide.smallest, 0.9, 5000)
     assert not wide.covers(21, 0.9, 5000)
     assert not wide.covers(20, 0.95, 5000)
+    assert wide.covers(20, 0.8, 5000)
     assert not wide.covers(20, 0.9, 10001)
     found = index.search(vectors[:500] + 0.01, max(5, wide.smallest), recall=0.9)
     assert [(c["k"], c["recall"]) for c in index.info()["calibrations"]] == [(20, 0.9)], "nothing else was measured"
     assert found.stats.recall >= 0.9
     exact = index.search(vectors[:500] + 0.01, max(5, wide.smallest), recall=1.0)
-    assert found_part(found.rows, exact.rows).mean() >= 0.88
+    assert recall_at_k(found.rows, exact.rows) >= 0.88
     index.search(vectors[:3], 21, recall=0.9)
     assert (21, 0.9) in [(c["k"], c["recall"]) for c in index.info()["calibrations"]]
 

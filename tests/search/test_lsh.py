@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from builders import DATA
+from builders import DATA, hurried_threads
 from slosh import Sets
 from slosh.data import tensors
 from slosh.embed import SlicedWasserstein
@@ -435,7 +435,7 @@ def test_threads_searching_and_saving_at_once(small, tmp_path):
             found.append(search.search(small[:30], 5).rows)
         return found
 
-    with ThreadPoolExecutor(3) as pool:
+    with hurried_threads(), ThreadPoolExecutor(3) as pool:
         searches = [pool.submit(run) for _ in range(3)]
         try:
             for i in range(10):
@@ -515,7 +515,7 @@ def test_calibrations_are_kept(small, tmp_path, monkeypatch):
     search = filled(small)
     search.save(tmp_path / "a")
     again = load(tmp_path / "a")
-    monkeypatch.setattr("slosh.search.lsh_state.sample_positions", None)  # nothing is measured again
+    monkeypatch.setattr("slosh.search.calibration.settle", None)  # nothing is measured again
     assert again.search(small[:3], 4).stats.recall == search.search(small[:3], 4).stats.recall
 
 

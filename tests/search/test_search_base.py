@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import pickle
-import threading
 
 import numpy as np
 import pytest
@@ -14,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 import slosh
+from builders import together
 from slosh import search
 from slosh.data import tensors
 from slosh.errors import DamagedError, FormatError, InputError
@@ -390,20 +390,9 @@ def test_threads_may_search_together(make):
     vectors = np.random.default_rng(21).normal(size=(2500, 12)).astype(np.float32)
     index = make()
     index.add(vectors)
-    found, failures = [None] * 8, []
-
-    def work(i):
-        try:
-            found[i] = index.search(vectors[:20], 5, recall=0.9).rows
-        except Exception as error:  # a thread must not swallow it
-            failures.append(error)
-
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures
+    found = []
+    together(*[lambda: found.append(index.search(vectors[:20], 5, recall=0.9).rows)] * 8)
+    assert len(found) == 8
     assert all(np.array_equal(rows, found[0]) for rows in found)
 
 

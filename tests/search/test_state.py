@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from builders import hurried_threads, together
 from slosh.errors import DamagedError
 from slosh.hash import PStableHash, SignHash
-from slosh.search import ExactSearch, HammingSearch, LadderSearch, LSHSearch
+from slosh.search import ExactSearch, HammingSearch, LadderSearch, LSHSearch, Search
 from slosh.search.columns import Column, FileColumn, filled
 from slosh.search.state import Allowed, Trained
 
@@ -160,7 +161,7 @@ def test_a_stored_state_is_the_original_bit_for_bit(maker):
     state = search.start(6).extend(vectors[:2000]).train().extend(vectors[2000:]).remove(np.arange(0, 2600, 9))
     queries = vectors[:40] + np.float32(0.01)
     if maker != "exact":
-        state.calibrate(3, 0.5)
+        state = state.calibrate(3, 0.5)
     expected = answers(state, queries)
     content, trained, derived = state.columns(), state.trained(), state.derived()
     again = search.start(
@@ -190,8 +191,7 @@ def test_a_stored_state_is_the_original_bit_for_bit(maker):
     version = state.trained_version
     assert state.extend(vectors[:1]).trained_version == version
     if maker != "exact":
-        state.calibrate(4, 0.5)
-        assert state.trained_version != version
+        assert state.calibrate(4, 0.5).trained_version != version
 
 
 def test_columns_in_files(make, tmp_path):
@@ -216,26 +216,59 @@ def test_columns_in_files(make, tmp_path):
     assert answers(again.extend(vectors[:3]), queries) == answers(memory.extend(vectors[:3]), queries)
 
 
-def test_threads_with_different_filters():
+@pytest.mark.parametrize("maker", list(MAKERS))
+def test_threads_with_different_filters(maker):
     """Each thread finds what its own filter allows, however the others ask meanwhile."""
     rng = np.random.default_rng(6)
     vectors = (rng.normal(size=(6000, 12)) * 0.8 ** np.arange(12)).astype(np.float32)
-    state = LadderSearch(n_jobs=1).start(12).extend(vectors).train()
+    state = MAKERS[maker]().start(12).extend(vectors).train().calibrated()
     filters = [Allowed.from_mask(np.arange(6000) % 2 == i) for i in range(2)]
     filters.append(Allowed.from_mask(np.arange(6000) >= 100))
-    expected = [state.nearest(vectors[:3], 5, allowed=each).positions for each in filters]
+
+    def answers_to(allowed):
+        near = state.nearest(vectors[:3], 5, allowed=allowed).positions.tolist()
+        return near, state.within(vectors[:3], np.full(3, 1.0), allowed=allowed).positions.tolist()
+
+    expected = [answers_to(each) for each in filters]
     begin = threading.Barrier(6)
 
     def ask(i):
         begin.wait()
-        shared, wrong = filters[i % 3], 0
-        for turn in range(150):
+        shared = filters[i % 3]
+        for turn in range(40):
             allowed = shared if turn % 2 else Allowed.from_mask(shared.mask)
-            wrong += not np.array_equal(state.nearest(vectors[:3], 5, allowed=allowed).positions, expected[i % 3])
-        return wrong
+            assert answers_to(allowed) == expected[i % 3]
 
-    with ThreadPoolExecutor(6) as pool:
-        assert sum(pool.map(ask, range(6))) == 0
+    with hurried_threads():
+        together(*[lambda i=i: ask(i) for i in range(6)])
+
+
+def parts_of(thing, name="state"):
+    """Return the identity of all that an object of slosh.search consists of, by name."""
+    found = {name: id(thing)}
+    if type(thing).__module__.startswith("slosh.search") and not isinstance(thing, Search):
+        for key, value in getattr(thing, "__dict__", {}).items():
+            found |= parts_of(value, f"{name}.{key}")
+    return found
+
+
+@pytest.mark.parametrize("maker", list(MAKERS))
+def test_a_search_leaves_no_trace_in_what_threads_share(maker):
+    """Whatever is asked for or saved, the state, its lists and its tables are the same objects afterwards."""
+    vectors = (np.random.default_rng(8).normal(size=(3300, 12)) * 0.8 ** np.arange(12)).astype(np.float32)
+    state = MAKERS[maker]().start(12).extend(vectors[:3000]).train().calibrated()
+    state.nearest(vectors[:3], 5)  # files what is in no bucket yet
+    state = state.extend(vectors[3000:])
+    state.nearest(vectors[:3], 5, recall=1.0)
+    state.nearest(vectors[:3], 5)
+    before = parts_of(state)
+    assert len(before) > 5
+    for i, recall in enumerate((None, 0.9, 1.0)):
+        allowed = Allowed.from_mask(np.arange(3300) % (i + 2) > 0)
+        state.nearest(vectors[:3], 4 + i, allowed=allowed, recall=recall)
+        state.within(vectors[:3], np.full(3, 1.0), allowed=allowed)
+    state.trained(), state.derived(), state.columns(), state.info()
+    assert parts_of(state) == before
 
 
 def test_searching_while_another_thread_adds_and_removes(make):

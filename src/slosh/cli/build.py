@@ -1,82 +1,183 @@
-"""`slosh build` and `slosh add`: files into an index, batch by batch, each on disk before the next is read."""
+"""Commands that make an index: demo, compare, build and add.
+
+`build` and `add` store files batch by batch, each on disk before the next is read.
+"""
 
 from __future__ import annotations
 
+import functools
 import shutil
 import time
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
-from ..data.preprocess import Preprocess
+import slosh
+
 from ..data.text import format_bytes
-from ..index.set_index import SetIndex
-from ..readers import Batch
 from . import options
 from .messages import CommandError, UsageError, error_message
-from .options import AsJson, IndexPath, Reading, Sources, display_path, open_index
-from .output import pluralize, remark, say, say_json
+from .options import AsJson, Location, Meta, Reading, Sources, counted, open_index, recall_option
+from .output import pluralize, remark, say, say_json, say_table
 
-Meta = Annotated[
-    list[str] | None, Option(metavar="KEY=VALUE", help="Metadata for all sets that are read; may be repeated.")
-]
+if TYPE_CHECKING:
+    from ..index.set_index import SetIndex
+    from ..readers import Batch
 
-
-def _of_index(help: str, *names: str, **more: Any) -> Any:
-    return Option(*names, help=help, rich_help_panel="What the index is made of; stored with it and fixed", **more)
+_flag = functools.partial(Option, rich_help_panel="What the index is made of (cannot be changed later)")
+_name = functools.partial(_flag, metavar="NAME")
+_number = functools.partial(_flag, metavar="N", min=1)
+SCALES = "Divide each set by its largest norm (unit), or by the root mean square of its norms (rms)."
+TEST_SIZE = (
+    "With 500 sets or more, the fraction of them to use as queries (default: 0.2). With fewer, every set is a query."
+)
+ORIGIN = "Subtract this point from all coordinates, for example if they lie far from zero."
+EMBEDDINGS = "How sets become vectors: sliced, gem:2, cov, fspool, wasserstein, mean, max or sum."
 
 
 @dataclass(frozen=True)
 class Design:
     """What an index is made of."""
 
-    center: Annotated[bool, _of_index("Move the mean of each set to zero.", "--center")] = False
-    scale: Annotated[str | None, _of_index("Divide each set by its size.", metavar="unit|rms")] = None
-    standardize: Annotated[bool, _of_index("Scale each feature to mean 0, deviation 1.", "--standardize")] = False
-    max_points: Annotated[int | None, _of_index("Use at most this many randomly chosen points per set.", min=1)] = None
-    origin: Annotated[
-        str | None, _of_index("Subtract this from coordinates that lie far from zero.", metavar="auto|X,Y,Z")
-    ] = None
-    weighted: Annotated[bool, _of_index("Allow weights even if the first sets have none.", "--weighted")] = False
-    embedding: Annotated[
-        str, _of_index("sliced, gem:2, cov, fspool, wasserstein, mean, max or sum.", metavar="NAME")
-    ] = "sliced"
-    slices: Annotated[int | None, _of_index("Directions of the sliced embedding.", min=1)] = None
-    quantiles: Annotated[int | None, _of_index("Numbers for each direction.", min=1)] = None
-    search: Annotated[str, _of_index("ladder, exact, hamming or lsh.", metavar="NAME")] = "ladder"
+    center: Annotated[bool, _flag("--center", help="Move the mean of each set to zero.")] = False
+    scale: Annotated[str | None, _name(metavar="unit|rms", help=SCALES)] = None
+    standardize: Annotated[bool, _flag("--standardize", help="Scale each feature to mean 0 and variance 1.")] = False
+    max_points: Annotated[int | None, _number(help="Use at most this many randomly chosen points per set.")] = None
+    origin: Annotated[str | None, _name(metavar="auto|X,Y,Z", help=ORIGIN)] = None
+    weighted: Annotated[bool, _flag("--weighted", help="Allow weights even if the first sets have none.")] = False
+    embedding: Annotated[str, _name(help=EMBEDDINGS)] = "sliced"
+    slices: Annotated[int | None, _number(help="Number of directions of the sliced embedding.")] = None
+    quantiles: Annotated[int | None, _number(help="Number of quantiles per direction.")] = None
+    search: Annotated[str, _name(help="How vectors are searched: ladder, exact, hamming or lsh.")] = "ladder"
 
     def settings(self, seed: int) -> dict[str, Any]:
         """Return the arguments of `SetIndex.create`."""
         names = ("center", "scale", "standardize", "max_points")
         return {
-            "preprocess": Preprocess(**{name: getattr(self, name) for name in names}, random_state=seed),
-            "embedding": options.make_embedding(self.embedding, self.slices, self.quantiles, seed),
-            "search": options.make_search(self.search),
+            "preprocess": slosh.Preprocess(**{name: getattr(self, name) for name in names}, random_state=seed),
+            "embedding": self._embedding(seed),
+            "search": self._search(),
             "weighted": True if self.weighted else None,
         }
 
+    def _embedding(self, seed: int) -> Any:
+        kind, _, power = self.embedding.lower().partition(":")
+        if power and kind != "gem":
+            raise UsageError(f"--embedding {self.embedding}: only gem takes a number, as in gem:2")
+        if self.slices is not None and kind != "sliced":
+            raise UsageError(f"--slices is for --embedding sliced, not for {kind}")
+        if self.quantiles is not None and kind not in ("sliced", "fspool"):
+            raise UsageError(f"--quantiles is for --embedding sliced and fspool, not for {kind}")
+        if power and not (power.isascii() and power.isdigit() and int(power)):
+            raise UsageError(f"--embedding {self.embedding}: the power is a whole number, as in gem:2")
+        amount: dict[str, Any] = {} if self.quantiles is None else {"n_quantiles": self.quantiles}
+        embed = slosh.embed
+        known = {
+            "sliced": functools.partial(embed.SlicedWasserstein, n_slices=self.slices, random_state=seed, **amount),
+            "gem": functools.partial(embed.GeM, p=int(power or 1)),
+            "fspool": functools.partial(embed.FSPool, **amount),
+            "cov": embed.Covariance,
+            "wasserstein": functools.partial(embed.WassersteinEmbedding, random_state=seed),
+            "mean": embed.MeanPool,
+            "max": embed.MaxPool,
+            "sum": embed.SumPool,
+        }
+        return options.choose("--embedding", kind, known)()
+
+    def _search(self) -> Any:
+        known = {
+            "ladder": slosh.search.LadderSearch,
+            "exact": slosh.search.ExactSearch,
+            # Codes alone give no distance to tune for.
+            "hamming": functools.partial(slosh.search.HammingSearch, rerank=100),
+            "lsh": slosh.search.LSHSearch,
+        }
+        return options.choose("--search", self.search.lower(), known)()
+
+
+def demo(
+    *,
+    out: Annotated[Path, Option(metavar="FOLDER", help="The folder for the index and the picture.")] = Path("demo"),
+    keep: Annotated[
+        bool, Option("--keep", help="Use the index of an earlier run instead of building it again.")
+    ] = False,
+) -> None:
+    """Build an index of handwritten digits, search it, and draw the results. Needs no data and no network.
+
+    The digits come with scikit-learn. The demo takes seconds. Try your own commands on the files that it leaves.
+    """
+    from .demo import run_demo
+
+    run_demo(out, keep)
+
+
+def compare(
+    source: Sources,
+    *,
+    reading: Reading,
+    label: Annotated[str, Option(metavar="KEY", help="The metadata key that holds the label.")] = "label",
+    k: Annotated[int, counted("-k", "--k", help="Number of nearest sets to look at.")] = 10,
+    test_size: Annotated[float, Option(metavar="FRACTION", show_default=False, help=TEST_SIZE)] = 0.2,
+    origin: Annotated[str | None, Option(metavar="auto|X,Y,Z", help=ORIGIN)] = None,
+    json: AsJson = False,
+) -> None:
+    """Compare embeddings on labelled sets before you build an index.
+
+    Each row says how often the nearest sets have the same label as the query, and how long that took. All sets are held
+    in memory. Pass the best one to `slosh build --embedding`.
+
+        slosh compare clouds/ --label folder
+        slosh compare digits.npz --label label -k 5
+    """
+    parts, labels = [], []
+    for batch in reading.read(source, options.parse_origin(origin)):
+        parts.append(batch.sets)
+        for name, metadata in zip(batch.ids, batch.metadata, strict=True):
+            if metadata.get(label) is None:
+                keys = ", ".join(metadata) or "none"
+                raise CommandError(f"{name} has no {label!r} in its metadata: choose a key with --label; it has {keys}")
+            labels.append(metadata[label])
+    if len({isinstance(each, str) for each in labels}) > 1:
+        labels = [str(each) for each in labels]
+    with warnings.catch_warnings():
+        from sklearn.exceptions import ConvergenceWarning
+
+        # Of k-means, where sets have fewer different points than it looks for: the row of the embedding is as good.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        seed = reading.random_state
+        found = slosh.compare(slosh.Sets.concat(parts), labels, k=k, test_size=test_size, random_state=seed)
+    if json:
+        say_json({"about": found.about, "rows": found.rows})
+        return
+    say(f"{found.about}\n")
+    columns, *cells = found.table()
+    say_table(columns, cells, columns[2:])
+    for failure in found.failures():
+        say(failure)
+
 
 def build(
-    index: IndexPath,
+    index: Location,
     source: Sources,
     *,
     design: Design,
     reading: Reading,
     meta: Meta = None,
     recall: Annotated[
-        float, Option(min=0.0, max=1.0, help="Fraction of the true nearest neighbours that searches find by default.")
+        float, recall_option(help="Fraction of the true nearest neighbours that searches find by default; 1 is exact.")
     ] = 0.99,
     json: AsJson = False,
 ) -> None:
-    """Make an index from files.
+    """Build an index from files.
 
-    A file is a set, or holds many: .npy, .npz, .parquet, .csv, .ply, .off, .las, .h5ad, IDX images and others. Its
-    name is the id, unless the file has ids. What is learnt from data (--standardize, --origin auto, --search hamming)
-    is learnt from the first batch.
+    A file holds one set or many: .npy, .npz, .parquet, .csv, .ply, .off, .las, .h5ad, IDX images and others. The id of
+    a set is the name of its file, unless the file has ids. What is learnt from data (--standardize, --origin auto,
+    --search hamming) is learnt from the first batch.
 
         slosh build shapes.slosh clouds/ --center --scale unit
         slosh build cells.slosh cells.h5ad --by patient --obsm X_pca
@@ -84,27 +185,30 @@ def build(
         slosh build curves.slosh curves.csv --id-column curve --columns x,y
     """
     options.check_free(index)
-    existed, made = index.exists(), None
-    settings, for_all = design.settings(reading.random_state), options.parse_metadata(meta or [])
+    settings, for_all = design.settings(reading.random_state), options.parse_metadata(meta)
     started = time.perf_counter()
     batches = reading.read(source, options.parse_origin(design.origin))
     first = next(batches, None)
     if first is None:
         raise CommandError(f"{', '.join(source)}: no sets found")
+    folder, made = None if "://" in index else Path(index), None
+    existed = folder is not None and folder.exists()
     try:
-        made = SetIndex.create(index, first.sets.dim, sample=first.sets, origin=first.sets.origin, **settings)
+        made = slosh.SetIndex.create(index, first.sets.dim, sample=first.sets, origin=first.sets.origin, **settings)
+        folder = made.path
         with made:
-            n = _fill(made, chain([first], batches), for_all, update=False)
-            _report(made, n, started, json, "built", recall)
+            n = _fill(made, index, chain([first], batches), for_all, update=False)
+            _report(made, index, n, started, json, "built", recall)
     except BaseException:
-        if made is None or _is_empty(index):  # what is left was made here: the place was free before
-            shutil.rmtree(index, ignore_errors=True)
+        # What is left was made here: the place was free before.
+        if folder is not None and (made is None or _is_empty(index)):
+            shutil.rmtree(folder, ignore_errors=True)
             if existed:
-                index.mkdir(exist_ok=True)
+                folder.mkdir(exist_ok=True)
         raise
 
 
-def _is_empty(index: Path) -> bool:
+def _is_empty(index: str) -> bool:
     """Return whether no set was stored in an index; False if it cannot be opened."""
     try:
         with open_index(index) as made:
@@ -114,20 +218,21 @@ def _is_empty(index: Path) -> bool:
 
 
 def add(
-    index: IndexPath,
+    index: Location,
     source: Sources,
     *,
     reading: Reading,
     meta: Meta = None,
-    update: Annotated[bool, Option("--update", help="Replace sets whose id exists.")] = False,
+    update: Annotated[bool, Option("--update", help="Replace sets whose id exists already.")] = False,
     skip_existing: Annotated[
-        bool, Option("--skip-existing", help="Skip sets whose id exists; continues an interrupted command.")
+        bool,
+        Option("--skip-existing", help="Skip sets whose id exists already, e.g. to continue an interrupted command."),
     ] = False,
     json: AsJson = False,
 ) -> None:
-    """Add the sets of files to an index.
+    """Add sets from files to an index.
 
-    Each batch is on disk before the next is read: after an error or Ctrl-C the same command with --skip-existing
+    Each batch is on disk before the next is read. After an error or Ctrl-C, the same command with --skip-existing
     continues where it stopped.
 
         slosh add shapes.slosh more/
@@ -136,12 +241,13 @@ def add(
     """
     if update and skip_existing:
         raise UsageError("--update replaces existing sets, --skip-existing leaves them: give one of the two")
-    for_all = options.parse_metadata(meta or [])
+    for_all = options.parse_metadata(meta)
     started = time.perf_counter()
     with open_index(index, write=True) as made:
         batches = reading.read(source, made.origin)
-        n = _fill(made, _without_existing(made, batches) if skip_existing else batches, for_all, update)
-        _report(made, n, started, json, "added")
+        new = _without_existing(made, batches) if skip_existing else batches
+        n = _fill(made, index, new, for_all, update)
+        _report(made, index, n, started, json, "added")
 
 
 def _without_existing(index: SetIndex, batches: Iterator[Batch]) -> Iterator[Batch]:
@@ -152,10 +258,12 @@ def _without_existing(index: SetIndex, batches: Iterator[Batch]) -> Iterator[Bat
         if len(rows) == len(batch.ids):
             yield batch
         elif rows:
-            yield Batch(batch.sets.take(rows), [batch.ids[i] for i in rows], [batch.metadata[i] for i in rows])
+            yield type(batch)(batch.sets.take(rows), [batch.ids[i] for i in rows], [batch.metadata[i] for i in rows])
 
 
-def _fill(index: SetIndex, batches: Iterator[Batch], for_all: dict[str, Any] | None, update: bool) -> int:
+def _fill(
+    index: SetIndex, location: str, batches: Iterator[Batch], for_all: dict[str, Any] | None, update: bool
+) -> int:
     """Add all batches, and return the number of sets. An error says what is stored, and how to continue."""
     stored, before = 0, len(index)
 
@@ -165,43 +273,44 @@ def _fill(index: SetIndex, batches: Iterator[Batch], for_all: dict[str, Any] | N
             yield batch
             stored += len(batch.ids)  # whoever asks for the next one has stored this one
 
+    def so_far() -> str:
+        kept = f"{pluralize(stored, 'set')} of the batches before {'is' if stored == 1 else 'are'} stored in {location}"
+        return f"{kept}, which is intact; continue with: slosh add {location} SOURCE... --skip-existing"
+
     try:
         return len(index.add(counting(), metadata=for_all, update=update))
     except KeyboardInterrupt:
         stored = max(stored, len(index) - before)  # it may come between the storing and the asking
-        remark(f"slosh: {_so_far(index, stored)}" if stored else "slosh: nothing was stored")
+        remark(f"slosh: {so_far()}" if stored else "slosh: nothing was stored")
         raise
     except Exception as error:
         if not stored:
             raise
-        raise CommandError(f"{error_message(error)}\n{_so_far(index, stored)}") from error
+        raise CommandError(f"{error_message(error)}\n{so_far()}") from error
 
 
-def _so_far(index: SetIndex, stored: int) -> str:
-    path = display_path(index)
-    return (
-        f"{pluralize(stored, 'set')} of the batches before {'is' if stored == 1 else 'are'} stored in {path}, which is "
-        f"intact; continue with: slosh add {path} SOURCE... --skip-existing"
-    )
-
-
-def _report(index: SetIndex, n: int, started: float, json: bool, done: str, recall: float | None = None) -> None:
+def _report(
+    index: SetIndex, location: str, n: int, started: float, json: bool, done: str, recall: float | None = None
+) -> None:
     """Print what was done. A new index is tuned first, so that the first search does not have to."""
-    seconds, path, tuned = time.perf_counter() - started, display_path(index), None
+    seconds, tuned = time.perf_counter() - started, None
     if recall is not None and len(index) > 1:
         try:
             tuned = index.tune(recall, min(10, len(index) - 1))
         except KeyboardInterrupt:
-            remark(f"slosh: all {pluralize(len(index), 'set')} are stored; to finish, run: slosh tune {path}")
+            remark(f"slosh: all {pluralize(len(index), 'set')} are stored; to finish, run: slosh tune {location}")
             raise
     about = index.info()
     if json:
-        document = {"index": path, done: n, "sets": len(index), "dim": index.dim, "seconds": seconds}
+        document = {"index": location, done: n, "sets": len(index), "dim": index.dim, "seconds": seconds}
         say_json(document | ({} if tuned is None else {"tuned": tuned._asdict()}))
         return
     rate = f" ({n / max(seconds, 1e-9):,.0f} a second)" * (n > 0)
     say(f"{done} {pluralize(n, 'set')} in {seconds:.3g} s{rate}")
     size = format_bytes(sum(about["disk_bytes"].values()))
-    say(f"{path}: {pluralize(len(index), 'set')}, {pluralize(about['points'], 'point')}, d = {index.dim}, {size}")
+    say(f"{location}: {pluralize(len(index), 'set')}, {pluralize(about['points'], 'point')}, d = {index.dim}, {size}")
     if tuned is not None:
         say(f"tuned: {tuned}")
+
+
+COMMANDS = (demo, compare, build, add)

@@ -10,10 +10,9 @@ from __future__ import annotations
 import shutil
 import time
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from typer import Option
 
 from ..data.sets import Sets
 from ..data.text import format_bytes
@@ -23,6 +22,7 @@ from ..index.hits import HitLists
 from ..index.set_index import SetIndex
 from ..native import kernel
 from ..native.arrays import Int64
+from ..readers import Batch
 from .draw import Panel, draw
 from .messages import CommandError
 from .options import open_index
@@ -42,28 +42,7 @@ def tell(text: str) -> None:
     flush()
 
 
-class Digits(NamedTuple):
-    """Sets, their ids, and the digits that they show."""
-
-    sets: Sets
-    ids: list[str]
-    labels: list[int]
-
-    def take(self, rows: Any) -> Digits:
-        """Return some of them."""
-        return Digits(self.sets.take(rows), [self.ids[i] for i in rows], [self.labels[i] for i in rows])
-
-    def add_to(self, index: SetIndex) -> None:
-        """Store them with their metadata."""
-        index.add(self.sets, self.ids, [{"digit": label, "even": label % 2 == 0} for label in self.labels])
-
-
-def found_digits(found: HitLists) -> Int64:
-    """Return the digits of the neighbours of each query."""
-    return np.array([[about["digit"] for about in metadata] for metadata in found.metadata])
-
-
-def load_digits() -> Digits:
+def load_digits() -> Batch:
     """Return 1,797 digits: points are (column, row from below), weights are the grey values 1 to 16."""
     from sklearn.datasets import load_digits as load
 
@@ -71,28 +50,29 @@ def load_digits() -> Digits:
     image, row, column = np.nonzero(data.images)
     points = np.stack([column, data.images.shape[1] - 1 - row], axis=1)
     sets = Sets(points, np.append(0, np.cumsum(np.bincount(image))), data.images[image, row, column])
-    return Digits(sets, [f"digit-{i:04}" for i in range(len(sets))], data.target.tolist())
+    metadata = [{"digit": digit, "even": digit % 2 == 0} for digit in data.target.tolist()]
+    return Batch(sets, [f"digit-{i:04}" for i in range(len(sets))], metadata)
 
 
-def demo(
-    *,
-    out: Annotated[Path, Option(metavar="FOLDER", help="The folder for the index and the picture.")] = Path("demo"),
-    keep: Annotated[
-        bool, Option("--keep", help="Use the index of an earlier run instead of building it again.")
-    ] = False,
-) -> None:
-    """Build an index of handwritten digits, search it, and draw the results. Needs no data and no network.
+def take(digits: Batch, rows: Any) -> Batch:
+    """Return some of the digits."""
+    return Batch(digits.sets.take(rows), [digits.ids[i] for i in rows], [digits.metadata[i] for i in rows])
 
-    The digits are those of scikit-learn. The demo takes seconds; try your own commands on the files that it leaves.
-    """
+
+def digits_of(metadata: list[dict[str, Any]]) -> Int64:
+    """Return which digits some sets show."""
+    return np.array([about["digit"] for about in metadata])
+
+
+def run_demo(out: Path, keep: bool) -> None:
+    """Build the index in a folder, unless an earlier one is to be kept, search it, and print what was measured."""
     digits = load_digits()
     order = np.random.RandomState(0).permutation(len(digits.ids))
-    stored, held_out = digits.take(np.sort(order[:N_STORED])), digits.take(np.sort(order[N_STORED:]))
+    stored, held_out = take(digits, np.sort(order[:N_STORED])), take(digits, np.sort(order[N_STORED:]))
     out.mkdir(parents=True, exist_ok=True)
     path = out / "digits.slosh"
-    tell(
-        f"Handwritten digits of scikit-learn, 8 x 8 pixels: each is a set of weighted points. Kernel: {kernel.name()}\n"
-    )
+    about = "Handwritten digits of scikit-learn, 8 x 8 pixels: each is a set of weighted points."
+    tell(f"{about} Kernel: {kernel.name()}\n")
     if keep and path.exists():
         tell(f"{path} is kept from an earlier run")
     else:
@@ -101,18 +81,17 @@ def demo(
     with open_index(path) as index:
         tell(f"\nSearch: the {K} nearest of each of {len(held_out.ids)} digits that are not in the index")
         found = _search(index, held_out)
-        _search_filtered(index, held_out)
     _search_last_digits(digits)
-    _search_again(path, held_out, found)
-    _write_queries(out / "held-out.npz", held_out)
-    picture = out / "neighbours.png"
-    try:
-        _draw(path, held_out, found, picture)
-        tell(f"\nThe picture {picture} shows {DRAWN_QUERIES} of the queries and their neighbours. Orange neighbours")
-        tell("are other digits; the last row is the query with the most of them.")
-    except MissingExtra as error:
-        tell(f"\nThere is no picture: {error}")
-    _suggest_commands(path, out, stored.ids)
+    with open_index(path) as index:
+        same = index.search(held_out.sets, K).ids == found.ids
+        said = "the same answers" if same else "OTHER ANSWERS"
+        tell(f"  closed and opened again: {said}; each add is one transaction,")
+        tell("  so a killed process leaves all of it or nothing")
+        arrays: dict[str, Any] = {name: getattr(held_out.sets, name) for name in ("points", "offsets", "weights")}
+        names, labels = np.array(held_out.ids), digits_of(held_out.metadata)
+        np.savez_compressed(out / "held-out.npz", **arrays, names=names, labels=labels)
+        can_draw = _draw(index, held_out, found, out / "neighbours.png")
+    _suggest_commands(path, out, stored.ids, can_draw)
 
 
 def _replace(path: Path, ids: set[str]) -> None:
@@ -129,10 +108,10 @@ def _replace(path: Path, ids: set[str]) -> None:
     shutil.rmtree(path)
 
 
-def _build(path: Path, stored: Digits) -> None:
+def _build(path: Path, stored: Batch) -> None:
     started = time.perf_counter()
     with SetIndex.create(path, dim=2) as index:
-        stored.add_to(index)
+        index.add(stored)
         seconds = time.perf_counter() - started
         tuned = index.tune(recall=0.99, k=K)
         size = sum(index.info()["disk_bytes"].values())
@@ -142,12 +121,12 @@ def _build(path: Path, stored: Digits) -> None:
     tell(f"  tuned: {tuned}")
 
 
-def _search(index: SetIndex, held_out: Digits) -> HitLists:
-    queries, n, truth = held_out.sets, len(held_out.ids), np.array(held_out.labels)
+def _search(index: SetIndex, held_out: Batch) -> HitLists:
+    queries, n, truth = held_out.sets, len(held_out.ids), digits_of(held_out.metadata)
     index.search(queries, K)  # the first search loads what the others find in memory
     found: HitLists = index.search(queries, K)
     certified: HitLists = index.search(queries, K, certify=True)
-    labels, full = found_digits(found), certified.stats.full_distances
+    labels, full = np.array(list(map(digits_of, found.metadata))), certified.stats.full_distances
     recall = recall_at_k(*(index.kneighbors(queries, K, recall=wanted)[1] for wanted in (None, 1.0)))
     started = time.perf_counter()
     for i in range(SINGLE_QUERIES):
@@ -160,65 +139,58 @@ def _search(index: SetIndex, held_out: Digits) -> HitLists:
     tell(f"  {1e6 * found.stats.seconds / n:.0f} us a query in one batch, {1e6 * single:.0f} us one at a time")
     cost = f"{1e6 * certified.stats.seconds / n:.0f} us a query, {full.mean():.1f} full distances of {len(index):,}"
     tell(f"  certified, the true {K} nearest by sliced distance, proved: {cost}")
+    where = "even = true and digit >= 6"
+    hits = index.search(queries[:1], K, where=where)[0]
+    kinds = " and ".join(f"{digit}s" for digit in sorted(set(digits_of(hits.metadata).tolist())))
+    tell(f'  with the filter "{where}", the {len(hits)} nearest to a {truth[0]} are {kinds}')
     return found
 
 
-def _search_last_digits(digits: Digits) -> None:
+def _search_last_digits(digits: Batch) -> None:
     """Search for the last digits of the file instead."""
     rows = range(len(digits.ids))
-    last, n = digits.take(rows[N_STORED:]), len(rows) - N_STORED
+    last, n = take(digits, rows[N_STORED:]), len(rows) - N_STORED
     with SetIndex.create(None, dim=2) as index:
-        digits.take(rows[:N_STORED]).add_to(index)
-        labels, truth = found_digits(index.search(last.sets, K)), np.array(last.labels)
+        index.add(take(digits, rows[:N_STORED]))
+        found: HitLists = index.search(last.sets, K)
+    labels, truth = np.array(list(map(digits_of, found.metadata))), digits_of(last.metadata)
     measured = f"precision@{K} {precision_at_k(labels, truth):.3f}, accuracy {vote_accuracy(labels, truth):.3f}"
     tell(f"  these {n} were drawn at random; the last {n} of the file are harder: {measured}")
 
 
-def _search_filtered(index: SetIndex, held_out: Digits) -> None:
-    where = "even = true and digit >= 6"
-    hits = index.search(held_out.sets[:1], K, where=where)[0]
-    kinds = sorted({about["digit"] for about in hits.metadata})
-    found = f"all {kinds[0]}s" if len(kinds) == 1 else " and ".join(f"{kind}s" for kind in kinds)
-    tell(f'  with the filter "{where}", the {len(hits)} nearest to a {held_out.labels[0]} are {found}')
+def _draw(index: Any, held_out: Batch, found: HitLists, picture: Path) -> bool:
+    """Draw the first query of each of the digits 0 to 4, and the one with the most neighbours of another digit.
+
+    Return False, after a remark, if matplotlib is not installed.
+    """
+    truth, k, rows = digits_of(held_out.metadata), DRAWN_NEIGHBOURS, []
+    wrong = (np.array(list(map(digits_of, found.metadata)))[:, :k] != truth[:, None]).sum(axis=1)
+    for i in [*(int(np.argmax(truth == digit)) for digit in range(DRAWN_QUERIES - 1)), int(np.argmax(wrong))]:
+        near = index.get(found[i].ids[:k])
+        row = [Panel(held_out.sets[i : i + 1], f"a {truth[i]}, {held_out.ids[i]}")]
+        for j, digit in enumerate(digits_of(near.metadata)):
+            note, colour = f"{found[i].distances[j]:.3f}", None if digit == truth[i] else ORANGE
+            row.append(Panel(near.sets[j : j + 1], f"a {digit}", note, colour))
+        rows.append(row)
+    try:
+        draw(rows, picture, title="Digits that are not in the index, and their nearest neighbours with distances")
+    except MissingExtra as error:
+        tell(f"\nThere is no picture: {error}")
+        return False
+    tell(f"\nThe picture {picture} shows {DRAWN_QUERIES} of the queries and their neighbours. Orange neighbours")
+    tell("are other digits; the last row is the query with the most of them.")
+    return True
 
 
-def _search_again(path: Path, held_out: Digits, found: HitLists) -> None:
-    with open_index(path) as index:
-        same = index.search(held_out.sets, K).ids == found.ids
-    tell(f"  closed and opened again: {'the same answers' if same else 'OTHER ANSWERS'}; each add is one transaction,")
-    tell("  so a killed process leaves all of it or nothing")
-
-
-def _draw(path: Path, held_out: Digits, found: HitLists, picture: Path) -> None:
-    """Draw the first query of each of the digits 0 to 4, and the one with the most neighbours of another digit."""
-    truth, k = held_out.labels, DRAWN_NEIGHBOURS
-    wrong = (found_digits(found)[:, :k] != np.array(truth)[:, None]).sum(axis=1)
-    rows = []
-    with open_index(path) as index:
-        for i in [*(truth.index(digit) for digit in range(DRAWN_QUERIES - 1)), int(np.argmax(wrong))]:
-            near: Any = index.get(found[i].ids[:k])
-            row = [Panel(held_out.sets[i : i + 1], f"a {truth[i]}, {held_out.ids[i]}")]
-            for j, about in enumerate(near.metadata):
-                digit, note = about["digit"], f"{found[i].distances[j]:.3f}"
-                row.append(Panel(near.sets[j : j + 1], f"a {digit}", note, None if digit == truth[i] else ORANGE))
-            rows.append(row)
-    draw(rows, picture, title="Digits that are not in the index, and their nearest neighbours with distances")
-
-
-def _write_queries(path: Path, held_out: Digits) -> None:
-    """Write the queries to a file that `slosh.readers` reads."""
-    arrays: dict[str, Any] = {name: getattr(held_out.sets, name) for name in ("points", "offsets", "weights")}
-    np.savez_compressed(path, **arrays, names=np.array(held_out.ids), labels=np.array(held_out.labels))
-
-
-def _suggest_commands(path: Path, out: Path, ids: list[str]) -> None:
+def _suggest_commands(path: Path, out: Path, ids: list[str], can_draw: bool) -> None:
     one, other = ids[7], ids[17]
+    ones, why = (f" --plot {out / name}" * can_draw for name in ("ones.png", "why.png"))
     tell("\nWhat to try next:\n")
     for line in (
         f"slosh search {path} {one} -k 5",
-        f'slosh search {path} {one} --where "digit = 1" --plot {out / "ones.png"}',
+        f'slosh search {path} {one} --where "digit = 1"{ones}',
         f"slosh search {path} {out / 'held-out.npz'} -k 3 --certify --json",
-        f"slosh explain {path} {one} {other} --plot {out / 'why.png'}",
+        f"slosh explain {path} {one} {other}{why}",
         f"slosh show {path} {one}",
         f"slosh compare {out / 'held-out.npz'} --label label",
         f"slosh verify {path}",

@@ -9,19 +9,26 @@ import os
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from rich.cells import cell_len
 
 from ..data.sets import Sets
-from ..errors import InputError, MissingExtra
+from ..engines.base import Records
+from ..errors import InputError, import_extra
+from ..index.hits import Hits
+from ..index.set_index import SetIndex
 from ..native.arrays import Float64
 
 MAX_LINES = 12
 """Lines of a picture."""
 MAX_POINTS = 3000
 """Points drawn of one set; a larger one is thinned evenly."""
+LINE_NEIGHBOURS, LINE_SETS = 10, 6
+"""Neighbours of a query, and sets without a query, beside each other."""
+MAX_DRAWN_NEIGHBOURS = 30
 PANEL_INCHES = 1.45
 INK, BLUE, FRAME = "0.1", "#0072B2", "0.8"
 TITLE_COLUMNS = 21
@@ -87,6 +94,51 @@ def draw(
         figure.savefig(path, dpi=130, facecolor="white")
 
 
+class Picture:
+    """The queries and their neighbours, as many as fit into a picture."""
+
+    def __init__(self, index: SetIndex) -> None:
+        check_drawable(index.dim)
+        self._index: Any = index
+        self._lines: list[list[Panel | None]] = []
+        self._n_drawn, self._most_hits, self._full = 0, 0, False
+
+    def add(self, name: str, query: Sets | None, hits: Hits) -> None:
+        """Add a query, which is None if it is the stored set of that name, unless the picture is full."""
+        if self._full:
+            return
+        lines = self._query_lines(name, query, hits)
+        self._full = bool(self._lines) and len(self._lines) + len(lines) > MAX_LINES
+        if not self._full:
+            self._lines += lines
+            self._n_drawn, self._most_hits = self._n_drawn + 1, max(self._most_hits, len(hits))
+
+    def _query_lines(self, name: str, query: Sets | None, hits: Hits) -> list[list[Panel | None]]:
+        """Return the query and its nearest beside it, with more of them in lines below."""
+        ids = hits.ids[:MAX_DRAWN_NEIGHBOURS]
+        first = Panel(self._index.get([name]).sets if query is None else query, name)
+        sets = self._index.get(ids).sets
+        near = [Panel(sets[j : j + 1], id, f"{hits.distances[j]:.4g}") for j, id in enumerate(ids)]
+        starts = range(0, len(near) or 1, LINE_NEIGHBOURS)
+        return [[first if start == 0 else None, *near[start : start + LINE_NEIGHBOURS]] for start in starts]
+
+    def save(self, path: Path, flip: bool, n_queries: int) -> str:
+        """Save the picture, and return a line that says what is in it."""
+        steps = str(self._index.info()["preprocess"])
+        place_and_size_count = "center" not in steps and "scale" not in steps
+        draw(self._lines, path, one_scale=place_and_size_count, flip=flip)
+        some = f", the first {self._n_drawn:,} of {n_queries:,} queries" * (self._n_drawn < n_queries)
+        nearest = f", the {MAX_DRAWN_NEIGHBOURS} nearest of each" * (self._most_hits > MAX_DRAWN_NEIGHBOURS)
+        return f"drawn in {path}{some}{nearest}"
+
+
+def draw_sets(found: Records, path: Path, flip: bool) -> None:
+    """Draw stored sets beside each other, each at its own scale."""
+    panels = [Panel(found.sets[i : i + 1], name) for i, name in enumerate(found.ids)]
+    lines = [panels[i : i + LINE_SETS] for i in range(0, len(panels), LINE_SETS)]
+    draw(lines[:MAX_LINES], path, one_scale=False, flip=flip, queries=False)
+
+
 @contextmanager
 def missing_glyphs_are_boxes() -> Iterator[None]:
     """Silence matplotlib's warnings, one for each character that its font lacks."""
@@ -97,12 +149,7 @@ def missing_glyphs_are_boxes() -> Iterator[None]:
 
 
 def _figure_class() -> Any:
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        remedy = 'install it with: pip install "slosh[plot]"'
-        raise MissingExtra("a picture needs matplotlib", remedy, package="matplotlib", extra="plot") from error
-    return Figure
+    return import_extra("matplotlib.figure", "a picture", "plot").Figure
 
 
 def _window(panels: Sequence[Panel]) -> tuple[Float64, float]:

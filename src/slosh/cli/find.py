@@ -1,50 +1,147 @@
-"""`slosh search`, `slosh explain` and `slosh duplicates`: questions to an index."""
+"""`slosh search`, `slosh explain` and `slosh duplicates`: questions to an index.
+
+Queries are arguments that are ids in the index, or files with sets.
+"""
 
 from __future__ import annotations
 
+import glob
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby, islice
+from operator import itemgetter
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-import numpy as np
 from typer import Argument, Option
 
-from ..index.hits import Hits
-from ..index.set_index import SetIndex
-from ..search import Stats
-from .draw import MAX_LINES, Panel, check_drawable, draw, missing_glyphs_are_boxes
-from .messages import UsageError
-from .options import AsJson, Flip, IndexPath, Reading, Where, choose, open_index, parse_where, remark_unknown_fields
+from .messages import CommandError, UsageError
+from .options import (
+    AsJson,
+    Flip,
+    Location,
+    Reading,
+    Where,
+    choose,
+    counted,
+    open_index,
+    parse_where,
+    recall_option,
+    remark_unknown_fields,
+)
 from .output import metadata_columns, pluralize, say, say_facts, say_json, say_table
-from .query_input import Meaning, Queries, QueryBatch, read_one_query, read_queries
+
+if TYPE_CHECKING:
+    from ..data.sets import Sets
+    from ..index.hits import Hits
+    from ..index.set_index import SetIndex
+    from ..search import Stats
 
 RERANKS = ("sliced", "wasserstein", "chamfer", "hausdorff")
-LINE_NEIGHBOURS = 10
-"""Neighbours of a query in a line of a picture."""
-MAX_DRAWN_NEIGHBOURS = 30
-"""Neighbours of a query in a picture."""
 SHOWN_ELEMENTS = 10
 SHOWN_FEATURES = 8
 
-Certify = Annotated[bool, Option("--certify", help="Search by the sliced distance itself; the answer is proved exact.")]
+Queries = Annotated[
+    list[str], Argument(metavar="QUERY", help="Ids of stored sets; or files, folders, or quoted patterns.")
+]
+Certify = Annotated[
+    bool, Option("--certify", help="Search by the sliced distance itself, and prove that the answer is exact.")
+]
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """What a query means that is an id and the name of a file."""
+
+    by_id: Annotated[bool, Option("--id", help="Treat the queries as ids even if files with those names exist.")] = (
+        False
+    )
+    by_file: Annotated[bool, Option("--file", help="Treat the queries as files even if sets with those ids exist.")] = (
+        False
+    )
+
+    def is_file(self, query: str, index: SetIndex) -> bool:
+        """Return whether a query is a file, and not an id."""
+        if self.by_id and self.by_file:
+            raise UsageError("--id and --file exclude each other: give one of the two")
+        if self.by_id or self.by_file:
+            return self.by_file
+        stored, pattern = query in index, any(mark in query for mark in "*?[")
+        there = os.path.lexists(query) or (pattern and bool(glob.glob(query, recursive=True)))
+        if stored and there:
+            raise UsageError(f"{query} is an id in the index and also a file: choose with --id or --file")
+        if not stored and not there:
+            raise CommandError(f"{query} is neither an id in the index nor a file: slosh show lists the ids")
+        return there
+
+
+class QueryBatch(NamedTuple):
+    """Some queries: stored sets by their ids (`sets` is None), or sets that were read, with their names."""
+
+    names: list[str]
+    sets: Sets | None
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the argument of `SetIndex.search` that these queries are."""
+        return {"id": self.names} if self.sets is None else {"queries": self.sets}
+
+
+def read_queries(index: SetIndex, queries: Sequence[str], meaning: Meaning, reading: Reading) -> Iterator[QueryBatch]:
+    """Yield the queries in their order: successive ids together, files batch by batch."""
+    kinds = [(meaning.is_file(query, index), query) for query in queries]
+    for is_file, group in groupby(kinds, key=itemgetter(0)):
+        names = [query for _, query in group]
+        if not is_file:
+            yield QueryBatch(names, None)
+            continue
+        for query in names:
+            for batch in reading.read([query], index.origin):
+                if (dim := batch.sets.dim) != index.dim:
+                    problem = f"its sets have {dim} features, those of the index have {index.dim}"
+                    remedy = "choose features with --columns, or search another index"
+                    raise CommandError(f"{query}: {problem}: {remedy}")
+                yield QueryBatch(batch.ids, batch.sets)
+
+
+def read_one_query(index: SetIndex, query: str, meaning: Meaning, reading: Reading) -> QueryBatch:
+    """Return a query that must be one set."""
+    batches = list(islice(read_queries(index, [query], meaning, reading), 2))
+    names = [name for batch in batches for name in batch.names]
+    if not names:
+        raise CommandError(f"{query}: no sets found")
+    if len(names) > 1:
+        listed = ", ".join(names[:3])
+        raise CommandError(f"{query} holds several sets ({listed}, ...): give a file of one set, or an id")
+    return batches[0]
 
 
 def search(
-    index: IndexPath,
+    index: Location,
     query: Queries,
     *,
     meaning: Meaning,
     reading: Reading,
-    k: Annotated[int | None, Option("-k", "--k", min=1, help="Number of neighbours; 10 by default.")] = None,
+    k: Annotated[int | None, counted("-k", "--k", help="Number of neighbours to find (default: 10).")] = None,
     radius: Annotated[
-        float | None, Option(min=0.0, help="Return all sets within this distance instead of the k nearest.")
+        float | None,
+        Option(metavar="DISTANCE", min=0.0, help="Return all sets within this distance instead of the k nearest."),
     ] = None,
     where: Where = None,
     recall: Annotated[
-        float | None, Option(min=0.0, max=1.0, help="Fraction of the true nearest neighbours to find; 1 is exact.")
+        float | None,
+        recall_option(
+            help="Fraction of the true nearest neighbours to find; 1 is exact (default: what the index was tuned for)."
+        ),
     ] = None,
     rerank: Annotated[
         str | None,
-        Option(metavar="DISTANCE", help="Reorder the best by sliced, wasserstein, chamfer or hausdorff distance."),
+        Option(
+            metavar="NAME", help="Reorder the nearest by another distance: sliced, wasserstein, chamfer, hausdorff."
+        ),
+    ] = None,
+    depth: Annotated[
+        int | None, counted(help="Number of sets to reorder with --rerank (default: 4 k, and at least 32).")
     ] = None,
     certify: Certify = False,
     plot: Annotated[
@@ -55,20 +152,24 @@ def search(
 ) -> None:
     """Find the nearest sets.
 
-    A query is the id of a stored set, which does not find itself, or a file, a folder or a pattern; each set in it is a
-    query. With --json there is one line for each query: {"query": ..., "hits": [{"id", "distance", "metadata"}, ...]}.
+    A query is the id of a stored set, which does not find itself, or a file, a folder or a pattern. Each set in a file
+    is a query. With --json, each query gives one line: {"query": ..., "hits": [{"id", "distance", "metadata"}, ...]}.
 
         slosh search shapes.slosh chair_1.ply
         slosh search shapes.slosh new.ply -k 5 --where "folder = chair"
         slosh search shapes.slosh new.ply --certify --json
         slosh search shapes.slosh new.ply --plot neighbours.png
     """
-    options = _search_options(k, radius, rerank, certify) | {"where": parse_where(where), "recall": recall}
+    options = _search_options(k, radius, rerank, depth, certify) | {"where": parse_where(where), "recall": recall}
     with open_index(index) as opened:
-        picture = None if plot is None else _Picture(opened)
+        picture = None
+        if plot is not None:
+            from .draw import Picture
+
+            picture = Picture(opened)
         n = found = 0
         for batch in read_queries(opened, query, meaning, reading):
-            ask = opened.search if radius is None else opened.range_search
+            ask: Any = opened.search if radius is None else opened.range_search
             lists = ask(**batch.arguments(), **options)
             for i, (name, hits) in enumerate(zip(batch.names, lists, strict=True)):
                 if json:
@@ -77,7 +178,7 @@ def search(
                     _say_hits(name, hits, first=n == 0)
                 n, found = n + 1, found + len(hits)
                 if picture is not None:
-                    picture.add(batch, i, hits)
+                    picture.add(name, None if batch.sets is None else batch.sets[i : i + 1], hits)
             if not json and batch.names:
                 say(f"\n{summarize(lists.stats, len(opened))}")
         if not found:
@@ -88,8 +189,12 @@ def search(
                 say(said)
 
 
-def _search_options(k: int | None, radius: float | None, rerank: str | None, certify: bool) -> dict[str, Any]:
+def _search_options(
+    k: int | None, radius: float | None, rerank: str | None, depth: int | None, certify: bool
+) -> dict[str, Any]:
     """Return the arguments of `SetIndex.search` or, with a radius, of `SetIndex.range_search`."""
+    if depth is not None and rerank is None:
+        raise UsageError("--depth is the number of sets that --rerank reorders: give --rerank, too")
     if radius is not None:
         if k is not None or rerank is not None:
             raise UsageError("--radius returns all sets within a distance: leave -k and --rerank out")
@@ -98,7 +203,7 @@ def _search_options(k: int | None, radius: float | None, rerank: str | None, cer
         choose("--rerank", rerank, dict.fromkeys(RERANKS))
         if certify:
             raise UsageError("--certify orders by the sliced distance: leave --rerank out")
-    return {"k": k or 10, "rerank": rerank, "certify": certify}
+    return {"k": k or 10, "rerank": rerank, "depth": depth, "certify": certify}
 
 
 def _as_document(name: str, hits: Hits, promised: float | None) -> dict[str, Any]:
@@ -125,7 +230,7 @@ def summarize(stats: Stats, n_sets: int) -> str:
     """
     promise = "no promise" if stats.recall is None else "exact" if stats.recall == 1 else f"recall {stats.recall:.3f}"
     n = len(stats.candidates)
-    work = [f"{_mean_count(np.minimum(stats.candidates, n_sets), 'vector')} compared"]
+    work = [f"{_mean_count(stats.candidates.clip(max=n_sets), 'vector')} compared"]
     if stats.full_distances is not None:
         work.append(_mean_count(stats.full_distances, "full distance"))
     seconds = f"{stats.seconds:.3g}" if stats.seconds < 100 else f"{stats.seconds:,.0f}"
@@ -140,64 +245,28 @@ def _mean_count(numbers: Any, thing: str) -> str:
     return f"{mean:.1f} {thing}s"
 
 
-class _Picture:
-    """The queries and their neighbours, as many as fit into a picture."""
-
-    def __init__(self, index: SetIndex) -> None:
-        check_drawable(index.dim)
-        self._index: Any = index
-        self._lines: list[list[Panel | None]] = []
-        self._n_drawn, self._most_hits, self._full = 0, 0, False
-
-    def add(self, batch: QueryBatch, i: int, hits: Hits) -> None:
-        """Add the query i of a batch, unless the picture is full."""
-        if self._full:
-            return
-        lines = self._query_lines(batch, i, hits)
-        self._full = bool(self._lines) and len(self._lines) + len(lines) > MAX_LINES
-        if not self._full:
-            self._lines += lines
-            self._n_drawn, self._most_hits = self._n_drawn + 1, max(self._most_hits, len(hits))
-
-    def _query_lines(self, batch: QueryBatch, i: int, hits: Hits) -> list[list[Panel | None]]:
-        """Return the query and its nearest beside it, with more of them in lines below."""
-        name, ids = batch.names[i], hits.ids[:MAX_DRAWN_NEIGHBOURS]
-        first = Panel(self._index.get([name]).sets if batch.sets is None else batch.sets[i : i + 1], name)
-        sets = self._index.get(ids).sets
-        near = [Panel(sets[j : j + 1], id, f"{hits.distances[j]:.4g}") for j, id in enumerate(ids)]
-        starts = range(0, len(near) or 1, LINE_NEIGHBOURS)
-        return [[first if start == 0 else None, *near[start : start + LINE_NEIGHBOURS]] for start in starts]
-
-    def save(self, path: Path, flip: bool, n_queries: int) -> str:
-        """Save the picture, and return a line that says what is in it."""
-        steps = str(self._index.info()["preprocess"])
-        place_and_size_count = "center" not in steps and "scale" not in steps
-        draw(self._lines, path, one_scale=place_and_size_count, flip=flip)
-        some = f", the first {self._n_drawn:,} of {n_queries:,} queries" * (self._n_drawn < n_queries)
-        nearest = f", the {MAX_DRAWN_NEIGHBOURS} nearest of each" * (self._most_hits > MAX_DRAWN_NEIGHBOURS)
-        return f"drawn in {path}{some}{nearest}"
-
-
 def explain(
-    index: IndexPath,
-    query: Annotated[str, Argument(metavar="QUERY", help="An id in the index, or a file of one set.")],
-    id: Annotated[str, Argument(metavar="ID", help="The stored set to compare it with.")],
+    index: Location,
+    query: Annotated[str, Argument(metavar="QUERY", help="The id of a stored set, or a file that holds one set.")],
+    id: Annotated[str, Argument(metavar="ID", help="The id of the stored set to compare it with.")],
     *,
     meaning: Meaning,
     reading: Reading,
     plot: Annotated[
-        Path | None, Option(metavar="PNG", help="Draw both sets in 2-D or 3-D, the size of a point by its share.")
+        Path | None, Option(metavar="PNG", help="Draw both sets, in 2-D or 3-D. Larger points have larger shares.")
     ] = None,
     json: AsJson = False,
 ) -> None:
     """Explain the distance between two sets.
 
-    The squared sliced distance is a sum over the points of the query: the points with the largest shares are shown.
+    The squared sliced distance is a sum over the points of the query. The points with the largest shares are listed.
 
         slosh explain shapes.slosh chair_1.ply chair_7.ply --plot why.png
     """
     with open_index(index) as opened:
         if plot is not None:
+            from .draw import check_drawable, missing_glyphs_are_boxes
+
             check_drawable(opened.dim)
         asked = read_one_query(opened, query, meaning, reading)
         name = asked.names[0]
@@ -213,7 +282,7 @@ def explain(
         return
     say(f"{name} and {id}: sliced distance {found.distance:.6g}, over {pluralize(len(found.slices), 'slice')}\n")
     total = found.distance**2 or 1.0
-    top = np.argsort(-found.x_elements, kind="stable")[:SHOWN_ELEMENTS]
+    top = (-found.x_elements).argsort(kind="stable")[:SHOWN_ELEMENTS]
     features = [f"x{j}" for j in range(min(found.x.dim, SHOWN_FEATURES))]
     lines = [[int(i), f"{found.x_elements[i] / total:.1%}", *map(float, found.x[0][i, :SHOWN_FEATURES])] for i in top]
     say_table(["point", "share", *features], lines, ["point", "share", *features])
@@ -222,18 +291,20 @@ def explain(
 
 
 def duplicates(
-    index: IndexPath,
+    index: Location,
     *,
-    radius: Annotated[float, Option(min=0.0, help="Largest distance between two sets.")] = 0.0,
+    radius: Annotated[
+        float, Option(metavar="DISTANCE", min=0.0, help="Largest distance between the two sets of a pair.")
+    ] = 0.0,
     where: Where = None,
     certify: Certify = False,
-    limit: Annotated[int, Option(min=1, help="Pairs to list; --json lists all.")] = 50,
+    limit: Annotated[int, counted(help="Number of pairs to list; --json lists all.")] = 50,
     json: AsJson = False,
 ) -> None:
-    """Find pairs of sets that are nearly the same.
+    """Find pairs of sets that are nearly equal.
 
-    Without --certify pairs are found by the embedded distance, which is never larger than the sliced distance: no pair
-    is missed, and some may be farther apart than the radius.
+    Without --certify, pairs are found by the embedded distance, which is never larger than the sliced distance: no pair
+    within the radius is missed, but some may be farther apart.
 
         slosh duplicates shapes.slosh --radius 0.01
     """
@@ -256,3 +327,6 @@ def duplicates(
     n_sets = sum(map(len, groups))
     found = f"{len(pairs):,}, by {pairs.distance_kind} distance"
     say_facts({"pairs": found, "groups": f"{len(groups):,}, of {n_sets:,} sets"})
+
+
+COMMANDS = (search, explain, duplicates)

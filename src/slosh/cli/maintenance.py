@@ -1,166 +1,33 @@
-"""Commands that inspect and maintain an index: show, info, remove, tune, verify, compact, export and copy."""
+"""Commands about a whole index: info, tune, verify, compact, export and copy."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import typer
-from typer import Argument, Option
+from typer import Argument
+
+import slosh
 
 from ..data.text import format_bytes
-from ..engines.base import Records
-from ..index.set_index import SetIndex
-from .draw import MAX_LINES, Panel, check_drawable, draw
-from .messages import CommandError, UsageError
-from .options import (
-    AsJson,
-    Flip,
-    IndexPath,
-    Where,
-    check_free,
-    display_path,
-    open_index,
-    parse_where,
-    remark_unknown_fields,
-)
-from .output import flush, format_cell, metadata_columns, pluralize, say, say_facts, say_json, say_result, say_table
+from ..errors import InputError
+from .messages import UsageError, error_message
+from .options import AsJson, Location, Reading, check_free, counted, open_index, recall_option
+from .output import format_cell, pluralize, say, say_facts, say_json, say_result
 from .process import FAILED
 
-SHOWN_FEATURES = 8
-"""Features whose range is shown."""
-LINE_SETS = 6
-"""Sets drawn beside each other."""
 
-Ids = Annotated[list[str] | None, Argument(metavar="ID", help="Ids in the index.")]
-
-
-def show(
-    index: IndexPath,
-    id: Ids = None,
-    *,
-    where: Where = None,
-    limit: Annotated[int, Option(min=1, help="Number of sets to list without an ID.")] = 20,
-    plot: Annotated[Path | None, Option(metavar="PNG", help="Draw the sets, in 2-D or 3-D.")] = None,
-    flip: Flip = False,
-    json: AsJson = False,
-) -> None:
-    """Show stored sets: metadata, number of points, and where they lie. Without an ID, list the first ones.
-
-    With --json there is one line for each set.
-
-        slosh show shapes.slosh
-        slosh show shapes.slosh --where "folder = chair" --limit 5
-        slosh show shapes.slosh chair_1.ply --plot chair.png
-    """
-    if id and where is not None:
-        raise UsageError("--where is for lists: leave the ids out")
-    node = parse_where(where)
+def info(index: Location, *, json: AsJson = False) -> None:
+    """Show what an index holds, how it was made, and how much disk space and memory it takes."""
     with open_index(index) as opened:
-        if plot is not None:
-            check_drawable(opened.dim)
-        matching = list(id) if id else opened.select(node)
-        names = matching if id else matching[:limit]
-        if not names:
-            remark_unknown_fields(opened, node)
-        found: Any = opened.get(names)
-        if id or json:
-            for i in range(len(names)):
-                _show_one(opened, found, i, json)
-        else:
-            _list(found, len(matching))
-    if plot is not None:
-        if not names:
-            raise UsageError("there is nothing to draw")
-        panels = [Panel(found.sets[i : i + 1], name) for i, name in enumerate(names)]
-        lines = [panels[i : i + LINE_SETS] for i in range(0, len(panels), LINE_SETS)]
-        draw(lines[:MAX_LINES], plot, one_scale=False, flip=flip, queries=False)
-        if not json:
-            say(f"drawn in {plot}")
-
-
-def _list(found: Records, n_matching: int) -> None:
-    if found.ids:
-        keys, values = metadata_columns(found.metadata)
-        lines = [[name, n, *value] for name, n, value in zip(found.ids, found.sets.sizes, values, strict=True)]
-        say_table(["id", "points", *keys], lines, ["points"])
-    first = f"the first {len(found.ids):,} of " * (len(found.ids) < n_matching)
-    say(f"{first}{pluralize(n_matching, 'set')}")
-
-
-def _show_one(index: SetIndex, found: Records, i: int, json: bool) -> None:
-    points = found.sets[i].astype(np.float64)
-    if index.origin is not None:
-        points += index.origin
-    weights = found.sets.weights_of(i)
-    low, high = points.min(axis=0), points.max(axis=0)
-    mean = np.average(points, axis=0, weights=weights)
-    if json:
-        about = {"id": found.ids[i], "points": len(points), "weighted": weights is not None}
-        say_json(about | {"min": low, "max": high, "mean": mean, "metadata": found.metadata[i]})
-        return
-    if i:
-        say()
-    size = f"{len(points):,}, d = {points.shape[1]}{', weighted' * (weights is not None)}"
-    metadata = {f"metadata {key}": value for key, value in found.metadata[i].items()}
-    say_facts({"id": found.ids[i], "points": size, **metadata})
-    say()
-    lines = [[f"x{j}", *map(float, (low[j], mean[j], high[j]))] for j in range(min(SHOWN_FEATURES, len(low)))]
-    say_table(["feature", "min", "mean", "max"], lines, ["min", "mean", "max"])
-    if len(low) > SHOWN_FEATURES:
-        say(f"and {len(low) - SHOWN_FEATURES} more features: --json has all")
-
-
-def remove(
-    index: IndexPath,
-    id: Ids = None,
-    *,
-    where: Where = None,
-    yes: Annotated[bool, Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
-    json: AsJson = False,
-) -> None:
-    """Remove sets, by id or by their metadata.
-
-    An unknown id is an error, and nothing is removed. `slosh compact` reclaims the space.
-
-        slosh remove shapes.slosh chair_1.ply chair_2.ply
-        slosh remove shapes.slosh --where "folder = chair" --yes
-    """
-    if bool(id) == (where is not None):
-        raise UsageError("give ids, or --where with a filter, and not both")
-    node = parse_where(where)
-    with open_index(index, write=True) as changed:
-        names = list(dict.fromkeys(id)) if id else changed.select(node)
-        if not names:
-            remark_unknown_fields(changed, node)
-        if not id and names and not yes:
-            _confirm(f"remove {pluralize(len(names), 'set')} of {len(changed):,} ({', '.join(names[:3])}, ...)?")
-        changed.remove(names)
-        left = len(changed)
-    document = {"index": str(index), "removed": len(names), "sets": left}
-    say_result(json, document, f"removed {pluralize(len(names), 'set')}; {left:,} are left")
-
-
-def _confirm(question: str) -> None:
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise UsageError(f"{question} Add --yes")
-    flush()
-    if not typer.confirm(question, err=True):
-        raise CommandError("nothing was removed")
-
-
-def info(index: IndexPath, *, json: AsJson = False) -> None:
-    """Show what an index holds, how it was made, and how much disk and memory it takes."""
-    with open_index(index) as opened:
-        about, path = opened.info(), display_path(opened)
+        about = opened.info()
     if json:
         say_json(about)
         return
     sizes = about["sizes"]
     facts: dict[str, Any] = {
-        "index": path,
+        "index": index,
         "sets": f"{about['sets']:,}",
         "points": f"{about['points']:,}" + (f", {sizes['smallest']:,} to {sizes['largest']:,} a set" if sizes else ""),
         "dimension": about["dim"],
@@ -187,27 +54,39 @@ def _sizes(parts: dict[str, int]) -> str:
 
 
 def tune(
-    index: IndexPath,
+    index: Location,
+    query: Annotated[
+        list[str] | None,
+        Argument(metavar="QUERY", help="Files, folders, or quoted patterns with queries of your own, 30 sets or more."),
+    ] = None,
     *,
-    recall: Annotated[float, Option(min=0.0, max=1.0, help="Fraction of the true nearest neighbours to find.")] = 0.99,
-    k: Annotated[int, Option("-k", "--k", min=1, help="Number of neighbours that searches ask for.")] = 10,
+    reading: Reading,
+    recall: Annotated[float, recall_option(help="Fraction of the true nearest neighbours to find; 1 is exact.")] = 0.99,
+    k: Annotated[int, counted("-k", "--k", help="Number of neighbours that searches ask for.")] = 10,
     json: AsJson = False,
 ) -> None:
-    """Measure what it takes to reach a recall for the k nearest, and make that the default of all searches."""
+    """Measure what it takes to reach a recall for the k nearest, and make that the default of all searches.
+
+    The recall is measured with stored sets as queries. If your queries are unlike the stored sets, give some of them.
+
+        slosh tune shapes.slosh --recall 0.95
+        slosh tune shapes.slosh scans/ -k 20
+    """
     with open_index(index, write=True) as changed:
-        tuned = changed.tune(recall, k)
+        parts = [batch.sets for batch in reading.read(query, changed.origin)] if query else []
+        tuned = changed.tune(recall, k, slosh.Sets.concat(parts) if parts else None)
     say_result(json, tuned._asdict(), str(tuned))
 
 
 def verify(
-    index: IndexPath,
+    index: Location,
     *,
-    sample: Annotated[int | None, Option(min=1, help="Embed only this many sets again; all by default.")] = None,
+    sample: Annotated[int | None, counted(help="Recompute the vectors of only this many sets (default: all).")] = None,
     json: AsJson = False,
 ) -> None:
     """Check an index: every byte of the points, every vector, all metadata, and the recall.
 
-    The exit code is 1 if there is a problem.
+    The exit code is 1 if a problem is found.
     """
     with open_index(index) as opened:
         report = opened.verify(sample)
@@ -222,49 +101,50 @@ def verify(
         raise typer.Exit(FAILED)
 
 
-def compact(index: IndexPath, *, json: AsJson = False) -> None:
+def compact(index: Location, *, json: AsJson = False) -> None:
     """Reclaim the space of removed sets and retrain. The result equals an index built from scratch in id order."""
     with open_index(index, write=True) as changed:
         before = sum(changed.info()["disk_bytes"].values())
         changed.compact()
     with open_index(index) as changed:
         after, n = sum(changed.info()["disk_bytes"].values()), len(changed)
-    document = {"index": str(index), "sets": n, "bytes_before": before, "bytes": after}
+    document = {"index": index, "sets": n, "bytes_before": before, "bytes": after}
     text = f"{index}: {pluralize(n, 'set')}, {format_bytes(before)} before, {format_bytes(after)} now"
     say_result(json, document, text)
 
 
 def export(
-    index: IndexPath,
+    index: Location,
     out: Annotated[Path, Argument(metavar="OUT.parquet", help="The file to write.")],
     *,
     json: AsJson = False,
 ) -> None:
-    """Write all sets, ids and metadata to a Parquet file for other programs; `slosh build` reads it back."""
-    if out.suffix.lower() not in ("", ".parquet"):
-        raise UsageError(f"{out}: the format is Parquet, not {out.suffix}: name the file {out.with_suffix('.parquet')}")
+    """Write all sets with their ids and metadata to a Parquet file. Other programs and `slosh build` can read it."""
     with open_index(index) as opened:
-        n = opened.export(out)
-    say_result(json, {"index": str(index), "file": str(out), "sets": n}, f"wrote {pluralize(n, 'set')} to {out}")
+        try:
+            n = opened.export(out)
+        except InputError as error:
+            raise UsageError(error_message(error)) from None
+    say_result(json, {"index": index, "file": str(out), "sets": n}, f"wrote {pluralize(n, 'set')} to {out}")
 
 
 def copy(
-    source: Annotated[Path, Argument(metavar="SOURCE", help="The index to copy.")],
-    target: Annotated[Path, Argument(metavar="TARGET", help="Where the copy is made.")],
+    source: Annotated[str, Argument(metavar="SOURCE", help="The index to copy.")],
+    target: Annotated[str, Argument(metavar="TARGET", help="Where to put the copy.")],
     *,
     json: AsJson = False,
 ) -> None:
-    """Copy an index to another place, with ids, metadata, weights and everything that it is made of.
+    """Copy an index to another place, with all sets, ids, metadata, weights and settings.
 
-    The copy is written in the format of this version of slosh. The source is only read, and may be in use.
+    The copy is in the format of this version of slosh. The source is only read, and may be in use.
 
         slosh copy shapes.slosh backup/shapes.slosh
     """
     check_free(target)
     with open_index(source) as opened:
         n = opened.copy_to(target)
-    document = {"index": str(source), "copy": str(target), "sets": n}
+    document = {"index": source, "copy": target, "sets": n}
     say_result(json, document, f"copied {pluralize(n, 'set')} to {target}")
 
 
-COMMANDS = (show, info, remove, tune, verify, compact, export, copy)
+COMMANDS = (info, tune, verify, compact, export, copy)

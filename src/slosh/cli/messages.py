@@ -34,6 +34,7 @@ _REMEDIES: dict[type[Exception], str] = {
     errors.IndexLocked: "wait until that is done; searches need not wait",
     errors.IndexExists: "add to it with slosh add, or choose another name",
     errors.ReadOnlyIndex: NOT_WRITABLE,
+    errors.UnknownOutcome: "once the disk is well, slosh show tells whether the sets are there",
     errors.DamagedError: "slosh verify tells more; restore the index from a backup",
     errors.DuplicateId: "slosh add replaces such sets with --update, and skips them with --skip-existing",
     errors.UnknownId: "slosh show lists the ids",
@@ -49,6 +50,7 @@ _REMEDIES_BY_ERRNO = {
 _REMEDIES_BY_ARGUMENT = {
     "origin": USE_ORIGIN,
     "weighted": "build the index with --weighted",
+    "max_expansion": "give a larger --max-expansion if you trust the file",
     "standardize": "leave --standardize out, or build from files that have sets",
 }
 
@@ -93,7 +95,8 @@ def _problem(error: SloshError) -> str:
 
 
 def _remedy(error: SloshError) -> str:
-    if isinstance(error, errors.StorageError) and error.errno in _REMEDIES_BY_ERRNO:
+    unknown = isinstance(error, errors.UnknownOutcome)
+    if isinstance(error, errors.StorageError) and error.errno in _REMEDIES_BY_ERRNO and not unknown:
         return _REMEDIES_BY_ERRNO[error.errno]
     if isinstance(error, errors.FormatError):
         if error.found is None:

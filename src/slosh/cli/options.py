@@ -9,56 +9,95 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
-from typer import Argument, Option
+from typer import Argument, BadParameter, Option
 
-from .. import embed, readers, search, where
-from ..index.set_index import SetIndex
-from ..index.set_index import open as open_set_index
+import slosh
+
+from ..errors import FormatError, IndexNotFound
 from .messages import CommandError, UsageError
 from .output import remark
 
-IndexPath = Annotated[Path, Argument(metavar="INDEX", help="The folder of the index.")]
-Sources = Annotated[
-    list[str], Argument(metavar="SOURCE", help='Files, folders, or quoted patterns such as "clouds/*.ply".')
-]
-Where = Annotated[
-    str | None, Option(metavar="FILTER", help='Only sets whose metadata match: "kind = chair and year > 2010".')
-]
-Flip = Annotated[bool, Option("--flip", help="Let y point down in pictures, as in images.")]
-AsJson = Annotated[bool, Option("--json", help="Print JSON, for programs.")]
+if TYPE_CHECKING:
+    from ..index.set_index import SetIndex
+    from ..readers import Batch
+    from ..where import Node
 
 
-def _of_files(help: str, *names: str, **more: Any) -> Any:
-    return Option(*names, help=help, rich_help_panel="How files are read", **more)
+def _checked_recall(value: float | None) -> float | None:
+    if value is not None and not 0 < value <= 1:
+        raise BadParameter(f"{value:g} is not a recall: give more than 0, and at most 1")
+    return value
+
+
+counted = functools.partial(Option, metavar="N", min=1)
+"""An option that is a number of things, at least one."""
+recall_option = functools.partial(Option, metavar="FRACTION", callback=_checked_recall)
+
+Location = Annotated[str, Argument(metavar="INDEX", help="The folder of the index.")]
+FILES = 'Files, folders, or quoted patterns such as "clouds/*.ply".'
+Sources = Annotated[list[str], Argument(metavar="SOURCE", help=FILES)]
+FILTER = 'Only sets whose metadata match, for example "kind = chair and year > 2010".'
+Where = Annotated[str | None, Option(metavar="FILTER", help=FILTER)]
+Meta = Annotated[list[str] | None, Option(metavar="KEY=VALUE", help="Metadata for each of the sets; may be repeated.")]
+Flip = Annotated[bool, Option("--flip", help="Draw y downwards, as in images.")]
+AsJson = Annotated[bool, Option("--json", help="Print JSON instead of text.")]
+
+_name = functools.partial(Option, metavar="NAME", rich_help_panel="How files are read")
+_number = functools.partial(_name, metavar="N", min=1)
 
 
 @dataclass(frozen=True)
 class Reading:
     """How files become sets: the arguments of `slosh.readers.read`."""
 
-    format: Annotated[str | None, _of_files('Read files in this format, whatever their names: "csv", ...')] = None
-    id_column: Annotated[str | None, _of_files("Tables: the column of ids; rows with the same id form a set.")] = None
-    columns: Annotated[str | None, _of_files("Tables and clouds: the features.", metavar="A,B,C")] = None
-    weights: Annotated[str | None, _of_files('The column of weights; "grey" for images; "none" ignores them.')] = None
-    by: Annotated[str | None, _of_files(".h5ad: the observation column that defines the sets.")] = None
-    obsm: Annotated[str | None, _of_files(".h5ad: the embedding to use instead of X.")] = None
-    n_points: Annotated[int, _of_files("Meshes: points to sample from the surface.", "--points", min=1)] = 1024
-    random_state: Annotated[int, _of_files("Seed of that sampling, and of --max-points.", "--seed", min=0)] = 0
-    batch_points: Annotated[int, _of_files("Points to read, and to store, at a time.", min=1)] = 1 << 20
+    format: Annotated[str | None, _name(help="Read every file as this format, whatever its name: csv, ...")] = None
+    id_column: Annotated[str | None, _name(help="Tables: the column of ids. Rows with one id form a set.")] = None
+    columns: Annotated[str | None, _name(metavar="A,B,C", help="Tables and clouds: the columns of features.")] = None
+    weights: Annotated[str | None, _name(help='The column of weights; "grey" for images; "none" ignores them.')] = None
+    by: Annotated[str | None, _name(help=".h5ad: the column of obs whose values define the sets.")] = None
+    obsm: Annotated[str | None, _name(help=".h5ad: the entry of obsm to use instead of X.")] = None
+    n_points: Annotated[int, _number("--points", help="Meshes: how many points to sample from each surface.")] = 1024
+    random_state: Annotated[int, _number("--seed", min=0, help="Seed for everything that is drawn at random.")] = 0
+    batch_points: Annotated[int, _number(help="Read about this many points at a time; bounds the memory.")] = 1 << 20
+    max_expansion: Annotated[float, _name(metavar="N", help="Refuse files that unpack to N times their size.")] = 100
 
-    def read(self, sources: Sequence[str], origin: Any) -> Iterator[readers.Batch]:
+    def read(self, sources: Sequence[str], origin: Any) -> Iterator[Batch]:
         """Return the batches of sets that these files hold."""
         names = None if self.columns is None else [name.strip() for name in self.columns.split(",") if name.strip()]
         if names == []:
             raise UsageError("--columns names no column: give names separated by commas, as in --columns x,y,z")
         weights = False if self.weights == "none" else self.weights
         given = dataclasses.asdict(self) | {"columns": names, "weights": weights, "origin": origin}
-        return readers.read(sources[0] if len(sources) == 1 else list(sources), **given)
+        return slosh.readers.read(sources[0] if len(sources) == 1 else list(sources), **given)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The sets that a command is about: by their ids, or by a filter."""
+
+    id: Annotated[list[str] | None, Argument(metavar="ID", help="Ids of stored sets.")] = None
+    where: Where = None
+
+    def check_given(self) -> None:
+        """Refuse neither and both."""
+        if bool(self.id) == (self.where is not None):
+            raise UsageError("give ids, or --where with a filter, and not both")
+
+    def names(self, index: SetIndex) -> list[str]:
+        """Return the ids of these sets; of all, if nothing is given."""
+        if self.id and self.where is not None:
+            raise UsageError("--where is for lists: leave the ids out")
+        node = parse_where(self.where)
+        found = list(dict.fromkeys(self.id)) if self.id else index.select(node)
+        if not found:
+            remark_unknown_fields(index, node)
+        return found
 
 
 def grouped_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -88,54 +127,52 @@ def grouped_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return with_groups
 
 
-def open_index(path: Path, *, write: bool = False) -> SetIndex:
+def open_index(location: str | Path, *, write: bool = False) -> SetIndex:
     """Open an index, for reading unless told otherwise."""
     try:
-        return open_set_index(path, read_only=not write)
-    except FileNotFoundError:
-        raise CommandError(f"there is no index {path}: make it with slosh build") from None
+        return slosh.open(location, read_only=not write)
+    except IndexNotFound:
+        raise CommandError(f"there is no index {location}: make it with slosh build") from None
 
 
-def check_free(path: Path) -> None:
-    """Refuse a path for a new index where something is already."""
-    if not path.exists() or (path.is_dir() and not any(path.iterdir())):
+def check_free(location: str) -> None:
+    """Refuse a place for a new index where something is already."""
+    if os.path.isdir(location) and not os.listdir(location):
         return
     try:
-        open_index(path).close()
-    except (OSError, ValueError):
-        raise CommandError(f"{path} exists and is not an index: choose another name") from None
-    raise CommandError(f"{path} exists: add to it with slosh add {path} SOURCE..., or choose another name")
+        slosh.open(location, read_only=True).close()
+    except IndexNotFound:
+        return
+    except FormatError as error:
+        if error.found is not None:
+            raise
+        raise CommandError(f"{location} exists and is not an index: choose another name") from None
+    raise CommandError(f"{location} exists: add to it with slosh add {location} SOURCE..., or choose another name")
 
 
-def display_path(index: SetIndex) -> str:
-    """Return the folder of an index as one would type it here."""
-    path, here = index.path, Path.cwd()
-    return str(path.relative_to(here) if path is not None and path.is_relative_to(here) else path)
-
-
-def parse_where(text: str | None) -> where.Node | None:
+def parse_where(text: str | None) -> Node | None:
     """Return the filter of --where."""
     if text is None:
         return None
     try:
-        return where.parse_text(text)
+        return slosh.where.parse_text(text)
     except ValueError as error:
         raise UsageError(f"--{error}") from None
 
 
-def remark_unknown_fields(index: SetIndex, node: where.Node | None) -> None:
+def remark_unknown_fields(index: SetIndex, node: Node | None) -> None:
     """After a filter has found nothing, name the fields of it that no set has: they may be misspelt."""
     if node is None or not len(index):
         return
     for key in dict.fromkeys(_fields(node)):
-        if not index.select(where.Exists(key), limit=1):
-            remark(f"slosh: no set has a field {key!r}: slosh show {display_path(index)} shows the fields")
+        if not index.select(slosh.where.Exists(key), limit=1):
+            remark(f"slosh: no set has a field {key!r}: slosh show lists the fields")
 
 
 def _fields(node: Any) -> list[str]:
-    if isinstance(node, where.And | where.Or):
+    if isinstance(node, slosh.where.And | slosh.where.Or):
         return [key for part in node.parts for key in _fields(part)]
-    return _fields(node.part) if isinstance(node, where.Not) else [node.key] * (node.key is not None)
+    return _fields(node.part) if isinstance(node, slosh.where.Not) else [node.key] * (node.key is not None)
 
 
 def choose(option: str, name: str, known: Mapping[str, Any]) -> Any:
@@ -143,42 +180,6 @@ def choose(option: str, name: str, known: Mapping[str, Any]) -> Any:
     if name not in known:
         raise UsageError(f"{option} {name} is not known: give {', '.join(known)}")
     return known[name]
-
-
-def make_embedding(name: str, slices: int | None, quantiles: int | None, seed: int) -> Any:
-    """Return the embedding that --embedding, --slices and --quantiles describe."""
-    kind, _, number = name.lower().partition(":")
-    if number and kind != "gem":
-        raise UsageError(f"--embedding {name}: only gem takes a number, as in gem:2")
-    if slices is not None and kind != "sliced":
-        raise UsageError(f"--slices is for --embedding sliced, not for {kind}")
-    if quantiles is not None and kind not in ("sliced", "fspool"):
-        raise UsageError(f"--quantiles is for --embedding sliced and fspool, not for {kind}")
-    if number and not (number.isascii() and number.isdigit() and int(number)):
-        raise UsageError(f"--embedding {name}: the power is a whole number, as in gem:2")
-    amount: dict[str, Any] = {} if quantiles is None else {"n_quantiles": quantiles}
-    known = {
-        "sliced": functools.partial(embed.SlicedWasserstein, n_slices=slices, random_state=seed, **amount),
-        "gem": functools.partial(embed.GeM, p=int(number or 1)),
-        "fspool": functools.partial(embed.FSPool, **amount),
-        "cov": embed.Covariance,
-        "wasserstein": functools.partial(embed.WassersteinEmbedding, random_state=seed),
-        "mean": embed.MeanPool,
-        "max": embed.MaxPool,
-        "sum": embed.SumPool,
-    }
-    return choose("--embedding", kind, known)()
-
-
-def make_search(name: str) -> Any:
-    """Return the search that --search names."""
-    known = {
-        "ladder": search.LadderSearch,
-        "exact": search.ExactSearch,
-        "hamming": functools.partial(search.HammingSearch, rerank=100),  # codes alone give no distance to tune for
-        "lsh": search.LSHSearch,
-    }
-    return choose("--search", name.lower(), known)()
 
 
 def parse_origin(text: str | None) -> Any:
@@ -192,14 +193,14 @@ def parse_origin(text: str | None) -> Any:
         raise UsageError(f"--origin {text}: {remedy}") from None
 
 
-def parse_metadata(pairs: Sequence[str]) -> dict[str, Any] | None:
-    """Return what --meta adds to all sets.
+def parse_metadata(pairs: Sequence[str] | None) -> dict[str, Any] | None:
+    """Return what --meta gives to all sets.
 
     >>> parse_metadata(["kind=chair", "year=2015", "old=true"])
     {'kind': 'chair', 'year': 2015, 'old': True}
     """
     found: dict[str, Any] = {}
-    for pair in pairs:
+    for pair in pairs or ():
         key, equals, value = pair.partition("=")
         if not equals or not key.strip():
             raise UsageError(f"--meta {pair}: give it as KEY=VALUE, e.g. --meta kind=chair")

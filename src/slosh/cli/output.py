@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any
-
-import numpy as np
-from rich import box
-from rich.console import Console
-from rich.table import Table
-from tqdm.auto import tqdm
+from typing import TYPE_CHECKING, Any
 
 from ..errors import printable
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 PIPE_COLUMNS = 100_000
 """The greatest width of a table in a pipe."""
@@ -53,6 +51,8 @@ def say(text: str = "") -> None:
 
 def remark(text: str) -> None:
     """Print a line on standard error, above a progress bar if there is one."""
+    from tqdm import tqdm
+
     tqdm.write(printable(text, "\n"), file=sys.stderr)
 
 
@@ -75,15 +75,18 @@ def to_builtin(value: Any) -> Any:
         return {str(key): to_builtin(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
         return [to_builtin(each) for each in value]
-    if isinstance(value, np.ndarray | np.generic):
+    if hasattr(value, "tolist"):
         return to_builtin(value.tolist())
-    if isinstance(value, float) and not np.isfinite(value):
+    if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
 
 
 def say_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], numbers: Iterable[str] = ()) -> None:
     """Print a table; the columns named in `numbers` are aligned to the right."""
+    from rich import box
+    from rich.table import Table
+
     right = set(numbers)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for name in columns:
@@ -96,6 +99,8 @@ def say_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], numbers: It
 
 def say_facts(facts: dict[str, Any]) -> None:
     """Print names and their values, one on each line."""
+    from rich.table import Table
+
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
@@ -105,6 +110,9 @@ def say_facts(facts: dict[str, Any]) -> None:
 
 
 def _print(table: Table) -> None:
+    from rich import box
+    from rich.console import Console
+
     settings: dict[str, Any] = {"markup": False, "emoji": False, "highlight": False}
     if sys.stdout.isatty():
         Console(**settings).print(table)

@@ -5,14 +5,16 @@ Whoever opens the path sees the old content or the new content, never a part of 
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-__all__ = ["replacing"]
+from ..errors import FolderNotFound, FormatError, NotAFile, system_error
 
 
 @contextmanager
@@ -24,15 +26,19 @@ def replacing(path: str | os.PathLike[str], *, sync: bool = True) -> Iterator[IO
 
     Without `sync` nothing is flushed: for files that are checked when they are read, and can be made again.
 
-    Raises FileNotFoundError if the folder does not exist, and IsADirectoryError if `path` is a folder.
+    Raises FolderNotFound if the folder does not exist, NotAFile if `path` is a folder, and AccessDenied or another
+    StorageError if the file cannot be created.
     """
     target = Path(path)
-    if not target.parent.is_dir():
-        raise FileNotFoundError(f"{target.parent} is not a folder: create it first")
+    check_folder(target.parent)
     if target.is_dir():
-        raise IsADirectoryError(f"{target} is a folder: give the name of a file")
+        raise not_a_file(target)
     draft = target.with_name(f"{target.name}.{secrets.token_hex(6)}.tmp")
-    with open(draft, "xb") as stream:
+    try:
+        stream = open(draft, "xb")  # noqa: SIM115  (closed below)
+    except OSError as error:
+        raise system_error(error, str(target)) from None
+    with stream:
         try:
             yield stream
             stream.flush()
@@ -45,6 +51,31 @@ def replacing(path: str | os.PathLike[str], *, sync: bool = True) -> Iterator[IO
             raise
     if sync:
         sync_folder(target.parent)
+
+
+def check_folder(folder: Path) -> None:
+    """Refuse to create anything in a folder that is not there."""
+    if not folder.is_dir():
+        problem = f"{folder} is not a folder"
+        raise FolderNotFound(problem, "create it first", errno=errno.ENOENT, location=str(folder))
+
+
+def not_a_file(path: str | os.PathLike[str]) -> NotAFile:
+    """Return the error for a folder where a file should be."""
+    name = os.fspath(path)
+    return NotAFile(f"{name} is a folder", "give the name of a file", errno=errno.EISDIR, location=name)
+
+
+def check_plain_file(path: Path, *, link: bool = False) -> None:
+    """Refuse anything but a plain file before it is opened: a pipe would never answer, a link leads elsewhere.
+
+    Nothing at all is accepted. With `link` a link to a plain file is accepted, too.
+    """
+    with suppress(FileNotFoundError):
+        if not stat.S_ISREG((path.stat() if link else path.lstat()).st_mode):
+            raise FormatError(
+                f"{path} is not a plain file", "remove what is there, or put the file itself there", location=str(path)
+            )
 
 
 def sync_folder(folder: str | os.PathLike[str]) -> None:

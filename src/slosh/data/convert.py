@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from ..errors import InputError, MissingExtra
+from ..errors import InputError, import_extra
 from ..native.arrays import Array
 from . import checks
 from .checks import input_error, kind_of, library_of, locate
@@ -32,14 +32,8 @@ def jagged_arrays(tensor: Any) -> tuple[Array, Array] | None:
 # ---- Arrow
 
 
-def import_arrow() -> Any:
-    """Return pyarrow, or raise an error that names the extra."""
-    try:
-        import pyarrow
-    except ImportError as error:
-        remedy = 'pip install "slosh[tables]"'
-        raise MissingExtra("Arrow columns need pyarrow", remedy, package="pyarrow", extra="tables") from error
-    return pyarrow
+def _import_arrow() -> Any:
+    return import_extra("pyarrow", "a column of Arrow's", "tables")
 
 
 def arrow_vectors(column: Any) -> tuple[list[Array], Array, int | None]:
@@ -83,14 +77,14 @@ def arrow_scalars(column: Any) -> tuple[Array, Array]:
 
 def arrow_lists(offsets: Array, points: Array) -> Any:
     """Return a LargeListArray of FixedSizeList over the memory of offsets and points."""
-    pa = import_arrow()
+    pa = _import_arrow()
     vectors = pa.FixedSizeListArray.from_arrays(pa.array(points.reshape(-1)), points.shape[1])
     return pa.LargeListArray.from_arrays(pa.array(offsets), vectors)
 
 
 def _rows(column: Any, null: str) -> Iterator[tuple[int, Any, Array, Any]]:
     """Yield of each chunk its first row, the type of the column, the length of each row, and the values of all."""
-    pa = import_arrow()
+    pa = _import_arrow()
     if library_of(column) == "polars" and hasattr(column, "to_arrow"):
         column = column.to_arrow()
     elif library_of(column) != "pyarrow" and hasattr(column, "__arrow_array__"):
@@ -111,7 +105,7 @@ def _open(array: Any, kind: Any) -> tuple[Array, Any]:
 
     `values` of a sliced array are those of the whole: the slice is cut out here.
     """
-    pa = import_arrow()
+    pa = _import_arrow()
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
     if pa.types.is_fixed_size_list(array.type):
@@ -147,7 +141,7 @@ def _refuse_nulls(values: Any, starts: Array, first: int, what: str = "is null",
 
 
 def _numbers(values: Any, kind: Any) -> Array:
-    types = import_arrow().types
+    types = _import_arrow().types
     if not (types.is_floating(values.type) or types.is_integer(values.type) or types.is_boolean(values.type)):
         raise _not_lists(kind)
     return np.asarray(values.to_numpy(zero_copy_only=False))

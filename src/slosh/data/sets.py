@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import operator
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from types import EllipsisType
 from typing import Any, overload
@@ -20,6 +21,7 @@ from ..native.arrays import Array, Float32, Float64, Int64
 from . import checks, convert
 from .batching import BATCH_POINTS, MAX_BATCH_SETS
 from .checks import check_origin, input_error, kind_of
+from .points import SetPoints, is_set_item
 from .precision import Origin, to_float32, warn_of_scale
 from .stream import stream_batches
 
@@ -94,7 +96,8 @@ class Sets:
     ) -> Sets:
         """Return sets from arrays of shape (N_i, d), or nested lists; `weights` holds an array (N_i,) for each set.
 
-        An empty list needs `dim`; otherwise `dim` is the number of features that the sets must have.
+        An empty list needs `dim`; otherwise `dim` is the number of features that the sets must have. Items of another
+        Sets keep their weights and their origin.
 
         >>> Sets.from_list([[[0.0, 0.0], [1.0, 0.0]], [[5.0, 5.0]]], weights=[[3, 1], [1]])
         Sets(2 sets, d=2, sizes 1..1.5..2, weighted)
@@ -104,17 +107,37 @@ class Sets:
         for name, given in (("sets", sets), ("weights", [] if weights is None else weights)):
             if isinstance(given, str | dict) or not isinstance(given, Iterable):
                 raise input_error(name, f"is {kind_of(given)}, not a list of arrays, one for each set")
-        arrays = []
-        for i, x in enumerate(sets):
+        listed = list(sets)
+        for i, x in enumerate(listed):
             if isinstance(x, Sets):
                 raise input_error(i, "is a Sets, not an array", "join several with Sets.concat")
-            arrays.append(checks.set_array(x, i))
+        if any(map(is_set_item, listed)):
+            return cls._from_items(listed, weights, dim, origin)
+        arrays = [checks.set_array(x, i) for i, x in enumerate(listed)]
         sizes = np.array([len(x) for x in arrays], dtype=np.int64)
         if arrays:
             checks.check_dims([x.shape[1] for x in arrays], dim)
         else:
             arrays = [np.empty((0, checks.known_dim(dim)), np.float32)]
         return cls.from_parts(arrays, sizes, convert.join_weights(weights, sizes), origin)
+
+    @classmethod
+    def from_item(cls, item: Any) -> Sets:
+        """Return a Sets of one set from an item of another, which has been checked."""
+        return cls.from_checked(item.view(np.ndarray), np.array([0, len(item)]), item.weights, item.origin)
+
+    @classmethod
+    def _from_items(
+        cls, given: Sequence[Any], weights: Iterable[ArrayLike] | None, dim: int | None, origin: Origin
+    ) -> Sets:
+        """Join items of other Sets, with arrays or without; `weights` stand for their own."""
+        if weights is not None:
+            given = [SetPoints.of(np.asarray(x), None, x.origin) if is_set_item(x) else x for x in given]
+        joined = cls.concat(stream_batches(cls, given, sys.maxsize, sys.maxsize, dim, origin))
+        if weights is None:
+            return joined
+        flat = checks.checked_weights(convert.join_weights(weights, joined.sizes), joined.offsets)  # type: ignore[arg-type]
+        return cls.from_checked(joined.points, joined.offsets, flat, joined.origin)
 
     @classmethod
     def from_padded(
@@ -302,7 +325,12 @@ class Sets:
         return len(self.offsets) - 1
 
     def __iter__(self) -> Iterator[Float32]:
-        return (self.points[a:b] for a, b in itertools.pairwise(self.offsets.tolist()))
+        return (self._item(slice(a, b)) for a, b in itertools.pairwise(self.offsets.tolist()))
+
+    def _item(self, span: slice) -> Float32:
+        if self.weights is None and self.origin is None:
+            return self.points[span]
+        return SetPoints.of(self.points[span], None if self.weights is None else self.weights[span], self.origin)
 
     def __repr__(self) -> str:
         parts = [f"{len(self)} set{'s' * (len(self) != 1)}", f"d={self.dim}"]
@@ -318,7 +346,10 @@ class Sets:
     def __getitem__(self, key: slice | Sequence[int] | Sequence[bool] | Array | tuple[Any, ...]) -> Sets: ...
 
     def __getitem__(self, key: Any) -> Any:
-        """Return the (N_i, d) points of set i, a view; for [a:b] a Sets that shares memory; otherwise `take`."""
+        """Return the (N_i, d) points of set i, a view; for [a:b] a Sets that shares memory; otherwise `take`.
+
+        The points of one set keep their weights and origin, as attributes: passed on as a set, it is the same set.
+        """
         if isinstance(key, tuple) and len(key) == 2 and key[1] is Ellipsis:
             key = key[0]  # scikit-learn writes x[rows, ...]
         if isinstance(key, slice):
@@ -330,7 +361,7 @@ class Sets:
             weights = None if self.weights is None else self.weights[a:b]
             return self.from_checked(self.points[a:b], offsets - a, weights, self.origin)
         if hasattr(key, "__index__") and np.ndim(key) == 0 and not isinstance(key, bool):
-            return self.points[self._span(key)]
+            return self._item(self._span(key))
         return self.take(key)
 
     def weights_of(self, i: int) -> Float32 | None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from .batching import batches_by_points
 from .checks import ALL_OR_NO_WEIGHTS, check_origin, checked_origin, input_error, set_array, wrong_dim
+from .points import is_set_item
 from .precision import Origin
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ def stream_batches(
     waiting = _Waiting(kind, origin, max_points, max_sets)
     sets_wait, weighted = False, None
     for item in items:
+        item = kind.from_item(item) if is_set_item(item) else item
         is_sets = isinstance(item, kind)
         if is_sets and not len(item):
             continue

@@ -22,7 +22,7 @@ from safetensors import numpy as safetensors_numpy
 
 from ..errors import DamagedError, FormatError
 from ..native.arrays import Array
-from .atomic import replacing
+from .atomic import not_a_file, replacing
 
 VERSION = 2
 """The format version. Version 1 was a zip archive (slosh 0.1)."""
@@ -66,7 +66,7 @@ def read(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Any], dict[
     """Return header and arrays of a file that `write` wrote; errors as for `unpack`, and OSError if it is not there."""
     name = os.fspath(path)
     if os.path.isdir(name):
-        raise IsADirectoryError(f"{name} is a folder: give the name of a file")
+        raise not_a_file(name)
     handle = os.open(name, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))  # of a pipe too
     with open(handle, "rb") as stream:
         about = os.fstat(stream.fileno())

@@ -10,6 +10,7 @@ from sklearn.cluster import KMeans
 from sklearn.utils import check_random_state
 
 from ..data.checks import checked_count, finite_rows, input_error
+from ..data.points import is_set_item
 from ..data.sets import Sets, check_origin
 from ..errors import InputError
 from ..native.arrays import Float64, Int64
@@ -40,6 +41,7 @@ def reference_points(
     >>> reference_points("uniform", Sets([[0.0, 0.0]], [0, 1]), 5, 0)[0].shape
     (5, 2)
     """
+    kind = Sets.from_item(kind) if is_set_item(kind) else kind
     if isinstance(kind, Sets):
         if len(kind) != 1:
             raise input_error("reference", f"must be one set; these are {len(kind)}", "pass sets[i : i + 1]")

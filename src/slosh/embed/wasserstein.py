@@ -15,7 +15,7 @@ from sklearn.utils.parallel import Parallel, delayed
 
 from ..data.checks import checked_count, random_stream
 from ..data.sets import Sets
-from ..errors import MissingExtra
+from ..errors import import_extra
 from ..native import kernel
 from ..native.arrays import Float32, Float64
 from .base import SetTransformer
@@ -27,12 +27,7 @@ MAX_ITERATIONS = 10_000_000
 
 def import_pot() -> Any:
     """Return the module `ot`, or raise a MissingExtra that says how to install it."""
-    try:
-        import ot
-    except ImportError as error:
-        remedy = 'install it with pip install "slosh[transport]"'
-        raise MissingExtra("optimal transport needs POT", remedy, package="POT", extra="transport") from error
-    return ot
+    return import_extra("ot", "optimal transport", "transport", "POT")
 
 
 def solve(a: Float64, b: Float64, cost: Float64) -> Float64:

@@ -200,8 +200,11 @@ class Engine(Protocol):
     def write(self) -> AbstractContextManager[Write]:
         """Begin a change; another thread's waits until it ends."""
 
-    def train(self) -> bool:
-        """Learn from the stored vectors what makes searches fast, if it is due; return whether it was."""
+    def train(self, eager: bool = False) -> bool:
+        """Learn from the stored vectors what makes searches fast, if it is due; return whether it was.
+
+        `eager` says that no more sets are about to come, so that it is due earlier.
+        """
 
     def calibrate(self, space: str, k: int, recall: float, queries: Vectors | None) -> Calibration | None:
         """Measure what it takes to reach a recall, and keep it; None where there is nothing to measure."""

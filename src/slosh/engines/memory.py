@@ -19,7 +19,7 @@ from ..errors import IndexClosed
 from ..search import Allowed, Calibration, in_memory
 from ..where import FieldColumns, Metadata, Node, checked_metadata, parse_metadata
 from .base import Description, Entries, Int64, Mask, Records
-from .snapshot import LocalView, PreparedSets, Snapshot
+from .snapshot import LocalView, PreparedSets, Snapshot, filters_after
 from .spec import Embedded, IndexSpec, Vectors
 
 
@@ -175,7 +175,9 @@ class _Write:
         self._next = replace(self._next, settings=changed)
 
     def finish(self) -> Version:
-        return replace(self._next, version=self.view.version + 1, filters={})
+        same = self._next.n_slots == self.view.n_slots
+        filters = filters_after(self.view.filters, self._next.snapshot) if same else {}
+        return replace(self._next, version=self.view.version + 1, filters=filters)
 
 
 class MemoryEngine:
@@ -214,13 +216,13 @@ class MemoryEngine:
             yield write
             self._current = write.finish()
 
-    def train(self) -> bool:
+    def train(self, eager: bool = False) -> bool:
         with self._writing:
             self._check_open()
-            due = self._current.snapshot.train_due
-            if due:
-                self._publish(self._current.snapshot.train())
-            return due
+            before = self._current.snapshot
+            after = before.train(eager)
+            self._publish(after)
+            return after is not before
 
     def _publish(self, snapshot: Snapshot) -> None:
         same = self._current.stored is self._current.snapshot.sets
@@ -228,8 +230,11 @@ class MemoryEngine:
         self._current = replace(self._current, snapshot=snapshot, stored=stored)
 
     def calibrate(self, space: str, k: int, recall: float, queries: Vectors | None) -> Calibration | None:
-        with self.view() as view:
-            return view.snapshot.states[space].calibrate(k, recall, None if queries is None else queries.numbers)
+        with self._writing:
+            self._check_open()
+            snapshot, found = self._current.snapshot.calibrate(space, k, recall, queries)
+            self._publish(snapshot)
+            return found
 
     def compact(self) -> None:
         with self._writing:
@@ -242,7 +247,7 @@ class MemoryEngine:
                 checked = [checked_metadata(each, "metadata") for each in metadata]
                 new.upsert(Entries(sets, ids, checked), old.spec.embed(sets))
             version = new.finish()
-            snapshot = version.snapshot.train() if version.snapshot.train_due else version.snapshot
+            snapshot = version.snapshot.train()
             self._current = version
             self._publish(snapshot)
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..data.sets import Sets
-from ..search import Allowed, Column, ColumnFactory, State, Trained
+from ..search import Allowed, Calibration, Column, ColumnFactory, State, Trained
 from ..where import Node
 from .base import Candidates, Capabilities, Float64, Int64, Mask
 from .spec import WHOLE, Embedded, IndexSpec, Vectors
@@ -152,20 +152,25 @@ class Snapshot:
             return self
         return replace(self, states={name: state.remove(rows) for name, state in self.states.items()})
 
-    @property
-    def train_due(self) -> bool:
-        return any(state.train_due for state in self.states.values())
+    def train(self, eager: bool = False) -> Snapshot:
+        """Return the snapshot with states that are trained and calibrated, or this one if nothing is due.
 
-    def train(self) -> Snapshot:
-        """Return the snapshot with trained states; what was calibrated is measured again, so that no search has to."""
-        states = dict(self.states)
-        for name, state in self.states.items():
-            if state.train_due:
-                states[name] = state.train()
-                known = state.trained()
-                for measured in [] if known is None else known.header.get("calibrations", []):
-                    states[name].calibrate(int(measured["k"]), float(measured["recall"]))
-        return replace(self, states=states)
+        `eager` trains what most of the sets came after. No search does it.
+        """
+
+        def trained(state: State) -> State:
+            return (state.train() if state.train_due or (eager and state.outgrown) else state).calibrated()
+
+        states = {name: trained(state) for name, state in self.states.items()}
+        same = all(state is self.states[name] for name, state in states.items())
+        return self if same else replace(self, states=states)
+
+    def calibrate(
+        self, space: str, k: int, recall: float, queries: Vectors | None
+    ) -> tuple[Snapshot, Calibration | None]:
+        """Return the snapshot with a recall measured, and what was measured."""
+        state = self.states[space].calibrate(k, recall, None if queries is None else queries.numbers)
+        return replace(self, states={**self.states, space: state}), state.calibration(k, recall)
 
     def nearest(
         self, space: str, queries: Vectors, k: int, allowed: Allowed | None, recall: float | None, exclude: Int64 | None
@@ -175,7 +180,7 @@ class Snapshot:
         there = found.positions >= 0
         offsets = np.concatenate([[0], np.cumsum(there.sum(axis=1))])
         near = Candidates(
-            offsets, found.positions[there], found.distances[there], state.distance_kind, found.promise,
+            offsets, found.positions[there], found.distances[there], state.search.distance_kind, found.promise,
             found.compared, found.scanned,
         )  # fmt: skip
         if found.tied is None or not found.tied.any():
@@ -229,7 +234,7 @@ class Snapshot:
             reach = radii + of_queries + self.max_slack[space]
         found = state.within(queries.numbers, reach, allowed=allowed, recall=recall)
         result = Candidates(
-            found.offsets, found.positions, found.distances, state.distance_kind, found.promise, found.compared,
+            found.offsets, found.positions, found.distances, state.search.distance_kind, found.promise, found.compared,
             found.scanned,
         )  # fmt: skip
         if not bounds and exclude is None:
@@ -269,6 +274,11 @@ class Snapshot:
         about = dict(self.states[WHOLE].info())
         memory = {**self.states[WHOLE].n_bytes(), "points": self.sets.n_bytes(), "bounds": self.slack.n_bytes(self.n)}
         return {"memory_bytes": memory, "search_info": about}
+
+
+def filters_after(filters: Mapping[Node, Allowed], snapshot: Snapshot) -> dict[Node, Allowed]:
+    """Return the masks of filters for a snapshot from which sets were removed, and which is otherwise the same."""
+    return {where: Allowed.from_mask(known.mask & snapshot.alive) for where, known in dict(filters).items()}
 
 
 class LocalView(ABC):

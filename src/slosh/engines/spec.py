@@ -20,7 +20,7 @@ from ..data.preprocess import Preprocess
 from ..data.sets import Sets, as_sets
 from ..embed import SlicedWasserstein, Wrapped
 from ..embed.base import SetTransformer
-from ..errors import DamagedError, InputError
+from ..errors import DamagedError, InputError, bad_value
 from ..hash import SignHash
 from ..native import kernel
 from ..search import HammingSearch, LadderSearch, Search
@@ -31,8 +31,10 @@ WHOLE = "whole"
 """The name of the space of whole sets, which every index has."""
 KIND = "slosh specification"
 MAX_THREADS = 4096
-MAX_LENGTH = 1 << 26
+MAX_LENGTH = 1 << 22
 """Features of an element, and numbers of a vector, at most."""
+MAX_ORDER = 1 << 10
+"""The highest order of GeM, which takes time for each."""
 REFERENCES_OF_DATA = {"barycenter", "sample", "kmeans"}
 
 
@@ -143,20 +145,33 @@ class IndexSpec:
                 location=location,
             ) from None
 
+    def check_sizes(self) -> None:
+        """Refuse sizes (InputError) that nobody can mean, before they cost memory and time."""
+        length, order = self.embedding.vector_length, getattr(self.embedding, "p", 1)
+        if not 0 < self.dim <= MAX_LENGTH:
+            raise bad_value("dim", self.dim, f"give 1 to {MAX_LENGTH:,}")
+        if not 0 < length <= MAX_LENGTH or order > MAX_ORDER:
+            raise InputError(
+                f"the embedding makes vectors of {length:,} numbers",
+                f"let it make {MAX_LENGTH:,} at most; orders of GeM go to {MAX_ORDER:,}",
+                argument="embedding",
+            )
+
     def _check(self) -> None:
         """Refuse what could not have been fitted; it is tried with a small set, so that no later one meets it."""
         embedding, length = self.embedding, self.embedding.vector_length
         checks = {
             "an embedding": isinstance(embedding, SetTransformer) and isinstance(self.search, Search),
-            "dim": type(self.dim) is int and 0 < self.dim <= MAX_LENGTH and embedding.n_features_in_ == self.dim,
+            "dim": type(self.dim) is int and embedding.n_features_in_ == self.dim,
             "origin": self.origin is None or (self.origin.shape == (self.dim,) and self.origin.dtype == np.float64),
             "the embedding's origin": _same_origin(embedding.origin_, self.origin),
             "no path": getattr(self.search, "path", None) is None,
-            "vectors": type(length) is int and 0 < length <= MAX_LENGTH,
+            "vectors": type(length) is int,
             "threads": all(kernel.threads(getattr(x, "n_jobs", 1)) <= MAX_THREADS for x in (embedding, self.search)),
         }
         if wrong := [name for name, good in checks.items() if not good]:
             raise ValueError(f"not as it should be: {', '.join(wrong)}")
+        self.check_sizes()
         if isinstance(embedding, SlicedWasserstein):
             _check_slicer(embedding, self.dim)
         hash_ = self.search.hash if isinstance(self.search, HammingSearch) else None
@@ -220,6 +235,7 @@ def make_spec(
     if isinstance(finder, HammingSearch):
         finder = _with_fitted_hash(finder, chosen, ready)
     made = IndexSpec(dim, chosen, _fresh(finder), steps, shift)
+    made.check_sizes()
     made.search.check_params()
     return made
 

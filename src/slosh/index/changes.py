@@ -161,6 +161,7 @@ def add_stream(engine: Engine, items: Iterator[Any], ids: Any, metadata: Any, up
                         raise InputError(problem, "give one dict for all, or none", argument="metadata")
                     about = list(islice(each, len(sets)))
                 added += add(engine, sets, own, merge_metadata(about, for_all, len(sets)), update)
+                train(engine)  # so that searches stay fast while a long stream goes on
                 bar.update(len(sets))
         except BaseException as error:
             if added:
@@ -180,11 +181,11 @@ def _note(error: BaseException, stored: int) -> None:
         error.args = (f"{error} ({text})", *error.args[1:])
 
 
-def train(engine: Engine) -> None:
+def train(engine: Engine, eager: bool = False) -> None:
     """Learn what is due after sets were stored. They are stored all the same if there is no room for it."""
     started = time.perf_counter()
     try:
-        if engine.train():
+        if engine.train(eager):
             logger.info("%s: trained the search in %.3f s", place_of(engine), time.perf_counter() - started)
     except (OSError, MemoryError) as error:
         warnings.warn(

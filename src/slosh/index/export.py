@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from tqdm.auto import tqdm
 
 from ..data.atomic import replacing
 from ..engines.base import Records
-from ..errors import MissingExtra
+from ..errors import InputError, import_extra
 from ..readers.tables import EXPORT_KEY
 
 if TYPE_CHECKING:
@@ -20,12 +21,11 @@ if TYPE_CHECKING:
 
 def export(index: SetIndex, path: str | os.PathLike[str]) -> int:
     """Write the columns id, points (lists of vectors), weights if there are any, and metadata (JSON), atomically."""
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ImportError as error:
-        remedy = "pip install 'slosh[tables]'"
-        raise MissingExtra("export needs pyarrow", remedy, package="pyarrow", extra="tables") from error
+    file = Path(path)
+    if file.suffix.lower() not in ("", ".parquet"):
+        problem, remedy = f"{file}: the format is Parquet, not {file.suffix}", f"name it {file.with_suffix('.parquet')}"
+        raise InputError(problem, remedy, argument="path")
+    pa, pq = (import_extra(module, "export", "tables") for module in ("pyarrow", "pyarrow.parquet"))
     weighted = bool(index.info()["weighted"])
     number = pa.float32() if index.origin is None else pa.float64()
     fields = [("id", pa.string()), ("points", pa.large_list(pa.list_(number, index.dim)))]

@@ -16,7 +16,7 @@ from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
 
 from ..engines.base import Candidates, Description, Float64, Int64
-from ..errors import MissingExtra
+from ..errors import import_extra
 from ..search import Stats
 from ..where import parse_metadata
 
@@ -214,21 +214,11 @@ def _spread(metadata: list[dict[str, Any]]) -> dict[str, list[Any]]:
 
 
 def _frame(columns: dict[str, Any]) -> Any:
-    try:
-        import pandas as pd
-    except ImportError as error:
-        raise MissingExtra("to_pandas needs pandas", "pip install pandas", package="pandas") from error
-    return pd.DataFrame(columns)
+    return import_extra("pandas", "to_pandas").DataFrame(columns)
 
 
 def _table(columns: dict[str, Any]) -> Any:
-    try:
-        import pyarrow as pa
-    except ImportError as error:
-        raise MissingExtra(
-            "to_arrow needs pyarrow", "pip install 'slosh[tables]'", package="pyarrow", extra="tables"
-        ) from error
-    return pa.table(columns)
+    return import_extra("pyarrow", "to_arrow", "tables").table(columns)
 
 
 def make_hits(

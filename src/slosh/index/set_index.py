@@ -247,7 +247,7 @@ class SetIndex(Searches):
         else:
             added = changes.add(self._engine, self._spec.sets(sets, weights), ids, metadata, update)
         if added:
-            changes.train(self._engine)
+            changes.train(self._engine, eager=len(added) > 1)
         return added
 
     def update(
@@ -322,12 +322,11 @@ class SetIndex(Searches):
             keys = view.select()
             keys = keys[:: max(1, len(keys) // TIMED_QUERIES)][:TIMED_QUERIES]
             sets, started = view.prepared(keys), time.perf_counter()
-            answer(view, sets, None, Question(k=int(k), recall=target))
+            found = answer(view, sets, None, Question(k=int(k), recall=target))
             seconds = (time.perf_counter() - started) / len(keys)
-        if known is None:
-            return Tuned(int(k), target, 1.0, 1.0, 0, seconds, True)
-        exact = known.promised == 1.0 and known.measured == 1.0
-        return Tuned(int(k), target, known.promised, known.measured, known.n_queries, seconds, exact)
+        if known is None or found.stats.recall == 1.0:  # whatever was measured: such searches are exact
+            return Tuned(int(k), target, 1.0, 1.0, 0 if known is None else known.n_queries, seconds, True)
+        return Tuned(int(k), target, known.promised, known.measured, known.n_queries, seconds, False)
 
     def info(self) -> dict[str, Any]:
         """Return counts, sizes on disk and in memory, parameters, and what was trained and calibrated."""

@@ -5,9 +5,9 @@ Sets come in; distances and numbers of fitted sets go out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from numbers import Real
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.sparse import csr_matrix
@@ -23,8 +23,16 @@ from ..index.set_index import SetIndex
 from ..native.arrays import Array, Float64, Int64
 from ..search import LadderSearch, Search, checked_recall
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 BATCH_SETS = 4096
 """Sets that are taken from a stream at a time. Bounds the memory."""
+_DEFAULTS: dict[str, Callable[[], Any]] = {
+    "embedding": SlicedWasserstein,
+    "search": lambda: LadderSearch(precision=32),
+}
+"""What None stands for as a parameter."""
 
 
 class SetNeighbors(BaseEstimator):  # type: ignore[misc]
@@ -97,7 +105,7 @@ class SetNeighbors(BaseEstimator):  # type: ignore[misc]
         """Fit the embedding and put the sets into a new index. `self` changes only when all of it has succeeded."""
         checked_count("n_neighbors", self.n_neighbors)
         checked_recall(self.recall)
-        embedding, search = self._new_embedding(), LadderSearch(precision=32) if self.search is None else self.search
+        embedding, search = self._new_embedding(), _DEFAULTS["search"]() if self.search is None else self.search
         streamed, n, index = isinstance(X, Iterator), 0, None
         empty = isinstance(X, list | tuple) and not X
         for batch in Sets.stream(X, batch_sets=BATCH_SETS) if streamed else [as_sets(X, dim=1 if empty else None)]:
@@ -123,7 +131,7 @@ class SetNeighbors(BaseEstimator):  # type: ignore[misc]
             add_rows(self.index_, Sets.concat(batches))
 
     def _new_embedding(self) -> SetTransformer:
-        given = SlicedWasserstein() if self.embedding is None else self.embedding
+        given = _DEFAULTS["embedding"]() if self.embedding is None else self.embedding
         if isinstance(given, type) or not (hasattr(given, "fit") and hasattr(given, "transform")):
             got = f"the class {given.__name__}" if isinstance(given, type) else kind_of(given)
             remedy = "give an embedding such as slosh.embed.SlicedWasserstein(), or None"
@@ -146,6 +154,14 @@ class SetNeighbors(BaseEstimator):  # type: ignore[misc]
         return distances, rows
 
     # -- in scikit-learn's world ---------------------------------------------------------------------------------------
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters. `embedding__n_slices` and the like are those of the default where none was given."""
+        for name, make in _DEFAULTS.items():
+            if params.get(name, getattr(self, name)) is None and any(key.startswith(f"{name}__") for key in params):
+                params[name] = make()
+        super().set_params(**params)
+        return self
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state for pickle and copy: with the sets instead of the index, which is built again from them."""

@@ -22,7 +22,7 @@ from ..data.checks import checked_count, kind_of, random_stream
 from ..data.sets import Sets, as_sets
 from ..embed import Covariance, FSPool, GeM, MaxPool, MeanPool, SlicedWasserstein, WassersteinEmbedding
 from ..embed.base import SetTransformer
-from ..errors import InputError, MissingExtra
+from ..errors import InputError, import_extra
 from ..evaluate import precision_at_k, vote_accuracy
 from ..native import kernel
 from ..native.arrays import Array, Int64
@@ -104,12 +104,7 @@ class Comparison:
 
     def to_pandas(self) -> Any:
         """Return the rows as a pandas DataFrame."""
-        try:
-            import pandas as pd
-        except ImportError as error:
-            remedy = "install it with: pip install pandas, or use .rows"
-            raise MissingExtra("to_pandas needs pandas", remedy, package="pandas") from error
-        return pd.DataFrame(self.rows, columns=[*COLUMNS, "error"])
+        return import_extra("pandas", "to_pandas").DataFrame(self.rows, columns=[*COLUMNS, "error"])
 
     def __str__(self) -> str:
         table = self.table()
@@ -151,14 +146,10 @@ def compare(
     random_state : the seed of the split.
     n_jobs : threads, for those of our own methods that have them.
 
-    Returns
-    -------
-    Comparison : print it, or see `.rows`, `.best`, `.to_pandas()`. Precision is the fraction of the k neighbours that
-        have the query's label; vote is how often most of them do; MAP is the mean average precision of the whole
-        ranking. A method that fails on these sets is a row with its error.
+    Print what it returns, or see `.rows`, `.best`, `.to_pandas()`. Precision is the fraction of the k neighbours that
+    have the query's label; vote is how often most of them do; MAP is the mean average precision of the whole ranking. A
+    method that fails on these sets, or needs a package that is not installed, is a row with its error.
 
-    Examples
-    --------
     >>> rng = np.random.default_rng(0)
     >>> labels = np.arange(60) % 2
     >>> result = compare([rng.normal(scale=1 + label, size=(50, 2)) for label in labels], labels, k=5)

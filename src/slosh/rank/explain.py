@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..data.sets import Sets
-from ..errors import InputError, MissingExtra
+from ..errors import InputError, import_extra
 from ..native.arrays import Float32, Float64, Int64
 from .distances import match
 from .sliced import fitted_slicer, two_sides
@@ -54,12 +54,9 @@ class Explanation:
         if dim not in (2, 3):
             raise InputError(f"a plot needs sets in 2 or 3 dimensions, not {dim}", "reduce them first, e.g. with PCA")
         if axes is None:
-            try:
-                from matplotlib.figure import Figure
-            except ImportError as error:
-                remedy = 'install it with pip install "slosh[plot]"'
-                raise MissingExtra("a plot needs matplotlib", remedy, package="matplotlib", extra="plot") from error
-            figure = Figure(figsize=(6.4, 6.4), layout="constrained")
+            figure = import_extra("matplotlib.figure", "a plot", "plot").Figure(
+                figsize=(6.4, 6.4), layout="constrained"
+            )
             axes = figure.add_subplot(projection="3d" if dim == 3 else None)
         for x, y in self._pairs():
             axes.plot(*np.stack([x, y], axis=1), color="0.7", linewidth=0.8, zorder=1)

@@ -13,6 +13,7 @@ from tqdm.auto import tqdm
 
 from ..data.batching import batches_by_points
 from ..data.checks import random_stream
+from ..data.points import is_set_item
 from ..data.sets import Sets, as_sets
 from ..embed.sliced_wasserstein import auto_slicer
 from ..errors import InputError
@@ -140,7 +141,7 @@ def sorted_slices(sets: Sets, slicer: Slicer, threads: int) -> Ragged:
 
 def two_sides(x: Any, y: Any, *, single: bool = False) -> tuple[Sets, Sets]:
     """Return one set, and another or (without `single`) a collection, of the same dimension and origin."""
-    origin = y.origin if isinstance(y, Sets) else ...
+    origin = y.origin if isinstance(y, Sets) or is_set_item(y) else ...
     a = _single(x, "the first", origin)
     if not single:
         return a, as_sets(y, dim=a.dim, origin=a.origin)

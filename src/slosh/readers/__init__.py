@@ -5,7 +5,8 @@ fetched, and the sizes that a header claims are compared with the file before me
 """
 
 from .batches import Batch
+from .files import MAX_EXPANSION
 from .formats import FORMATS
 from .reading import read
 
-__all__ = ["FORMATS", "Batch", "read"]
+__all__ = ["FORMATS", "MAX_EXPANSION", "Batch", "read"]

@@ -15,12 +15,12 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.lib import format as npy
 
-from ..data.batching import batches_by_points
+from ..data.batching import MAX_BATCH_SETS, batches_by_points
 from ..data.checks import checked_offsets
 from ..data.text import format_bytes
 from ..errors import InputError
 from ..native.arrays import Array
-from .files import MAX_DEFLATE_RATIO, File, Options, Piece, check_memory, metadata_rows, to_ids
+from .files import File, Options, Piece, metadata_rows, to_ids
 
 # ---- .npy
 
@@ -47,7 +47,7 @@ def _npy_pieces(file: File, options: Options, array: Array) -> Iterator[Piece]:
         yield Piece.one(file, array)
         return
     n, width, dim = array.shape
-    step = max(1, options.limit(dim) // max(width, 1))
+    step = max(1, min(MAX_BATCH_SETS, options.limit(dim) // max(width, 1)))
     for first in range(0, n, step):
         part = array[first : first + step]
         ids, metadata = file.numbered(first, len(part)), metadata_rows(file, {}, len(part))
@@ -82,11 +82,6 @@ class Member:
         self._file, self._label = file, f"{self.name!r:.100}: "
         if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) or info.flag_bits & 1:
             raise self.error("compressed in a way that NumPy does not write")
-        packed = info.compress_size
-        largest = packed if info.compress_type == zipfile.ZIP_STORED else packed * MAX_DEFLATE_RATIO + 4096
-        if packed > file.size or info.file_size > largest:
-            share = format_bytes(min(packed, file.size))
-            raise self.error(f"claims {format_bytes(info.file_size)} in {share} of the file, which cannot be: refused")
         self._stream: BinaryIO = archive.open(info)  # type: ignore[assignment]
         try:
             self.shape, self._fortran, self.dtype = _header(self._stream, file, self._label)
@@ -117,7 +112,7 @@ class Member:
 
     def _take(self, shape: tuple[int, ...]) -> Array:
         size = math.prod(shape) * self.dtype.itemsize
-        check_memory(self._file, f"{self.name!r}", size)
+        self._file.check_memory(f"{self.name!r}", size)
         array = np.empty(shape, self.dtype)
         view = memoryview(array.reshape(-1).view(np.uint8)) if size else memoryview(b"")  # type: ignore[arg-type]
         done = 0
@@ -147,6 +142,7 @@ def read_npz(file: File, options: Options) -> Iterator[Piece]:
             raise file.error(f"the member {name!r:.100} climbs out of the archive: refused")
         if not name.endswith(".npy"):
             raise file.error(f"the member {name!r:.100} is not an array, so it is not an archive that NumPy wrote")
+    file.check_expansion("the archive", sum(info.file_size for info in archive.infolist()))
     if len(infos) < len(archive.infolist()):
         raise file.error("two members have the same name")
     if options.id_column is not None and not {"points", "offsets"} <= infos.keys():
@@ -181,7 +177,7 @@ def _joined(file: File, options: Options, archive: zipfile.ZipFile, members: dic
     used = {"points", "offsets", id_name, flat.name if flat else None}
     columns = _columns(file, members, used, len(sizes) if several else None)
     with archive:
-        for sets in batches_by_points(sizes, options.limit(points.shape[1])):
+        for sets in batches_by_points(sizes, options.limit(points.shape[1]), MAX_BATCH_SETS):
             count = int(sizes[sets].sum())
             part = points.read(count)
             weights = None if flat is None else flat.read(count)

@@ -6,6 +6,8 @@ never the whole matrix. Links to other files, and sizes beyond the memory, are r
 
 from __future__ import annotations
 
+import mmap
+import struct
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,10 +17,18 @@ from scipy.sparse import csc_matrix, csr_matrix
 from ..data.batching import batches_by_points
 from ..data.checks import first_outside
 from ..native.arrays import Array
-from .files import File, Options, Piece, check_memory, list_names, metadata_rows, single_values, to_builtin
+from .files import File, Options, Piece, list_names, metadata_rows, single_values, to_builtin
 
 VALUES_AT_ONCE = 1 << 24
 """Values of the matrix read in one go."""
+HEAP = b"GCOL\1\0\0\0"
+"""How a global heap of HDF5 begins, where the strings of attributes are."""
+SCANNED_BYTES = 1 << 30
+"""Where heaps are looked for: the start of a file, as large files would take long."""
+LINK_BYTES = 16
+"""A link in a group takes more bytes of the file than this."""
+STRING_BYTES = 64
+"""About what a string of HDF5 takes in memory."""
 MAX_DEPTH = 32
 """Groups within groups, at most."""
 
@@ -27,6 +37,7 @@ def read_h5ad(file: File, options: Options) -> Iterator[Piece]:
     """Read sets of cells, in the order in which the values of `by` first appear."""
     import h5py
 
+    _check_heaps(file)
     with h5py.File(file.path, "r") as store:
         for key in ("obs", "X" if options.obsm is None else "obsm"):
             if key not in store:
@@ -50,6 +61,7 @@ def _pieces(file: File, options: Options, obs: Any, chosen: Array | None) -> Ite
         matrix = store["X"] if options.obsm is None else store["obsm"][options.obsm]
         table = Matrix(file, matrix, len(obs), chosen)
         sizes = np.diff(offsets)
+        file.check_memory(f"the largest set of {matrix.name}", int(sizes.max(initial=0)) * table.dim * 4)
         for sets in batches_by_points(sizes, options.limit(table.dim)):
             cells = order[offsets[sets.start] : offsets[sets.stop]]
             metadata = metadata_rows(file, {name: values[sets] for name, values in columns.items()}, len(ids[sets]))
@@ -57,15 +69,35 @@ def _pieces(file: File, options: Options, obs: Any, chosen: Array | None) -> Ite
             yield Piece(file, table.rows(cells), sizes[sets], part, ids[sets], metadata)
 
 
+def _check_heaps(file: File) -> None:
+    """Refuse a heap of strings that has a free block of no length: HDF5 (tried with 1.14) would loop for ever."""
+    if not file.size:
+        return
+    with open(file.path, "rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        start = data.find(HEAP, 0, SCANNED_BYTES)
+        while start >= 0:
+            end = min(start + int.from_bytes(data[start + 8 : start + 16], "little"), len(data))
+            place = start + 16
+            while place + 16 <= end:
+                number, length = struct.unpack_from("<H6xQ", data, place)
+                if number == length == 0:
+                    raise file.error("a heap of its strings is damaged: refused")
+                place += 16 + (length + 7) // 8 * 8 if number else length
+            start = data.find(HEAP, max(start + 8, min(place, end)), SCANNED_BYTES)
+
+
 def _check_inside(file: File, store: Any) -> None:
     """Refuse links to other files and data kept in other files."""
     import h5py
 
-    stack = [("", store, 0)]
+    stack, links = [("", store, 0)], 0
     while stack:
         path, group, depth = stack.pop()
         if depth > MAX_DEPTH:
             raise file.error(f"{path[:80]} is nested too deeply: refused")
+        links += len(group)
+        if links * LINK_BYTES > file.size:
+            raise file.error("its groups are part of each other, again and again: refused")
         for name in group:
             here, link = f"{path}/{name}", group.get(name, getlink=True)
             if isinstance(link, h5py.ExternalLink):
@@ -84,10 +116,22 @@ def _obs(file: File, store: Any) -> Any:
         from anndata.io import read_elem
     except ImportError:  # before 0.11
         from anndata.experimental import read_elem
-    sizes: list[int] = []
-    store["obs"].visititems(lambda _, item: sizes.append(item.nbytes if hasattr(item, "nbytes") else 0))
-    check_memory(file, "obs", sum(sizes))
+    _check_sizes(file, store["obs"])
     return read_elem(store["obs"])
+
+
+def _check_sizes(file: File, item: Any, *, held: bool = True) -> None:
+    """Refuse a dataset, or a group of them, that claims too much; `held` says that all of it will be in memory."""
+    sizes = [0]
+
+    def add(_: str, part: Any) -> None:
+        if hasattr(part, "nbytes"):  # a Dataset, not a Group
+            sizes.append(part.size * STRING_BYTES if part.dtype.kind == "O" else part.nbytes)
+
+    add("", item)
+    if hasattr(item, "visititems"):
+        item.visititems(add)
+    (file.check_memory if held else file.check_expansion)(item.name.removeprefix("/"), sum(sizes))
 
 
 def _check_by(file: File, by: str | None, obs: Any) -> None:
@@ -112,7 +156,9 @@ def _chosen(file: File, options: Options, store: Any) -> Array | None:
     if options.obsm is not None:
         what = f"columns= names variables of X, and obsm={options.obsm!r} has none"
         raise file.error(what, "give one of the two", argument="columns")
-    names = store["var"][store["var"].attrs["_index"]].asstr()[:].tolist()
+    index = store["var"][store["var"].attrs["_index"]]
+    _check_sizes(file, index)
+    names = index.asstr()[:].tolist()
     file.check_names("variable", options.columns, names, argument="columns")
     place = {name: i for i, name in enumerate(names)}
     return np.array([place[name] for name in options.columns])
@@ -141,6 +187,7 @@ class Matrix:
         self._file, self._item, self._chosen = file, item, chosen
         self._rows = item  # what gives rows when it is sliced; not a sparse matrix that is read piece by piece
         self._indptr: Array | None = None
+        _check_sizes(file, item, held=False)
         if hasattr(item, "dtype"):  # a Dataset, not a Group
             shape, self._dtype = item.shape, item.dtype
             if item.ndim != 2 or item.dtype.kind not in "fiub":
@@ -157,8 +204,8 @@ class Matrix:
         self.dim = self._width if chosen is None else len(chosen)
 
     def _open_sparse(self, kind: str, shape: tuple[int, ...]) -> None:
+        _check_sizes(self._file, self._item["indptr"])
         item, major = self._item, shape[0] if kind == "csr_matrix" else shape[1]
-        check_memory(self._file, item.name, item["indptr"].nbytes)
         indptr = np.asarray(item["indptr"][:], np.int64)
         stored = len(item["data"])
         ends = len(indptr) == major + 1 and indptr[0] == 0 and indptr[-1] == stored == len(item["indices"])
@@ -167,7 +214,7 @@ class Matrix:
         if kind == "csr_matrix":
             self._indptr = indptr
         else:  # by columns: all of it is needed for one row
-            check_memory(self._file, item.name, 3 * (item["data"].nbytes + item["indices"].nbytes))
+            self._file.check_memory(item.name, 3 * (item["data"].nbytes + item["indices"].nbytes))
             self._rows = csc_matrix((*self._stored(0, stored, shape[0]), indptr), shape).tocsr()
 
     def _stored(self, start: int, stop: int, most: int) -> tuple[Array, Array]:
@@ -179,7 +226,7 @@ class Matrix:
 
     def rows(self, wanted: Array) -> Array:
         """Return those rows, dense. The file is read from the first of them to the last, in blocks."""
-        check_memory(self._file, f"a batch of {self._item.name}", len(wanted) * self.dim * 8)
+        self._file.check_memory(f"a batch of {self._item.name}", len(wanted) * self.dim * 4)
         out = np.empty((len(wanted), self.dim), self._dtype)
         order = np.argsort(wanted, kind="stable")
         ordered = wanted[order]

@@ -22,7 +22,7 @@ import numpy as np
 from ..data.convert import columns_to_points
 from ..data.text import format_bytes
 from ..native.arrays import Array
-from .files import File, Options, Piece, check_memory
+from .files import File, Options, Piece
 
 POINTS_AT_ONCE = 1 << 20
 """Points of LAS unpacked in one go."""
@@ -60,7 +60,7 @@ def _check_las_header(file: File) -> None:
         raise file.error("its header claims more than the file has: it is cut short or damaged")
     if not packed and start + count * step > size:
         raise file.error(f"the header claims {count} points, the file ends before: it is cut short or damaged")
-    check_memory(file, f"the header, of {count} points,", count * step)
+    file.check_memory(f"the header, of {count} points,", count * step)
     if packed:
         _check_chunks(file, start, count)
 
@@ -173,7 +173,7 @@ def _pcd_header(file: File, stream: Any) -> _Header:
 def _ascii(file: File, stream: Any, header: _Header) -> dict[str, Array]:
     wide = any(dtype.kind != "f" and dtype.itemsize == 8 for dtype in header.dtypes)
     width = sum(header.counts)
-    check_memory(file, "the header", header.points * width * 8)
+    file.check_memory("the header", header.points * width * 8)
     dtype = np.longdouble if wide else np.float64
     table = np.empty((0, width))
     if header.points:
@@ -197,7 +197,7 @@ def _binary(file: File, stream: Any, header: _Header) -> dict[str, Array]:
         if unpacked != size or packed > file.size or size > packed * MAX_LZF_RATIO:
             claims = f"claims {format_bytes(unpacked)} in {format_bytes(packed)}"
             raise file.error(f"{claims}, its points need {format_bytes(size)}: refused")
-        check_memory(file, "the header", size)
+        file.check_memory("the header", size)
         data = unpack_lzf(stream.read(packed), size)
     if len(data) != size:
         found = f"{format_bytes(size)} were to come, there are {format_bytes(len(data))}"

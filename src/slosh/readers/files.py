@@ -16,22 +16,29 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..data.text import date_text, format_bytes
+from ..data.dates import date_text
+from ..data.text import format_bytes
 from ..errors import MissingExtra, ReaderError, printable
 from ..native.arrays import Array
 
 MAX_BATCH_VALUES = 1 << 26
 """The most numbers in one batch, unless one set has more: with many features a batch has fewer points."""
-MAX_DEFLATE_RATIO = 1032
-"""No stream of zlib's grows by more than this when it is unpacked."""
+MAX_EXPANSION = 100.0
+"""How many times its size a file may take: measurements that are packed well take 5 to 20 times theirs."""
+ALWAYS_ALLOWED = 1 << 28
+"""Bytes that any file may take, however small it is."""
 
 
 class File(NamedTuple):
-    """A file: its path, its name below the source that was read, with forward slashes, and its extension in FORMATS."""
+    """A file: its path, its name below the source that was read, with forward slashes, and its extension in FORMATS.
+
+    `max_expansion` is how many times its size it may take, unpacked, and so may each of its sets.
+    """
 
     path: Path
     name: str
     suffix: str
+    max_expansion: float = MAX_EXPANSION
 
     def __str__(self) -> str:
         return str(self.path)
@@ -45,7 +52,21 @@ class File(NamedTuple):
         names = {str(name): None for name in known}
         for name in wanted:
             if name is not None and name not in names:
+                fields |= {"column": name} if what == "column" else {}
                 raise self.error(f"no {what} {name!r:.100}", f"there are {list_names(names)}", **fields)
+
+    def check_expansion(self, what: str, size: float) -> None:
+        """Refuse what claims more bytes than is in proportion to the file."""
+        if not 0 <= size <= max(ALWAYS_ALLOWED, self.max_expansion * self.size):
+            times = f"more than {self.max_expansion:g} times the {format_bytes(self.size)} of the file"
+            remedy = "pass a larger max_expansion= if you trust it"
+            raise self.error(f"{what} claims {format_bytes(size)}, {times}", remedy, argument="max_expansion")
+
+    def check_memory(self, what: str, size: float) -> None:
+        """Refuse to hold so many bytes, if they are out of proportion, or more than are free."""
+        self.check_expansion(what, size)
+        if size > free_memory():
+            raise self.error(f"{what} claims {format_bytes(size)}, more than the memory that is free: refused")
 
     @property
     def stem(self) -> str:
@@ -235,12 +256,6 @@ def free_memory() -> int:
     with contextlib.suppress(AttributeError, OSError, ValueError):
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return 1 << 40
-
-
-def check_memory(file: File, what: str, size: int) -> None:
-    """Refuse to take `size` bytes at once if they are not there."""
-    if size < 0 or size > free_memory():
-        raise file.error(f"{what} claims {format_bytes(size)}, more than the memory that is free: refused")
 
 
 # ---- metadata and ids

@@ -28,7 +28,7 @@ FORMATS: dict[str, Format] = {
     ".tsv": Format("a CSV table", read_csv, _TABLE, _PYARROW),
     ".off": Format("an OFF mesh", read_mesh, one_set=True),
     ".ply": Format("a PLY mesh", read_mesh, library=_TRIMESH, one_set=True),
-    ".obj": Format("an OBJ mesh", read_mesh, library=_TRIMESH, one_set=True),
+    ".obj": Format("an OBJ mesh", read_mesh, one_set=True),
     ".stl": Format("an STL mesh", read_mesh, library=_TRIMESH, one_set=True),
     ".glb": Format("a GLB mesh", read_mesh, library=_TRIMESH, one_set=True),
     ".xyz": Format("an XYZ cloud", read_xyz, one_set=True),

@@ -16,9 +16,10 @@ from typing import Any
 
 import numpy as np
 
+from ..data.batching import MAX_BATCH_SETS
 from ..data.text import format_bytes
 from ..native.arrays import Array
-from .files import MAX_DEFLATE_RATIO, File, Options, Piece, check_memory, is_labels, metadata_rows, reading
+from .files import File, Options, Piece, is_labels, metadata_rows, reading
 
 _TYPES = {8: "u1", 9: "i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
 
@@ -41,13 +42,14 @@ def _pieces(file: File, options: Options, n: int, height: int, width: int) -> It
     if labels is not None and len(labels) != n:
         raise file.error(f"{n} images, but the file of labels beside it has {len(labels)}")
     kind = np.uint16 if max(height, width) <= 1 << 16 else np.int64
-    at_once = max(1, options.limit(2) // max(1, height * width))
+    file.check_memory("an image", 8 * height * width)  # as points
+    at_once = max(1, min(MAX_BATCH_SETS, options.limit(2) // max(1, height * width)))
     with _open(file.path) as stream:
         _, dtype = _header(file, stream)
         for first in range(0, n, at_once):
             images = _take(file, stream, (min(at_once, n - first), height, width), dtype)
             number, row, column = np.nonzero(images)
-            points = np.stack([column, row], axis=1).astype(kind)
+            points = np.stack([column, row], axis=1, dtype=kind, casting="unsafe")
             sizes = np.bincount(number, minlength=len(images))
             weights = images[number, row, column] if options.weights == "grey" else None
             columns = {} if labels is None else {"label": labels[first : first + len(images)].tolist()}
@@ -79,17 +81,14 @@ def _header(file: File, stream: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
     shape = struct.unpack(f">{start[3]}I", sizes)
     dtype = np.dtype(_TYPES[start[2]])
     size, head = math.prod(shape) * dtype.itemsize, 4 + len(sizes)
-    packed = isinstance(stream, gzip.GzipFile)
-    there = file.size * MAX_DEFLATE_RATIO if packed else file.size - head
-    if size > there or (size < there and not packed):
-        most = "can hold at most" if packed else "has"
-        raise file.error(f"claims {format_bytes(size)} of values, the file {most} {format_bytes(there)}: refused")
+    if not isinstance(stream, gzip.GzipFile) and size != (there := file.size - head):
+        raise file.error(f"claims {format_bytes(size)} of values, the file has {format_bytes(there)}: refused")
+    file.check_expansion("the header", size)
     return shape, dtype
 
 
 def _take(file: File, stream: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     size = math.prod(shape) * dtype.itemsize
-    check_memory(file, "an image", size)
     data = stream.read(size)
     if len(data) < size:
         raise file.error("ends early: it is cut short")
@@ -105,7 +104,7 @@ def _labels(file: File) -> Array | None:
     for other in (bare, f"{bare}.gz"):
         path = file.path.with_name(other)
         if os.path.lexists(path) and is_labels(other):
-            beside = File(path, other, ".idx")
+            beside = file._replace(path=path, name=other)
             if path.is_symlink() and path.resolve().parent != file.path.resolve().parent:
                 raise beside.error("a link that leads out of the folder", "put the file itself there")
             with reading(beside, "an IDX file"), _open(path) as stream:

@@ -23,13 +23,14 @@ ROWS_AT_ONCE = 1 << 16
 class Table(NamedTuple):
     """A file as a schema and a way to go through record batches of some columns, as often as needed.
 
-    `per_row` is the number of values that a row of a list column has on average, if the file says so.
+    `n_values` is the number of values that the file claims for a column, 0 if it says nothing.
     """
 
     file: File
     schema: Any
     batches: Callable[[list[str], int], Iterator[Any]]
-    per_row: Callable[[str], int] = lambda _: 1
+    n_values: Callable[[str], int] = lambda _: 0
+    n_rows: int = 1
 
 
 class _Columns(NamedTuple):
@@ -48,9 +49,8 @@ class _Columns(NamedTuple):
 def read_long(table: Table, options: Options, named: str) -> Iterator[Piece]:
     """Read the rows that have the same value in the column `named` as one set."""
     names, file, weights = table.schema.names, table.file, options.weights_name
-    for name in (named, weights, *(options.columns or [])):
-        file.check_names("column", [name], names, column=name)
-    numeric = [field.name for field in table.schema if is_number(field.type)]
+    file.check_names("column", [named, weights, *(options.columns or [])], names)
+    numeric = {field.name: None for field in table.schema if is_number(field.type)}  # a dict: there may be many
     features = options.columns or [name for name in numeric if name not in (named, weights)]
     if not features:
         what = "no numeric columns are left for the features"
@@ -59,7 +59,8 @@ def read_long(table: Table, options: Options, named: str) -> Iterator[Piece]:
         if name == named or name not in numeric:
             kind = "the ids" if name == named else f"of type {table.schema.field(name).type}"
             raise file.error(f"column {name!r} is {kind}, not numbers", "leave it out", column=name)
-    used = (named, weights, *features)
+    file.check_expansion("the table", 4 * sum(map(table.n_values, features)))
+    used = {named, weights, *features}
     others = [x.name for x in table.schema if x.name not in used and (_is_text(x.type) or x.name in numeric)]
     return _pieces(table, _Columns(named, features, weights, others))
 
@@ -106,6 +107,8 @@ def _pieces(table: Table, columns: _Columns) -> Iterator[Piece]:
 
 def _lie_together(table: Table, named: str) -> tuple[bool, int]:
     """Return whether each id has its rows in one run, and the number of rows."""
+    import pyarrow as pa
+
     seen: set[Any] = set()
     last: Any = None
     total, together = 0, True
@@ -113,18 +116,12 @@ def _lie_together(table: Table, named: str) -> tuple[bool, int]:
         if together and len(batch):
             column = batch.column(0)
             _refuse_missing(table.file, column, total, named, "every row needs an id")
-            ids = column.take(_indices(_run_starts(column, last))).to_pylist()
+            ids = column.take(pa.array(_run_starts(column, last))).to_pylist()
             last = column[len(column) - 1].as_py()
             together = len(set(ids)) == len(ids) and seen.isdisjoint(ids)
             seen.update(ids)
         total += len(batch)
     return together, total
-
-
-def _indices(values: Array) -> Any:
-    import pyarrow as pa
-
-    return pa.array(values)
 
 
 def _run_starts(column: Any, last: Any) -> Array:
@@ -162,6 +159,8 @@ def _refuse_missing(file: File, column: Any, start: int, name: str, remedy: str)
 
 def _piece(file: File, table: Any, start: int, columns: _Columns) -> Piece:
     """Return the sets of a table whose first row is row `start` of the file."""
+    import pyarrow as pa
+
     _refuse_missing(file, table.column(columns.ids), start, columns.ids, "every row needs an id")
     codes = _codes(table.column(columns.ids))  # numbered in the order in which they appear
     order: Any = np.argsort(codes, kind="stable") if np.any(np.diff(codes) < 0) else slice(None)
@@ -175,7 +174,7 @@ def _piece(file: File, table: Any, start: int, columns: _Columns) -> Piece:
         return np.asarray(column.to_numpy())
 
     points = columns_to_points([numbers(name) for name in columns.features], order)
-    of_sets = {name: table.column(name).take(_indices(first)).to_pylist() for name in (columns.ids, *columns.others)}
+    of_sets = {name: table.column(name).take(pa.array(first)).to_pylist() for name in (columns.ids, *columns.others)}
     ids = to_ids(file, f"column {columns.ids!r}", of_sets.pop(columns.ids), start + first)
     for name, values in of_sets.items():  # metadata, where a set has one value
         of_sets[name] = single_values(_codes(table.column(name))[order], starts, values)

@@ -1,18 +1,20 @@
 """Meshes and clouds: a mesh is sampled over its surface, a cloud is taken as it is.
 
-`.off` and `.xyz` are read here, all others by trimesh. It gets bytes and no path, so it can follow no name of another
-file, such as that of a material. The points of a mesh depend on the seed and on its triangles, and on nothing else:
-equal meshes get equal points, whatever the files are called and whatever is read beside them.
+`.off`, `.obj` and `.xyz` are read here, all others by trimesh. It gets bytes and no path, so it can follow no name of
+another file. The points of a mesh depend on the seed and on its triangles, and on nothing else: equal meshes get equal
+points, whatever the files are called and whatever is read beside them.
 
-Why `.off` is not left to trimesh (tried with 5.2): a file that is cut short in its faces is read as if it were whole,
-and negative counts are taken; to refuse them, all lines would have to be counted here first. Polygons are also cut into
-other triangles from version to version, and the sampled points would change with them.
+Why two formats are not left to trimesh (tried with 5.2). Its time for `.obj` grows with the number of materials times
+that of the vertices: minutes for a megabyte. An `.off` that is cut short in its faces is read as if it were whole, and
+negative counts are taken; polygons are also cut into other triangles from version to version, and the sampled points
+would change with them.
 """
 
 from __future__ import annotations
 
 import io
 import json
+import re
 import struct
 import warnings
 import zlib
@@ -24,16 +26,19 @@ import numpy as np
 from ..data.checks import FLOAT32_MAX, first_outside
 from ..data.text import format_bytes
 from ..native.arrays import Array
-from .files import File, Options, Piece, check_memory
+from .files import File, Options, Piece
 
 SAMPLING_STREAM = 0x510514
 """Joined to a seed, so that data drawn with the same seed is not the same numbers."""
+MAX_SCENE_DEPTH = 64
+"""Nodes below nodes in a GLB, at most: the time of trimesh grows with the cube of it."""
 
 
 def read_mesh(file: File, options: Options) -> Iterator[Piece]:
     """Read one set: `n_points` of the surface, or the vertices where there are no faces."""
     data = file.path.read_bytes()
-    vertices, faces = _off(data) if file.suffix == ".off" else _by_trimesh(file, data)
+    own = {".off": _off, ".obj": _obj}.get(file.suffix)
+    vertices, faces = own(data) if own else _by_trimesh(file, data)
     if not len(vertices):
         raise ValueError("no vertices were found in it")
     if len(faces) and not 0 <= faces.min() <= faces.max() < len(vertices):
@@ -61,7 +66,7 @@ def _by_trimesh(file: File, data: bytes) -> tuple[Array, Array]:
     is_binary_stl = len(data) >= 84 and len(data) == 84 + 50 * int.from_bytes(data[80:84], "little")
     if file.suffix == ".glb":
         _check_glb(file, data)
-    elif file.suffix == ".obj" or (file.suffix == ".stl" and not is_binary_stl):
+    elif file.suffix == ".stl" and not is_binary_stl:
         try:
             data.decode("utf-8")
         except UnicodeDecodeError:  # a comment is in another encoding; the numbers are the same in both
@@ -94,9 +99,56 @@ def _off(data: bytes) -> tuple[Array, Array]:
         polygons.setdefault(size, []).append([int(x) for x in line[1 : size + 1]])
     faces = [np.empty((0, 3), np.int64)]
     for size, listed in sorted(polygons.items()):
-        for j in range(1, size - 1):
-            faces.append(np.array(listed, np.int64)[:, [j, j + 1, 0] if j > 1 else [0, 1, 2]])
+        if size > 2:
+            corners = np.array(listed, np.int64)
+            first = np.broadcast_to(corners[:, :1], (len(corners), size - 3))
+            fan = np.stack([corners[:, 2:-1], corners[:, 3:], first], axis=2)
+            faces += [corners[:, :3], fan.swapaxes(0, 1).reshape(-1, 3)]  # the first triangles of all, and so on
     return vertices, np.concatenate(faces)
+
+
+def _obj(data: bytes) -> tuple[Array, Array]:
+    """Return vertices and faces of the lines `v` and `f`; a material has its faces together, the last one first."""
+    coordinates: list[bytes] = []
+    # Of each material the corners of its faces, how many a face has, and how many vertices there were before it.
+    materials: dict[bytes, tuple[list[bytes], list[int], list[int]]] = {}
+    corners, sizes, known = materials.setdefault(b"", ([], [], []))
+    for line in re.sub(rb"\\\r?\n", b" ", data).splitlines():
+        words = (line.partition(b"#")[0] if b"#" in line else line).split()
+        key = words[0] if words else b""
+        if key == b"v":
+            coordinates += words[1:4]
+            if len(words) < 4:
+                raise ValueError("a vertex has fewer than 3 coordinates")
+        elif key == b"f":
+            corners += words[1:]
+            sizes.append(len(words) - 1)
+            known.append(len(coordinates) // 3)
+        elif key == b"usemtl":
+            corners, sizes, known = materials.setdefault(b" ".join(words[1:]), ([], [], []))
+    faces = [np.empty((0, 3), np.int64)]
+    for corners, sizes, known in (listed for listed in reversed(materials.values()) if listed[1]):
+        numbers = np.fromiter(map(int, re.sub(rb"/\S*", b"", b" ".join(corners)).split()), np.int64, len(corners))
+        numbers += np.where(numbers < 0, np.repeat(known, sizes), -1)  # from 1 on, or back from the vertices so far
+        faces.append(_triangles(numbers, np.array(sizes, np.int64)))
+    vertices = np.fromiter(map(float, coordinates), np.float64, len(coordinates))
+    return vertices.reshape(-1, 3), np.concatenate(faces)
+
+
+def _triangles(corners: Array, sizes: Array) -> Array:
+    """Return the triangles of polygons, cut and ordered as trimesh does."""
+    if (alike := np.all(sizes == sizes[0])) and sizes[0] == 3:
+        return corners.reshape(-1, 3)
+    quad = np.array([[0, 1, 2], [2, 3, 0]])
+    if alike and sizes[0] == 4:
+        return np.concatenate(list(corners.reshape(-1, 4)[:, quad].swapaxes(0, 1)))
+    parts = [np.empty((0, 3), np.int64)]
+    for face in np.split(corners, np.cumsum(sizes)[:-1]):
+        if len(face) == 4:
+            parts.append(face[quad])
+        elif len(face) > 2:
+            parts.append(np.stack([np.broadcast_to(face[0], len(face) - 2), face[1:-1], face[2:]], axis=1))
+    return np.concatenate(parts)
 
 
 def sample_surface(triangles: Array, count: int, random: np.random.RandomState) -> Array | None:
@@ -126,7 +178,7 @@ def _joined(file: File, loaded: Any) -> tuple[Array, Array]:
         transform, name = loaded.graph.get(node)
         if hasattr(loaded.geometry[name], "vertices"):
             parts.append((transform, *_arrays(loaded.geometry[name])))
-    check_memory(file, "the scene", sum(x.nbytes + f.nbytes for _, x, f in parts) * 4)
+    file.check_memory("the scene", sum(x.nbytes + f.nbytes for _, x, f in parts) * 4)
     vertices, faces, start = [np.empty((0, 3))], [np.empty((0, 3), np.int64)], 0
     for transform, x, f in parts:
         vertices.append(x @ transform[:3, :3].T + transform[:3, 3])
@@ -152,9 +204,15 @@ def _check_glb(file: File, data: bytes) -> None:
     for buffer in tree.get("buffers", []):
         if not buffer.get("uri", "data:").startswith("data:"):
             raise file.error(f"its points are in another file, {buffer['uri']!r:.80}", "export it as one .glb")
-    children = [child for node in tree.get("nodes", []) for child in node.get("children", [])]
+    nodes = tree.get("nodes", [])
+    children = [child for node in nodes for child in node.get("children", [])]
     if len(set(children)) < len(children):
         raise file.error("a node of the scene has two parents: refused")
+    level = sorted(set(range(len(nodes))) - set(children))
+    for _ in range(MAX_SCENE_DEPTH):
+        level = [child for number in level for child in nodes[number].get("children", [])]
+    if level:
+        raise file.error(f"the nodes of its scene are nested more than {MAX_SCENE_DEPTH} deep: refused")
 
 
 def read_xyz(file: File, options: Options) -> Iterator[Piece]:

@@ -6,11 +6,11 @@ are taken.
 
 from __future__ import annotations
 
-import importlib
 import itertools
 import os
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
+from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
@@ -18,9 +18,9 @@ from tqdm.auto import tqdm
 
 from ..data.checks import checked_count, checked_origin, checked_seed
 from ..data.precision import Origin
-from ..errors import InputError, MissingExtra, ReaderError
+from ..errors import InputError, ReaderError, bad_value, import_extra
 from .batches import Batch, check_alone, join
-from .files import File, Options, Piece, reading
+from .files import MAX_EXPANSION, File, Options, Piece, reading
 from .formats import FORMATS
 from .sources import READABLE, find
 
@@ -39,6 +39,7 @@ def read(
     origin: Origin = None,
     batch_points: int = 1 << 22,
     on_error: Literal["raise", "skip"] = "raise",
+    max_expansion: float = MAX_EXPANSION,
     progress: bool = True,
 ) -> Iterator[Batch]:
     """Yield batches of sets, with ids and metadata, from files; `docs/files.md` says what each format gives.
@@ -58,6 +59,8 @@ def read(
     batch_points  points in a batch, about; fewer with more than 16 features
     on_error      "skip" leaves out a file that is one set and cannot be read, with a warning that says why; "raise"
                   stops at it. A bad file of several sets always raises, and so do files that do not go together
+    max_expansion how many times its size a file may take when it is unpacked, and so may each of its sets; 256 MB are
+                  always allowed. It protects from files that are made to fill the memory; math.inf lifts it
 
     >>> import tempfile, pathlib
     >>> folder = pathlib.Path(tempfile.mkdtemp())
@@ -77,7 +80,9 @@ def read(
         raise InputError(problem, argument="weights")
     counts = checked_count("n_points", n_points), checked_count("batch_points", batch_points)
     options = Options(id_column, _names(columns), weights, by, obsm, counts[0], checked_seed(random_state), counts[1])
-    files = find(source, _format(format))
+    if isinstance(max_expansion, bool) or not isinstance(max_expansion, Real) or not max_expansion > 0:
+        raise bad_value("max_expansion", max_expansion, "give a number above 0")
+    files = [file._replace(max_expansion=float(max_expansion)) for file in find(source, _format(format))]
     _check_used(options, files, on_error)
     _check_libraries(files)
     if on_error == "skip":
@@ -167,11 +172,5 @@ def _check_used(options: Options, files: list[File], on_error: str) -> None:
 def _check_libraries(files: list[File]) -> None:
     """Import what the files are read with, or raise an error that names the extra."""
     for library, file in {FORMATS[file.suffix].library: file for file in reversed(files)}.items():
-        if library is None:
-            continue
-        try:
-            importlib.import_module(library.name)
-        except ImportError as error:
-            problem = f"{file}: reading {library.what} needs {library.name}"
-            remedy = f"pip install 'slosh[{library.extra}]'"
-            raise MissingExtra(problem, remedy, package=library.name, extra=library.extra) from error
+        if library is not None:
+            import_extra(library.name, f"{file}: reading {library.what}", library.extra)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,7 +18,7 @@ from ..data.checks import empty_set, place_of
 from ..data.convert import arrow_scalars, arrow_vectors, check_lengths
 from ..errors import InputError, ReaderError
 from ..native.arrays import Array
-from .files import File, Options, Piece, check_memory, metadata_rows, to_ids
+from .files import File, Options, Piece, metadata_rows, to_ids
 from .long_form import ROWS_AT_ONCE, Table, is_number, read_long
 
 EXPORT_KEY = b"slosh"
@@ -32,17 +33,16 @@ def read_parquet(file: File, options: Options) -> Iterator[Piece]:
     with parquet.ParquetFile(file.path, **limits) as table:
         schema, about = table.schema_arrow, table.metadata
 
-    def per_row(name: str) -> int:
-        groups = [about.row_group(i) for i in range(about.num_row_groups)]
-        chunks = [group.column(i) for group in groups for i in range(group.num_columns)]
-        values = sum(chunk.num_values for chunk in chunks if chunk.path_in_schema.partition(".")[0] == name)
-        return max(1, int(values // max(1, about.num_rows)))
+    values: Counter[str] = Counter()
+    for group in map(about.row_group, range(about.num_row_groups)):
+        for chunk in map(group.column, range(group.num_columns)):
+            values[chunk.path_in_schema.partition(".")[0]] += max(0, chunk.num_values)
 
     def batches(names: list[str], count: int) -> Iterator[Any]:
         with parquet.ParquetFile(file.path, **limits) as table:
             yield from table.iter_batches(batch_size=count, columns=names)
 
-    return _read_table(Table(file, schema, batches, per_row), options)
+    return _read_table(Table(file, schema, batches, values.__getitem__, max(1, about.num_rows)), options)
 
 
 def read_arrow(file: File, options: Options) -> Iterator[Piece]:
@@ -168,8 +168,7 @@ def _read_table(table: Table, options: Options) -> Iterator[Piece]:
     """Read list columns if there are any and no columns of numbers were asked for, otherwise long form."""
     names, file = table.schema.names, table.file
     _check_names(file, names)
-    for name in (options.id_column, options.by, options.weights_name, *(options.columns or [])):
-        file.check_names("column", [name], names, column=name)
+    file.check_names("column", [options.id_column, options.by, options.weights_name, *(options.columns or [])], names)
     lists = [field.name for field in table.schema if _depth(field.type) == 2]
     asked = options.columns or lists
     if any(name in lists for name in asked):
@@ -219,7 +218,9 @@ def _list_pieces(table: Table, options: Options, column: str) -> Iterator[Piece]
     others = [f.name for f in table.schema if is_scalar(f.type) and f.name != named]
     wanted = dict.fromkeys([column, *([weights] if weights else []), *([named] if named else []), *others])
     first, count = 0, 1024
-    at_once = max(1, min(ROWS_AT_ONCE, 2 * options.batch_points // table.per_row(column)))
+    claimed = table.n_values(column)
+    file.check_expansion(f"column {column!r}", 4 * claimed)
+    at_once = max(1, min(ROWS_AT_ONCE, 2 * options.batch_points * table.n_rows // max(claimed, 1)))
     for batch in table.batches(list(wanted), at_once):
         done = 0
         while done < len(batch):
@@ -258,10 +259,11 @@ def _parse_metadata(file: File, texts: list[Any], ids: list[str], first: int) ->
 def _vectors(file: File, part: Any, column: str, weights: str | None, first: int) -> tuple[Array, Array, Array | None]:
     """Return points, sizes and weights of some rows; errors count the rows from `first`."""
     try:
+        file.check_memory(f"column {column!r}", 4 * _count_vectors(part.column(column)))
         parts, sizes, dim = arrow_vectors(part.column(column))
         if dim is None:
             raise empty_set(0)
-        check_memory(file, f"column {column!r}", sum(x.nbytes for x in parts))
+        file.check_memory(f"column {column!r}", sum(x.nbytes for x in parts))
         flat = None
         if weights is not None:
             flat, lengths = arrow_scalars(part.column(weights))
@@ -275,6 +277,14 @@ def _vectors(file: File, part: Any, column: str, weights: str | None, first: int
         what = f"{place_of(f'column {column!r}, row {row}', **where)} {error.what}"
         raise file.error(what, error.remedy, row=row, column=column, **where) from None
     return np.concatenate(parts), sizes, flat
+
+
+def _count_vectors(column: Any) -> int:
+    """Return how many vectors a column claims: lists of a fixed size take no bytes."""
+    from pyarrow import compute
+
+    lists = getattr(column, "storage", column)
+    return compute.sum(compute.cast(compute.list_value_length(lists), "int64")).as_py() or 0
 
 
 def _unique(table: Table) -> str | None:

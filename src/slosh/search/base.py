@@ -9,118 +9,40 @@ from __future__ import annotations
 import os
 import threading
 import time
-from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from numbers import Integral, Real
-from typing import Any, ClassVar, TypeVar
+from dataclasses import replace
+from numbers import Real
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator
 
 from ..data import tensors
 from ..data.checks import as_array, checked_count
 from ..data.vectors import check_numbers, checked_vectors
-from ..errors import DamagedError, FormatError, InputError, bad_value
-from ..native import kernel
-from ..native.arrays import Array, Float32, Float64, Int64, Mask
-from .columns import ColumnFactory, Specs, check_arrays, check_free, filled, in_memory
+from ..errors import InputError, bad_value
+from ..native.arrays import Array, Float32, Float64, Int64
+from .calibration import Calibration, checked_calibration
 from .result import RangeResult, Result, Stats
 from .row_table import RowTable
-from .state import Found, FoundWithin, State, Stored, Trained, checking_trained
+from .saving import FILE_KIND, SavableSearch, Version
+from .state import Found, FoundWithin, State
 
 Self = TypeVar("Self", bound="Search")
 
-FILE_KIND = "slosh search"
 CLOSE_UP_HOLES = 1024
 """With fewer holes than this, closing up is not worth it."""
 
 
-@dataclass(frozen=True, eq=False)
-class Version:
-    """What a search holds at one time."""
-
-    rows: RowTable
-    state: State
-
-
-class Search(BaseEstimator):  # type: ignore[misc]
+class Search(SavableSearch):
     """Base class of the searches over vectors.
 
     `rows` are int64, chosen by the user or counted from 0; a row that was removed is never given out again. An error or
     an interrupt leaves everything as it was. Several threads may search at once, also while another one adds or
     removes: a search sees what was there when it began. Changes wait for each other.
 
-    A subclass has parameters, and implements `first_state` and `column_names`. `hash_class` is the class of its
-    parameter `hash`, if it has one.
+    A subclass has parameters, and implements `first_state` and `column_names`.
     """
-
-    hash_class: ClassVar[type[BaseEstimator] | None] = None
-    n_jobs: int | None
-    _version: Version | None = None
-
-    @property
-    def distance_kind(self) -> str:
-        """What distances are: "embedded" (Euclidean, of the vectors) or "hamming" (bits)."""
-        return "embedded"
-
-    # What a subclass implements
-
-    @abstractmethod
-    def first_state(self, stored: Stored) -> State:
-        """Return the state that `start` returns; raise ValueError, KeyError or TypeError if `trained` does not fit."""
-
-    def start(
-        self,
-        dim: int,
-        *,
-        n: int = 0,
-        columns: ColumnFactory = in_memory,
-        alive: Mask | None = None,
-        trained: Trained | None = None,
-        derived: Trained | None = None,
-    ) -> State:
-        """Return the state to begin with: that of an empty collection, or one that was stored.
-
-        Parameters
-        ----------
-        dim : numbers of a vector.
-        n : rows that the columns hold already.
-        columns : makes the columns; it is called once for each of `column_names`.
-        alive : (n,) which positions are not holes; None: all.
-        trained : what `State.trained` returned. Raises DamagedError if it does not fit.
-        derived : what `State.derived` returned, to save time; ignored if it does not fit.
-        """
-        stored = Stored(dim, n, columns, alive, trained, derived)
-        if trained is None and n == 0:
-            return self.first_state(stored)
-        with checking_trained():
-            return self.first_state(stored)
-
-    @abstractmethod
-    def column_names(self, dim: int) -> Specs:
-        """Return the columns that `start` asks for, by name: the shape of a row, and the type."""
-
-    def check_params(self) -> None:
-        """Refuse wrong parameters (InputError)."""
-        kernel.threads(self.n_jobs)
-        if self.hash_class is not None and (hash_ := self.get_params()["hash"]) is not None:
-            if not isinstance(hash_, self.hash_class):
-                problem = f"hash must be a {self.hash_class.__name__} or None, not a {type(hash_).__name__}"
-                raise InputError(problem, argument="hash")
-            hash_.check_params()
-
-    def saved_params(self) -> dict[str, Any]:
-        """Return the parameters of the constructor, for JSON."""
-        return json_params(self)
-
-    @classmethod
-    def from_saved_params(cls: type[Self], params: dict[str, Any]) -> Self:
-        """Return an empty search with the parameters that `saved_params` returned."""
-        if cls.hash_class is not None and params["hash"] is not None:
-            params = {**params, "hash": cls.hash_class(**params["hash"])}
-        return cls(**params)
 
     # What users call
 
@@ -216,7 +138,7 @@ class Search(BaseEstimator):  # type: ignore[misc]
         own = None if exclude is None else _excluded(exclude, len(array), rows)
         permitted = rows.allowed(allowed)
         found = state.nearest(array, k, allowed=permitted, recall=recall, exclude=own, ranks=rows.ranks)
-        return Result(found.distances, rows.at(found.positions), stats_of(found, started), state.distance_kind)
+        return Result(found.distances, rows.at(found.positions), stats_of(found, started), self.distance_kind)
 
     def range_search(
         self, queries: Any, radius: ArrayLike, *, allowed: Any = None, recall: float | None = None
@@ -228,11 +150,11 @@ class Search(BaseEstimator):  # type: ignore[misc]
         started = time.perf_counter()
         array = self._checked_queries(queries)
         radii, recall = checked_radii(radius, len(array)), checked_recall(recall)
-        version = self._ready(10, recall)
+        version = self._ready(10, recall, measure=False)
         rows, state = version.rows, version.state
         found = state.within(array, radii, allowed=rows.allowed(allowed), recall=recall, ranks=rows.ranks)
         stats = stats_of(found, started)
-        return RangeResult(found.offsets, found.distances, rows.row[found.positions], stats, state.distance_kind)
+        return RangeResult(found.offsets, found.distances, rows.row[found.positions], stats, self.distance_kind)
 
     def vectors(self, rows: Any) -> Float32:
         """Return the stored vectors of these rows, (n, D) float32."""
@@ -256,48 +178,7 @@ class Search(BaseEstimator):  # type: ignore[misc]
         if self._version is None:
             raise InputError("the collection is empty", "there is nothing to save")
         self.check_params()
-        tensors.write(path, FILE_KIND, *self._packed(self._ready(10, None)))
-
-    @classmethod
-    def load(cls: type[Self], path: str | os.PathLike[str], /, **params: Any) -> Self:
-        """Return a search that `save` wrote.
-
-        What is damaged is refused with a DamagedError, and what `save` has not written with a FormatError; both are
-        ValueErrors. `params` are parameters of the constructor to be changed, e.g. `n_jobs=1`; a `path` of
-        `LadderSearch` puts the vectors into that file.
-        """
-        name = os.fspath(path)
-        header, arrays = tensors.read(path, FILE_KIND)
-        kind = _classes().get(str(header.get("class")))
-        if kind is None or not issubclass(kind, cls):
-            problem = f"{name} holds a {header.get('class')!s:.80}"
-            raise FormatError(problem, "load it with that class, or search.load", location=name)
-        if (unknown := set(params) - set(kind().get_params(deep=False))) or "hash" in params:
-            raise InputError(f"{kind.__name__} has no parameter {', '.join(sorted(unknown)) or 'hash'} to be changed")
-        check_free(params.get("path"))
-        try:
-            self = kind.from_saved_params({**header["params"], **params})
-            self.check_params()
-            self._unpack(header, arrays)
-        except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
-            why, remedy = getattr(error, "problem", error), "build the search again, and save it"
-            raise DamagedError(f"{name} is damaged ({why})", remedy, location=name) from None
-        return self
-
-    def __getstate__(self) -> dict[str, Any]:
-        """For pickle and copy: the parameters and, in one piece, what is held."""
-        state = dict(super().__getstate__())
-        state.pop("_write_lock", None)
-        if (version := state.pop("_version", None)) is not None:
-            state["_packed"] = self._packed(version)
-        return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        packed = state.pop("_packed", None)
-        super().__setstate__(state)
-        if packed is not None:
-            header, arrays = packed
-            self._unpack(header, arrays, in_place=False)
+        tensors.write(path, FILE_KIND, *self._packed(self._ready(10, None, measure=False)))
 
     # How a search moves from one version to the next
 
@@ -306,13 +187,24 @@ class Search(BaseEstimator):  # type: ignore[misc]
         """Held by whoever makes the next version."""
         return self.__dict__.setdefault("_write_lock", threading.RLock())  # type: ignore[no-any-return]
 
-    def _columns(self, content: dict[str, Array] | None = None) -> ColumnFactory:
-        """Return what makes the columns of this search, with this content."""
-        return filled(content) if content else in_memory
+    def _ready(self, k: int, recall: float | None, *, measure: bool = True) -> Version:
+        """Return the version to be searched for the k nearest: trained if that is due, and calibrated for these."""
+        version = self._train_if(lambda state: state.train_due, lambda state: state.train())
+        return self._calibrated(k, recall) if measure else version
 
-    def _ready(self, k: int, recall: float | None) -> Version:
-        """Return the version to be searched for the k nearest, trained if that is due."""
-        return self._train_if(lambda state: state.train_due, lambda state: state.train())
+    def _calibrated(self, k: int, recall: float | None) -> Version:
+        return self._train_if(lambda state: state.lacks(k, recall), lambda state: state.calibrate(k, recall))
+
+    def _calibrate(self, k: int, recall: float, queries: Float32 | None = None) -> Calibration:
+        """Measure what `search` does by itself, or by these queries, and return it."""
+        checked_calibration(k, len(self), queries)
+        with self._lock:
+            version = self._ready(k, recall, measure=False)
+            state = version.state.calibrate(k, recall, queries)
+            self._version = replace(version, state=state)
+        found = state.calibration(k, recall)
+        assert found is not None
+        return found
 
     def _train_if(self, due: Callable[[Any], bool], train: Callable[[Any], State]) -> Version:
         """Return the version, which is trained first if that is due; one thread does it, the others wait for it."""
@@ -333,37 +225,6 @@ class Search(BaseEstimator):  # type: ignore[misc]
         content = {name: array[kept] for name, array in state.columns().items()}
         moved = self.start(state.dim, n=len(kept), columns=self._columns(content), trained=state.trained())
         return Version(version.rows.keep(kept), moved)
-
-    def _packed(self, version: Version) -> tuple[dict[str, Any], dict[str, Array]]:
-        """Return a version as a header for JSON and arrays."""
-        state, rows = version.state, version.rows
-        header: dict[str, Any] = {"class": type(self).__name__, "params": self.saved_params()}
-        header |= {"dim": state.dim, "highest": rows.highest}
-        arrays: dict[str, Array] = {"row": rows.row, "alive": state.alive}
-        arrays |= {f"column.{name}": array for name, array in state.columns().items()}
-        for part, learnt in (("trained", state.trained()), ("derived", state.derived())):
-            header[part] = None if learnt is None else learnt.header
-            if learnt is not None:
-                arrays |= {f"{part}.{name}": array for name, array in learnt.arrays.items()}
-        return header, arrays
-
-    def _unpack(self, header: dict[str, Any], arrays: dict[str, Array], in_place: bool = True) -> None:
-        """Take over what `_packed` returned; with `in_place` the columns lie where the parameters say."""
-
-        def part(name: str) -> dict[str, Array]:
-            return {key.removeprefix(name): array for key, array in arrays.items() if key.startswith(name)}
-
-        def learnt(name: str) -> Trained | None:
-            return None if header[name] is None else Trained(header[name], part(f"{name}."))
-
-        rows = RowTable.from_arrays(arrays["row"], arrays["alive"], int(header["highest"]))
-        n, dim, content = len(rows.row), int(header["dim"]), part("column.")
-        check_arrays(content, {name: ((n, *width), dtype) for name, (width, dtype) in self.column_names(dim).items()})
-        columns = self._columns(content) if in_place else filled(content)
-        state = self.start(
-            dim, n=n, columns=columns, alive=rows.alive, trained=learnt("trained"), derived=learnt("derived")
-        )
-        self._version = Version(rows, state)
 
     def _checked_queries(self, queries: Any) -> Float32:
         if not len(self):
@@ -410,29 +271,6 @@ def checked_radii(radius: Any, n: int) -> Float64:
         problem = f"radius={radius!r:.60} must be a distance, 0 or more; or {n} of them, one for each query"
         raise InputError(problem, argument="radius")
     return np.ascontiguousarray(np.broadcast_to(array, n), np.float64)
-
-
-def json_params(estimator: BaseEstimator) -> dict[str, Any]:
-    """Return the parameters of an estimator, for JSON; the seed is None if it is not a whole number."""
-
-    def plain(name: str, value: Any) -> Any:
-        if isinstance(value, BaseEstimator):
-            return json_params(value)
-        if name == "random_state":
-            return int(value) if isinstance(value, Integral) else None
-        return value.item() if isinstance(value, np.generic) else value
-
-    return {name: plain(name, value) for name, value in estimator.get_params(deep=False).items()}
-
-
-def _classes() -> dict[str, type[Search]]:
-    """Return the searches by name."""
-    found, left = {}, [Search]
-    while left:
-        for kind in left.pop().__subclasses__():
-            found[kind.__name__] = kind
-            left.append(kind)
-    return found
 
 
 def load(path: str | os.PathLike[str], /, **params: Any) -> Search:

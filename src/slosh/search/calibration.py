@@ -1,32 +1,48 @@
 """How much to look at for a recall: measured on the collection itself, to a lower confidence bound.
 
-One rule for all searches. Stored vectors are the queries (`sample_positions`), none of them its own neighbour. A search
-brings what fraction of its true neighbours each query finds with a setting; the least setting whose lower confidence
-bound reaches the recall is taken (`first_that_holds`), and holds until the collection has doubled or halved.
+One rule for all searches. Stored vectors are the queries (`sample_positions`), none of them its own neighbour. Two
+parts are made of them. One part chooses the cheapest setting that promises to be enough; the other one, which had no
+part in the choice, says what recall that setting has (`settle`). What was measured holds until the collection has
+doubled or halved. A state never measures while it searches: writers, `tune` and the plain searches do.
 """
 
 from __future__ import annotations
 
 import math
-import threading
-from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+from scipy.stats import norm
 from scipy.stats import t as student
 
 from ..data.checks import checked_count, random_stream
 from ..errors import InputError
 from ..native.arrays import Float32, Float64, Int64, Mask
-from .state import State
+from .state import State, Stored
+
+C = TypeVar("C", bound="CalibratedState")
 
 CONFIDENCE = 0.95
-CALIBRATION_QUERIES = 500
-"""Stored vectors that a calibration asks for, at least."""
+MEASURING_QUERIES = 500
+"""Stored vectors that a recall is measured with, at least."""
+CHOOSING_SHARE = 4
+"""One query in so many chooses the setting, and the others measure it."""
 FEWEST_QUERIES = 30
 """Of the user's own queries, at least."""
+CHANCE, TRIES = 0.8, 3
+"""How likely the setting that is chosen is to pass the measurement, and how many are measured if it does not."""
+DOUBT = float(norm.ppf(CHANCE))
+HOLDS_FOR_GROWTH = 2.0
+"""What was measured holds until the collection has grown, or shrunk, by this factor."""
+MEASURED_AGAIN_GROWTH = 1.5
+"""A writer measures it again from this factor on, so that it still holds for those who search meanwhile."""
+GRID_RECALLS = (0.9, 0.95, 0.99)
+GRID_ROWS = {10: 0, 100: 1 << 17}
+"""What a writer measures: these numbers of neighbours, from so many rows on. With fewer, an exact search is as good."""
 
 
 @dataclass(frozen=True)
@@ -40,13 +56,13 @@ class Calibration:
     depth : what is looked at: vectors compared at most (LadderSearch), codes to re-rank (HammingSearch) or buckets of
         all tables together (LSHSearch, `n_probes`). 0 stands for an exact search: no depth is enough, or none is
         cheaper.
-    measured : the mean recall of the sample.
+    measured : the mean recall of queries that the setting was not chosen by.
     promised : its one-sided 95% lower confidence bound; at least `recall`.
-    n_queries : size of the sample.
+    n_queries : how many queries these are.
     n_rows : size of the collection then.
     smallest : with the same work, cut to fewer neighbours, the bound is at least `recall` for every number of them from
         this on, measured alike; 0 is k.
-    candidates : vectors compared for a query, on average; 0 if that was not measured.
+    candidates : vectors compared for a query, on average, as predicted or measured; 0 if that is not known.
     """
 
     k: int
@@ -94,82 +110,167 @@ class Calibration:
 
     def covers(self, k: int, recall: float, n_rows: int) -> bool:
         """Return whether it may stand for this question, in a collection of this size."""
-        return (self.smallest or self.k) <= k <= self.k and self.recall == recall and self.holds(n_rows)
+        return (self.smallest or self.k) <= k <= self.k and recall <= self.recall and self.holds(n_rows)
 
-    def holds(self, n_rows: int) -> bool:
-        """Return whether it still holds: until the collection has doubled or halved."""
-        return self.n_rows / 2 <= n_rows <= self.n_rows * 2
+    def promise(self, k: int) -> float:
+        """Return what is promised for k neighbours, which it covers."""
+        return self.promised if k == self.k else self.recall
+
+    def holds(self, n_rows: int, growth: float = HOLDS_FOR_GROWTH) -> bool:
+        """Return whether it still holds: until the collection has grown, or shrunk, by this factor."""
+        return self.n_rows / growth <= n_rows <= self.n_rows * growth
 
     def as_dict(self) -> dict[str, Any]:
         """Return it for JSON."""
         return asdict(self)
 
 
-class Calibrations:
-    """What was measured since training: shared by the states of a history, and measured once for all of them."""
+class Setting(NamedTuple):
+    """How much to look at: `reach`, `depth` and `candidates` as in `Calibration`."""
 
-    def __init__(self, known: Iterable[dict[str, Any]] = ()) -> None:
-        """`known` is what `as_dicts` returned."""
-        made = [Calibration.from_dict(about) for about in known]
-        self._known = {(each.k, each.recall): each for each in made}
-        self._lock = threading.Lock()
-        self.version = 0
-        """Counts what was measured."""
+    reach: float
+    depth: int
+    candidates: float
 
-    def as_dicts(self) -> list[dict[str, Any]]:
-        """Return all of them, for JSON."""
-        return [each.as_dict() for each in self.all()]
 
-    def all(self) -> list[Calibration]:
-        """Return all of them, by k and recall."""
-        return [each for _, each in sorted(self._known.copy().items())]
+class Trial(ABC):
+    """Queries whose true neighbours are known, in two parts; each search has its own.
 
-    def covering(self, k: int, recall: float, n_rows: int, n_allowed: int) -> Calibration | None:
-        """Return the one that stands for this question with the least work, if there is one."""
-        known = [c for c in self._known.copy().values() if c.covers(k, recall, n_rows) and c.k <= n_allowed]
-        return min(known, key=lambda c: c.k, default=None)
+    Whether neighbours are found is a matrix of bool (n_queries, k): entry (i, j) is the j-th nearest of query i. So the
+    recall of fewer neighbours is that of its first columns.
+    """
 
-    def get(
-        self, k: int, recall: float, n_rows: int, measure: Callable[[], Calibration], again: bool = False
-    ) -> Calibration:
-        """Return the one of this k and recall; `measure` it if there is none that holds, or if `again`."""
-        known = self._known.get((k, recall))
-        if known is None or again or not known.holds(n_rows):
-            with self._lock:
-                known = self._known.get((k, recall))
-                if known is None or again or not known.holds(n_rows):
-                    known = self._known[k, recall] = measure()
-                    self.version += 1
-        return known
+    def __init__(self, n_queries: int) -> None:
+        self.choosing = np.arange(n_queries) % CHOOSING_SHARE == 0
+        self.measuring = ~self.choosing
+        self.n_measuring = int(np.count_nonzero(self.measuring))
+
+    @abstractmethod
+    def choose(self, k: int, recall: float, enough: Callable[[Mask], bool], tried: Setting) -> Setting | None:
+        """Return the cheapest setting that finds enough for the first part, and looks at more than one that was tried.
+
+        None: an exact search is cheaper.
+        """
+
+    @abstractmethod
+    def found(self, setting: Setting, k: int, recall: float) -> Mask:
+        """Return what the queries of the second part find."""
+
+
+def settle(trial: Trial, k: int, recall: float, n_rows: int) -> Calibration:
+    """Choose a setting by one part of the queries, and state its recall from the other part."""
+    n, k_there, tried = trial.n_measuring, min(k, n_rows - 1), Setting(-np.inf, 0, 0.0)
+
+    def enough(hits: Mask) -> bool:
+        return expected_bound(hits.mean(axis=1), n) >= recall
+
+    for _ in range(TRIES if provable(recall, n) else 0):
+        setting = trial.choose(k_there, recall, enough, tried)
+        if setting is None:
+            break
+        means = np.cumsum(trial.found(setting, k_there, recall), axis=1) / np.arange(1, k_there + 1)
+        bounds = lower_bounds(means)
+        if bounds[-1] >= recall:
+            too_few = np.flatnonzero(bounds < recall)
+            smallest = int(too_few[-1]) + 2 if len(too_few) else 1
+            measured, promised = float(means[:, -1].mean()), float(bounds[-1])
+            reach, depth, candidates = setting
+            return Calibration(k, recall, reach, depth, measured, promised, n, n_rows, smallest, candidates)
+        tried = setting
+    return Calibration.exact_search(k, recall, n, n_rows)
 
 
 class CalibratedState(State):
-    """A state that measures what a recall takes, at the first search that asks for it."""
+    """A state that knows what a recall takes, as far as it was measured. A question that nothing covers is exact."""
 
-    _calibrations: Calibrations
-    _plans: dict[tuple[int, float], Calibration]
+    _calibrations: tuple[Calibration, ...] = ()
 
-    def _own(self) -> dict[str, Any]:
-        return {"_plans": {}}
+    @property
+    def _seed(self) -> Any:
+        return getattr(self.search, "random_state", 0)
 
-    def calibrate(self, k: int, recall: float, queries: Float32 | None = None) -> Calibration:
-        k = checked_calibration(k, self.n_alive, queries)
-        self._plans.pop((k, recall), None)
-        return self._calibrations.get(
-            k, recall, self.n_alive, lambda: self._measured(k, recall, queries), again=queries is not None
-        )
+    def __init__(self, search: Any, stored: Stored, store: Any) -> None:
+        super().__init__(search, stored, store)
+        if stored.trained is not None:
+            self._calibrations = tuple(Calibration.from_dict(each) for each in stored.trained.header["calibrations"])
 
     @abstractmethod
-    def _measured(self, k: int, recall: float, queries: Float32 | None) -> Calibration:
-        """See `calibrate`."""
+    def target(self, recall: float | None) -> float | None:
+        """Return the recall to reach if a search is asked for this one; None: nothing is promised."""
 
-    def _plan(self, k: int, recall: float) -> Calibration:
-        """Return what was measured, now if not before.
+    @abstractmethod
+    def is_exact(self, k: int, n_allowed: int, recall: float) -> bool:
+        """Return whether a search for k of so many allowed positions is exact by itself, whatever was measured."""
 
-        A state keeps its first choice, so that it gives the same answers whatever is measured later.
-        """
-        plan = self._plans.get((k, recall))
-        return plan or self._plans.setdefault((k, recall), self.calibrate(k, recall))
+    @abstractmethod
+    def _trial(self, queries: Float32, own: Int64 | None, k: int) -> Trial:
+        """Return what settings for up to k neighbours are measured with; `own` are the positions of the queries."""
+
+    def plan(self, k: int, recall: float) -> Calibration | None:
+        """Return what was measured for this question or, with the least surplus, for one that includes it."""
+        known = (each for each in self._calibrations if each.covers(k, recall, self.n_alive))
+        return min(known, key=lambda each: (each.k, each.recall), default=None)
+
+    @property
+    def calibrations(self) -> list[Calibration]:
+        """What was measured and still holds, by k and recall."""
+        known = (each for each in self._calibrations if each.holds(self.n_alive))
+        return sorted(known, key=lambda each: (each.k, each.recall))
+
+    def _as_dicts(self) -> list[dict[str, Any]]:
+        """Return all that was measured, for JSON."""
+        return [each.as_dict() for each in self._calibrations]
+
+    def _outdated(self) -> tuple[Calibration, ...]:
+        """Return what was measured as something to be measured again, after a training."""
+        return tuple(replace(each, n_rows=0) for each in self._calibrations)
+
+    # Measuring
+
+    def calibration(self, k: int, recall: float) -> Calibration | None:
+        """Return what was measured for exactly this, if it still holds; an exact search needs no measuring."""
+        if self.is_exact(k, self.n_alive, recall):
+            return Calibration.exact_search(k, recall, 0, self.n_alive)
+        return next((each for each in self.calibrations if (each.k, each.recall) == (k, recall)), None)
+
+    def lacks(self, k: int, recall: float | None) -> bool:
+        target = self.target(recall)
+        if target is None or self.is_exact(k, self.n_alive, target):
+            return False
+        return not any(each.recall == target and each.covers(k, target, self.n_alive) for each in self._calibrations)
+
+    def calibrate(self: C, k: int, recall: float | None = None, queries: Float32 | None = None) -> C:
+        target = self.target(recall)
+        assert target is not None
+        k = checked_calibration(k, self.n_alive, queries)
+        if queries is None and self.calibration(k, target) is not None:
+            return self
+        return self if self.is_exact(k, self.n_alive, target) else self._measure([(k, target)], queries)
+
+    def calibrated(self: C) -> C:
+        due = self._due()
+        return self._measure(due) if due else self
+
+    def _due(self) -> list[tuple[int, float]]:
+        """Return what a writer is to measure: the grid, and what was asked for before, as far as it does not hold."""
+        recalls = {*GRID_RECALLS, self.target(None) or GRID_RECALLS[0]}
+        pairs = {(k, recall) for k, n in GRID_ROWS.items() if self.n_alive >= n for recall in recalls}
+        pairs |= {(each.k, each.recall) for each in self._calibrations}
+        fresh = {
+            (each.k, each.recall) for each in self._calibrations if each.holds(self.n_alive, MEASURED_AGAIN_GROWTH)
+        }
+        return sorted(pair for pair in pairs - fresh if not self.is_exact(pair[0], self.n_alive, pair[1]))
+
+    def _measure(self: C, pairs: Sequence[tuple[int, float]], queries: Float32 | None = None) -> C:
+        """Return the state with these pairs of k and recall measured, all of them with the same queries."""
+        own = None
+        if queries is None:
+            own = sample_positions(self.alive, max(recall for _, recall in pairs), self._seed)
+            queries = self._store.take(own)
+        trial = self._trial(queries, own, min(max(k for k, _ in pairs), self.n_alive - 1))
+        known = {(each.k, each.recall): each for each in self._calibrations}
+        known |= {(k, recall): settle(trial, k, recall, self.n_alive) for k, recall in pairs}
+        return self._with(_calibrations=tuple(known.values()))
 
 
 def checked_calibration(k: Any, n_rows: int, queries: Any = None) -> int:
@@ -185,13 +286,14 @@ def checked_calibration(k: Any, n_rows: int, queries: Any = None) -> int:
 def sample_positions(alive: Mask, recall: float, random_state: Any) -> Int64:
     """Return the positions that stand in for queries: more of them for a recall near 1, which fewer cannot prove."""
     there = np.flatnonzero(alive)
-    wanted = np.clip(4 / max(1 - recall, 1e-3), CALIBRATION_QUERIES, 8 * CALIBRATION_QUERIES)
-    return np.sort(random_stream(random_state).choice(there, min(len(there), int(wanted)), replace=False))
+    measuring = np.clip(4 / max(1 - recall, 1e-3), MEASURING_QUERIES, 8 * MEASURING_QUERIES)
+    wanted = round(measuring * CHOOSING_SHARE / (CHOOSING_SHARE - 1))
+    return np.sort(random_stream(random_state).choice(there, min(len(there), wanted), replace=False))
 
 
 def provable(recall: float, n_queries: int) -> bool:
     """Return whether a sample of this size can show a recall at all: it never shows that a search is exact."""
-    return recall < 1 and lower_bound(np.ones(n_queries)) >= recall
+    return recall < 1 and bool(_bound(1.0, 0.0, n_queries) >= recall)
 
 
 def lower_bound(recalls: Float64) -> float:
@@ -202,10 +304,30 @@ def lower_bound(recalls: Float64) -> float:
     >>> round(lower_bound(np.ones(999)), 4)
     0.9974
     """
-    with_failure = np.append(recalls, 0.0)
-    n = len(with_failure)
-    spread = with_failure.std(ddof=1) / np.sqrt(n)
-    return float(with_failure.mean() - student.ppf(CONFIDENCE, n - 1) * spread)
+    return float(lower_bounds(recalls[:, None])[0])
+
+
+def lower_bounds(recalls: Float64) -> Float64:
+    """Return `lower_bound` of each column."""
+    return np.asarray(_bound(recalls.mean(axis=0), recalls.var(axis=0, ddof=1), len(recalls)))
+
+
+def expected_bound(recalls: Float64, n: int) -> float:
+    """Return what the lower bound of n other queries is at least, with the probability CHANCE, if they are alike."""
+    mean, variance = recalls.mean(), recalls.var(ddof=1)
+    doubt = DOUBT * np.sqrt(variance * (1 / len(recalls) + 1 / n))
+    return float(_bound(mean, variance, n) - doubt)
+
+
+def _bound(mean: Any, variance: Any, n: int) -> Any:
+    """Return the bound of n queries with this mean and variance, and one more that finds nothing."""
+    with_failure = ((n - 1) * variance + mean**2 * n / (n + 1)) / n
+    return mean * n / (n + 1) - _quantile(n) * np.sqrt(with_failure / (n + 1))
+
+
+@lru_cache(maxsize=256)
+def _quantile(degrees: int) -> float:
+    return float(student.ppf(CONFIDENCE, degrees))
 
 
 def first_that_holds(n: int, holds: Callable[[int], bool]) -> int:
@@ -220,21 +342,7 @@ def first_that_holds(n: int, holds: Callable[[int], bool]) -> int:
     return low
 
 
-def measured_depth(
-    depths: Sequence[int], recalls: Callable[[int], Float64], recall: float
-) -> tuple[int, float, float] | None:
-    """Return the least depth whose lower confidence bound reaches `recall`, its mean recall and the bound.
-
-    recalls(depth) is the fraction of its true neighbours that each query finds. None: no depth is enough.
-    """
-    at = first_that_holds(len(depths), lambda i: lower_bound(recalls(depths[i])) >= recall)
-    if at == len(depths):
-        return None
-    reached = recalls(depths[at])
-    return depths[at], float(reached.mean()), lower_bound(reached)
-
-
-def found_part(found: Int64, truth: Int64) -> Float64:
-    """Return which fraction of its true neighbours (n, k) each query has among those found (n, k)."""
+def which_found(found: Int64, truth: Int64) -> Mask:
+    """Return which true neighbours (n, k) of each query are among those found (n, m)."""
     query = np.arange(len(truth))[:, None] * (int(max(found.max(initial=0), truth.max(initial=0))) + 2)
-    return np.asarray(np.isin(truth + query, np.where(found >= 0, found + query, -1)).mean(axis=1))
+    return np.isin(truth + query, np.where(found >= 0, found + query, -1))

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TypeVar
-
 import numpy as np
 
 from ..native.arrays import Float32, Float64
-
-P = TypeVar("P")
 
 
 def cost(scanned: float, width: int, compared: float, depth: int, dim: int) -> float:
@@ -28,15 +23,6 @@ def candidate_depths(first: int, last: int) -> list[int]:
     while found[-1] < last:
         found.append(min(last, max(found[-1] + 1, int(found[-1] * 1.35))))
     return found
-
-
-def cheapest_plan(plans: Iterable[tuple[P, float]], otherwise: tuple[P, float]) -> P:
-    """Return the plan of the least cost; `otherwise` if none costs less than that."""
-    best, least = otherwise
-    for plan, price in plans:
-        if price < least:
-            best, least = plan, price
-    return best
 
 
 def prefix_length(prefixes: Float32, sample: Float32) -> int:

@@ -35,7 +35,7 @@ PREFIX_NUMBERS = 1 << 22
 """Numbers of vectors whose prefixes are computed in one go."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Training:
     """What was learnt: the basis, and about the collection then.
 

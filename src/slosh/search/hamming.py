@@ -5,7 +5,7 @@ A code is 128 bytes at 1024 bits, where a vector of 1024 numbers is 4096. Withou
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from copy import copy
 from numbers import Integral
 from typing import Any
@@ -18,19 +18,12 @@ from ..hash.codes import as_words
 from ..hash.sign import SignHash
 from ..native import scan
 from ..native.arrays import Array, Float32, Float64, Int64, Mask
-from .base import Search, json_params, needed_recall
-from .calibration import (
-    CalibratedState,
-    Calibration,
-    Calibrations,
-    checked_calibration,
-    measured_depth,
-    provable,
-    sample_positions,
-)
+from .base import Search, needed_recall
+from .calibration import CalibratedState, Calibration, Setting, Trial, checked_calibration, first_that_holds
 from .codes import Codes, Words
 from .columns import Column, Specs, positions_up_to
 from .exact import scan_nearest, scan_within
+from .saving import json_params
 from .state import Found, FoundWithin, Pairs, Request, Stored, Trained, leave_out
 from .store import Batch, FloatVectors, Vectors
 
@@ -51,13 +44,11 @@ class HammingState(CalibratedState):
 
     def __init__(self, search: HammingSearch, stored: Stored) -> None:
         super().__init__(search, stored, (FloatVectors if search.rerank else Vectors).start(stored))
-        self._calibrations, self._plans = Calibrations(), {}
         self.hash, self.fitted_on = search.fitted_hash(self.dim), 0
         if stored.trained is not None:
             header, arrays = stored.trained
             self.hash, self.fitted_on = SignHash(**header["hash"]), int(header["fitted_on"])
             self.hash.set_state(arrays, self.dim)
-            self._calibrations = Calibrations(header["calibrations"])
         if self.hash is None and self.n:
             raise ValueError("its hash is missing")
         self._codes = Codes(search.n_bits if self.hash is None else fitted_bits(self.hash))
@@ -85,20 +76,19 @@ class HammingState(CalibratedState):
     # Searches
 
     def _nearest(self, asked: Request) -> Found:
-        recall, plan, depth = asked.recall, None, 0
+        recall, promise = asked.recall, None
         if recall is None and not isinstance(self._store, FloatVectors):
             found = self._nearest_codes(self._words(asked.queries), asked, asked.k)
             return Found(*found, asked.counts(0), asked.counts(), None, None)
         store = self._need_vectors("recall" if recall is None else f"recall={recall:g}")
-        if recall is None:
-            depth = int(self.search.rerank)
-        elif recall < 1 and asked.n_allowed > 1:
-            plan = self._plan(asked.k, recall)
-            depth = plan.depth
+        depth = int(self.search.rerank)
+        if recall is not None:
+            plan = None if self.is_exact(asked.k, asked.n_allowed, recall) else self.plan(asked.k, recall)
+            depth = 0 if plan is None else plan.depth
+            promise = None if plan is None or asked.allowed is not None else plan.promise(asked.k)
         depth = max(depth, asked.k) if depth else asked.n_allowed
         if depth >= asked.n_allowed:
             return scan_nearest(store, asked)
-        promise = None if plan is None or asked.allowed is not None else plan.promised
         found = store.nearest(asked, asked.k, self._to_rerank(asked, depth))
         return Found(*found, asked.counts(depth), asked.counts(), promise, None)
 
@@ -142,33 +132,21 @@ class HammingState(CalibratedState):
 
     # How deep to re-rank
 
-    def calibrate(self, k: int, recall: float, queries: Float32 | None = None) -> Calibration:
+    def target(self, recall: float | None) -> float | None:
+        return recall
+
+    def is_exact(self, k: int, n_allowed: int, recall: float) -> bool:
+        return recall == 1.0 or n_allowed < 2 or not isinstance(self._store, FloatVectors)
+
+    def calibrate(self, k: int, recall: float | None = None, queries: Float32 | None = None) -> HammingState:
         checked_calibration(k, self.n_alive, queries)
-        self._need_vectors(f"recall={recall:g}")
+        self._need_vectors("calibrate" if recall is None else f"recall={recall:g}")
         return super().calibrate(k, recall, queries)
 
-    def _measured(self, k: int, recall: float, queries: Float32 | None) -> Calibration:
-        store, n, own = self._need_vectors("calibrate"), self.n_alive, None
-        if queries is None:
-            own = sample_positions(self.alive, recall, 0)
-            queries = store.take(own)
-        k_there, deepest = min(k, n - 1), (n - 1) // EXACT_SHARE
-        exact = Calibration.exact_search(k, recall, len(queries), n)
-        if not provable(recall, len(queries)) or k_there > deepest:
-            return exact
-        asked = self._request(queries, k_there, exclude=own)
-        truth = scan_nearest(store, asked).positions
-        words, deep = self._words(queries), min(deepest, max(64, 8 * k_there))
-        while True:
-            order = self._order_of(words, asked, truth, deep)
-            depths = np.unique(np.geomspace(k_there, deep, 64).astype(np.int64)).tolist()
-            found = measured_depth(depths, lambda depth, order=order: np.mean(order < depth, axis=1), recall)  # type: ignore[misc]
-            if found is not None:
-                depth, mean, bound = found
-                return Calibration(k, recall, 0.0, depth, mean, bound, len(queries), n, candidates=float(depth))
-            if deep == deepest:
-                return exact
-            deep = min(deepest, 4 * deep)
+    def _trial(self, queries: Float32, own: Int64 | None, k: int) -> HammingTrial:
+        asked = self._request(queries, k, exclude=own)
+        truth, words = scan_nearest(self._need_vectors("calibrate"), asked).positions, self._words(queries)
+        return HammingTrial(lambda deep: self._order_of(words, asked, truth, deep), len(queries), self.n_alive - 1)
 
     def _order_of(self, words: Words, asked: Request, neighbours: Int64, deep: int) -> Int64:
         """Return how many codes come before that of each neighbour (n, k), the query's own left out; `deep` at most."""
@@ -202,18 +180,45 @@ class HammingState(CalibratedState):
             "hash": None if self.hash is None else json_params(self.hash),
             "fitted_on": self.fitted_on or None,
             "rerank": int(self.search.rerank),
-            "calibrations": self._calibrations.as_dicts(),
+            "calibrations": [each.as_dict() for each in self.calibrations],
         }
 
     def trained(self) -> Trained | None:
         if self.hash is None:
             return None
         about = {"hash": json_params(self.hash), "fitted_on": self.fitted_on}
-        return Trained({**about, "calibrations": self._calibrations.as_dicts()}, self.hash.get_state())
+        return Trained({**about, "calibrations": self._as_dicts()}, self.hash.get_state())
 
     @property
     def trained_version(self) -> object:
-        return self.hash is not None, self._calibrations.version
+        return self.hash, self._calibrations
+
+
+class HammingTrial(Trial):
+    """`order_of(deep)` is how many codes come before that of each neighbour (n, K), `deep` at most; n_others in all."""
+
+    def __init__(self, order_of: Callable[[int], Int64], n_queries: int, n_others: int) -> None:
+        super().__init__(n_queries)
+        self._order_of, self._deep, self._deepest = order_of, 0, n_others // EXACT_SHARE
+        self._order = np.empty((n_queries, 0), np.int64)
+
+    def choose(self, k: int, recall: float, enough: Callable[[Mask], bool], tried: Setting) -> Setting | None:
+        deep = min(self._deepest, max(64, 8 * k, self._deep))
+        while k <= deep:
+            if self._deep < deep:
+                self._deep, self._order = deep, self._order_of(deep)
+            order = self._order[self.choosing, :k]
+            depths = [each for each in np.unique(np.geomspace(k, deep, 64).astype(np.int64)) if each > tried.depth]
+            at = first_that_holds(len(depths), lambda i, o=order, d=depths: enough(o < d[i]))  # type: ignore[misc]
+            if at < len(depths):
+                return Setting(0.0, int(depths[at]), float(depths[at]))
+            if deep == self._deepest:
+                break
+            deep = min(self._deepest, 4 * deep)
+        return None
+
+    def found(self, setting: Setting, k: int, recall: float) -> Mask:
+        return np.asarray(self._order[self.measuring, :k] < setting.depth)
 
 
 class HammingSearch(Search):
@@ -305,15 +310,9 @@ class HammingSearch(Search):
     def calibrate(self, k: int = 10, recall: float = 0.95) -> Calibration:
         """Measure how many codes must be re-ranked to find this fraction of the k nearest vectors, and keep it.
 
-        Stored vectors are the queries, none of them its own neighbour. The least depth is taken for which the lower
-        confidence bound of the mean recall is at least `recall`. A search does this by itself when it is first asked
-        for a recall, and again when the number of rows has doubled or halved.
+        See `LadderSearch.calibrate`; the queries are stored vectors.
         """
-        target = needed_recall(recall)
-        checked_calibration(k, len(self))
-        state = self.state
-        assert isinstance(state, HammingState)
-        return state.calibrate(k, target)
+        return self._calibrate(k, needed_recall(recall))
 
     def saved_params(self) -> dict[str, Any]:
         params = {**super().saved_params(), "hash_fitted": self.hash is not None and is_fitted(self.hash)}

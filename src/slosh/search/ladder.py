@@ -15,7 +15,7 @@ from ..data.checks import checked_count
 from ..errors import InputError, bad_value
 from ..native.arrays import Array
 from .base import Search, checked_recall, needed_recall
-from .calibration import Calibration, checked_calibration
+from .calibration import Calibration
 from .columns import Column, ColumnFactory, FileColumn, Specs, check_free, filled
 from .filing import LONGEST_PREFIX
 from .ladder_state import LadderState
@@ -115,21 +115,17 @@ class LadderSearch(Search):
     def calibrate(self, k: int = 10, recall: float | None = None, queries: Any = None) -> Calibration:
         """Measure what it takes to find this fraction of the k nearest, and keep it.
 
-        The least work is taken for which the lower confidence bound of the mean recall reaches `recall`. A search does
+        A quarter of the queries choose the least work that should be enough; the others state its recall. A search does
         this by itself when it is first asked for a recall, and again when the number of rows has doubled or halved.
 
         Parameters
         ----------
         k, recall : as for `search`.
-        queries : vectors like those that will be asked for, hundreds of them; None takes 500 of the stored vectors (or
+        queries : vectors like those that will be asked for, hundreds of them; None takes 667 of the stored vectors (or
             more, for a recall above 0.992), none of them its own neighbour.
         """
-        target = checked_recall(recall) or self.recall
-        k = checked_calibration(k, len(self))
         asked = None if queries is None else self._checked_queries(queries)
-        found = self._ready(k, target).state.calibrate(k, target, asked)
-        assert found is not None
-        return found
+        return self._calibrate(k, checked_recall(recall) or self.recall, asked)
 
     def saved_params(self) -> dict[str, Any]:
         params = {**super().saved_params(), "precision": 16 if self._stored_as() is ShortVectors else 32}

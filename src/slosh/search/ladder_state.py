@@ -6,10 +6,8 @@ then the vector's norm, all positions are in one list, and every search is exact
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,18 +16,10 @@ from ..data.checks import random_stream
 from ..native import kernel, scan
 from ..native.arrays import Float32, Float64, Int64, Mask
 from .basis import ROUNDING
-from .calibration import (
-    CalibratedState,
-    Calibration,
-    Calibrations,
-    first_that_holds,
-    found_part,
-    lower_bound,
-    provable,
-    sample_positions,
-)
-from .cost_model import candidate_depths, cheapest_plan, cost
+from .calibration import CalibratedState
+from .cost_model import cost
 from .filing import Filing, Training, learn, warn_if_coarse
+from .ladder_trial import LadderTrial
 from .state import Found, FoundWithin, Pairs, Request, Stored, Trained, exact_answer, exact_found
 from .store import Batch, FloatVectors, Vectors
 
@@ -42,16 +32,8 @@ TRAIN_AGAIN_GROWTH = 8
 """Basis and lists are to be learnt anew when the collection has grown by this factor."""
 LOOSE_FILTER = 0.9
 """A filter that leaves a smaller part of the rows is answered exactly."""
-COMPARE_ALL_ROWS = 2048
-"""So many rows that a filter allows, or fewer, are compared one by one."""
 COMPARED_PAIRS = 1 << 20
 """Pairs of a query and a vector that are compared in one go."""
-LARGEST_COVERED_K = 64
-"""Up to this k, fewer neighbours are measured along."""
-REACHES = tuple(round(0.1 * i, 1) for i in range(-20, 31))
-"""Of these a calibration takes one: spreads that a list is thought to extend beyond its centroid."""
-
-_trainings = itertools.count(1)
 
 
 class LadderState(CalibratedState):
@@ -59,7 +41,6 @@ class LadderState(CalibratedState):
 
     search: LadderSearch
     training: Training | None
-    _training_number: int
     _filing: Filing
     _lock: threading.Lock  # of whoever files what is not filed yet
 
@@ -68,23 +49,13 @@ class LadderState(CalibratedState):
         self._precision_checked = threading.Event()
         self.__dict__.update(self._own())
         if stored.trained is None:
-            self.__dict__.update(self._learnt(None, Filing.empty(self.dim)))
+            self.training, self._filing = None, Filing.empty(self.dim)
         else:
-            training = Training.from_trained(stored.trained, self.dim)
-            filing = Filing.start(training, stored.derived, store, self.alive, search.n_jobs)
-            known = Calibrations(stored.trained.header["calibrations"])
-            self.__dict__.update(self._learnt(training, filing, known))
-
-    def _learnt(
-        self, training: Training | None, filing: Filing, calibrations: Calibrations | None = None
-    ) -> dict[str, Any]:
-        """Return the attributes that a training decides about."""
-        number = next(_trainings) if training else 0
-        known = calibrations or Calibrations()
-        return {"training": training, "_training_number": number, "_calibrations": known, "_filing": filing}
+            self.training = Training.from_trained(stored.trained, self.dim)
+            self._filing = Filing.start(self.training, stored.derived, store, self.alive, search.n_jobs)
 
     def _own(self) -> dict[str, Any]:
-        return {"_lock": threading.Lock(), "_plans": {}}
+        return {"_lock": threading.Lock()}
 
     # Changes
 
@@ -120,10 +91,14 @@ class LadderState(CalibratedState):
         trained = 0 if self.training is None else self.training.n_rows
         return self.n_alive >= TRAIN_FROM_ROWS and self.n_alive >= TRAIN_AGAIN_GROWTH * trained
 
+    @property
+    def outgrown(self) -> bool:
+        return self.training is not None and self.n_alive >= 2 * self.training.n_rows
+
     def train(self) -> LadderState:
         training, filing, sample = learn(self._store, self.alive, self.search, random_stream(self.search.random_state))
         warn_if_coarse(self._store.errors, sample)
-        return self._with(**self._learnt(training, filing))
+        return self._with(training=training, _filing=filing, _calibrations=self._outdated())
 
     def _check_precision(self) -> None:
         """Warn once, of a collection that is too small to train, if 16 bits are not enough for it."""
@@ -131,86 +106,44 @@ class LadderState(CalibratedState):
             self._precision_checked.set()
             warn_if_coarse(self._store.errors, self._store.take(np.flatnonzero(self.alive)[:512]))
 
-    def _plan_for(self, k: int, recall: float, n_allowed: int) -> Calibration:
-        """Return `_plan`, or what was measured for more neighbours, with fewer of them covered."""
-        plan = self._plans.get((k, recall))
-        if plan is None or plan.k > n_allowed:
-            plan = self._calibrations.covering(k, recall, self.n_alive, n_allowed) or self.calibrate(k, recall)
-            plan = self._plans.setdefault((k, recall), plan) if plan.k <= n_allowed else plan
-        return plan
+    def _trial(self, queries: Float32, own: Int64 | None, k: int) -> LadderTrial:
+        asked = self._request(self._store.as_stored(queries), k, exclude=own)
+        prefixes = self._filing.basis.prefixes(asked.queries, None, self.search.n_jobs)
 
-    def _measured(self, k: int, recall: float, queries: Float32 | None) -> Calibration:
-        own = None
-        if queries is None:
-            own = sample_positions(self.alive, recall, self.search.random_state)
-            queries = self._store.take(own)
-        else:
-            queries = self._store.as_stored(queries)
-        n, n_queries, k_there = self.n_alive, len(queries), min(k, self.n_alive - 1)
-        prefixes = self._filing.basis.prefixes(queries, None, self.search.n_jobs)
+        def climb(which: Mask | slice, k: int, reach: float, depth: int, exact: bool = False) -> Pairs:
+            own_prefixes = prefixes[0][which], prefixes[1][which]
+            return self._climb(asked.part(which), k, reach, depth, exact, own_prefixes)[0]
+
+        truth = climb(slice(None), k, 0.0, 4 * k, True)
         lists = self.filed().lists
-
-        asked = self._request(queries, k_there, exclude=own)
-
-        def run(reach: float, depth: int, exact: bool = False) -> tuple[Int64, float]:
-            answer, compared, scanned = self._climb(asked, k_there, reach, depth, exact, prefixes)
-            seen = float(scanned.mean()) + len(lists.radii)
-            return answer[1], cost(seen, self._filing.basis.width, float(compared.mean()), depth, self.dim)
-
-        truth, price_of_exact = run(0.0, 4 * k_there, exact=True)
-        exact = Calibration.exact_search(k, recall, n_queries, n)
-        if not provable(recall, n_queries):
-            return exact
-
-        def reached(reach: float, depth: int) -> tuple[float, float, float]:
-            found, price = run(reach, depth)
-            recalls = found_part(found, truth)
-            return lower_bound(recalls), float(recalls.mean()), price
-
-        deep = max(64, 16 * k_there)
-        depths = candidate_depths(k_there, deep)
-        first = first_that_holds(len(REACHES), lambda i: reached(REACHES[i], deep)[0] >= recall)
-
-        def plans() -> Iterator[tuple[Calibration, float]]:
-            for reach in REACHES[first : first + 10 : 2]:  # more lists, fewer vectors
-                j = first_that_holds(len(depths), lambda i, r=reach: reached(r, depths[i])[0] >= recall)  # type: ignore[misc]
-                if j < len(depths):
-                    bound, mean, price = reached(reach, depths[j])
-                    yield Calibration(k, recall, reach, depths[j], mean, bound, n_queries, n), price
-
-        best = cheapest_plan(plans(), (exact, price_of_exact))
-        if best.exact or k_there > LARGEST_COVERED_K:
-            return best
-        found, smallest = run(best.reach, best.depth)[0], k_there
-        while smallest > 1 and lower_bound(found_part(found[:, : smallest - 1], truth[:, : smallest - 1])) >= recall:
-            smallest -= 1
-        return replace(best, smallest=min(k, smallest))
+        return LadderTrial(lists, self.alive, prefixes[0], own, truth, self.dim, lambda *how: climb(*how)[1])
 
     # Searches
 
-    def is_exact(self, k: int, n_allowed: int, recall: float | None) -> bool:
-        """Return whether a search for k of so many allowed positions is exact by itself, whatever was measured."""
+    def target(self, recall: float | None) -> float:
+        return self.search.recall if recall is None else recall
+
+    def is_exact(self, k: int, n_allowed: int, recall: float) -> bool:
         small = self.training is None or self.n_alive < TRAIN_FROM_ROWS or 32 * k >= n_allowed
         # What a filter leaves may lie anywhere: what was measured without it says nothing about it.
-        filtered = n_allowed < LOOSE_FILTER * self.n_alive
-        return (self.search.recall if recall is None else recall) == 1.0 or small or filtered
+        return recall == 1.0 or small or n_allowed < LOOSE_FILTER * self.n_alive
 
     def _nearest(self, asked: Request) -> Found:
         self._check_precision()
         asked.queries = self._store.as_stored(asked.queries)
-        k, n_allowed = asked.k, asked.n_allowed
-        if asked.allowed is not None and n_allowed <= COMPARE_ALL_ROWS:
+        k, n_allowed, target = asked.k, asked.n_allowed, self.target(asked.recall)
+        plan = None if self.is_exact(k, n_allowed, target) else self.plan(k, target)
+        exact = plan is None or plan.exact
+        if exact and asked.allowed is not None and self._few(n_allowed, k):
             return self._compare_all(asked)
-        target = self.search.recall if asked.recall is None else asked.recall
-        plan = None if self.is_exact(k, n_allowed, target) else self._plan_for(k, target, n_allowed)
         if plan is None or plan.exact:
             wanted = min(k + 1, n_allowed)  # one more shows a tie
             (distances, positions), compared, scanned = self._climb(asked, wanted, 0.0, 4 * k, True)
         else:
             wanted = k
-            depth = min(plan.depth, self.n)
-            (distances, positions), compared, scanned = self._climb(asked, plan.k, plan.reach, depth, False)
-            distances, positions = distances[:, :k], positions[:, :k]
+            (distances, positions), compared, scanned = self._climb(
+                asked, k, plan.reach, min(plan.depth, self.n), False
+            )
         short = self._short(positions, wanted, asked)
         if len(short):  # too few lists were looked at, or float32 overflowed
             found = self._compare_all(asked.part(short, wanted))
@@ -218,7 +151,17 @@ class LadderState(CalibratedState):
             compared[short] += n_allowed
         if plan is None or plan.exact:
             return exact_found(distances, positions, k, compared, scanned)
-        return Found(distances, positions, compared, scanned, plan.promised if plan.k == k else plan.recall, None)
+        # Nothing was measured for a filter, not even for one that leaves nearly all.
+        return Found(distances, positions, compared, scanned, plan.promise(k) if asked.allowed is None else None, None)
+
+    def _few(self, n_allowed: int, k: int) -> bool:
+        """Return whether comparing each allowed vector costs less than a scan of all prefixes, which say little if
+        there is no basis.
+        """
+        if self.training is None:
+            return n_allowed <= TRAIN_FROM_ROWS
+        scan_all = cost(2 * self.n, self._filing.basis.width, 0, 4 * k, self.dim)
+        return cost(0, 0, n_allowed, 0, self.dim) < scan_all
 
     def _short(self, positions: Int64, k: int, asked: Request) -> Int64:
         """Return the queries that have found fewer positions than there are."""
@@ -309,19 +252,19 @@ class LadderState(CalibratedState):
             "trained_on": 0 if training is None else training.n_rows,
             "n_components": len(filing.basis.directions),
             "n_lists": len(filing.lists.radii),
-            "calibrations": self._calibrations.as_dicts(),
+            "calibrations": [each.as_dict() for each in self.calibrations],
             "retrain": None if training is None else filing.reason_to_train(training, self.n_alive),
         }
 
     def trained(self) -> Trained | None:
         if self.training is None:
             return None
-        header = {**self.training.header(), "calibrations": self._calibrations.as_dicts()}
+        header = {**self.training.header(), "calibrations": self._as_dicts()}
         return Trained(header, self.training.arrays())
 
     @property
     def trained_version(self) -> object:
-        return self._training_number, self._calibrations.version
+        return self.training, self._calibrations
 
     def derived(self) -> Trained | None:
         return None if self.training is None else self.filed().as_derived()

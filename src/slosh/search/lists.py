@@ -72,7 +72,7 @@ class Lists:
         self.order: Int64 = np.empty(0, np.int64)
         self.start: Int64 = np.zeros(n_lists + 1, np.int64)
         self._blocks, self._slots = Column((width, BLOCK_ROWS), np.float32), Column((BLOCK_ROWS,), np.int64)
-        self._margins: tuple[float, Float32] | None = None  # of the last reach
+        self._margins: dict[float, Float32] = {}  # by reach, made when they are needed
         self._list = Column((), np.int32)  # of each block
         self._place = Column((), np.int64)  # by position: 16 * block + lane
 
@@ -121,11 +121,10 @@ class Lists:
         `reach` times the root of the mean square distance of its rows, at training, so that it does not depend on which
         were removed since; of a list that rows were added far outside of since, as far as its farthest row.
         """
-        known = self._margins
-        if known is None or known[0] != reach:
-            known = reach, np.where(self.stretched, self.radii, reach * self.spreads).astype(np.float32)
-            self._margins = known
-        return known[1]
+        known = self._margins.get(reach)
+        if known is None:
+            known = self._margins[reach] = np.where(self.stretched, self.radii, reach * self.spreads).astype(np.float32)
+        return known
 
     def nearest(self, prefixes: Float32) -> tuple[Int64, Float32]:
         """Return the nearest centroid of each prefix, and how far it is (rounded up)."""
@@ -149,7 +148,7 @@ class Lists:
 
     def _with(self, **changes: Any) -> Lists:
         made = object.__new__(Lists)
-        made.__dict__.update(self.__dict__, **{"_margins": None, **changes})
+        made.__dict__.update(self.__dict__, **{"_margins": {}, **changes})
         return made
 
     def append(self, prefixes: Float32) -> Lists:

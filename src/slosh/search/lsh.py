@@ -17,11 +17,12 @@ from ..errors import InputError
 from ..hash.pstable import PStableHash
 from ..hash.tuning import Tuning
 from ..native.arrays import Float64, Int64
-from .base import Search, Version, checked_recall, needed_recall, stats_of
-from .calibration import Calibration, checked_calibration
+from .base import Search, checked_recall, needed_recall, stats_of
+from .calibration import Calibration
 from .columns import Specs
 from .lsh_state import LSHState
 from .result import Stats
+from .saving import Version
 from .state import Stored
 from .store import FloatVectors
 
@@ -156,7 +157,7 @@ class LSHSearch(Search):
             problem = f"success={success!r} must be a probability, more than 0 and at most 1"
             raise InputError(problem, argument="success")
         array, promise = self._checked_queries(queries), checked_recall(success)
-        version = self._ready(10, promise, radius=float(R))
+        version = self._ready(10, promise, measure=False, radius=float(R))
         state, rows = version.state, version.rows
         assert isinstance(state, LSHState)
         permitted = rows.allowed(allowed)
@@ -171,11 +172,7 @@ class LSHSearch(Search):
         A search does this by itself when it is first asked for a recall, and again when the number of rows has doubled
         or halved.
         """
-        target = self.recall if recall is None else float(checked_recall(recall) or 1.0)
-        k = checked_calibration(k, len(self))
-        state = self._ready(k, target, at_once=True).state
-        assert isinstance(state, LSHState)
-        return state.calibrate(k, target)
+        return self._calibrate(k, checked_recall(recall) or self.recall)
 
     def tune(self, k: int = 10, R: float | None = None) -> Tuning:
         """Choose the tables anew: for the k nearest, or for rows at the distance R.
@@ -193,16 +190,12 @@ class LSHSearch(Search):
         assert tuning is not None
         return tuning
 
-    def _ready(self, k: int, recall: float | None, radius: float | None = None, at_once: bool = False) -> Version:
-        """Return the version to be searched, tuned if that is due: for the k nearest, or for a radius.
-
-        `at_once` tunes also where searches would compare all vectors.
-        """
+    def _ready(self, k: int, recall: float | None, *, measure: bool = True, radius: float | None = None) -> Version:
+        """As before, and tuned for the k nearest or for a radius, if that is due."""
 
         def due(state: LSHState) -> bool:
-            if self.hash is None and at_once and state.hash is None:
-                return True
             exact = state.target(recall) == 1.0 or (radius is None and 4 * k >= state.n_alive)
             return state.train_due and not exact
 
-        return self._train_if(due, lambda state: state.train(k, radius))
+        version = self._train_if(due, lambda state: state.train(k, radius))
+        return self._calibrated(k, recall) if measure else version

@@ -18,9 +18,9 @@ from ..hash import tuning
 from ..hash.pstable import CellError, PStableHash
 from ..hash.tuning import Tuning
 from ..native.arrays import Float32, Float64, Int64, Mask
-from .base import json_params
-from .calibration import CalibratedState, Calibration, Calibrations, measured_depth, provable, sample_positions
+from .calibration import CalibratedState, Calibration, Setting, Trial, first_that_holds, sample_positions
 from .exact import scan_nearest, scan_within
+from .saving import json_params
 from .state import Allowed, Found, FoundWithin, Request, Stored, Trained, leave_out
 from .store import Batch, FloatVectors
 from .tables import EXTRA_PROBES, Tables
@@ -53,11 +53,10 @@ class LSHState(CalibratedState):
     tuned_on: int
     _store: FloatVectors
     _lock: threading.Lock  # of whoever files what is in no bucket yet
-    _truth: dict[tuple[int, int], tuple[Int64, Found]]
 
     def __init__(self, search: LSHSearch, stored: Stored) -> None:
         super().__init__(search, stored, FloatVectors.start(stored))
-        hash_, self.tuning, self.tuned_on, self._calibrations = None, None, 0, Calibrations()
+        hash_, self.tuning, self.tuned_on = None, None, 0
         if stored.trained is not None:
             header, arrays = stored.trained
             hash_ = PStableHash(**header["hash"])
@@ -65,7 +64,7 @@ class LSHState(CalibratedState):
             if hash_.n_features_in_ != self.dim:
                 raise ValueError("its hash does not fit its vectors")
             self.tuning = None if header["tuning"] is None else Tuning(**header["tuning"])
-            self.tuned_on, self._calibrations = int(header["tuned"]), Calibrations(header["calibrations"])
+            self.tuned_on = int(header["tuned"])
         elif search.hash is not None:
             hash_ = self._drawn(clone(search.hash))
         self._tables = None if hash_ is None else Tables(hash_)
@@ -78,7 +77,7 @@ class LSHState(CalibratedState):
         return hash_.fit(np.zeros((1, self.dim), np.float32))
 
     def _own(self) -> dict[str, Any]:
-        return {"_lock": threading.Lock(), "_plans": {}, "_truth": {}}
+        return {"_lock": threading.Lock()}
 
     @property
     def hash(self) -> PStableHash | None:
@@ -110,8 +109,9 @@ class LSHState(CalibratedState):
         if self.search.hash is not None:
             return self
         # By the distances of true neighbours, or the radius, and by those of random pairs.
-        sample, truth = self._true_neighbours(max(1, min(k, self.n_alive - 1, 100)), self.search.recall)
+        sample = sample_positions(self.alive, self.search.recall, self.search.random_state)
         queries = self._store.take(sample)
+        truth = self._truth(queries, sample, max(1, min(k, self.n_alive - 1, 100)))
         random = np.random.RandomState(np.array([0x15A0, self.search.random_state], np.uint32))
         alive = np.flatnonzero(self.alive)
         others = np.sort(random.choice(alive, min(len(alive), tuning.OTHERS), replace=False))
@@ -124,49 +124,21 @@ class LSHState(CalibratedState):
             tuning=chosen,
             tuned_on=len(alive),
             _tables=Tables(self._drawn(chosen.hash(self.search.random_state))),
-            _calibrations=Calibrations(),
+            _calibrations=self._outdated(),
         )
 
-    def _true_neighbours(self, k: int, recall: float) -> tuple[Int64, Found]:
-        """Return stored vectors that stand in for queries, by position, and their neighbours."""
-        sample = sample_positions(self.alive, recall, self.search.random_state)
-        key = k, len(sample)
-        if key not in self._truth:
-            asked = self._request(self._store.take(sample), k, exclude=sample)
-            self._truth[key] = sample, scan_nearest(self._store, asked)
-        return self._truth[key]
+    def _truth(self, queries: Float32, own: Int64 | None, k: int) -> Found:
+        return scan_nearest(self._store, self._request(queries, k, exclude=own))
 
-    def _measured(self, k: int, recall: float, queries: Float32 | None) -> Calibration:
-        n, k_there, tables = self.n_alive, min(k, self.n_alive - 1), self.tables()
-        if queries is None:
-            sample, truth = self._true_neighbours(k_there, recall)
-            queries = self._store.take(sample)
-        else:
-            truth = scan_nearest(self._store, self._request(queries, k_there))
-        exact = Calibration.exact_search(k, recall, len(queries), n)
-        if tables is None or not provable(recall, len(queries)):
-            return exact
-        seen_in, distances = tables.first_found(queries, truth.positions, self._store.array), truth.distances
-        reach = float(np.quantile(distances[:, -1], 0.95))
-        far = distances[:, -1] > reach
-
-        def recalls(n_probes: int) -> Float64:
-            probes = np.full(len(queries), n_probes)
-            probes[far] = tables.farther(distances[far], n_probes, recall)
-            return np.asarray((seen_in < probes[:, None]).mean(axis=1))
-
-        found = measured_depth(range(tables.T, tables.T + EXTRA_PROBES + 1), recalls, recall)
-        if found is None:
-            return exact
-        n_probes, mean, bound = found
-        some = tables.candidates(queries[:64], self.n, None, n_probes)
-        compared = sum(len(batch.positions) for batch, _ in some) / len(queries[:64])
-        return Calibration(k, recall, reach, n_probes, mean, bound, len(queries), n, candidates=compared)
+    def _trial(self, queries: Float32, own: Int64 | None, k: int) -> LSHTrial:
+        tables = self.tables()
+        assert tables is not None
+        truth = self._truth(queries, own, k)
+        return LSHTrial(tables, queries, truth, tables.first_found(queries, truth.positions, self._store.array), self.n)
 
     # Searches
 
     def target(self, recall: float | None) -> float | None:
-        """Return the recall to reach; None: what the probes give."""
         params = self.search
         return params.recall if recall is None and params.n_probes is None and params.hash is None else recall
 
@@ -177,9 +149,8 @@ class LSHState(CalibratedState):
         return n_allowed <= max(SCAN_BELOW_ROWS, self.n_alive // SCAN_BELOW_SHARE)
 
     def is_exact(self, k: int, n_allowed: int, recall: float | None) -> bool:
-        """Return whether a search for k of so many allowed positions is exact by itself, whatever was measured."""
         small = self._few(n_allowed) or 4 * k >= n_allowed or self.n_alive < 2
-        return self.target(recall) == 1.0 or small or self._tables is None
+        return recall == 1.0 or small or self._tables is None
 
     def _or_scan(self, by_tables: Callable[[], F | None], by_scan: Callable[[], F]) -> F:
         """Return what the tables find; scan if they cannot, or if a query or a row is one that no table can hold."""
@@ -192,7 +163,7 @@ class LSHState(CalibratedState):
         return by_scan() if found is None else found
 
     def _nearest(self, asked: Request) -> Found:
-        if self.is_exact(asked.k, asked.n_allowed, asked.recall):
+        if self.is_exact(asked.k, asked.n_allowed, self.target(asked.recall)):
             return scan_nearest(self._store, asked)
         return self._or_scan(lambda: self._by_tables(asked), lambda: scan_nearest(self._store, asked))
 
@@ -200,16 +171,18 @@ class LSHState(CalibratedState):
         """Return the nearest of what is in the probed buckets; None: a scan is the thing to do."""
         tables, k, promise, target = self.tables(), asked.k, None, self.target(asked.recall)
         assert tables is not None
-        more = replace(asked, exclude=None, k=k if asked.exclude is None else min(k + 1, asked.n_allowed))
+        plan = None if target is None else self.plan(k, target)
+        k_there = k if plan is None else min(plan.k, asked.n_allowed)  # as measured, and then cut
+        extra = 0 if asked.exclude is None else 1
+        more = replace(asked, exclude=None, k=min(k_there + extra, asked.n_allowed))
         if target is None:
             found = self._looked_up(tables, more, self.search.n_probes or tables.T)
+        elif plan is None or plan.exact or (asked.allowed is not None and plan.candidates >= asked.n_allowed):
+            return None
         else:
-            plan = self._plan(k, target)
-            if plan.exact or (asked.allowed is not None and plan.candidates >= asked.n_allowed):
-                return None
             found = self._looked_up(tables, more, plan.n_probes)
             self._look_farther(tables, plan, more, found)
-            promise = plan.promised if asked.allowed is None else None
+            promise = plan.promise(k) if asked.allowed is None else None
         distances, positions = found.distances, found.positions
         if asked.exclude is not None:
             distances, positions = leave_out(distances, positions, asked.exclude)
@@ -316,7 +289,7 @@ class LSHState(CalibratedState):
         about: dict[str, Any] = {}
         if self._tables is not None:
             about = {"hash": json_params(self._tables.hash), "not_in_tables": self.n - self._tables.filed}
-        known = self._calibrations.all()
+        known = self.calibrations
         notes = [each.note for each in known if each.exact and each.recall < 1]
         if self.search.hash is None and self.n_alive <= SCAN_BELOW_ROWS:
             notes.append(f"{SCAN_BELOW_ROWS} rows or fewer: every search is exact")
@@ -332,13 +305,47 @@ class LSHState(CalibratedState):
             "hash": json_params(hash_),
             "tuning": None if self.tuning is None else asdict(self.tuning),
             "tuned": self.tuned_on,
-            "calibrations": self._calibrations.as_dicts(),
+            "calibrations": self._as_dicts(),
         }
         return Trained(header, {"directions": hash_.directions_, "offsets": hash_.offsets_})
 
     @property
     def trained_version(self) -> object:
-        return None if self._tables is None else id(self._tables.hash), self._calibrations.version
+        return self.hash, self._calibrations
 
     def derived(self) -> Trained | None:
         return None if self._tables is None else self._tables.as_derived()
+
+
+class LSHTrial(Trial):
+    """`seen_in` (n, K) is the probe that sees each neighbour of a query first."""
+
+    def __init__(self, tables: Tables, queries: Float32, truth: Found, seen_in: Int64, n: int) -> None:
+        super().__init__(len(queries))
+        self._tables, self._queries, self._n = tables, queries, n
+        self._distances, self._seen_in = truth.distances, seen_in
+
+    def choose(self, k: int, recall: float, enough: Callable[[Mask], bool], tried: Setting) -> Setting | None:
+        first = max(self._tables.T, tried.depth + tried.depth // 4)
+        last, reach = self._tables.T + EXTRA_PROBES, float(np.quantile(self._distances[self.choosing, k - 1], 0.95))
+
+        def setting(i: int) -> Setting:
+            return Setting(reach, first + i, 0.0)
+
+        n = max(0, last - first + 1)
+        at = first_that_holds(n, lambda i: enough(self._found(setting(i), k, recall, self.choosing)))
+        if at == n:
+            return None
+        some = self._queries[self.choosing][:64]
+        compared = sum(len(each.positions) for each, _ in self._tables.candidates(some, self._n, None, first + at))
+        return setting(at)._replace(candidates=compared / len(some))
+
+    def found(self, setting: Setting, k: int, recall: float) -> Mask:
+        return self._found(setting, k, recall, self.measuring)
+
+    def _found(self, setting: Setting, k: int, recall: float, part: Mask) -> Mask:
+        distances = self._distances[part, :k]
+        probes = np.full(len(distances), setting.depth)
+        far = distances[:, -1] > setting.reach
+        probes[far] = self._tables.farther(distances[far], setting.depth, recall)
+        return np.asarray(self._seen_in[part, :k] < probes[:, None])

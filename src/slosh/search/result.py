@@ -16,7 +16,8 @@ class Stats:
     candidates : (n_queries,) vectors whose distance to the query was computed in full.
     scanned : (n_queries,) rows of which a shorter form (prefix, code, bucket entry) was looked at; an exact search goes
         over them twice, and counts them twice.
-    recall : the recall that was promised: 1.0 is exact, None is no promise.
+    recall : the recall that is promised: 1.0 is exact, None is no promise. It is about the distance of the vectors that
+        the search compares, which an index makes of the embedding and the residual norm.
     seconds : for all queries together.
     full_distances : (n_queries,) distances between sets, from their points; None where none was asked for.
     """

@@ -3,7 +3,7 @@
 A `Search` (base.py) is an estimator with parameters. `Search.start` gives a first `State`; `extend`, `remove` and
 `train` give the next one and leave the one before as it was, sharing its memory. Vectors are known by their position,
 0 to n - 1; queries come in, and distances and positions go out. What a search computes only when it is needed
-(calibrations, norms) is a pure, seeded function of the state, remembered under a lock. No lock is held while searching.
+(lists, norms) is a pure function of the state, remembered under a lock. No lock is held while searching.
 """
 
 from __future__ import annotations
@@ -153,7 +153,6 @@ class State(ABC):
     alive : (n,) bool, which positions are not holes.
     n_alive : how many they are.
     search : the estimator whose parameters are used.
-    distance_kind : "embedded" (Euclidean) or "hamming" (bits).
     """
 
     _store: Vectors
@@ -169,10 +168,6 @@ class State(ABC):
     @property
     def alive(self) -> Mask:
         return self._alive.view(self.n)
-
-    @property
-    def distance_kind(self) -> str:
-        return self.search.distance_kind
 
     # Changes
 
@@ -328,13 +323,33 @@ class State(ABC):
         """Whether searches would be much faster after `train`."""
         return False
 
+    @property
+    def outgrown(self) -> bool:
+        """Whether most of what is alive was added after `train`."""
+        return False
+
     def train(self) -> State:
-        """Return the state with all that can be learnt learnt anew, from what is alive; seeded."""
+        """Return the state with all but calibrations learnt anew, from what is alive; seeded."""
         return self
 
-    def calibrate(self, k: int, recall: float, queries: Float32 | None = None) -> Calibration | None:
-        """Return what it takes to find this fraction of the k nearest, measured once; None if there is no choice."""
+    def calibrate(self: S, k: int, recall: float | None = None, queries: Float32 | None = None) -> S:
+        """Return the state with what it takes to find this fraction of the k nearest measured; see `calibration`.
+
+        What was measured before is kept as long as it holds, unless `queries` are given.
+        """
+        return self
+
+    def calibration(self, k: int, recall: float) -> Calibration | None:
+        """Return what `calibrate` measured; None if nothing was, or if there is no choice."""
         return None
+
+    def lacks(self, k: int, recall: float | None) -> bool:
+        """Return whether a search for this would be faster, or promise something, after `calibrate`."""
+        return False
+
+    def calibrated(self: S) -> S:
+        """Return the state with enough measured to serve the usual questions, and those that were measured before."""
+        return self
 
     def trained(self) -> Trained | None:
         """Return what was learnt, calibrations included; None if nothing was."""

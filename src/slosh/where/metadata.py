@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from ..data.checks import kind_of
-from ..data.text import date_text
+from ..data.dates import date_text
 from ..errors import InputError
 from .tree import Value
 

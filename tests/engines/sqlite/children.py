@@ -16,11 +16,16 @@ CHILD = Path(__file__).with_name("index_child.py")
 
 
 class Children:
-    """A process that forks others, one at a time."""
+    """A process that forks others, one at a time; the environment is this one's and what is given."""
 
-    def __init__(self):
+    def __init__(self, **environment):
         self.process = subprocess.Popen(
-            [sys.executable, CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+            [sys.executable, CHILD],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            env={**os.environ, **environment},
         )
         assert self.line() == "ready"
 

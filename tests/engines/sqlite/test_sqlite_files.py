@@ -6,14 +6,16 @@ import contextlib
 import os
 import pickle
 import shutil
+import socket
 import sqlite3
+import stat
 from pathlib import Path
 
 import index_child as child
 import pytest
 
 import slosh
-from builders import contents
+from builders import PATIENCE, contents, within
 from slosh import errors
 
 N = 40
@@ -131,22 +133,57 @@ def test_a_link_never_leads_to_a_file_that_is_overwritten(tmp_path, path, name):
         assert victim.read_text() == "precious " * 1000
 
 
-@pytest.mark.parametrize("name", ["lock", "index.db-wal", "index.db-shm", "index.db-journal", "index.db"])
-def test_what_is_not_a_plain_file_is_refused_or_left_alone(path, name):
-    """A folder, or a pipe, where a file should be: an error with a sentence, or it does not matter; never a wait."""
-    for replace in (os.mkdir, os.mkfifo):
-        if name == "index.db" and replace is os.mkdir:
-            continue
-        copy = path.with_name(f"copy-{replace.__name__}")
-        shutil.copytree(path, copy)
-        (copy / name).unlink(missing_ok=True)
-        replace(copy / name)
-        for read_only in (True, False):
-            try:
-                with slosh.open(copy, read_only=read_only, n_jobs=1) as index:
-                    assert len(index) == N
-            except (errors.SloshError, OSError) as error:
-                assert str(error)  # noqa: PT017
+def make_device(path):
+    try:
+        os.mknod(path, stat.S_IFCHR | 0o600, os.makedev(1, 3))
+    except OSError:
+        pytest.skip("no device can be made here")
+
+
+def make_socket(path):
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(os.path.relpath(path))
+
+
+KINDS = {
+    "folder": os.mkdir,
+    "pipe": os.mkfifo,
+    "link to nowhere": lambda path: os.symlink("/nowhere/at/all", path),
+    "link to a pipe": lambda path: (os.mkfifo(f"{path}.pipe"), os.symlink(f"{path}.pipe", path)),
+    "socket": make_socket,
+    "device": make_device,
+}
+FILES = ["lock", "index.db", "index.db-wal", "index.db-shm", "index.db-journal", "cache", "stamp", "derived", "arrays"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", FILES)
+def test_what_is_not_a_plain_file_is_refused_or_made_again(tmp_path, name, kind):
+    """An error with a sentence and the file's place, or it does not matter; never a wait."""
+    path = tmp_path / "i"
+    child.made(path, 1100 if name == "derived" else N)[0].close()
+    n = 1100 if name == "derived" else N
+    files = {"stamp": ["cache/stamp"], "derived": ["cache/derived.1"]}.get(name, [name])
+    if name == "arrays":
+        files = [f"cache/{file.name}" for file in (path / "cache").glob("[!d]*.1")]
+        assert len(files) > 3
+    for file in files:
+        if name == "cache":
+            shutil.rmtree(path / name)
+        (path / file).unlink(missing_ok=True)
+        KINDS[kind](path / file)
+    for read_only in (True, False):
+        try:
+            with within(PATIENCE), slosh.open(path, read_only=read_only, n_jobs=1) as index:
+                assert len(index) == n
+                index.search(child.points_of("1", 0), k=3)
+        except (errors.StorageError, errors.FormatError) as error:
+            assert name in error.location or "index.db" in error.location or error.location == str(path)  # noqa: PT017
+            assert name in ("lock", "index.db", "index.db-wal", "index.db-shm", "index.db-journal")
+            refused = True
+        else:
+            refused = False
+        assert refused or name not in ("index.db", "lock" if not read_only else "")
 
 
 def test_links_in_the_cache_are_not_followed(tmp_path, path):

@@ -26,7 +26,8 @@ import pytest
 import slosh
 from slosh import Preprocess
 from slosh.data import tensors
-from slosh.embed import GeM, SlicedWasserstein
+from slosh.embed import FSPool, GeM, MeanPool, SlicedWasserstein
+from slosh.errors import DamagedError
 from slosh.search import ExactSearch, HammingSearch
 
 MEMORY = 6 << 30
@@ -357,6 +358,36 @@ def test_a_hostile_specification_is_refused_or_contained(fast_disk, several, kin
     }[kind]
     every = {"part": 12, "all": 1}[campaign]
     in_children(several, fast_disk, "attack_by_packed", good(fast_disk / "good", n=12, **more), "", True, every=every)
+
+
+ABSURD = {
+    "order": (GeM(2), ("parts", "embedding", "has", "p"), 10**6),
+    "quantiles": (FSPool(4), ("parts", "embedding", "has", "n_quantiles"), 10**7),
+    "features": (MeanPool(), ("parts", "embedding", "has", "n_features_in_"), (1 << 26) - 1),
+}
+
+
+@pytest.mark.parametrize("what", ABSURD)
+def test_absurd_sizes_are_refused_before_work_begins(fast_disk, monkeypatch, what):
+    class Begun(BaseException):
+        """Not to be taken for a specification that is damaged."""
+
+    def begin(*given, **options):
+        raise Begun
+
+    embedding, place, value = ABSURD[what]
+    path = good(fast_disk / "good", n=3, embedding=embedding, search=ExactSearch())
+    ((table, column, line), content) = next(item for item in Schema(path).packed.items() if item[0][2] == "spec")
+    kind = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])["__metadata__"]["kind"]
+    header, arrays = tensors.unpack(content, kind, "it")
+    header = with_part(header, place, value)
+    if what == "features":
+        header = with_part(header, ("parts", "dim"), value)
+    run_sql(path, [(f"UPDATE {table} SET {column} = ? WHERE key = ?", (tensors.pack(kind, header, arrays), line))])
+    monkeypatch.setattr(type(embedding), "embed", begin)
+    for read_only in (True, False):
+        with pytest.raises(DamagedError, match=r"numbers|dim"):
+            slosh.open(path, read_only=read_only, n_jobs=1)
 
 
 @pytest.mark.filterwarnings("ignore:overflow")

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import multiprocessing
 import os
 import signal
 import sqlite3
+import subprocess
+import sys
 import threading
 
 import index_child as child
@@ -15,6 +18,7 @@ import pytest
 import slosh
 from builders import PATIENCE, cloud_list, make_index, together
 from slosh import errors
+from slosh.engines.spec import IndexSpec
 
 
 def test_a_second_writer_is_told_at_once(tmp_path, children):
@@ -136,9 +140,49 @@ def test_an_index_that_does_not_open_leaves_nothing_open(tmp_path):
                 connection.execute(f"UPDATE {table} SET {columns[1]} = 'x'")
     before = open_files()
     for read_only in (True, False) * 5:
-        with pytest.raises(ValueError, match="damaged"):
+        with pytest.raises(errors.DamagedError, match="damaged") as told:
             slosh.open(path, read_only=read_only, n_jobs=1)
+        assert told.value.location == str(path / "index.db")
     assert open_files() <= before
     (path / "index.db").write_bytes(whole)
     with slosh.open(path, n_jobs=1) as index:
         assert len(index) == 20
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="the number of open files is not known")
+def test_an_index_that_cannot_be_started_leaves_nothing_open(tmp_path, monkeypatch):
+    """Neither when it is created nor when it is opened."""
+    before = open_files()
+
+    def fail(*given):
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(IndexSpec, "unpack", fail)
+        with pytest.raises(MemoryError):
+            make_index(tmp_path / "i")
+        for read_only in (True, False):
+            with pytest.raises(MemoryError):
+                slosh.open(tmp_path / "i", read_only=read_only, n_jobs=1)
+        gc.disable()  # nothing is left to the collector
+        try:
+            assert open_files() <= before
+        finally:
+            gc.enable()
+    with slosh.open(tmp_path / "i", n_jobs=1) as index:
+        assert len(index) == 0
+
+
+def test_a_process_that_forgets_to_close_ends_quietly(tmp_path):
+    """Nothing can be written any more when the interpreter ends, and nothing has to be."""
+    script = """
+import builtins, sys, numpy, slosh
+index = slosh.SetIndex.create(sys.argv[1], 2, n_jobs=1)
+index.add([numpy.ones((3, 2))] * 5)
+builtins.kept = index
+"""
+    done = subprocess.run([sys.executable, "-c", script, tmp_path / "i"], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    with slosh.open(tmp_path / "i", n_jobs=1) as index:
+        assert len(index) == 5
+        assert index.info()["embedded_on_open"] == 0

@@ -19,8 +19,10 @@ def test_names_that_are_taken_or_wrong(tmp_path):
     (tmp_path / "file").write_text("x")
     with pytest.raises(errors.IndexExists):
         make_index(tmp_path / "file")
-    with pytest.raises(FileNotFoundError, match="folder"):
+    with pytest.raises(FileNotFoundError, match="folder") as told:
         make_index(tmp_path / "no" / "such")
+    assert isinstance(told.value, errors.FolderNotFound)
+    assert told.value.location == str(tmp_path / "no")
     with pytest.raises(FileNotFoundError, match="create"):
         slosh.open(tmp_path / "nothing")
     with pytest.raises(errors.FormatError, match="not an index"):

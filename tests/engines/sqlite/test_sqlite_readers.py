@@ -14,6 +14,7 @@ import pytest
 
 import slosh
 from builders import contents, plain_answer
+from slosh.errors import AccessDenied
 
 
 def batch_of(number, seed=3):
@@ -119,8 +120,12 @@ def test_a_folder_that_may_not_be_written_to_is_read(tmp_path, mounted):
     with slosh.open(shown, read_only=True, n_jobs=1) as reader:
         assert plain_answer(reader.search(child.points_of("3", 7), k=30)) == expected
         assert reader.verify().ok
-    with pytest.raises((ValueError, OSError)):
-        slosh.open(shown)
+    for call in (lambda: slosh.open(shown), lambda: slosh.SetIndex.create(shown / "new", 2)):
+        with pytest.raises(PermissionError) as told:
+            call()
+        assert isinstance(told.value, AccessDenied)
+        assert told.value.location.startswith(str(shown))
+        assert told.value.remedy
 
 
 def test_a_log_beside_a_folder_that_may_not_be_written_to_is_not_overlooked(tmp_path, mounted):

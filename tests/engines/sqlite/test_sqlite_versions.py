@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 import slosh
-from builders import clouds
+from builders import clouds, make_index, together
 from slosh.embed import SlicedWasserstein
+from slosh.engines.sqlite.database import Database
 from slosh.engines.sqlite.schema import FORMAT_VERSION
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden"
@@ -58,13 +59,81 @@ def test_a_reader_takes_a_compacted_index_from_the_caches(tmp_path):
             assert reader.info()["compacted"] == 1
 
 
+CHANGES = {
+    "add": lambda index: index.add(clouds(3000, seed=1, largest=4), [f"new{i}" for i in range(3000)]),
+    "remove": lambda index: index.remove("0"),
+    "compact": lambda index: index.compact(),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_whoever_sees_a_commit_finds_everything_that_belongs_to_it(tmp_path, monkeypatch, name):
+    """At the very moment of the commit: threads find the snapshot, other readers the caches, and nobody waits."""
+    path, seen = tmp_path / "a.slosh", []
+    index = make_index(path)
+    index.add(clouds(20))
+    reader = slosh.open(path, read_only=True, n_jobs=1)
+    query = clouds(1)[0]
+    assert len(reader) == 20
+    real = Database.commit
+
+    def commit(database):
+        real(database)
+        together(lambda: seen.append((index.ids, index.search(query, k=1).ids)))
+        together(lambda: seen.append((reader.ids, reader.search(query, k=1).ids)))
+        seen.append(reader.info()["embedded_on_open"])
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Database, "commit", commit)
+        CHANGES[name](index)
+    assert seen
+    for i in range(0, len(seen), 3):
+        assert seen[i] == seen[i + 1]
+        assert len(seen[i][0]) == {"add": 3020, "remove": 19, "compact": 20}[name]
+        assert seen[i + 2] == 0
+    reader.close()
+    index.close()
+
+
+def test_no_transaction_is_open_while_sets_are_embedded(tmp_path, monkeypatch):
+    """Another program may write to the database meanwhile, at once."""
+    path, free = tmp_path / "a.slosh", []
+    real = SlicedWasserstein.index_vectors
+
+    def index_vectors(embedding, sets, **options):
+        with closing(sqlite3.connect(path / "index.db", timeout=0, isolation_level=None)) as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("ROLLBACK")
+            free.append(len(sets))
+        return real(embedding, sets, **options)
+
+    with make_index(path) as index:
+        with monkeypatch.context() as patch:
+            patch.setattr(SlicedWasserstein, "index_vectors", index_vectors)
+            index.add(clouds(50))
+            index.update([str(i) for i in range(30)], clouds(30, seed=1))
+        assert sum(free) == 80
+        assert index.verify().ok
+
+
+def test_a_version_of_another_program_is_refused(tmp_path):
+    """The writer has loaded all that it has committed; it does not wait for what it never will."""
+    path = tmp_path / "a.slosh"
+    with make_index(path) as index:
+        index.add(clouds(5))
+        with closing(sqlite3.connect(path / "index.db", isolation_level=None)) as connection:
+            connection.execute("UPDATE settings SET value = value + 10 WHERE key = 'version'")
+        with pytest.raises(slosh.errors.StorageError, match="another program"):
+            len(index)
+
+
 def test_version_2_learns_that_empty_lists_exist(tmp_path):
     """It had no lines for them, else it was as it is now."""
     path = tmp_path / "a.slosh"
     metadata = [{"tags": []}, {"tags": ["a"]}, {"tags": None}, {"deep": {"er": [None]}}, {"n": 1}]
     with slosh.SetIndex.create(path, 2, embedding=small(), n_jobs=1) as index:
         index.add(clouds(5), metadata=metadata)
-    with contextlib.closing(sqlite3.connect(path / "index.db")) as connection, connection:
+    with closing(sqlite3.connect(path / "index.db")) as connection, connection:
         assert connection.execute("DELETE FROM fields WHERE typeof(value) = 'blob'").rowcount == 2
         connection.execute("PRAGMA user_version = 2")
     with pytest.raises(slosh.errors.FormatError, match=r"format version 2.*open it for writing once"):

@@ -4,24 +4,30 @@ In the folder `cache`:
 
     NAME.E     the array NAME of epoch E: plain numbers, row after row; what lies behind the stamped part is nothing
     derived.E  what the search makes of the vectors of epoch E, so that opening need not make it again
-    stamp      JSON: the epoch, the index, the generation and the kernel it was made for, the number of rows and the
-               token of the commit that ended there, and for each array its type, its stamped bytes, and a CRC-32 of
-               every 4 MB of them; and a CRC-32 of all that
+    stamp      JSON: the index and the kernel it was made for, the epoch, the number of rows and the token of the commit
+               that ends there, for each array its type and a CRC-32 of every 4 MB, and how many rows were flushed to
+               disk; the same of the commit before, and a CRC-32 of all that
 
-Only the writer writes. It appends to the arrays, commits to the database, and then replaces the stamp, so what a stamp
-covers never changes while other processes read it. Whoever opens the index checks every byte that the stamp covers. If
-anything is wrong nothing of it is used: the writer begins a new epoch, a reader works in its own memory.
+Only the writer writes. It appends to the arrays, replaces the stamp, and then commits to the database. So whoever sees
+a commit finds its stamp, and a stamp whose token is not in the database is of a change that was not committed (yet):
+the one before is valid then. What a valid stamp covers never changes.
+
+Opening trusts what was flushed to disk before the stamp said so: it checks the rest, which a power cut may have torn,
+and the last block of each array, which shows files of another time. `verify` checks every byte. If anything is wrong
+nothing of it is used: the writer begins a new epoch, a reader works in its own memory.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
+import secrets
 import shutil
-import stat
 import zlib
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,23 +35,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...data import tensors
-from ...data.atomic import replacing
+from ...data.atomic import check_plain_file, replacing
 from ...data.checks import Array
-from ...errors import SloshError
+from ...errors import SloshError, system_error
 from ...search import Column, Trained, in_memory
+from ..snapshot import PreparedSets
 
 CHECKSUM_BYTES = 1 << 22
 """Bytes of one checksum."""
 MAX_SPARE_BYTES = 1 << 26
 """Bytes that a file is made longer than it has to be, at most."""
+FLUSH_BYTES = 1 << 28
+"""When so many bytes were appended since, the arrays are flushed to disk; closing the index flushes the rest."""
 RAGGED = ("points", "weights")
 """Arrays with a row for each point; all others have one for each set."""
 NAMES = {"vectors", "scale", "moved", "codes", "slack", "ends", "points", "weights", "derived"}
 """All there are: nothing else is deleted, whatever else lies in the folder."""
 FORMAT_VERSION = 2
-MAX_EPOCH = 10**18
+MAX_NUMBER = 10**18
 DERIVED = "slosh derived"
-UNREADABLE = (OSError, LookupError, ValueError, TypeError, AttributeError, ArithmeticError, RecursionError, MemoryError)
+UNREADABLE = (*tensors.BROKEN, SloshError, OSError)
 """What reading a stamp may end with that somebody else has written."""
 
 
@@ -58,26 +67,22 @@ class MappedColumn(Column):
 
     def __init__(self, path: Path, width: tuple[int, ...], dtype: Any, writable: bool) -> None:
         super().__init__(width, dtype)
-        self._path, self._writable, self._in_file = path, writable, True
+        self._path, self._writable = path, writable
         self.map()
 
     def map(self) -> None:
         """Map the file as long as it is now. Views of before stay valid."""
-        about = self._path.lstat()
-        if not stat.S_ISREG(about.st_mode):  # a link could lead to a file of the user's
-            raise StaleCache(f"{self._path.name} is not a plain file")
-        n = about.st_size // self.row_bytes
+        check_plain_file(self._path)  # a link could lead to a file of the user's
+        n = self._path.stat().st_size // self.row_bytes
         mode: Any = "r+" if self._writable else "c"  # copy on write: the file stays as it is
-        shape = (n, *self.width)
-        if n:
-            self._data = np.memmap(self._path, self.dtype, mode, shape=shape).view(np.ndarray)
-        else:
-            self._data = np.empty(shape, self.dtype)
+        self._map = np.memmap(self._path, self.dtype, mode, shape=(n, *self.width)) if n else None
+        self._data = np.empty((0, *self.width), self.dtype) if self._map is None else self._map.view(np.ndarray)
         self._in_file = True
 
-    @property
-    def capacity(self) -> int:
-        return len(self._data)
+    def flush(self) -> None:
+        """Return when everything that was written is on disk."""
+        if self._map is not None:
+            self._map.flush()
 
     def room(self, at: int, n: int) -> Array:
         end = at + n
@@ -100,13 +105,16 @@ class MappedColumn(Column):
 
 def _lengthen(path: Path, size: int) -> None:
     """Take the space now, so that a full disk is an error here and not a crash when it is written to."""
-    with open(path, "r+b") as stream:
-        if hasattr(os, "posix_fallocate"):
-            os.posix_fallocate(stream.fileno(), 0, size)
-        else:
-            stream.seek(0, os.SEEK_END)
-            while (rest := size - stream.tell()) > 0:
-                stream.write(bytes(min(rest, CHECKSUM_BYTES)))
+    try:
+        with open(path, "r+b") as stream:
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(stream.fileno(), 0, size)
+            else:
+                stream.seek(0, os.SEEK_END)
+                while (rest := size - stream.tell()) > 0:
+                    stream.write(bytes(min(rest, CHECKSUM_BYTES)))
+    except OSError as error:
+        raise system_error(error, str(path)) from None
 
 
 @dataclass(frozen=True)
@@ -119,56 +127,69 @@ class Stamp:
     token: str
     arrays: dict[str, Any]
     """By name: width, dtype, crc."""
+    flushed: tuple[int, int] = (0, 0)
+    """Rows and points that are on disk, whatever happens."""
+
+    @classmethod
+    def parse(cls, content: dict[str, Any]) -> Stamp:
+        """Return a stamp from JSON; raise one of UNREADABLE for anything else."""
+        epoch, rows, points = (int(content[name]) for name in ("epoch", "rows", "points"))
+        flushed = [int(number) for number in content.get("flushed", (0, 0))]
+        if not all(0 <= number <= MAX_NUMBER for number in (epoch, rows, points, *flushed)):
+            raise ValueError("its numbers are out of range")
+        arrays = {name: _checked_array(name, about) for name, about in content["arrays"].items()}
+        return cls(epoch, rows, points, str(content["token"]), arrays, (min(flushed[0], rows), min(flushed[1], points)))
+
+    def length(self, name: str) -> int:
+        """Return how many rows of an array are covered."""
+        return self.points if name in RAGGED else self.rows
+
+    def n_bytes(self) -> int:
+        """Return how many bytes are covered."""
+        sizes = {
+            name: np.dtype(about["dtype"]).itemsize * math.prod(about["width"]) for name, about in self.arrays.items()
+        }
+        return sum(size * self.length(name) for name, size in sizes.items())
 
 
 class Cache:
-    """The arrays of one index. Without a folder, or for a reader whose caches are stale, they are in memory."""
+    """The arrays of one index. For a reader whose caches are stale, they are in its memory."""
 
     def __init__(self, folder: Path, made_for: dict[str, Any], writable: bool, threads: int) -> None:
         self._folder, self._made_for, self._writable, self._threads = folder, made_for, writable, threads
         self._columns: dict[str, Column] = {}
         self.stamp: Stamp | None = None
-        """What was found good when the index was opened or followed, or was stamped last."""
+        """Of the last commit that the arrays are known to cover."""
         self.problem: str | None = None
-        """Why the caches that were found could not be used."""
+        """Why there are no stamps."""
         self.epoch, self.derived_rows = 0, 0
+        if writable and (folder.is_symlink() or not folder.is_dir()):
+            _clear(folder)
+            folder.mkdir()
 
     # Opening
 
-    def read_stamp(self) -> Stamp | None:
-        """Return the stamp, if there is one for this index; None says why in `problem`."""
+    def read_stamps(self) -> list[Stamp]:
+        """Return the stamp and that of the commit before, newest first; none if they are not for this index."""
+        path, self.problem = self._folder / "stamp", None
         try:
-            if self._writable and (self._folder.is_symlink() or not self._folder.is_dir()):
-                _clear(self._folder)
-                self._folder.mkdir()
-            return self._parsed_stamp()
-        except StaleCache as reason:
-            self.problem = str(reason)
-            return None
-
-    def _parsed_stamp(self) -> Stamp:
-        path = self._folder / "stamp"
-        try:
-            if not stat.S_ISREG(path.lstat().st_mode):
-                raise StaleCache("the stamp is not a plain file")
+            check_plain_file(path)
             outer = json.loads(path.read_bytes())
             if zlib.crc32(outer["content"].encode()) != outer["crc"]:
-                raise StaleCache("the stamp is damaged")
+                raise ValueError("its checksum is wrong")
             content: dict[str, Any] = json.loads(outer["content"])
-            if content["format"] != FORMAT_VERSION or content["for"] != self._made_for:
-                raise StaleCache("the stamp is of another index, of another version of it, or of another machine")
-            rows, points = int(content["rows"]), int(content["points"])
-            if not (0 <= rows <= MAX_EPOCH and 0 <= points <= MAX_EPOCH):
-                raise StaleCache("the stamp is damaged")
-            arrays = {name: _checked_array(name, about) for name, about in content["arrays"].items()}
-            return Stamp(min(int(content["epoch"]), MAX_EPOCH), rows, points, str(content["token"]), arrays)
+            if content["format"] == FORMAT_VERSION and content["for"] == self._made_for:
+                before = content.get("before")
+                return [Stamp.parse(content), *([] if before is None else [Stamp.parse(before)])]
+            self.problem = "the stamp is of another index, of another version of it, or of another machine"
         except FileNotFoundError:
-            raise StaleCache("there is no stamp") from None
+            self.problem = "there is no stamp"
         except UNREADABLE as error:
-            raise StaleCache(f"the stamp is damaged ({error!r:.80})") from None
+            self.problem = f"the stamp is damaged ({error!r:.80})"
+        return []
 
     def use(self, stamp: Stamp) -> None:
-        """Map what a stamp covers, and check every byte that was not checked before; or raise StaleCache."""
+        """Map what a stamp covers, and check what may be torn; or raise StaleCache."""
         before = self.stamp if self.stamp is not None and self.stamp.epoch == stamp.epoch else None
         if before is None:
             self._columns = {}
@@ -181,41 +202,48 @@ class Cache:
                 else:
                     column = MappedColumn(self._path(name), tuple(about["width"]), about["dtype"], self._writable)
                     self._columns[name] = column
-                n = _length(name, stamp)
-                if column.capacity < n or len(about["crc"]) != -(-n * column.row_bytes // CHECKSUM_BYTES):
+                n = stamp.length(name)
+                if len(column.view(n)) < n or len(about["crc"]) != -(-n * column.row_bytes // CHECKSUM_BYTES):
                     raise StaleCache(f"{name} does not fit its stamp")
             if before is not None and set(before.arrays) != set(stamp.arrays):
                 raise StaleCache("the stamp has other arrays than before")
         except UNREADABLE as error:
             raise StaleCache(f"the stamp does not fit the files ({error!r:.80})") from None
-        self._check_sums(stamp, before)
+        good = stamp.flushed if before is None else max(stamp.flushed, (before.rows, before.points))
+        if wrong := self._first_damaged(stamp, *good):
+            raise StaleCache(f"{wrong} is damaged")
         self._check_ends(stamp)
         self.stamp = stamp
 
-    def _check_sums(self, stamp: Stamp, before: Stamp | None) -> None:
-        def first_block(name: str) -> int:
-            if before is None:
-                return 0
-            return _length(name, before) * self._file(name).row_bytes // CHECKSUM_BYTES
+    def _first_damaged(self, stamp: Stamp, rows: int = 0, points: int = 0) -> str | None:
+        """Return an array that is not what the stamp says, looking behind so many rows and at the last block."""
 
         def is_wrong(task: tuple[str, int]) -> bool:
             name, block = task
-            data = self._file(name).bytes(_length(name, stamp))
+            data = self._file(name).bytes(stamp.length(name))
             part = data[block * CHECKSUM_BYTES : (block + 1) * CHECKSUM_BYTES]
             return bool(zlib.crc32(part.data) != stamp.arrays[name]["crc"][block])
 
-        tasks = [(name, i) for name, about in stamp.arrays.items() for i in range(first_block(name), len(about["crc"]))]
+        tasks = []
+        for name, about in stamp.arrays.items():
+            good = (points if name in RAGGED else rows) * self._file(name).row_bytes // CHECKSUM_BYTES
+            tasks += [(name, i) for i in range(min(good, len(about["crc"]) - 1), len(about["crc"])) if i >= 0]
         with ThreadPoolExecutor(self._threads) as pool:
-            wrong = next((task for task, bad in zip(tasks, pool.map(is_wrong, tasks), strict=True) if bad), None)
-        if wrong is not None:
-            raise StaleCache(f"{wrong[0]} is damaged")
+            return next((name for (name, _), bad in zip(tasks, pool.map(is_wrong, tasks), strict=True) if bad), None)
+
+    def verify(self) -> tuple[str, str, list[str]]:
+        """Check every byte that the stamp covers: what was checked, how much of it, and the problems."""
+        stamp = self.stamp
+        name, n_bytes = (None, 0) if stamp is None else (self._first_damaged(stamp), stamp.n_bytes())
+        problem = f"the cache {name} is damaged: close the index, delete its folder cache, and open it again"
+        return "arrays", f"{n_bytes} bytes of the caches against their checksums", [problem] if name else []
 
     def _check_ends(self, stamp: Stamp) -> None:
         """The arrays fit together, so that no position is out of them."""
         ends = self._columns["ends"].view(stamp.rows) if "ends" in self._columns else np.empty(0, np.int64)
         if len(ends) != stamp.rows or ends.dtype != np.int64:
             raise StaleCache("ends are missing")
-        if stamp.rows and (ends[-1] != stamp.points or ends[0] < 0 or np.any(np.diff(ends) < 0)):
+        if stamp.rows and (ends[-1] != stamp.points or ends[0] < 0 or np.any(ends[1:] < ends[:-1])):
             raise StaleCache("ends are out of order")
 
     def _file(self, name: str) -> MappedColumn:
@@ -223,9 +251,9 @@ class Cache:
         assert isinstance(column, MappedColumn)
         return column
 
-    def start_again(self, reason: str) -> None:
+    def start_again(self) -> None:
         """Forget all that is there: the writer begins a new epoch, a reader arrays of its own in memory."""
-        self.problem, self.stamp, self._columns, self.derived_rows = reason, None, {}, 0
+        self.stamp, self._columns, self.derived_rows = None, {}, 0
         if self._writable:
             self.epoch = max([self.epoch, *(_epoch(path) for path in self._folder.iterdir())]) + 1
 
@@ -252,18 +280,19 @@ class Cache:
 
     # Stamping
 
-    def summed(self, rows: int, points: int, token: str, weighted: bool) -> Stamp:
-        """Return the stamp of the arrays as they are, for so many rows; nothing is written.
+    def summed(self, sets: PreparedSets, token: str | None = None) -> Stamp:
+        """Return the stamp of the arrays up to the last of these sets, with a new token or that of a commit.
 
         A first add with weights that failed leaves an array of them, which is none of an index without.
         """
-        before = self.stamp
-        stamp = Stamp(self.epoch, rows, points, token, {})
+        before, weighted = self.stamp, sets.weights is not None
+        flushed = (0, 0) if before is None else before.flushed
+        stamp = Stamp(self.epoch, sets.n, sets.n_points, token or secrets.token_hex(16), {}, flushed)
         for name in [name for name in self._columns if weighted or name != "weights"]:
             column = self._file(name)
-            data = column.bytes(_length(name, stamp))
+            data = column.bytes(stamp.length(name))
             sums: list[int] = [] if before is None else list(before.arrays[name]["crc"])
-            done = 0 if before is None else _length(name, before) * column.row_bytes
+            done = 0 if before is None else before.length(name) * column.row_bytes
             while done < len(data):
                 end = min(len(data), done // CHECKSUM_BYTES * CHECKSUM_BYTES + CHECKSUM_BYTES)
                 if done % CHECKSUM_BYTES:
@@ -274,16 +303,32 @@ class Cache:
             stamp.arrays[name] = {"width": list(column.width), "dtype": column.dtype.str, "crc": sums}
         return stamp
 
-    def write_stamp(self, stamp: Stamp) -> None:
-        """Say that the arrays are good, as far as the stamp goes."""
+    def write_stamp(self, stamp: Stamp, before: Stamp | None = None, *, sync: bool = False) -> None:
+        """Say that the arrays are good as far as the stamp goes, if its commit is done; otherwise `before` is valid."""
         content = {"format": FORMAT_VERSION, "for": self._made_for, **vars(stamp)}
-        text = json.dumps(content, sort_keys=True)
+        text = json.dumps({**content, "before": None if before is None else vars(before)}, sort_keys=True)
         target = self._folder / "stamp"
         if target.is_dir():
             _clear(target)
-        with replacing(target, sync=False) as stream:
+        with replacing(target, sync=sync) as stream:
             stream.write(json.dumps({"crc": zlib.crc32(text.encode()), "content": text}).encode())
-        self.stamp = stamp
+
+    def flush(self, unless: int = 0) -> None:
+        """Flush what was appended, and say so in the stamp; unless that is only so many bytes."""
+        stamp = self.stamp
+        if not self._writable or stamp is None:
+            return
+        rows, points = stamp.flushed
+        behind = stamp.n_bytes() - replace(stamp, rows=rows, points=points).n_bytes()
+        if behind > unless:
+            for name in stamp.arrays:
+                self._file(name).flush()
+            self.stamp = replace(stamp, flushed=(stamp.rows, stamp.points))
+            self.write_stamp(self.stamp, sync=True)
+
+    def close(self) -> None:
+        """Let go of the files."""
+        self.stamp, self._columns = None, {}
 
     # What a search makes of the vectors: one file, written whole
 
@@ -295,7 +340,7 @@ class Cache:
         tensors.write(self._path("derived"), DERIVED, {**about, "derived": derived.header}, derived.arrays)
         self.derived_rows = rows
 
-    def read_derived(self, is_commit: Any) -> Trained | None:
+    def read_derived(self, is_commit: Callable[[int, str], bool]) -> Trained | None:
         """Return what was written last, if it is for these arrays; None if there is none, or it is damaged."""
         self.derived_rows = 0
         if self.stamp is None:
@@ -314,8 +359,6 @@ class Cache:
 
     def tidy(self) -> None:
         """Delete the arrays of other epochs; processes that have them open keep them."""
-        if not self._writable:
-            return
         for path in self._folder.iterdir():
             draft = path.suffix == ".tmp" and path.name.split(".")[0] in {"stamp", *NAMES}
             if draft or (path.stem in NAMES and _epoch(path) not in (0, self.epoch)):
@@ -327,14 +370,10 @@ class Cache:
         return sum(path.stat().st_size for path in self._folder.iterdir() if path.is_file())
 
 
-def _length(name: str, stamp: Stamp) -> int:
-    return stamp.points if name in RAGGED else stamp.rows
-
-
 def _checked_array(name: str, about: Any) -> dict[str, Any]:
     width, dtype = [int(w) for w in about["width"]], np.dtype(about["dtype"])
     if name not in NAMES or dtype.kind not in "fiu" or min(width, default=1) < 1:
-        raise StaleCache(f"{name} is not an array of numbers")
+        raise ValueError(f"{name} is not an array of numbers")
     return {"width": width, "dtype": dtype.str, "crc": [int(crc) for crc in about["crc"]]}
 
 

@@ -1,4 +1,4 @@
-"""The file of an index in SQLite: connections and transactions. It is the one source of truth.
+"""The file of an index in SQLite: connections, transactions, and errors. It is the one source of truth.
 
 Every change is one transaction, with a write-ahead log and synchronous=FULL: when it returns it is on disk, all of it.
 `schema.py` has the tables, `tables.py` reads and writes them.
@@ -9,25 +9,37 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
-import stat
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from ...data.atomic import sync_folder
-from ...errors import DamagedError, FormatError, IndexClosed, SloshError, StorageError
+from ...data.atomic import check_plain_file, sync_folder
+from ...errors import (
+    AccessDenied,
+    DamagedError,
+    FormatError,
+    IndexClosed,
+    IndexNotFound,
+    SloshError,
+    StorageError,
+    UnknownOutcome,
+    system_error,
+)
 from .schema import FORMAT_VERSION, check_tables, create_tables, format_version
 
 MAX_LOG_BYTES = 1 << 26
 """The write-ahead log is not left longer than this."""
 TIMEOUT_SECONDS = 60
 """How long to wait for another program that holds the database."""
+ROWS_AT_ONCE = 256
+"""Rows that are fetched together where all are wanted, one after the other."""
+FILES_OF_A_CONNECTION = 4
 PRIMARY_CODE = 0xFF
 """The bits of an extended result code of SQLite that are the primary one."""
-BUSY, LOCKED, READ_ONLY, IO_ERROR, FULL, CANNOT_OPEN = 5, 6, 8, 10, 13, 14
+BUSY, LOCKED, READ_ONLY, IO_ERROR, FULL, CANNOT_OPEN, NOT_A_DATABASE = 5, 6, 8, 10, 13, 14, 26
 TEXTS = {  # Python 3.10 has no codes; these are SQLite's fixed texts for them
     "database is locked": BUSY,
     "database table is locked": LOCKED,
@@ -35,16 +47,58 @@ TEXTS = {  # Python 3.10 has no codes; these are SQLite's fixed texts for them
     "disk I/O error": IO_ERROR,
     "database or disk is full": FULL,
     "unable to open database file": CANNOT_OPEN,
+    "file is not a database": NOT_A_DATABASE,
 }
 NOT_DAMAGE = {7, 9, 15, 18, 19, 20, 21}
 """No memory, interrupted, protocol, too big, constraint, mismatch, misuse."""
 REMEDIES = {
-    FULL: (errno.ENOSPC, "nothing of this change was stored, all before it is; make room and try again"),
-    IO_ERROR: (errno.EIO, "nothing of this change was stored, all before it is; make room or check the disk"),
-    READ_ONLY: (errno.EROFS, "open the index where it may be written to"),
+    FULL: (errno.ENOSPC, "make room and try again"),
+    IO_ERROR: (errno.EIO, "make room, or check whether the disk is failing"),
     BUSY: (errno.EAGAIN, "another program holds it; try again"),
     LOCKED: (errno.EAGAIN, "another program holds it; try again"),
 }
+
+
+def _translated(name: str) -> Callable[..., Any]:
+    method = getattr(sqlite3.Cursor, name)
+
+    def call(self: Cursor, *given: Any) -> Any:
+        try:
+            return method(self, *given)
+        except sqlite3.Error as error:
+            raise _storage_error(error, self.connection) from None
+
+    return call
+
+
+class Cursor(sqlite3.Cursor):
+    """A cursor whose errors are those of slosh. Errors of SQLite that user callbacks raise are left as they are."""
+
+    connection: Connection
+    execute: Any = _translated("execute")
+    executemany: Any = _translated("executemany")
+    fetchone: Any = _translated("fetchone")
+    fetchmany: Any = _translated("fetchmany")
+
+    def __iter__(self) -> Any:
+        while rows := self.fetchmany(ROWS_AT_ONCE):
+            yield from rows
+
+    def fetchall(self) -> list[Any]:
+        return list(self)
+
+
+class Connection(sqlite3.Connection):
+    """A connection to the database at `path`; `writes` if changes are made by it."""
+
+    path: Path
+    writes = False
+
+    def execute(self, *given: Any) -> Any:
+        return self.cursor(Cursor).execute(*given)
+
+    def executemany(self, *given: Any) -> Any:
+        return self.cursor(Cursor).executemany(*given)
 
 
 class Database:
@@ -52,26 +106,30 @@ class Database:
 
     def __init__(self, path: Path, read_only: bool) -> None:
         self.path, self.read_only, self.closed = path, read_only, False
-        self._idle: deque[sqlite3.Connection] = deque()
+        self._idle: deque[Connection] = deque()
         self._mutex = threading.RLock()
         self._frozen_state: Any = None  # of the files, in a folder that this process may not write to
-        _check_files(path)
+        if not path.exists():
+            raise IndexNotFound(f"{path} is missing", "restore it from a copy", errno.ENOENT, location=str(path))
+        check_plain_file(path, link=True)
+        for end in ("-wal", "-shm", "-journal"):
+            check_plain_file(Path(f"{path}{end}"))
+        unsettled = _log_bytes(path) > 0
         try:
-            self.main = self._connect()
+            self.main = self._connect(not read_only)
             try:
                 self.main.execute("SELECT count(*) FROM sqlite_master")
-            except sqlite3.OperationalError as error:
-                if not read_only or error_code(error) not in (CANNOT_OPEN, READ_ONLY) or _log_bytes(path):
+            except AccessDenied:
+                if not read_only or _log_bytes(path):
                     raise
                 self._frozen_state = _state_of(path)
                 self.main.close()
-                self.main = self._connect()
+                self.main = self._connect(False)
             self.format_version = format_version(self.main, str(path))
             if not read_only:
                 self.main.execute("PRAGMA journal_mode = WAL")  # a copy made by SQLite has another
-        except sqlite3.DatabaseError as error:
-            self.close()
-            raise _opening_error(error, path, read_only) from None
+                if unsettled:
+                    self._settle()
         except BaseException:
             self.close()
             raise
@@ -81,7 +139,7 @@ class Database:
         """Create a database. The file appears under its name only when it is whole."""
         draft = path.with_name(f"{path.name}.{os.getpid()}.tmp")
         try:
-            connection = sqlite3.connect(draft, isolation_level=None)
+            connection = _connected(draft, str(draft), writes=True)
             try:
                 connection.execute("PRAGMA page_size = 8192")
                 connection.execute("PRAGMA journal_mode = WAL")
@@ -110,19 +168,12 @@ class Database:
                 found=self.format_version,
                 supported=FORMAT_VERSION,
             )
-        with storage_errors(self.path):
-            check_tables(self.main, str(self.path))
+        check_tables(self.main, str(self.path))
 
-    def _connect(self) -> sqlite3.Connection:
+    def _connect(self, writes: bool) -> Connection:
         frozen = self._frozen_state is not None
         mode = "mode=rw" if not self.read_only else "mode=ro&immutable=1" if frozen else "mode=ro"
-        connection = sqlite3.connect(
-            f"{self.path.absolute().as_uri()}?{mode}",
-            uri=True,
-            isolation_level=None,
-            check_same_thread=False,
-            timeout=TIMEOUT_SECONDS,
-        )
+        connection = _connected(self.path, f"{self.path.absolute().as_uri()}?{mode}", writes)
         try:
             connection.execute("PRAGMA trusted_schema = OFF")
             connection.execute("PRAGMA cell_size_check = ON")
@@ -151,7 +202,7 @@ class Database:
     # Transactions
 
     @contextmanager
-    def reading(self) -> Iterator[sqlite3.Connection]:
+    def reading(self) -> Iterator[Connection]:
         """Give a connection that sees one state of the database until the end."""
         if self._frozen_state is not None and _state_of(self.path) != self._frozen_state:
             raise StorageError(
@@ -163,15 +214,14 @@ class Database:
         try:
             connection = self._idle.pop()
         except IndexError:
-            connection = self._connect()
+            connection = self._connect(False)
         try:
             if self.closed:
                 raise IndexClosed("the index is closed", "open it again with slosh.open")
-            with storage_errors(self.path):
-                connection.execute("BEGIN")
+            connection.execute("BEGIN")
             yield connection
         finally:
-            with suppress(sqlite3.Error):
+            with suppress(SloshError):
                 if connection.in_transaction:
                     connection.execute("COMMIT")
             self._idle.append(connection)
@@ -179,50 +229,70 @@ class Database:
                 self._close_idle()
 
     @contextmanager
-    def writing(self) -> Iterator[sqlite3.Connection]:
+    def writing(self) -> Iterator[Connection]:
         """Give a connection whose changes are all on disk at the end, and none of them after an error.
 
-        Whoever has something to do with the commit may commit within the block.
+        Whoever has something to do with the commit may call `commit` within the block.
         """
-        with self._mutex, storage_errors(self.path):
+        with self._mutex:
             try:
                 self.main.execute("BEGIN IMMEDIATE")
                 yield self.main
                 if self.main.in_transaction:
-                    self.main.execute("COMMIT")
+                    self.commit()
             except BaseException:
-                if self.main.in_transaction:
-                    self.main.execute("ROLLBACK")
+                self._roll_back()
                 raise
+
+    def commit(self) -> None:
+        """Commit the change. After an error nothing of it is stored; if that is not certain, raise UnknownOutcome.
+
+        A commit that fails may have written its pages into the log already, only not flushed them. Whoever recovers
+        the log later would find them there. Another commit overwrites them.
+        """
+        try:
+            self.main.execute("COMMIT")
+        except SloshError as error:
+            self._roll_back()
+            try:
+                self._settle()
+            except SloshError:
+                raise UnknownOutcome(
+                    f"the disk failed while a change of {self.path} was committed: it is not known whether it is "
+                    f"stored ({error.problem})",
+                    "once the disk is well, close the index, open it for writing, and look whether the change is "
+                    "there (id in index)",
+                    errno=getattr(error, "errno", None),
+                    location=str(self.path),
+                ) from error
+            raise
+
+    def _roll_back(self) -> None:
+        with suppress(SloshError):
+            if self.main.in_transaction:
+                self.main.execute("ROLLBACK")
+
+    def _settle(self) -> None:
+        """Commit something that changes nothing, so that what is visible now is so for good.
+
+        A process that was killed between flushing the log and telling others of its commit leaves pages in the log
+        that nobody sees as long as another process has the database open, and that come back after that.
+        """
+        self.main.execute(f"PRAGMA user_version = {self.format_version}")
 
     def vacuum(self) -> None:
         """Reclaim free pages, if they are worth it, and move the log into the database, as far as nobody reads it."""
-        with self._mutex, storage_errors(self.path):
+        with self._mutex:
             free = self.main.execute("PRAGMA freelist_count").fetchone()[0]
             if free * 10 > self.main.execute("PRAGMA page_count").fetchone()[0]:
                 self.main.execute("VACUUM")
-            with suppress(sqlite3.OperationalError):
+            with suppress(StorageError):
                 self.main.execute("PRAGMA busy_timeout = 1000")
                 self.main.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             self.main.execute(f"PRAGMA busy_timeout = {1000 * TIMEOUT_SECONDS}")
 
     def disk_bytes(self) -> dict[str, int]:
         return {"database": self.path.stat().st_size, "log": _log_bytes(self.path)}
-
-
-def _check_files(path: Path) -> None:
-    """Refuse links and what is not a plain file: SQLite would write over whatever they lead to."""
-    for name in (path, *(Path(f"{path}{end}") for end in ("-wal", "-shm", "-journal"))):
-        try:
-            kind = name.lstat().st_mode
-        except FileNotFoundError:
-            if name == path:
-                raise FileNotFoundError(errno.ENOENT, "there is no such file", str(path)) from None
-            continue
-        if not stat.S_ISREG(kind) and not (name == path and name.is_file()):
-            raise FormatError(
-                f"{name} is not a plain file", "put the file itself there: an index has no links", location=str(name)
-            )
 
 
 def _state_of(path: Path) -> Any:
@@ -236,40 +306,53 @@ def _log_bytes(path: Path) -> int:
     return log.stat().st_size if log.exists() else 0
 
 
-def error_code(error: sqlite3.Error) -> int | None:
-    """Return SQLite's primary result code."""
-    code = getattr(error, "sqlite_errorcode", None)
-    return TEXTS.get(str(error)) if code is None else code & PRIMARY_CODE
+def _connected(path: Path, name: str, writes: bool) -> Connection:
+    options: dict[str, Any] = {"isolation_level": None, "check_same_thread": False, "timeout": TIMEOUT_SECONDS}
+    try:
+        connection = sqlite3.connect(name, uri=name.startswith("file:"), factory=Connection, **options)
+    except sqlite3.Error:
+        raise _cannot_open(path) from None
+    connection.path, connection.writes = path, writes
+    return connection
 
 
-def _opening_error(error: sqlite3.DatabaseError, path: Path, read_only: bool) -> Exception:
-    code = error_code(error)
-    if not isinstance(error, sqlite3.OperationalError):
-        return FormatError(f"{path} is not an index of slosh, or is damaged ({error})", location=str(path))
-    if code in (CANNOT_OPEN, READ_ONLY):
-        why = "it has a log, which" if read_only else "its folder"
-        return PermissionError(errno.EACCES, f"cannot be opened ({error}): {why} must be writable", str(path))
-    return storage_error(error, path)
-
-
-def storage_error(error: sqlite3.Error, path: Path) -> SloshError:
+def _storage_error(error: sqlite3.Error, connection: Connection) -> SloshError:
     """Return an error of SQLite as one of slosh."""
-    known = REMEDIES.get(error_code(error) or 0)
-    if known is not None:
-        return StorageError(f"{path}: {error}", known[1], errno=known[0], location=str(path))
-    if error_code(error) in NOT_DAMAGE:
-        return StorageError(
-            f"{path}: {error}", "nothing of this change was stored", errno=errno.EIO, location=str(path)
-        )
+    path, location = connection.path, str(connection.path)
+    code = getattr(error, "sqlite_errorcode", None)
+    code = TEXTS.get(str(error)) if code is None else code & PRIMARY_CODE
+    if code in (CANNOT_OPEN, READ_ONLY):
+        return _cannot_open(path)
+    if code == NOT_A_DATABASE:
+        return FormatError(f"{path} is not an index of slosh, or is damaged ({error})", location=location)
+    if code in REMEDIES or code in NOT_DAMAGE or isinstance(error, sqlite3.ProgrammingError):
+        number, remedy = REMEDIES.get(code or 0, (errno.EIO, "try again"))
+        if connection.writes:
+            remedy = f"nothing of this change was stored, all before it is; {remedy}"
+        return StorageError(f"{path}: {error}", remedy, errno=number, location=location)
     return DamagedError(
-        f"{path} is damaged ({error})", "restore it from a copy; index.verify() tells more", location=str(path)
+        f"{path} is damaged ({error})", "restore it from a copy; index.verify() tells more", location=location
     )
 
 
-@contextmanager
-def storage_errors(path: Path) -> Iterator[None]:
-    """Raise errors of SQLite as those of slosh. Do not wrap user callbacks: their errors are theirs."""
+def _cannot_open(path: Path) -> StorageError:
+    """Find out why a database cannot be opened or written to: SQLite only says that it cannot.
+
+    The database itself is not opened for that: closing it again would lose the locks of this process on it.
+    """
+    handles: list[int] = []
     try:
-        yield
-    except sqlite3.Error as error:
-        raise storage_error(error, path) from None
+        path.stat()
+        while len(handles) < FILES_OF_A_CONNECTION:
+            handles.append(os.open(os.devnull, os.O_RDONLY))
+    except OSError as reason:
+        return system_error(reason, str(path))
+    finally:
+        for handle in handles:
+            os.close(handle)
+    return AccessDenied(
+        f"{path} cannot be opened",
+        "it must be readable, and its folder writable, also for reading while it has a log",
+        errno=errno.EACCES,
+        location=str(path),
+    )

@@ -4,8 +4,8 @@
     cache/       arrays that can be made again from it (`cache.py`): vectors, prepared points
     lock         held by the one process that may change the index (`lock.py`)
 
-For each version that is read there is one `Loaded` in memory. The writer publishes it with its commit. A process that
-only reads finds a newer version in the database, and brings its own up to date from the caches.
+For each version that is read there is one `Loaded` in memory (`loading.py`). The writer puts it in place before it
+commits. A process that only reads finds a newer version in the database, and loads it from the caches.
 """
 
 from __future__ import annotations
@@ -13,44 +13,41 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-import sqlite3
+import sys
 import threading
-import time
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-from tqdm.auto import tqdm
-
-from ...data import tensors
-from ...data.atomic import sync_folder
-from ...data.sets import Sets
-from ...errors import FormatError, IndexClosed, IndexExists, IndexNotFound, ReadOnlyIndex, SloshError, StorageError
+from ...data.atomic import check_folder, sync_folder
+from ...errors import (
+    FormatError,
+    IndexClosed,
+    IndexExists,
+    IndexNotFound,
+    ReadOnlyIndex,
+    SloshError,
+    StorageError,
+    system_error,
+)
 from ...native import kernel
-from ...search import Calibration, Trained
-from ..base import Int64
+from ...search import Calibration
 from ..interrupts import uninterrupted
 from ..snapshot import Snapshot
-from ..spec import Embedded, IndexSpec, Vectors
+from ..spec import IndexSpec, Vectors
 from . import tables, upgrade
-from .cache import Cache, StaleCache, Stamp
-from .database import Database, storage_errors
+from .cache import FLUSH_BYTES, Cache, Stamp
+from .database import Database
+from .loading import Loaded, load, pack_trained
 from .lock import WriterLock
 from .verify import verify_database
-from .view import Loaded, SqliteView
+from .view import SqliteView
 from .write import SqliteWrite
 
-TRAINED = "slosh trained state"
 KEPT_VERSIONS = 4
 """Versions whose snapshots stay in memory: a reader may have begun with one that is not the newest any more."""
-STAMP_TRIES, STAMP_WAIT = 40, 0.05
-"""How often, and after how many seconds, a reader looks whether the writer has stamped what it has just committed."""
-FEW_MISSING = 2000
-"""So many sets a reader embeds itself without waiting for a stamp."""
 DERIVED_GROWTH = 16
 """What is derived is written again when the index has grown by one part in so many."""
 
@@ -62,23 +59,18 @@ class SqliteEngine:
         self.database, self._folder, self._lock = database, folder, lock
         self.location, self.read_only, self.closed = str(folder), lock is None, False
         self._pid, self._writing, self._following = os.getpid(), threading.RLock(), threading.Lock()
-        self._publishing = threading.Lock()
-        self._loaded: dict[int, Loaded] = {}
-        self._newest = -1
-        self._stored_training: object = None
-        self._embedded_on_open = 0
-        self._cache_rebuilt: str | None = None
-        self._refused_epoch: int | None = None  # of caches that were found damaged
+        self._loaded: dict[int, Loaded] = {}  # replaced, never changed, by the thread that writes or follows
         upgraded = not self.read_only and upgrade.upgrade(database)
         database.check_tables()
-        with database.reading() as connection, storage_errors(database.path):
+        with database.reading() as connection:
             packed, uid = tables.read_settings(connection, "spec", "uid")
         self.spec = IndexSpec.unpack(bytes(packed), self.location).with_threads(n_jobs)
-        self._threads = kernel.threads(n_jobs)
-        self._made_for = {"index": uid, "kernel": kernel.name()}
+        self._made_for, self._threads = {"index": uid, "kernel": kernel.name()}, kernel.threads(n_jobs)
         self.cache = self._new_cache()
         self._refresh()
-        self._stamp_loaded()
+        self._stored_training = _training_of(self._newest.snapshot)
+        if not self.read_only:
+            self._stamp_loaded()
         if upgraded:
             self.train()
 
@@ -89,49 +81,49 @@ class SqliteEngine:
     def create(cls, location: str, spec: IndexSpec, *, weighted: bool | None, n_jobs: int | None) -> SqliteEngine:
         folder = Path(location).absolute()
         packed = spec.pack()  # says what cannot be stored, before anything is made
-        if folder.exists() and (not folder.is_dir() or not all(map(_is_left_over, folder.iterdir()))):
-            raise _exists(folder)
-        if not folder.parent.is_dir():
-            raise FileNotFoundError(errno.ENOENT, "there is no such folder: create it first", str(folder.parent))
-        folder.mkdir(exist_ok=True)
-        lock = WriterLock(folder)
-        try:
-            if (folder / "index.db").exists():  # made by another process, in between
+        with _system_errors(folder):
+            if folder.exists() and (not folder.is_dir() or not all(map(_is_left_over, folder.iterdir()))):
                 raise _exists(folder)
-            decided = None if weighted is None else int(weighted)
-            first = {**tables.FIRST_SETTINGS, "spec": packed, "uid": uuid.uuid4().hex, "weighted": decided}
+            check_folder(folder.parent)
+            folder.mkdir(exist_ok=True)
+        decided = None if weighted is None else int(weighted)
+        first = {**tables.FIRST_SETTINGS, "spec": packed, "uid": uuid.uuid4().hex, "weighted": decided}
+
+        def made() -> Database:
+            if (folder / "index.db").exists():  # by another process, in between
+                raise _exists(folder)
             database = Database.create(folder / "index.db", first)
             sync_folder(folder.parent)
-            return cls(folder, database, lock, n_jobs)
-        except BaseException:
-            lock.release()
-            raise
+            return database
+
+        return cls._started(folder, made, WriterLock(folder), n_jobs)
 
     @classmethod
     def open(cls, location: str, *, read_only: bool, n_jobs: int | None) -> SqliteEngine:
         folder = Path(location).absolute()
-        if not folder.exists():
-            raise IndexNotFound(
-                f"there is no index at {folder}",
-                "create one with slosh.SetIndex.create",
-                errno=errno.ENOENT,
-                location=str(folder),
-            )
-        if not folder.is_dir() or not (folder / "index.db").exists():
-            what = "it is a file" if folder.is_file() else "it has no index.db"
-            raise FormatError(f"{folder} is not an index of slosh: {what}", location=str(folder))
+        with _system_errors(folder):
+            if not folder.exists():
+                problem, remedy = f"there is no index at {folder}", "create one with slosh.SetIndex.create"
+                raise IndexNotFound(problem, remedy, errno=errno.ENOENT, location=str(folder))
+            if not folder.is_dir() or not (folder / "index.db").exists():
+                what = "it is a file" if folder.is_file() else "it has no index.db"
+                raise FormatError(f"{folder} is not an index of slosh: {what}", location=str(folder))
         lock = None if read_only else WriterLock(folder)
-        try:
-            database = Database(folder / "index.db", read_only)
-            try:
-                return cls(folder, database, lock, n_jobs)
-            except BaseException:
-                database.close()
-                raise
-        except BaseException:
+        return cls._started(folder, lambda: Database(folder / "index.db", read_only), lock, n_jobs)
+
+    @classmethod
+    def _started(
+        cls, folder: Path, connect: Callable[[], Database], lock: WriterLock | None, n_jobs: int | None
+    ) -> SqliteEngine:
+        """Return an engine, or let go of everything that was opened for it."""
+        with ExitStack() as opened, _system_errors(folder):
             if lock is not None:
-                lock.release()
-            raise
+                opened.callback(lock.release)
+            database = connect()
+            opened.callback(database.close)
+            engine = cls(folder, database, lock, n_jobs)
+            opened.pop_all()
+            return engine
 
     def _check_open(self) -> None:
         if self.closed:
@@ -146,167 +138,62 @@ class SqliteEngine:
         while True:
             self._check_open()
             with self.database.reading() as connection:
-                with storage_errors(self.database.path):
-                    version = tables.read_version(connection)
-                loaded = self._loaded.get(version)
-                if loaded is not None:
-                    yield SqliteView(self, connection, loaded)
+                version, loaded = tables.read_version(connection), self._loaded  # in this order
+                if version in loaded:
+                    yield SqliteView(self, connection, loaded[version])
                     return
-            if self.read_only:  # the writer has loaded all there is: what it does not find is older, and it looks again
+            if self.read_only:
                 self._refresh()
+            elif version > max(loaded, default=version):  # all that this process commits is in place before
+                problem = f"{self.database.path} was changed by another program"
+                raise StorageError(problem, "close it and open it again", errno.ESTALE, location=self.location)
 
-    def publish(self, loaded: Loaded) -> None:
-        """Make a version the newest one in memory."""
-        with self._publishing:
-            kept = sorted({**self._loaded, loaded.version: loaded}.items())[-KEPT_VERSIONS:]
-            self._loaded, self._newest = dict(kept), max(self._newest, loaded.version)
+    @property
+    def _newest(self) -> Loaded:
+        return self._loaded[max(self._loaded)]
 
-    @contextmanager
-    def announced(self, loaded: Loaded) -> Iterator[None]:
-        """Have a version ready for whoever sees its commit first; take it back if it is not committed."""
-        with self._publishing:
-            self._loaded = {**self._loaded, loaded.version: loaded}
-        try:
-            yield
-        except BaseException:
-            if self.database.main.in_transaction:  # it was not committed
-                with self._publishing:
-                    self._loaded = {version: old for version, old in self._loaded.items() if version != loaded.version}
-            raise
+    def _publish(self, loaded: Loaded) -> None:
+        """Have a version ready for whoever sees its commit."""
+        self._loaded = dict(sorted({**self._loaded, loaded.version: loaded}.items())[-KEPT_VERSIONS:])
 
     def _refresh(self) -> None:
         """Load the newest version of the database, if it is not loaded yet."""
         with self._following:
-            for attempt in range(STAMP_TRIES):
-                stamp = self.cache.read_stamp()  # before the transaction: then that sees its commit
-                with self.database.reading() as connection, storage_errors(self.database.path):
+            seen = -1
+            while True:
+                with self.database.reading() as connection:
                     version, next_row = tables.read_settings(connection, "version", "next_row")
                     if version in self._loaded:
                         return
-                    valid = stamp is not None and tables.has_commit(connection, stamp.rows, stamp.token)
-                    covered = stamp.rows if valid and stamp is not None else 0
-                    late = self.read_only and next_row - covered > FEW_MISSING
-                    if not late or attempt == STAMP_TRIES - 1:
-                        self.publish(self._load(connection, stamp))
+                    # Within the transaction: the stamp of what it sees was written before that was committed. If there
+                    # are only newer stamps, two more commits were made since, and there is a newer version to load.
+                    stamps = self.cache.read_stamps()
+                    valid = [stamp for stamp in stamps if tables.has_commit(connection, stamp.rows, stamp.token)]
+                    if seen == version or (valid and valid[0].rows == next_row):
+                        before = self._newest if self._loaded else None
+                        self._publish(load(connection, self.spec, self.cache, valid, before))
                         return
-                time.sleep(STAMP_WAIT)
-
-    def _load(self, connection: sqlite3.Connection, stamp: Stamp | None) -> Loaded:
-        """Load what a transaction sees: from the version before, from the caches, and by embedding what they lack."""
-        version, generation, trained, weighted, recall, next_row = tables.read_settings(
-            connection, "version", "generation", "trained", "weighted", "recall", "next_row"
-        )
-        settings = {"weighted": None if weighted is None else bool(weighted), "recall": recall}
-        before, snapshot = self._loaded.get(self._newest), None
-        if before is not None and (before.generation, before.trained) == (generation, trained):
-            snapshot = self._follow(connection, before, stamp, next_row, settings["weighted"])
-        if snapshot is None:
-            rows = tables.rows_from(connection)
-            removed = connection.execute("SELECT count(*) FROM removed").fetchone()[0]
-            if next_row != len(rows) + removed or (
-                len(rows) and (weighted is None or rows.min() < 0 or rows.max() >= next_row)
-            ):
-                raise tables.damaged("the index is damaged: its counters do not fit its sets")
-            alive = np.zeros(next_row, np.bool_)
-            alive[rows] = True
-            snapshot = self._start(connection, bool(weighted), alive, stamp, _read_trained(connection, trained))
-            snapshot = self._embed_missing(connection, snapshot, rows, next_row)
-        self._stored_training = _training_of(snapshot)
-        return Loaded(version, generation, trained, settings, snapshot)
-
-    def _follow(
-        self, connection: sqlite3.Connection, before: Loaded, stamp: Stamp | None, next_row: int, weighted: bool | None
-    ) -> Snapshot | None:
-        """Take in what the writer has added and removed since; None if all is to be loaded again."""
-        snapshot, known = before.snapshot, self.cache.stamp
-        if before.settings["weighted"] != weighted:
-            return None
-        if known is None and stamp is not None and stamp.epoch != self._refused_epoch:
-            return None  # there are caches now
-        first = snapshot.n
-        newer = stamp is not None and known is not None and stamp.epoch == known.epoch and stamp.rows > first
-        if newer and stamp is not None and tables.has_commit(connection, stamp.rows, stamp.token):
-            try:
-                self.cache.use(stamp)
-            except StaleCache:
-                return None
-            snapshot = snapshot.adopt(stamp.rows)
-        snapshot = self._embed_missing(connection, snapshot, tables.rows_from(connection, first), next_row)
-        removed = tables.removed_since(connection, before.version)
-        return snapshot.remove(removed[snapshot.alive[removed]])
-
-    def _start(
-        self, connection: sqlite3.Connection, weighted: bool, alive: Any, stamp: Stamp | None, trained: Trained | None
-    ) -> Snapshot:
-        """Begin with the rows that the caches hold, if they are of this database."""
-        try:
-            if stamp is None:
-                raise StaleCache(self.cache.problem or "there is no stamp")
-            if not tables.has_commit(connection, stamp.rows, stamp.token):
-                raise StaleCache("the stamp is of another state of the index")
-            if ("weights" in stamp.arrays) != weighted:
-                raise StaleCache("the stamp has other arrays")
-            self.cache.use(stamp)
-            snapshot = self._begin(connection, weighted, alive, stamp.rows, trained)
-        except StaleCache as reason:
-            self._refused_epoch = None if stamp is None else stamp.epoch
-            self.cache.start_again(str(reason))
-            self._cache_rebuilt = str(reason) if len(alive) else None
-            snapshot = self._begin(connection, weighted, alive, 0, trained)
-        return snapshot
-
-    def _begin(
-        self, connection: sqlite3.Connection, weighted: bool, alive: Any, n: int, trained: Trained | None
-    ) -> Snapshot:
-        derived = self.cache.read_derived(lambda rows, token: tables.has_commit(connection, rows, token))
-        options: dict[str, Any] = {"n": n, "alive": alive[:n], "derived": derived}
-        try:
-            return Snapshot.start(self.spec, weighted, self.cache.column, trained=trained, **options)
-        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError):
-            if trained is None:
-                raise
-            return Snapshot.start(self.spec, weighted, self.cache.column, **options)  # trained by other code
-
-    def _embed_missing(
-        self, connection: sqlite3.Connection, snapshot: Snapshot, rows: Int64, next_row: int
-    ) -> Snapshot:
-        """Embed those of the rows that the caches do not have; rows that are not there become holes."""
-        missing = rows[rows >= snapshot.n]
-        parts = tables.stream_sets(connection, missing, self.spec.dim, snapshot.weighted, self.spec.origin)
-        with tqdm(total=len(missing), unit="set", delay=2, disable=None, leave=False, desc="embed") as bar:
-            for part, sets in parts:
-                snapshot = _extended(snapshot, part, self.spec.embed(sets), int(part[-1]) + 1)
-                bar.update(len(part))
-        if snapshot.n < next_row:
-            none = Sets.from_checked(np.empty((0, self.spec.dim), np.float32), np.zeros(1, np.int64), None, None)
-            nothing = self.spec.embed(none.with_origin(self.spec.origin))
-            snapshot = _extended(snapshot, np.empty(0, np.int64), nothing, next_row)
-        self._embedded_on_open += len(missing)
-        return snapshot
+                    seen = version
 
     def _stamp_loaded(self) -> None:
         """Stamp what was embedded when the index was opened, and delete what no stamp covers any more."""
-        if self.read_only:
-            return
-        snapshot, stamp = self._loaded[self._newest].snapshot, self.cache.stamp
+        snapshot, stamp = self._newest.snapshot, self.cache.stamp
         with self.database.reading() as connection:
             token = tables.token_of(connection, snapshot.n)
         with suppress(OSError):  # no room: the caches are made again the next time
             if token is not None and snapshot.n and (stamp is None or stamp.rows < snapshot.n):
-                stamp = self.cache.summed(snapshot.n, snapshot.sets.n_points, token, snapshot.weighted)
+                stamp = self.cache.summed(snapshot.sets, token)
                 self.cache.write_stamp(stamp)
+                self.cache.stamp = stamp
             self.cache.tidy()
 
-    def info(self) -> dict[str, Any]:
-        return {
-            "embedded_on_open": self._embedded_on_open,
-            "cache_rebuilt": self._cache_rebuilt,
-            "disk_bytes": {**self.database.disk_bytes(), "cache": self.cache.disk_bytes()},
-        }
+    def disk_bytes(self) -> dict[str, int]:
+        return {**self.database.disk_bytes(), "cache": self.cache.disk_bytes()}
 
     def verify(self) -> Iterator[tuple[str, str, list[str]]]:
         with self.database.reading() as connection:
             yield from verify_database(connection, self.spec.dim)
+        yield self.cache.verify()
 
     # Changing
 
@@ -331,38 +218,57 @@ class SqliteEngine:
             yield write
             write.commit()
 
-    def train(self) -> bool:
+    def commit(self, after: Loaded, stamp: Stamp | None = None, cache: Cache | None = None) -> None:
+        """Commit the open transaction as a version; `stamp` covers the rows that it adds to the caches.
+
+        Stamp and snapshot are in place before: whoever sees the commit finds them, and nobody waits.
+        """
+        before, known = self._loaded, self.cache
+        cache = known if cache is None else cache
+        with uninterrupted():
+            if stamp is not None:
+                with suppress(OSError):  # no room: the caches are brought up to date when there is
+                    cache.write_stamp(stamp, known.stamp)
+            self._publish(after)
+            try:
+                self.database.commit()
+            except BaseException:
+                self._loaded = before
+                raise
+            self.cache = cache
+            if stamp is not None:
+                cache.stamp = stamp
+                with suppress(OSError):  # what was not flushed is checked when the index is opened
+                    cache.flush(unless=FLUSH_BYTES)
+
+    def train(self, eager: bool = False) -> bool:
         with self._changing():
-            loaded = self._loaded[self._newest]
-            due = loaded.snapshot.train_due
-            if due:
-                self.publish(replace(loaded, snapshot=loaded.snapshot.train()))
+            loaded = self._newest
+            after = loaded.snapshot.train(eager)
+            if after is not loaded.snapshot:
+                self._publish(replace(loaded, snapshot=after))
             self._store_training()
-            return due
+            return after is not loaded.snapshot
 
     def calibrate(self, space: str, k: int, recall: float, queries: Vectors | None) -> Calibration | None:
         with self._changing():
-            state = self._loaded[self._newest].snapshot.states[space]
-            found = state.calibrate(k, recall, None if queries is None else queries.numbers)
+            snapshot, found = self._newest.snapshot.calibrate(space, k, recall, queries)
+            self._publish(replace(self._newest, snapshot=snapshot))
             self._store_training()
             return found
 
     def _store_training(self) -> None:
         """Store what the search has learnt, if that is not stored yet, and cache what it derives from it."""
-        loaded = self._loaded[self._newest]
-        version = _training_of(loaded.snapshot)
-        if version != self._stored_training:
-            trained = next(iter(loaded.snapshot.states.values())).trained()
-            state = b"" if trained is None else tensors.pack(TRAINED, trained.header, trained.arrays)
+        loaded = self._newest
+        training = _training_of(loaded.snapshot)
+        if training != self._stored_training:
             after = replace(loaded, version=loaded.version + 1, trained=loaded.trained + 1)
             with self.database.writing() as connection:
                 connection.execute("DELETE FROM trained")
-                connection.execute("INSERT INTO trained VALUES (?, ?)", (after.trained, state))
+                connection.execute("INSERT INTO trained VALUES (?, ?)", (after.trained, pack_trained(loaded.snapshot)))
                 tables.write_settings(connection, version=after.version, trained=after.trained)
-                with self.announced(after), uninterrupted():
-                    connection.execute("COMMIT")
-                    self.publish(after)
-            self._stored_training = version
+                self.commit(after)
+            self._stored_training = training
         self._cache_derived(loaded.snapshot)
 
     def _cache_derived(self, snapshot: Snapshot) -> None:
@@ -376,27 +282,19 @@ class SqliteEngine:
 
     def compact(self) -> None:
         with self._changing():
-            previous, self.cache = self.cache, self._new_cache()
-            try:
-                with self.database.writing() as connection:
-                    n = tables.renumber(connection)
-                    version, generation = tables.read_settings(connection, "version", "generation")
-                    connection.execute("DELETE FROM trained")
-                    numbers = {"version": version + 1, "generation": generation + 1, "trained": 0, "next_row": n}
-                    tables.write_settings(connection, **numbers)
-                    token = tables.add_commit(connection, n)
-                    counted = self._embedded_on_open
-                    after = self._load(connection, None)
-                    self._embedded_on_open, self._cache_rebuilt = counted, None
-                    stamp = self.cache.summed(n, after.snapshot.sets.n_points, token, after.snapshot.weighted)
-                    with self.announced(after), uninterrupted():
-                        connection.execute("COMMIT")
-                        self.publish(after)
-                        previous = self.cache
-                        with suppress(OSError):  # no room: the caches are made again the next time
-                            self.cache.write_stamp(stamp)
-            finally:
-                self.cache = previous
+            cache = self._new_cache()
+            cache.start_again()
+            with self.database.writing() as connection:
+                n = tables.renumber(connection)
+                version, generation = tables.read_settings(connection, "version", "generation")
+                connection.execute("DELETE FROM trained")
+                numbers = {"version": version + 1, "generation": generation + 1, "trained": 0, "next_row": n}
+                tables.write_settings(connection, **numbers)
+                after = replace(load(connection, self.spec, cache, []), embedded=self._newest.embedded, rebuilt=None)
+                stamp = cache.summed(after.snapshot.sets)
+                tables.add_commit(connection, n, stamp.token)
+                self.commit(after, stamp, cache)
+            self._stored_training = _training_of(after.snapshot)
             with suppress(OSError):
                 self.cache.tidy()
             self.train()
@@ -411,19 +309,33 @@ class SqliteEngine:
             if self.closed:
                 return
             try:
-                if not self.read_only:
+                if not self.read_only and not sys.is_finalizing():  # then nothing can be written any more
                     with suppress(OSError, SloshError):  # no room, or damaged: it is learnt again
                         self._store_training()
+                    with suppress(OSError):  # no room: what was not flushed is checked when the index is opened
+                        self.cache.flush()
             finally:
                 self.closed = True
                 self.database.close()
+                self.cache.close()
+                self._loaded = {}
                 if self._lock is not None:
                     self._lock.release()
-                self._loaded, self.cache = {}, self._new_cache()  # lets go of the mapped files
 
     def destroy(self) -> None:
         self.close()
         shutil.rmtree(self._folder)
+
+
+@contextmanager
+def _system_errors(folder: Path) -> Iterator[None]:
+    """Raise errors of the operating system as those of slosh."""
+    try:
+        yield
+    except SloshError:
+        raise
+    except OSError as error:
+        raise system_error(error, str(error.filename or folder)) from None
 
 
 def _exists(folder: Path) -> IndexExists:
@@ -439,31 +351,3 @@ def _is_left_over(path: Path) -> bool:
 
 def _training_of(snapshot: Snapshot) -> object:
     return tuple(state.trained_version for state in snapshot.states.values())
-
-
-def _read_trained(connection: sqlite3.Connection, version: int) -> Trained | None:
-    found = connection.execute("SELECT state FROM trained WHERE version = ?", (version,)).fetchone()
-    if found is None or not isinstance(found[0], bytes) or not found[0]:
-        return None
-    try:
-        return Trained(*tensors.unpack(found[0], TRAINED, "the trained state"))
-    except SloshError:
-        return None  # it is learnt anew
-
-
-def _extended(snapshot: Snapshot, rows: Int64, embedded: Embedded, end: int) -> Snapshot:
-    """Extend a snapshot to `end` rows: by these, and by holes where rows are missing."""
-    first = snapshot.n
-    at = rows - first
-    sizes = np.zeros(end - first, np.int64)
-    sizes[at] = embedded.sets.sizes
-    offsets = np.concatenate([[0], np.cumsum(sizes)])
-    sets = Sets.from_checked(embedded.sets.points, offsets, embedded.sets.weights, embedded.sets.origin)
-    vectors = {}
-    for name, (numbers, slack) in embedded.vectors.items():
-        all_numbers, all_slack = np.zeros((len(sizes), numbers.shape[1]), np.float32), np.zeros(len(sizes))
-        all_numbers[at], all_slack[at] = numbers, slack
-        vectors[name] = Vectors(all_numbers, all_slack)
-    holes = np.ones(len(sizes), np.bool_)
-    holes[at] = False
-    return snapshot.extend(Embedded(sets, vectors)).remove(np.flatnonzero(holes) + first)

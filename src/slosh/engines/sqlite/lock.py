@@ -11,7 +11,8 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from ...errors import IndexLocked
+from ...data.atomic import check_plain_file
+from ...errors import IndexLocked, system_error
 
 MAX_PID_BYTES = 64
 
@@ -21,6 +22,7 @@ class WriterLock:
 
     def __init__(self, folder: Path) -> None:
         path = folder / "lock"
+        check_plain_file(path)
         self._lock = FileLock(path, thread_local=False)
         try:
             self._lock.acquire(blocking=False)
@@ -33,6 +35,8 @@ class WriterLock:
                 location=str(folder),
                 pid=pid,
             ) from None
+        except OSError as error:
+            raise system_error(error, str(path)) from None
         with suppress(OSError):  # on a full disk nobody is told who it is
             number = os.open(path, os.O_WRONLY | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0))
             with os.fdopen(number, "wb") as stream:

@@ -6,8 +6,6 @@ Rows, ids and sets come in and go out. Whatever is read is checked, since the da
 from __future__ import annotations
 
 import json
-import secrets
-import sqlite3
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -18,6 +16,7 @@ from ...data.batching import batches_by_points
 from ...data.sets import Sets
 from ...errors import DamagedError
 from ..base import Description, Entries, Int64
+from .database import Connection
 from .schema import statements
 
 LISTED_ONE_BY_ONE = 64
@@ -27,31 +26,29 @@ IDS_PER_QUERY = 100_000
 BATCH_POINTS = 1 << 20
 MAX_INTEGER, MAX_SET_SIZE = 1 << 62, 1 << 40
 KEPT_COMMITS = 1000
+NUMBERS = ("version", "generation", "next_row", "next_body", "next_id", "trained")
 SETTING_KINDS: dict[str, type] = {
-    **dict.fromkeys(("version", "generation", "next_row", "next_body", "next_id", "trained"), int),
-    "uid": str,
-    "spec": bytes,
-    "weighted": bool,
-    "recall": float,
-}
-FIRST_SETTINGS: dict[str, Any] = dict.fromkeys(
-    ("version", "generation", "next_row", "next_body", "next_id", "trained"), 0
-) | {"weighted": None, "recall": None}
+    **dict.fromkeys(NUMBERS, int), "uid": str, "spec": bytes, "weighted": bool, "recall": float,
+}  # fmt: skip
+FIRST_SETTINGS: dict[str, Any] = {**dict.fromkeys(NUMBERS, 0), "weighted": None, "recall": None}
 
 
-def damaged(what: str, ids: Iterable[str] = ()) -> DamagedError:
+def damaged(connection: Connection, what: str, ids: Iterable[str] = ()) -> DamagedError:
     """Return the error for stored data that fail their checks."""
     return DamagedError(
-        what, "restore the index from a copy; index.verify() lists all that is damaged", location="", ids=tuple(ids)
+        f"{connection.path} is damaged: {what}",
+        "restore it from a copy; index.verify() lists all that is damaged",
+        location=str(connection.path),
+        ids=tuple(ids),
     )
 
 
-def read_settings(connection: sqlite3.Connection, *names: str) -> list[Any]:
+def read_settings(connection: Connection, *names: str) -> list[Any]:
     """Return the values of settings, checked."""
     found = dict(connection.execute(f"SELECT key, value FROM settings WHERE key IN ({_marks(len(names))})", names))
     for name in names:
         if name not in found or not _is_kind(found[name], SETTING_KINDS[name]):
-            raise damaged(f"the index is damaged: its setting {name} is {found.get(name, 'missing')!r:.60}")
+            raise damaged(connection, f"its setting {name} is {found.get(name, 'missing')!r:.60}")
     return [found[name] for name in names]
 
 
@@ -65,50 +62,54 @@ def _is_kind(value: Any, kind: Any) -> bool:
     return isinstance(value, kind)
 
 
-def write_settings(connection: sqlite3.Connection, **values: Any) -> None:
+def write_settings(connection: Connection, **values: Any) -> None:
     connection.executemany("INSERT OR REPLACE INTO settings VALUES (?, ?)", values.items())
 
 
-def read_version(connection: sqlite3.Connection) -> int:
+def read_version(connection: Connection) -> int:
     """Return the number of the last change."""
     version: int = read_settings(connection, "version")[0]
     return version
 
 
-def add_commit(connection: sqlite3.Connection, end_row: int) -> str:
-    """Note that rows below `end_row` are there now; return the token by which a cache of them is known."""
-    token = secrets.token_hex(16)
+def add_commit(connection: Connection, end_row: int, token: str) -> None:
+    """Note that rows below `end_row` are there now; a cache of them has the same token."""
     connection.execute("INSERT OR REPLACE INTO commits VALUES (?, ?)", (end_row, token))
     connection.execute(
         "DELETE FROM commits WHERE end_row <= (SELECT end_row FROM commits ORDER BY end_row DESC LIMIT 1 OFFSET ?)",
         (KEPT_COMMITS,),
     )
-    return token
 
 
-def has_commit(connection: sqlite3.Connection, end_row: int, token: str) -> bool:
+def has_commit(connection: Connection, end_row: int, token: str) -> bool:
     return token_of(connection, end_row) == token
 
 
-def token_of(connection: sqlite3.Connection, end_row: int) -> str | None:
+def token_of(connection: Connection, end_row: int) -> str | None:
     found = connection.execute("SELECT token FROM commits WHERE end_row = ?", (end_row,)).fetchone()
     return None if found is None else str(found[0])
 
 
-def rows_from(connection: sqlite3.Connection, first: int = 0) -> Int64:
+def rows_from(connection: Connection, first: int = 0) -> Int64:
     """Return the rows that are there, from `first` on, in order."""
     return _int64(connection, "SELECT row FROM sets WHERE row >= ? ORDER BY row", first)
 
 
-def removed_since(connection: sqlite3.Connection, version: int) -> Int64:
+def removed_since(connection: Connection, version: int = -1) -> Int64:
     return _int64(connection, "SELECT row FROM removed WHERE version > ?", version)
 
 
-def _int64(connection: sqlite3.Connection, sql: str, *values: Any) -> Int64:
+def count_removed(connection: Connection, first: int = 0) -> int:
+    """Return how many rows were removed, from `first` on."""
+    n: int = connection.execute("SELECT count(*) FROM removed WHERE row >= ?", (first,)).fetchone()[0]
+    return n
+
+
+def _int64(connection: Connection, sql: str, *values: Any) -> Int64:
     return np.fromiter((row for (row,) in connection.execute(sql, values)), np.int64)
 
 
-def rows_of(connection: sqlite3.Connection, ids: Sequence[str]) -> dict[str, int]:
+def rows_of(connection: Connection, ids: Sequence[str]) -> dict[str, int]:
     """Return the rows of those ids that are there."""
     if len(ids) <= LISTED_ONE_BY_ONE:
         return dict(connection.execute(f"SELECT id, row FROM sets WHERE id IN ({_marks(len(ids))})", tuple(ids)))
@@ -120,7 +121,7 @@ def rows_of(connection: sqlite3.Connection, ids: Sequence[str]) -> dict[str, int
     return found
 
 
-def describe(connection: sqlite3.Connection, rows: Sequence[int]) -> dict[int, Description]:
+def describe(connection: Connection, rows: Sequence[int]) -> dict[int, Description]:
     """Return id and metadata of each row."""
     if len(rows) <= LISTED_ONE_BY_ONE:
         sql, values = f"SELECT row, id, metadata FROM sets WHERE row IN ({_marks(len(rows))})", list(rows)
@@ -130,11 +131,11 @@ def describe(connection: sqlite3.Connection, rows: Sequence[int]) -> dict[int, D
     found = {row: Description(name, metadata) for row, name, metadata in connection.execute(sql, values)}
     for row, (name, metadata) in found.items():
         if type(name) is not str or type(metadata) is not str:
-            raise damaged(f"row {row} is damaged")
+            raise damaged(connection, f"row {row} is damaged")
     return found
 
 
-def read_sets(connection: sqlite3.Connection, rows: Int64, dim: int, weighted: bool, origin: Any) -> Sets:
+def read_sets(connection: Connection, rows: Int64, dim: int, weighted: bool, origin: Any) -> Sets:
     """Return the stored sets of these rows, in this order."""
     found: dict[int, tuple[Any, ...]] = {}
     for first in range(0, len(rows), ROWS_PER_QUERY):
@@ -148,7 +149,7 @@ def read_sets(connection: sqlite3.Connection, rows: Int64, dim: int, weighted: b
     for row in rows.tolist():
         line = found.get(row)
         if line is None or not is_whole(line[1], line[2], line[3], line[4], dim):
-            raise damaged(f"the points of row {row} are damaged")
+            raise damaged(connection, f"the points of row {row} are damaged")
         lines.append(line)
     sizes = np.array([line[1] for line in lines], np.int64)
     points = np.frombuffer(bytearray().join(line[2] for line in lines), "<f4").reshape(-1, dim)
@@ -161,7 +162,7 @@ def read_sets(connection: sqlite3.Connection, rows: Int64, dim: int, weighted: b
 
 
 def stream_sets(
-    connection: sqlite3.Connection, rows: Int64, dim: int, weighted: bool, origin: Any
+    connection: Connection, rows: Int64, dim: int, weighted: bool, origin: Any
 ) -> Iterator[tuple[Int64, Sets]]:
     """Yield rows and their sets, in batches of bounded size."""
     if not len(rows):
@@ -169,7 +170,7 @@ def stream_sets(
     lines = connection.execute("SELECT row, size FROM sets WHERE row >= ? ORDER BY row", (int(rows[0]),)).fetchall()
     for row, size in lines:
         if not isinstance(size, int) or not 0 < size < MAX_SET_SIZE:
-            raise damaged(f"the size of row {row} is damaged")
+            raise damaged(connection, f"the size of row {row} is damaged")
     there = np.array([row for row, _ in lines], np.int64)
     sizes = np.array([size for _, size in lines], np.int64)[np.searchsorted(there, rows)]
     for part in batches_by_points(sizes, BATCH_POINTS):
@@ -194,7 +195,7 @@ def crc_of(points: Any, weights: Any) -> int:
     return zlib.crc32(points) if weights is None else zlib.crc32(weights, zlib.crc32(points))
 
 
-def insert(connection: sqlite3.Connection, entries: Entries, first_row: int, first_body: int) -> None:
+def insert(connection: Connection, entries: Entries, first_row: int, first_body: int) -> None:
     """Store sets at the rows and bodies from these on."""
     sets = entries.sets
     points = np.ascontiguousarray(sets.points, "<f4").data.cast("B")
@@ -215,17 +216,17 @@ def insert(connection: sqlite3.Connection, entries: Entries, first_row: int, fir
     insert_fields(connection, ((first_row + i, each.fields) for i, each in enumerate(entries.metadata)))
 
 
-def insert_fields(connection: sqlite3.Connection, of_rows: Iterable[tuple[int, Any]]) -> None:
+def insert_fields(connection: Connection, of_rows: Iterable[tuple[int, Any]]) -> None:
     lines = ((key, value, row) for row, fields in of_rows for key, value in fields)
     connection.executemany("INSERT OR IGNORE INTO fields VALUES (?, ?, ?)", lines)
 
 
-def delete_fields(connection: sqlite3.Connection, of_rows: Iterable[tuple[int, Any]]) -> None:
+def delete_fields(connection: Connection, of_rows: Iterable[tuple[int, Any]]) -> None:
     lines = ((key, value, row) for row, fields in of_rows for key, value in fields)
     connection.executemany("DELETE FROM fields WHERE key = ? AND value = ? AND row = ?", lines)
 
 
-def delete(connection: sqlite3.Connection, rows: Int64, version: int) -> None:
+def delete(connection: Connection, rows: Int64, version: int) -> None:
     """Remove sets, and note by which version."""
     listed = [(row,) for row in rows.tolist()]
     connection.executemany("DELETE FROM bodies WHERE body = (SELECT body FROM sets WHERE row = ?)", listed)
@@ -233,7 +234,7 @@ def delete(connection: sqlite3.Connection, rows: Int64, version: int) -> None:
     connection.executemany("INSERT INTO removed VALUES (?, ?)", [(row, version) for (row,) in listed])
 
 
-def renumber(connection: sqlite3.Connection, order: str = "id") -> int:
+def renumber(connection: Connection, order: str = "id") -> int:
     """Give the sets the rows 0, 1, 2, ... in the order of a column, and forget removals; return how many they are."""
     connection.execute("CREATE TEMP TABLE numbers(old INTEGER PRIMARY KEY, new INTEGER NOT NULL)")
     try:

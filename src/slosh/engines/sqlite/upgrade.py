@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import io
 import json
-import sqlite3
+import uuid
 import zipfile
 from contextlib import suppress
 from typing import Any
@@ -22,7 +22,7 @@ from ...errors import DamagedError
 from ...where import NO_VALUE, fields_of, parse_metadata
 from ..spec import IndexSpec
 from . import tables
-from .database import Database, storage_errors
+from .database import Connection, Database
 from .schema import FORMAT_VERSION, check_tables, statements
 
 SCHEMA_1 = """
@@ -46,8 +46,7 @@ def upgrade(database: Database) -> bool:
     found = database.format_version
     if found not in (1, 2):
         return False
-    with storage_errors(database.path):
-        check_tables(database.main, str(database.path), *[SCHEMA_1] * (found == 1))
+    check_tables(database.main, str(database.path), *[SCHEMA_1] * (found == 1))
     with database.writing() as connection:
         if found == 1:
             _from_version_1(connection, str(database.path))
@@ -57,7 +56,7 @@ def upgrade(database: Database) -> bool:
     return found == 1
 
 
-def _from_version_1(connection: sqlite3.Connection, location: str) -> None:
+def _from_version_1(connection: Connection, location: str) -> None:
     about = dict(connection.execute("SELECT key, value FROM about"))
     spec = _read_spec(about.get("recipe"), location)
     new = ("settings", "removed", "commits", "trained")
@@ -81,10 +80,10 @@ def _from_version_1(connection: sqlite3.Connection, location: str) -> None:
     }
     tables.write_settings(connection, **settings)
     tables.read_settings(connection, *settings)  # refuses what is damaged, before it is committed
-    tables.add_commit(connection, n)
+    tables.add_commit(connection, n, uuid.uuid4().hex)
 
 
-def _add_fields_without_values(connection: sqlite3.Connection) -> None:
+def _add_fields_without_values(connection: Connection) -> None:
     lines = connection.execute("SELECT row, id, metadata FROM sets WHERE metadata LIKE '_%[%' OR metadata LIKE '_%{%'")
     for row, name, metadata in lines.fetchall():
         with suppress(ValueError, TypeError):  # damaged: `verify` says so

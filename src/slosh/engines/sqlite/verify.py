@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator
 from typing import Any
 
 from tqdm.auto import tqdm
 
+from ...errors import DamagedError, StorageError
 from ...where import fields_of, parse_metadata
 from . import tables
+from .database import Connection
 
 MAX_LISTED = 20
 """Problems of one kind that are listed."""
@@ -21,15 +22,15 @@ ORPHANS = {
 }
 
 
-def verify_database(connection: sqlite3.Connection, dim: int) -> Iterator[tuple[str, str, list[str]]]:
+def verify_database(connection: Connection, dim: int) -> Iterator[tuple[str, str, list[str]]]:
     """Yield what was checked, how much of it, and the problems that were found."""
     try:
         yield from _verify_tables(connection, dim)
-    except sqlite3.DatabaseError as error:
-        yield "database", "unreadable", [f"the database: {error}: restore it from a copy"]
+    except (DamagedError, StorageError) as error:
+        yield "database", "unreadable", [f"the database: {error}"]
 
 
-def _verify_tables(connection: sqlite3.Connection, dim: int) -> Iterator[tuple[str, str, list[str]]]:
+def _verify_tables(connection: Connection, dim: int) -> Iterator[tuple[str, str, list[str]]]:
     lines = [line for (line,) in connection.execute(f"PRAGMA integrity_check({MAX_LISTED})")]
     problems = [f"the database: {line}" for line in lines if line != "ok"]
     counts = {
@@ -44,18 +45,26 @@ def _verify_tables(connection: sqlite3.Connection, dim: int) -> Iterator[tuple[s
         highest = connection.execute(f"SELECT coalesce(max({column}), -1) FROM {table}").fetchone()[0]
         if highest >= following:
             problems.append(f"{table}: {column} {highest} is there, and the next would be {following}")
+    if counts["sets"] + tables.count_removed(connection) != next_row:
+        problems.append(f"there are {counts['sets']} sets, which does not fit the counters")
     yield "database", ", ".join(f"{n} {name}" for name, n in counts.items()), problems
     yield _verify_points(connection, dim)
     yield _verify_fields(connection)
 
 
-def _verify_points(connection: sqlite3.Connection, dim: int) -> tuple[str, str, list[str]]:
+def _verify_points(connection: Connection, dim: int) -> tuple[str, str, list[str]]:
     """Check every byte of the points against its checksum."""
     damaged, n = [], 0
     sql = "SELECT id, size, crc, points, weights FROM sets JOIN bodies USING (body) ORDER BY row"
     total = connection.execute("SELECT count(*) FROM sets").fetchone()[0]
     lines: Any = tqdm(
-        connection.execute(sql), total=total, unit="set", delay=2, disable=None, leave=False, desc="points"
+        iter(connection.execute(sql).fetchone, None),
+        total=total,
+        unit="set",
+        delay=2,
+        disable=None,
+        leave=False,
+        desc="points",
     )
     for name, size, crc, points, weights in lines:
         if not tables.is_whole(size, points, weights, crc, dim):
@@ -67,7 +76,7 @@ def _verify_points(connection: sqlite3.Connection, dim: int) -> tuple[str, str, 
     return "points", f"{n} sets against their checksums", problems
 
 
-def _verify_fields(connection: sqlite3.Connection) -> tuple[str, str, list[str]]:
+def _verify_fields(connection: Connection) -> tuple[str, str, list[str]]:
     """Check the fields that filters are answered from against the metadata, set by set."""
     there: int = connection.execute("SELECT count(*) FROM fields").fetchone()[0]
     meant, wrong = 0, []

@@ -1,30 +1,27 @@
 """A change of an index on disk: gathered in memory and in the files of the caches, then committed in one transaction.
 
 Sets are embedded and their vectors appended to the caches while nothing is locked; nobody sees them, since a stamp does
-not cover them. The transaction only inserts. The next version is announced before it is committed, so that whoever
-reads the new version finds its snapshot, and nobody waits.
+not cover them. The transaction only inserts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...errors import UnknownOutcome
 from ...where import Metadata, fields_of
 from ..base import Entries, Int64
-from ..interrupts import uninterrupted
-from ..snapshot import Snapshot
+from ..snapshot import Snapshot, filters_after
 from ..spec import Embedded
 from . import tables
+from .database import Connection
 from .view import SqliteView, stored_metadata
 
 if TYPE_CHECKING:
-    import sqlite3
-
     from .engine import SqliteEngine
 
 
@@ -41,7 +38,8 @@ class SqliteWrite:
         self._next_id: int | None = None
 
     def free_ids(self, n: int) -> list[str]:
-        first = self._counted_from()
+        with self._engine.database.reading() as connection:
+            (first,) = tables.read_settings(connection, "next_id")
         while True:
             names = [str(first + i) for i in range(n)]
             taken = [int(name) for name, row in zip(names, self.view.keys(names), strict=True) if row >= 0]
@@ -49,12 +47,6 @@ class SqliteWrite:
                 self._next_id = first
                 return names
             first = max(taken) + 1
-
-    def _counted_from(self) -> int:
-        if self._next_id is None:
-            with self._engine.database.reading() as connection:
-                (self._next_id,) = tables.read_settings(connection, "next_id")
-        return self._next_id
 
     def upsert(self, entries: Entries, embedded: Embedded) -> None:
         rows = self.view.keys(entries.ids)
@@ -87,53 +79,56 @@ class SqliteWrite:
         if self._metadata:
             gone = {row for keys, _ in self._metadata for row in keys.tolist()}
             described = {row: known for row, known in dict(described).items() if row not in gone}
+        filters = {} if self._entries or self._metadata else filters_after(base.filters, snapshot)
         after = replace(
-            base, version=base.version + 1, settings=self._settings, snapshot=snapshot, described=described, filters={}
+            base,
+            version=base.version + 1,
+            settings=self._settings,
+            snapshot=snapshot,
+            described=described,
+            filters=filters,
         )
-        stamp = (
-            engine.cache.summed(snapshot.n, snapshot.sets.n_points, "", snapshot.weighted) if self._entries else None
-        )
-        with engine.database.writing() as connection:
-            token = self._store(connection, removed, after.version, snapshot.n)
-            with engine.announced(after), uninterrupted():
-                connection.execute("COMMIT")
-                engine.publish(after)
+        stamp = engine.cache.summed(snapshot.sets) if self._entries else None
+        try:
+            with engine.database.writing() as connection:
+                self._store(connection, removed, after.version)
                 if stamp is not None:
-                    with suppress(OSError):  # it is stored; the caches are brought up to date when there is room
-                        engine.cache.write_stamp(replace(stamp, token=token))
+                    tables.add_commit(connection, stamp.rows, stamp.token)
+                engine.commit(after, stamp)
+        except UnknownOutcome as error:
+            error.ids = tuple(name for entries in self._entries for name in entries.ids)
+            raise
 
-    def _store(self, connection: sqlite3.Connection, removed: Int64, version: int, end_row: int) -> str:
-        counted = self._counted_from()
-        next_row, next_body = tables.read_settings(connection, "next_row", "next_body")
+    def _store(self, connection: Connection, removed: Int64, version: int) -> None:
+        next_row, next_body, next_id = tables.read_settings(connection, "next_row", "next_body", "next_id")
+        next_id = next_id if self._next_id is None else self._next_id
         self._delete_fields(connection, removed)
         tables.delete(connection, removed, version)
         for entries in self._entries:
             tables.insert(connection, entries, next_row, next_body)
-            next_row, next_body = next_row + len(entries.ids), next_body + len(entries.ids)
-            counted += len(entries.ids)
+            n = len(entries.ids)
+            next_row, next_body, next_id = next_row + n, next_body + n, next_id + n
         for keys, metadata in self._metadata:
             self._delete_fields(connection, keys)
             lines = zip((each.json for each in metadata), keys.tolist(), strict=True)
             connection.executemany("UPDATE sets SET metadata = ? WHERE row = ?", lines)
-            tables.insert_fields(
-                connection, ((row, each.fields) for row, each in zip(keys.tolist(), metadata, strict=True))
-            )
-        token = tables.add_commit(connection, end_row) if self._entries else ""
+            fields = (each.fields for each in metadata)
+            tables.insert_fields(connection, zip(keys.tolist(), fields, strict=True))
         weighted = self._settings["weighted"]
         tables.write_settings(
             connection,
             version=version,
             next_row=next_row,
             next_body=next_body,
-            next_id=counted,
+            next_id=next_id,
             weighted=None if weighted is None else int(weighted),
             recall=self._settings["recall"],
         )
-        return token
 
-    def _delete_fields(self, connection: sqlite3.Connection, rows: Int64) -> None:
+    def _delete_fields(self, connection: Connection, rows: Int64) -> None:
         described = tables.describe(connection, rows.tolist()) if len(rows) else {}
         of_rows = (
-            (row, fields_of(stored_metadata(each), f"metadata of {each.id!r}")) for row, each in described.items()
+            (row, fields_of(stored_metadata(connection, each), f"metadata of {each.id!r}"))
+            for row, each in described.items()
         )
         tables.delete_fields(connection, of_rows)

@@ -1,0 +1,174 @@
+"""From the database and the caches to what is held in memory of one version.
+
+A version is loaded from the one before it where that is possible: rows that were added are mapped or embedded, rows
+that were removed are marked. Otherwise it is loaded from the caches, and what they lack is embedded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from tqdm.auto import tqdm
+
+from ...data import tensors
+from ...data.sets import Sets
+from ...errors import DamagedError, SloshError
+from ...search import Allowed, Trained
+from ...where import Node
+from ..base import Description, Int64, Mask
+from ..snapshot import Snapshot
+from ..spec import Embedded, IndexSpec, Vectors
+from . import tables
+from .cache import Cache, StaleCache, Stamp
+from .database import Connection
+
+TRAINED = "slosh trained state"
+
+
+@dataclass(frozen=True, eq=False)
+class Loaded:
+    """What is held in memory of one version. `described` and `filters` are memos of what the database says."""
+
+    version: int
+    generation: int
+    trained: int
+    settings: Mapping[str, Any]
+    snapshot: Snapshot
+    embedded: int = 0
+    """Sets that were embedded since the index was opened because the caches lacked them."""
+    rebuilt: str | None = None
+    """Why the caches were not used; None if they were."""
+    described: dict[int, Description] = field(default_factory=dict)
+    filters: dict[Node, Allowed] = field(default_factory=dict)
+
+
+def load(
+    connection: Connection, spec: IndexSpec, cache: Cache, stamps: Sequence[Stamp], before: Loaded | None = None
+) -> Loaded:
+    """Load the version that a transaction sees. `stamps` are valid ones, newest first."""
+    version, generation, trained, weighted, recall, next_row = tables.read_settings(
+        connection, "version", "generation", "trained", "weighted", "recall", "next_row"
+    )
+    if next_row and weighted is None:
+        raise tables.damaged(connection, "it has sets, and does not say whether they have weights")
+    settings = {"weighted": None if weighted is None else bool(weighted), "recall": recall}
+    embedded, rebuilt, snapshot = 0, None, None
+    if before is not None:
+        embedded, rebuilt = before.embedded, before.rebuilt
+        if before.snapshot.n and (before.generation, before.trained) == (generation, trained):
+            snapshot = _adopt(before.snapshot, cache, stamps)
+    if snapshot is None:
+        alive = np.ones(next_row, np.bool_)
+        alive[_within(tables.removed_since(connection), next_row)] = False
+        snapshot, rebuilt = _start(connection, spec, cache, stamps, alive, bool(weighted), trained)
+    first = snapshot.n
+    snapshot = _embed_missing(connection, spec, snapshot, next_row)
+    embedded += int(np.count_nonzero(snapshot.alive[first:]))
+    if before is not None:
+        removed = _within(tables.removed_since(connection, before.version), next_row)
+        snapshot = snapshot.remove(removed[snapshot.alive[removed]])
+    return Loaded(version, generation, trained, settings, snapshot, embedded, rebuilt)
+
+
+def pack_trained(snapshot: Snapshot) -> bytes:
+    """Return what the search has learnt, to be stored."""
+    trained = next(iter(snapshot.states.values())).trained()
+    return b"" if trained is None else tensors.pack(TRAINED, trained.header, trained.arrays)
+
+
+def _read_trained(connection: Connection, version: int) -> Trained | None:
+    found = connection.execute("SELECT state FROM trained WHERE version = ?", (version,)).fetchone()
+    if found is None or not isinstance(found[0], bytes) or not found[0]:
+        return None
+    try:
+        return Trained(*tensors.unpack(found[0], TRAINED, "the trained state"))
+    except SloshError:
+        return None  # it is learnt anew
+
+
+def _adopt(snapshot: Snapshot, cache: Cache, stamps: Sequence[Stamp]) -> Snapshot | None:
+    """Take in the rows that the writer has appended to the same caches; None if all is to be loaded again."""
+    for stamp in stamps:
+        if cache.stamp is not None and stamp.epoch == cache.stamp.epoch and stamp.rows > snapshot.n:
+            try:
+                cache.use(stamp)
+            except StaleCache:
+                return None
+            return snapshot.adopt(stamp.rows)
+    return snapshot
+
+
+def _start(
+    connection: Connection,
+    spec: IndexSpec,
+    cache: Cache,
+    stamps: Sequence[Stamp],
+    alive: Mask,
+    weighted: bool,
+    trained_version: int,
+) -> tuple[Snapshot, str | None]:
+    """Begin with the rows that the caches hold, or with none; and return why."""
+    trained = _read_trained(connection, trained_version)
+
+    def begin(n: int) -> Snapshot:
+        derived = cache.read_derived(lambda rows, token: tables.has_commit(connection, rows, token))
+        options: dict[str, Any] = {"n": n, "alive": alive[:n], "derived": derived}
+        try:
+            return Snapshot.start(spec, weighted, cache.column, trained=trained, **options)
+        except DamagedError:
+            if trained is None:
+                raise
+            return Snapshot.start(spec, weighted, cache.column, **options)  # trained by other code
+
+    try:
+        if not stamps:
+            raise StaleCache(cache.problem or "the stamp is of another state of the index")
+        if ("weights" in stamps[0].arrays) != weighted:
+            raise StaleCache("the stamp has other arrays")
+        cache.use(stamps[0])
+        return begin(stamps[0].rows), None
+    except StaleCache as reason:
+        cache.start_again()
+        return begin(0), str(reason) if len(alive) else None
+
+
+def _embed_missing(connection: Connection, spec: IndexSpec, snapshot: Snapshot, next_row: int) -> Snapshot:
+    """Embed the rows that a snapshot lacks; rows that were removed become holes."""
+    rows = tables.rows_from(connection, snapshot.n)
+    if len(rows) + tables.count_removed(connection, snapshot.n) != next_row - snapshot.n or np.any(rows >= next_row):
+        raise tables.damaged(connection, "its counters do not fit its sets")
+    parts = tables.stream_sets(connection, rows, spec.dim, snapshot.weighted, spec.origin)
+    with tqdm(total=len(rows), unit="set", delay=2, disable=None, leave=False, desc="embed") as bar:
+        for part, sets in parts:
+            snapshot = _extended(snapshot, part, spec.embed(sets), int(part[-1]) + 1)
+            bar.update(len(part))
+    if snapshot.n < next_row:
+        none = Sets.from_checked(np.empty((0, spec.dim), np.float32), np.zeros(1, np.int64), None, None)
+        nothing = spec.embed(none.with_origin(spec.origin))
+        snapshot = _extended(snapshot, np.empty(0, np.int64), nothing, next_row)
+    return snapshot
+
+
+def _extended(snapshot: Snapshot, rows: Int64, embedded: Embedded, end: int) -> Snapshot:
+    """Extend a snapshot to `end` rows: by these, and by holes where rows are missing."""
+    first = snapshot.n
+    at = rows - first
+    sizes = np.zeros(end - first, np.int64)
+    sizes[at] = embedded.sets.sizes
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    sets = Sets.from_checked(embedded.sets.points, offsets, embedded.sets.weights, embedded.sets.origin)
+    vectors = {}
+    for name, (numbers, slack) in embedded.vectors.items():
+        all_numbers, all_slack = np.zeros((len(sizes), numbers.shape[1]), np.float32), np.zeros(len(sizes))
+        all_numbers[at], all_slack[at] = numbers, slack
+        vectors[name] = Vectors(all_numbers, all_slack)
+    holes = np.ones(len(sizes), np.bool_)
+    holes[at] = False
+    return snapshot.extend(Embedded(sets, vectors)).remove(np.flatnonzero(holes) + first)
+
+
+def _within(rows: Int64, end: int) -> Int64:
+    return rows[(rows >= 0) & (rows < end)]

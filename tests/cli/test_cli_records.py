@@ -1,0 +1,79 @@
+"""slosh show, update and remove."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import slosh
+
+
+def test_show(slosh_):
+    code, out, _ = slosh_("show", "clouds.slosh", "thin/0000.npy")
+    assert code == 0
+    assert "metadata folder" in out
+    code, out, _ = slosh_("show", "clouds.slosh", "--limit", 2, "--where", "folder = fat")
+    assert code == 0
+    assert "the first 2 of 6 sets" in out
+    shown = json.loads(slosh_("show", "clouds.slosh", "thin/0000.npy", "--json")[1])
+    points = np.load("clouds/thin/0000.npy")
+    assert shown["points"] == len(points)
+    np.testing.assert_allclose(shown["max"], points.max(axis=0), rtol=1e-6)
+    assert slosh_("show", "clouds.slosh", "--where", "folder = none")[1] == "0 sets\n"
+
+
+def test_remove_and_compact(slosh_, copied, stored):
+    assert "11 are left" in slosh_("remove", copied, "thin/0000.npy")[1]
+    code, _, err = slosh_("remove", copied, "thin/0002.npy", "nope")
+    assert code == 1
+    assert "nope" in err
+    code, _, err = slosh_("remove", copied, "--where", "folder = fat")
+    assert code == 2
+    assert "--yes" in err
+    assert stored(copied) == 11
+    removed = json.loads(slosh_("remove", copied, "--where", "folder = fat", "--yes", "--json")[1])
+    assert (removed["removed"], removed["sets"]) == (6, 5)
+    assert slosh_("remove", copied)[0] == 2
+    assert "removed" in slosh_("info", copied)[1]
+    assert json.loads(slosh_("compact", copied, "--json")[1])["sets"] == 5
+    assert slosh_("verify", copied)[0] == 0
+
+
+def test_update_changes_metadata(slosh_, copied):
+    code, out, _ = slosh_("update", copied, "thin/0000.npy", "fat/0001.npy", "--meta", "year=2015", "--meta", "file=x")
+    assert (code, out) == (0, "updated 2 sets\n")
+    code, out, _ = slosh_("update", copied, "--where", "folder = fat", "--replace", "--meta", "kind=round", "--json")
+    assert (code, json.loads(out)) == (0, {"index": str(copied), "updated": 6})
+    with slosh.open(copied, read_only=True) as index:
+        assert index.get("thin/0000.npy").metadata == {"file": "x", "folder": "thin", "year": 2015}
+        assert index.get("thin/0002.npy").metadata == {"file": "0002.npy", "folder": "thin"}
+        assert index.select("kind = round") == [f"fat/{i:04}.npy" for i in range(1, 12, 2)]
+        assert index.get("fat/0001.npy").metadata == {"kind": "round"}
+    code, out, err = slosh_("update", copied, "--where", "foldr = fat", "--meta", "a=1")
+    assert (code, out) == (0, "updated 0 sets\n")
+    assert "no set has a field 'foldr'" in err
+
+
+def test_an_empty_filter_is_refused(slosh_, copied, stored):
+    for command in (
+        ["remove", copied, "--yes"],
+        ["update", copied, "--meta", "a=1"],
+        ["show", copied],
+        ["search", copied, "thin/0000.npy"],
+        ["duplicates", copied],
+    ):
+        for text in ("", " "):
+            code, _, err = slosh_(*command, "--where", text)
+            assert code == 2
+            assert "--where is empty" in err
+    assert stored(copied) == 12
+
+
+@pytest.mark.parametrize("answer", ["y", "n"])
+def test_remove_asks_on_a_terminal(copied, answer, stored, on_a_terminal):
+    arguments = ["remove", copied, "--where", "folder = fat"]
+    code, shown = on_a_terminal(*arguments, cwd=copied.parent, answer=f"{answer}\n".encode())
+    assert "remove 6 sets of 12" in shown
+    assert (code, stored(copied)) == ((0, 6) if answer == "y" else (1, 12))
