@@ -63,7 +63,7 @@ def test_orthogonal_blocks_are_orthonormal(dim: int) -> None:
 @pytest.mark.parametrize("dim", [2, 3, 6])
 def test_each_slice_is_uniform_on_the_sphere(kind: str, dim: int) -> None:
     """Mean 0 and second moment I / d over seeds: of the first slice, and of all but a half circle or sphere's mean."""
-    n_seeds = 2000
+    n_seeds = 800
     draws = np.stack([directions(kind, 8, dim, seed) for seed in range(n_seeds)]).astype(float)
     sigma = 5 / math.sqrt(n_seeds * dim)
     if kind != "qmc" or dim > 3:  # the half circle and the half sphere have a middle
