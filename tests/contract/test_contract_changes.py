@@ -522,6 +522,20 @@ def test_closed_and_read_only_have_classes(engine):
         index.add(cloud_list(1))
 
 
+def test_destroy_leaves_nothing(engine):
+    index = engine.create()
+    index.add(cloud_list(3))
+    place, reader = index.path, engine.read_only(index)
+    if reader is not None:
+        with pytest.raises(errors.ReadOnlyIndex):
+            reader.destroy()
+        assert len(index) == 3
+    index.destroy()
+    with pytest.raises(errors.IndexClosed):
+        len(index)
+    assert place is None or not place.exists()
+
+
 def test_an_index_is_a_context(engine):
     with engine.create() as index:
         index.add(cloud_list(2))

@@ -6,10 +6,10 @@
 from __future__ import annotations
 
 import functools
-import shutil
 import time
 import warnings
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -191,30 +191,15 @@ def build(
     first = next(batches, None)
     if first is None:
         raise CommandError(f"{', '.join(source)}: no sets found")
-    folder, made = None if "://" in index else Path(index), None
-    existed = folder is not None and folder.exists()
-    try:
-        made = slosh.SetIndex.create(index, first.sets.dim, sample=first.sets, origin=first.sets.origin, **settings)
-        folder = made.path
-        with made:
+    with slosh.SetIndex.create(index, first.sets.dim, sample=first.sets, origin=first.sets.origin, **settings) as made:
+        try:
             n = _fill(made, index, chain([first], batches), for_all, update=False)
             _report(made, index, n, started, json, "built", recall)
-    except BaseException:
-        # What is left was made here: the place was free before.
-        if folder is not None and (made is None or _is_empty(index)):
-            shutil.rmtree(folder, ignore_errors=True)
-            if existed:
-                folder.mkdir(exist_ok=True)
-        raise
-
-
-def _is_empty(index: str) -> bool:
-    """Return whether no set was stored in an index; False if it cannot be opened."""
-    try:
-        with open_index(index) as made:
-            return not len(made)
-    except (CommandError, OSError, ValueError):
-        return False
+        except BaseException:
+            with suppress(OSError):
+                if not len(made):  # the place was free before
+                    made.destroy()
+            raise
 
 
 def add(

@@ -215,6 +215,10 @@ class SetIndex(Searches):
         """Let go of files and lock. What was changed is on disk without it."""
         self._engine.close()
 
+    def destroy(self) -> None:
+        """Close the index and delete everything that is stored of it."""
+        self._engine.destroy()
+
     # Changes
 
     def add(

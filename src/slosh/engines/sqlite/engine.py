@@ -89,14 +89,14 @@ class SqliteEngine:
         decided = None if weighted is None else int(weighted)
         first = {**tables.FIRST_SETTINGS, "spec": packed, "uid": uuid.uuid4().hex, "weighted": decided}
 
-        def made() -> Database:
+        def connect() -> Database:
             if (folder / "index.db").exists():  # by another process, in between
                 raise _exists(folder)
             database = Database.create(folder / "index.db", first)
             sync_folder(folder.parent)
             return database
 
-        return cls._started(folder, made, WriterLock(folder), n_jobs)
+        return cls._started(folder, connect, WriterLock(folder), n_jobs)
 
     @classmethod
     def open(cls, location: str, *, read_only: bool, n_jobs: int | None) -> SqliteEngine:
@@ -323,8 +323,10 @@ class SqliteEngine:
                     self._lock.release()
 
     def destroy(self) -> None:
-        self.close()
-        shutil.rmtree(self._folder)
+        with self._changing():
+            self.close()
+            with _system_errors(self._folder):
+                shutil.rmtree(self._folder)
 
 
 @contextmanager
