@@ -25,6 +25,7 @@ __all__ = [
     "IndexNotFound",
     "InputError",
     "MissingExtra",
+    "NestedChange",
     "NotAFile",
     "PrecisionWarning",
     "ReadOnlyIndex",
@@ -229,6 +230,10 @@ def system_error(error: OSError, location: str) -> StorageError:
     return StorageError(
         problem, _REMEDIES.get(error.errno or 0, "try again, or use another place"), error.errno, location=location
     )
+
+
+class NestedChange(SloshError, RuntimeError):
+    """A change of an index began within another one, in the same thread. The inner one is not made."""
 
 
 class MissingExtra(SloshError, ImportError):

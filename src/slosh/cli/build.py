@@ -292,8 +292,8 @@ def _report(
         return
     rate = f" ({n / max(seconds, 1e-9):,.0f} a second)" * (n > 0)
     say(f"{done} {pluralize(n, 'set')} in {seconds:.3g} s{rate}")
-    size = format_bytes(sum(about["disk_bytes"].values()))
-    say(f"{location}: {pluralize(len(index), 'set')}, {pluralize(about['points'], 'point')}, d = {index.dim}, {size}")
+    size = f", {format_bytes(options.disk_bytes(about))}" * ("disk_bytes" in about)
+    say(f"{location}: {pluralize(len(index), 'set')}, {pluralize(about['points'], 'point')}, d = {index.dim}{size}")
     if tuned is not None:
         say(f"tuned: {tuned}")
 

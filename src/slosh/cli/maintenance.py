@@ -13,7 +13,7 @@ import slosh
 from ..data.text import format_bytes
 from ..errors import InputError
 from .messages import UsageError, error_message
-from .options import AsJson, Location, Reading, check_free, counted, open_index, recall_option
+from .options import AsJson, Location, Reading, check_free, counted, disk_bytes, open_index, recall_option
 from .output import format_cell, pluralize, say, say_facts, say_json, say_result
 from .process import FAILED
 
@@ -37,13 +37,12 @@ def info(index: Location, *, json: AsJson = False) -> None:
         "preprocessing": about["preprocess"],
         "origin": about["origin"],
         "recall": "not tuned" if about["recall"] is None else about["recall"],
-        "on disk": _sizes(about["disk_bytes"]),
     }
-    if "memory_bytes" in about:
-        facts["in memory"] = _sizes(about["memory_bytes"])
-    if about["removed_since_compact"]:
+    for name, parts in (("on disk", about.get("disk_bytes")), ("in memory", about.get("memory_bytes"))):
+        facts[name] = _sizes(parts) if parts else None
+    if about.get("removed_since_compact"):
         facts["removed"] = f"{about['removed_since_compact']:,} since the last slosh compact"
-    if about["cache_rebuilt"]:
+    if about.get("cache_rebuilt"):
         facts["cache"] = f"rebuilt: {about['cache_rebuilt']}"
     say_facts({name: fact for name, fact in facts.items() if fact is not None})
 
@@ -104,13 +103,13 @@ def verify(
 def compact(index: Location, *, json: AsJson = False) -> None:
     """Reclaim the space of removed sets and retrain. The result equals an index built from scratch in id order."""
     with open_index(index, write=True) as changed:
-        before = sum(changed.info()["disk_bytes"].values())
+        before = disk_bytes(changed.info())
         changed.compact()
     with open_index(index) as changed:
-        after, n = sum(changed.info()["disk_bytes"].values()), len(changed)
+        after, n = disk_bytes(changed.info()), len(changed)
     document = {"index": index, "sets": n, "bytes_before": before, "bytes": after}
-    text = f"{index}: {pluralize(n, 'set')}, {format_bytes(before)} before, {format_bytes(after)} now"
-    say_result(json, document, text)
+    sizes = f", {format_bytes(before)} before, {format_bytes(after)} now" * (after > 0)
+    say_result(json, document, f"{index}: {pluralize(n, 'set')}{sizes}")
 
 
 def export(

@@ -175,6 +175,11 @@ def _fields(node: Any) -> list[str]:
     return _fields(node.part) if isinstance(node, slosh.where.Not) else [node.key] * (node.key is not None)
 
 
+def disk_bytes(about: Mapping[str, Any]) -> int:
+    """Return what an index takes on this machine's disk by its `info`; 0 if its engine does not say."""
+    return sum(about.get("disk_bytes", {}).values())
+
+
 def choose(option: str, name: str, known: Mapping[str, Any]) -> Any:
     """Return what an option names, or say which names there are."""
     if name not in known:

@@ -96,6 +96,8 @@ class View(Protocol):
     """One version of an index. Use it as long as the context manager that gave it is open, in one thread."""
 
     version: int
+    """Counts the changes of what is stored. Training makes searches faster within a version, and changes no answer that
+    is exact."""
     capabilities: Capabilities
     spec: IndexSpec
     settings: Mapping[str, Any]
@@ -160,7 +162,11 @@ class View(Protocol):
         """Return which of the sets are held ready for searches exactly as given, to the last bit."""
 
     def info(self) -> dict[str, Any]:
-        """Return counts, sizes and what was trained, under the names that `SetIndex.info` documents."""
+        """Return at least `engine` (its name), `points` (of all sets) and `sizes` ({"smallest", "largest"}, or None).
+
+        Others, where they mean something: `disk_bytes` and `memory_bytes` ({part: bytes}), `removed_since_compact`,
+        `search_info` (what was trained), `format`.
+        """
 
 
 class Write(Protocol):

@@ -7,7 +7,6 @@ prepares the next one and swaps the reference.
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -19,6 +18,7 @@ from ..errors import IndexClosed
 from ..search import Allowed, Calibration, in_memory
 from ..where import FieldColumns, Metadata, Node, checked_metadata, parse_metadata
 from .base import Description, Entries, Int64, Mask, Records
+from .locking import ChangeLock
 from .snapshot import LocalView, PreparedSets, Snapshot, filters_after
 from .spec import Embedded, IndexSpec, Vectors
 
@@ -188,7 +188,7 @@ class MemoryEngine:
 
     def __init__(self, spec: IndexSpec, weighted: bool | None) -> None:
         self._current = _first_version(spec, {"weighted": weighted, "recall": None})
-        self._writing = threading.RLock()
+        self._lock = ChangeLock()
         self._pid = os.getpid()
         self.closed = False
 
@@ -210,14 +210,14 @@ class MemoryEngine:
     @contextmanager
     def write(self) -> Iterator[_Write]:
         self._check_open()
-        with self._writing:
+        with self._lock.writing():
             self._check_open()
             write = _Write(self._current)
             yield write
             self._current = write.finish()
 
     def train(self, eager: bool = False) -> bool:
-        with self._writing:
+        with self._lock.changing():
             self._check_open()
             before = self._current.snapshot
             after = before.train(eager)
@@ -230,14 +230,14 @@ class MemoryEngine:
         self._current = replace(self._current, snapshot=snapshot, stored=stored)
 
     def calibrate(self, space: str, k: int, recall: float, queries: Vectors | None) -> Calibration | None:
-        with self._writing:
+        with self._lock.changing():
             self._check_open()
             snapshot, found = self._current.snapshot.calibrate(space, k, recall, queries)
             self._publish(snapshot)
             return found
 
     def compact(self) -> None:
-        with self._writing:
+        with self._lock.changing():
             self._check_open()
             old = self._current
             keys = np.array(sorted(old.select().tolist(), key=old.names.ids.__getitem__), np.int64)

@@ -51,8 +51,8 @@ def _engine_of(location: Location) -> tuple[Any, str | None]:
             name, place = "sqlite", rest if mark else place
     if name not in ENGINES or (name == "memory" and place is not None):
         raise InputError(
-            f"{place!r:.80} names the engine {name!r}, which this slosh does not have",
-            f"give the path of a folder, or one of {', '.join(ENGINES)}",
+            f"{place!r:.80} is not where an index can be: no engine has the address {name}://",
+            "give the path of a folder, or None for an index in memory",
             argument="path",
         )
     module, _, attribute = ENGINES[name].partition(":")

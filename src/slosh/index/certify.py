@@ -32,8 +32,8 @@ def check_possible(view: View) -> None:
     if not view.spec.embedding.has_bounds:
         problem = f"certify needs bounds on the sliced distance, and this index embeds by {view.spec.embedding!r}"
         remedy = "create it with SlicedWasserstein(quantiles='average')"
-    elif not view.capabilities.exact_range:
-        problem, remedy = "certify needs an exact range search, which this engine does not have", "copy the index"
+    elif not (view.capabilities.exact_range and view.capabilities.exact_nearest):
+        problem, remedy = "certify needs exact searches, which this engine does not have", "copy the index to a folder"
     else:
         return
     raise UnsupportedError(problem, remedy, argument="certify", feature_name="certify")

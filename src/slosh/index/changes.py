@@ -43,13 +43,13 @@ def add(engine: Engine, sets: Sets, ids: Any, metadata: Any, update: bool) -> li
         raise InputError(f"there are {len(sets)} sets and {len(names)} ids", "give one for each", argument="ids")
     if names is None and update:
         raise InputError("update=True replaces sets by their ids", "give ids", argument="ids")
+    keep = update and metadata is None
+    given = metadata_of_each(metadata, len(sets))  # read to its end before the write begins
     started = time.perf_counter()
     with engine.write() as write:
         if names is None:
             names = write.free_ids(len(sets))
-        if update and metadata is None:
-            metadata = _stored_metadata(write.view, names)
-        checked = checked_metadata_of_each(metadata, names)
+        checked = checked_metadata_of_each(_stored_metadata(write.view, names) if keep else given, names)
         if not update:
             _check_new(write.view, names)
         if len(sets):

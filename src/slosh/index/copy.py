@@ -54,9 +54,15 @@ def backup_index(source: Engine, folder: str | os.PathLike[str], replace: bool, 
         open_engine(target, True, n_jobs).close()  # refuses what is not an index
     draft, old = (target.with_name(f"{target.name}.{secrets.token_hex(6)}.{what}") for what in ("new", "old"))
     n = copy_index(source, draft, n_jobs)
-    if target.exists():
-        target.rename(old)
-    draft.rename(target)
+    try:
+        if target.exists():
+            target.rename(old)
+        draft.rename(target)
+    except BaseException:
+        if old.exists() and not target.exists():
+            old.rename(target)
+        shutil.rmtree(draft, ignore_errors=True)
+        raise
     sync_folder(target.parent)
     shutil.rmtree(old, ignore_errors=True)
     return n

@@ -39,7 +39,7 @@ def _each(
 def duplicates(view: View, radius: float, where: Node | None, certify: bool, progress: Progress | None) -> Pairs:
     """Return all pairs of sets at most a radius apart, each once."""
     kind = "sliced" if certify else view.spec.search.distance_kind
-    exact = 1.0 if kind == "embedded" else None
+    exact = 1.0 if kind == "embedded" and view.capabilities.exact_range else None
     question = Question(radius=radius, where=where, recall=exact, certify=certify, slack=kind == "embedded")
     pairs: list[Pair] = []
     for keys, hits in _each(view, view.select(where), answer, question, progress):

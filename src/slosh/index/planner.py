@@ -95,7 +95,9 @@ def rank(view: View, queries: Sets, exclude: Int64 | None, question: Question) -
     """Return the keys of what is found for each prepared query, in the order of distances; arguments as in `answer`."""
     if question.certify:
         certify.check_possible(view)
-    elif question.recall == 1.0 and not view.capabilities.exact_nearest:
+    elif question.recall == 1.0 and not (
+        view.capabilities.exact_nearest if question.radius is None else view.capabilities.exact_range
+    ):
         problem = "recall=1.0 asks for an exact search, which this engine does not have"
         raise UnsupportedError(problem, "ask for less", argument="recall", feature_name="recall")
     radii = None if question.radius is None else checked_radii(question.radius, len(queries))

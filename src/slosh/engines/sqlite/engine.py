@@ -34,7 +34,7 @@ from ...errors import (
 )
 from ...native import kernel
 from ...search import Calibration
-from ..interrupts import uninterrupted
+from ..locking import ChangeLock, uninterrupted
 from ..snapshot import Snapshot
 from ..spec import IndexSpec, Vectors
 from . import tables, upgrade
@@ -58,7 +58,7 @@ class SqliteEngine:
     def __init__(self, folder: Path, database: Database, lock: WriterLock | None, n_jobs: int | None) -> None:
         self.database, self._folder, self._lock = database, folder, lock
         self.location, self.read_only, self.closed = str(folder), lock is None, False
-        self._pid, self._writing, self._following = os.getpid(), threading.RLock(), threading.Lock()
+        self._pid, self._changes, self._following = os.getpid(), ChangeLock(), threading.Lock()
         self._loaded: dict[int, Loaded] = {}  # replaced, never changed, by the thread that writes or follows
         upgraded = not self.read_only and upgrade.upgrade(database)
         database.check_tables()
@@ -198,10 +198,10 @@ class SqliteEngine:
     # Changing
 
     @contextmanager
-    def _changing(self) -> Iterator[None]:
+    def _changing(self, *, write: bool = False) -> Iterator[None]:
         """Let one thread at a time change the index, and only in the process that may."""
         self._check_open()
-        with self._writing:
+        with self._changes.writing() if write else self._changes.changing():
             self._check_open()
             if self.read_only:
                 raise ReadOnlyIndex(
@@ -213,7 +213,7 @@ class SqliteEngine:
 
     @contextmanager
     def write(self) -> Iterator[SqliteWrite]:
-        with self._changing(), self.view() as view:
+        with self._changing(write=True), self.view() as view:
             write = SqliteWrite(self, view)
             yield write
             write.commit()
@@ -305,7 +305,7 @@ class SqliteEngine:
         """Store what was learnt since, and let go of everything."""
         if self._pid != os.getpid():  # a fork leaves it to the process that opened it, and may have its lock held
             return
-        with self._writing:
+        with self._changes.changing():
             if self.closed:
                 return
             try:
