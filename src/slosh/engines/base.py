@@ -103,6 +103,14 @@ class View(Protocol):
     settings: Mapping[str, Any]
     """`weighted`: whether elements have weights, None before the first set; `recall`: the default, or None."""
 
+    @property
+    def next_id(self) -> int:
+        """The number from which on ids are counted."""
+
+    @property
+    def calibrated(self) -> Sequence[tuple[int, float]]:
+        """Pairs of k and recall that were measured for searches of whole sets; a copy measures them, too."""
+
     def __len__(self) -> int: ...
 
     def keys(self, ids: Sequence[str]) -> Int64:
@@ -178,6 +186,8 @@ class Write(Protocol):
 
     view: View
     """The version that is being changed; it does not show the changes."""
+    committed: bool
+    """Whether the changes are stored. An interrupt may come when they are."""
 
     def free_ids(self, n: int) -> list[str]:
         """Return n counted ids that were never given out and are not in use."""
@@ -189,7 +199,8 @@ class Write(Protocol):
 
     def set_metadata(self, keys: Int64, metadata: Sequence[Metadata]) -> None: ...
 
-    def set_settings(self, **settings: Any) -> None: ...
+    def set_settings(self, **settings: Any) -> None:
+        """Change what `View.settings` shows, or `next_id`."""
 
 
 class Engine(Protocol):
@@ -216,7 +227,7 @@ class Engine(Protocol):
         """Measure what it takes to reach a recall, and keep it; None where there is nothing to measure."""
 
     def compact(self) -> None:
-        """Reclaim the space of removed sets and retrain."""
+        """Reclaim the space of removed sets, retrain, and measure again what was measured."""
 
     def verify(self) -> Iterator[tuple[str, str, list[str]]]:
         """Check what is stored: yield what was checked, how much of it, and the problems that were found."""

@@ -114,6 +114,8 @@ def _first_version(spec: IndexSpec, settings: Mapping[str, Any], version: int = 
 class _Write:
     """The next version, as far as it is made; a `Write`."""
 
+    committed = False
+
     def __init__(self, view: Version) -> None:
         self.view = self._next = view
         view.names.truncate(view.snapshot.n)  # of a write that was given up
@@ -164,7 +166,9 @@ class _Write:
         slots[keys] = self._add_metadata(names, metadata)
         self._next = replace(self._next, slots=slots)
 
-    def set_settings(self, **settings: Any) -> None:
+    def set_settings(self, *, next_id: int | None = None, **settings: Any) -> None:
+        if next_id is not None:
+            self._next = replace(self._next, next_id=next_id)
         changed = {**self._next.settings, **settings}
         if changed["weighted"] != self._next.settings["weighted"]:
             assert not self._next.snapshot.n
@@ -215,6 +219,7 @@ class MemoryEngine:
             write = _Write(self._current)
             yield write
             self._current = write.finish()
+            write.committed = True
 
     def train(self, eager: bool = False) -> bool:
         with self._lock.changing():
@@ -247,7 +252,7 @@ class MemoryEngine:
                 checked = [checked_metadata(each, "metadata") for each in metadata]
                 new.upsert(Entries(sets, ids, checked), old.spec.embed(sets))
             version = new.finish()
-            snapshot = version.snapshot.train()
+            snapshot = version.snapshot.train().calibrate_again(old.calibrated)
             self._current = version
             self._publish(snapshot)
 

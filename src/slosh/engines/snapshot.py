@@ -8,7 +8,7 @@ and the sets themselves are stored; what they search is a `Snapshot`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -164,6 +164,19 @@ class Snapshot:
         states = {name: trained(state) for name, state in self.states.items()}
         same = all(state is self.states[name] for name, state in states.items())
         return self if same else replace(self, states=states)
+
+    @property
+    def calibrated(self) -> list[tuple[int, float]]:
+        """Pairs of k and recall that were measured."""
+        return [(each.k, each.recall) for each in self.states[WHOLE].calibrations]
+
+    def calibrate_again(self, pairs: Iterable[tuple[int, float]]) -> Snapshot:
+        """Return the snapshot with those of the pairs measured that are not, after everything was trained anew."""
+        snapshot = self
+        for k, recall in sorted(set(pairs) - set(self.calibrated)):
+            if len(self) > 1:
+                snapshot, _ = snapshot.calibrate(WHOLE, k, recall, None)
+        return snapshot
 
     def calibrate(
         self, space: str, k: int, recall: float, queries: Vectors | None
@@ -340,6 +353,10 @@ class LocalView(ABC):
     ) -> Candidates:
         allowed = None if where is None else self.allowed(where)
         return self.snapshot.within(space, queries, radii, allowed, recall, exclude, bounds)
+
+    @property
+    def calibrated(self) -> list[tuple[int, float]]:
+        return self.snapshot.calibrated
 
     def prepared(self, keys: Int64) -> Sets:
         return self.snapshot.sets.take(keys)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -18,10 +18,10 @@ from tqdm.auto import tqdm
 from ..data.sets import Sets
 from ..engines.base import Engine, Entries, Int64, View, Write
 from ..errors import DuplicateId, InputError, SloshError, UnknownId, user_level
-from ..where import Node, parse_metadata
+from ..where import Metadata, Node, parse_metadata
 from .records import (
     checked_ids,
-    checked_metadata_of_each,
+    checked_metadata,
     is_single_id,
     merge_metadata,
     metadata_of_each,
@@ -34,8 +34,8 @@ CHUNK_NUMBERS = 1 << 24
 """Numbers of the vectors that are held while sets are added."""
 
 
-def add(engine: Engine, sets: Sets, ids: Any, metadata: Any, update: bool) -> list[str]:
-    """Store checked sets as one change, and return their ids."""
+def add(engine: Engine, sets: Sets, ids: Any, metadata: Any, update: bool, added: list[str]) -> None:
+    """Store checked sets as one change, and append their ids to `added` as soon as they are stored."""
     if is_single_id(ids):
         raise InputError(f"ids={ids!r:.60}", "give a list of strings, one for each set", argument="ids")
     names = None if ids is None else checked_ids(ids)
@@ -43,34 +43,35 @@ def add(engine: Engine, sets: Sets, ids: Any, metadata: Any, update: bool) -> li
         raise InputError(f"there are {len(sets)} sets and {len(names)} ids", "give one for each", argument="ids")
     if names is None and update:
         raise InputError("update=True replaces sets by their ids", "give ids", argument="ids")
-    keep = update and metadata is None
     given = metadata_of_each(metadata, len(sets))  # read to its end before the write begins
     started = time.perf_counter()
-    with engine.write() as write:
-        if names is None:
-            names = write.free_ids(len(sets))
-        checked = checked_metadata_of_each(_stored_metadata(write.view, names) if keep else given, names)
-        if not update:
-            _check_new(write.view, names)
-        if len(sets):
-            full = _with_weights(write, sets)
-            _store(write, full, names, checked)
-    logger.info("%s: added %d sets in %.3f s", place_of(engine), len(names), time.perf_counter() - started)
-    return names
+    write = None
+    try:
+        with engine.write() as write:
+            if names is None:
+                names = write.free_ids(len(sets))
+            checked = checked_metadata(given, names)
+            if update:
+                checked = _metadata_after(write.view, names, given, False)
+            else:
+                _check_new(write.view, names)
+            if len(sets):
+                _store(write, _with_weights(write, sets), names, checked)
+    finally:
+        if names is not None and write is not None and write.committed:
+            added += names
+    logger.info("%s: added %d sets in %.3f s", place_of(engine), len(sets), time.perf_counter() - started)
 
 
 def update(engine: Engine, names: list[str], sets: Sets | None, metadata: Any, merge: bool) -> None:
     """Replace the points, the metadata, or both, of existing sets as one change; None leaves that part as it is."""
     if sets is not None and len(names) != len(sets):
         raise InputError(f"there are {len(sets)} sets and {len(names)} ids", "give one for each", argument="ids")
-    given = None if metadata is None else metadata_of_each(metadata, len(names))
-    checked_metadata_of_each(given, names)
+    given = metadata_of_each(metadata, len(names))
+    checked_metadata(given, names)
     with engine.write() as write:
         keys = known_keys(write.view, names)
-        if given is None or merge:
-            stored = _stored_metadata(write.view, names)
-            given = [{**old, **(new or {})} for old, new in zip(stored, given or stored, strict=True)]
-        checked = checked_metadata_of_each(given, names)
+        checked = _metadata_after(write.view, names, given, merge)
         if sets is None:
             write.set_metadata(keys, checked)
         else:
@@ -93,11 +94,15 @@ def place_of(engine: Engine) -> str:
     return engine.location or "index in memory"
 
 
-def _stored_metadata(view: View, names: list[str]) -> list[dict[str, Any]]:
-    """Return the metadata of each id, an empty dict where it is new."""
+def _metadata_after(view: View, names: list[str], given: Sequence[Any], merge: bool) -> list[Metadata]:
+    """Return the metadata that sets have after a change: what is given, what is stored where that is None, or both."""
     keys = view.keys(names)
-    described = view.describe(keys[keys >= 0])
-    return [parse_metadata(described[key].metadata) if key >= 0 else {} for key in keys.tolist()]
+    kept = keys[[key >= 0 and (merge or new is None) for key, new in zip(keys, given, strict=True)]]
+    described = view.describe(kept)
+    stored = {key: parse_metadata(described[key].metadata) for key in kept.tolist()}
+    both = zip(keys.tolist(), given, strict=True)
+    after = [{**stored.get(key, {}), **new} if new else stored.get(key, new) for key, new in both]
+    return checked_metadata(after, names)
 
 
 def _check_new(view: View, names: list[str]) -> None:
@@ -140,39 +145,32 @@ def _store(write: Write, sets: Sets, names: list[str], metadata: list[Any]) -> N
             bar.update(len(names[part]))
 
 
-def add_stream(engine: Engine, items: Iterator[Any], ids: Any, metadata: Any, update: bool) -> list[str]:
-    """Store a stream of sets, batch by batch, and return all ids."""
+def add_stream(engine: Engine, items: Iterator[Any], ids: Any, metadata: Any, update: bool, added: list[str]) -> None:
+    """Store a stream of sets, batch by batch, and append their ids to `added` as they are stored."""
     for_all = metadata if metadata is None or isinstance(metadata, dict) else None
     each = None if metadata is None or isinstance(metadata, dict) else iter(metadata)
     names = None if ids is None else iter(ids)
-    added: list[str] = []
     with engine.view() as view:
         spec = view.spec
     with tqdm(unit="set", delay=2, disable=None, leave=False, desc="add") as bar:
-        try:
-            for sets, own, about in stream_batches(items, spec):
-                if own is not None and names is not None:
-                    raise InputError("ids are given, and the batches bring their own", "leave ids out", argument="ids")
-                if names is not None:
-                    own = list(islice(names, len(sets)))
-                if each is not None:
-                    if about is not None:
-                        problem = "metadata are given for each set, and the batches bring their own"
-                        raise InputError(problem, "give one dict for all, or none", argument="metadata")
-                    about = list(islice(each, len(sets)))
-                added += add(engine, sets, own, merge_metadata(about, for_all, len(sets)), update)
-                train(engine)  # so that searches stay fast while a long stream goes on
-                bar.update(len(sets))
-        except BaseException as error:
-            if added:
-                _note(error, len(added))
-            raise
-    return added
+        for sets, own, about in stream_batches(items, spec):
+            if own is not None and names is not None:
+                raise InputError("ids are given, and the batches bring their own", "leave ids out", argument="ids")
+            if names is not None:
+                own = list(islice(names, len(sets)))
+            if each is not None:
+                if about is not None:
+                    problem = "metadata are given for each set, and the batches bring their own"
+                    raise InputError(problem, "give one dict for all, or none", argument="metadata")
+                about = list(islice(each, len(sets)))
+            add(engine, sets, own, merge_metadata(about, for_all, len(sets)), update, added)
+            train(engine)  # so that searches stay fast while a long stream goes on
+            bar.update(len(sets))
 
 
-def _note(error: BaseException, stored: int) -> None:
-    """Add to an error, whoever raised it, how many sets of a stream were stored before it."""
-    text = f"the {stored} sets before this batch are stored"
+def note_stored(error: BaseException, stored: int) -> None:
+    """Add to an error, whoever raised it, how many sets an `add` had stored before it."""
+    text = f"{stored} sets were stored before it"
     if isinstance(error, SloshError):
         error.problem, error.stored = f"{error.problem} ({text})", stored
     elif hasattr(error, "add_note"):

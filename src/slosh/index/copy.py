@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 import shutil
 from copy import deepcopy
+from errno import EEXIST
 from pathlib import Path
 
 from tqdm.auto import tqdm
 
 from ..data.atomic import sync_folder
 from ..engines.base import Engine
-from ..engines.registry import Location, create_engine, open_engine
-from ..engines.spec import IndexSpec
+from ..engines.registry import Location, create_engine
+from ..engines.spec import WHOLE, IndexSpec
 from ..errors import IndexExists, bad_value
 from . import changes
+
+logger = logging.getLogger(__name__)
 
 BATCH_SETS = 4096
 
@@ -32,37 +36,34 @@ def copy_index(source: Engine, target: Location, n_jobs: int | None) -> int:
             with tqdm(total=len(keys), unit="set", delay=2, disable=None, leave=False, desc="copy") as bar:
                 for first in range(0, len(keys), BATCH_SETS):
                     sets, ids, metadata = view.records(keys[first : first + BATCH_SETS])
-                    changes.add(copy, sets, ids, metadata, False)
+                    changes.add(copy, sets, ids, metadata, False, [])
                     bar.update(len(ids))
-            if view.settings["recall"] is not None:
-                with copy.write() as write:
-                    write.set_settings(recall=view.settings["recall"])
+            with copy.write() as write:
+                write.set_settings(recall=view.settings["recall"], next_id=view.next_id)
             changes.train(copy)
+            for k, recall in view.calibrated if len(keys) > 1 else ():
+                copy.calibrate(WHOLE, k, recall, None)
         except BaseException:
             copy.destroy()
             raise
         copy.close()
+        logger.info("%s: copied %d sets to %s", changes.place_of(source), len(keys), target)
         return len(keys)
 
 
-def backup_index(source: Engine, folder: str | os.PathLike[str], replace: bool, n_jobs: int | None) -> int:
+def backup_index(source: Engine, folder: str | os.PathLike[str], n_jobs: int | None) -> int:
     """Copy one version of an index into a folder that is there when the copy is whole; return how many sets it has."""
+    if not isinstance(folder, str | os.PathLike) or "://" in str(folder):
+        raise bad_value("folder", folder, "give the path of a new folder")
     target = Path(folder).absolute()
     if target.exists():
-        if not replace:
-            raise IndexExists(f"{target} exists", "give another path, or replace=True", location=str(target))
-        open_engine(target, True, n_jobs).close()  # refuses what is not an index
-    draft, old = (target.with_name(f"{target.name}.{secrets.token_hex(6)}.{what}") for what in ("new", "old"))
+        raise IndexExists(f"{target} exists", "give the path of a new folder", errno=EEXIST, location=str(target))
+    draft = target.with_name(f"{target.name}.{secrets.token_hex(6)}.new")
     n = copy_index(source, draft, n_jobs)
     try:
-        if target.exists():
-            target.rename(old)
         draft.rename(target)
     except BaseException:
-        if old.exists() and not target.exists():
-            old.rename(target)
         shutil.rmtree(draft, ignore_errors=True)
         raise
     sync_folder(target.parent)
-    shutil.rmtree(old, ignore_errors=True)
     return n

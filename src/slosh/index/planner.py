@@ -57,9 +57,10 @@ class Question:
         rerank_by: Any = None,
         depth: Any = None,
         certify: bool = False,
+        offset: int = 0,
     ) -> Question:
         if k is not None:
-            checked_count("k", k)
+            k = checked_count("k", k) + checked_count("offset", offset, least=0)
         checked_flag("certify", certify)
         if depth is not None:
             checked_count("depth", depth)
@@ -70,6 +71,9 @@ class Question:
             )
         if depth is not None and rerank_by is None:
             raise InputError("depth says how many are re-ranked", "give rerank too", argument="depth")
+        if offset and rerank_by is not None and depth is None:
+            problem = "pages of a re-ranked search are those of one answer only if all of them re-rank as many"
+            raise InputError(problem, "give depth, k plus the largest offset or more", argument="depth")
         if goal is None and k is not None and not certify:
             goal = view.settings["recall"]
         measure = rerank.measure_of(rerank_by, view.spec.embedding)

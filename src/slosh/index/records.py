@@ -12,10 +12,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from .. import where
 from ..data.sets import Sets
 from ..engines.spec import IndexSpec
 from ..errors import DuplicateId, InputError
-from ..where import Metadata, checked_metadata
+from ..where import Metadata
 
 Float32 = NDArray[np.float32]
 
@@ -100,9 +101,9 @@ def metadata_of_each(metadata: Any, n: int) -> Sequence[Any]:
     return listed
 
 
-def checked_metadata_of_each(metadata: Any, ids: Sequence[str]) -> list[Metadata]:
-    each = metadata_of_each(metadata, len(ids))
-    return [checked_metadata(one, f"metadata of set {i} ({ids[i]!r})") for i, one in enumerate(each)]
+def checked_metadata(metadata: Sequence[Any], ids: Sequence[str]) -> list[Metadata]:
+    """Return the checked metadata of each set."""
+    return [where.checked_metadata(one, f"metadata of set {i} ({ids[i]!r})") for i, one in enumerate(metadata)]
 
 
 def merge_metadata(own: Any, for_all: dict[str, Any] | None, n: int) -> Any:

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_matrix
 
 from .. import rank
-from ..data.checks import checked_count, checked_flag
+from ..data.checks import checked_flag
 from ..data.sets import Sets
 from ..engines.base import Engine, Int64, View
 from ..errors import InputError, bad_value
@@ -105,12 +105,19 @@ class Searches:
         certify : return the true k nearest under the sliced distance, proved. `stats.full_distances` says how many
             distances it took.
         offset : leave out the first so many: page p of k hits has offset = p k. It costs as much as k + offset hits.
+            Pages are parts of one answer if that is exact (`recall=1.0`, `certify`), or re-ranked with the same
+            `depth`; pages of approximate searches may miss or repeat a set.
         """
-        checked_count("k", k)
-        checked_count("offset", offset, least=0)
         with self._engine.view() as view:
             question = Question.checked(
-                view, k=k + offset, where=where, recall=recall, rerank_by=rerank, depth=depth, certify=certify
+                view,
+                k=k,
+                where=where,
+                recall=recall,
+                rerank_by=rerank,
+                depth=depth,
+                certify=certify,
+                offset=offset,
             )
             return _answer(view, queries, id, question, offset)
 

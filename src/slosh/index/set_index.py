@@ -244,14 +244,22 @@ class SetIndex(Searches):
             theirs.
         """
         is_batch = isinstance(sets, tuple) and hasattr(sets, "_fields")  # a batch of a reader
-        if isinstance(sets, Iterator) or is_batch:
-            if weights is not None:
-                raise InputError("weights of an iterator", "let it give Sets with weights", argument="weights")
-            added = changes.add_stream(self._engine, iter([sets]) if is_batch else sets, ids, metadata, update)
-        else:
-            added = changes.add(self._engine, self._spec.sets(sets, weights), ids, metadata, update)
-        if added:
-            changes.train(self._engine, eager=len(added) > 1)
+        stream = is_batch or isinstance(sets, Iterator)
+        if stream and weights is not None:
+            raise InputError("weights of an iterator", "let it give Sets with weights", argument="weights")
+        added: list[str] = []
+        try:
+            if stream:
+                items = iter([sets]) if is_batch else sets
+                changes.add_stream(self._engine, items, ids, metadata, update, added)
+            else:
+                changes.add(self._engine, self._spec.sets(sets, weights), ids, metadata, update, added)
+            if added:
+                changes.train(self._engine, eager=len(added) > 1)
+        except BaseException as error:
+            if added:
+                changes.note_stored(error, len(added))
+            raise
         return added
 
     def update(
@@ -308,7 +316,8 @@ class SetIndex(Searches):
     def tune(self, recall: float = 0.99, k: int = 10, queries: Any = None) -> Tuned:
         """Measure what it takes to find this fraction of the k nearest, and store it: the default recall from now on.
 
-        `queries` are sets like those that will be asked for, 30 or more; None takes stored ones.
+        `queries` are sets like those that will be asked for; None takes stored ones. To show a recall of .9 it takes 36
+        of them, of .95 it takes 71, of .99 354. Measuring again replaces what was measured before.
         """
         checked_count("k", k)
         target = checked_recall(recall)
@@ -322,6 +331,7 @@ class SetIndex(Searches):
         known = self._engine.calibrate(WHOLE, int(k), target, asked)
         with self._engine.write() as write:
             write.set_settings(recall=target)
+        logger.info("%s: tuned for k = %d, recall %g", changes.place_of(self._engine), k, target)
         with self._engine.view() as view:
             keys = view.select()
             keys = keys[:: max(1, len(keys) // TIMED_QUERIES)][:TIMED_QUERIES]
@@ -369,15 +379,14 @@ class SetIndex(Searches):
 
         return copy_index(self._engine, target, n_jobs)
 
-    def backup(self, folder: str | os.PathLike[str], *, replace: bool = False, n_jobs: int | None = -1) -> int:
-        """Copy one version of the index into a folder, while others may go on writing; return how many sets it has.
+    def backup(self, folder: str | os.PathLike[str], *, n_jobs: int | None = -1) -> int:
+        """Copy one version of the index into a new folder, while others go on writing; return how many sets it has.
 
-        The folder is there when all of it is stored, and not before. With `replace` an index that is there, such as
-        yesterday's backup, is deleted then. The copy is opened like any other index.
+        The folder is there when all of it is stored, and not before. The copy is opened like any other index.
         """
         from .copy import backup_index
 
-        return backup_index(self._engine, folder, checked_flag("replace", replace), n_jobs)
+        return backup_index(self._engine, folder, n_jobs)
 
 
 def open(path: Location, read_only: bool = False, *, n_jobs: int | None = -1) -> SetIndex:

@@ -8,9 +8,10 @@ doubled or halved. A state never measures while it searches: writers, `tune` and
 
 from __future__ import annotations
 
+import itertools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
@@ -31,8 +32,6 @@ MEASURING_QUERIES = 500
 """Stored vectors that a recall is measured with, at least."""
 CHOOSING_SHARE = 4
 """One query in so many chooses the setting, and the others measure it."""
-FEWEST_QUERIES = 30
-"""Of the user's own queries, at least."""
 CHANCE, TRIES = 0.8, 3
 """How likely the setting that is chosen is to pass the measurement, and how many are measured if it does not."""
 DOUBT = float(norm.ppf(CHANCE))
@@ -60,6 +59,7 @@ class Calibration:
     promised : its one-sided 95% lower confidence bound; at least `recall`.
     n_queries : how many queries these are.
     n_rows : size of the collection then.
+    n_added : rows that had ever been added then, those that were removed since included.
     smallest : with the same work, cut to fewer neighbours, the bound is at least `recall` for every number of them from
         this on, measured alike; 0 is k.
     candidates : vectors compared for a query, on average, as predicted or measured; 0 if that is not known.
@@ -75,6 +75,7 @@ class Calibration:
     n_rows: int
     smallest: int = 0
     candidates: float = 0.0
+    n_added: int = 0
 
     @classmethod
     def exact_search(cls, k: int, recall: float, n_queries: int, n_rows: int) -> Calibration:
@@ -85,7 +86,7 @@ class Calibration:
     def from_dict(cls, about: dict[str, Any]) -> Calibration:
         """Return what `as_dict` returned; raise ValueError or TypeError for anything else."""
         made = cls(**about)
-        counts = (made.k, made.depth, made.n_queries, made.n_rows, made.smallest)
+        counts = (made.k, made.depth, made.n_queries, made.n_rows, made.smallest, made.n_added)
         if any(type(x) is not int or x < 0 for x in counts) or not made.k:
             raise ValueError(f"a calibration counts by {counts!r:.100}")
         numbers = (made.recall, made.reach, made.measured, made.promised, made.candidates)
@@ -108,17 +109,19 @@ class Calibration:
         """What to tell the user if the search is exact although less was asked for."""
         return f"recall {self.recall:g} of the {self.k} nearest cannot be promised by probes: such searches are exact"
 
-    def covers(self, k: int, recall: float, n_rows: int) -> bool:
-        """Return whether it may stand for this question, in a collection of this size."""
-        return (self.smallest or self.k) <= k <= self.k and recall <= self.recall and self.holds(n_rows)
+    def covers(self, k: int, recall: float) -> bool:
+        """Return whether it may stand for this question."""
+        return (self.smallest or self.k) <= k <= self.k and recall <= self.recall
 
     def promise(self, k: int) -> float:
         """Return what is promised for k neighbours, which it covers."""
         return self.promised if k == self.k else self.recall
 
-    def holds(self, n_rows: int, growth: float = HOLDS_FOR_GROWTH) -> bool:
-        """Return whether it still holds: until the collection has grown, or shrunk, by this factor."""
-        return self.n_rows / growth <= n_rows <= self.n_rows * growth
+    def holds(self, n_rows: int, n_added: int, growth: float = HOLDS_FOR_GROWTH) -> bool:
+        """Return whether it still holds: until the collection has shrunk by this factor, or would have grown by it if
+        nothing had been removed. So rows that are replaced count as new ones.
+        """
+        return self.n_rows / growth <= n_rows and n_added - self.n_added <= self.n_rows * (growth - 1)
 
     def as_dict(self) -> dict[str, Any]:
         """Return it for JSON."""
@@ -208,14 +211,16 @@ class CalibratedState(State):
 
     def plan(self, k: int, recall: float) -> Calibration | None:
         """Return what was measured for this question or, with the least surplus, for one that includes it."""
-        known = (each for each in self._calibrations if each.covers(k, recall, self.n_alive))
+        known = (each for each in self._holding() if each.covers(k, recall))
         return min(known, key=lambda each: (each.k, each.recall), default=None)
 
     @property
     def calibrations(self) -> list[Calibration]:
         """What was measured and still holds, by k and recall."""
-        known = (each for each in self._calibrations if each.holds(self.n_alive))
-        return sorted(known, key=lambda each: (each.k, each.recall))
+        return sorted(self._holding(), key=lambda each: (each.k, each.recall))
+
+    def _holding(self, growth: float = HOLDS_FOR_GROWTH) -> Iterator[Calibration]:
+        return (each for each in self._calibrations if each.holds(self.n_alive, self.n, growth))
 
     def _as_dicts(self) -> list[dict[str, Any]]:
         """Return all that was measured, for JSON."""
@@ -237,14 +242,12 @@ class CalibratedState(State):
         target = self.target(recall)
         if target is None or self.is_exact(k, self.n_alive, target):
             return False
-        return not any(each.recall == target and each.covers(k, target, self.n_alive) for each in self._calibrations)
+        return not any(each.recall == target and each.covers(k, target) for each in self._holding())
 
     def calibrate(self: C, k: int, recall: float | None = None, queries: Float32 | None = None) -> C:
         target = self.target(recall)
         assert target is not None
-        k = checked_calibration(k, self.n_alive, queries)
-        if queries is None and self.calibration(k, target) is not None:
-            return self
+        k = checked_calibration(k, self.n_alive, queries, target)
         return self if self.is_exact(k, self.n_alive, target) else self._measure([(k, target)], queries)
 
     def calibrated(self: C) -> C:
@@ -256,9 +259,7 @@ class CalibratedState(State):
         recalls = {*GRID_RECALLS, self.target(None) or GRID_RECALLS[0]}
         pairs = {(k, recall) for k, n in GRID_ROWS.items() if self.n_alive >= n for recall in recalls}
         pairs |= {(each.k, each.recall) for each in self._calibrations}
-        fresh = {
-            (each.k, each.recall) for each in self._calibrations if each.holds(self.n_alive, MEASURED_AGAIN_GROWTH)
-        }
+        fresh = {(each.k, each.recall) for each in self._holding(MEASURED_AGAIN_GROWTH)}
         return sorted(pair for pair in pairs - fresh if not self.is_exact(pair[0], self.n_alive, pair[1]))
 
     def _measure(self: C, pairs: Sequence[tuple[int, float]], queries: Float32 | None = None) -> C:
@@ -269,18 +270,30 @@ class CalibratedState(State):
             queries = self._store.take(own)
         trial = self._trial(queries, own, min(max(k for k, _ in pairs), self.n_alive - 1))
         known = {(each.k, each.recall): each for each in self._calibrations}
-        known |= {(k, recall): settle(trial, k, recall, self.n_alive) for k, recall in pairs}
+        known |= {(k, recall): replace(settle(trial, k, recall, self.n_alive), n_added=self.n) for k, recall in pairs}
         return self._with(_calibrations=tuple(known.values()))
 
 
-def checked_calibration(k: Any, n_rows: int, queries: Any = None) -> int:
+def checked_calibration(k: Any, n_rows: int, queries: Any = None, recall: float = 1.0) -> int:
     """Return k; refuse what a calibration cannot be measured with."""
     if n_rows < 2:
         raise InputError("calibrate needs two rows or more", "add vectors first")
-    if queries is not None and len(queries) < FEWEST_QUERIES:
-        problem = f"queries: {len(queries)} are too few to measure a recall with"
-        raise InputError(problem, f"give {FEWEST_QUERIES} or more", argument="queries")
+    if queries is not None and recall < 1 and len(queries) < (needed := queries_needed(recall)):
+        problem = f"queries: {len(queries)} are too few to show a recall of {recall:g}"
+        raise InputError(problem, f"give {needed} or more, or ask for a lower recall", argument="queries")
     return checked_count("k", k)
+
+
+@lru_cache(maxsize=64)
+def queries_needed(recall: float) -> int:
+    """Return how many queries can show a recall if all of them find everything.
+
+    >>> queries_needed(0.9), queries_needed(0.99)
+    (36, 354)
+    """
+    measuring = next(n for n in itertools.count(2) if provable(recall, n))
+    needed = measuring * CHOOSING_SHARE // (CHOOSING_SHARE - 1)
+    return next(n for n in itertools.count(needed) if n - -(-n // CHOOSING_SHARE) >= measuring)
 
 
 def sample_positions(alive: Mask, recall: float, random_state: Any) -> Int64:

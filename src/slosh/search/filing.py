@@ -162,6 +162,20 @@ class Filing:
         """Return which positions are filed where these vectors (as they are stored) belong."""
         return self.lists.holds(positions, self.basis.prefixes(vectors, None, n_jobs)[0], alive[positions])
 
+    def _is_left_out(self, training: Training) -> bool:
+        """Return whether the basis leaves out more of what was added since than of what it was learnt from."""
+        since = self.n_since
+        return since >= 100 and self.rest / since > 2 * training.rest + 1e-6 * self.farthest**2
+
+    def is_outdated(self, training: Training) -> bool:
+        """Return whether what was added since, half as much as there was or more, is so unlike it that searches suffer:
+        a list that rows lie far outside of is scanned for nearly every query.
+        """
+        if self.n_since < training.n_rows / 2:
+            return False
+        outside = int(self.lists.counts[self.lists.stretched].sum())
+        return self._is_left_out(training) or outside > self.lists.counts.sum() / 4
+
     def reason_to_train(self, training: Training, n: int) -> str | None:
         """Return why n rows should be learnt from anew, or None."""
         trained = training.n_rows
@@ -170,7 +184,7 @@ class Filing:
         if n < trained / 4:
             return f"{n} rows, learnt from {trained}: there are more lists than are needed; call train()"
         since = self.n_since
-        if since >= 100 and self.rest / since > 2 * training.rest + 1e-6 * self.farthest**2:
+        if self._is_left_out(training):
             ratio = self.rest / since / max(training.rest, 1e-300)
             return f"the basis leaves out {ratio:.3g} times as much of the {since} rows added since: call train()"
         if np.any(outside := self.lists.stretched):

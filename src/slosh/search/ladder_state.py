@@ -88,8 +88,11 @@ class LadderState(CalibratedState):
 
     @property
     def train_due(self) -> bool:
-        trained = 0 if self.training is None else self.training.n_rows
-        return self.n_alive >= TRAIN_FROM_ROWS and self.n_alive >= TRAIN_AGAIN_GROWTH * trained
+        if self.n_alive < TRAIN_FROM_ROWS or self.training is None:
+            return self.n_alive >= TRAIN_FROM_ROWS
+        if self.n_alive >= TRAIN_AGAIN_GROWTH * self.training.n_rows:
+            return True
+        return self._filing.is_outdated(self.training)
 
     @property
     def outgrown(self) -> bool:

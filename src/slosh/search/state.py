@@ -343,6 +343,11 @@ class State(ABC):
         """Return what `calibrate` measured; None if nothing was, or if there is no choice."""
         return None
 
+    @property
+    def calibrations(self) -> list[Calibration]:
+        """What was measured and still holds, by k and recall."""
+        return []
+
     def lacks(self, k: int, recall: float | None) -> bool:
         """Return whether a search for this would be faster, or promise something, after `calibrate`."""
         return False

@@ -218,10 +218,17 @@ class SqliteEngine:
             yield write
             write.commit()
 
-    def commit(self, after: Loaded, stamp: Stamp | None = None, cache: Cache | None = None) -> None:
+    def commit(
+        self,
+        after: Loaded,
+        stamp: Stamp | None = None,
+        cache: Cache | None = None,
+        done: Callable[[], None] = lambda: None,
+    ) -> None:
         """Commit the open transaction as a version; `stamp` covers the rows that it adds to the caches.
 
-        Stamp and snapshot are in place before: whoever sees the commit finds them, and nobody waits.
+        Stamp and snapshot are in place before: whoever sees the commit finds them, and nobody waits. `done` is called
+        when it is stored.
         """
         before, known = self._loaded, self.cache
         cache = known if cache is None else cache
@@ -235,6 +242,7 @@ class SqliteEngine:
             except BaseException:
                 self._loaded = before
                 raise
+            done()
             self.cache = cache
             if stamp is not None:
                 cache.stamp = stamp
@@ -242,9 +250,12 @@ class SqliteEngine:
                     cache.flush(unless=FLUSH_BYTES)
 
     def train(self, eager: bool = False) -> bool:
+        return self._train(eager, [])
+
+    def _train(self, eager: bool, again: list[tuple[int, float]]) -> bool:
         with self._changing():
             loaded = self._newest
-            after = loaded.snapshot.train(eager)
+            after = loaded.snapshot.train(eager).calibrate_again(again)
             if after is not loaded.snapshot:
                 self._publish(replace(loaded, snapshot=after))
             self._store_training()
@@ -282,7 +293,7 @@ class SqliteEngine:
 
     def compact(self) -> None:
         with self._changing():
-            cache = self._new_cache()
+            cache, measured = self._new_cache(), self._newest.snapshot.calibrated
             cache.start_again()
             with self.database.writing() as connection:
                 n = tables.renumber(connection)
@@ -297,7 +308,7 @@ class SqliteEngine:
             self._stored_training = _training_of(after.snapshot)
             with suppress(OSError):
                 self.cache.tidy()
-            self.train()
+            self._train(False, measured)
             with suppress(StorageError):  # no room to reclaim space: it is compacted all the same
                 self.database.vacuum()
 

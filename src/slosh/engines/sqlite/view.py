@@ -31,6 +31,11 @@ class SqliteView(LocalView):
         self.version, self.settings, self.spec = loaded.version, loaded.settings, engine.spec
         self.snapshot, self.filters = loaded.snapshot, loaded.filters
 
+    @property
+    def next_id(self) -> int:
+        (next_id,) = tables.read_settings(self._connection, "next_id")
+        return int(next_id)
+
     def keys(self, ids: Sequence[str]) -> Int64:
         found = tables.rows_of(self._connection, ids)
         return np.array([found.get(name, -1) for name in ids], np.int64)

@@ -36,10 +36,10 @@ class SqliteWrite:
         self._deleted: list[Int64] = []
         self._metadata: list[tuple[Int64, Sequence[Metadata]]] = []
         self._next_id: int | None = None
+        self.committed = False
 
     def free_ids(self, n: int) -> list[str]:
-        with self._engine.database.reading() as connection:
-            (first,) = tables.read_settings(connection, "next_id")
+        first = self.view.next_id
         while True:
             names = [str(first + i) for i in range(n)]
             taken = [int(name) for name, row in zip(names, self.view.keys(names), strict=True) if row >= 0]
@@ -61,7 +61,9 @@ class SqliteWrite:
     def set_metadata(self, keys: Int64, metadata: Sequence[Metadata]) -> None:
         self._metadata.append((keys, metadata))
 
-    def set_settings(self, **settings: Any) -> None:
+    def set_settings(self, *, next_id: int | None = None, **settings: Any) -> None:
+        if next_id is not None:
+            self._next_id = next_id
         if "weighted" in settings and settings["weighted"] != self._settings["weighted"]:
             assert not self._snapshot.n
             self._snapshot = Snapshot.start(self.view.spec, bool(settings["weighted"]), self._engine.cache.column)
@@ -71,7 +73,7 @@ class SqliteWrite:
         """Put the changes on disk and make them the newest version."""
         engine, base = self._engine, self.view.loaded
         changed = self._entries or self._deleted or self._metadata or self._settings != dict(base.settings)
-        if not changed:
+        if not changed and self._next_id is None:
             return
         removed = np.concatenate([np.empty(0, np.int64), *self._deleted])
         snapshot = self._snapshot.remove(removed)
@@ -94,10 +96,13 @@ class SqliteWrite:
                 self._store(connection, removed, after.version)
                 if stamp is not None:
                     tables.add_commit(connection, stamp.rows, stamp.token)
-                engine.commit(after, stamp)
+                engine.commit(after, stamp, done=self._done)
         except UnknownOutcome as error:
             error.ids = tuple(name for entries in self._entries for name in entries.ids)
             raise
+
+    def _done(self) -> None:
+        self.committed = True
 
     def _store(self, connection: Connection, removed: Int64, version: int) -> None:
         next_row, next_body, next_id = tables.read_settings(connection, "next_row", "next_body", "next_id")
