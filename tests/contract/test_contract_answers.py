@@ -9,7 +9,7 @@ import pytest
 
 from builders import cloud_list, contents, plain_answer
 from oracle import Oracle, check_nearest, check_within
-from slosh import Sets
+from slosh import Sets, errors
 from slosh.embed import SlicedWasserstein
 from slosh.search import ExactSearch, LadderSearch
 
@@ -322,6 +322,18 @@ def test_pages_of_hits_are_parts_of_one_answer(engine, options):
     assert [name for page in pages for name in page.ids][:30] == whole.ids
     assert np.array_equal(np.concatenate([page.distances for page in pages])[:30], whole.distances)
     assert index.search(query, k=7, offset=40, **options).ids == []
+
+
+def test_pages_of_a_reranked_search_need_one_depth(engine):
+    index = engine.create()
+    index.add(cloud_list(200))
+    query = cloud_list(1, seed=5)[0]
+    with pytest.raises(errors.InputError, match="depth") as told:
+        index.search(query, k=10, offset=10, rerank="chamfer")
+    assert told.value.argument == "depth"
+    whole = index.search(query, k=50, rerank="chamfer", depth=60).ids
+    pages = [index.search(query, k=10, offset=first, rerank="chamfer", depth=60).ids for first in range(0, 50, 10)]
+    assert [name for page in pages for name in page] == whole
 
 
 def test_progress_is_reported(engine):

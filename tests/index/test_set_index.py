@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import pickle
+import signal
 import warnings
 
 import numpy as np
@@ -12,6 +13,8 @@ import pytest
 import slosh
 from builders import cloud_list, contents, make_index
 from slosh import errors
+from slosh.engines.sqlite.database import Database
+from slosh.index import changes
 
 
 @pytest.mark.parametrize("place", ["x.slosh", None, 3], ids=repr)
@@ -53,37 +56,85 @@ def test_backup_of_an_index_in_memory(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["b.slosh"]
 
 
-def test_a_backup_is_one_version_and_replaces_another(tmp_path, monkeypatch):
-    backup = tmp_path / "b.slosh"
+def test_a_backup_is_of_one_version_and_whole(tmp_path, monkeypatch):
+    """Sets come and go while it is made; after an error there is nothing."""
+    real = changes.add
+
+    def add_and_change(*arguments):
+        real(*arguments)
+        if len(index) == 3:
+            index.remove("1")
+            index.add(cloud_list(4), ids=list("abcd"))
+
     with make_index(tmp_path / "a.slosh") as index:
         index.add(cloud_list(3))
-        index.backup(backup)
-        with pytest.raises(errors.IndexExists, match="replace=True"):
-            index.backup(backup)
-        index.add(cloud_list(2))
-        index.backup(backup, replace=True)
-        with slosh.open(backup) as copy:
-            assert len(copy) == 5
-        index.add(cloud_list(1))
+        monkeypatch.setattr(changes, "add", add_and_change)
+        assert index.backup(tmp_path / "b.slosh") == 3
+        monkeypatch.undo()
+        assert len(index) == 6
+        with slosh.open(tmp_path / "b.slosh") as copy:
+            assert copy.ids == ["0", "1", "2"]
+            assert copy.verify().ok
 
         def fail(*_):
             raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr("slosh.index.changes.add", fail)
+        monkeypatch.setattr(changes, "add", fail)
         with pytest.raises(OSError, match="space"):
-            index.backup(backup, replace=True)
+            index.backup(tmp_path / "c.slosh")
         monkeypatch.undo()
-        with slosh.open(backup) as copy:  # the one before is untouched
-            assert len(copy) == 5
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.slosh", "b.slosh"]
 
 
-def test_a_backup_replaces_only_an_index(tmp_path):
-    (tmp_path / "photos").mkdir()
-    (tmp_path / "photos" / "me.jpg").write_bytes(b"x")
-    with pytest.raises(errors.SloshError):
-        make_index().backup(tmp_path / "photos", replace=True)
-    assert (tmp_path / "photos" / "me.jpg").read_bytes() == b"x"
+def test_a_backup_replaces_nothing(tmp_path):
+    with make_index(tmp_path / "a.slosh") as index:
+        index.add(cloud_list(2))
+        (tmp_path / "photos").mkdir()
+        for place in (tmp_path / "photos", tmp_path / "a.slosh"):
+            with pytest.raises(errors.IndexExists, match="new folder"):
+                index.backup(place)
+        for bad in (None, 3, "sqlite://b.slosh"):
+            with pytest.raises(errors.InputError, match="folder"):
+                index.backup(bad)
+        assert len(index) == 2
+
+
+@pytest.mark.parametrize("path", ["a.slosh", None])
+def test_an_interrupt_says_what_is_stored(tmp_path, monkeypatch, path):
+    """Whether it comes in the commit, or in the training after it."""
+    index = make_index(None if path is None else tmp_path / path)
+    index.add(cloud_list(1), ids=["0"])
+
+    def said(told):
+        return " ".join([str(told.value), *getattr(told.value, "__notes__", [])])
+
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(changes, "train", interrupt)
+    with pytest.raises(KeyboardInterrupt) as told:
+        index.add(cloud_list(2), ids=["a", "b"])
+    assert "2 sets were stored before it" in said(told)
+    with pytest.raises(KeyboardInterrupt) as told:
+        index.add(iter(cloud_list(2)), ids=["c", "d"])
+    assert "sets were stored before it" in said(told)
+    assert len(index) == 5
+    monkeypatch.undo()
+    if path is not None:
+        commit = Database.commit
+
+        def commit_and_interrupt(database):
+            commit(database)
+            signal.raise_signal(signal.SIGINT)
+
+        monkeypatch.setattr(Database, "commit", commit_and_interrupt)
+        with pytest.raises(KeyboardInterrupt) as told:
+            index.add(cloud_list(1), ids=["e"])
+        assert "1 set was stored before it" in said(told)
+        monkeypatch.undo()
+        assert "e" in index
+        assert index.verify().ok
+    index.close()
 
 
 def test_what_is_done_is_logged(tmp_path, caplog):

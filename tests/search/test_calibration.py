@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -111,7 +112,7 @@ def test_fewer_neighbours_that_are_harder_to_find_are_not_covered():
     found = settle(Ranks(ranks), 10, 0.9, 5000)
     assert found.promised >= 0.9
     assert found.smallest == 3  # of three, .933 are found; of two, .9, which has a lower bound
-    assert [found.covers(k, 0.9, 5000) for k in (1, 2, 3, 10, 11)] == [False, False, True, True, False]
+    assert [found.covers(k, 0.9) for k in (1, 2, 3, 10, 11)] == [False, False, True, True, False]
 
 
 def test_promises_hold_on_fresh_queries_over_many_seeds():
@@ -144,10 +145,12 @@ def calibration(**changes):
 
 
 def test_a_calibration_holds_until_the_collection_has_doubled_or_halved():
-    one = calibration()
-    assert [one.holds(n) for n in (499, 500, 1000, 2000, 2001)] == [False, True, True, True, False]
-    assert [one.covers(k, 0.9, 1000) for k in (3, 4, 10, 11)] == [False, True, True, False]
-    assert [one.covers(10, recall, 1000) for recall in (0.5, 0.9, 0.91)] == [True, True, False]
+    one = replace(calibration(), n_added=1200)
+    assert [one.holds(n, 1200) for n in (499, 500, 1000)] == [False, True, True]
+    assert [one.holds(n, 200 + n) for n in (2000, 2001)] == [True, False]
+    assert [one.holds(1000, 1200 + n) for n in (1000, 1001)] == [True, False], "as many were removed as added"
+    assert [one.covers(k, 0.9) for k in (3, 4, 10, 11)] == [False, True, True, False]
+    assert [one.covers(10, recall) for recall in (0.5, 0.9, 0.91)] == [True, True, False]
     assert (one.promise(10), one.promise(5)) == (0.91, 0.9)
     assert Calibration.exact_search(10, 0.9, 500, 1000).exact
     assert not one.exact

@@ -170,7 +170,7 @@ def add_stream(engine: Engine, items: Iterator[Any], ids: Any, metadata: Any, up
 
 def note_stored(error: BaseException, stored: int) -> None:
     """Add to an error, whoever raised it, how many sets an `add` had stored before it."""
-    text = f"{stored} sets were stored before it"
+    text = f"{stored} {'set was' if stored == 1 else 'sets were'} stored before it"
     if isinstance(error, SloshError):
         error.problem, error.stored = f"{error.problem} ({text})", stored
     elif hasattr(error, "add_note"):
