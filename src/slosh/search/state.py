@@ -90,6 +90,18 @@ class FoundWithin:
     scanned: Int64
     promise: float | None
 
+    @property
+    def query(self) -> Int64:
+        """The number of the query that each position belongs to."""
+        return np.repeat(np.arange(len(self.offsets) - 1), np.diff(self.offsets))
+
+    def keep(self, kept: Mask) -> FoundWithin:
+        """Return the answer with these positions only."""
+        before = np.concatenate([[0], np.cumsum(kept)])
+        return replace(
+            self, offsets=before[self.offsets], distances=self.distances[kept], positions=self.positions[kept]
+        )
+
 
 @dataclass(eq=False)
 class Request:
@@ -249,6 +261,7 @@ class State(ABC):
         *,
         allowed: Allowed | None = None,
         recall: float | None = None,
+        exclude: Int64 | None = None,
         ranks: Int64 | None = None,
     ) -> FoundWithin:
         """Return all positions at most radii[i] away from query i; the other parameters are those of `nearest`."""
@@ -256,7 +269,8 @@ class State(ABC):
         if asked.k == 0 or not len(asked):
             none, offsets = asked.counts(0), np.zeros(len(asked) + 1, np.int64)
             return FoundWithin(offsets, np.empty(0), np.empty(0, np.int64), none, none, 1.0)
-        return self._within(asked, radii)
+        found = self._within(asked, radii)
+        return found if exclude is None else found.keep(found.positions != exclude[found.query])
 
     def _request(
         self,
@@ -283,7 +297,7 @@ class State(ABC):
 
     @abstractmethod
     def _within(self, asked: Request, radii: Float64) -> FoundWithin:
-        """See `within`; there are queries and allowed positions."""
+        """See `within`; there are queries and allowed positions, and nothing is excluded."""
 
     # What is stored
 
@@ -377,9 +391,10 @@ def checking_trained() -> Iterator[None]:
 
 
 def leave_out(distances: Float64, positions: Int64, exclude: Int64) -> Pairs:
-    """Take exclude[i] out of the answer to query i: the one way to leave out a query's own position.
+    """Take exclude[i] out of the answer to query i.
 
-    The answers stay as long as they are: ask for one more than is needed.
+    The answers stay as long as they are: ask for one more than is needed. Only the native scan of `LadderSearch`, which
+    stops early, leaves a position out by itself; `State.within` does it for all searches.
     """
     own = positions == exclude[:, None]
     order = np.argsort(own, axis=1, kind="stable")
