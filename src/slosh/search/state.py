@@ -2,8 +2,11 @@
 
 A `Search` (base.py) is an estimator with parameters. `Search.start` gives a first `State`; `extend`, `remove` and
 `train` give the next one and leave the one before as it was, sharing its memory. Vectors are known by their position,
-0 to n - 1; queries come in, and distances and positions go out. What a search computes only when it is needed
-(lists, norms) is a pure function of the state, remembered under a lock. No lock is held while searching.
+0 to n - 1; queries come in, and distances and positions go out.
+
+What a search computes only when it is needed (lists, tables) is a pure function of the state. The first search of a
+state computes it under a lock of that state, for which other searches of the same state wait; searches of other states
+do not. Once it is there no lock is taken.
 """
 
 from __future__ import annotations
