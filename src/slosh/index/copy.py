@@ -17,7 +17,7 @@ from ..engines.spec import IndexSpec
 from ..errors import IndexExists, bad_value
 from . import changes
 
-BATCH_SETS = 4096
+COPY_BATCH_SETS = 4096
 
 
 def copy_index(source: Engine, target: Location, n_jobs: int | None) -> int:
@@ -30,8 +30,8 @@ def copy_index(source: Engine, target: Location, n_jobs: int | None) -> int:
         try:
             keys = view.select()
             with tqdm(total=len(keys), unit="set", delay=2, disable=None, leave=False, desc="copy") as bar:
-                for first in range(0, len(keys), BATCH_SETS):
-                    sets, ids, metadata = view.records(keys[first : first + BATCH_SETS])
+                for first in range(0, len(keys), COPY_BATCH_SETS):
+                    sets, ids, metadata = view.records(keys[first : first + COPY_BATCH_SETS])
                     changes.add(copy, sets, ids, metadata, False)
                     bar.update(len(ids))
             if view.settings["recall"] is not None:
