@@ -69,7 +69,7 @@ def slow_mean_average_precision(rankings, relevant, ignored, trapezoid):
 @pytest.fixture(params=[1 << 22, 7])
 def each_block(request, monkeypatch):
     """All at once, and in many small blocks."""
-    monkeypatch.setattr(evaluate, "BLOCK_NUMBERS", request.param)
+    monkeypatch.setattr(evaluate, "EVALUATION_BLOCK_NUMBERS", request.param)
 
 
 # -- labels ------------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from .data.checks import as_array, input_error
 from .errors import InputError, bad_value
 from .native.arrays import Array, Float64, Int64, Mask
 
-BLOCK_NUMBERS = 1 << 22
+EVALUATION_BLOCK_NUMBERS = 1 << 22
 """Numbers held at once."""
 INTERPOLATIONS = ("plain", "trapezoid")
 
@@ -48,7 +48,7 @@ def vote_accuracy(neighbour_labels: ArrayLike, labels: ArrayLike) -> float:
     codes = codes.reshape(neighbours.shape)
     voters = np.ones(len(names), bool) if names.dtype.kind == "U" else names != -1
     right = 0
-    step = max(1, BLOCK_NUMBERS // len(names))
+    step = max(1, EVALUATION_BLOCK_NUMBERS // len(names))
     for start in range(0, len(queries), step):
         part = codes[start : start + step]
         cells = np.arange(len(part))[:, None] * len(names) + part
@@ -76,7 +76,7 @@ def recall_at_k(rows: ArrayLike, exact_rows: ArrayLike) -> float:
         raise InputError(problem, "pass one row of each for every query", argument="exact_rows")
     _check_no_row_twice(exact, "exact_rows")
     shares = []
-    step = max(1, BLOCK_NUMBERS // (found.shape[1] + exact.shape[1]))
+    step = max(1, EVALUATION_BLOCK_NUMBERS // (found.shape[1] + exact.shape[1]))
     for start in range(0, len(found), step):
         part = exact[start : start + step]
         wanted = part >= 0
@@ -122,7 +122,7 @@ def mean_average_precision(
     if ignored is not None:
         _check_lists(ignored, "ignored", ranked)
     shares = []
-    step = max(1, BLOCK_NUMBERS // ranked.shape[1])
+    step = max(1, EVALUATION_BLOCK_NUMBERS // ranked.shape[1])
     for start in range(0, len(ranked), step):
         part = ranked[start : start + step]
         keep = part >= 0
@@ -230,7 +230,7 @@ def _check_no_negative_rows(array: Array, name: str) -> None:
 
 
 def _check_no_row_twice(rows: Int64, name: str) -> None:
-    step = max(1, BLOCK_NUMBERS // rows.shape[1])
+    step = max(1, EVALUATION_BLOCK_NUMBERS // rows.shape[1])
     for start in range(0, len(rows), step):
         ordered = np.sort(rows[start : start + step], axis=1)
         twice = (ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)

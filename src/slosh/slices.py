@@ -36,7 +36,7 @@ LARGEST_VALUE = 1e16
 """Of a projection: the sum of the squares of 10,000 such values still fits float32."""
 UNIT_ROUNDING = 2.0**-23
 """A unit vector that was rounded to float32 has a length that is off by less."""
-BLOCK_NUMBERS = 1 << 17
+PROJECTION_BLOCK_NUMBERS = 1 << 17
 """Numbers held at once while projecting (1 MB of float64): keeps the temporaries in cache, and memory bounded."""
 
 
@@ -182,7 +182,7 @@ class Slicer(BaseEstimator):  # type: ignore[misc]
         out = np.empty((len(points), self.n_slices_), np.float32)
         with np.errstate(over="ignore", invalid="ignore"):  # found below, with a better message
             evaluate, columns = self._evaluator()
-            step = max(64, BLOCK_NUMBERS // max(columns, 2 * self.n_slices_))
+            step = max(64, PROJECTION_BLOCK_NUMBERS // max(columns, 2 * self.n_slices_))
             for start in range(0, len(points), step):
                 out[start : start + step] = evaluate(points[start : start + step].astype(np.float64))
         if (beyond := first_outside(out, -LARGEST_VALUE, LARGEST_VALUE)) is not None:

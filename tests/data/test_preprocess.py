@@ -71,7 +71,7 @@ def same(a, b):
 
 @pytest.fixture(params=[1 << 18, 10])
 def each_block(request, monkeypatch):
-    monkeypatch.setattr(batching, "BLOCK_NUMBERS", request.param)
+    monkeypatch.setattr(batching, "PART_NUMBERS", request.param)
 
 
 @settings(max_examples=60)

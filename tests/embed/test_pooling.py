@@ -93,7 +93,7 @@ def test_batching_changes_no_bit(estimator: Any, weighted: bool, dim: int, monke
     np.testing.assert_array_equal(np.concatenate([fitted.transform(sets[i : i + 1]) for i in range(50)]), whole)
     order = random.permutation(50)
     np.testing.assert_array_equal(fitted.transform(sets.take(order)), whole[order])
-    monkeypatch.setattr(batching, "BLOCK_NUMBERS", 500)
+    monkeypatch.setattr(batching, "PART_NUMBERS", 500)
     np.testing.assert_array_equal(fitted.transform(sets), whole)
 
 

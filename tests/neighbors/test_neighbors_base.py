@@ -53,7 +53,7 @@ def test_streams_are_read_once_and_give_the_same(mnist, monkeypatch):
     sets, labels = mnist
     whole = KNeighborsClassifier().fit(sets[:400], labels[:400])
     expected, before = whole.predict(sets[400:]), whole.predict(None)
-    monkeypatch.setattr(base, "BATCH_SETS", 64)
+    monkeypatch.setattr(base, "STREAM_SETS", 64)
     np.testing.assert_array_equal(whole.predict(sets[400:]), expected)
     np.testing.assert_array_equal(whole.predict(iter(sets[400:])), expected)
     np.testing.assert_array_equal(whole.predict(None), before)
@@ -66,7 +66,7 @@ def test_streams_are_read_once_and_give_the_same(mnist, monkeypatch):
 
 
 def test_a_stream_is_never_held(monkeypatch):
-    monkeypatch.setattr(base, "BATCH_SETS", 10)
+    monkeypatch.setattr(base, "STREAM_SETS", 10)
     alive = 0
 
     class Counted(np.ndarray):
@@ -89,7 +89,7 @@ def test_a_stream_is_never_held(monkeypatch):
 
 
 def test_a_stream_longer_than_y_is_not_read_to_its_end(monkeypatch):
-    monkeypatch.setattr(base, "BATCH_SETS", 10)
+    monkeypatch.setattr(base, "STREAM_SETS", 10)
     seen = 0
 
     def read():

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import os
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slosh.errors import InputError
-from slosh.search.columns import Column, FileColumn, filled, in_memory, positions_up_to
+from slosh.errors import InputError, StorageError
+from slosh.search.columns import Column, FileColumn, filled, in_memory, lengthen, positions_up_to
 
 
 @pytest.fixture(params=["memory", "file"])
@@ -52,6 +56,34 @@ def test_a_file_keeps_its_rows_when_it_is_renamed(tmp_path):
     assert not (tmp_path / "a").exists()
     with pytest.raises(InputError, match="exists, and may belong to another search: delete it, or give another"):
         FileColumn(tmp_path / "b", (), np.int64)
+
+
+@pytest.fixture(params=["fallocate", "writes"])
+def with_and_without_fallocate(request, monkeypatch):
+    if request.param == "writes":
+        monkeypatch.delattr(os, "posix_fallocate", raising=False)
+
+
+@pytest.mark.usefixtures("with_and_without_fallocate")
+def test_a_file_is_made_longer_and_never_shorter(tmp_path):
+    path = tmp_path / "a"
+    path.write_bytes(b"abc")
+    for size in (100_000, 5_000_000, 7):
+        lengthen(path, size)
+        with open(path, "r+b") as stream:
+            lengthen(stream, size)
+    assert path.read_bytes() == b"abc" + bytes(5_000_000 - 3)
+    with pytest.raises(StorageError) as caught:
+        lengthen(tmp_path / "none", 1)
+    assert (caught.value.errno, caught.value.location) == (errno.ENOENT, str(tmp_path / "none"))
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a disk that is always full")
+def test_a_full_disk_is_an_error_where_nothing_allocates(monkeypatch):
+    monkeypatch.delattr(os, "posix_fallocate", raising=False)
+    with pytest.raises(StorageError) as caught:
+        lengthen(Path("/dev/full"), 100)
+    assert caught.value.errno == errno.ENOSPC
 
 
 def test_content_that_does_not_fit_is_refused():

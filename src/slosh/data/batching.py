@@ -20,7 +20,7 @@ BATCH_POINTS = 1 << 20
 """Points in a batch of a stream, unless the caller says otherwise."""
 MAX_BATCH_SETS = 1 << 16
 """The largest number of sets in a batch of a stream, however small the sets are."""
-BLOCK_NUMBERS = 1 << 18
+PART_NUMBERS = 1 << 18
 """Numbers worked on at once, 2 MB of float64: it bounds the memory, whatever the dimension, and stays in cache."""
 
 
@@ -45,8 +45,8 @@ def batches_by_points(sizes: Int64, max_points: int, max_sets: int | None = None
 
 
 def blocks(sets: Sets) -> Iterator[tuple[slice, Sets]]:
-    """Yield parts of at most `BLOCK_NUMBERS` numbers, or of one set, with the rows of the output that they fill."""
-    for rows in batches_by_points(sets.sizes, max(1, BLOCK_NUMBERS // sets.dim)):
+    """Yield parts of at most `PART_NUMBERS` numbers, or of one set, with the rows of the output that they fill."""
+    for rows in batches_by_points(sets.sizes, max(1, PART_NUMBERS // sets.dim)):
         yield rows, sets[rows]
 
 

@@ -211,18 +211,20 @@ class Snapshot:
     ) -> Candidates:
         """Add what is as far from these queries as the last one that was found."""
         last = near.distances[near.offsets[tied + 1] - 1]
-        exact = None if near.kind != "embedded" else 1.0
-        more = self.states[space].within(queries.numbers[tied], last * RADIUS_MARGIN, allowed=allowed, recall=exact)
+        more = self.states[space].within(
+            queries.numbers[tied],
+            last * RADIUS_MARGIN,
+            allowed=allowed,
+            recall=None if near.kind != "embedded" else 1.0,
+            exclude=None if exclude is None else exclude[tied],
+        )
+        more = more.keep(more.distances <= last[more.query])
         parts: list[tuple[Int64, Float64]] = [
             (near.keys[a:b], near.distances[a:b]) for a, b in zip(near.offsets[:-1], near.offsets[1:], strict=True)
         ]
         for i, query in enumerate(tied.tolist()):
             part = slice(more.offsets[i], more.offsets[i + 1])
-            keys, distances = more.positions[part], more.distances[part]
-            good = distances <= last[i]
-            if exclude is not None:
-                good &= keys != exclude[query]
-            parts[query] = keys[good], distances[good]
+            parts[query] = more.positions[part], more.distances[part]
         return replace(
             near,
             offsets=np.concatenate([[0], np.cumsum([len(keys) for keys, _ in parts])]),
@@ -240,33 +242,21 @@ class Snapshot:
         exclude: Int64 | None,
         bounds: bool,
     ) -> Candidates:
-        state, reach, of_queries = self.states[space], radii, np.zeros(0)
+        state, reach, slack = self.states[space], radii, None
         if bounds:
             assert queries.slack is not None
             of_queries = queries.slack + state.query_slack(queries.numbers)
             reach = radii + of_queries + self.max_slack[space]
-        found = state.within(queries.numbers, reach, allowed=allowed, recall=recall)
-        result = Candidates(
-            found.offsets, found.positions, found.distances, state.search.distance_kind, found.promise, found.compared,
-            found.scanned,
-        )  # fmt: skip
-        if not bounds and exclude is None:
-            return result
-        which, kept, slack = result.query, np.ones(len(result.keys), np.bool_), None
-        if exclude is not None:
-            kept &= result.keys != exclude[which]
+        found = state.within(queries.numbers, reach, allowed=allowed, recall=recall, exclude=exclude)
         if bounds:
+            which = found.query
             slack = of_queries[which] + self.slack.view(self.n)[found.positions] + state.slack(found.positions)
-            kept &= found.distances - slack <= radii[which]
-        keep = np.flatnonzero(kept)
-        offsets = np.searchsorted(which[keep], np.arange(len(radii) + 1))
-        return replace(
-            result,
-            offsets=offsets,
-            keys=result.keys[keep],
-            distances=result.distances[keep],
-            slack=None if slack is None else slack[keep],
-        )
+            kept = found.distances - slack <= radii[which]
+            found, slack = found.keep(kept), slack[kept]
+        return Candidates(
+            found.offsets, found.positions, found.distances, state.search.distance_kind, found.promise, found.compared,
+            found.scanned, slack=slack,
+        )  # fmt: skip
 
     def holds(self, rows: Int64, embedded: Embedded) -> Mask:
         """Return which rows are held exactly as given."""

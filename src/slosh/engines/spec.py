@@ -61,7 +61,6 @@ class Space(NamedTuple):
     name: str
     length: int
     search: Search
-    metric: str = "euclidean"
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from ..slices import directions
 ROTATIONS = ("hadamard", "orthogonal", "gaussian")
 SMALLEST_HADAMARD = 128
 """The size of the smallest Hadamard rotation."""
-BLOCK_NUMBERS = 1 << 17
+ROTATION_BLOCK_NUMBERS = 1 << 17
 """Numbers projected at once, 0.5 MB of float32: two such buffers stay in the cache of a core."""
 
 
@@ -88,7 +88,7 @@ class Hadamard:
     def block_rows(self) -> int:
         """The number of vectors to project at once."""
         # NumPy works on all vectors of a block at once and needs many of them; the kernel takes them one by one.
-        return max(64 if kernel.native is None else 4, BLOCK_NUMBERS // int(self.signs.shape[2]))
+        return max(64 if kernel.native is None else 4, ROTATION_BLOCK_NUMBERS // int(self.signs.shape[2]))
 
     def project(self, block: Float32) -> Float32:
         """Return the projections (B, n_bits) of vectors (B, D); the kernel's are NumPy's to the last bit."""
@@ -170,7 +170,7 @@ class Dense:
 
     @property
     def block_rows(self) -> int:
-        return max(64, BLOCK_NUMBERS // int(max(self.directions.shape)))
+        return max(64, ROTATION_BLOCK_NUMBERS // int(max(self.directions.shape)))
 
     def project(self, block: Float32) -> Float64:
         if self._product is None:

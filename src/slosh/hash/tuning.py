@@ -35,7 +35,7 @@ RATIOS = np.concatenate([[0.01, 0.03], np.geomspace(0.06, 4.0, 26)])
 """Distances, in widths, at which probabilities are tabulated."""
 TABLE_DRAWS = 96
 """Draws of the place of a query in its cells, for the tables of probabilities."""
-QUERIES, OTHERS = 128, 4096
+PAIR_QUERIES, PAIR_OTHERS = 128, 4096
 """Pairs of rows whose distances tell how many far rows share a bucket."""
 TUNING_VECTORS = 20000
 """Of more vectors, `tune` draws this many."""
@@ -138,7 +138,7 @@ def tune(
     picked = random.permutation(len(array))[:TUNING_VECTORS]
     sample = np.concatenate([block for _, block in blocks(array[np.sort(picked)], 4096)])
     m = len(sample)
-    queries = random.permutation(m)[: 2 * QUERIES]
+    queries = random.permutation(m)[: 2 * PAIR_QUERIES]
     table = distances(sample[queries], sample)
     table[np.arange(len(queries)), queries] = np.inf
     if R is None:

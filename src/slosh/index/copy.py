@@ -21,7 +21,7 @@ from . import changes
 
 logger = logging.getLogger(__name__)
 
-BATCH_SETS = 4096
+COPY_BATCH_SETS = 4096
 
 
 def copy_index(source: Engine, target: Location, n_jobs: int | None) -> int:
@@ -34,8 +34,8 @@ def copy_index(source: Engine, target: Location, n_jobs: int | None) -> int:
         try:
             keys = view.select()
             with tqdm(total=len(keys), unit="set", delay=2, disable=None, leave=False, desc="copy") as bar:
-                for first in range(0, len(keys), BATCH_SETS):
-                    sets, ids, metadata = view.records(keys[first : first + BATCH_SETS])
+                for first in range(0, len(keys), COPY_BATCH_SETS):
+                    sets, ids, metadata = view.records(keys[first : first + COPY_BATCH_SETS])
                     changes.add(copy, sets, ids, metadata, False, [])
                     bar.update(len(ids))
             with copy.write() as write:

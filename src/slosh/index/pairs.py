@@ -19,7 +19,7 @@ Found = TypeVar("Found")
 Progress = Callable[[int, int], object]
 """Called as progress(done, total)."""
 
-BATCH_SETS = 1024
+QUERY_BATCH_SETS = 1024
 
 
 def _each(
@@ -28,8 +28,8 @@ def _each(
     """Ask for the neighbours of these stored sets, batch by batch; none is its own."""
     hidden = None if progress is None else True
     with tqdm(total=len(keys), unit="set", delay=2, disable=hidden, leave=False, desc="neighbours") as bar:
-        for first in range(0, len(keys), BATCH_SETS):
-            part = keys[first : first + BATCH_SETS]
+        for first in range(0, len(keys), QUERY_BATCH_SETS):
+            part = keys[first : first + QUERY_BATCH_SETS]
             yield part, ask(view, view.prepared(part), part, question)
             bar.update(len(part))
             if progress is not None:

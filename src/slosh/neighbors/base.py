@@ -26,7 +26,7 @@ from ..search import LadderSearch, Search, checked_recall
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-BATCH_SETS = 4096
+STREAM_SETS = 4096
 """Sets that are taken from a stream at a time. Bounds the memory."""
 _DEFAULTS: dict[str, Callable[[], Any]] = {
     "embedding": SlicedWasserstein,
@@ -108,7 +108,7 @@ class SetNeighbors(BaseEstimator):  # type: ignore[misc]
         embedding, search = self._new_embedding(), _DEFAULTS["search"]() if self.search is None else self.search
         streamed, n, index = isinstance(X, Iterator), 0, None
         empty = isinstance(X, list | tuple) and not X
-        for batch in Sets.stream(X, batch_sets=BATCH_SETS) if streamed else [as_sets(X, dim=1 if empty else None)]:
+        for batch in Sets.stream(X, batch_sets=STREAM_SETS) if streamed else [as_sets(X, dim=1 if empty else None)]:
             n += len(batch)
             if y is not None and (n > len(y) or not streamed):
                 check_length(y, n, "at least " * streamed)
@@ -143,7 +143,7 @@ class SetNeighbors(BaseEstimator):  # type: ignore[misc]
 
     def _query_batches(self, X: Any) -> Iterable[Sets]:
         known: dict[str, Any] = {"dim": self.n_features_in_, "origin": self.embedding_.origin_}
-        return Sets.stream(X, batch_sets=BATCH_SETS, **known) if isinstance(X, Iterator) else [as_sets(X, **known)]
+        return Sets.stream(X, batch_sets=STREAM_SETS, **known) if isinstance(X, Iterator) else [as_sets(X, **known)]
 
     def _nearest(self, queries: Sets | None, k: int) -> tuple[Float64, Int64]:
         """Return distances and rows of the neighbours of each query, k of them whatever the search promises."""

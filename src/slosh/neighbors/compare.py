@@ -266,7 +266,9 @@ def _mean_average_precision(split: _Split, stored: Array, queries: Array) -> flo
     """Return that of the whole rankings of all queries, or of as many, evenly spaced, as MAX_RANKS allows.
 
     It is what `evaluate.mean_average_precision` gives, from classes instead of rows, which is ten times as fast here.
-    No index is asked: it would make an object of each of millions of ranks.
+    The squared distances are those of the vectors that an index searches. `SetIndex.kneighbors` with k = n ranks in the
+    same way, but compares each pair a second time, in float64: it takes 4 times as long for 2,000 sets, 9 times for
+    10,000.
     """
     n = len(stored)
     asked = np.linspace(0, len(queries) - 1, min(len(queries), max(1, MAX_RANKS // n))).astype(np.int64)

@@ -39,7 +39,10 @@ class Search(SavableSearch):
 
     `rows` are int64, chosen by the user or counted from 0; a row that was removed is never given out again. An error or
     an interrupt leaves everything as it was. Several threads may search at once, also while another one adds or
-    removes: a search sees what was there when it began. Changes wait for each other.
+    removes: a search sees what was there when it began. Changes wait for each other. A search waits only where
+    something must be learnt first: the first search, or the first for another recall, or after the collection has grown
+    much, trains or calibrates under the lock of the changes. It waits for a change that is being made, and other
+    changes, and searches that need the same, wait for it.
 
     A subclass has parameters, and implements `first_state` and `column_names`.
     """

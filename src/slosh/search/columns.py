@@ -9,11 +9,13 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
 from typing import IO, Any, Final, TypeAlias
 
 import numpy as np
 
-from ..errors import InputError
+from ..errors import InputError, system_error
 from ..native.arrays import Array, Int64
 
 Specs: TypeAlias = dict[str, tuple[tuple[int, ...], Any]]
@@ -77,16 +79,29 @@ class FileColumn(Column):
         self._file: IO[bytes] = open(path, "w+b")  # noqa: SIM115  (kept open: a rename does not part it from its file)
 
     def grown(self, used: Array, size: int) -> Array:
-        length = size * self.row_bytes
-        if hasattr(os, "posix_fallocate"):  # a full disk is an error here, not a crash when the map is written to
-            os.posix_fallocate(self._file.fileno(), 0, length)
-        else:
-            self._file.truncate(length)
+        lengthen(self._file, size * self.row_bytes)
         mapped = np.memmap(self._file, self.dtype, "r+", shape=(size, *self.width))
         return mapped.view(np.ndarray)  # the same file: what is used is there already
 
     def n_bytes(self, n: int) -> int:
         return 0
+
+
+def lengthen(file: Path | IO[bytes], size: int) -> None:
+    """Make a file at least `size` bytes long, and take the space on the disk now.
+
+    So a full disk is a StorageError here, and not a crash when a map of the file is written to.
+    """
+    try:
+        with open(file, "r+b") if isinstance(file, Path) else nullcontext(file) as stream:
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(stream.fileno(), 0, size)
+                return
+            end = os.lseek(stream.fileno(), 0, os.SEEK_END)
+            while end < size:  # not truncate: what it adds takes no space yet
+                end += os.write(stream.fileno(), bytes(min(size - end, 1 << 22)))
+    except OSError as error:
+        raise system_error(error, str(file if isinstance(file, Path) else file.name)) from None
 
 
 ColumnFactory: TypeAlias = Callable[[str, tuple[int, ...], Any], Column]

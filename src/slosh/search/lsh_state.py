@@ -114,8 +114,8 @@ class LSHState(CalibratedState):
         truth = self._truth(queries, sample, max(1, min(k, self.n_alive - 1, 100)))
         random = np.random.RandomState(np.array([0x15A0, self.search.random_state], np.uint32))
         alive = np.flatnonzero(self.alive)
-        others = np.sort(random.choice(alive, min(len(alive), tuning.OTHERS), replace=False))
-        pairs = tuning.distances(queries[: tuning.QUERIES], self._store.take(others))
+        others = np.sort(random.choice(alive, min(len(alive), tuning.PAIR_OTHERS), replace=False))
+        pairs = tuning.distances(queries[: tuning.PAIR_QUERIES], self._store.take(others))
         pairs = pairs[sample[: len(pairs), None] != others]
         near = truth.distances if radius is None else np.full((1, 1), radius)
         largest = float(np.sqrt(np.einsum("ij,ij->i", queries, queries, dtype=np.float64).max(initial=0.0)))

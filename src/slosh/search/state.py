@@ -2,8 +2,11 @@
 
 A `Search` (base.py) is an estimator with parameters. `Search.start` gives a first `State`; `extend`, `remove` and
 `train` give the next one and leave the one before as it was, sharing its memory. Vectors are known by their position,
-0 to n - 1; queries come in, and distances and positions go out. What a search computes only when it is needed
-(lists, norms) is a pure function of the state, remembered under a lock. No lock is held while searching.
+0 to n - 1; queries come in, and distances and positions go out.
+
+What a search computes only when it is needed (lists, tables) is a pure function of the state. The first search of a
+state computes it under a lock of that state, for which other searches of the same state wait; searches of other states
+do not. Once it is there no lock is taken.
 """
 
 from __future__ import annotations
@@ -89,6 +92,18 @@ class FoundWithin:
     compared: Int64
     scanned: Int64
     promise: float | None
+
+    @property
+    def query(self) -> Int64:
+        """The number of the query that each position belongs to."""
+        return np.repeat(np.arange(len(self.offsets) - 1), np.diff(self.offsets))
+
+    def keep(self, kept: Mask) -> FoundWithin:
+        """Return the answer with these positions only."""
+        before = np.concatenate([[0], np.cumsum(kept)])
+        return replace(
+            self, offsets=before[self.offsets], distances=self.distances[kept], positions=self.positions[kept]
+        )
 
 
 @dataclass(eq=False)
@@ -249,6 +264,7 @@ class State(ABC):
         *,
         allowed: Allowed | None = None,
         recall: float | None = None,
+        exclude: Int64 | None = None,
         ranks: Int64 | None = None,
     ) -> FoundWithin:
         """Return all positions at most radii[i] away from query i; the other parameters are those of `nearest`."""
@@ -256,7 +272,8 @@ class State(ABC):
         if asked.k == 0 or not len(asked):
             none, offsets = asked.counts(0), np.zeros(len(asked) + 1, np.int64)
             return FoundWithin(offsets, np.empty(0), np.empty(0, np.int64), none, none, 1.0)
-        return self._within(asked, radii)
+        found = self._within(asked, radii)
+        return found if exclude is None else found.keep(found.positions != exclude[found.query])
 
     def _request(
         self,
@@ -283,7 +300,7 @@ class State(ABC):
 
     @abstractmethod
     def _within(self, asked: Request, radii: Float64) -> FoundWithin:
-        """See `within`; there are queries and allowed positions."""
+        """See `within`; there are queries and allowed positions, and nothing is excluded."""
 
     # What is stored
 
@@ -382,9 +399,10 @@ def checking_trained() -> Iterator[None]:
 
 
 def leave_out(distances: Float64, positions: Int64, exclude: Int64) -> Pairs:
-    """Take exclude[i] out of the answer to query i: the one way to leave out a query's own position.
+    """Take exclude[i] out of the answer to query i.
 
-    The answers stay as long as they are: ask for one more than is needed.
+    The answers stay as long as they are: ask for one more than is needed. Only the native scan of `LadderSearch`, which
+    stops early, leaves a position out by itself; `State.within` does it for all searches.
     """
     own = positions == exclude[:, None]
     order = np.argsort(own, axis=1, kind="stable")

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..data.checks import CHECKED_AT_ONCE as BLOCK
 from ..data.vectors import blocks
 from ..native import scan
 from ..native.arrays import Array, Float32, Float64, Int64, Mask
@@ -23,6 +22,10 @@ from .state import Pairs, Request, Stored
 LARGEST_INT16 = 32767
 MIDDLE_SAMPLE = 4096
 """Vectors whose mean is the middle that a scan computes about, at most twice as many."""
+WRITE_BLOCK_NUMBERS = 1 << 18
+"""Numbers that are converted and written to columns in one go."""
+NORM_BLOCK_NUMBERS = 1 << 20
+"""Numbers of which norms are computed in one go."""
 
 V = TypeVar("V", bound="Vectors")
 
@@ -74,7 +77,7 @@ class Vectors:
     def extend(self: V, vectors: Array) -> V:
         """Return these vectors and more, which are written behind them."""
         room = [column.room(self.n, len(vectors)) for column in self._columns.values()]
-        for rows, block in blocks(vectors, max(1, BLOCK // 4 // vectors.shape[1])):
+        for rows, block in blocks(vectors, max(1, WRITE_BLOCK_NUMBERS // vectors.shape[1])):
             for part, values in zip(room, self.content(block), strict=True):
                 part[rows] = values
         return self.adopt(self.n + len(vectors))
@@ -186,7 +189,7 @@ class FloatVectors(Vectors):
             known = Middle(point, n, none, none, (Column((), np.float64), Column((), np.float64)))
         done = len(known.squares)
         squares, norms = (column.room(done, n - done) for column in known.columns)
-        step = max(1, BLOCK // len(known.point))
+        step = max(1, NORM_BLOCK_NUMBERS // len(known.point))
         for first in range(0, len(squares), step):
             block = array[done + first : done + first + step].astype(np.float64)
             norms[first : first + step] = np.sqrt(np.einsum("ij,ij->i", block, block))

@@ -37,8 +37,9 @@ from numpy.typing import NDArray
 from ...data import tensors
 from ...data.atomic import check_plain_file, replacing
 from ...data.checks import Array
-from ...errors import SloshError, system_error
+from ...errors import SloshError
 from ...search import Column, Trained, in_memory
+from ...search.columns import lengthen
 from ..snapshot import PreparedSets
 
 CHECKSUM_BYTES = 1 << 22
@@ -88,7 +89,8 @@ class MappedColumn(Column):
         end = at + n
         if end > len(self._data):
             if self._writable:
-                _lengthen(self._path, (end + min(end // 4, MAX_SPARE_BYTES // self.row_bytes)) * self.row_bytes)
+                spare = min(end // 4, MAX_SPARE_BYTES // self.row_bytes)
+                lengthen(self._path, (end + spare) * self.row_bytes)
                 self.map()
             else:
                 larger = np.empty((end + end // 8, *self.width), self.dtype)
@@ -101,20 +103,6 @@ class MappedColumn(Column):
 
     def bytes(self, n: int) -> NDArray[np.uint8]:
         return self._data.reshape(-1).view(np.uint8)[: n * self.row_bytes]
-
-
-def _lengthen(path: Path, size: int) -> None:
-    """Take the space now, so that a full disk is an error here and not a crash when it is written to."""
-    try:
-        with open(path, "r+b") as stream:
-            if hasattr(os, "posix_fallocate"):
-                os.posix_fallocate(stream.fileno(), 0, size)
-            else:
-                stream.seek(0, os.SEEK_END)
-                while (rest := size - stream.tell()) > 0:
-                    stream.write(bytes(min(rest, CHECKSUM_BYTES)))
-    except OSError as error:
-        raise system_error(error, str(path)) from None
 
 
 @dataclass(frozen=True)
