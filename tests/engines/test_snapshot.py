@@ -11,11 +11,6 @@ from builders import cloud_list, make_index
 QUESTIONS = [(k, recall) for k in (1, 3, 10, 11, 50) for recall in (None, 0.5, 0.9, 0.93, 0.99, 1.0)]
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def place(request, tmp_path):
-    return None if request.param == "memory" else tmp_path / "a.slosh"
-
-
 @pytest.fixture
 def no_training(monkeypatch):
     """Return a function from whose call on nothing can be learnt or measured any more."""
