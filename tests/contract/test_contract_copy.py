@@ -8,6 +8,8 @@ import pytest
 import slosh
 from builders import cloud_list, contents, plain_answer, small_embedding
 from slosh import Preprocess, Sets, errors
+from slosh.index import changes
+from slosh.index import copy as copy_module
 from slosh.search import ExactSearch, HammingSearch, LadderSearch
 
 QUERIES = cloud_list(5, seed=7)
@@ -97,12 +99,13 @@ def test_a_copy_of_a_copy_and_back(engine, tmp_path):
 
 
 def test_counted_ids_are_not_used_again_in_a_copy(engine, tmp_path):
+    """Nor is that of a set that was removed before."""
     index = engine.create()
     given = index.add(cloud_list(4))
     index.remove(given[-1])
     index.copy_to(tmp_path / "copy.slosh")
     with slosh.open(tmp_path / "copy.slosh", n_jobs=1) as copy:
-        assert not set(copy.add(cloud_list(2))) & set(given[:-1])
+        assert not set(copy.add(cloud_list(2))) & set(given)
 
 
 def test_an_empty_index_is_copied(engine, tmp_path):
@@ -132,11 +135,31 @@ def test_a_copy_replaces_nothing(engine, tmp_path):
         index.copy_to(tmp_path / "no" / "such")
 
 
-def test_a_copy_is_of_one_version(engine, tmp_path):
-    """A reader copies while the writer changes the index: all of a change is in the copy, or nothing."""
+@pytest.mark.parametrize("by_reader", [False, True])
+def test_a_copy_is_of_one_version(engine, tmp_path, monkeypatch, by_reader):
+    """Whatever is changed between two batches of the copy: it has all of a change or nothing, and no writer waits."""
     index = filled(engine)
-    held = contents(index)
-    index.copy_to(tmp_path / "copy.slosh")
-    index.remove(["s01", "s02"])
+    source = engine.read_only(index) if by_reader else index
+    if source is None:
+        return
+    held, store, sizes = contents(index), changes.add, []
+
+    def store_and_change(copy, sets, *more):
+        added = store(copy, sets, *more)
+        sizes.append(len(sets))
+        if len(sizes) == 1:
+            index.remove(["s00", "s20", "s39"])
+            index.update(["s02", "s21"], cloud_list(2, seed=5), {"n": 0})
+            index.update("s22", metadata={})
+            index.compact()
+        return added
+
+    monkeypatch.setattr(copy_module, "BATCH_SETS", 10)
+    monkeypatch.setattr(changes, "add", store_and_change)
+    assert source.copy_to(tmp_path / "copy.slosh") == 38
+    monkeypatch.undo()
+    assert sizes == [10, 10, 10, 8]
     with slosh.open(tmp_path / "copy.slosh", read_only=True, n_jobs=1) as copy:
         assert contents(copy) == held
+    assert len(source) == 35
+    assert source.get("s22").metadata == {}

@@ -12,8 +12,7 @@ import threading
 import numpy as np
 import pytest
 
-from builders import cloud_list, plain_answer, small_embedding, together, wait_for
-from slosh.embed import SlicedWasserstein
+from builders import cloud_list, plain_answer, together, wait_for
 from slosh.search import ExactSearch, LadderSearch
 
 
@@ -59,23 +58,7 @@ def test_a_reader_sees_each_change_at_its_next_call(engine):
 
 
 def test_records_are_of_one_version(engine):
-    """Whatever is changed while they are read. The change is made by another thread, as the one that reads may not."""
-    index = engine.create()
-    index.add(cloud_list(100), metadata={"state": 1})
-    parts = index.records(batch=10)
-    seen = [next(parts)]
-    if engine.read_only(index) is None:  # in memory, changes may wait until the records are read
-        seen += list(parts)
-    else:
-        index.update([str(i) for i in range(100)], metadata={"state": 2})
-        index.remove("50")
-        seen += list(parts)
-        assert len(index) == 99
-    assert sum(len(part.ids) for part in seen) == 100
-    assert {about["state"] for part in seen for about in part.metadata} == {1}
-
-
-def test_records_do_not_keep_a_writer_waiting(engine):
+    """Whatever is changed while they are read; and they keep no writer waiting."""
     index = engine.create()
     index.add(cloud_list(100), metadata={"state": 1})
     parts = index.records(batch=10)
@@ -220,83 +203,6 @@ def test_batches_are_seen_whole(engine):
                     index.remove([f"{batch - 1}-{i}" for i in range(10)])
 
     together(lambda: look(0, index), lambda: look(1, index if reader is None else reader), change)
-
-
-class SlowEmbedding:
-    """Stops an embedding in the midst of many sets until it may go on."""
-
-    def __init__(self, monkeypatch, more_than):
-        self.begun, self.go_on = threading.Event(), threading.Event()
-        real = SlicedWasserstein.index_vectors
-
-        def index_vectors(embedding, sets, **options):
-            if len(sets) > more_than:
-                self.begun.set()
-                wait_for(self.go_on)
-            return real(embedding, sets, **options)
-
-        monkeypatch.setattr(SlicedWasserstein, "index_vectors", index_vectors)
-
-
-@pytest.mark.parametrize("change", ["add", "update", "stream"])
-def test_a_search_does_not_wait_for_a_large_change(engine, monkeypatch, change):
-    """It is answered from the version before, while the new sets are embedded; then from the new one."""
-    index = engine.create(embedding=small_embedding(n_slices=64, n_quantiles=16))
-    reader = engine.read_only(index)
-    old, new = cloud_list(30, largest=5), [cloud + 9 for cloud in cloud_list(600, seed=1, largest=5)]
-    index.add(old, metadata={"new": False})
-    query = new[0]
-    before = plain_answer(index.search(query, k=5))
-    assert reader is None or plain_answer(reader.search(query, k=5)) == before
-    slow = SlowEmbedding(monkeypatch, more_than=20)
-    works = {
-        "add": lambda: index.add(new, metadata={"new": True}),
-        "update": lambda: index.update(index.ids, new[:30], {"new": True}),
-        "stream": lambda: index.add(iter(new), metadata={"new": True}),
-    }
-
-    def look():
-        wait_for(slow.begun)
-        try:
-            for each in (index, reader):
-                if each is not None:
-                    assert plain_answer(each.search(query, k=5)) == before
-                    assert each.search(query, k=5, where={"new": True}).ids == []
-                    assert len(each.search(query, k=5, certify=True)) == 5
-                    assert len(each) == len(each.ids) == 30
-                    assert len(each.range_search(query, 100.0)) == 30
-                    assert each.get("3").metadata == {"new": False}
-                    assert sum(len(part.ids) for part in each.records()) == 30
-        finally:
-            slow.go_on.set()
-
-    together(works[change], look)
-    assert len(index) == (30 if change == "update" else 630)
-    assert index.search(query, k=1, recall=1.0).distances[0] == 0
-    assert index.verify().ok
-
-
-def test_an_interrupt_while_sets_are_embedded_leaves_nothing(engine, monkeypatch):
-    index = engine.create()
-    index.add(cloud_list(10))
-    real = SlicedWasserstein.index_vectors
-
-    def interrupted(embedding, sets, **options):
-        if len(sets) > 20:
-            raise KeyboardInterrupt
-        return real(embedding, sets, **options)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(SlicedWasserstein, "index_vectors", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            index.add(cloud_list(50), [f"new{i}" for i in range(50)])
-        with pytest.raises(KeyboardInterrupt):
-            index.add(iter(cloud_list(30)))
-    assert len(index) == 10
-    assert index.verify().ok
-    index.add(cloud_list(50), [f"new{i}" for i in range(50)])
-    assert len(index) == 60
-    assert index.verify().ok
 
 
 def test_a_search_under_way_keeps_its_version(engine):

@@ -83,10 +83,13 @@ def check_tuned(index, told):
     assert np.mean(parts) >= recall
 
 
-def test_there_are_golden_indexes():
-    """Of every version so far, since a glob that matches nothing tests nothing."""
-    versions = {path.parent.name for path in GOLDEN}
-    assert "index-v1" in versions
+def test_there_are_golden_indexes_of_every_version_so_far():
+    """Since a glob that matches nothing tests nothing."""
+    folder = Path(__file__).parent
+    made = {script.stem.replace("make_", "index-") for script in folder.glob("make_v*.py")}
+    assert made == {f"index-v{i + 1}" for i in range(len(made))}
+    assert made == {found.name for found in folder.glob("index-v*")} == {path.parent.name for path in GOLDEN}
+    assert all(path.with_suffix(".json").exists() for path in GOLDEN)
     assert {name_of(path) for path in GOLDEN} >= {"index-v1/weighted", "index-v1/hamming", "index-v1/trained"}
 
 

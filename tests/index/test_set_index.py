@@ -7,11 +7,10 @@ import pickle
 import signal
 import warnings
 
-import numpy as np
 import pytest
 
 import slosh
-from builders import cloud_list, contents, make_index
+from builders import cloud_list, make_index
 from slosh import errors
 from slosh.engines.sqlite.database import Database
 from slosh.index import changes
@@ -44,59 +43,6 @@ def test_pickle_says_how_another_process_gets_it(tmp_path):
         pickle.dumps(make_index())
     with make_index(tmp_path / "shapes.slosh") as index, pytest.raises(TypeError, match=r"slosh\.open\('.*shapes"):
         pickle.dumps(index)
-
-
-def test_backup_of_an_index_in_memory(tmp_path):
-    index = make_index(weighted=True)
-    index.add(cloud_list(6), metadata={"x": [1, "a"]}, weights=[np.arange(1, len(x) + 1) for x in cloud_list(6)])
-    assert index.backup(tmp_path / "b.slosh") == 6
-    with slosh.open(tmp_path / "b.slosh") as copy:
-        assert contents(copy) == contents(index)
-        assert copy.search(cloud_list(1)[0]).ids == index.search(cloud_list(1)[0]).ids
-    assert [path.name for path in tmp_path.iterdir()] == ["b.slosh"]
-
-
-def test_a_backup_is_of_one_version_and_whole(tmp_path, monkeypatch):
-    """Sets come and go while it is made; after an error there is nothing."""
-    real = changes.add
-
-    def add_and_change(*arguments):
-        real(*arguments)
-        if len(index) == 3:
-            index.remove("1")
-            index.add(cloud_list(4), ids=list("abcd"))
-
-    with make_index(tmp_path / "a.slosh") as index:
-        index.add(cloud_list(3))
-        monkeypatch.setattr(changes, "add", add_and_change)
-        assert index.backup(tmp_path / "b.slosh") == 3
-        monkeypatch.undo()
-        assert len(index) == 6
-        with slosh.open(tmp_path / "b.slosh") as copy:
-            assert copy.ids == ["0", "1", "2"]
-            assert copy.verify().ok
-
-        def fail(*_):
-            raise OSError(28, "No space left on device")
-
-        monkeypatch.setattr(changes, "add", fail)
-        with pytest.raises(OSError, match="space"):
-            index.backup(tmp_path / "c.slosh")
-        monkeypatch.undo()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.slosh", "b.slosh"]
-
-
-def test_a_backup_replaces_nothing(tmp_path):
-    with make_index(tmp_path / "a.slosh") as index:
-        index.add(cloud_list(2))
-        (tmp_path / "photos").mkdir()
-        for place in (tmp_path / "photos", tmp_path / "a.slosh"):
-            with pytest.raises(errors.IndexExists, match="new folder"):
-                index.backup(place)
-        for bad in (None, 3, "sqlite://b.slosh"):
-            with pytest.raises(errors.InputError, match="folder"):
-                index.backup(bad)
-        assert len(index) == 2
 
 
 @pytest.mark.parametrize("path", ["a.slosh", None])

@@ -124,7 +124,7 @@ class IndexSpec:
 
     @classmethod
     def unpack(cls, content: bytes, location: str) -> IndexSpec:
-        """Return what `pack` packed; DamagedError for anything else."""
+        """Return what `pack` packed; DamagedError or FormatError for anything else."""
         header, arrays = tensors.unpack(content, KIND, f"the specification in {location}")
         return cls.from_parts(header.get("parts"), header.get("preprocess"), arrays, location)
 

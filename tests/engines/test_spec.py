@@ -1,0 +1,102 @@
+"""The specification of an index: what `make_spec` refuses, fits and keeps, and how it is stored."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from builders import cloud_list, small_embedding
+from slosh import Preprocess, Sets, errors
+from slosh.embed import GeM, SlicedWasserstein
+from slosh.engines.spec import MAX_LENGTH, WHOLE, IndexSpec, make_spec
+from slosh.search import ExactSearch, HammingSearch, LadderSearch
+
+FILLED = ExactSearch()
+FILLED.add(np.zeros((2, 3), np.float32))
+
+
+@pytest.mark.parametrize(
+    ("options", "argument", "message"),
+    [
+        ({"embedding": "sliced"}, "embedding", "slosh.embed"),
+        ({"embedding": SlicedWasserstein}, "embedding", "slosh.embed"),
+        ({"embedding": SlicedWasserstein(reference="barycenter")}, "embedding", "sample"),
+        ({"embedding": SlicedWasserstein().fit([np.zeros((3, 5))])}, "embedding", "dimension 5"),
+        ({"embedding": SlicedWasserstein().fit([np.zeros((3, 2))]), "origin": [1.0, 2.0]}, "origin", "same origin"),
+        ({"embedding": SlicedWasserstein(2, MAX_LENGTH)}, "embedding", "numbers"),
+        ({"embedding": GeM(1 << 11)}, "embedding", "orders"),
+        ({"search": "exact"}, "search", "slosh.search"),
+        ({"search": HammingSearch()}, "search", "sample"),
+        ({"search": FILLED}, "search", "2 rows"),
+        ({"search": LadderSearch(path="/tmp/x")}, "search", "path"),
+        ({"search": LadderSearch(precision=8)}, "precision", "precision"),
+        ({"preprocess": {"center": True}}, "preprocess", "slosh.Preprocess"),
+        ({"preprocess": Preprocess(standardize=True)}, "preprocess", "sample"),
+        ({"origin": "auto"}, "origin", "sample"),
+        ({"origin": [1, 2, 3]}, "origin", "origin"),
+        ({"origin": "middle"}, "origin", "origin"),
+        ({"sample": []}, "sample", "empty"),
+        ({"sample": [np.zeros((2, 3))]}, None, "2"),
+    ],
+    ids=lambda value: f"{value!r:.60}",
+)
+def test_what_cannot_be_made(options, argument, message):
+    with pytest.raises(errors.InputError, match=message) as told:
+        make_spec(2, **options)
+    assert argument is None or told.value.argument == argument
+
+
+def test_what_is_given_stays_as_it_was():
+    """What is fitted is fitted on copies; a fitted embedding is taken as it is."""
+    embedding, search, steps = small_embedding(reference="barycenter"), HammingSearch(), Preprocess(standardize=True)
+    spec = make_spec(2, embedding, search, steps, "auto", cloud_list(30))
+    assert not hasattr(embedding, "n_features_in_")
+    assert search.hash is None
+    assert steps.needs_sample
+    assert not spec.preprocess.needs_sample
+    assert spec.search.hash.n_features_in_ == spec.spaces[WHOLE].length == spec.embedding.index_length
+    assert spec.origin.shape == (2,)
+    fitted = small_embedding().fit(cloud_list(3))
+    assert make_spec(2, fitted).embedding is fitted
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"origin": [10.0, -3.0]},
+        {"preprocess": Preprocess(center=True, scale="rms"), "search": ExactSearch()},
+        {"search": HammingSearch(), "sample": cloud_list(30)},
+        {"embedding": GeM(3)},
+    ],
+    ids=lambda options: f"{options!r:.40}",
+)
+def test_what_is_stored_embeds_alike(options):
+    spec = make_spec(2, **{"embedding": small_embedding(), **options})
+    again = IndexSpec.unpack(spec.pack(), "here")
+    assert again.describe() == spec.describe()
+    sets = spec.sets(cloud_list(9, seed=2))
+    before, after = spec.embed(sets), again.embed(again.sets(cloud_list(9, seed=2)))
+    np.testing.assert_array_equal(after.sets.points, before.sets.points)
+    for one, other in zip(before.vectors[WHOLE], after.vectors[WHOLE], strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_what_is_damaged_is_refused():
+    packed = make_spec(2, small_embedding()).pack()
+    for bad in (packed[:-1], packed[: len(packed) // 2], packed[:-5] + b"wrong"):
+        with pytest.raises(errors.DamagedError, match="here"):
+            IndexSpec.unpack(bad, "here")
+    for foreign in (b"", b"x" * 100):
+        with pytest.raises(errors.FormatError, match="here"):
+            IndexSpec.unpack(foreign, "here")
+
+
+def test_sets_of_a_user_become_sets_of_the_index():
+    spec = make_spec(2, origin=[100.0, 0.0])
+    assert spec.sets([[[101.0, 2.0]]]).points.tolist() == [[1.0, 2.0]]
+    assert spec.sets([[[101.0, 2.0]]], [[3.0]]).weights.tolist() == [3.0]
+    with pytest.raises(errors.InputError):
+        spec.sets([np.zeros((2, 3))])
+    with pytest.raises(errors.InputError):
+        spec.sets(Sets.from_list([np.zeros((2, 3))]))
