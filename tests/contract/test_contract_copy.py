@@ -154,7 +154,7 @@ def test_a_copy_is_of_one_version(engine, tmp_path, monkeypatch, by_reader):
             index.compact()
         return added
 
-    monkeypatch.setattr(copy_module, "BATCH_SETS", 10)
+    monkeypatch.setattr(copy_module, "COPY_BATCH_SETS", 10)
     monkeypatch.setattr(changes, "add", store_and_change)
     assert source.copy_to(tmp_path / "copy.slosh") == 38
     monkeypatch.undo()

@@ -174,3 +174,20 @@ def test_what_is_no_plain_file_is_refused(tmp_path):
         tensors.read(tmp_path / "pipe", KIND)
     with pytest.raises(FormatError, match="is not a plain file"):
         tensors.read("/dev/zero", KIND)
+
+
+def test_what_is_written_is_flushed_and_readable(tmp_path, monkeypatch):
+    """The file that ends up at the path is the one that was flushed, with the permissions that files have here."""
+    flushed, fsync = {}, os.fsync
+
+    def count(handle):
+        about = os.fstat(handle)
+        flushed[about.st_ino] = about.st_size
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", count)
+    tensors.write(tmp_path / "a", "kind", {}, {"x": np.arange(1000)})
+    about = (tmp_path / "a").stat()
+    assert flushed.get(about.st_ino) == about.st_size > 8000
+    (tmp_path / "plain").touch()
+    assert about.st_mode == (tmp_path / "plain").stat().st_mode

@@ -27,7 +27,7 @@ def test_a_copy_that_fails_leaves_nothing(tmp_path, monkeypatch):
             raise OSError(28, "No space left on device")
         return stored(engine, sets, *more)
 
-    monkeypatch.setattr("slosh.index.copy.BATCH_SETS", 10)
+    monkeypatch.setattr("slosh.index.copy.COPY_BATCH_SETS", 10)
     monkeypatch.setattr("slosh.index.changes.add", fail_at_last)
     with pytest.raises(OSError, match="space"):
         index.copy_to(tmp_path / "copy.slosh")

@@ -33,12 +33,12 @@ def ask(index):
 def test_neighbours_do_not_depend_on_the_batches(index, monkeypatch, n):
     whole = ask(index)
     assert ("2", "20", 0.0) in whole[0]
-    monkeypatch.setattr(pairs, "BATCH_SETS", n)
+    monkeypatch.setattr(pairs, "QUERY_BATCH_SETS", n)
     assert ask(index) == whole
 
 
 def test_progress_of_each_batch(index, monkeypatch):
-    monkeypatch.setattr(pairs, "BATCH_SETS", 10)
+    monkeypatch.setattr(pairs, "QUERY_BATCH_SETS", 10)
     for question in (index.duplicates, index.neighbor_graph):
         seen = []
         question(progress=lambda *done, seen=seen: seen.append(done))

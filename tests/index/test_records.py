@@ -9,7 +9,7 @@ from builders import cloud_list, make_index, plain_answer
 from slosh import Sets, errors
 from slosh.index.records import (
     checked_ids,
-    checked_metadata_of_each,
+    checked_metadata,
     is_single_set,
     merge_metadata,
     metadata_of_each,
@@ -134,7 +134,7 @@ def test_metadata_for_each_set_or_for_all():
 )
 def test_what_is_no_metadata_is_refused(metadata, message):
     with pytest.raises(errors.InputError, match=message):
-        checked_metadata_of_each(metadata, ["a", "b"])
+        checked_metadata(metadata_of_each(metadata, 2), ["a", "b"])
 
 
 def test_one_set_is_not_a_collection():

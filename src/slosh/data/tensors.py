@@ -44,7 +44,11 @@ def write(path: str | os.PathLike[str], kind: str, header: dict[str, Any], array
     """Write the file, atomically: an existing one is replaced whole or not at all."""
     tensors, metadata = _prepared(kind, header, arrays)
     with replacing(path) as stream:
+        mode = stat.S_IMODE(os.fstat(stream.fileno()).st_mode)
         safetensors_numpy.save_file(tensors, stream.name, metadata)
+        with open(stream.name, "rb+") as written:  # it may have put another file there, readable by its owner alone
+            os.chmod(written.name, mode)
+            os.fsync(written.fileno())
 
 
 def unpack(content: bytes, kind: str, name: str) -> tuple[dict[str, Any], dict[str, Array]]:
