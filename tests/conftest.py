@@ -16,7 +16,8 @@ from slosh.native import kernel
 # A shell that starts the tests in the background lets them ignore Ctrl-C, and all their children with them.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# The machines that run these tests are shared: no deadline on one example, and the same examples in every run.
+# The machines that run these tests are shared: no deadline on one example, and the same examples in every run but in
+# the long campaigns of histories (tests/history.py).
 settings.register_profile(
     "slosh", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )

@@ -37,12 +37,6 @@ def test_what_cannot_be_made(tmp_path, options, message):
     assert not (tmp_path / "i").exists()
 
 
-def test_preprocess_is_a_preprocess(tmp_path):
-    with pytest.raises(ValueError, match="preprocess"):
-        slosh.SetIndex.create(tmp_path / "i", 2, preprocess={"center": True})
-    assert not (tmp_path / "i").exists()
-
-
 EMBEDDINGS = [
     SlicedWasserstein(**SMALL),
     SlicedWasserstein(**SMALL, quantiles="linear", slices="random", random_state=3),

@@ -50,8 +50,7 @@ def test_answers_do_not_depend_on_the_batches(index, monkeypatch, question, n):
     assert plain_answer(parts) == plain_answer(whole)
     assert parts.metadata == whole.metadata
     assert (parts.distance_kind, len(parts.stats.candidates)) == (whole.distance_kind, 11)
-    if question != "default":  # how much is compared for a promise below 1 is decided for a batch
-        assert counts(parts.stats) == counts(whole.stats)
+    assert counts(parts.stats) == counts(whole.stats)
     assert plain_answer(index.search(id=[str(i) for i in range(11)], k=4, **options)) == plain_answer(stored)
 
 

@@ -434,6 +434,7 @@ def test_answers_do_not_depend_on_what_happened_to_the_caches(fast_disk, search,
     folder = Folder(fast_disk)
     run_histories(
         lambda: DamagedHistory(folder, *SEARCHES[search], many=False),
+        f"damaged {search}",
         campaign,
         examples={"part": 8, "all": 150}[campaign],
         steps=25,
