@@ -97,7 +97,7 @@ def make_embedding(n_slices: int | None) -> SlicedWasserstein:
 
 
 def percentiles(work: Callable[[int], Any], n: int) -> dict[str, float]:
-    """Time n calls one by one, after one that is not counted because it may calibrate."""
+    """Time n calls one by one, after one that is not counted because it fills caches."""
     times = []
     work(0)
     for i in range(n):
@@ -121,7 +121,7 @@ def build(folder: Path, n_train: int, n_maps: int, n_slices: int | None) -> dict
     index.add(stream)
     added = time.perf_counter() - started - stream.seconds
     started = time.perf_counter()
-    index.search(id="0/00000", k=10)  # calibrates
+    index.search(id="0/00000", k=10)
     first = time.perf_counter() - started
     index.close()
     n = n_train * max(1, n_maps)

@@ -99,7 +99,7 @@ def compare(
 ) -> dict[str, Any]:
     """Time queries without an add, then while it runs; `start_add` returns a function that says whether it is over."""
     for query in queries[:20]:
-        index.search(query)  # calibrates, and warms the caches
+        index.search(query)  # warms the caches
     end = time.monotonic() + seconds
     without = summarize(time_queries(index, queries, lambda: time.monotonic() > end))
     is_over = start_add()
@@ -126,7 +126,6 @@ def build_small(folder: Path, n_train: int) -> int:
     _, train, _ = search_data.read(n_train)
     with slosh.SetIndex.create(folder, 2, embedding=SlicedWasserstein(N_SLICES)) as index:
         index.add(search_data.records(train, 0))
-        index.search(id="0/00000")  # calibrates
         return len(index)
 
 

@@ -57,7 +57,7 @@ def collections_table(results: dict[str, Any]) -> str:
         ),
         ("open", lambda p: f"{p['open']['seconds']:.2f} s"),
         ("open without caches", lambda p: f"{p['open without caches']['seconds']:.1f} s"),
-        ("first search after a build (calibrates)", lambda p: f"{p['build']['first_search_s']:.2f} s"),
+        ("first search after a build", lambda p: f"{p['build']['first_search_s']:.2f} s"),
         query("one vector in a bare search", "bare search"),
         query("one query, with ids and metadata", "one at a time"),
         ("relative to the bare search", lambda p: f"{p['queries']['x_bare']:.2f} x"),

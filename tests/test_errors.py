@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import builtins
 import copy
 import errno
 import pickle
+import re
 import warnings
+from pathlib import Path
 
 import pytest
 
@@ -22,6 +25,7 @@ from slosh.errors import (
     IndexNotFound,
     InputError,
     MissingExtra,
+    NestedChange,
     NotAFile,
     PrecisionWarning,
     ReaderError,
@@ -55,6 +59,7 @@ EXAMPLES = [
     (NotAFile("it is a folder", location="a/b"), IsADirectoryError),
     (AccessDenied("not permitted", errno=errno.EACCES, location="x.slosh"), PermissionError),
     (UnknownOutcome("the disk failed", "open it again", errno=errno.EIO, location="x.slosh", ids=("a",)), OSError),
+    (NestedChange("a change began within another one", "make it afterwards"), RuntimeError),
     (
         MissingExtra("Arrow needs pyarrow", "pip install 'slosh[tables]'", package="pyarrow", extra="tables"),
         ImportError,
@@ -70,6 +75,21 @@ def state(error):
 def test_every_class_has_an_example():
     kinds = {kind for name in errors.__all__ if issubclass(kind := getattr(errors, name), SloshError)}
     assert kinds == {type(error) for error, _ in EXAMPLES} | {SloshError}
+
+
+def test_the_table_of_the_documentation_is_complete():
+    """Every class, the classes that it is also one of, and fields that it has; and every field of its own."""
+    page = (Path(__file__).resolve().parents[1] / "docs" / "index.md").read_text()
+    table = page[page.index("| class | is also a |") :].partition("\n\n")[0].splitlines()[2:]
+    found = {}
+    for line in table:
+        name, bases, fields = (re.findall(r"`(\w+)`", cell) for cell in line.split("|")[1:4])
+        found[name[0]] = kind = getattr(errors, name[0])
+        for base in bases:
+            assert issubclass(kind, getattr(errors, base, None) or getattr(builtins, base)), line
+        own = {each for each in vars(kind) if not each.startswith("_")}
+        assert own <= set(fields) <= set(dir(kind)), line
+    assert set(found.values()) == {type(error) for error, _ in EXAMPLES}
 
 
 @pytest.mark.parametrize(("error", "base"), EXAMPLES, ids=lambda x: type(x).__name__)

@@ -67,6 +67,42 @@ def test_a_filter_never_shows_what_it_was_before_a_change(engine):
     assert found() == (["0", "1", "new"],) * 2
 
 
+def test_a_filter_finds_what_was_added_since_it_was_asked(engine):
+    """However many sets that were, and whoever asks: each step is compared with plain Python over all metadata."""
+    index = engine.create()
+    reader, stored = engine.read_only(index) or index, {}
+    filters = {
+        "kind = a": lambda i, m: m.get("kind") == "a",
+        "year >= 3": lambda i, m: m.get("year", -1) >= 3,
+        "kind != a": lambda i, m: m.get("kind") != "a",
+        "kind exists and year < 5": lambda i, m: "kind" in m and m.get("year", 9) < 5,
+        "@id prefix 1 or year = 6": lambda i, m: i[0] == "1" or m.get("year") == 6,
+        " or ".join(f"{j} <= year < {j + 0.5}" for j in range(9)): lambda i, m: "year" in m,
+    }
+
+    def check():
+        for text, is_kept in filters.items():
+            expected = sorted(name for name, metadata in stored.items() if is_kept(name, metadata))
+            assert sorted(index.select(text)) == sorted(reader.select(text)) == expected, text
+
+    for n in (40, 1, 70, 5, 0, 1, 130):
+        metadata = [[{}, {"kind": "ab"[i % 2], "year": i % 7}, {"kind": "b"}][i % 3] for i in range(n)]
+        if n:
+            stored |= dict(zip(index.add(points(n), metadata=metadata), metadata, strict=True))
+        else:
+            index.update("3", metadata={"kind": "a", "year": 6})
+            stored["3"] = {"kind": "a", "year": 6}
+        check()
+        if n > 1:
+            last = list(stored)[-1]
+            index.remove(["1" if "1" in stored else last])
+            del stored["1" if "1" in stored else last]
+            index.add(points(1), ["2"], update=True)  # at another row, with the same metadata
+            check()
+    index.compact()
+    check()
+
+
 def test_values_of_every_kind_are_found_again(engine):
     values = [0, 1, -1, 0.5, 1e300, -(1 << 63), (1 << 63) - 1, "", "a", "A", "é", "e\u0301", "\U0001f600", "a\0b", "1"]
     index = engine.create()

@@ -7,6 +7,7 @@ import pytest
 
 import slosh
 from builders import cloud_list, make_index
+from slosh.where import FieldColumns
 
 QUESTIONS = [(k, recall) for k in (1, 3, 10, 11, 50) for recall in (None, 0.5, 0.9, 0.93, 0.99, 1.0)]
 
@@ -154,3 +155,25 @@ def test_the_recall_is_about_the_distance_that_hits_show(sets):
     right = np.take_along_axis(away, found, axis=1) <= np.sort(away, axis=1)[:, 9:10] * (1 + 1e-3)
     assert right.mean() >= hits.stats.recall - 3 * right.mean(axis=1).std() / np.sqrt(len(right))
     assert 0.9 <= hits.stats.recall < 1
+
+
+def test_an_index_in_memory_looks_only_at_what_was_added_since_a_filter_was_asked(sets, monkeypatch):
+    looked_at, mask = [], FieldColumns.mask
+
+    def noted(self, node, n, first=0):
+        looked_at.append(n - first)
+        return mask(self, node, n, first)
+
+    monkeypatch.setattr(FieldColumns, "mask", noted)
+    index = make_index(None)
+    index.add(sets[:200], metadata=[{"year": i % 50} for i in range(200)])
+    index.update("4", metadata={"year": 99})
+    assert len(index.select("year >= 5")) == 181
+    index.add(sets[200:203], metadata=[{"year": 1}, {"year": 20}, {"year": 30}])
+    assert len(index.select("year >= 5")) == 183
+    index.remove("20")
+    index.tune(recall=0.9)
+    assert len(index.select("year >= 5")) == 182
+    index.update("0", metadata={"year": 99})
+    assert len(index.select("year >= 5")) == 183
+    assert looked_at == [201, 3, 204]

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from ..errors import IndexClosed
-from ..search import Allowed, Calibration, in_memory
+from ..search import Calibration, in_memory
 from ..where import FieldColumns, Metadata, Node, checked_metadata, parse_metadata
 from .base import Description, Entries, Int64, Mask, Records
 from .locking import ChangeLock
-from .snapshot import LocalView, PreparedSets, Snapshot, filters_after
+from .snapshot import Filters, LocalView, PreparedSets, Snapshot
 from .spec import Embedded, IndexSpec, Vectors
 
 
@@ -64,14 +64,15 @@ class Version(LocalView):
     """By row, where its description and its fields are in `described` and `fields`."""
     n_slots: int
     next_id: int
-    filters: dict[Node, Allowed] = field(default_factory=dict)
+    filters: Filters = field(default_factory=dict)
 
     def keys(self, ids: Sequence[str]) -> Int64:
         alive = self.snapshot.alive
         return np.array([self.names.find(name, alive) for name in ids], np.int64)
 
-    def matching(self, where: Node) -> Mask:
-        return np.asarray(self.fields.mask(where, self.n_slots)[self.slots])
+    def matching(self, where: Node, first: int = 0) -> Mask:
+        slots = self.slots[first:]
+        return np.asarray(self.fields.mask(where, self.n_slots, int(slots.min(initial=self.n_slots)))[slots])
 
     def ids(self, keys: Int64) -> list[str]:
         return [self.names.ids[row] for row in keys.tolist()]
@@ -164,7 +165,7 @@ class _Write:
         slots = self._next.slots.copy()
         names = (self._next.names.ids[row] for row in keys.tolist())
         slots[keys] = self._add_metadata(names, metadata)
-        self._next = replace(self._next, slots=slots)
+        self._next = replace(self._next, slots=slots, filters={})
 
     def set_settings(self, *, next_id: int | None = None, **settings: Any) -> None:
         if next_id is not None:
@@ -179,9 +180,7 @@ class _Write:
         self._next = replace(self._next, settings=changed)
 
     def finish(self) -> Version:
-        same = self._next.n_slots == self.view.n_slots
-        filters = filters_after(self.view.filters, self._next.snapshot) if same else {}
-        return replace(self._next, version=self.view.version + 1, filters=filters)
+        return replace(self._next, version=self.view.version + 1, filters=dict(self._next.filters))
 
 
 class MemoryEngine:

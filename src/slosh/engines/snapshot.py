@@ -279,9 +279,13 @@ class Snapshot:
         return {"memory_bytes": memory, "search_info": about}
 
 
-def filters_after(filters: Mapping[Node, Allowed], snapshot: Snapshot) -> dict[Node, Allowed]:
-    """Return the masks of filters for a snapshot from which sets were removed, and which is otherwise the same."""
-    return {where: Allowed.from_mask(known.mask & snapshot.alive) for where, known in dict(filters).items()}
+Filters = dict[Node, tuple[int, Allowed]]
+"""A memo of masks: what a filter lets through, and how many rows were alive when that was found out.
+
+A version has its own, and begins with a copy of the one before it, unless metadata of its rows were changed. Rows are
+only added and removed, so that the number of rows, which is that of the mask, and the number of those alive say whether
+a mask is still right.
+"""
 
 
 class LocalView(ABC):
@@ -291,22 +295,26 @@ class LocalView(ABC):
     spec: IndexSpec
     snapshot: Snapshot
 
-    filters: dict[Node, Allowed]
-    """A memo of masks; versions do not share it."""
+    filters: Filters
 
     def allowed(self, where: Node) -> Allowed:
-        """Return which rows a filter lets through."""
-        found = self.filters.get(where)
-        if found is None:
-            found = Allowed.from_mask(self.matching(where) & self.snapshot.alive)
+        """Return which rows a filter lets through; only rows that were added since it was last asked are looked at."""
+        n_alive, known = self.filters.get(where, (-1, None))
+        if known is not None and (len(known.mask), n_alive) == (self.snapshot.n, len(self)):
+            return known
+        mask = self.matching(where) if known is None else known.mask
+        if len(mask) < self.snapshot.n:
+            mask = np.concatenate([mask, self.matching(where, len(mask))])
+        found = Allowed.from_mask(mask & self.snapshot.alive)
+        if known is None:
             for oldest in list(self.filters)[: max(0, len(self.filters) + 1 - MAX_FILTERS)]:
                 self.filters.pop(oldest, None)
-            self.filters[where] = found
+        self.filters[where] = len(self), found
         return found
 
     @abstractmethod
-    def matching(self, where: Node) -> Mask:
-        """Return which rows have metadata that match; rows that are removed may be among them."""
+    def matching(self, where: Node, first: int = 0) -> Mask:
+        """Return which rows, from `first` on, have metadata that match; rows that are removed may be among them."""
 
     def __len__(self) -> int:
         return len(self.snapshot)

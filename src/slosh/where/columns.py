@@ -48,41 +48,41 @@ class FieldColumns:
             end = bisect_left(slots, n)
             del values[end:], slots[end:]
 
-    def mask(self, node: Node, n: int) -> NDArray[np.bool_]:
-        """Return which of the first n slots match."""
+    def mask(self, node: Node, n: int, first: int = 0) -> NDArray[np.bool_]:
+        """Return which of the first n slots match. Those before `first` are not looked at: what is said is not so."""
         asked = Counter(leaf.key for leaf in _leaves(node))
-        often = {key: _SortedColumn(*self._column(key, n)) for key, times in asked.items() if times > SORT_ABOVE}
-        return self._mask(node, n, often)
+        often = {key: _SortedColumn(*self._column(key, first, n)) for key, times in asked.items() if times > SORT_ABOVE}
+        return self._mask(node, first, n, often)
 
-    def _mask(self, node: Node, n: int, often: dict[Key, _SortedColumn]) -> NDArray[np.bool_]:
+    def _mask(self, node: Node, first: int, n: int, often: dict[Key, _SortedColumn]) -> NDArray[np.bool_]:
         if isinstance(node, Not):
-            return ~self._mask(node.part, n, often)
+            return ~self._mask(node.part, first, n, often)
         if isinstance(node, And | Or):
             join = np.logical_and if isinstance(node, And) else np.logical_or
             found = np.full(n, isinstance(node, And))
             for part in node.parts:
-                join(found, self._mask(part, n, often), out=found)
+                join(found, self._mask(part, first, n, often), out=found)
             return found
         found = np.zeros(n, np.bool_)
         if isinstance(node, Exists):
             inside = f"{node.key}."
             for key in list(self._columns):
                 if key is not None and (key == node.key or key.startswith(inside)):
-                    found[self._column(key, n)[1]] = True
+                    found[self._column(key, first, n)[1]] = True
             return found
         assert isinstance(node, Equal | In | Range)
         if node.key in often:
             found[often[node.key].slots(node)] = True
         else:
-            values, slots = self._column(node.key, n)
+            values, slots = self._column(node.key, first, n)
             matches = _test(node)
             found[[slot for value, slot in zip(values, slots, strict=True) if matches(value)]] = True
         return found
 
-    def _column(self, key: Key, n: int) -> tuple[list[Any], list[int]]:
+    def _column(self, key: Key, first: int, n: int) -> tuple[list[Any], list[int]]:
         values, slots = self._columns.get(key, ([], []))
-        end = bisect_left(slots, n)
-        return values[:end], slots[:end]
+        part = slice(bisect_left(slots, first), bisect_left(slots, n))
+        return values[part], slots[part]
 
 
 class _SortedColumn:

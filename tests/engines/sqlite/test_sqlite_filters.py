@@ -29,13 +29,13 @@ def database(metadata):
     return connection
 
 
-def rows(connection, node):
+def rows(connection, node, first=0):
     """Return the rows that match, each once, however often they come."""
-    return list({row for (row,) in connection.execute(*compile_filter(node))})
+    return list({row for (row,) in connection.execute(*compile_filter(node, first))})
 
 
-def plan(connection, node):
-    sql, parameters = compile_filter(node)
+def plan(connection, node, first=0):
+    sql, parameters = compile_filter(node, first)
     return [line[3] for line in connection.execute("EXPLAIN QUERY PLAN " + sql, parameters)]
 
 
@@ -70,6 +70,8 @@ def test_the_index_is_used():
             f"COVERING INDEX sqlite_autoindex_sets_1 ({found})" in step for step in plan(connection, parse(text))
         )
     assert any("(key=? AND value=?)" in step for step in plan(connection, In("kind", tuple(range(1000)))))
+    for text in ("kind = chair", "kind in (a, b, 3)", "kind != a", "kind = a or kind = b", "kind = a and year > 3"):
+        assert any("(key=? AND value=? AND row>?)" in step for step in plan(connection, parse(text), 5)), text
 
 
 def test_a_dict_exists():
@@ -163,11 +165,12 @@ def test_what_is_too_deep_for_sqlite():
         wide = {f"z{j}": {">": i} for j in range(30)} | {"kind": "chair", "or": [{"y": i}, {"new": True, **wide}]}
         try:
             sql = compile_filter(parse(wide))
+            last_rows = compile_filter(parse(wide), 3)
         except ValueError as error:
             assert "nested too deep, with too many conditions, for SQLite" in str(error)  # noqa: PT017
             assert i > 10
             break
-        assert connection.execute(*sql).fetchall() == []
+        assert connection.execute(*sql).fetchall() == connection.execute(*last_rows).fetchall() == []
     else:
         pytest.fail("never refused")
 
@@ -180,3 +183,4 @@ def test_sql_finds_what_matches(metadata, filters):
         node = parse(asked)
         expected = [i for i, one in enumerate(metadata) if holds(asked, one, str(i))]
         assert sorted(rows(connection, node)) == expected
+        assert sorted(rows(connection, node, 2)) == [row for row in expected if row >= 2]

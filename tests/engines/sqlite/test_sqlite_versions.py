@@ -11,7 +11,7 @@ import pytest
 import slosh
 from builders import clouds, make_index, together
 from slosh.embed import SlicedWasserstein
-from slosh.engines.sqlite.database import Database
+from slosh.engines.sqlite.database import Connection, Database
 from slosh.engines.sqlite.schema import FORMAT_VERSION
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden"
@@ -135,6 +135,7 @@ def test_version_2_learns_that_empty_lists_exist(tmp_path):
         index.add(clouds(5), metadata=metadata)
     with closing(sqlite3.connect(path / "index.db")) as connection, connection:
         assert connection.execute("DELETE FROM fields WHERE typeof(value) = 'blob'").rowcount == 2
+        connection.execute("DELETE FROM settings WHERE key = 'metadata_version'")
         connection.execute("PRAGMA user_version = 2")
     with pytest.raises(slosh.errors.FormatError, match=r"format version 2.*open it for writing once"):
         slosh.open(path, read_only=True)
@@ -144,3 +145,81 @@ def test_version_2_learns_that_empty_lists_exist(tmp_path):
             assert index.select("deep exists") == ["3"]
             assert index.info()["embedded_on_open"] == 0
             assert index.verify().ok
+    with closing(sqlite3.connect(path / "index.db")) as connection:
+        settings = dict(connection.execute("SELECT key, value FROM settings"))
+        assert settings["metadata_version"] == settings["version"]
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """Every statement that is executed, by whichever connection."""
+    statements, execute = [], Connection.execute
+
+    def noted(self, *given):
+        statements.append(given[0])
+        return execute(self, *given)
+
+    monkeypatch.setattr(Connection, "execute", noted)
+    return statements
+
+
+@pytest.fixture
+def writer_and_reader(tmp_path):
+    with slosh.SetIndex.create(tmp_path / "a.slosh", 2, embedding=small(), n_jobs=1) as index:
+        index.add(clouds(300, largest=4), metadata=[{"year": i % 50, "kind": "ab"[i % 2]} for i in range(300)])
+        with slosh.open(tmp_path / "a.slosh", read_only=True, n_jobs=1) as reader:
+            yield index, reader
+
+
+FILTERED = ["year >= 5", "kind = a", "kind exists", "not kind = a", "kind = a and year < 40"]
+CHANGES_OF_OTHERS = {
+    "add": lambda index: index.add(clouds(1), metadata={"year": 7, "kind": "a"}),
+    "add many": lambda index: index.add(clouds(200, largest=4), metadata=[{"year": 7, "kind": "a"}] * 200),
+    "replace": lambda index: index.update("299", clouds(1)[0]),
+    "remove": lambda index: index.remove(["200", "3"]),
+    "tune": lambda index: index.tune(recall=0.9),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES_OF_OTHERS)
+def test_what_is_known_of_rows_outlives_a_change_of_others(writer_and_reader, asked, change):
+    """Neither a writer nor a reader looks again at the metadata of sets that were there and were not changed."""
+    index, _ = writer_and_reader
+    for each in writer_and_reader:
+        for where in FILTERED:
+            each.search(clouds(1)[0], k=5, where=where)
+        each.search(clouds(1)[0], k=5)
+    CHANGES_OF_OTHERS[change](index)
+    for each in writer_and_reader:
+        asked.clear()
+        for where in FILTERED:
+            each.select(where, limit=1)
+        over_fields = [sql for sql in asked if "FROM fields" in sql or "FROM sets WHERE row NOT IN" in sql]
+        assert all("row >= 300" in sql for sql in over_fields)
+        assert bool(over_fields) == (change == "add many"), "few rows are read by themselves"
+    for each in writer_and_reader:
+        found = each.search(clouds(1)[0], k=2)
+        asked.clear()
+        each.search(clouds(1)[0], k=2)
+        assert not any("metadata" in sql for sql in asked)
+        assert found.ids == index.search(clouds(1)[0], k=2).ids
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_metadata_that_were_changed_are_read_again(writer_and_reader, stored):
+    """Also by a reader, which learns from the database that they were; one that does not say so may have changed."""
+    index, _ = writer_and_reader
+    if not stored:
+        with closing(sqlite3.connect(index.path / "index.db")) as connection, connection:
+            assert connection.execute("DELETE FROM settings WHERE key = 'metadata_version'").rowcount == 1
+    query = clouds(1)[0]
+    for number in range(3):
+        nearest = [each.search(query, k=1)[0].id for each in writer_and_reader]
+        assert nearest[0] == nearest[1]
+        assert [each.select("year = 77") for each in writer_and_reader] == [nearest[:1] * bool(number)] * 2
+        index.update(nearest[0], metadata={"year": 77, "number": number})
+        index.add(clouds(1, seed=number + 9))  # the reader sees both changes at once
+        for each in writer_and_reader:
+            assert each.search(query, k=1)[0].metadata == {"year": 77, "number": number}
+            assert each.select("year = 77") == nearest[:1]
+            assert each.select(f"number = {number}") == nearest[:1]

@@ -42,8 +42,8 @@ MAX_TERMS = 100
 # 300,000 sets take 30 ms, and 700 ms as SELECTs of their own.
 
 
-def compile_filter(node: Node) -> tuple[str, list[Value]]:
-    """A SELECT of the rows that match, and its parameters, for SQLite.
+def compile_filter(node: Node, first: int = 0) -> tuple[str, list[Value]]:
+    """A SELECT of the rows that match, from row `first` on, and its parameters, for SQLite.
 
     It reads `fields(key, value, row)`, the lines of `fields_of` with the row of their set, and `sets(row, id)`, a line
     for each set that is there. A set with several items that match may come repeatedly.
@@ -53,7 +53,7 @@ def compile_filter(node: Node) -> tuple[str, list[Value]]:
     ('SELECT row FROM fields WHERE key = ? AND value = ?', ['kind', 'chair'])
     """
     for nested in (3, 0):
-        compiler = _Compiler(nested)
+        compiler = _Compiler(nested, first)
         select = compiler.select(node)
         if select.height <= MAX_HEIGHT:
             break
@@ -81,11 +81,13 @@ class _Select:
 class _Compiler:
     """Parts of a tree become named tables of one WITH: SELECTs inside of each other overflow the parser at ten levels.
 
-    `nested` conditions of an `and` are looked up one inside the other, which is fast; the rest beside each other.
+    `nested` conditions of an `and` are looked up one inside the other, which is fast; the rest beside each other. The
+    height is counted with the condition on the row, so that what compiles for all rows compiles for the last ones.
     """
 
-    def __init__(self, nested: int) -> None:
+    def __init__(self, nested: int, first: int) -> None:
         self.nested = nested
+        self.rows = [f"row >= {first:d}"] if first else []
         self.tables: list[str] = []
         self.parameters: list[Value] = []
 
@@ -119,17 +121,18 @@ class _Compiler:
                 f"SELECT row FROM (VALUES {', '.join(['(?, ?)'] * len(ranges))}) CROSS JOIN {table} "
                 f"WHERE {'key = ? AND ' * (key is not None)}{column} {low} column1 AND {column} {high} column2"
             )
+            sql = " AND ".join([sql, *self.rows])
             bounds = (bound[1] for part in ranges for bound in part.bounds)
-            found.append(_Select(sql, (*bounds, *[key] * (key is not None)), 4))
+            found.append(_Select(sql, (*bounds, *[key] * (key is not None)), 5))
         return found
 
     def scan(self, leaf: Node | None, kept: list[_Select], dropped: list[_Select]) -> _Select:
         """The rows of a condition, or of all sets, that are in each of `kept` and in none of `dropped`."""
         table, condition, parameters = ("sets", "", ()) if leaf is None else _condition(leaf)
-        terms = [condition] if condition else []
+        terms = [*([condition] if condition else []), *self.rows]
         terms += [f"row IN {self.named(one)}" for one in kept]
         terms += [f"row NOT IN {self.named(one)}" for one in dropped]
-        height = len(terms) + 3 + max((one.height for one in kept + dropped), default=0)
+        height = len(terms) + 4 - len(self.rows) + max((one.height for one in kept + dropped), default=0)
         sql = f"SELECT row FROM {table}{' WHERE ' * bool(terms)}{' AND '.join(terms)}"
         return _Select(sql, parameters, height)
 

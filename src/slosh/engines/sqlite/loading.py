@@ -7,7 +7,7 @@ that were removed are marked. Otherwise it is loaded from the caches, and what t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -16,10 +16,9 @@ from tqdm.auto import tqdm
 from ...data import tensors
 from ...data.sets import Sets
 from ...errors import DamagedError, SloshError
-from ...search import Allowed, Trained
-from ...where import Node
+from ...search import Trained
 from ..base import Description, Int64, Mask
-from ..snapshot import Snapshot
+from ..snapshot import Filters, Snapshot
 from ..spec import Embedded, IndexSpec, Vectors
 from . import tables
 from .cache import Cache, StaleCache, Stamp
@@ -42,15 +41,15 @@ class Loaded:
     rebuilt: str | None = None
     """Why the caches were not used; None if they were."""
     described: dict[int, Description] = field(default_factory=dict)
-    filters: dict[Node, Allowed] = field(default_factory=dict)
+    filters: Filters = field(default_factory=dict)
 
 
 def load(
     connection: Connection, spec: IndexSpec, cache: Cache, stamps: Sequence[Stamp], before: Loaded | None = None
 ) -> Loaded:
     """Load the version that a transaction sees. `stamps` are valid ones, newest first."""
-    version, generation, trained, weighted, recall, next_row = tables.read_settings(
-        connection, "version", "generation", "trained", "weighted", "recall", "next_row"
+    version, generation, trained, weighted, recall, next_row, metadata_version = tables.read_settings(
+        connection, "version", "generation", "trained", "weighted", "recall", "next_row", "metadata_version"
     )
     if next_row and weighted is None:
         raise tables.damaged(connection, "it has sets, and does not say whether they have weights")
@@ -70,7 +69,10 @@ def load(
     if before is not None:
         removed = _within(tables.removed_since(connection, before.version), next_row)
         snapshot = snapshot.remove(removed[snapshot.alive[removed]])
-    return Loaded(version, generation, trained, settings, snapshot, embedded, rebuilt)
+    loaded = Loaded(version, generation, trained, settings, snapshot, embedded, rebuilt)
+    if before is None or before.generation != generation or before.version < metadata_version:
+        return loaded
+    return replace(loaded, described=before.described, filters=dict(before.filters))
 
 
 def pack_trained(snapshot: Snapshot) -> bytes:

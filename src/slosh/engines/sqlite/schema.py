@@ -1,6 +1,7 @@
 """The tables of an index in SQLite, and the check that a database is one.
 
-settings   a value for each name: the specification, counters, and what a user has set
+settings   a value for each name: the specification, counters, the version that last changed metadata of sets that were
+           there before (0 if none did), and what a user has set
 sets       a line for each set that is there: its row, id, number of elements, metadata as JSON, and its body
 bodies     points and weights as bytes, float32, little-endian, and a CRC-32 of both
 fields     a line for each value of the metadata, sorted by it: what filters are answered from; an empty blob for a list

@@ -26,11 +26,13 @@ IDS_PER_QUERY = 100_000
 BATCH_POINTS = 1 << 20
 MAX_INTEGER, MAX_SET_SIZE = 1 << 62, 1 << 40
 KEPT_COMMITS = 1000
-NUMBERS = ("version", "generation", "next_row", "next_body", "next_id", "trained")
+NUMBERS = ("version", "generation", "next_row", "next_body", "next_id", "trained", "metadata_version")
 SETTING_KINDS: dict[str, type] = {
     **dict.fromkeys(NUMBERS, int), "uid": str, "spec": bytes, "weighted": bool, "recall": float,
 }  # fmt: skip
 FIRST_SETTINGS: dict[str, Any] = {**dict.fromkeys(NUMBERS, 0), "weighted": None, "recall": None}
+MISSING_SETTINGS = {"metadata_version": MAX_INTEGER - 1}
+"""What stands for a setting that a database does not have yet: its metadata may have been changed just now."""
 
 
 def damaged(connection: Connection, what: str, ids: Iterable[str] = ()) -> DamagedError:
@@ -45,7 +47,8 @@ def damaged(connection: Connection, what: str, ids: Iterable[str] = ()) -> Damag
 
 def read_settings(connection: Connection, *names: str) -> list[Any]:
     """Return the values of settings, checked."""
-    found = dict(connection.execute(f"SELECT key, value FROM settings WHERE key IN ({_marks(len(names))})", names))
+    lines = connection.execute(f"SELECT key, value FROM settings WHERE key IN ({_marks(len(names))})", names)
+    found = {**MISSING_SETTINGS, **dict(lines)}
     for name in names:
         if name not in found or not _is_kind(found[name], SETTING_KINDS[name]):
             raise damaged(connection, f"its setting {name} is {found.get(name, 'missing')!r:.60}")

@@ -51,6 +51,7 @@ def upgrade(database: Database) -> bool:
         if found == 1:
             _from_version_1(connection, str(database.path))
         _add_fields_without_values(connection)
+        tables.write_settings(connection, metadata_version=tables.read_version(connection))
         connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
     database.format_version = FORMAT_VERSION
     return found == 1

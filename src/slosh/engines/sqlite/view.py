@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...where import Node, parse_metadata
+from ...where import FieldColumns, Node, fields_of, parse_metadata
 from ..base import Description, Int64, Mask, Records
 from ..snapshot import LocalView
 from . import tables
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 MAX_DESCRIBED = 1 << 16
 """Sets whose ids and metadata are remembered."""
+FEW_ROWS = 64
+"""Rows whose metadata are read instead of the fields: a range looks through all its values, of old rows and new."""
 
 
 class SqliteView(LocalView):
@@ -40,15 +42,20 @@ class SqliteView(LocalView):
         found = tables.rows_of(self._connection, ids)
         return np.array([found.get(name, -1) for name in ids], np.int64)
 
-    def matching(self, where: Node) -> Mask:
-        sql, values = compile_filter(where)  # a row may come twice: it only sets the mask
+    def matching(self, where: Node, first: int = 0) -> Mask:
+        mask = np.zeros(self.snapshot.n - first, np.bool_)
+        if first and len(mask) <= FEW_ROWS:
+            fields = FieldColumns()
+            for row, each in sorted(tables.describe(self._connection, range(first, self.snapshot.n)).items()):
+                fields.append(row - first, each.id, stored_fields(self._connection, each))
+            return fields.mask(where, len(mask))
+        sql, values = compile_filter(where, first)  # a row may come twice: it only sets the mask
         lines = self._connection.execute(sql, values)
         try:
             rows = np.fromiter((row for (row,) in lines), np.int64)
         except (OverflowError, TypeError, ValueError):
             raise tables.damaged(self._connection, "the fields that filters look at are no rows") from None
-        mask = np.zeros(self.snapshot.n, np.bool_)
-        mask[rows[(rows >= 0) & (rows < len(mask))]] = True
+        mask[rows[(rows >= first) & (rows < self.snapshot.n)] - first] = True
         return mask
 
     def ids(self, keys: Int64) -> list[str]:
@@ -109,3 +116,7 @@ def stored_metadata(connection: Connection, described: Description) -> dict[str,
     except ValueError as error:
         problem = f"the metadata of {described.id!r} cannot be read ({error})"
         raise tables.damaged(connection, problem, [described.id]) from None
+
+
+def stored_fields(connection: Connection, described: Description) -> list[tuple[str, Any]]:
+    return fields_of(stored_metadata(connection, described), f"metadata of {described.id!r}")

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...errors import UnknownOutcome
-from ...where import Metadata, fields_of
+from ...where import Metadata
 from ..base import Entries, Int64
-from ..snapshot import Snapshot, filters_after
+from ..snapshot import Snapshot
 from ..spec import Embedded
 from . import tables
 from .database import Connection
-from .view import SqliteView, stored_metadata
+from .view import SqliteView, stored_fields
 
 if TYPE_CHECKING:
     from .engine import SqliteEngine
@@ -77,11 +77,10 @@ class SqliteWrite:
             return
         removed = np.concatenate([np.empty(0, np.int64), *self._deleted])
         snapshot = self._snapshot.remove(removed)
-        described = base.described
+        described, filters = base.described, dict(base.filters)
         if self._metadata:
             gone = {row for keys, _ in self._metadata for row in keys.tolist()}
-            described = {row: known for row, known in dict(described).items() if row not in gone}
-        filters = {} if self._entries or self._metadata else filters_after(base.filters, snapshot)
+            described, filters = {row: known for row, known in dict(described).items() if row not in gone}, {}
         after = replace(
             base,
             version=base.version + 1,
@@ -119,6 +118,8 @@ class SqliteWrite:
             connection.executemany("UPDATE sets SET metadata = ? WHERE row = ?", lines)
             fields = (each.fields for each in metadata)
             tables.insert_fields(connection, zip(keys.tolist(), fields, strict=True))
+        if self._metadata:
+            tables.write_settings(connection, metadata_version=version)
         weighted = self._settings["weighted"]
         tables.write_settings(
             connection,
@@ -132,8 +133,4 @@ class SqliteWrite:
 
     def _delete_fields(self, connection: Connection, rows: Int64) -> None:
         described = tables.describe(connection, rows.tolist()) if len(rows) else {}
-        of_rows = (
-            (row, fields_of(stored_metadata(connection, each), f"metadata of {each.id!r}"))
-            for row, each in described.items()
-        )
-        tables.delete_fields(connection, of_rows)
+        tables.delete_fields(connection, ((row, stored_fields(connection, each)) for row, each in described.items()))
