@@ -64,10 +64,10 @@ def test_an_empty_filter_is_refused(slosh_, copied, stored):
         ["search", copied, "thin/0000.npy"],
         ["duplicates", copied],
     ):
-        for text in ("", " "):
+        for text, said in (("", "--where is empty"), (" ", "--where is empty"), ("@id prefix ''", "prefix is empty")):
             code, _, err = slosh_(*command, "--where", text)
             assert code == 2
-            assert "--where is empty" in err
+            assert said in err
     assert stored(copied) == 12
 
 

@@ -11,6 +11,7 @@ from ..errors import InputError
 from .metadata import MAX_DEPTH, checked, filter_value
 from .tree import (
     ALL,
+    EMPTY_PREFIX,
     ID,
     KEYWORDS,
     OPERATORS,
@@ -165,7 +166,10 @@ class _Parser:
             not negated and self.token.kind == "word" and self.token.text.lower() == "prefix"
         ):  # a field may be so called
             self.advance()
-            return between(key, [("prefix", self.value(self.operand("a string after prefix"), None))], self.fail)
+            start, prefix = self.token.start, self.value(self.operand("a string after prefix"), None)
+            if not prefix:
+                self.fail(f"{EMPTY_PREFIX}: write exists to ask for any value", start)
+            return between(key, [("prefix", prefix)], self.fail)
         if not self.accept("in"):
             self.fail(f"expected {'in or exists' if negated else 'one of ' + ', '.join(OPERATORS)} here")
         if not self.accept("("):
