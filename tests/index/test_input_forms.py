@@ -7,6 +7,7 @@ import pytest
 
 from builders import cloud_list, make_index, plain_answer
 from slosh import Sets
+from slosh.errors import InputError
 
 
 def test_every_form_of_sets():
@@ -50,3 +51,25 @@ def test_one_query_and_several():
         assert plain_answer(found[0]) == one
     assert len(index.search(cube[:1], k=2)) == 1
     assert index.search(id="0", k=1).ids == index.search(id=["0"], k=1)[0].ids
+
+
+def test_ids_that_are_asked_as_queries():
+    index = make_index()
+    index.add(cloud_list(3))
+    for asked in ("1", ["1", "2"], ("1", "2")):
+        for question in (index.search, index.range_search, index.kneighbors):
+            with pytest.raises(InputError) as error:
+                question(asked)
+            assert error.value.argument == "queries"
+            assert error.value.remedy == f"give id={asked!r} for what is stored"
+
+
+def test_items_with_weights_and_arrays_in_one_list():
+    index = make_index(weighted=True)
+    plain = cloud_list(6)
+    sets = Sets.from_list(plain, [np.arange(1, len(x) + 1) for x in plain])
+    index.add(sets[:3])
+    index.add(plain[3:], ids=["3", "4", "5"])
+    found = index.search([sets[1], plain[4]], 1)
+    assert [hits.ids for hits in found] == [["1"], ["4"]]
+    assert [hits.distances.tolist() for hits in found] == [[0.0], [0.0]]

@@ -26,7 +26,7 @@ are all sets.
 from .columns import FieldColumns, matches
 from .metadata import NO_METADATA, NO_VALUE, Metadata, as_json, checked_metadata, fields_of, parse_metadata
 from .parse import parse
-from .text import parse_text
+from .text import parse_number, parse_text
 from .tree import ALL, And, Equal, Exists, In, Node, Not, Or, Range, Value, any_of
 
 __all__ = [
@@ -51,5 +51,6 @@ __all__ = [
     "matches",
     "parse",
     "parse_metadata",
+    "parse_number",
     "parse_text",
 ]
