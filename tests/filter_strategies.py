@@ -45,7 +45,7 @@ METADATA = st.dictionaries(
     max_size=5,
 )
 TEXT = st.one_of(STRINGS, DATES)
-PREFIXES = st.one_of(TEXT, st.sampled_from(["2024-02", "\ud7ff", "\U0010ffff", "a\U0010ffff"]))
+PREFIXES = st.one_of(TEXT.filter(bool), st.sampled_from(["2024-02", "\ud7ff", "\U0010ffff", "a\U0010ffff"]))
 SIDES = ["<", "<=", ">", ">="]
 BOUNDS = st.one_of(
     st.dictionaries(st.sampled_from(SIDES), NUMBERS, min_size=1, max_size=3),
@@ -69,7 +69,8 @@ BY_ID = st.one_of(
     st.fixed_dictionaries(
         {},
         optional={
-            **dict.fromkeys([*SIDES, "=", "!=", "prefix"], IDS),
+            **dict.fromkeys([*SIDES, "=", "!="], IDS),
+            "prefix": IDS.filter(lambda one: one != ""),
             "not in": st.lists(IDS),
             "exists": st.booleans(),
         },

@@ -10,6 +10,7 @@ import pytest
 
 import slosh
 from slosh.cli import draw, find
+from slosh.index.rerank import DISTANCES
 from slosh.search import Stats
 
 
@@ -22,6 +23,10 @@ def test_search_finds_what_the_library_finds(slosh_, built):
     assert [hit["distance"] for hit in found["hits"]] == hits.distances.tolist()
     assert [hit["metadata"] for hit in found["hits"]] == hits.metadata
     assert (found["distance_kind"], found["recall"]) == ("sliced", 1.0)
+
+
+def test_the_distances_to_rerank_by_are_those_of_the_library():
+    assert list(find.RERANKS) == ["sliced", *DISTANCES]
 
 
 def test_tables_for_people(slosh_):

@@ -56,6 +56,24 @@ def test_update_changes_metadata(slosh_, copied):
     assert "no set has a field 'foldr'" in err
 
 
+def test_a_value_of_meta_is_a_number_where_it_is_one_in_a_filter(slosh_, copied):
+    given = {
+        "a": ("1_000", "1_000"), "b": ("nan", "nan"), "c": ("-Infinity", "-Infinity"), "d": ("1e3", 1000.0),
+        "e": (" -7", -7), "f": (".5", 0.5), "g": ("1e999", "1e999"), "h": ("9" * 40, "9" * 40), "i": ("\u0663",) * 2,
+        "j": ("0" * 40 + "7", 7), "k": ("TRUE", True), "l": ("", ""),
+    }  # fmt: skip
+    options = [part for key, (text, _) in given.items() for part in ("--meta", f"{key}={text}")]
+    code, _, err = slosh_("update", copied, "fat/0001.npy", "--replace", *options)
+    assert (code, err) == (0, "")
+    with slosh.open(copied, read_only=True) as index:
+        stored = index.get("fat/0001.npy").metadata
+        assert stored == {key: value for key, (_, value) in given.items()}
+        assert [type(value) for value in stored.values()] == [type(value) for _, value in given.values()]
+        for key, (text, _) in given.items():
+            if key in "abcdefijk":
+                assert index.select(f"{key} = {text}") == ["fat/0001.npy"], key
+
+
 def test_an_empty_filter_is_refused(slosh_, copied, stored):
     for command in (
         ["remove", copied, "--yes"],
@@ -64,10 +82,10 @@ def test_an_empty_filter_is_refused(slosh_, copied, stored):
         ["search", copied, "thin/0000.npy"],
         ["duplicates", copied],
     ):
-        for text in ("", " "):
+        for text, said in (("", "--where is empty"), (" ", "--where is empty"), ("@id prefix ''", "prefix is empty")):
             code, _, err = slosh_(*command, "--where", text)
             assert code == 2
-            assert "--where is empty" in err
+            assert said in err
     assert stored(copied) == 12
 
 

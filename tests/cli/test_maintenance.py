@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import slosh
+from builders import make_index
 from slosh.data.preprocess import Preprocess
 
 
@@ -23,6 +24,25 @@ def test_info_tune_verify(slosh_, copied):
     assert json.loads(slosh_("info", copied, "--json")[1])["recall"] == 0.9
     report = json.loads(slosh_("verify", copied, "--json")[1])
     assert report["ok"] is True
+
+
+def test_info_says_what_was_calibrated(slosh_, tmp_path, monkeypatch):
+    path, points = tmp_path / "many.slosh", np.random.default_rng(0).normal(size=(4500, 2))
+    with make_index(path) as index:
+        index.add(slosh.Sets(points, np.arange(0, 4501, 3)))
+        index.tune(0.9, 5)
+    shown = slosh_("info", path)[1]
+    assert "calibrated     k = 5 at 0.9; k = 10 at 0.9, 0.95, 0.99\n" in shown
+    exact = {"k": 10, "recall": 0.999, "depth": 0}
+    info = slosh.SetIndex.info
+    monkeypatch.setattr(
+        slosh.SetIndex,
+        "info",
+        lambda self: info(self) | {"search_info": {"calibrations": [exact]}},
+    )
+    assert "calibrated" not in slosh_("info", path)[1]
+    monkeypatch.setattr(slosh.SetIndex, "info", lambda self: info(self) | {"search_info": {}})
+    assert "calibrated" not in slosh_("info", path)[1]
 
 
 def test_tune_with_queries_of_ones_own(slosh_, copied, tmp_path, write_clouds, monkeypatch):
@@ -38,6 +58,9 @@ def test_tune_with_queries_of_ones_own(slosh_, copied, tmp_path, write_clouds, m
     code, _, err = slosh_("tune", copied, tmp_path / "queries" / "thin" / "0000.npy")
     assert code == 1
     assert "queries" in err
+    code, _, err = slosh_("tune", copied, tmp_path / "queries", "solid/fat")
+    assert code == 1
+    assert "solid/fat: its sets have 3 features, those of the index have 2" in err
 
 
 def test_verify_reports_problems(slosh_, monkeypatch):

@@ -11,6 +11,7 @@ from builders import cloud_list, contents, plain_answer
 from oracle import Oracle, check_nearest, check_within
 from slosh import Sets, errors
 from slosh.embed import SlicedWasserstein
+from slosh.errors import InputError
 from slosh.search import ExactSearch, LadderSearch
 
 SLICES = np.array([[1.0, 0.0], [0.6, 0.8], [-0.28, 0.96], [0.8, -0.6]])
@@ -342,3 +343,5 @@ def test_progress_is_reported(engine):
         seen = []
         question(progress=lambda done, total, seen=seen: seen.append((done, total)))
         assert seen == [(30, 30)]
+        with pytest.raises(InputError, match=r"progress=5: give a function .* progress\(done, total\)"):
+            question(progress=5)

@@ -41,13 +41,19 @@ def test_numpy_takes_an_item_as_an_array(sets):
     computed = [
         (item + 1, plain + 1),
         (1 - item, 1 - plain),
-        (item[::-1], plain[::-1]),
+        (item[:, 1:], plain[:, 1:]),
+        (item[1:, :1], plain[1:, :1]),
+        (item[:, [1, 0]], plain[:, [1, 0]]),
+        (item[None], plain[None]),
+        (item[item > 0], plain[plain > 0]),
+        (item[[[0, 1]]], plain[[[0, 1]]]),
         (item[:, 0], plain[:, 0]),
         (item[1], plain[1]),
         (item.mean(axis=0), plain.mean(axis=0)),
         (np.asarray(item), plain),
         (np.array(item), plain),
-        (item.astype(float), plain.astype(float)),
+        (item.astype(int), plain.astype(int)),
+        (item.astype(float, subok=False), plain.astype(float)),
         (np.concatenate([item, item]), np.concatenate([plain, plain])),
         (np.add.reduce(item), np.add.reduce(plain)),
         (item @ np.eye(2, dtype=np.float32), plain),
@@ -71,18 +77,71 @@ def test_numpy_takes_an_item_as_an_array(sets):
 def test_what_is_computed_has_no_weights(sets):
     """An order, a choice or a sum of elements has other weights, and NumPy would not say so."""
     item = sets[2]
-    others = np.sort(item, axis=0), np.roll(item, 1, axis=0), item.take([0, 0, 1, 1], axis=0), item.copy(), item.T
+    others = np.sort(item, axis=0), np.roll(item, 1, axis=0), item.take([0, 0, 1, 1], axis=0), item.T
     for other in others:
         assert getattr(other, "weights", None) is None
         assert Sets.from_list([other]).weights is None
 
 
 def test_a_copy_of_an_item_is_the_same_set(far):
-    for other in (copy.copy(far[1]), copy.deepcopy(far[1]), pickle.loads(pickle.dumps(far[1]))):
+    item = far[1]
+    copies = copy.copy(item), copy.deepcopy(item), pickle.loads(pickle.dumps(item)), item.copy(), item.copy(order="F")
+    for other in (*copies, item.astype(np.float32), item.astype(float), item[:].copy()):
         assert not np.shares_memory(other, far.points)
         np.testing.assert_array_equal(other, far[1])
         np.testing.assert_array_equal(other.weights, far.weights_of(1))
         np.testing.assert_array_equal(other.origin, far.origin)
+
+
+def test_rows_of_an_item_keep_their_weights_and_the_origin(far):
+    """Oracle: the same rows of the two arrays."""
+    item, points, weights = far[3], np.asarray(far[3]), far.weights_of(3)
+    mask = np.arange(12) % 3 > 0
+    for rows in (
+        slice(None),
+        slice(2, 9),
+        slice(None, None, -2),
+        [5, 1, 5],
+        np.array([-1, 0]),
+        mask,
+        mask.tolist(),
+        ...,
+    ):
+        for found in (item[rows], item[rows, ...], item[rows, :]) if rows is not ... else (item[...], item[..., :]):
+            np.testing.assert_array_equal(np.asarray(found), points[rows])
+            np.testing.assert_array_equal(found.weights, weights[rows])
+            assert found.origin is far.origin
+            same(Sets.from_list([found]), [points[rows]], [weights[rows]])
+    assert np.shares_memory(item[2:4], far.points)
+    bare = Sets(far.points, far.offsets).with_origin(far.origin)[3][1:]
+    assert bare.weights is None
+    np.testing.assert_array_equal(bare.origin, far.origin)
+
+
+def test_parts_and_copies_of_items_are_checked(far):
+    """They may be empty, without weight or written to, which an item is not."""
+    counted = Sets(far.points, far.offsets, np.arange(len(far.points))).with_origin(far.origin)
+    changed = far[3].copy()
+    changed[2, 1] = np.nan
+    for bad, said in (
+        (far[3][:0], "set 1 is empty"),
+        (changed, "set 1, element 2, feature 1 is nan"),
+        (counted[0][:1], "set 1 has weights that are all zero"),
+    ):
+        for read in (Sets.from_list, lambda items: list(Sets.stream(items))):
+            with raises(said):
+                read([far[0], bad])
+
+
+def test_a_copy_or_all_rows_of_an_item_find_their_own_set(far):
+    """Neither are the weights lost nor is the origin subtracted twice."""
+    index = make_index(origin=far.origin)
+    index.add(far)
+    for i, item in enumerate(far):
+        for asked in (item.copy(), item[:], item.astype(float), item[::-1], [item.copy()]):
+            hits = index.search(asked, 1)
+            found = hits[0] if isinstance(asked, list) else hits
+            assert (found.ids, found.distances.tolist()) == ([str(i)], [pytest.approx(0, abs=1e-6)])
 
 
 def test_collections_of_items(sets, far):
@@ -107,8 +166,21 @@ def test_collections_of_items(sets, far):
 
 
 def test_items_beside_arrays(sets, far):
-    with raises("set 1 has no weights, unlike those before it", "give every element"):
-        Sets.from_list([sets[0], sets.points[:3]])
+    ones = [sets.weights_of(0), np.ones(2), sets.weights_of(2)]
+    same(
+        Sets.from_list([sets[0], sets.points[1:3], sets[2]]),
+        [sets.points[:3], sets.points[1:3], sets.points[4:8]],
+        ones,
+    )
+    same(
+        Sets.from_list([sets.points[:2], sets[1]]),
+        [sets.points[:2], sets.points[3:4]],
+        [np.ones(2), sets.weights_of(1)],
+    )
+    by_origin = Sets(far.points, far.offsets).with_origin(far.origin)
+    both = Sets.from_list([far[0], by_origin[1]])
+    same(both, [far.points[:9], far.points[9:19]], [far.weights_of(0), np.ones(10)])
+    np.testing.assert_array_equal(both.origin, far.origin)
     with raises("set 1 has no weights"):
         list(Sets.stream(iter([sets[0], sets.points[:3]])))
     bare = Sets(far.points, far.offsets).with_origin(far.origin)

@@ -143,3 +143,25 @@ def test_one_set_is_not_a_collection():
         assert is_single_set(one)
     for several in (flat[None], [flat], [flat.tolist()], Sets.from_list([flat]), [], (flat, flat)):
         assert not is_single_set(several)
+
+
+def test_ids_that_are_asked_as_queries():
+    index = make_index()
+    index.add(cloud_list(3))
+    for asked in ("1", ["1", "2"], ("1", "2")):
+        for question in (index.search, index.range_search, index.kneighbors):
+            with pytest.raises(errors.InputError) as error:
+                question(asked)
+            assert error.value.argument == "queries"
+            assert error.value.remedy == f"give id={asked!r} for what is stored"
+
+
+def test_items_with_weights_and_arrays_in_one_list():
+    index = make_index(weighted=True)
+    plain = cloud_list(6)
+    sets = Sets.from_list(plain, [np.arange(1, len(x) + 1) for x in plain])
+    index.add(sets[:3])
+    index.add(plain[3:], ids=["3", "4", "5"])
+    found = index.search([sets[1], plain[4]], 1)
+    assert [hits.ids for hits in found] == [["1"], ["4"]]
+    assert [hits.distances.tolist() for hits in found] == [[0.0], [0.0]]

@@ -96,12 +96,7 @@ def read_queries(index: SetIndex, queries: Sequence[str], meaning: Meaning, read
             yield QueryBatch(names, None)
             continue
         for query in names:
-            for batch in reading.read([query], index.origin):
-                if (dim := batch.sets.dim) != index.dim:
-                    problem = f"its sets have {dim} features, those of the index have {index.dim}"
-                    remedy = "choose features with --columns, or search another index"
-                    raise CommandError(f"{query}: {problem}: {remedy}")
-                yield QueryBatch(batch.ids, batch.sets)
+            yield from (QueryBatch(batch.ids, batch.sets) for batch in reading.read_queries(query, index))
 
 
 def read_one_query(index: SetIndex, query: str, meaning: Meaning, reading: Reading) -> QueryBatch:

@@ -37,6 +37,7 @@ def info(index: Location, *, json: AsJson = False) -> None:
         "preprocessing": about["preprocess"],
         "origin": about["origin"],
         "recall": "not tuned" if about["recall"] is None else about["recall"],
+        "calibrated": _calibrated(about.get("search_info", {}).get("calibrations", [])),
     }
     for name, parts in (("on disk", about.get("disk_bytes")), ("in memory", about.get("memory_bytes"))):
         facts[name] = _sizes(parts) if parts else None
@@ -45,6 +46,15 @@ def info(index: Location, *, json: AsJson = False) -> None:
     if about.get("cache_rebuilt"):
         facts["cache"] = f"rebuilt: {about['cache_rebuilt']}"
     say_facts({name: fact for name, fact in facts.items() if fact is not None})
+
+
+def _calibrated(calibrations: list[dict[str, Any]]) -> str | None:
+    """Return for which k and recall the work was measured; exact searches need no measuring."""
+    recalls: dict[int, list[str]] = {}
+    for each in calibrations:
+        if each["depth"]:
+            recalls.setdefault(each["k"], []).append(f"{each['recall']:g}")
+    return "; ".join(f"k = {k} at {', '.join(found)}" for k, found in recalls.items()) or None
 
 
 def _sizes(parts: dict[str, int]) -> str:
@@ -72,7 +82,7 @@ def tune(
         slosh tune shapes.slosh scans/ -k 20
     """
     with open_index(index, write=True) as changed:
-        parts = [batch.sets for batch in reading.read(query, changed.origin)] if query else []
+        parts = [batch.sets for source in query or () for batch in reading.read_queries(source, changed)]
         tuned = changed.tune(recall, k, slosh.Sets.concat(parts) if parts else None)
     say_result(json, tuned._asdict(), str(tuned))
 

@@ -19,7 +19,7 @@ from typer import Argument, BadParameter, Option
 
 import slosh
 
-from ..errors import FormatError, IndexNotFound
+from ..errors import FormatError, IndexNotFound, InputError
 from .messages import CommandError, UsageError
 from .output import remark
 
@@ -75,6 +75,14 @@ class Reading:
         weights = False if self.weights == "none" else self.weights
         given = dataclasses.asdict(self) | {"columns": names, "weights": weights, "origin": origin}
         return slosh.readers.read(sources[0] if len(sources) == 1 else list(sources), **given)
+
+    def read_queries(self, source: str, index: SetIndex) -> Iterator[Batch]:
+        """Yield the batches of a file, a folder or a pattern, whose sets have the features of those of the index."""
+        for batch in self.read([source], index.origin):
+            if (dim := batch.sets.dim) != index.dim:
+                problem = f"its sets have {dim} features, those of the index have {index.dim}"
+                raise CommandError(f"{source}: {problem}: choose features with --columns, or another index")
+            yield batch
 
 
 @dataclass(frozen=True)
@@ -199,7 +207,7 @@ def parse_origin(text: str | None) -> Any:
 
 
 def parse_metadata(pairs: Sequence[str] | None) -> dict[str, Any] | None:
-    """Return what --meta gives to all sets.
+    """Return what --meta gives to all sets. Numbers are what --where takes for numbers.
 
     >>> parse_metadata(["kind=chair", "year=2015", "old=true"])
     {'kind': 'chair', 'year': 2015, 'old': True}
@@ -216,9 +224,9 @@ def parse_metadata(pairs: Sequence[str] | None) -> dict[str, Any] | None:
 def _parse_value(text: str) -> Any:
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
-    for number in (int, float):
-        try:
-            return number(text)
-        except ValueError:
-            pass
-    return text
+    number = slosh.where.parse_number(text.strip())
+    try:
+        slosh.where.fields_of({"": number}, "--meta")
+    except InputError:  # beyond what is stored as a number
+        return text
+    return text if number is None else number

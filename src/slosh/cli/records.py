@@ -71,7 +71,7 @@ def _list(found: Records, n_matching: int) -> None:
 def _show_one(index: SetIndex, found: Records, i: int, json: bool) -> None:
     import numpy as np
 
-    points = found.sets[i].astype(np.float64)
+    points = np.array(found.sets[i], np.float64)
     if index.origin is not None:
         points += index.origin
     weights = found.sets.weights_of(i)

@@ -97,7 +97,7 @@ class Sets:
         """Return sets from arrays of shape (N_i, d), or nested lists; `weights` holds an array (N_i,) for each set.
 
         An empty list needs `dim`; otherwise `dim` is the number of features that the sets must have. Items of another
-        Sets keep their weights and their origin.
+        Sets keep their weights and their origin; the elements of sets beside them without weights have the weight 1.
 
         >>> Sets.from_list([[[0.0, 0.0], [1.0, 0.0]], [[5.0, 5.0]]], weights=[[3, 1], [1]])
         Sets(2 sets, d=2, sizes 1..1.5..2, weighted)
@@ -122,18 +122,29 @@ class Sets:
         return cls.from_parts(arrays, sizes, convert.join_weights(weights, sizes), origin)
 
     @classmethod
-    def from_item(cls, item: Any) -> Sets:
-        """Return a Sets of one set from an item of another, which has been checked."""
-        return cls.from_checked(item.view(np.ndarray), np.array([0, len(item)]), item.weights, item.origin)
+    def from_item(cls, item: Any, number: int = 0) -> Sets:
+        """Return a Sets of one set from an item of another, or a part or a copy; errors call it set `number`."""
+        points = item.view(np.ndarray)
+        if item.checked:
+            return cls.from_checked(points, np.array([0, len(item)]), item.weights, item.origin)
+        made = cls.from_parts([points], [len(item)], item.weights, first=number)
+        return cls.from_checked(made.points, made.offsets, made.weights, item.origin)
 
     @classmethod
     def _from_items(
         cls, given: Sequence[Any], weights: Iterable[ArrayLike] | None, dim: int | None, origin: Origin
     ) -> Sets:
-        """Join items of other Sets, with arrays or without; `weights` stand for their own."""
-        if weights is not None:
+        """Join items of other Sets, with arrays or without; `weights` stand for their own.
+
+        Beside items with weights, the elements of those without have the weight 1.
+        """
+        own = [x.weights if is_set_item(x) else None for x in given]
+        mixed = weights is None and len({each is None for each in own}) == 2
+        if weights is not None or mixed:
             given = [SetPoints.of(np.asarray(x), None, x.origin) if is_set_item(x) else x for x in given]
         joined = cls.concat(stream_batches(cls, given, sys.maxsize, sys.maxsize, dim, origin))
+        if mixed:
+            weights = [np.ones(n) if each is None else each for each, n in zip(own, joined.sizes, strict=True)]
         if weights is None:
             return joined
         flat = checks.checked_weights(convert.join_weights(weights, joined.sizes), joined.offsets)  # type: ignore[arg-type]
@@ -330,7 +341,8 @@ class Sets:
     def _item(self, span: slice) -> Float32:
         if self.weights is None and self.origin is None:
             return self.points[span]
-        return SetPoints.of(self.points[span], None if self.weights is None else self.weights[span], self.origin)
+        weights = None if self.weights is None else self.weights[span]
+        return SetPoints.of(self.points[span], weights, self.origin, checked=True)
 
     def __repr__(self) -> str:
         parts = [f"{len(self)} set{'s' * (len(self) != 1)}", f"d={self.dim}"]

@@ -64,7 +64,7 @@ def stream_batches(
     waiting = _Waiting(kind, origin, max_points, max_sets)
     sets_wait, weighted = False, None
     for item in items:
-        item = kind.from_item(item) if is_set_item(item) else item
+        item = kind.from_item(item, waiting.seen) if is_set_item(item) else item
         is_sets = isinstance(item, kind)
         if is_sets and not len(item):
             continue

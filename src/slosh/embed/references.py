@@ -57,7 +57,7 @@ def reference_points(
         if len(sets) == 0:
             raise InputError("reference='sample' takes one of the sets, and there are none", argument="reference")
         row = int(random.randint(len(sets), dtype=np.int64))
-        return sets[row].astype(np.float64), _weights(sets[row : row + 1])
+        return np.asarray(sets[row], np.float64), _weights(sets[row : row + 1])
     n_points = checked_count("n_points", n_points)
     if kind == "uniform":
         return random.uniform(size=(n_points, sets.dim)), None

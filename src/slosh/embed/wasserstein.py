@@ -97,7 +97,7 @@ class WassersteinEmbedding(SetTransformer):
 
     def _transform(self, sets: Sets, out: Float32) -> None:
         def write(row: int) -> None:
-            out[row] = self._moves(sets[row].astype(np.float64), sets.weights_of(row))
+            out[row] = self._moves(np.asarray(sets[row], np.float64), sets.weights_of(row))
 
         # POT lets go of the GIL while it solves, so threads are enough, and share the data and the output.
         Parallel(n_jobs=self.n_jobs, prefer="threads")(delayed(write)(row) for row in range(len(sets)))

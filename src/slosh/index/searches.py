@@ -203,6 +203,7 @@ class Searches:
         """
         if np.ndim(radius):
             raise bad_value("radius", radius, "give one number")
+        _check_progress(progress)
         with self._engine.view() as view:
             node = None if where is None else parse(where)
             return pairs.duplicates(view, radius, node, checked_flag("certify", certify), progress)
@@ -223,6 +224,7 @@ class Searches:
         """
         if mode not in ("distance", "connectivity"):
             raise InputError(f"mode={mode!r:.60}", 'give "distance" or "connectivity"', argument="mode")
+        _check_progress(progress)
         with self._engine.view() as view:
             question = Question.checked(view, k=k, recall=recall, certify=certify)
             return pairs.neighbor_graph(view, question, mode, progress)
@@ -239,14 +241,18 @@ class Searches:
         return rank.explain(sets, other, **({} if slices is None else {"slices": slices}))
 
 
+def _check_progress(progress: Any) -> None:
+    if progress is not None and not callable(progress):
+        raise bad_value("progress", progress, "give a function that is called as progress(done, total), or None")
+
+
 def _queries(view: View, queries: Any, id: Any) -> tuple[Sets, Int64 | None, bool]:
     """Return the prepared queries, their keys if they are stored, and whether there is a single one."""
     if (queries is None) == (id is None):
         raise InputError("give queries, or id=... of a stored set, and not both")
-    if isinstance(queries, str):
-        raise InputError(
-            f"{queries!r:.60} is not a set", f"give id={queries!r:.60} for a stored set", argument="queries"
-        )
+    if isinstance(queries[0] if isinstance(queries, list | tuple) and queries else queries, str):
+        problem = f"{queries!r:.60} is not a set" if isinstance(queries, str) else f"{queries!r:.60} are not sets"
+        raise InputError(problem, f"give id={queries!r:.60} for what is stored", argument="queries")
     if id is not None:
         keys = changes.known_keys(view, checked_ids(id, repeats=True), "")
         return view.prepared(keys), keys, is_single_id(id)

@@ -163,7 +163,7 @@ def match(x: Any, y: Any) -> Match:
 
 def _cloud(sets: Sets, i: int) -> Cloud:
     """Return the elements of set i that have a weight, and their weights, which sum to 1, in float64."""
-    points, weights = sets[i].astype(np.float64), sets.weights_of(i)
+    points, weights = np.asarray(sets[i], np.float64), sets.weights_of(i)
     if weights is None:
         return points, np.full(len(points), 1 / len(points))
     keep = weights > 0

@@ -19,13 +19,14 @@ UTC: "2024-05-31", "2024-05-31T12:30:00+00:00". A time without a time zone is ta
 "@id" is the id of the set: {"@id": {"prefix": "chair-"}}.
 
 In text, a string is quoted unless it is one plain word (a quote inside is doubled), and so is a field: by '"and" = 1' a
-field is reached that is called "and", "or", "not" or "@id". Empty text is refused, and {} or "()" are all sets.
+field is reached that is called "and", "or", "not" or "@id". Empty text and an empty prefix are refused, and {} or "()"
+are all sets.
 """
 
 from .columns import FieldColumns, matches
 from .metadata import NO_METADATA, NO_VALUE, Metadata, as_json, checked_metadata, fields_of, parse_metadata
 from .parse import parse
-from .text import parse_text
+from .text import parse_number, parse_text
 from .tree import ALL, And, Equal, Exists, In, Node, Not, Or, Range, Value, any_of
 
 __all__ = [
@@ -50,5 +51,6 @@ __all__ = [
     "matches",
     "parse",
     "parse_metadata",
+    "parse_number",
     "parse_text",
 ]

@@ -15,7 +15,7 @@ from ..data.checks import kind_of
 from ..errors import InputError
 from .metadata import MAX_DEPTH, checked_key, filter_value
 from .text import parse_text
-from .tree import ID, OPERATORS, Equal, Key, Node, Value, all_of, any_of, between, exists, not_, one_of
+from .tree import EMPTY_PREFIX, ID, OPERATORS, Equal, Key, Node, Value, all_of, any_of, between, exists, not_, one_of
 
 _LISTS = (list, tuple, set, frozenset, np.ndarray)
 
@@ -84,6 +84,8 @@ def _conditions(key: Key, asked: Any, place: str) -> Iterator[Node]:
             bounds.append((op, _value(key, value, here)))
             if op == "prefix" and not isinstance(bounds[-1][1], str):
                 raise _wrong(f"{here} is {kind_of(value)}", "give a string")
+            if op == "prefix" and not bounds[-1][1]:
+                raise _wrong(f"{here}: {EMPTY_PREFIX}", 'give {"exists": True} to ask for any value')
         else:
             raise _wrong(
                 f"{place}: {op!r:.60} is not an operator",

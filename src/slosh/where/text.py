@@ -11,6 +11,7 @@ from ..errors import InputError
 from .metadata import MAX_DEPTH, checked, filter_value
 from .tree import (
     ALL,
+    EMPTY_PREFIX,
     ID,
     KEYWORDS,
     OPERATORS,
@@ -33,6 +34,21 @@ _TOKEN = re.compile(
     r"""|(?P<word>[^\s"'=!<>(),]+)|(?P<end>$)|(?P<open>["']))"""
 )
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
+
+
+def parse_number(text: str) -> int | float | None:
+    """Return the number that a text stands for, which may be too large to be stored; None if it is not a number.
+
+    >>> parse_number("-2"), parse_number("1e3"), parse_number("1_000"), parse_number("nan")
+    (-2, 1000.0, None, None)
+    """
+    if not _NUMBER.fullmatch(text):
+        return None
+    digits = text.lstrip("+-")
+    if not digits.isdigit():
+        return float(text)
+    size = int(digits.lstrip("0")[:30] or 0)  # more digits are beyond 64 bits in any case
+    return -size if text[0] == "-" else size
 
 
 class _Token(NamedTuple):
@@ -165,7 +181,10 @@ class _Parser:
             not negated and self.token.kind == "word" and self.token.text.lower() == "prefix"
         ):  # a field may be so called
             self.advance()
-            return between(key, [("prefix", self.value(self.operand("a string after prefix"), None))], self.fail)
+            start, prefix = self.token.start, self.value(self.operand("a string after prefix"), None)
+            if not prefix:
+                self.fail(f"{EMPTY_PREFIX}: write exists to ask for any value", start)
+            return between(key, [("prefix", prefix)], self.fail)
         if not self.accept("in"):
             self.fail(f"expected {'in or exists' if negated else 'one of ' + ', '.join(OPERATORS)} here")
         if not self.accept("("):
@@ -181,7 +200,7 @@ class _Parser:
     def field(self, token: _Token) -> Key:
         if token.kind == "string":
             return unquoted(token.text)
-        if token.keyword or _NUMBER.fullmatch(token.text):
+        if token.keyword or parse_number(token.text) is not None:
             self.fail(f'expected a field; quote one that is called {token.text}: "{token.text}"', token.start)
         return None if token.text == ID else token.text
 
@@ -195,10 +214,9 @@ class _Parser:
             self.fail('null is not a value: write "field not exists", or quote it if it is a string', token.start)
         if token.keyword:
             self.fail(f'expected a value; quote a string that is {token.text}: "{token.text}"', token.start)
-        if key is None or not _NUMBER.fullmatch(token.text):
+        if key is None or (number := parse_number(token.text)) is None:
             return token.text
-        whole = token.text.lstrip("+-").isdigit()
         try:
-            return filter_value(int(token.text[:30]) if whole else float(token.text), "this")
+            return filter_value(number, "this")
         except InputError as error:
             self.fail(f"{error.problem}: {error.remedy}", token.start)

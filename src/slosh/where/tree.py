@@ -20,6 +20,8 @@ ID = "@id"
 """How a filter names the id of a set. A field of this name is quoted, in the text form."""
 OPERATORS = ("=", "!=", "<", "<=", ">", ">=", "prefix", "in", "not in", "exists")
 KEYWORDS = {"and", "or", "not", "in", "exists", "true", "false", "null"}
+EMPTY_PREFIX = "the prefix is empty, and every string begins with it"
+"""Why it is refused: where a variable was not set, "all sets" would be a disaster."""
 OTHER_SIDE = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_.:/-]*")
 
@@ -68,7 +70,8 @@ class Range(Node):
 
     def __str__(self) -> str:
         key = _name(self.key)
-        if self.low is not None and self.low == (">=", prefix := str(self.low[1])) and self.high == _end_of(prefix):
+        prefix = "" if self.low is None else str(self.low[1])
+        if prefix and self.low == (">=", prefix) and self.high == _end_of(prefix):
             return f"{key} prefix {_quoted(prefix)}"
         if self.low is not None and self.high is not None:
             left = f"{_quoted(self.low[1])} {OTHER_SIDE[self.low[0]]}"
