@@ -1,15 +1,17 @@
 """Measure single queries of an index while a million sets are added to it in one call, a part of `make bench-index`.
 
-The index holds MNIST's 60,000 sets. Queries run one after the other with one thread, and so does the add, each on a
-core of its own where there are two:
+The index holds MNIST's 60,000 sets. They are added by one call with an iterator, which stores 5,000 at a time, so that
+readers also follow 204 versions, and the search is trained and calibrated as the collection grows. The sets are made by
+17 affine maps, one after the other: what comes is unlike what is there. Queries run one after the other with one
+thread, and so does the add, each on a core of its own where there are two:
 
 - without an add,
 - with the add in another process, while this process searches an index that it opened read-only,
 - with the add in another thread of the same process, where both also share Python's interpreter lock.
 
 Each figure covers the time from the start of the add until it returns; the first query after that, which loads what was
-added, is given by itself. An add that exceeds the time limit is aborted and rolled back. All files lie in one folder,
-and at most one grown index exists at a time (5 GB).
+added, is given by itself. An add that exceeds the time limit ends there. All files lie in one folder, and at most one
+grown index exists at a time (5 GB).
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ concurrent_search.add_in_this_process(*sys.argv[1:])
 
 
 class TimeLimitExceeded(Exception):
-    """The add took too long, and is rolled back."""
+    """The add took too long."""
 
 
 def new_records(n_train: int, n_maps: int, limit: float) -> Iterator[tuple[Any, list[str], list[dict[str, Any]]]]:

@@ -85,13 +85,16 @@ class SqliteEngine:
             if folder.exists() and (not folder.is_dir() or not all(map(_is_left_over, folder.iterdir()))):
                 raise _exists(folder)
             check_folder(folder.parent)
+            made = not folder.exists()
             folder.mkdir(exist_ok=True)
         decided = None if weighted is None else int(weighted)
         first = {**tables.FIRST_SETTINGS, "spec": packed, "uid": uuid.uuid4().hex, "weighted": decided}
 
-        def connect() -> Database:
+        def connect(opened: ExitStack) -> Database:
             if (folder / "index.db").exists():  # by another process, in between
                 raise _exists(folder)
+            if made:
+                opened.callback(shutil.rmtree, folder, ignore_errors=True)
             database = Database.create(folder / "index.db", first)
             sync_folder(folder.parent)
             return database
@@ -109,17 +112,17 @@ class SqliteEngine:
                 what = "it is a file" if folder.is_file() else "it has no index.db"
                 raise FormatError(f"{folder} is not an index of slosh: {what}", location=str(folder))
         lock = None if read_only else WriterLock(folder)
-        return cls._started(folder, lambda: Database(folder / "index.db", read_only), lock, n_jobs)
+        return cls._started(folder, lambda _: Database(folder / "index.db", read_only), lock, n_jobs)
 
     @classmethod
     def _started(
-        cls, folder: Path, connect: Callable[[], Database], lock: WriterLock | None, n_jobs: int | None
+        cls, folder: Path, connect: Callable[[ExitStack], Database], lock: WriterLock | None, n_jobs: int | None
     ) -> SqliteEngine:
-        """Return an engine, or let go of everything that was opened for it."""
+        """Return an engine, or let go of everything that was opened for it and undo what `connect` put on the stack."""
         with ExitStack() as opened, _system_errors(folder):
             if lock is not None:
                 opened.callback(lock.release)
-            database = connect()
+            database = connect(opened)
             opened.callback(database.close)
             engine = cls(folder, database, lock, n_jobs)
             opened.pop_all()
