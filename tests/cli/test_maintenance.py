@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import json
-import os
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,6 +12,7 @@ import pytest
 import slosh
 from builders import make_index
 from slosh.data.preprocess import Preprocess
+from slosh.engines.sqlite.database import Database
 
 
 def test_info_tune_verify(slosh_, copied):
@@ -132,10 +132,9 @@ def test_copy_keeps_weights_metadata_and_settings(slosh_, tmp_path):
 
 def test_a_full_disk_leaves_no_half_of_an_index(slosh_, tmp_path, monkeypatch):
     def full(path, *_, **__):
-        os.mkdir(path)
         raise slosh.errors.StorageError("the disk is full", errno=errno.ENOSPC, location=str(path))
 
-    monkeypatch.setattr(slosh.SetIndex, "create", full)
+    monkeypatch.setattr(Database, "create", full)
     code, _, err = slosh_("build", tmp_path / "a", "clouds")
     assert code == 1
     assert "free some space" in err
