@@ -247,8 +247,12 @@ class CalibratedState(State):
     def calibrate(self: C, k: int, recall: float | None = None, queries: Float32 | None = None) -> C:
         target = self.target(recall)
         assert target is not None
-        k = checked_calibration(k, self.n_alive, queries, target)
-        return self if self.is_exact(k, self.n_alive, target) else self._measure([(k, target)], queries)
+        k = checked_calibration(k, self.n_alive)
+        if self.is_exact(k, self.n_alive, target):
+            return self
+        if queries is not None:
+            check_enough(queries, target)
+        return self._measure([(k, target)], queries)
 
     def calibrated(self: C) -> C:
         due = self._due()
@@ -274,14 +278,18 @@ class CalibratedState(State):
         return self._with(_calibrations=tuple(known.values()))
 
 
-def checked_calibration(k: Any, n_rows: int, queries: Any = None, recall: float = 1.0) -> int:
-    """Return k; refuse what a calibration cannot be measured with."""
+def checked_calibration(k: Any, n_rows: int) -> int:
+    """Return k; refuse a collection that nothing can be measured with."""
     if n_rows < 2:
         raise InputError("calibrate needs two rows or more", "add vectors first")
-    if queries is not None and recall < 1 and len(queries) < (needed := queries_needed(recall)):
+    return checked_count("k", k)
+
+
+def check_enough(queries: Float32, recall: float) -> None:
+    """Refuse queries that are too few to show a recall."""
+    if len(queries) < (needed := queries_needed(recall)):
         problem = f"queries: {len(queries)} are too few to show a recall of {recall:g}"
         raise InputError(problem, f"give {needed} or more, or ask for a lower recall", argument="queries")
-    return checked_count("k", k)
 
 
 @lru_cache(maxsize=64)
