@@ -200,7 +200,7 @@ class Search(SavableSearch):
 
     def _calibrate(self, k: int, recall: float, queries: Float32 | None = None) -> Calibration:
         """Measure what `search` does by itself, or by these queries, and return it."""
-        checked_calibration(k, len(self), queries)
+        checked_calibration(k, len(self))
         with self._lock:
             version = self._ready(k, recall, measure=False)
             state = version.state.calibrate(k, recall, queries)

@@ -139,7 +139,7 @@ class HammingState(CalibratedState):
         return recall == 1.0 or n_allowed < 2 or not isinstance(self._store, FloatVectors)
 
     def calibrate(self, k: int, recall: float | None = None, queries: Float32 | None = None) -> HammingState:
-        checked_calibration(k, self.n_alive, queries)
+        checked_calibration(k, self.n_alive)
         self._need_vectors("calibrate" if recall is None else f"recall={recall:g}")
         return super().calibrate(k, recall, queries)
 
