@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 import search_data
 import slosh
@@ -137,15 +138,22 @@ def add_in_process(folder: Path, n_train: int, n_maps: int, n_queries: int, seco
     _, _, test = search_data.read(1, n_queries)
     writer: list[subprocess.Popen[str]] = []
 
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+
+    def use_other_core() -> None:
+        """Pin the process before its first thread starts: those of its BLAS must not take time from the queries."""
+        if len(cores) > 1:
+            os.sched_setaffinity(0, {cores[1]})
+
     def start_add() -> Callable[[], bool]:
         command = [sys.executable, "-c", WRITER, *map(str, (folder, n_train, n_maps, started, done))]
-        writer.append(subprocess.Popen(command, stderr=subprocess.PIPE, text=True))
+        writer.append(subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=use_other_core))
         while not started.exists() and writer[0].poll() is None:  # imports and opens the index first
             time.sleep(0.01)
         return lambda: done.exists() or writer[0].poll() is not None
 
     pin_to_core(0)
-    with slosh.open(folder, read_only=True, n_jobs=1) as index:
+    with threadpool_limits(1), slosh.open(folder, read_only=True, n_jobs=1) as index:
         try:
             result = compare(index, list(test), seconds, start_add)
             _, errors = writer[0].communicate()
@@ -163,10 +171,7 @@ def add_in_process(folder: Path, n_train: int, n_maps: int, n_queries: int, seco
 
 def add_in_this_process(folder: str, n_train: str, n_maps: str, started: str, done: str) -> None:
     """Be the writer of `add_in_process`: open the index, add to it, and leave files that say how far it is."""
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, range(os.cpu_count() or 1))  # the parent is pinned to the first core
-    pin_to_core(1)
-    with slosh.open(folder, n_jobs=1) as index:
+    with threadpool_limits(1), slosh.open(folder, n_jobs=1) as index:
         Path(started).touch()
         completed = add_records(index, int(n_train), int(n_maps), ADD_LIMIT_SECONDS)
         unfinished = Path(f"{done}.unfinished")
@@ -177,7 +182,7 @@ def add_in_this_process(folder: str, n_train: str, n_maps: str, started: str, do
 def add_in_thread(folder: Path, n_train: int, n_maps: int, n_queries: int, seconds: float) -> dict[str, Any]:
     """Search an index in one thread while another thread of the process adds to it."""
     _, _, test = search_data.read(1, n_queries)
-    with slosh.open(folder, n_jobs=1) as index:
+    with threadpool_limits(1), slosh.open(folder, n_jobs=1) as index:
         completed: list[bool] = []
         errors: list[BaseException] = []
 

@@ -99,7 +99,9 @@ class LadderState(CalibratedState):
         return self.training is not None and self.n_alive >= 2 * self.training.n_rows
 
     def train(self) -> LadderState:
-        training, filing, sample = learn(self._store, self.alive, self.search, random_stream(self.search.random_state))
+        with kernel.blas_threads(self.search.n_jobs):
+            random = random_stream(self.search.random_state)
+            training, filing, sample = learn(self._store, self.alive, self.search, random)
         warn_if_coarse(self._store.errors, sample)
         return self._with(training=training, _filing=filing, _calibrations=self._outdated())
 
@@ -271,3 +273,7 @@ class LadderState(CalibratedState):
 
     def derived(self) -> Trained | None:
         return None if self.training is None else self.filed().as_derived()
+
+    @property
+    def derived_from(self) -> object:
+        return self.training

@@ -386,6 +386,11 @@ class State(ABC):
         """Return what follows from columns and `trained` but takes long to compute, for a cache; None if nothing."""
         return None
 
+    @property
+    def derived_from(self) -> object:
+        """The part of what was learnt that `derived` follows from: another object after another training."""
+        return None
+
 
 @contextmanager
 def checking_trained() -> Iterator[None]:

@@ -69,6 +69,7 @@ class SqliteEngine:
         self.cache = self._new_cache()
         self._refresh()
         self._stored_training = _training_of(self._newest.snapshot)
+        self._derived_from = next(iter(self._newest.snapshot.states.values())).derived_from
         if not self.read_only:
             self._stamp_loaded()
         if upgraded:
@@ -272,9 +273,13 @@ class SqliteEngine:
             return found
 
     def _store_training(self) -> None:
-        """Store what the search has learnt, if that is not stored yet, and cache what it derives from it."""
+        """Store what the search has learnt, if that is not stored yet, and cache what it derives from it.
+
+        The cache comes first: readers that see what was learnt find it there, and need not derive it themselves.
+        """
         loaded = self._newest
         training = _training_of(loaded.snapshot)
+        self._cache_derived(loaded.snapshot)
         if training != self._stored_training:
             after = replace(loaded, version=loaded.version + 1, trained=loaded.trained + 1)
             with self.database.writing() as connection:
@@ -283,13 +288,15 @@ class SqliteEngine:
                 tables.write_settings(connection, version=after.version, trained=after.trained)
                 self.commit(after)
             self._stored_training = training
-        self._cache_derived(loaded.snapshot)
 
     def _cache_derived(self, snapshot: Snapshot) -> None:
-        known = self.cache.derived_rows
-        if snapshot.n - known <= max(1024, known // DERIVED_GROWTH):
+        """Write what the search derives, if it was trained anew or the index has grown since it was written."""
+        state, known = next(iter(snapshot.states.values())), self.cache.derived_rows
+        grown = snapshot.n - known > max(1024, known // DERIVED_GROWTH)
+        if not grown and (not known or state.derived_from is self._derived_from):
             return
-        derived = next(iter(snapshot.states.values())).derived()
+        self._derived_from = state.derived_from
+        derived = state.derived()
         if derived is not None:
             with suppress(OSError):  # no room: it is made again
                 self.cache.write_derived(derived, snapshot.n)
