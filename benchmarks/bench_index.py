@@ -243,10 +243,10 @@ STEPS: dict[str, Callable[..., Any]] = {
 }
 
 
-def run_step(name: str, *arguments: Any) -> Any:
+def run_step(name: str, *arguments: Any, **environment: str) -> Any:
     """Run a step in a new process and return its result."""
     command = [sys.executable, __file__, "--step", name, "--arguments", json.dumps(arguments, default=str)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **environment})
     if done.returncode:
         raise RuntimeError(f"{name}:\n{done.stderr[-3000:]}")
     return json.loads(done.stdout.splitlines()[-1])

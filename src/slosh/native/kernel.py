@@ -7,13 +7,9 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from threadpoolctl import ThreadpoolController
 
 from ..errors import bad_value, user_level
 from . import kernel_numpy
@@ -72,30 +68,8 @@ def threads(n_jobs: int | None) -> int:
         raise bad_value("n_jobs", n_jobs, "pass a number of threads, or -1 for all cores")
     if n_jobs > 0:
         return int(n_jobs)
-    return max(1, _cores() + 1 + int(n_jobs))
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-@contextmanager
-def blas_threads(n_jobs: int | None) -> Iterator[None]:
-    """Let NumPy's products use no more threads than `n_jobs` allows, if that is fewer than there are cores.
-
-    Threads of OpenBLAS wait for the next product by spinning, and so take time from whatever else the cores do.
-    """
-    n = threads(n_jobs)
-    if n >= _cores():
-        yield
-        return
-    with _blas().limit(limits=n, user_api="blas"):
-        yield
-
-
-@lru_cache(maxsize=1)
-def _blas() -> ThreadpoolController:
-    return ThreadpoolController()
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, cores + 1 + int(n_jobs))
 
 
 def embed(sets: Ragged, rule: Quantiles, out: Float32, residual: Float64 | None, threads: int) -> None:

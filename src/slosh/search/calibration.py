@@ -22,7 +22,6 @@ from scipy.stats import t as student
 
 from ..data.checks import checked_count, random_stream
 from ..errors import InputError
-from ..native import kernel
 from ..native.arrays import Float32, Float64, Int64, Mask
 from .state import State, Stored
 
@@ -273,8 +272,7 @@ class CalibratedState(State):
         if queries is None:
             own = sample_positions(self.alive, max(recall for _, recall in pairs), self._seed)
             queries = self._store.take(own)
-        with kernel.blas_threads(self.search.n_jobs):
-            trial = self._trial(queries, own, min(max(k for k, _ in pairs), self.n_alive - 1))
+        trial = self._trial(queries, own, min(max(k for k, _ in pairs), self.n_alive - 1))
         known = {(each.k, each.recall): each for each in self._calibrations}
         known |= {(k, recall): replace(settle(trial, k, recall, self.n_alive), n_added=self.n) for k, recall in pairs}
         return self._with(_calibrations=tuple(known.values()))

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from ..errors import PrecisionWarning, user_level
-from ..native import kernel
 from ..native.arrays import Array, Float32, Float64, Int64, Mask
 from . import basis as bases
 from .basis import Basis
@@ -146,12 +145,11 @@ class Filing:
         first, last = self.lists.n, store.n if last is None else last
         lists, farthest, rest = self.lists, self.farthest, self.rest
         step = max(1, PREFIX_NUMBERS // store.array.shape[1])
-        with kernel.blas_threads(n_jobs):
-            for start in range(first, last, step):
-                prefixes, norms = prefixes_of(store, slice(start, min(start + step, last)), self.basis, n_jobs)
-                lists = lists.append(prefixes)
-                farthest = max(farthest, float(norms.max()))
-                rest += float(np.square(prefixes[:, -1], dtype=np.float64).sum())
+        for start in range(first, last, step):
+            prefixes, norms = prefixes_of(store, slice(start, min(start + step, last)), self.basis, n_jobs)
+            lists = lists.append(prefixes)
+            farthest = max(farthest, float(norms.max()))
+            rest += float(np.square(prefixes[:, -1], dtype=np.float64).sum())
         if alive is not None:
             lists = lists.remove(np.flatnonzero(~alive[first:last]) + first)
         return Filing(self.basis, lists, farthest, rest, self.n_since + last - first)

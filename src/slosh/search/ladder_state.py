@@ -99,9 +99,7 @@ class LadderState(CalibratedState):
         return self.training is not None and self.n_alive >= 2 * self.training.n_rows
 
     def train(self) -> LadderState:
-        with kernel.blas_threads(self.search.n_jobs):
-            random = random_stream(self.search.random_state)
-            training, filing, sample = learn(self._store, self.alive, self.search, random)
+        training, filing, sample = learn(self._store, self.alive, self.search, random_stream(self.search.random_state))
         warn_if_coarse(self._store.errors, sample)
         return self._with(training=training, _filing=filing, _calibrations=self._outdated())
 
