@@ -151,7 +151,8 @@ def test_an_index_that_does_not_open_leaves_nothing_open(tmp_path):
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="the number of open files is not known")
 def test_an_index_that_cannot_be_started_leaves_nothing_open(tmp_path, monkeypatch):
-    """Neither when it is created nor when it is opened."""
+    """Neither when it is created, which leaves no folder either, nor when it is opened."""
+    make_index(tmp_path / "i").close()
     before = open_files()
 
     def fail(*given):
@@ -160,7 +161,8 @@ def test_an_index_that_cannot_be_started_leaves_nothing_open(tmp_path, monkeypat
     with monkeypatch.context() as patch:
         patch.setattr(IndexSpec, "unpack", fail)
         with pytest.raises(MemoryError):
-            make_index(tmp_path / "i")
+            make_index(tmp_path / "other")
+        assert not (tmp_path / "other").exists()
         for read_only in (True, False):
             with pytest.raises(MemoryError):
                 slosh.open(tmp_path / "i", read_only=read_only, n_jobs=1)
