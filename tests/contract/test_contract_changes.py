@@ -680,8 +680,8 @@ def test_a_recall_is_not_stated_for_sets_that_came_after_it_was_measured(engine)
     assert tuned.recall == 0.9
 
 
-def test_a_change_within_a_change_is_refused(engine):
-    """What a user passes may run code of his own; both changes cannot be the next version."""
+def test_what_is_passed_is_read_before_the_change_begins(engine):
+    """It may run code of the user's own, which changes the index, too; neither change loses the other."""
     index = engine.create()
     index.add(cloud_list(1), ids=["first"])
 

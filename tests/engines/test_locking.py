@@ -43,6 +43,8 @@ def test_other_threads_wait():
         thread = threading.Thread(target=change)
         thread.start()
         assert begun.wait(PATIENCE)
+        thread.join(0.1)  # time to go wrong; a lock that holds needs none
+        assert thread.is_alive()
         order.append("first")
     thread.join(PATIENCE)
     assert order == ["first", "second"]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from sklearn.base import BaseEstimator
 
 import slosh
-from builders import cloud_list, make_index
+from builders import cloud_list, clouds, make_index, split
+from slosh import errors
 from slosh.where import FieldColumns
 
 QUESTIONS = [(k, recall) for k in (1, 3, 10, 11, 50) for recall in (None, 0.5, 0.9, 0.93, 0.99, 1.0)]
@@ -177,3 +179,46 @@ def test_an_index_in_memory_looks_only_at_what_was_added_since_a_filter_was_aske
     index.update("0", metadata={"year": 99})
     assert len(index.select("year >= 5")) == 183
     assert looked_at == [201, 3, 204]
+
+
+@pytest.mark.parametrize(("far", "trained_on"), [(0.0, 1100), (300.0, 1700)], ids=["alike", "unlike"])
+def test_unlike_sets_are_learnt_from_before_the_index_has_doubled(place, sets, far, trained_on):
+    index = make_index(place)
+    index.add(sets[:1100])
+    index.add([points + far for points in sets[1100:1700]], ids=[f"n{i}" for i in range(600)])
+    assert index.info()["search_info"]["trained_on"] == trained_on
+
+
+def test_replaced_sets_are_measured(place, sets):
+    """Their number stays, and what was measured says nothing of them: `update` measures again, and no search has to."""
+    index = make_index(place)
+    index.add(sets[:1200])
+    index.update(index.ids, sets[1200:2400])
+    about = index.info()["search_info"]["calibrations"]
+    assert about
+    assert {each["n_added"] for each in about} == {2400}
+    assert index.search(sets[1200]).stats.recall != 1.0
+
+
+def test_a_change_within_a_write_is_refused():
+    """A transformer of the user's own runs in the middle of an add; what it changes would be lost."""
+
+    class Meddling(BaseEstimator):
+        def fit(self, sets, y=None):
+            return self
+
+        def transform(self, sets):
+            if index is not None:
+                index.remove("first")
+            return np.array([points.mean(axis=0) for points in split(sets)])
+
+    index, embedding = None, Meddling()
+    made = slosh.SetIndex.create(None, 2, embedding=embedding, sample=clouds(3), n_jobs=1)
+    made.add(clouds(1), ids=["first"])
+    index = made
+    with pytest.raises(errors.NestedChange):
+        made.add(clouds(1), ids=["second"])
+    index = None
+    assert made.ids == ["first"]
+    made.add(clouds(1), ids=["third"])
+    assert made.ids == ["first", "third"]

@@ -13,7 +13,7 @@ used twice within one view, and mean nothing outside of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeAlias
@@ -217,10 +217,11 @@ class Engine(Protocol):
     def write(self) -> AbstractContextManager[Write]:
         """Begin a change; another thread's waits until it ends."""
 
-    def train(self, eager: bool = False) -> bool:
+    def train(self, eager: bool = False, again: Iterable[tuple[int, float]] = ()) -> bool:
         """Learn from the stored vectors what makes searches fast, if it is due; return whether it was.
 
-        `eager` says that no more sets are about to come, so that it is due earlier.
+        `eager` says that no more sets are about to come, so that it is due earlier; `again` are pairs of k and recall
+        that are to be measured, too.
         """
 
     def calibrate(self, space: str, k: int, recall: float, queries: Vectors | None) -> Calibration | None:

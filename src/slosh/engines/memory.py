@@ -220,11 +220,11 @@ class MemoryEngine:
             self._current = write.finish()
             write.committed = True
 
-    def train(self, eager: bool = False) -> bool:
+    def train(self, eager: bool = False, again: Iterable[tuple[int, float]] = ()) -> bool:
         with self._lock.changing():
             self._check_open()
             before = self._current.snapshot
-            after = before.train(eager)
+            after = before.train(eager, again)
             self._publish(after)
             return after is not before
 
@@ -251,7 +251,7 @@ class MemoryEngine:
                 checked = [checked_metadata(each, "metadata") for each in metadata]
                 new.upsert(Entries(sets, ids, checked), old.spec.embed(sets))
             version = new.finish()
-            snapshot = version.snapshot.train().calibrate_again(old.calibrated)
+            snapshot = version.snapshot.train(again=old.calibrated)
             self._current = version
             self._publish(snapshot)
 

@@ -152,14 +152,14 @@ class Snapshot:
             return self
         return replace(self, states={name: state.remove(rows) for name, state in self.states.items()})
 
-    def train(self, eager: bool = False) -> Snapshot:
+    def train(self, eager: bool = False, again: Iterable[tuple[int, float]] = ()) -> Snapshot:
         """Return the snapshot with states that are trained and calibrated, or this one if nothing is due.
 
-        `eager` trains what most of the sets came after. No search does it.
+        `eager` trains what most of the sets came after; `again` are further pairs of k and recall to measure.
         """
 
         def trained(state: State) -> State:
-            return (state.train() if state.train_due or (eager and state.outgrown) else state).calibrated()
+            return (state.train() if state.train_due or (eager and state.outgrown) else state).calibrated(again)
 
         states = {name: trained(state) for name, state in self.states.items()}
         same = all(state is self.states[name] for name, state in states.items())
@@ -169,14 +169,6 @@ class Snapshot:
     def calibrated(self) -> list[tuple[int, float]]:
         """Pairs of k and recall that were measured."""
         return [(each.k, each.recall) for each in self.states[WHOLE].calibrations]
-
-    def calibrate_again(self, pairs: Iterable[tuple[int, float]]) -> Snapshot:
-        """Return the snapshot with those of the pairs measured that are not, after everything was trained anew."""
-        snapshot = self
-        for k, recall in sorted(set(pairs) - set(self.calibrated)):
-            if len(self) > 1:
-                snapshot, _ = snapshot.calibrate(WHOLE, k, recall, None)
-        return snapshot
 
     def calibrate(
         self, space: str, k: int, recall: float, queries: Vectors | None

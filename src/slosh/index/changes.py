@@ -18,7 +18,7 @@ from tqdm.auto import tqdm
 from ..data.sets import Sets
 from ..engines.base import Engine, Entries, Int64, View, Write
 from ..errors import DuplicateId, InputError, SloshError, UnknownId, user_level
-from ..where import Metadata, Node, parse_metadata
+from ..where import Node, parse_metadata
 from .records import (
     checked_ids,
     checked_metadata,
@@ -50,11 +50,11 @@ def add(engine: Engine, sets: Sets, ids: Any, metadata: Any, update: bool, added
         with engine.write() as write:
             if names is None:
                 names = write.free_ids(len(sets))
-            checked = checked_metadata(given, names)
             if update:
-                checked = _metadata_after(write.view, names, given, False)
+                given = _metadata_after(write.view, names, given, False)
             else:
                 _check_new(write.view, names)
+            checked = checked_metadata(given, names)
             if len(sets):
                 _store(write, _with_weights(write, sets), names, checked)
     finally:
@@ -68,10 +68,9 @@ def update(engine: Engine, names: list[str], sets: Sets | None, metadata: Any, m
     if sets is not None and len(names) != len(sets):
         raise InputError(f"there are {len(sets)} sets and {len(names)} ids", "give one for each", argument="ids")
     given = metadata_of_each(metadata, len(names))
-    checked_metadata(given, names)
     with engine.write() as write:
         keys = known_keys(write.view, names)
-        checked = _metadata_after(write.view, names, given, merge)
+        checked = checked_metadata(_metadata_after(write.view, names, given, merge), names)
         if sets is None:
             write.set_metadata(keys, checked)
         else:
@@ -94,15 +93,19 @@ def place_of(engine: Engine) -> str:
     return engine.location or "index in memory"
 
 
-def _metadata_after(view: View, names: list[str], given: Sequence[Any], merge: bool) -> list[Metadata]:
+def _metadata_after(view: View, names: list[str], given: Sequence[Any], merge: bool) -> list[Any]:
     """Return the metadata that sets have after a change: what is given, what is stored where that is None, or both."""
     keys = view.keys(names)
     kept = keys[[key >= 0 and (merge or new is None) for key, new in zip(keys, given, strict=True)]]
     described = view.describe(kept)
     stored = {key: parse_metadata(described[key].metadata) for key in kept.tolist()}
-    both = zip(keys.tolist(), given, strict=True)
-    after = [{**stored.get(key, {}), **new} if new else stored.get(key, new) for key, new in both]
-    return checked_metadata(after, names)
+
+    def after(key: int, new: Any) -> Any:
+        if new is None:
+            return stored.get(key)
+        return {**stored[key], **new} if key in stored and isinstance(new, dict) else new
+
+    return [after(key, new) for key, new in zip(keys.tolist(), given, strict=True)]
 
 
 def _check_new(view: View, names: list[str]) -> None:
@@ -179,11 +182,11 @@ def note_stored(error: BaseException, stored: int) -> None:
         error.args = (f"{error} ({text})", *error.args[1:])
 
 
-def train(engine: Engine, eager: bool = False) -> None:
+def train(engine: Engine, eager: bool = False, again: Sequence[tuple[int, float]] = ()) -> None:
     """Learn what is due after sets were stored. They are stored all the same if there is no room for it."""
     started = time.perf_counter()
     try:
-        if engine.train(eager):
+        if engine.train(eager, again):
             logger.info("%s: trained the search in %.3f s", place_of(engine), time.perf_counter() - started)
     except (OSError, MemoryError) as error:
         warnings.warn(

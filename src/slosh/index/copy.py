@@ -15,7 +15,7 @@ from tqdm.auto import tqdm
 from ..data.atomic import sync_folder
 from ..engines.base import Engine
 from ..engines.registry import Location, create_engine
-from ..engines.spec import WHOLE, IndexSpec
+from ..engines.spec import IndexSpec
 from ..errors import IndexExists, bad_value
 from . import changes
 
@@ -40,9 +40,7 @@ def copy_index(source: Engine, target: Location, n_jobs: int | None) -> int:
                     bar.update(len(ids))
             with copy.write() as write:
                 write.set_settings(recall=view.settings["recall"], next_id=view.next_id)
-            changes.train(copy)
-            for k, recall in view.calibrated if len(keys) > 1 else ():
-                copy.calibrate(WHOLE, k, recall, None)
+            changes.train(copy, eager=True, again=view.calibrated)
         except BaseException:
             copy.destroy()
             raise

@@ -255,7 +255,7 @@ class SetIndex(Searches):
             else:
                 changes.add(self._engine, self._spec.sets(sets, weights), ids, metadata, update, added)
             if added:
-                changes.train(self._engine, eager=len(added) > 1)
+                changes.train(self._engine, eager=True)
         except BaseException as error:
             if added:
                 changes.note_stored(error, len(added))
@@ -281,6 +281,8 @@ class SetIndex(Searches):
         new = None if sets is None else self._spec.sets(sets, weights)
         about = [metadata] if single and metadata is not None else metadata
         changes.update(self._engine, names, new, about, checked_flag("merge", merge))
+        if new is not None:
+            changes.train(self._engine, eager=True)
         return names
 
     def remove(self, ids: Any = None, *, where: Any = None) -> list[str]:

@@ -8,10 +8,9 @@ doubled or halved. A state never measures while it searches: writers, `tune` and
 
 from __future__ import annotations
 
-import itertools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
@@ -254,15 +253,15 @@ class CalibratedState(State):
             check_enough(queries, target)
         return self._measure([(k, target)], queries)
 
-    def calibrated(self: C) -> C:
-        due = self._due()
+    def calibrated(self: C, again: Iterable[tuple[int, float]] = ()) -> C:
+        due = self._due(again)
         return self._measure(due) if due else self
 
-    def _due(self) -> list[tuple[int, float]]:
+    def _due(self, again: Iterable[tuple[int, float]]) -> list[tuple[int, float]]:
         """Return what a writer is to measure: the grid, and what was asked for before, as far as it does not hold."""
         recalls = {*GRID_RECALLS, self.target(None) or GRID_RECALLS[0]}
         pairs = {(k, recall) for k, n in GRID_ROWS.items() if self.n_alive >= n for recall in recalls}
-        pairs |= {(each.k, each.recall) for each in self._calibrations}
+        pairs |= {(each.k, each.recall) for each in self._calibrations} | set(again)
         fresh = {(each.k, each.recall) for each in self._holding(MEASURED_AGAIN_GROWTH)}
         return sorted(pair for pair in pairs - fresh if not self.is_exact(pair[0], self.n_alive, pair[1]))
 
@@ -299,9 +298,7 @@ def queries_needed(recall: float) -> int:
     >>> queries_needed(0.9), queries_needed(0.99)
     (36, 354)
     """
-    measuring = next(n for n in itertools.count(2) if provable(recall, n))
-    needed = measuring * CHOOSING_SHARE // (CHOOSING_SHARE - 1)
-    return next(n for n in itertools.count(needed) if n - -(-n // CHOOSING_SHARE) >= measuring)
+    return first_that_holds(1 << 40, lambda n: n > 2 and provable(recall, n - -(-n // CHOOSING_SHARE)))
 
 
 def sample_positions(alive: Mask, recall: float, random_state: Any) -> Int64:

@@ -19,7 +19,7 @@ from ..hash.sign import SignHash
 from ..native import scan
 from ..native.arrays import Array, Float32, Float64, Int64, Mask
 from .base import Search, needed_recall
-from .calibration import CalibratedState, Calibration, Setting, Trial, checked_calibration, first_that_holds
+from .calibration import CalibratedState, Calibration, Setting, Trial, first_that_holds
 from .codes import Codes, Words
 from .columns import Column, Specs, positions_up_to
 from .exact import scan_nearest, scan_within
@@ -139,7 +139,6 @@ class HammingState(CalibratedState):
         return recall == 1.0 or n_allowed < 2 or not isinstance(self._store, FloatVectors)
 
     def calibrate(self, k: int, recall: float | None = None, queries: Float32 | None = None) -> HammingState:
-        checked_calibration(k, self.n_alive)
         self._need_vectors("calibrate" if recall is None else f"recall={recall:g}")
         return super().calibrate(k, recall, queries)
 

@@ -12,7 +12,7 @@ do not. Once it is there no lock is taken.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
@@ -369,8 +369,11 @@ class State(ABC):
         """Return whether a search for this would be faster, or promise something, after `calibrate`."""
         return False
 
-    def calibrated(self: S) -> S:
-        """Return the state with enough measured to serve the usual questions, and those that were measured before."""
+    def calibrated(self: S, again: Iterable[tuple[int, float]] = ()) -> S:
+        """Return the state with enough measured to serve the usual questions, and those that were measured before.
+
+        `again` are further pairs of k and recall, such as those of a state that this one replaces.
+        """
         return self
 
     def trained(self) -> Trained | None:

@@ -20,6 +20,7 @@ from slosh.engines.sqlite import cache
 from slosh.engines.sqlite.database import Database
 from slosh.errors import StorageError
 from slosh.search import LadderSearch
+from slosh.search.lists import Lists
 
 
 def cut(file, place):
@@ -452,3 +453,22 @@ def test_a_reader_changes_no_file(tmp_path, trained):
         assert index.verify().ok
     after = {p.name: p.read_bytes() for p in copy.rglob("*") if p.is_file()}
     assert {n: b for n, b in after.items() if not n.endswith(("-shm", "-wal"))} == before
+
+
+def test_what_was_learnt_anew_is_derived_once(tmp_path, monkeypatch):
+    """Basis and lists are learnt again though the index has hardly grown: who opens it then files nothing again."""
+    sets = cloud_list(1700, largest=6)
+    with make_index(tmp_path / "a") as index:
+        index.add(sets[:1100])
+        index.add([points + 300 for points in sets[1100:]], ids=[f"n{i}" for i in range(600)])
+        assert index.info()["search_info"]["trained_on"] == 1700
+    filed, append = [], Lists.append
+
+    def count(lists, prefixes):
+        filed.append(len(prefixes))
+        return append(lists, prefixes)
+
+    monkeypatch.setattr(Lists, "append", count)
+    with slosh.open(tmp_path / "a", read_only=True, n_jobs=1) as index:
+        index.search(sets[0])
+    assert sum(filed) == 0

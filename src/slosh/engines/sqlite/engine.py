@@ -16,7 +16,7 @@ import shutil
 import sys
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -253,13 +253,10 @@ class SqliteEngine:
                 with suppress(OSError):  # what was not flushed is checked when the index is opened
                     cache.flush(unless=FLUSH_BYTES)
 
-    def train(self, eager: bool = False) -> bool:
-        return self._train(eager, [])
-
-    def _train(self, eager: bool, again: list[tuple[int, float]]) -> bool:
+    def train(self, eager: bool = False, again: Iterable[tuple[int, float]] = ()) -> bool:
         with self._changing():
             loaded = self._newest
-            after = loaded.snapshot.train(eager).calibrate_again(again)
+            after = loaded.snapshot.train(eager, again)
             if after is not loaded.snapshot:
                 self._publish(replace(loaded, snapshot=after))
             self._store_training()
@@ -318,7 +315,7 @@ class SqliteEngine:
             self._stored_training = _training_of(after.snapshot)
             with suppress(OSError):
                 self.cache.tidy()
-            self._train(False, measured)
+            self.train(again=measured)
             with suppress(StorageError):  # no room to reclaim space: it is compacted all the same
                 self.database.vacuum()
 
