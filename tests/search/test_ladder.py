@@ -12,7 +12,7 @@ from slosh.embed import SlicedWasserstein
 from slosh.evaluate import recall_at_k
 from slosh.native import scan
 from slosh.search import ExactSearch, LadderSearch, load
-from slosh.search.columns import filled
+from slosh.search.columns import Column, filled
 from slosh.search.state import Trained
 
 
@@ -398,3 +398,41 @@ def test_copies_are_no_reason_to_warn():
         index = LadderSearch()
         index.add(np.full((100, 16), 0.3))
         index.search(np.full((1, 16), 0.3), 3)
+
+
+def test_rows_unlike_those_before_are_found_and_do_not_slow_the_others_down():
+    """They are put into lists of their own: in the nearest ones they would open these to every query."""
+    vectors, unlike = decaying(6400, 48, 0), decaying(3200, 48, 1) + 9
+    index = LadderSearch(n_jobs=1)
+    index.add(vectors[:6000])
+    index.train()
+    before = index.search(vectors[6000:], 10, recall=0.99).stats.scanned.mean()
+    index.add(unlike[:2900])
+    after = index.search(vectors[6000:], 10, recall=0.99).stats.scanned.mean()
+    assert after < 1.2 * before
+    exact = ExactSearch()
+    exact.add(np.concatenate([vectors[:6000], unlike[:2900]]))
+    for queries in (vectors[6000:], unlike[2900:]):
+        found = index.search(queries, 10, recall=0.99)
+        assert found.stats.recall >= 0.99
+        assert recall_at_k(found.rows, exact.search(queries, 10).rows) > 0.98
+    assert index.info()["retrain"]
+
+
+def test_lists_that_were_founded_are_the_same_when_they_are_made_again():
+    """Rows that were there at training found none, those that were removed before it no more than others."""
+    vectors, unlike, columns = decaying(2000, 48, 0), decaying(400, 48, 1) + 9, {}
+
+    def shared(name, shape, dtype):
+        return columns.setdefault(name, Column(shape, dtype))
+
+    search = LadderSearch(n_jobs=1)
+    state = search.start(48, columns=shared).extend(np.concatenate([vectors, unlike[:50]]))
+    state = state.remove(np.arange(2000, 2050)).train()
+    n_trained = state.info()["n_lists"]
+    state = state.extend(unlike[50:])
+    again = search.start(48, n=2400, columns=shared, alive=state.alive, trained=state.trained())
+    assert again.info()["n_lists"] == state.info()["n_lists"] > n_trained
+    first, second = state.derived().arrays, again.derived().arrays
+    for name in ("centres", "since", "counts", "radii", "place"):
+        assert np.array_equal(first[name], second[name]), name

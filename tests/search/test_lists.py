@@ -103,3 +103,59 @@ def test_numbers_that_would_read_outside_are_refused(name, at, value):
         Lists.from_arrays(lists.arrays(), 4)
     with pytest.raises(ValueError, match="of the lists are"):
         Lists.from_arrays({**lists.arrays(), "radii": lists.radii[:2]}, 3)
+
+
+def settled(rng, n_lists=6, n=200):
+    """Lists around the origin, as training leaves them."""
+    centres = rng.normal(size=(n_lists, 3)).astype(np.float32)
+    return Lists(centres).append(rng.normal(size=(n, 3)).astype(np.float32)).settle()
+
+
+def filed_in(lists):
+    """The list of each position."""
+    return lists.list_of_block[lists.place // 16]
+
+
+@settings(max_examples=40)
+@given(cuts=st.lists(st.integers(0, 150), max_size=5), far=st.sampled_from([0.0, 3.0, 30.0]), seed=st.integers(0, 99))
+def test_rows_outside_of_all_lists_found_lists_of_their_own(cuts, far, seed):
+    rng = np.random.default_rng(seed)
+    before = settled(rng)
+    rows = (rng.normal(size=(150, 3)) + far * rng.integers(0, 2, size=(150, 1))).astype(np.float32)
+    lists = before
+    for part in np.split(rows, sorted(cuts)):
+        lists = lists.append(part)
+    usual = np.median(before.radii[before.radii > 0])
+    assert (lists.radii[:6] <= np.maximum(1.2 * before.radii, usual)).all(), "rows far away stretch no list"
+    centres, since, limits = [*before.centres.astype(float)], [0] * 6, [*np.maximum(1.2 * before.radii, usual)]
+    expected = []
+    for position, row in enumerate(rows.astype(float), start=200):  # one after the other, however they were added
+        distances = np.linalg.norm(np.array(centres) - row, axis=1) * (1 + 1e-5)
+        if distances.min() > limits[distances.argmin()] and len(centres) < 5 * 6:
+            centres, since, limits = [*centres, row], [*since, position], [*limits, usual]
+            distances = np.append(distances, 0.0)
+        expected.append(distances.argmin())
+    assert np.allclose(lists.centres, centres)
+    assert lists.since.tolist() == since
+    assert filed_in(lists)[200:].tolist() == expected
+    grown = np.append(lists.radii[:6] > 1.2 * before.radii, np.ones(len(centres) - 6, bool))
+    assert lists.n_outside == grown[filed_in(lists)].sum()
+    assert lists.margins(0.5)[:6] == pytest.approx(np.where(grown[:6], lists.radii[:6], before.margins(0.5)))
+    for i, margin in enumerate(lists.margins(0.5)[6:], start=6):
+        mine = np.square(rows[np.array(expected) == i].astype(float) - centres[i]).sum(axis=1)
+        assert margin == pytest.approx(min(0.5 * np.sqrt(mine.mean()), np.sqrt(mine.max())), rel=1e-4)
+    assert lists.holds(np.arange(200, 350), rows, np.ones(150, bool)).all()
+    again = Lists.from_arrays(lists.arrays(), 3)
+    more, mask = (far + rng.normal(size=(40, 3))).astype(np.float32), rng.random(390) < 0.5
+    assert described(again.append(more), mask) == described(lists.append(more), mask)
+
+
+def test_no_more_lists_are_founded_than_are_of_use():
+    rng = np.random.default_rng(3)
+    lists = settled(rng, n_lists=2)
+    scattered = (1000 * rng.normal(size=(500, 3))).astype(np.float32)
+    lists = lists.append(scattered[:300]).append(scattered[300:])
+    assert len(lists.radii) == 2 * 5
+    assert sorted(lists.slots[lanes(lists.masks)].tolist()) == list(range(700))
+    away = np.linalg.norm(scattered - lists.centres[filed_in(lists)[200:]], axis=1)
+    assert (away <= lists.radii[filed_in(lists)[200:]]).all()

@@ -31,6 +31,8 @@ LONGEST_PREFIX = 128
 """Directions of a prefix, at most."""
 COARSE_ROUNDING = 0.005
 """Rounding that moves a vector by more than this part of the distance to its neighbours is worth a warning."""
+BLIND = 8
+"""A prefix says little of a vector if the basis leaves out so many times as much of it as at training."""
 PREFIX_NUMBERS = 1 << 22
 """Numbers of vectors whose prefixes are computed in one go."""
 
@@ -100,11 +102,9 @@ class Filing:
     n_since: int = 0
 
     @classmethod
-    def empty(cls, dim: int, training: Training | None = None) -> Filing:
-        """Return one that holds nothing. Without training there is no basis, and one list: a prefix is a norm."""
-        if training is None:
-            return cls(Basis(np.zeros(dim), np.empty((0, dim))), Lists(np.zeros((1, 1), np.float32)))
-        return cls(training.basis, Lists(training.centres).settle(training.radii, training.spreads))
+    def empty(cls, dim: int) -> Filing:
+        """Return one that holds nothing, before training: there is no basis, and one list; a prefix is a norm."""
+        return cls(Basis(np.zeros(dim), np.empty((0, dim))), Lists(np.zeros((1, 1), np.float32)))
 
     @classmethod
     def start(
@@ -113,9 +113,10 @@ class Filing:
         """Return all stored vectors filed: by what `as_derived` returned, if it fits, or anew."""
         known = None if derived is None else cls._from_derived(derived, training, alive)
         if known is None:  # what was there at training says nothing about how the collection has changed since
-            known = cls.empty(store.array.shape[1], training)
+            known = cls(training.basis, Lists(training.centres))
             first = known.extend(store, alive, n_jobs, min(training.n_positions, store.n))
-            known = replace(first, rest=0.0, n_since=0)
+            lists = first.lists.settle(training.radii, training.spreads)
+            known = replace(first, lists=lists, rest=0.0, n_since=0)
         return known.extend(store, alive, n_jobs)
 
     @classmethod
@@ -123,7 +124,8 @@ class Filing:
         header, arrays = derived
         try:
             lists = Lists.from_arrays(arrays, training.basis.width)
-            held: dict[str, Array] = {"centres": lists.centres, "radii": lists.first_radii, "spreads": lists.spreads}
+            radii, spreads = lists.first_radii, lists.spreads
+            held: dict[str, Array] = {"centres": lists.centres[: len(radii)], "radii": radii, "spreads": spreads}
             learnt = training.arrays()
             if lists.n > len(alive) or not all(np.array_equal(held[name], learnt[name]) for name in held):
                 return None
@@ -162,6 +164,11 @@ class Filing:
         """Return which positions are filed where these vectors (as they are stored) belong."""
         return self.lists.holds(positions, self.basis.prefixes(vectors, None, n_jobs)[0], alive[positions])
 
+    def leaves_out(self, prefixes: Float32, training: Training) -> Mask:
+        """Return of which queries the basis leaves out so much that their prefixes say little."""
+        rest = np.square(prefixes[:, -1], dtype=np.float64)
+        return np.asarray(rest > BLIND * training.rest + 1e-6 * self.farthest**2)
+
     def _is_left_out(self, training: Training) -> bool:
         """Return whether the basis leaves out more of what was added since than of what it was learnt from."""
         since = self.n_since
@@ -169,12 +176,11 @@ class Filing:
 
     def is_outdated(self, training: Training) -> bool:
         """Return whether what was added since, half as much as there was or more, is so unlike it that searches suffer:
-        a list that rows lie far outside of is scanned for nearly every query.
+        they lie in lists that were not made for them.
         """
         if self.n_since < training.n_rows / 2:
             return False
-        outside = int(self.lists.counts[self.lists.stretched].sum())
-        return self._is_left_out(training) or outside > self.lists.counts.sum() / 4
+        return self._is_left_out(training) or self.lists.n_outside > self.lists.counts.sum() / 4
 
     def reason_to_train(self, training: Training, n: int) -> str | None:
         """Return why n rows should be learnt from anew, or None."""
@@ -187,8 +193,8 @@ class Filing:
         if self._is_left_out(training):
             ratio = self.rest / since / max(training.rest, 1e-300)
             return f"the basis leaves out {ratio:.3g} times as much of the {since} rows added since: call train()"
-        if np.any(outside := self.lists.stretched):
-            return f"rows were added outside of {outside.sum()} of the {len(outside)} lists: call train()"
+        if outside := self.lists.n_outside:
+            return f"{outside} rows are in lists that grew or were founded since training: call train()"
         if self.lists.crowding > 2 * training.crowding + 1:
             times = self.lists.crowding / training.crowding
             return f"rows crowd in few lists, {times:.3g} times as much as at first: call train()"

@@ -16,7 +16,7 @@ from ..data.checks import random_stream
 from ..native import kernel, scan
 from ..native.arrays import Float32, Float64, Int64, Mask
 from .basis import ROUNDING
-from .calibration import CalibratedState
+from .calibration import CalibratedState, Calibration
 from .cost_model import cost
 from .filing import Filing, Training, learn, warn_if_coarse
 from .ladder_trial import LadderTrial
@@ -32,6 +32,11 @@ TRAIN_AGAIN_GROWTH = 8
 """Basis and lists are to be learnt anew when the collection has grown by this factor."""
 LOOSE_FILTER = 0.9
 """A filter that leaves a smaller part of the rows is answered exactly."""
+UNLIKE_ROWS = 0.02
+"""If more of the rows founded lists of their own since a calibration, it is applied with care: see `_climb_by`."""
+CAREFUL_REACH, ENOUGH_REACH = 0.3, 0.6
+"""By how much the reach is larger then, and where that ends. With 300,000 digits and 120,000 distorted ones that were
+added, searches at recall .99 found .967 of the neighbours of the distorted ones without this, and .992 with it."""
 COMPARED_PAIRS = 1 << 20
 """Pairs of a query and a vector that are compared in one go."""
 
@@ -71,10 +76,10 @@ class LadderState(CalibratedState):
     def _filing_to_share(self) -> Filing:
         """Return lists that the next state may go on with: those of this one, if they hold all of it, or new ones.
 
-        Lists that hold a part must not be shared: both states would file the rest.
+        Lists that hold a part, as they may before training, must not be shared: both states would file the rest.
         """
         filing = self._filing
-        return filing if filing.lists.n == self.n else Filing.empty(self.dim, self.training)
+        return filing if filing.lists.n == self.n else Filing.empty(self.dim)
 
     def filed(self) -> Filing:
         """Return lists that hold all vectors."""
@@ -144,9 +149,7 @@ class LadderState(CalibratedState):
             (distances, positions), compared, scanned = self._climb(asked, wanted, 0.0, 4 * k, True)
         else:
             wanted = k
-            (distances, positions), compared, scanned = self._climb(
-                asked, k, plan.reach, min(plan.depth, self.n), False
-            )
+            (distances, positions), compared, scanned = self._climb_by(plan, asked)
         short = self._short(positions, wanted, asked)
         if len(short):  # too few lists were looked at, or float32 overflowed
             found = self._compare_all(asked.part(short, wanted))
@@ -156,6 +159,23 @@ class LadderState(CalibratedState):
             return exact_found(distances, positions, k, compared, scanned)
         # Nothing was measured for a filter, not even for one that leaves nearly all.
         return Found(distances, positions, compared, scanned, plan.promise(k) if asked.allowed is None else None, None)
+
+    def _climb_by(self, plan: Calibration, asked: Request) -> tuple[Pairs, Int64, Int64]:
+        """Climb as was calibrated; with more care if rows were added since that are unlike those it was measured on."""
+        filing, k, reach = self._filing, asked.k, plan.reach
+        depth, (prefixes, norms) = min(plan.depth, self.n), filing.basis.prefixes(asked.queries, None, asked.n_jobs)
+        if filing.lists.n_founded_since(plan.n_added) <= UNLIKE_ROWS * self.n:
+            return self._climb(asked, k, reach, depth, False, (prefixes, norms))
+        assert self.training is not None
+        blind = filing.leaves_out(prefixes, self.training)
+        found = np.empty((len(asked), k)), np.empty((len(asked), k), np.int64)
+        compared, scanned = np.empty(len(asked), np.int64), np.empty(len(asked), np.int64)
+        reach = max(reach, min(reach + CAREFUL_REACH, ENOUGH_REACH))
+        for which, how in ((~blind, (reach, depth, False)), (blind, (0.0, 4 * k, True))):
+            if which.any():
+                part = self._climb(asked.part(which), k, *how, (prefixes[which], norms[which]))
+                (found[0][which], found[1][which]), compared[which], scanned[which] = part
+        return found, compared, scanned
 
     def _few(self, n_allowed: int, k: int) -> bool:
         """Return whether comparing each allowed vector costs less than a scan of all prefixes, which say little if

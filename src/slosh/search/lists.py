@@ -3,6 +3,10 @@
 A block holds the numbers of its sixteen rows side by side, number after number, so that a scan needs no sums across
 lanes. Rows are appended to the last block of their list; a removal clears a bit of the block's mask.
 
+Rows that come after training may lie outside of all lists. In the nearest list they would stretch it, and a list that
+reaches far is scanned for nearly every query. So such a row founds a list of its own, which those after it join if its
+centroid is the nearest. That follows from the order of the rows alone: whoever files them finds the same lists.
+
 `Lists` is immutable, like states. All lists of a history share the columns of blocks: an append writes into new blocks,
 and into lanes of old ones that the masks of earlier lists hide. Masks, radii and counts are copied, which is little.
 The kernel reads a lane that is masked out (it computes sixteen distances at once) and never uses what it read.
@@ -24,8 +28,14 @@ from .columns import Column, Specs, check_arrays
 BLOCK_ROWS = 16
 FAR = np.float32(1e18)
 """Where there is no row: nothing is ever that near."""
-SUMMARIES = ("radii", "first_radii", "spreads", "squares", "counts")
+SUMMARIES = ("radii", "squares", "counts", "since")
 """Arrays of one number for each list."""
+AT_TRAINING = ("first_radii", "spreads")
+"""Arrays of one number for each list that training made."""
+OUTSIDE = 1.2
+"""A row is outside of a list if it is so many times as far from the centroid as any was at training."""
+FOUNDED_LISTS = 4
+"""At most so many lists are founded for each that training made."""
 
 
 def in_blocks(rows: Float32) -> Float32:
@@ -49,18 +59,20 @@ def centroids(prefixes: Float32, n_lists: int, random: np.random.RandomState) ->
 class Lists:
     """Prefixes of the positions 0 to n - 1, in lists around `centres` (n_lists, width).
 
+    Those of training come first, then those that were founded since.
+
     radii : (n_lists,) float32, no prefix is farther from its centroid; first_radii are those at training.
-    spreads : (n_lists,) root mean square distance to the centroid, at training.
+    spreads : (n_trained,) root mean square distance to the centroid, at training.
     squares : (n_lists,) squared distances to the centroid, summed.
     counts : (n_lists,) rows ever put into each list.
+    since : (n_lists,) the position that founded each list, 0 of those of training.
     masks : (n_blocks,) uint16, bit l: lane l may be found.
     order, start : the blocks of list after list, and where each list begins among them.
     """
 
     def __init__(self, centres: Float32) -> None:
         """Empty lists, with columns of their own."""
-        self.centres, self.centroids = centres, in_blocks(centres)
-        self._sizes: Float32 = np.einsum("ij,ij->i", centres, centres)
+        self.centres, self.centroids, self._sizes = centres, in_blocks(centres), _sizes(centres)
         n_lists, width = centres.shape
         self.n = 0
         self.radii: Float32 = np.zeros(n_lists, np.float32)
@@ -68,6 +80,8 @@ class Lists:
         self.spreads: Float64 = np.zeros(n_lists)
         self.squares: Float64 = np.zeros(n_lists)
         self.counts: Int64 = np.zeros(n_lists, np.int64)
+        self.since: Int64 = np.zeros(n_lists, np.int64)
+        self._limits: Float32 = np.full(n_lists, np.inf, np.float32)  # who is farther founds a list
         self.masks: NDArray[np.uint16] = np.empty(0, np.uint16)
         self.order: Int64 = np.empty(0, np.int64)
         self.start: Int64 = np.zeros(n_lists + 1, np.int64)
@@ -98,8 +112,18 @@ class Lists:
 
     @property
     def stretched(self) -> Mask:
-        """Lists that rows were added far outside of since training."""
-        return np.asarray(self.radii > 1.2 * self.first_radii)
+        """Lists that training made and rows were added far outside of since."""
+        return np.asarray(self.radii[: len(self.first_radii)] > OUTSIDE * self.first_radii)
+
+    @property
+    def n_outside(self) -> int:
+        """Rows ever put into lists that were stretched or founded since training."""
+        n_trained = len(self.first_radii)
+        return int(self.counts[:n_trained][self.stretched].sum() + self.counts[n_trained:].sum())
+
+    def n_founded_since(self, n: int) -> int:
+        """Return how many rows were put into lists that were founded by positions from n on."""
+        return int(self.counts[self.since >= n].sum()) if self.since[-1] >= n > 0 else 0
 
     @property
     def crowding(self) -> float:
@@ -118,16 +142,24 @@ class Lists:
     def margins(self, reach: float) -> Float32:
         """Return how far beyond its centroid each list is thought to extend.
 
-        `reach` times the root of the mean square distance of its rows, at training, so that it does not depend on which
-        were removed since; of a list that rows were added far outside of since, as far as its farthest row.
+        `reach` times the root of the mean square distance of its rows: of a list of training those that it had then, so
+        that it does not depend on which were removed since; but if rows were added far outside of it, as far as its
+        farthest row.
         """
         known = self._margins.get(reach)
         if known is None:
-            known = self._margins[reach] = np.where(self.stretched, self.radii, reach * self.spreads).astype(np.float32)
+            n_trained = len(self.spreads)
+            spreads = np.sqrt(self.squares / np.maximum(self.counts, 1))
+            spreads[:n_trained] = self.spreads
+            known = np.minimum(self.radii, reach * spreads).astype(np.float32)
+            known[:n_trained][self.stretched] = self.radii[:n_trained][self.stretched]
+            self._margins[reach] = known
         return known
 
-    def nearest(self, prefixes: Float32) -> tuple[Int64, Float32]:
-        """Return the nearest centroid of each prefix, and how far it is (rounded up)."""
+    def nearest(self, prefixes: Float32, positions: Int64 | None = None) -> tuple[Int64, Float32]:
+        """Return the nearest centroid of each prefix, and how far it is (rounded up); for `positions`, the nearest of
+        those that were there when they were filed.
+        """
         n_lists = len(self.centres)
         which = np.zeros(len(prefixes), np.int64)
         step = max(1, (1 << 22) // n_lists)
@@ -136,15 +168,14 @@ class Lists:
             score = part @ self.centres.T
             score *= -2
             score += self._sizes
+            if positions is not None:
+                score[self.since > positions[first : first + step, None]] = np.inf
             which[first : first + step] = score.argmin(axis=1)
         return which, self._far(prefixes, which)
 
     def _far(self, prefixes: Float32, which: Array) -> Float32:
         """Return how far prefixes are from their centroids, rounded up."""
-        away = prefixes - self.centres[which]
-        far = np.sqrt(np.einsum("ij,ij->i", away, away, dtype=np.float64)) * (1 + 1e-5)
-        found: Float32 = far.astype(np.float32)
-        return found
+        return _rounded_up(prefixes - self.centres[which])
 
     def _with(self, **changes: Any) -> Lists:
         made = object.__new__(Lists)
@@ -153,8 +184,15 @@ class Lists:
 
     def append(self, prefixes: Float32) -> Lists:
         """Return the lists with the prefixes of the next positions."""
-        n, n_lists, n_blocks = len(prefixes), len(self.counts), len(self.masks)
         which, far = self.nearest(prefixes)
+        if (far > self._limits[which]).any() and len(self.counts) < self._most_lists:
+            founded = self._with(**self._found(prefixes, which, far))
+            return founded.append_to(which, prefixes, far)
+        return self.append_to(which, prefixes, far)
+
+    def append_to(self, which: Int64, prefixes: Float32, far: Float32) -> Lists:
+        """Return the lists with the prefixes of the next positions in these lists, so far from their centroids."""
+        n, n_lists, n_blocks = len(prefixes), len(self.counts), len(self.masks)
         radii = self.radii.copy()
         np.maximum.at(radii, which, far)
         squares = self.squares + np.bincount(which, np.square(far, dtype=np.float64), minlength=n_lists)
@@ -180,11 +218,44 @@ class Lists:
             n=self.n + n, radii=radii, squares=squares, counts=counts, masks=masks, order=order, start=start
         )
 
+    def _found(self, prefixes: Float32, which: Int64, far: Float32) -> dict[str, Any]:
+        """Found a list at each prefix in turn that is outside of all lists, and put it and those after it that are
+        nearest to it there; return what changes.
+        """
+        n_known, limit = len(self.counts), _usual(self.first_radii)
+        at: list[int] = []
+        limits, first = self._limits[which], 0
+        while n_known + len(at) < self._most_lists and (outside := far[first:] > limits[first:]).any():
+            first += int(outside.argmax())
+            distances = _rounded_up(prefixes[first:] - prefixes[first])
+            nearer = distances < far[first:]
+            far[first:][nearer], which[first:][nearer] = distances[nearer], n_known + len(at)
+            limits[first:][nearer] = limit
+            at.append(first)
+        centres = np.concatenate([self.centres, prefixes[at]])
+        new = np.zeros(len(at))
+        grown = {name: np.append(getattr(self, name), new.astype(getattr(self, name).dtype)) for name in SUMMARIES}
+        return {
+            **grown,
+            "centres": centres,
+            "centroids": in_blocks(centres),
+            "since": np.append(self.since, self.n + np.array(at)),
+            "start": np.append(self.start, np.full(len(at), self.start[-1])),
+            "_sizes": _sizes(centres),
+            "_limits": np.append(self._limits, np.full(len(at), limit, np.float32)),
+        }
+
+    @property
+    def _most_lists(self) -> int:
+        return (1 + FOUNDED_LISTS) * len(self.first_radii)
+
     def settle(self, first_radii: Float32 | None = None, spreads: Float64 | None = None) -> Lists:
         """Return the lists as made for what they hold now, or for what had these radii and spreads."""
         if first_radii is None or spreads is None:
             first_radii, spreads = self.radii, np.sqrt(self.squares / np.maximum(self.counts, 1))
-        return self._with(first_radii=first_radii, spreads=spreads)
+        limits = np.full(len(self.counts), _usual(first_radii), np.float32)
+        limits[: len(first_radii)] = np.maximum(OUTSIDE * first_radii, limits[: len(first_radii)])
+        return self._with(first_radii=first_radii, spreads=spreads, _limits=limits)
 
     def remove(self, positions: Int64) -> Lists:
         """Return the lists without these positions; radii as if they had never been there."""
@@ -204,7 +275,9 @@ class Lists:
     def holds(self, positions: Int64, prefixes: Float32, alive: Mask) -> Mask:
         """Return which positions have these prefixes, in the nearest list, and can be found where they are `alive`."""
         block, lane = np.divmod(self.place[positions], BLOCK_ROWS)
-        right = (self.slots[block, lane] == positions) & (self.list_of_block[block] == self.nearest(prefixes)[0])
+        nearest = self.nearest(prefixes, positions)[1]
+        right = self._far(prefixes, self.list_of_block[block]) <= nearest * (1 + 1e-4)  # or both are as near
+        right &= self.slots[block, lane] == positions
         right &= (self.blocks[block, :, lane] == prefixes).all(axis=1)
         return np.asarray(right & (((self.masks[block] >> lane) & 1 == 1) == alive))
 
@@ -219,18 +292,22 @@ class Lists:
         """Return all of it, for a cache."""
         slots = np.full(self.slots.shape, -1, np.int64)
         slots.reshape(-1)[self.place] = np.arange(self.n)
-        about: dict[str, Array] = {name: getattr(self, name) for name in ("centres", *SUMMARIES, "masks", "place")}
+        about: dict[str, Array] = {
+            name: getattr(self, name) for name in ("centres", *SUMMARIES, *AT_TRAINING, "masks", "place")
+        }
         return {**about, "blocks": self.blocks, "slots": slots, "list": self.list_of_block}
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, Array], width: int) -> Lists:
         """Return what `arrays` returned; the kernel reads by these numbers, so refuse what does not fit together."""
         centres, place, masks = arrays["centres"], arrays["place"], arrays["masks"]
+        n_trained = min(arrays["spreads"].size, len(centres))
         if centres.ndim != 2 or centres.shape[1] != width or not len(centres) or centres.dtype != np.float32:
             raise ValueError(f"its centroids are {centres.dtype} of shape {centres.shape}")
         self = cls(np.ascontiguousarray(centres))
         shapes: Specs = {
             **{name: ((len(centres),), getattr(self, name).dtype) for name in SUMMARIES},
+            **{name: ((n_trained,), getattr(self, name).dtype) for name in AT_TRAINING},
             "place": ((place.size,), np.int64),
             "masks": ((masks.size,), np.uint16),
             "blocks": ((masks.size, width, BLOCK_ROWS), np.float32),
@@ -256,7 +333,24 @@ class Lists:
         self._blocks = Column((width, BLOCK_ROWS), np.float32, arrays["blocks"])
         self._slots = Column((BLOCK_ROWS,), np.int64, slots)
         self._list, self._place = Column((), np.int32, lists), Column((), np.int64, place)
-        return self
+        return self.settle(arrays["first_radii"], arrays["spreads"])
+
+
+def _usual(radii: Float32) -> float:
+    """Return the median radius of lists that hold more than their centroid: how far a founded list may reach."""
+    return float(np.median(radii[radii > 0])) if radii.any() else 0.0
+
+
+def _sizes(centres: Float32) -> Float32:
+    """Return the squared norms."""
+    return np.asarray(np.einsum("ij,ij->i", centres, centres))
+
+
+def _rounded_up(away: Float32) -> Float32:
+    """Return the norms of differences, rounded up."""
+    far = np.sqrt(np.einsum("ij,ij->i", away, away, dtype=np.float64)) * (1 + 1e-5)
+    found: Float32 = far.astype(np.float32)
+    return found
 
 
 def lanes_of(masks: NDArray[np.uint16]) -> Mask:
