@@ -276,7 +276,7 @@ void prefixes(const std::optional<Matrix> &floats, const std::optional<Shorts> &
   threads = int(std::min<int64_t>(threads, 1 + n * dim * (p + 1) / 400000));
   const int64_t tiles = (n + kTogether - 1) / kTogether;
   nb::gil_scoped_release free;
-  parallel(tiles, std::max<int64_t>(1, std::min<int64_t>(32, tiles / (8 * threads))), threads, size_t(kTogether * padded) * sizeof(double) + 64,
+  parallel(tiles, std::max<int64_t>(1, std::min<int64_t>(32, tiles / (8 * threads))), threads, size_t(kTogether * (padded + p)) * sizeof(double) + 64,
            [&job, kernel = chosen](int64_t i, void *scratch) { kernel->prefixes(job, i, scratch); });
 }
 

@@ -180,7 +180,7 @@ class Filing:
         """
         if self.n_since < training.n_rows / 2:
             return False
-        return self._is_left_out(training) or self.lists.n_outside > self.lists.counts.sum() / 4
+        return self._is_left_out(training) or self.lists.n_outside > self.lists.counts.sum() / 8
 
     def reason_to_train(self, training: Training, n: int) -> str | None:
         """Return why n rows should be learnt from anew, or None."""
