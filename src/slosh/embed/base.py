@@ -46,6 +46,21 @@ class SetTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         """The length of one embedded vector."""
         raise NotImplementedError
 
+    @property
+    def distance_kind(self) -> str:
+        """What Euclidean distances of its vectors are called."""
+        return "embedded"
+
+    @property
+    def needs_data(self) -> str | None:
+        """Why it must be fitted to data before it embeds anything, as a sentence; None if the dimension is enough."""
+        return None
+
+    @property
+    def learns(self) -> bool:
+        """Whether `fit` looks at more of the data than their dimension."""
+        return self.needs_data is not None
+
     def _transform(self, sets: Sets, out: Float32) -> None:
         """Write the vectors of one batch into `out`, (len(sets), vector_length), float32 with contiguous rows."""
         raise NotImplementedError

@@ -16,6 +16,8 @@ from ..errors import InputError
 from ..native.arrays import Float64, Int64
 
 KINDS = ("uniform", "normal", "sample", "kmeans")
+LEARNT = ("barycenter", "sample", "kmeans")
+"""References that are learnt from data."""
 KMEANS_ELEMENTS = (10_000, 100_000)
 """The fewest and the most elements that k-means looks at; in between 256 a centre, which is enough to place it."""
 
@@ -64,6 +66,11 @@ def reference_points(
     if kind == "normal":
         return random.standard_normal((n_points, sets.dim)), None
     return _centres(sets, n_points, random), None
+
+
+def learnt_reference(kind: object) -> str | None:
+    """Return the sentence that says so if a reference is learnt from data."""
+    return f"reference={kind!r} is learnt from data" if isinstance(kind, str) and kind in LEARNT else None
 
 
 def unknown_reference(kind: object, known: Sequence[str]) -> InputError:

@@ -15,7 +15,7 @@ from ..native import kernel
 from ..native.arrays import Array, Float32, Float64, Quantiles, Ragged
 from ..slices import Slicer, make_slicer
 from .base import SetTransformer
-from .references import KINDS, reference_points, unknown_reference
+from .references import KINDS, learnt_reference, reference_points, unknown_reference
 
 NATIVE_STEPS = 1 << 26
 """Elements times slices of one native call: a fraction of a second, so that Ctrl-C is heard."""
@@ -158,6 +158,10 @@ class SlicedWasserstein(SetTransformer):
         points, weights = reference_points(self.reference, sets, self.n_quantiles, random)
         single = Sets.from_list([points], None if weights is None else [weights], dim=sets.dim)
         return self._quantiles(single).reshape(shape)
+
+    @property
+    def needs_data(self) -> str | None:
+        return learnt_reference(self.reference)
 
     @property
     def vector_length(self) -> int:

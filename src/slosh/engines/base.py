@@ -227,8 +227,12 @@ class Engine(Protocol):
     def calibrate(self, space: str, k: int, recall: float, queries: Vectors | None) -> Calibration | None:
         """Measure what it takes to reach a recall, and keep it; None where there is nothing to measure."""
 
-    def compact(self) -> None:
-        """Reclaim the space of removed sets, retrain, and measure again what was measured."""
+    def compact(self, spec: IndexSpec | None = None) -> None:
+        """Reclaim the space of removed sets, retrain, and measure again what was measured.
+
+        With `spec`, which is of the same sets, all of them are embedded by it, and it is that of the next version. A
+        reader sees the old one with the old vectors, or the new one with the new.
+        """
 
     def verify(self) -> Iterator[tuple[str, str, list[str]]]:
         """Check what is stored: yield what was checked, how much of it, and the problems that were found."""

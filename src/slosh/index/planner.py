@@ -106,14 +106,15 @@ def rank(view: View, queries: Sets, exclude: Int64 | None, question: Question) -
         raise UnsupportedError(problem, "ask for less", argument="recall", feature_name="recall")
     radii = None if question.radius is None else checked_radii(question.radius, len(queries))
     if not len(view):
-        return _nothing(len(queries), question, view.spec.search.distance_kind)
+        return _nothing(len(queries), question, view.spec.distance_kind)
     slack = question.certify or question.slack  # a plain search needs no bounds, and so no time for them
     parts: list[Candidates] = []
     for part in _batches(view, len(queries), question):
         batch, own = queries[part], None if exclude is None else exclude[part]
         limits = None if radii is None else radii[part]
         parts.append(_found(view, batch, view.spec.vectors(batch, slack=slack), own, limits, question))
-    return parts[0] if len(parts) == 1 else _joined(parts)
+    found = parts[0] if len(parts) == 1 else _joined(parts)
+    return replace(found, kind=view.spec.distance_kind) if found.kind == "embedded" else found
 
 
 def _nothing(n_queries: int, question: Question, kind: str) -> Candidates:

@@ -34,6 +34,7 @@ class Loaded:
     version: int
     generation: int
     trained: int
+    spec: IndexSpec
     settings: Mapping[str, Any]
     snapshot: Snapshot
     embedded: int = 0
@@ -69,7 +70,7 @@ def load(
     if before is not None:
         removed = _within(tables.removed_since(connection, before.version), next_row)
         snapshot = snapshot.remove(removed[snapshot.alive[removed]])
-    loaded = Loaded(version, generation, trained, settings, snapshot, embedded, rebuilt)
+    loaded = Loaded(version, generation, trained, spec, settings, snapshot, embedded, rebuilt)
     if before is None or before.generation != generation or before.version < metadata_version:
         return loaded
     return replace(loaded, described=before.described, filters=dict(before.filters))
