@@ -13,7 +13,7 @@ def test_the_length_of_a_prefix_follows_the_data():
     for rate in (0.5, 0.9, 0.97):
         sample = (rng.normal(size=(3000, 128)) * rate ** np.arange(128)).astype(np.float32)
         prefixes, _ = bases.fit(sample, 127, np.random.RandomState(0)).prefixes(sample, None, 2)
-        lengths.append(prefix_length(prefixes, sample, len(sample)))
+        lengths.append(prefix_length(prefixes, sample))
     assert lengths[0] < lengths[1] < lengths[2]
 
 

@@ -28,12 +28,11 @@ def candidate_depths(first: int, last: int) -> list[int]:
     return found
 
 
-def prefix_length(prefixes: Float32, sample: Float32, n_rows: int) -> int:
+def prefix_length(prefixes: Float32, sample: Float32) -> int:
     """Return how many directions pay: more make a scan longer, and leave fewer vectors to compare.
 
     `prefixes` are those of the sample along all directions. Of some vectors the nearest ten are found among all of the
-    sample, and then, for each length, how many rows have a prefix nearer than the tenth: these would be compared. Of a
-    large collection a thirtieth is scanned, as it is of 300,000 embedded digits at recall .99.
+    sample, and then, for each length, how many rows have a prefix nearer than the tenth: these would be compared.
     """
     n_queries, k, longest = min(256, len(sample) // 4), 10, prefixes.shape[1] - 1
     if len(sample) < 64:
@@ -46,7 +45,7 @@ def prefix_length(prefixes: Float32, sample: Float32, n_rows: int) -> int:
         rest = np.sqrt(squares[:, p:].sum(axis=1))
         low = squared_distances(np.column_stack([prefixes[:, :p], rest]).astype(np.float32), n_queries)
         compared = float(np.mean(np.sum(low <= kth, axis=1)))
-        prices.append(cost(max(len(sample) / 8, n_rows / 30), p + 1, compared, 0, sample.shape[1]))
+        prices.append(cost(len(sample) / 8, p + 1, compared, 0, sample.shape[1]))
     return int(lengths[int(np.argmin(prices))])
 
 

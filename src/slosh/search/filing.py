@@ -214,7 +214,7 @@ def learn(
     sample = store.take(at)
     basis = bases.fit(sample, LONGEST_PREFIX if n_components is None else n_components, random)
     if n_components is None:
-        basis = basis.cut(prefix_length(basis.prefixes(sample, None, n_jobs)[0], sample, len(there)))
+        basis = basis.cut(prefix_length(basis.prefixes(sample, None, n_jobs)[0], sample))
     n_lists = min(default_lists(len(there)) if n_lists is None else n_lists, len(there))
     if len(at) < min(len(there), SAMPLED_PER_LIST * n_lists):
         at = np.sort(random.choice(there, min(len(there), SAMPLED_PER_LIST * n_lists), replace=False))
