@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 
 from ..data import tensors
 from ..data.checks import checked_origin
+from ..data.precision import MAX_COORDINATE
 from ..data.preprocess import Preprocess
 from ..data.sets import Sets, as_sets
-from ..embed import SlicedWasserstein, Wrapped
+from ..embed import DistanceField, SlicedWasserstein, Wrapped
 from ..embed.base import SetTransformer
 from ..errors import DamagedError, InputError, bad_value
 from ..hash import SignHash
@@ -35,7 +36,8 @@ MAX_LENGTH = 1 << 22
 """Features of an element, and numbers of a vector, at most."""
 MAX_ORDER = 1 << 10
 """The highest order of GeM, which takes time for each."""
-REFERENCES_OF_DATA = {"barycenter", "sample", "kmeans"}
+LEARNT_FROM_DATA = {"reference": ("barycenter", "sample", "kmeans"), "anchors": ("kmeans",)}
+"""Parameters of embeddings, and the values for which `fit` looks at the data."""
 
 
 class Vectors(NamedTuple):
@@ -173,6 +175,8 @@ class IndexSpec:
         self.check_sizes()
         if isinstance(embedding, SlicedWasserstein):
             _check_slicer(embedding, self.dim)
+        if isinstance(embedding, DistanceField):
+            _check_anchors(embedding.anchors_, self.dim)
         hash_ = self.search.hash if isinstance(self.search, HammingSearch) else None
         if hash_ is not None and getattr(hash_, "n_features_in_", None) != embedding.index_length:
             raise ValueError("a hash of vectors of another length")
@@ -195,6 +199,13 @@ def _check_slicer(embedding: SlicedWasserstein, dim: int) -> None:
     if directions is not None and (directions.shape != (n_slices, dim) or directions.dtype != np.float32):
         raise ValueError("slices of another dimension")
     embedding.slices_ = slicer if directions is None else directions  # stored twice, and meant once
+
+
+def _check_anchors(anchors: NDArray[Any], dim: int) -> None:
+    if anchors.ndim != 2 or anchors.shape[1] != dim or anchors.dtype != np.float32:
+        raise ValueError("anchors of another dimension")
+    if not (np.abs(anchors) <= MAX_COORDINATE).all():
+        raise ValueError("anchors that are not numbers, or too large")
 
 
 def make_spec(
@@ -282,11 +293,12 @@ def _checked_search(search: Any, n_jobs: int | None) -> Search:
 
 
 def _fit(embedding: SetTransformer, sample: Sets | None, dim: int, origin: Any) -> SetTransformer:
-    reference = getattr(embedding, "reference", None)
     if sample is None and isinstance(embedding, Wrapped):
         raise _needs_sample("this embedding is to be fitted on data", "embedding")
-    if sample is None and isinstance(reference, str) and reference in REFERENCES_OF_DATA:
-        raise _needs_sample(f"reference={reference!r} is learnt from data", "embedding")
+    for name, values in LEARNT_FROM_DATA.items():
+        given = getattr(embedding, name, None)
+        if sample is None and isinstance(given, str) and given in values:
+            raise _needs_sample(f"{name}={given!r} is learnt from data", "embedding")
     blank = Sets.from_checked(np.zeros((1, dim), np.float32), np.array([0, 1]), None, origin)
     fitted: SetTransformer = _fresh(embedding).fit(blank if sample is None else sample)
     return fitted

@@ -61,6 +61,30 @@ def transport(a: Ragged, b: Ragged, pairs: Int64) -> Float64:
     return result
 
 
+def field(sets: Ragged, anchors: Float32, out: Float32) -> None:
+    """One anchor at a time, and all elements of a block of sets."""
+    points, offsets, weights = sets
+    for first, last in _runs(offsets, max(1, SORTED_NUMBERS // points.shape[1])):
+        part = slice(offsets[first], offsets[last])
+        elements = points[part].astype(np.float64)
+        starts = offsets[first:last] - offsets[first]
+        left_out = None if weights is None else weights[part] <= 0
+        for j, anchor in enumerate(anchors.astype(np.float64)):
+            squares = np.add.reduce(np.square(elements - anchor), axis=1)
+            if left_out is not None:
+                squares[left_out] = np.inf
+            out[first:last, j] = np.sqrt(np.minimum.reduceat(squares, starts))
+
+
+def _runs(offsets: Int64, most: int) -> Iterator[tuple[int, int]]:
+    """Yield runs of sets, first and last + 1, of at most so many elements together, or of one set."""
+    first, n = 0, len(offsets) - 1
+    while first < n:
+        last = max(int(np.searchsorted(offsets, offsets[first] + most, side="right")) - 1, first + 1)
+        yield first, last
+        first = last
+
+
 def _blocks(sets: Ragged, directions: Float32 | None, n_slices: int) -> Iterator[tuple[Int64, Float64, Float64 | None]]:
     """Yield sets of one size: which sets, their sorted values (sets, n_slices, size), their weights in that order.
 
