@@ -95,7 +95,8 @@ def test_of_one_point_and_of_identical_points():
 @pytest.mark.parametrize("weighted", [False, True])
 def test_same_bits_for_any_threads_and_batches(each_kernel, monkeypatch, weighted):
     sets = some_sets(weighted=weighted)
-    model = DistanceField(70, n_jobs=1).fit(sets)
+    anchors = np.random.default_rng(1).normal(size=(70, 3))
+    model = DistanceField(anchors=anchors, n_jobs=1).fit(sets)
     expected = model.transform(sets)
     assert np.array_equal(model.transform(iter(sets)), expected)
     assert np.array_equal(np.concatenate([model.transform(sets[i : i + 1]) for i in range(len(sets))]), expected)

@@ -55,7 +55,7 @@ def test_reference_is_the_formula(weighted):
 def test_reference_in_blocks_of_bounded_size(monkeypatch):
     sets, anchors = collection([1, 20, 3, 300, 2, 2], 3), anchors_of(4, 3)
     whole = run(kernel_numpy.field, sets, anchors)
-    monkeypatch.setattr(kernel_numpy, "SORTED_NUMBERS", 30)
+    monkeypatch.setattr(kernel_numpy, "TABLE_NUMBERS", 30)
     np.testing.assert_array_equal(run(kernel_numpy.field, sets, anchors), whole)
 
 

@@ -16,6 +16,8 @@ from .arrays import Float32, Float64, Int64, Quantiles, Ragged
 
 SORTED_NUMBERS = 1 << 21
 """Numbers sorted at once: bounds the memory of a batch."""
+TABLE_NUMBERS = 1 << 18
+"""Distances from anchors to elements that are computed at once."""
 
 
 def embed(sets: Ragged, rule: Quantiles, out: Float32, residual: Float64 | None) -> None:
@@ -62,18 +64,18 @@ def transport(a: Ragged, b: Ragged, pairs: Int64) -> Float64:
 
 
 def field(sets: Ragged, anchors: Float32, out: Float32) -> None:
-    """One anchor at a time, and all elements of a block of sets."""
     points, offsets, weights = sets
-    for first, last in _runs(offsets, max(1, SORTED_NUMBERS // points.shape[1])):
-        part = slice(offsets[first], offsets[last])
-        elements = points[part].astype(np.float64)
-        starts = offsets[first:last] - offsets[first]
-        left_out = None if weights is None else weights[part] <= 0
-        for j, anchor in enumerate(anchors.astype(np.float64)):
-            squares = np.add.reduce(np.square(elements - anchor), axis=1)
-            if left_out is not None:
-                squares[left_out] = np.inf
-            out[first:last, j] = np.sqrt(np.minimum.reduceat(squares, starts))
+    for first, last in _runs(offsets, TABLE_NUMBERS):
+        part, starts = slice(offsets[first], offsets[last]), offsets[first:last] - offsets[first]
+        columns = points[part].T.astype(np.float64)
+        step = max(1, TABLE_NUMBERS // columns.shape[1])
+        for some in (slice(j, j + step) for j in range(0, len(anchors), step)):
+            squares = np.zeros((columns.shape[1], len(anchors[some])))
+            for column, places in zip(columns, anchors[some].T.astype(np.float64), strict=True):
+                squares += np.square(column[:, None] - places)
+            if weights is not None:
+                squares[weights[part] <= 0] = np.inf
+            out[first:last, some] = np.sqrt(np.minimum.reduceat(squares, starts))
 
 
 def _runs(offsets: Int64, most: int) -> Iterator[tuple[int, int]]:
