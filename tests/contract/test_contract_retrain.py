@@ -7,15 +7,16 @@ import threading
 import numpy as np
 import pytest
 
-from builders import cloud_list, contents, small_embedding
+from builders import cloud_list, contents
 from slosh import errors
+from slosh.embed import DistanceField
 from slosh.search import HammingSearch
 
 
 def learning(engine, **options):
-    """An index that has learnt a reference from sets unlike those it holds, and its sets."""
+    """An index that has learnt its anchors from sets unlike those it holds, and its sets."""
     sample, sets = cloud_list(20, seed=9), [points + 30 for points in cloud_list(40)]
-    index = engine.create(embedding=small_embedding(reference="kmeans"), sample=sample, **options)
+    index = engine.create(embedding=DistanceField(8, n_jobs=1), sample=sample, **options)
     index.add(sets, metadata=[{"n": i, "half": i < 20} for i in range(40)])
     return index, sets
 
@@ -28,17 +29,16 @@ def distances_by(embedding, sets, query):
 def test_all_sets_are_embedded_by_what_was_learnt(engine):
     index, sets = learning(engine)
     index.remove([str(i) for i in range(30, 40)])
-    before, old = contents(index), index.embedding.reference_.copy()
+    before, before_that = contents(index), index.embedding
     index.retrain()
     assert contents(index) == before
-    assert not np.allclose(index.embedding.reference_, old)
-    fresh = small_embedding(reference="kmeans").fit(sets[:30])
-    assert np.array_equal(index.embedding.reference_, fresh.reference_)
+    fresh = DistanceField(8, n_jobs=1).fit(sets[:30])
+    assert np.array_equal(index.embedding.anchors_, fresh.anchors_)
     expected = distances_by(fresh, sets[:30], sets[3])
     hits = index.search(sets[3], k=5, recall=1.0)
     assert hits.distances == pytest.approx(np.sort(expected)[:5], rel=1e-3)
     assert hits.distances == pytest.approx(expected[[int(name) for name in hits.ids]], rel=1e-3)
-    assert not np.allclose(expected, distances_by(small_embedding().fit(sets), sets[:30], sets[3]))
+    assert not np.allclose(expected, distances_by(before_that, sets[:30], sets[3]), rtol=1e-2)
     assert index.search(sets[3], k=30, where={"half": False}).ids
     assert index.verify().ok
     assert index.add([sets[35]], ids=["late"]) == ["late"]
@@ -54,11 +54,11 @@ def test_what_was_learnt_lasts_and_readers_follow(engine):
     assert [one.ids for one in index.search(sets, k=4, recall=1.0)] == [one.ids for one in hits]
     if reader is None:
         return
-    assert np.array_equal(reader.embedding.reference_, index.embedding.reference_)
+    assert np.array_equal(reader.embedding.anchors_, index.embedding.anchors_)
     assert [one.ids for one in reader.search(sets, k=4, recall=1.0)] == [one.ids for one in hits]
-    learnt = index.embedding.reference_.copy()
+    learnt = index.embedding.anchors_.copy()
     index = engine.reopen(index)
-    assert np.array_equal(index.embedding.reference_, learnt)
+    assert np.array_equal(index.embedding.anchors_, learnt)
     assert index.info()["embedded_on_open"] == 0
     assert [one.ids for one in index.search(sets, k=4, recall=1.0)] == [one.ids for one in hits]
 
@@ -105,11 +105,11 @@ def test_a_hash_is_learnt_anew_too(engine):
 )
 def test_bad_input_changes_nothing(engine, given, words):
     index, _ = learning(engine)
-    before, learnt = contents(index), index.embedding.reference_.copy()
+    before, learnt = contents(index), index.embedding.anchors_.copy()
     with pytest.raises(errors.InputError, match=words):
         index.retrain(**given)
     assert contents(index) == before
-    assert np.array_equal(index.embedding.reference_, learnt)
+    assert np.array_equal(index.embedding.anchors_, learnt)
 
 
 def test_where_there_is_nothing_to_learn(engine):
@@ -117,6 +117,6 @@ def test_where_there_is_nothing_to_learn(engine):
     plain.add(cloud_list(3))
     with pytest.raises(errors.InputError, match="learns nothing"):
         plain.retrain()
-    empty = engine.create(embedding=small_embedding(reference="kmeans"), sample=cloud_list(20))
+    empty = engine.create(embedding=DistanceField(8, n_jobs=1), sample=cloud_list(20))
     with pytest.raises(errors.InputError, match="no sets to learn from"):
         empty.retrain()

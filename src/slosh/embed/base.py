@@ -6,9 +6,9 @@ long its vectors are and embeds one batch; checks, batches, progress and output 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from scipy.spatial.distance import cdist
@@ -115,9 +115,17 @@ class SetTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     # -- what an index stores ------------------------------------------------------------------------------------------
 
     @property
+    def lower_bounds(self) -> Mapping[str, Literal["euclidean", "chebyshev"]]:
+        """The distances between sets ("sliced", "hausdorff") that two index vectors bound from below, and how.
+
+        "euclidean": by the Euclidean distance of the vectors; "chebyshev": by the largest difference of their numbers.
+        """
+        return {}
+
+    @property
     def has_bounds(self) -> bool:
         """Whether the distance of two index vectors is a lower bound of the sliced distance of their sets."""
-        return False
+        return "sliced" in self.lower_bounds
 
     @property
     def index_length(self) -> int:

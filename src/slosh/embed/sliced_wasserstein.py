@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Literal
 
 import numpy as np
 from scipy.spatial.distance import cdist
@@ -229,8 +230,8 @@ class SlicedWasserstein(SetTransformer):
         return self._run(X, out, write), np.concatenate(norms)
 
     @property
-    def has_bounds(self) -> bool:
-        return self.average_
+    def lower_bounds(self) -> Mapping[str, Literal["euclidean", "chebyshev"]]:
+        return {"sliced": "euclidean"} if self.average_ else {}
 
     @property
     def index_length(self) -> int:

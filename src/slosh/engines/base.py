@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..data.sets import Sets
-from ..search import Calibration
+from ..search import Calibration, Metric
 from ..where import Metadata, Node
 from .spec import Embedded, IndexSpec, Vectors
 
@@ -90,6 +90,8 @@ class Capabilities(NamedTuple):
     """`View.nearest` with recall 1.0 is exact."""
     exact_range: bool = True
     """`View.within` leaves nothing out; certificates need it."""
+    metrics: tuple[Metric, ...] = ("euclidean",)
+    """The metrics that `View.within` takes."""
 
 
 class View(Protocol):
@@ -152,9 +154,12 @@ class View(Protocol):
         recall: float | None = 1.0,
         exclude: Int64 | None = None,
         bounds: bool = False,
+        metric: Metric = "euclidean",
     ) -> Candidates:
         """Return all sets at most a radius away but those that `exclude` names, as in `nearest`. With `bounds` the
-        slack of queries and sets is allowed for: all sets whose distance less its slack is at most the radius.
+        slack of queries and sets is allowed for: all sets whose distance less its slack is at most the radius. With
+        the metric "chebyshev" the distance is the largest difference of two numbers of the vectors; of the metrics
+        other than "euclidean" an engine needs only those that its capabilities name, and they are always exact.
         """
 
     def prepared(self, keys: Int64) -> Sets:

@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 
 from ..data import tensors
 from ..data.checks import checked_origin
+from ..data.precision import MAX_COORDINATE
 from ..data.preprocess import Preprocess
 from ..data.sets import Sets, as_sets
-from ..embed import SlicedWasserstein, Wrapped
+from ..embed import DistanceField, SlicedWasserstein, Wrapped
 from ..embed.base import SetTransformer
 from ..errors import DamagedError, InputError, bad_value
 from ..hash import SignHash
@@ -186,6 +187,8 @@ class IndexSpec:
         self.check_sizes()
         if isinstance(embedding, SlicedWasserstein):
             _check_slicer(embedding, self.dim)
+        if isinstance(embedding, DistanceField):
+            _check_anchors(embedding.anchors_, self.dim)
         hash_ = self.search.hash if isinstance(self.search, HammingSearch) else None
         if hash_ is not None and getattr(hash_, "n_features_in_", None) != embedding.index_length:
             raise ValueError("a hash of vectors of another length")
@@ -208,6 +211,13 @@ def _check_slicer(embedding: SlicedWasserstein, dim: int) -> None:
     if directions is not None and (directions.shape != (n_slices, dim) or directions.dtype != np.float32):
         raise ValueError("slices of another dimension")
     embedding.slices_ = slicer if directions is None else directions  # stored twice, and meant once
+
+
+def _check_anchors(anchors: NDArray[Any], dim: int) -> None:
+    if anchors.ndim != 2 or anchors.shape[1] != dim or anchors.dtype != np.float32:
+        raise ValueError("anchors of another dimension")
+    if not (np.abs(anchors) <= MAX_COORDINATE).all():
+        raise ValueError("anchors that are not numbers, or too large")
 
 
 def make_spec(
