@@ -308,7 +308,7 @@ class SqliteEngine:
                 connection.execute("DELETE FROM trained")
                 numbers = {"version": version + 1, "generation": generation + 1, "trained": 0, "next_row": n}
                 tables.write_settings(connection, **numbers)
-                after = replace(load(connection, self.spec, cache, []), embedded=self._newest.embedded, rebuilt=None)
+                after = replace(load(connection, self.spec, cache, None), embedded=self._newest.embedded)
                 stamp = cache.summed(after.snapshot.sets)
                 tables.add_commit(connection, n, stamp.token)
                 self.commit(after, stamp, cache)
