@@ -97,13 +97,21 @@ class Capabilities(NamedTuple):
 class View(Protocol):
     """One version of an index. Use it as long as the context manager that gave it is open, in one thread."""
 
-    version: int
-    """Counts the changes of what is stored. Training makes searches faster within a version, and changes no answer that
-    is exact."""
-    capabilities: Capabilities
-    spec: IndexSpec
-    settings: Mapping[str, Any]
-    """`weighted`: whether elements have weights, None before the first set; `recall`: the default, or None."""
+    @property
+    def version(self) -> int:
+        """Counts the changes of what is stored. Training makes searches faster within a version, and changes no answer
+        that is exact.
+        """
+
+    @property
+    def capabilities(self) -> Capabilities: ...
+
+    @property
+    def spec(self) -> IndexSpec: ...
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """`weighted`: whether elements have weights, None before the first set; `recall`: the default, or None."""
 
     @property
     def next_id(self) -> int:
@@ -189,10 +197,13 @@ class Write(Protocol):
     before the sets with these ids are stored. The caller sees to that.
     """
 
-    view: View
-    """The version that is being changed; it does not show the changes."""
-    committed: bool
-    """Whether the changes are stored. An interrupt may come when they are."""
+    @property
+    def view(self) -> View:
+        """The version that is being changed; it does not show the changes."""
+
+    @property
+    def committed(self) -> bool:
+        """Whether the changes are stored. An interrupt may come when they are."""
 
     def free_ids(self, n: int) -> list[str]:
         """Return n counted ids that were never given out and are not in use."""
@@ -211,10 +222,15 @@ class Write(Protocol):
 class Engine(Protocol):
     """The place where one index lives."""
 
-    location: str | None
-    """The path or address; None in memory."""
-    read_only: bool
-    closed: bool
+    @property
+    def location(self) -> str | None:
+        """The path or address; None in memory."""
+
+    @property
+    def read_only(self) -> bool: ...
+
+    @property
+    def closed(self) -> bool: ...
 
     def view(self) -> AbstractContextManager[View]:
         """Open the newest version for reading."""

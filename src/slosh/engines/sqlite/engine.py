@@ -316,7 +316,7 @@ class SqliteEngine:
                 connection.execute("DELETE FROM trained")
                 numbers = {"version": version + 1, "generation": generation + 1, "trained": 0, "next_row": n}
                 tables.write_settings(connection, **numbers, **changed)
-                after = replace(load(connection, chosen, cache, []), embedded=before.embedded, rebuilt=None)
+                after = replace(load(connection, chosen, cache, None), embedded=before.embedded)
                 stamp = cache.summed(after.snapshot.sets)
                 tables.add_commit(connection, n, stamp.token)
                 self.commit(after, stamp, cache)
