@@ -175,7 +175,7 @@ def test_what_cannot_be_certified():
         ({"rerank": "hausdorff", "depth": 5}, "certify"),
         ({"rerank": "hausdorff", "recall": 0.9}, "certify"),
     ],
-    ids=str,
+    ids=["chamfer", "a function", "the function", "depth", "recall"],
 )
 def test_what_certify_leaves_no_room_for(options, argument):
     index = field_index()

@@ -254,8 +254,13 @@ struct Climb {
 
   template <class Take> void scan(int32_t list, const float &limit, Take take) {
     float found[kRows];
-    for (int64_t i = job.list_start[list]; i < job.list_start[list + 1]; ++i) {
+    const int64_t end = job.list_start[list + 1];
+    for (int64_t i = job.list_start[list]; i < end; ++i) {
       const int64_t block = job.list_blocks[i];
+      if (i + 2 < end) {  // blocks of a list are not side by side, so the machine cannot guess the next one
+        const float *next = job.blocks + job.list_blocks[i + 2] * job.width * kRows;
+        for (int64_t k = 0; k < job.width; ++k) __builtin_prefetch(next + k * kRows);
+      }
       const unsigned mask = job.masks[block];
       if (!mask) continue;
       scanned += __builtin_popcount(mask);
