@@ -112,6 +112,21 @@ def test_every_search_certifies():
     assert all(answer == answers[0] for answer in answers)
 
 
+@pytest.mark.parametrize("dim", [2, 5])
+def test_distances_that_float32_cannot_tell_apart(dim):
+    """Single points about the unit sphere: they are told apart in the end, and none is excluded before."""
+    points = np.random.default_rng(0).normal(size=(400, dim))
+    points = (points / np.linalg.norm(points, axis=1, keepdims=True)).astype(np.float32)
+    index = field_index(8, dim, search=ExactSearch())
+    index.add(points[:, None])
+    true = np.linalg.norm(points.astype(np.float64), axis=1)
+    assert np.ptp(true) < 1e-6
+    hits = index.search(np.zeros((1, dim)), 6, **PROVED)
+    assert hits.ids == [str(i) for i in np.argsort(true, kind="stable")[:6]]
+    within = index.range_search(np.zeros((1, dim)), np.sort(true)[199], **PROVED)
+    assert set(within.ids) == {str(i) for i in np.flatnonzero(true <= np.sort(true)[199])}
+
+
 def test_the_distances_are_those_of_a_reranked_search():
     sets, queries = cloud_list(80, dim=3), cloud_list(4, dim=3, seed=2)
     index = field_index(dim=3)

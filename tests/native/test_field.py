@@ -126,6 +126,7 @@ def test_native_refuses_what_it_would_read_out_of_bounds():
 
 def stored(n, dim, seed, short):
     vectors = np.random.default_rng(seed).normal(size=(n, dim)).astype(np.float32)
+    vectors[n // 2 :] = vectors[: n - n // 2]  # equal ones are in the order of their rows
     if not short:
         return vectors, None, vectors.astype(np.float64)
     scale = (np.abs(vectors).max(axis=1) / 32767).astype(np.float32)

@@ -48,6 +48,11 @@ def check_possible(view: View, kind: str) -> None:
     raise UnsupportedError(problem, remedy, argument="certify", feature_name="certify")
 
 
+def scans(view: View, kind: str) -> bool:
+    """Return whether a proof compares all vectors, and may find that many of them are near."""
+    return view.spec.embedding.lower_bounds[kind] != "euclidean"
+
+
 class Distances(ABC):
     """A distance between queries and stored sets, computed from their points.
 

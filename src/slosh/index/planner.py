@@ -27,6 +27,8 @@ BATCH_NUMBERS = 1 << 20
 """Numbers of the query vectors that are searched for together."""
 BATCH_RERANKED = 256
 """Queries worked on together where the sets of their candidates are fetched."""
+SCANNED_PAIRS = 1 << 23
+"""Pairs of a query and a set that a proof may have to look at together, where it compares all of them."""
 MIN_DEPTH, DEPTH_FACTOR = 32, 4
 """Without `depth`, so many candidates are re-ranked for each of the k that are asked for, and at least so many."""
 
@@ -165,6 +167,8 @@ def _batches(view: View, n: int, question: Question) -> Iterator[slice]:
     """Yield which queries are worked on together: fewer where sets are fetched for each, or vectors are long."""
     plain = question.measure is None and not question.certify
     step = max(1, BATCH_NUMBERS // view.spec.spaces[WHOLE].length) if plain else BATCH_RERANKED
+    if question.certify and certify.scans(view, question.proved_kind):
+        step = max(1, min(step, SCANNED_PAIRS // len(view)))
     if n <= step:  # a bar would take longer than the search
         yield slice(0, n)
         return

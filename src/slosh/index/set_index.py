@@ -112,7 +112,7 @@ class SetIndex(Searches):
         preprocess : a `slosh.Preprocess`: what is done to each set, and to each query, before it is embedded. The sets
             themselves are stored as they come.
         sample : some sets to learn from, which are not added, where something is learnt from data: `standardize`,
-            `origin="auto"`, a reference of the data, `HammingSearch`.
+            `origin="auto"`, a reference or anchors of the data, `HammingSearch`.
         weighted : whether elements have weights; None lets the first `add` decide. Sets without weights may be added to
             an index with weights: each element counts the same.
         origin : (d,) float64 numbers subtracted from all coordinates before they become float32, or "auto".
