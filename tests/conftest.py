@@ -46,6 +46,14 @@ def campaign(request):
     return request.param
 
 
+@pytest.fixture
+def ctrl_c():
+    """Let SIGINT raise KeyboardInterrupt, as it does in a program; pytest's workers ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.fixture(scope="session")
 def mnist():
     """500 sets of Point Cloud MNIST and their labels; generated rings and bars where the data is not there."""
