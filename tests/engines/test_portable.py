@@ -22,6 +22,8 @@ THINGS = [
     embed.FSPool(4),
     embed.MeanPool(),
     embed.WassersteinEmbedding(n_reference=5),
+    embed.LocalShape(),
+    embed.LocalShape(embed.SlicedWasserstein(3, 4, reference="kmeans"), (4, 9)),
 ]
 
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 _flag = functools.partial(Option, rich_help_panel="What the index is made of (cannot be changed later)")
 _name = functools.partial(_flag, metavar="NAME")
 _number = functools.partial(_flag, metavar="N", min=1)
+ALIGN = "Turn each set into its principal axes (pca), for shapes in any pose."
 SCALES = "Divide each set by its largest norm (unit), or by the root mean square of its norms (rms)."
 TEST_SIZE = (
     "With 500 sets or more, the fraction of them to use as queries (default: 0.2). With fewer, every set is a query."
@@ -45,6 +46,7 @@ class Design:
     """What an index is made of."""
 
     center: Annotated[bool, _flag("--center", help="Move the mean of each set to zero.")] = False
+    align: Annotated[str | None, _name(metavar="pca", help=ALIGN)] = None
     scale: Annotated[str | None, _name(metavar="unit|rms", help=SCALES)] = None
     standardize: Annotated[bool, _flag("--standardize", help="Scale each feature to mean 0 and variance 1.")] = False
     max_points: Annotated[int | None, _number(help="Use at most this many randomly chosen points per set.")] = None
@@ -57,7 +59,7 @@ class Design:
 
     def settings(self, seed: int) -> dict[str, Any]:
         """Return the arguments of `SetIndex.create`."""
-        names = ("center", "scale", "standardize", "max_points")
+        names = ("center", "align", "scale", "standardize", "max_points")
         return {
             "preprocess": slosh.Preprocess(**{name: getattr(self, name) for name in names}, random_state=seed),
             "embedding": self._embedding(seed),

@@ -1,5 +1,6 @@
 """Set to vector: scikit-learn transformers whose samples are sets."""
 
+from .local_shape import LocalShape
 from .pooling import Covariance, FSPool, GeM, MaxPool, MeanPool, SumPool
 from .sliced_wasserstein import SlicedWasserstein, default_slices
 from .wasserstein import WassersteinEmbedding
@@ -9,6 +10,7 @@ __all__ = [
     "Covariance",
     "FSPool",
     "GeM",
+    "LocalShape",
     "MaxPool",
     "MeanPool",
     "SlicedWasserstein",

@@ -18,7 +18,7 @@ from ..data import tensors
 from ..data.checks import checked_origin
 from ..data.preprocess import Preprocess
 from ..data.sets import Sets, as_sets
-from ..embed import SlicedWasserstein, Wrapped
+from ..embed import LocalShape, SlicedWasserstein, Wrapped
 from ..embed.base import SetTransformer
 from ..errors import DamagedError, InputError, bad_value
 from ..hash import SignHash
@@ -171,8 +171,7 @@ class IndexSpec:
         if wrong := [name for name, good in checks.items() if not good]:
             raise ValueError(f"not as it should be: {', '.join(wrong)}")
         self.check_sizes()
-        if isinstance(embedding, SlicedWasserstein):
-            _check_slicer(embedding, self.dim)
+        _check_learnt(embedding, self.dim)
         hash_ = self.search.hash if isinstance(self.search, HammingSearch) else None
         if hash_ is not None and getattr(hash_, "n_features_in_", None) != embedding.index_length:
             raise ValueError("a hash of vectors of another length")
@@ -183,6 +182,18 @@ class IndexSpec:
             raise ValueError("its vectors are not numbers")
         self.search.check_params()
         repr(embedding), repr(self.search)
+
+
+def _check_learnt(embedding: SetTransformer, dim: int) -> None:
+    """Refuse a stored embedding whose parts could not have been learnt together, in d dimensions."""
+    if isinstance(embedding, SlicedWasserstein):
+        _check_slicer(embedding, dim)
+    if isinstance(embedding, LocalShape):
+        embedding.check_state()
+        inner = embedding.embedding_
+        if getattr(inner, "p", 1) > MAX_ORDER:
+            raise ValueError("an order that nobody can mean")
+        _check_learnt(inner, inner.n_features_in_)
 
 
 def _check_slicer(embedding: SlicedWasserstein, dim: int) -> None:
@@ -228,6 +239,7 @@ def make_spec(
         if sets is None:
             raise _needs_sample("standardize=True learns mean and deviation from data", "preprocess")
         steps = steps.fit(sets)
+    steps.check_dim(dim)
     ready = None if sets is None else steps.apply(sets)
     if not fitted:
         chosen = _fit(chosen, ready, dim, shift)
@@ -285,6 +297,8 @@ def _fit(embedding: SetTransformer, sample: Sets | None, dim: int, origin: Any) 
     reference = getattr(embedding, "reference", None)
     if sample is None and isinstance(embedding, Wrapped):
         raise _needs_sample("this embedding is to be fitted on data", "embedding")
+    if sample is None and isinstance(embedding, LocalShape):
+        raise _needs_sample("LocalShape learns from data how much each of its columns varies", "embedding")
     if sample is None and isinstance(reference, str) and reference in REFERENCES_OF_DATA:
         raise _needs_sample(f"reference={reference!r} is learnt from data", "embedding")
     blank = Sets.from_checked(np.zeros((1, dim), np.float32), np.array([0, 1]), None, origin)

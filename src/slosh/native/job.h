@@ -128,6 +128,19 @@ struct Rotation {
   int log_size;
 };
 
+// What the neighbours of each element within its set say, for elements of two or three coordinates; see local.h.
+struct LocalShape {
+  const float *points;        // (P, dim)
+  const float *weights;       // (P,) or null
+  const int64_t *offsets;     // (n_sets + 1,)
+  int64_t dim;                // 2 or 3
+  const int64_t *sizes;       // (n_sizes,) elements of a neighbourhood, increasing
+  int64_t n_sizes;
+  const double *scale;        // what each column but the coordinates is multiplied by; null: 1
+  float *out;                 // (P, dim + 1 + n_sizes * (2 dim + 1))
+  int64_t largest;            // elements of the largest set
+};
+
 struct Kernel {
   const char *name;
   int64_t lanes;
@@ -140,6 +153,8 @@ struct Kernel {
   void (*ladder)(const Ladder &, int64_t query);
   int64_t (*near_codes)(const Codes &, const uint64_t *query, int64_t first, int64_t last, int64_t limit, uint64_t *found);
   void (*rotate)(const Rotation &, int64_t vector, void *spare);
+  size_t (*local_bytes)(const LocalShape &);
+  void (*local_shape)(const LocalShape &, int64_t set, void *scratch);
   double (*exchange_rate)(int64_t rounds);  // compare-exchanges done, for the benchmark's floor
 };
 
