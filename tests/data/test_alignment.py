@@ -41,7 +41,12 @@ def slow(points, weights=None):
 
 
 @settings(max_examples=40)
-@given(dim=st.sampled_from([1, 2, 3, 5, 17, 20]), n=st.integers(60, 200), seed=st.integers(0, 10_000), weighted=st.booleans())
+@given(
+    dim=st.sampled_from([1, 2, 3, 5, 17, 20]),
+    n=st.integers(60, 200),
+    seed=st.integers(0, 10_000),
+    weighted=st.booleans(),
+)
 def test_against_a_decomposition_and_turned_copies(dim, n, seed, weighted):
     rng = np.random.default_rng(seed)
     points = skewed(rng, n, min(dim, 5)) @ np.eye(min(dim, 5), dim)
@@ -78,7 +83,7 @@ def test_a_set_is_turned_and_never_mirrored():
 
 def test_without_center_a_set_is_turned_where_it_is():
     rng = np.random.default_rng(0)
-    points = skewed(rng, 100, 3) + [10, 20, 30]
+    points = skewed(rng, 100, 3) + np.array([10, 20, 30])
     found = Preprocess(align="pca").apply([points])[0]
     np.testing.assert_allclose(found.mean(axis=0), points.mean(axis=0), atol=1e-4)
     np.testing.assert_allclose(found - points.mean(axis=0), STEPS.apply([points])[0], atol=1e-4)
@@ -90,7 +95,10 @@ def test_without_center_a_set_is_turned_where_it_is():
         ([[1.0, 2, 3]], [[0, 0, 0]]),
         (np.full((9, 2), 0.1), np.zeros((9, 2))),
         ([[0.0, 0, 0], [0, 0, 2]], [[-1, 0, 0], [1, 0, 0]]),  # symmetric: it keeps its direction
-        ([[0.0, 1], [0, -1], [1, 0], [-1, 0]], [[0, 1], [0, -1], [1, 0], [-1, 0]]),  # equal variances: it keeps its axes
+        (
+            [[0.0, 1], [0, -1], [1, 0], [-1, 0]],
+            [[0, 1], [0, -1], [1, 0], [-1, 0]],
+        ),  # equal variances: it keeps its axes
         ([[0.0, 3], [0, -3], [1, 0], [-1, 0]], [[3, 0], [-3, 0], [0, -1], [0, 1]]),
         ([[0.0, 0, 5], [0, 0, -1], [0, 0, -1], [0, 0, -3]], [[5, 0, 0], [-1, 0, 0], [-1, 0, 0], [-3, 0, 0]]),
     ],

@@ -59,6 +59,7 @@ def every_step():
         for scale in (None, "unit", "rms")
         for standardize in (False, True)
         for max_points in (None, 3)
+        if align is None or (not standardize and max_points is None)
     ]
 
 

@@ -29,7 +29,7 @@ SAMPLING_STREAM = 0x5A3B1E
 
 
 class Preprocess:
-    """Steps that make sets comparable, taken in this order: `max_points`, `standardize`, `center`, `align`, `scale`.
+    """Steps that make sets comparable, taken in this order: max_points, standardize, center, align, scale.
 
     A value: it is never changed, and two with the same parameters are equal. Weights are respected throughout: an
     element of weight zero changes nothing. All is computed in float64, and the result is float32. The `origin` of the
@@ -39,12 +39,12 @@ class Preprocess:
     Parameters
     ----------
     center : subtract its mean from each set. For shapes, wherever they lie.
-    align : "pca" turns each set about its mean into its principal axes, so that it varies most along the first axis and
-        least along the last: for shapes in any pose. Along each axis the third moment is positive. A set is only turned,
-        never mirrored: where these signs would mirror it, the axis of the smallest skewness points the other way. A set
-        keeps the axes nearest to those of the coordinates where variances are equal, and the directions of the axes
-        along which it has no skewness. Its pose then still matters, as it does, by chance, where variances are nearly
-        equal. At most 64 features.
+    align : "pca" turns each set about its mean into its principal axes: the first is that of the largest variance, and
+        along each the third moment is positive. For shapes in any pose. A set is turned, never mirrored: if these signs
+        would mirror it, the axis with the smallest skewness points the other way. The pose still matters for a set that
+        has no principal axes: where variances are equal it keeps the axes nearest to the coordinate axes, and where it
+        has no skewness the direction of the axis. Where variances are nearly equal, chance decides. At most 64
+        features.
     scale : divide each set by its size: "unit", the largest distance of an element from zero (from the mean, with
         `center`), or "rms", the root of the mean squared distance. A set of size zero stays as it is.
     standardize : (x - mean) / std for each feature. True means that `fit` learns both from a sample; each set counts

@@ -180,7 +180,9 @@ class LocalShape(SetTransformer):
         checks = {
             "dim": dim in (2, 3),
             "neighbors_": self.neighbors_ == checked_neighbors(self.neighbors),
-            "scale_": isinstance(scale, np.ndarray) and scale.dtype == np.float64 and scale.shape == (columns,)
+            "scale_": isinstance(scale, np.ndarray)
+            and scale.dtype == np.float64
+            and scale.shape == (columns,)
             and bool(np.isfinite(scale).all()),
             "embedding_": isinstance(inner, SetTransformer) and inner.n_features_in_ == dim + columns,
         }
@@ -205,7 +207,9 @@ def checked_neighbors(neighbors: Any) -> list[int]:
     """Return sizes of neighbourhoods, increasing."""
     given = [neighbors] if isinstance(neighbors, int | np.integer) else neighbors
     if not isinstance(given, Sequence | np.ndarray) or isinstance(given, str) or not 0 < len(given) <= MAX_SIZES:
-        raise bad_value("neighbors", neighbors, f"give a size of the neighbourhood, or 1 to {MAX_SIZES} of them: (8, 32)")
+        raise bad_value(
+            "neighbors", neighbors, f"give a size of the neighbourhood, or 1 to {MAX_SIZES} of them: (8, 32)"
+        )
     sizes = [checked_count("neighbors", size) for size in given]
     if min(sizes) < 2:
         raise bad_value("neighbors", neighbors, "give 2 or more: an element is its own nearest neighbour")

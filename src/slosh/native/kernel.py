@@ -1,4 +1,4 @@
-"""The inner loops of the embeddings: `embed`, `sort`, `transport`, `local_shape`. Compiled if the kernel was built, NumPy otherwise.
+"""The inner loops of the embeddings: `embed`, `sort`, `transport`, `local_shape`. Compiled, or NumPy if they were not.
 
 The environment variable `SLOSH_KERNEL` (`numpy`, `avx512`, `avx2`, `generic`) chooses which kernel runs.
 """

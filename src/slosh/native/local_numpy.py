@@ -56,9 +56,7 @@ def _columns(points: Float64, weights: Float64, sizes: Sequence[int]) -> Float64
     return out[place.ravel()]
 
 
-def _nearest(
-    points: Float64, places: Float64, size: int, rounding: float
-) -> Iterator[tuple[Int64, Float64, Int64]]:
+def _nearest(points: Float64, places: Float64, size: int, rounding: float) -> Iterator[tuple[Int64, Float64, Int64]]:
     """Yield places, and the distances and rows of all points as near as the `size`-th nearest, and of some more."""
     n = len(points)
     look = min(n, size + MORE)

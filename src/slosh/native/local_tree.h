@@ -134,7 +134,7 @@ template <int D> SLOSH_INLINE unsigned boxes_within(const Level &level, int64_t 
     F square{};
     for (int k = 0; k < D; ++k) {
       const F below = load<F>(level.low[k] + first + part * W) - q[k], above = q[k] - load<F>(level.high[k] + first + part * W);
-      const F outside = upper(below, above);
+      const F outside = below > above ? below : above;
       square += outside > 0 ? outside * outside : F{};
     }
     bits |= at_most<W>(square, limit) << (part * W);

@@ -141,8 +141,12 @@ def test_large_sets_find_the_same_neighbours(each_kernel, dim, kind):
                 continue  # hangs on the last bits of a distance
             covariance = np.cov((x[near] - x[row]).T, bias=True)
             scale = np.abs(x[near]).max()
-            assert found[row, at : at + dim] ** 2 @ np.ones(dim) == pytest.approx(np.trace(covariance), abs=1e-6 * scale**2)
-            assert found[row, at + dim] == pytest.approx(np.linalg.norm(x[near].mean(axis=0) - x[row]), abs=1e-6 * scale)
+            assert found[row, at : at + dim] ** 2 @ np.ones(dim) == pytest.approx(
+                np.trace(covariance), abs=1e-6 * scale**2
+            )
+            assert found[row, at + dim] == pytest.approx(
+                np.linalg.norm(x[near].mean(axis=0) - x[row]), abs=1e-6 * scale
+            )
 
 
 def test_scales_multiply_the_columns(each_kernel):
@@ -184,9 +188,17 @@ def test_what_would_write_outside_of_an_array_is_refused():
     out = np.zeros((4, 11), np.float32)
     good = (points, offsets, None, [8], None, out, 1)
     kernel.native.local_shape(*good)
-    for place, bad in [
-        (0, np.zeros((4, 4), np.float32)), (0, np.zeros((3, 3), np.float32)), (1, np.array([0, 5])),
-        (2, np.ones(3, np.float32)), (3, [8, 32]), (3, []), (3, [0]), (3, [8, 8]), (4, np.ones(7)), (5, out[:, 1:].copy()),
-    ]:  # fmt: skip
-        with pytest.raises(ValueError, match="."):
+    for place, bad, message in [
+        (0, np.zeros((4, 4), np.float32), "two or three"),
+        (0, np.zeros((3, 3), np.float32), "offsets"),
+        (1, np.array([0, 5]), "offsets"),
+        (2, np.ones(3, np.float32), "weight"),
+        (3, [8, 32], "out must be"),
+        (3, [], "at least one size"),
+        (3, [0], "positive"),
+        (3, [8, 8], "increase"),
+        (4, np.ones(7), "scale"),
+        (5, out[:, 1:].copy(), "out must be"),
+    ]:
+        with pytest.raises(ValueError, match=message):
             kernel.native.local_shape(*good[:place], bad, *good[place + 1 :])
