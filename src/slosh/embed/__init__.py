@@ -1,5 +1,6 @@
 """Set to vector: scikit-learn transformers whose samples are sets."""
 
+from .distance_field import DistanceField
 from .local_shape import LocalShape
 from .pooling import Covariance, FSPool, GeM, MaxPool, MeanPool, SumPool
 from .sliced_wasserstein import SlicedWasserstein, default_slices
@@ -8,6 +9,7 @@ from .wrapped import Wrapped
 
 __all__ = [
     "Covariance",
+    "DistanceField",
     "FSPool",
     "GeM",
     "LocalShape",

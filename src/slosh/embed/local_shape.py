@@ -162,6 +162,10 @@ class LocalShape(SetTransformer):
         return names
 
     @property
+    def needs_data(self) -> str | None:
+        return "LocalShape learns from data how much each of its columns varies"
+
+    @property
     def vector_length(self) -> int:
         return self.embedding_.vector_length
 
