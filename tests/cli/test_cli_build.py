@@ -48,7 +48,20 @@ def test_build_options_reach_the_index(slosh_, tmp_path):
     assert len(slosh_("show", tmp_path / "a", "--where", "year = 2015", "--json")[1].splitlines()) == 12
 
 
-EMBEDDINGS = ["sliced", "field", "field:32", "gem:2", "gem", "cov", "fspool", "wasserstein", "mean", "max", "sum"]
+EMBEDDINGS = [
+    "sliced",
+    "local",
+    "field",
+    "field:32",
+    "gem:2",
+    "gem",
+    "cov",
+    "fspool",
+    "wasserstein",
+    "mean",
+    "max",
+    "sum",
+]
 
 
 @pytest.mark.parametrize("embedding", EMBEDDINGS)

@@ -128,6 +128,31 @@ def test_a_constant_column_is_zero_and_rounding_is_not_blown_up():
     assert np.array_equal(one.enrich([[[1.0, 2, 3]]]).points[0], [1, 2, 3, *[0] * 15])
 
 
+@pytest.mark.filterwarnings("ignore::slosh.errors.PrecisionWarning", "ignore::slosh.errors.ScaleWarning")
+def test_a_set_of_another_size_stays_in_range(each_kernel):
+    """A column that hardly varies has a large factor, which must not make infinity of a large set."""
+    rng = np.random.default_rng(0)
+    angles = np.tile(np.arange(50) * np.pi / 25, (20, 1))
+    radii = 1 + 1e-4 * rng.normal(size=(20, 50))
+    circles = np.stack([radii * np.cos(angles), radii * np.sin(angles)], axis=2)
+    model = small().fit(circles)
+    assert model.scale_[0] > 1000
+    large = [1e15 * rng.uniform(-1, 1, (50, 2))]
+    rich = model.enrich(large).points
+    assert rich[:, 2].max() == np.float32(1e15)
+    vectors = model.transform(large)
+    assert np.isfinite((vectors.astype(np.float32) ** 2).sum())
+
+
+def test_what_an_index_asks_an_embedding():
+    model = LocalShape()
+    assert "sample" not in model.needs_data
+    assert model.learns
+    assert model.distance_kind == "embedded"
+    assert not model.lower_bounds  # distances of richer sets bound none of the sets themselves
+    assert not model.has_bounds
+
+
 @pytest.mark.parametrize("dim", [2, 3])
 def test_elements_of_weight_zero_change_nothing(each_kernel, dim):
     sets = some_sets(25, dim, weighted=True)

@@ -28,6 +28,7 @@ FILLED.add(np.zeros((2, 3), np.float32))
         ({"embedding": LocalShape()}, "embedding", "sample"),
         ({"embedding": SlicedWasserstein(2, MAX_LENGTH)}, "embedding", "numbers"),
         ({"embedding": GeM(1 << 11)}, "embedding", "orders"),
+        ({"embedding": LocalShape(GeM(1 << 11)), "sample": cloud_list(9)}, "embedding", "orders"),
         ({"search": "exact"}, "search", "slosh.search"),
         ({"search": HammingSearch()}, "search", "sample"),
         ({"search": FILLED}, "search", "2 rows"),
@@ -122,7 +123,7 @@ def test_anchors_that_cannot_have_been_fitted_are_refused(anchors):
 
 
 LOCAL = {
-    "scale_": (np.ones(3), np.ones(13, np.float32), np.full(13, np.nan), None),
+    "scale_": (np.ones(3), np.ones(13, np.float32), np.full(13, np.nan), -np.ones(11), np.full(11, np.inf), None),
     "neighbors_": ([8], [32, 8], [8, 33], None),
     "neighbors": ((), "many", (8, 8)),
     "n_features_in_": (3, 4),

@@ -13,6 +13,7 @@ from sklearn.base import clone
 
 from ..data.batching import PART_NUMBERS, batches_by_points, segment_mean
 from ..data.checks import checked_count, kind_of
+from ..data.precision import MAX_COORDINATE
 from ..data.sets import Sets, as_sets
 from ..errors import InputError, bad_value
 from ..native import kernel
@@ -140,11 +141,15 @@ class LocalShape(SetTransformer):
     def enrich(self, X: Any) -> Sets:
         """Return the sets as the inner embedding sees them, to look at or to draw: `column_names` names the columns.
 
-        Weights are kept, and so is the origin, which is zero for the further columns.
+        Weights are kept, and so is the origin, which is zero for the further columns. A set that is larger by many
+        orders of magnitude than those that were fitted keeps to the range of coordinates: its columns end there.
         """
         self._check_fitted()
         sets = as_sets(X, dim=self.n_features_in_, origin=self.origin_)
-        return self._with_columns(sets, self._columns(sets, self.scale_))
+        columns = self._columns(sets, self.scale_)
+        if len(sets) and self.scale_.max() * max(1.0, 4.0 * float(np.abs(sets.points).max())) > MAX_COORDINATE:
+            np.minimum(columns, np.float32(MAX_COORDINATE), out=columns)
+        return self._with_columns(sets, columns)
 
     def _with_columns(self, sets: Sets, columns: Float32) -> Sets:
         origin = None if sets.origin is None else np.concatenate([sets.origin, np.zeros(len(self.scale_))])
@@ -187,7 +192,7 @@ class LocalShape(SetTransformer):
             "scale_": isinstance(scale, np.ndarray)
             and scale.dtype == np.float64
             and scale.shape == (columns,)
-            and bool(np.isfinite(scale).all()),
+            and bool((scale >= 0).all() and np.isfinite(scale).all()),
             "embedding_": isinstance(inner, SetTransformer) and inner.n_features_in_ == dim + columns,
         }
         if wrong := [name for name, good in checks.items() if not good]:

@@ -160,7 +160,7 @@ class IndexSpec:
 
     def check_sizes(self) -> None:
         """Refuse sizes (InputError) that nobody can mean, before they cost memory and time."""
-        length, order = self.embedding.vector_length, getattr(self.embedding, "p", 1)
+        length, order = self.embedding.vector_length, _order(self.embedding)
         if not 0 < self.dim <= MAX_LENGTH:
             raise bad_value("dim", self.dim, f"give 1 to {MAX_LENGTH:,}")
         if not 0 < length <= MAX_LENGTH or order > MAX_ORDER:
@@ -198,6 +198,11 @@ class IndexSpec:
         repr(embedding), repr(self.search)
 
 
+def _order(embedding: SetTransformer) -> Any:
+    """Return the order of GeM, also inside of another embedding; 1 for all others."""
+    return _order(embedding.embedding_) if isinstance(embedding, LocalShape) else getattr(embedding, "p", 1)
+
+
 def _check_learnt(embedding: SetTransformer, dim: int) -> None:
     """Refuse a stored embedding whose parts could not have been learnt together, in d dimensions."""
     if isinstance(embedding, SlicedWasserstein):
@@ -206,10 +211,7 @@ def _check_learnt(embedding: SetTransformer, dim: int) -> None:
         _check_anchors(embedding.anchors_, dim)
     if isinstance(embedding, LocalShape):
         embedding.check_state()
-        inner = embedding.embedding_
-        if getattr(inner, "p", 1) > MAX_ORDER:
-            raise ValueError("an order that nobody can mean")
-        _check_learnt(inner, inner.n_features_in_)
+        _check_learnt(embedding.embedding_, embedding.embedding_.n_features_in_)
 
 
 def _check_slicer(embedding: SlicedWasserstein, dim: int) -> None:
