@@ -103,6 +103,12 @@ static void neighborhoods(const Kernel &kernel) {
       const LocalShape job{points.data(), nullptr, offsets, dim, sizes, 2, nullptr, out.data(), n};
       std::vector<char> scratch(kernel.local_bytes(job));
       kernel.local_shape(job, 0, scratch.data());
+      double rounding = 0;  // what is farther than the last by no more than this counts too
+      for (int64_t i = 0; i < n; ++i) {
+        double far = 0;
+        for (int64_t k = 0; k < dim; ++k) far = std::max(far, std::fabs(double(points[size_t(i * dim + k)])));
+        rounding += far / double(n) / 1048576;
+      }
       for (int64_t i = 0; i < n; ++i) {
         std::vector<std::pair<double, int64_t>> near;
         double centre = 0;
@@ -121,7 +127,9 @@ static void neighborhoods(const Kernel &kernel) {
         for (int64_t k = 0; k < dim; ++k) centre += std::pow(double(row[k]) - mean(k, n), 2);
         close(row[dim], std::sqrt(centre), "centre", n);
         for (int64_t s = 0; s < 2; ++s) {
-          const int64_t m = std::min(n, sizes[s]);
+          int64_t m = std::min(n, sizes[s]);
+          const double last = std::sqrt(near[size_t(m - 1)].first);
+          while (m < n && std::sqrt(near[size_t(m)].first) <= last + rounding) ++m;
           const float *found = row + dim + 1 + s * each;
           double extent = 0, expected = 0, offset = 0, length = 0;
           for (int64_t k = 0; k < dim; ++k) {
