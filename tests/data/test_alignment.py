@@ -130,6 +130,34 @@ def test_rounding_off_a_plane_does_not_turn_the_plane_round():
         np.testing.assert_allclose(STEPS.apply([turned(flat, seed, rng)])[0][:, :2], expected[:, :2], atol=1e-4)
 
 
+def test_rounding_across_a_plane_has_no_skewness():
+    """A set that is nearly symmetric in its plane: what rounding leaves across it must not seem more skew."""
+    rng = np.random.default_rng(0)
+    along = np.linspace(-1, 1, 12)
+    flat = np.column_stack([3 * along + 0.02 * along**2, np.tile([1.0, -1, 0.5, -0.52], 3), np.zeros(12)])
+    expected = STEPS.apply([flat])[0]
+    for seed in range(40):
+        np.testing.assert_allclose(STEPS.apply([turned(flat, seed, rng)])[0][:, :2], expected[:, :2], atol=1e-3)
+
+
+def test_rounding_of_a_symmetric_set_has_no_skewness():
+    """Its axes keep the direction that they have, wherever the set lies."""
+    rng = np.random.default_rng(0)
+    half = rng.normal(size=(30, 3)) * [3, 2, 1]
+    points = np.concatenate([half, -half])
+    expected = STEPS.apply([points])[0]
+    for _ in range(20):
+        np.testing.assert_allclose(STEPS.apply([points + rng.normal(size=3)])[0], expected, atol=1e-5)
+
+
+def test_an_element_of_weight_zero_far_away_costs_no_digits():
+    rng = np.random.default_rng(0)
+    points = skewed(rng, 50, 3)
+    more = np.concatenate([[[1e14, 1e14, -1e14]], points])
+    weighted = Sets.from_list([more], [np.concatenate([[0.0], np.ones(50)])])
+    np.testing.assert_allclose(STEPS.apply(weighted)[0][1:], STEPS.apply([points])[0], atol=1e-5)
+
+
 def test_elements_of_weight_zero_change_nothing():
     rng = np.random.default_rng(0)
     points, weights = skewed(rng, 50, 3), rng.uniform(0.5, 1, 50)
