@@ -23,6 +23,7 @@ EMBEDDINGS = (
     embed.FSPool,
     embed.WassersteinEmbedding,
     embed.DistanceField,
+    embed.LocalShape,
     embed.MeanPool,
     embed.MaxPool,
     embed.SumPool,

@@ -19,7 +19,7 @@ from ..data.checks import checked_origin
 from ..data.precision import MAX_COORDINATE
 from ..data.preprocess import Preprocess
 from ..data.sets import Sets, as_sets
-from ..embed import DistanceField, SlicedWasserstein, Wrapped
+from ..embed import DistanceField, LocalShape, SlicedWasserstein, Wrapped
 from ..embed.base import SetTransformer
 from ..errors import DamagedError, InputError, bad_value
 from ..hash import SignHash
@@ -160,7 +160,7 @@ class IndexSpec:
 
     def check_sizes(self) -> None:
         """Refuse sizes (InputError) that nobody can mean, before they cost memory and time."""
-        length, order = self.embedding.vector_length, getattr(self.embedding, "p", 1)
+        length, order = self.embedding.vector_length, _order(self.embedding)
         if not 0 < self.dim <= MAX_LENGTH:
             raise bad_value("dim", self.dim, f"give 1 to {MAX_LENGTH:,}")
         if not 0 < length <= MAX_LENGTH or order > MAX_ORDER:
@@ -185,10 +185,7 @@ class IndexSpec:
         if wrong := [name for name, good in checks.items() if not good]:
             raise ValueError(f"not as it should be: {', '.join(wrong)}")
         self.check_sizes()
-        if isinstance(embedding, SlicedWasserstein):
-            _check_slicer(embedding, self.dim)
-        if isinstance(embedding, DistanceField):
-            _check_anchors(embedding.anchors_, self.dim)
+        _check_learnt(embedding, self.dim)
         hash_ = self.search.hash if isinstance(self.search, HammingSearch) else None
         if hash_ is not None and getattr(hash_, "n_features_in_", None) != embedding.index_length:
             raise ValueError("a hash of vectors of another length")
@@ -199,6 +196,22 @@ class IndexSpec:
             raise ValueError("its vectors are not numbers")
         self.search.check_params()
         repr(embedding), repr(self.search)
+
+
+def _order(embedding: SetTransformer) -> Any:
+    """Return the order of GeM, also inside of another embedding; 1 for all others."""
+    return _order(embedding.embedding_) if isinstance(embedding, LocalShape) else getattr(embedding, "p", 1)
+
+
+def _check_learnt(embedding: SetTransformer, dim: int) -> None:
+    """Refuse a stored embedding whose parts could not have been learnt together, in d dimensions."""
+    if isinstance(embedding, SlicedWasserstein):
+        _check_slicer(embedding, dim)
+    if isinstance(embedding, DistanceField):
+        _check_anchors(embedding.anchors_, dim)
+    if isinstance(embedding, LocalShape):
+        embedding.check_state()
+        _check_learnt(embedding.embedding_, embedding.embedding_.n_features_in_)
 
 
 def _check_slicer(embedding: SlicedWasserstein, dim: int) -> None:
@@ -251,6 +264,7 @@ def make_spec(
         if sets is None:
             raise _needs_sample("standardize=True learns mean and deviation from data", "preprocess")
         steps = steps.fit(sets)
+    steps.check_dim(dim)
     ready = None if sets is None else steps.apply(sets)
     if not fitted:
         chosen = _fit(chosen, ready, dim, shift)
