@@ -3,6 +3,7 @@
 from .pooling import Covariance, FSPool, GeM, MaxPool, MeanPool, SumPool
 from .sliced_wasserstein import SlicedWasserstein, default_slices
 from .wasserstein import WassersteinEmbedding
+from .whitened import Whitened
 from .wrapped import Wrapped
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "SlicedWasserstein",
     "SumPool",
     "WassersteinEmbedding",
+    "Whitened",
     "Wrapped",
     "default_slices",
 ]

@@ -18,7 +18,7 @@ from ..data import tensors
 from ..data.checks import checked_origin
 from ..data.preprocess import Preprocess
 from ..data.sets import Sets, as_sets
-from ..embed import SlicedWasserstein, Wrapped
+from ..embed import SlicedWasserstein, Whitened, Wrapped
 from ..embed.base import SetTransformer
 from ..errors import DamagedError, InputError, bad_value
 from ..hash import SignHash
@@ -171,8 +171,7 @@ class IndexSpec:
         if wrong := [name for name, good in checks.items() if not good]:
             raise ValueError(f"not as it should be: {', '.join(wrong)}")
         self.check_sizes()
-        if isinstance(embedding, SlicedWasserstein):
-            _check_slicer(embedding, self.dim)
+        _check_learnt(embedding, self.dim)
         hash_ = self.search.hash if isinstance(self.search, HammingSearch) else None
         if hash_ is not None and getattr(hash_, "n_features_in_", None) != embedding.index_length:
             raise ValueError("a hash of vectors of another length")
@@ -183,6 +182,18 @@ class IndexSpec:
             raise ValueError("its vectors are not numbers")
         self.search.check_params()
         repr(embedding), repr(self.search)
+
+
+def _check_learnt(embedding: SetTransformer, dim: int) -> None:
+    """Refuse a stored embedding whose parts could not have been learnt together, in d dimensions."""
+    if isinstance(embedding, SlicedWasserstein):
+        _check_slicer(embedding, dim)
+    if getattr(embedding, "p", 1) > MAX_ORDER:
+        raise ValueError("an order that nobody can mean")
+    if isinstance(embedding, Whitened):
+        embedding.check_state()
+        for view in embedding.embeddings_:
+            _check_learnt(view, dim)
 
 
 def _check_slicer(embedding: SlicedWasserstein, dim: int) -> None:
