@@ -42,7 +42,7 @@ def normal(n, dim=20, seed=0, decay=1.0):
 def oracle(fit, x, p=None, power=0.35, normalize=True):
     """The formula of the docstring; p = None keeps all directions, those without variance too."""
     fit, x = np.asarray(fit, float), np.asarray(x, float)
-    n, dim = fit.shape
+    n = len(fit)
     mean = fit.mean(axis=0)
     values, columns = np.linalg.eigh((fit - mean).T @ (fit - mean) / n)
     values, columns = np.maximum(values[::-1], 0), columns[:, ::-1]

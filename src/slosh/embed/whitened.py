@@ -1,11 +1,13 @@
-"""Whitened embeddings: a linear map, learnt from the collection, makes the few directions that carry most of the variance
-count less. It finds more of the right neighbours than the embedding that it wraps, with shorter vectors.
+"""Whitened embeddings: after a linear map that is learnt from the collection, near sets are more often the right ones.
+
+Sets come in, vectors of the wrapped embeddings are made of them, and shorter vectors go out.
 """
 
 from __future__ import annotations
 
 import math
 from copy import copy
+from itertools import pairwise
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +18,7 @@ from ..data.checks import checked_count, checked_flag, kind_of, random_stream
 from ..data.sets import Sets, check_origin
 from ..errors import InputError, bad_value
 from ..native import kernel
-from ..native.arrays import Float32, Float64
+from ..native.arrays import Array, Float32, Float64
 from .base import SetTransformer
 from .sliced_wasserstein import SlicedWasserstein
 from .whitening import LinearMap, spread
@@ -53,16 +55,16 @@ class Whitened(SetTransformer):
 
     The floor is .04 / (n + 10) of the sum of all variances, n being the number of sets, as a variance that few sets
     show is not to be trusted. With few sets nothing is left out, either: with n_components="auto" and fewer than 256
-    sets, the directions that were not seen are kept, each with the variance of the floor, and the vectors are as long as
-    those of the wrapped embedding. With fewer than ten sets, or if all are the same, the vectors
+    sets, the directions that were not seen are kept, each with the variance of the floor, and the vectors are as long
+    as those of the wrapped embedding. With fewer than ten sets, or if all are the same, the vectors
     are those of the wrapped embedding as they are. docs/whitening.md has the measurements.
 
     Parameters
     ----------
     embedding : an embedding, or a list of them; None is `SlicedWasserstein()`. Those that are fitted already are used
         as they are, of the others copies are fitted.
-    n_components : numbers of a vector; "auto" is 64 for one embedding and 128 for several (a quarter of the sets at most), or
-        all of them if there are few sets. It is fewer where the vectors vary in fewer directions.
+    n_components : numbers of a vector; "auto" is 64 for one embedding, 128 for several (a quarter of the sets at most),
+        or all of them if there are few sets. It is fewer where the vectors vary in fewer directions.
     power : from 0, which only leaves directions out, to 0.5, which makes all directions count alike; "auto" is 0.35.
     normalize : whether to bring vectors to unit length. If not, their scale is such that the mean squared norm over
         the sets of `fit` is 1.
@@ -245,7 +247,7 @@ class Whitened(SetTransformer):
     def _columns(self) -> list[slice]:
         """Return which numbers of the joined vectors are those of each view."""
         ends = np.cumsum([0, *(view.vector_length for view in self.embeddings_)]).tolist()
-        return [slice(a, b) for a, b in zip(ends, ends[1:], strict=False)]
+        return [slice(*pair) for pair in pairwise(ends)]
 
     def _joined(self, sets: Sets) -> Float32:
         """Return the vectors of all views side by side, each scaled."""
@@ -287,7 +289,7 @@ class Whitened(SetTransformer):
     def check_state(self) -> None:
         """Refuse (ValueError) parts that `fit` could not have learnt together: those of a file of other people."""
         views, (p, dim) = self.embeddings_, self.directions_.shape
-        arrays = {
+        arrays: dict[str, tuple[Array, Any, tuple[int, ...]]] = {
             "mean_": (self.mean_, np.float64, (dim,)),
             "directions_": (self.directions_, np.float32, (p, dim)),
             "scales_": (self.scales_, np.float64, (p,)),

@@ -1,4 +1,4 @@
-"""The linear algebra of whitening: which directions vectors vary in, how much each is to count, and the map that follows.
+"""The linear algebra of whitening: in which directions vectors vary, how much each is to count, and the map after that.
 
 Vectors (n, D) come in, as plain arrays; shorter ones go out. Nothing here knows of sets.
 """
