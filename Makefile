@@ -38,6 +38,7 @@ bench-index: $(VENV)/.ready     ## the durable index, 30 minutes; writes benchma
 
 docs: $(VENV)/.ready            ## redraw the pictures of docs/
 	$(BIN)/python docs/draw_embedding.py
+	$(BIN)/python docs/draw_field.py
 	$(BIN)/python docs/draw_when_not.py
 	$(BIN)/python docs/draw_hashing.py
 	$(BIN)/python docs/draw_rank.py

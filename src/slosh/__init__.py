@@ -4,6 +4,7 @@ A name is imported when it is first used (PEP 562), so that `import slosh` and `
 scikit-learn and SciPy.
 """
 
+import logging
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -53,6 +54,8 @@ _HOMES = {
 }
 """The modules of the names that are not modules themselves."""
 _INNER = ("data", "engines", "index", "native")
+
+logging.getLogger(__name__).addHandler(logging.NullHandler())  # an application chooses what it shows
 
 if not TYPE_CHECKING:  # a type checker that saw it would take any name for known
 

@@ -48,7 +48,10 @@ def test_build_options_reach_the_index(slosh_, tmp_path):
     assert len(slosh_("show", tmp_path / "a", "--where", "year = 2015", "--json")[1].splitlines()) == 12
 
 
-@pytest.mark.parametrize("embedding", ["sliced", "gem:2", "gem", "cov", "fspool", "wasserstein", "mean", "max", "sum"])
+EMBEDDINGS = ["sliced", "field", "field:32", "gem:2", "gem", "cov", "fspool", "wasserstein", "mean", "max", "sum"]
+
+
+@pytest.mark.parametrize("embedding", EMBEDDINGS)
 def test_every_embedding(slosh_, tmp_path, embedding):
     if embedding == "wasserstein":
         pytest.importorskip("ot")

@@ -7,9 +7,11 @@ import re
 
 import numpy as np
 import pytest
+from scipy.spatial.distance import cdist
 
 import slosh
 from slosh.cli import draw, find
+from slosh.index.certify import PROVABLE
 from slosh.index.rerank import DISTANCES
 from slosh.search import Stats
 
@@ -25,8 +27,21 @@ def test_search_finds_what_the_library_finds(slosh_, built):
     assert (found["distance_kind"], found["recall"]) == ("sliced", 1.0)
 
 
+def test_certified_by_the_hausdorff_distance(slosh_, built, tmp_path):
+    assert slosh_("build", tmp_path / "a", "clouds", "--embedding", "field:20", "--json")[0] == 0
+    tables = [cdist(np.load("query.npy"), np.load(path)) for path in built.glob("clouds/*/*.npy")]
+    true = np.sort([max(table.min(axis=0).max(), table.min(axis=1).max()) for table in tables])
+    for how, expected in ((["-k", 5], true[:5]), (["--radius", 2.5], true[true <= 2.5])):
+        found = json.loads(
+            slosh_("search", tmp_path / "a", "query.npy", *how, "--rerank", "hausdorff", "--certify", "--json")[1]
+        )
+        assert (found["distance_kind"], found["recall"]) == ("hausdorff", 1.0)
+        np.testing.assert_allclose([hit["distance"] for hit in found["hits"]], expected, rtol=1e-6)
+
+
 def test_the_distances_to_rerank_by_are_those_of_the_library():
     assert list(find.RERANKS) == ["sliced", *DISTANCES]
+    assert list(find.PROVABLE) == list(PROVABLE)
 
 
 def test_tables_for_people(slosh_):

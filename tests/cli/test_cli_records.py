@@ -82,7 +82,12 @@ def test_an_empty_filter_is_refused(slosh_, copied, stored):
         ["search", copied, "thin/0000.npy"],
         ["duplicates", copied],
     ):
-        for text, said in (("", "--where is empty"), (" ", "--where is empty"), ("@id prefix ''", "prefix is empty")):
+        for text, said in {
+            "": "--where is empty",
+            " ": "--where is empty",
+            "@id prefix ''": "prefix is empty",
+            "@id >= ''": "no id is empty",
+        }.items():
             code, _, err = slosh_(*command, "--where", text)
             assert code == 2
             assert said in err

@@ -10,7 +10,7 @@ import pytest
 from builders import cloud_list, contents, plain_answer
 from oracle import Oracle, check_nearest, check_within
 from slosh import Sets, errors
-from slosh.embed import SlicedWasserstein
+from slosh.embed import DistanceField, SlicedWasserstein
 from slosh.errors import InputError
 from slosh.search import ExactSearch, LadderSearch
 
@@ -55,6 +55,45 @@ def test_search_finds_the_nearest(engine, search):
     lists = index.search(sets[:4], k=3)
     assert len(lists) == 4
     assert [hits.ids for hits in lists] == [index.search(one, k=3).ids for one in sets[:4]]
+
+
+def hausdorff(a, b):
+    table = np.linalg.norm(a[:, None].astype(np.float64) - b[None], axis=2)
+    return max(table.min(axis=1).max(), table.min(axis=0).max())
+
+
+def test_the_nearest_by_the_hausdorff_distance_are_proved(engine):
+    """Against all distances; with filters, by id, after changes, and by whoever reads."""
+    sets = cloud_list(70)
+    sets[7] = sets[11] = sets[3]
+    names = [f"{i:03}" for i in np.random.default_rng(1).permutation(70)]
+    index = engine.create(2, embedding=DistanceField(24), sample=sets[:20])
+    index.add(sets[:50], names[:50], [{"part": i % 5} for i in range(50)])
+    index.add(sets[50:], names[50:], [{"part": i % 5} for i in range(50, 70)])
+    index.remove([names[5], names[60]])
+    stored = {name: one for name, one in pairs(names, sets).items() if name not in (names[5], names[60])}
+    few = {name: stored[name] for i, name in enumerate(names) if i % 5 in (1, 3) and name in stored}
+    index = engine.reopen(index) or index
+    for asked in (index, engine.read_only(index) or index):
+        for query in [*cloud_list(3, seed=2), sets[3]]:
+            distances = {name: hausdorff(query, points) for name, (points, _) in stored.items()}
+            for k in (1, 2, 10, 1000):
+                check_nearest(asked.search(query, k, rerank="hausdorff", certify=True), stored, distances, k, 1e-12)
+            hits = asked.search(query, 7, where={"part": [1, 3]}, rerank="hausdorff", certify=True)
+            check_nearest(hits, few, distances, 7, 1e-12)
+            for radius in (0.0, 1.0, 100.0):
+                within = asked.range_search(query, radius, where={"part": [1, 3]}, rerank="hausdorff", certify=True)
+                check_within(within, few, distances, radius, 1e-12)
+        others = {name: one for name, one in stored.items() if name != names[9]}
+        distances = {name: hausdorff(sets[9], points) for name, (points, _) in others.items()}
+        hits = asked.search(id=names[9], k=6, rerank="hausdorff", certify=True)
+        check_nearest(hits, others, distances, 6, 1e-12)
+        whole = asked.search(sets[9], 12, rerank="hausdorff", certify=True).ids
+        pages = [asked.search(sets[9], 4, offset=i, rerank="hausdorff", certify=True).ids for i in (0, 4, 8)]
+        assert [name for page in pages for name in page] == whole
+    empty = engine.create(2, embedding=DistanceField(24), sample=sets[:20])
+    hits = empty.search(sets[0], 3, rerank="hausdorff", certify=True)
+    assert (hits.ids, hits.distance_kind) == ([], "hausdorff")
 
 
 def test_a_query_by_id_leaves_itself_out(engine):

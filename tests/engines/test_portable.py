@@ -22,6 +22,8 @@ THINGS = [
     embed.FSPool(4),
     embed.MeanPool(),
     embed.WassersteinEmbedding(n_reference=5),
+    embed.DistanceField(5),
+    embed.DistanceField(anchors=[[0.0, 1.0], [2.0, 0.0]]),
 ]
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from builders import cloud_list, small_embedding
 from slosh import Preprocess, Sets, errors
-from slosh.embed import GeM, SlicedWasserstein
+from slosh.embed import DistanceField, GeM, SlicedWasserstein
 from slosh.engines.spec import MAX_LENGTH, WHOLE, IndexSpec, make_spec
 from slosh.search import ExactSearch, HammingSearch, LadderSearch
 
@@ -21,6 +21,8 @@ FILLED.add(np.zeros((2, 3), np.float32))
         ({"embedding": "sliced"}, "embedding", "slosh.embed"),
         ({"embedding": SlicedWasserstein}, "embedding", "slosh.embed"),
         ({"embedding": SlicedWasserstein(reference="barycenter")}, "embedding", "sample"),
+        ({"embedding": DistanceField()}, "embedding", "anchors='kmeans' is learnt from data: pass .* sample="),
+        ({"embedding": DistanceField(), "sample": cloud_list(3)}, "n_anchors", "fit on more sets"),
         ({"embedding": SlicedWasserstein().fit([np.zeros((3, 5))])}, "embedding", "dimension 5"),
         ({"embedding": SlicedWasserstein().fit([np.zeros((3, 2))]), "origin": [1.0, 2.0]}, "origin", "same origin"),
         ({"embedding": SlicedWasserstein(2, MAX_LENGTH)}, "embedding", "numbers"),
@@ -68,6 +70,8 @@ def test_what_is_given_stays_as_it_was():
         {"preprocess": Preprocess(center=True, scale="rms"), "search": ExactSearch()},
         {"search": HammingSearch(), "sample": cloud_list(30)},
         {"embedding": GeM(3)},
+        {"embedding": DistanceField(20), "sample": cloud_list(30)},
+        {"embedding": DistanceField(anchors=[[101.0, 2.0], [99.0, 1.0]]), "origin": [100.0, 0.0]},
     ],
     ids=lambda options: f"{options!r:.40}",
 )
@@ -90,6 +94,27 @@ def test_what_is_damaged_is_refused():
     for foreign in (b"", b"x" * 100):
         with pytest.raises(errors.FormatError, match="here"):
             IndexSpec.unpack(foreign, "here")
+
+
+@pytest.mark.parametrize(
+    "anchors",
+    [
+        np.zeros((4, 3), np.float32),
+        np.zeros((4, 2)),
+        np.zeros(2, np.float32),
+        np.zeros((0, 2), np.float32),
+        np.full((4, 2), np.nan, np.float32),
+        np.full((4, 2), 1e30, np.float32),
+        None,
+        "kmeans",
+    ],
+    ids=lambda anchors: getattr(anchors, "shape", anchors),
+)
+def test_anchors_that_cannot_have_been_fitted_are_refused(anchors):
+    spec = make_spec(2, DistanceField(anchors=[[0.0, 1.0]] * 4))
+    spec.embedding.anchors_ = anchors
+    with pytest.raises(errors.DamagedError, match="here"):
+        IndexSpec.unpack(spec.pack(), "here")
 
 
 def test_sets_of_a_user_become_sets_of_the_index():

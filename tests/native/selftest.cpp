@@ -1,5 +1,5 @@
 // Runs the generic kernel without Python, so that it can be tried on another machine or in an emulator: sorts, averages, linear
-// quantiles and transport of random sets, and Hamming distances of random codes, against loops that are too simple to be wrong.
+// quantiles, transport and distance fields of random sets, and Hamming distances of random codes, against loops that are too simple to be wrong.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -62,12 +62,43 @@ static void codes(const Kernel &kernel) {
     }
 }
 
+// The distance field: sets of any size, blocks of anchors that are full or not, elements without weight.
+static void fields(const Kernel &kernel) {
+  for (int64_t dim : {1, 2, 3, 4, 11})
+    for (int64_t n : {1, 2, 3, 4, 5, 50})
+      for (int64_t K : {1, 7, 8, 40})
+        for (int weighted = 0; weighted < 2; ++weighted) {
+          const int64_t width = kernel.field_anchors, blocks = (K + width - 1) / width;
+          std::vector<float> points(size_t(n * dim)), weights(static_cast<size_t>(n)), anchors(size_t(K * dim)), laid(size_t(blocks * dim * width));
+          std::vector<float> out(static_cast<size_t>(K));
+          for (float &x : points) x = uniform();
+          for (float &x : anchors) x = uniform();
+          for (float &x : weights) x = uniform() > 0 ? 1.0f : 0.0f;
+          weights[size_t(std::rand() % n)] = 1;
+          for (int64_t a = 0; a < K; ++a)
+            for (int64_t k = 0; k < dim; ++k) laid[size_t((a / width * dim + k) * width + a % width)] = anchors[size_t(a * dim + k)];
+          const std::vector<int64_t> offsets = {0, n};
+          const Field job{points.data(), weighted ? weights.data() : nullptr, offsets.data(), dim, K, laid.data(), out.data(), K};
+          for (int64_t b = 0; b < blocks; ++b) kernel.field(job, 0, b);
+          for (int64_t a = 0; a < K; ++a) {
+            double least = HUGE_VAL;
+            for (int64_t i = 0; i < n; ++i) {
+              double square = 0;
+              for (int64_t k = 0; k < dim; ++k) square += std::pow(double(points[size_t(i * dim + k)]) - double(anchors[size_t(a * dim + k)]), 2);
+              if (!weighted || weights[size_t(i)] > 0) least = std::min(least, std::sqrt(square));
+            }
+            close(out[size_t(a)], least, "field", n);
+          }
+        }
+}
+
 #if !defined(SLOSH_TESTED)
 #define SLOSH_TESTED generic
 #endif
 
 int main() {
   codes(SLOSH_TESTED::kernel);
+  fields(SLOSH_TESTED::kernel);
   const Kernel &kernel = generic::kernel;
   const int64_t L = 4, M = 8, dim = 3;
   for (int64_t n : {1, 2, 3, 15, 16, 17, 50, 150, 513, 3072, 3073, 8193}) {

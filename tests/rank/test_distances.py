@@ -51,6 +51,15 @@ def test_nearest_in_blocks_and_by_tree_agree(monkeypatch):
     assert rank.hausdorff(large[:1], large[1:])[0] == pytest.approx(both)
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_hausdorff_is_exact_where_float32_cannot_tell_elements_apart(seed):
+    points = np.random.default_rng(seed).normal(size=(500, 40))
+    points = (points / np.linalg.norm(points, axis=1, keepdims=True)).astype(np.float32)
+    farthest = np.linalg.norm(points.astype(np.float64), axis=1).max()
+    assert rank.hausdorff(np.zeros((1, 40)), [points])[0] == pytest.approx(farthest, rel=1e-14)
+    assert rank.hausdorff(points, [np.zeros((1, 40))])[0] == pytest.approx(farthest, rel=1e-14)
+
+
 def test_any_number_of_threads_and_arrays_or_sets():
     sets = clouds([20, 30, 40], 2)
     for name in ("sliced_wasserstein", "wasserstein", "chamfer", "hausdorff"):

@@ -37,7 +37,7 @@ TEST_SIZE = (
     "With 500 sets or more, the fraction of them to use as queries (default: 0.2). With fewer, every set is a query."
 )
 ORIGIN = "Subtract this point from all coordinates, for example if they lie far from zero."
-EMBEDDINGS = "How sets become vectors: sliced, gem:2, cov, fspool, wasserstein, mean, max or sum."
+EMBEDDINGS = "How sets become vectors: sliced, field:256, gem:2, cov, fspool, wasserstein, mean, max or sum."
 
 
 @dataclass(frozen=True)
@@ -66,20 +66,21 @@ class Design:
         }
 
     def _embedding(self, seed: int) -> Any:
-        kind, _, power = self.embedding.lower().partition(":")
-        if power and kind != "gem":
-            raise UsageError(f"--embedding {self.embedding}: only gem takes a number, as in gem:2")
+        kind, _, number = self.embedding.lower().partition(":")
+        if number and kind not in ("gem", "field"):
+            raise UsageError(f"--embedding {self.embedding}: only gem and field take a number, as in gem:2")
         if self.slices is not None and kind != "sliced":
             raise UsageError(f"--slices is for --embedding sliced, not for {kind}")
         if self.quantiles is not None and kind not in ("sliced", "fspool"):
             raise UsageError(f"--quantiles is for --embedding sliced and fspool, not for {kind}")
-        if power and not (power.isascii() and power.isdigit() and int(power)):
-            raise UsageError(f"--embedding {self.embedding}: the power is a whole number, as in gem:2")
+        if number and not (number.isascii() and number.isdigit() and int(number)):
+            raise UsageError(f"--embedding {self.embedding}: the number is a whole one, as in gem:2")
         amount: dict[str, Any] = {} if self.quantiles is None else {"n_quantiles": self.quantiles}
         embed = slosh.embed
         known = {
             "sliced": functools.partial(embed.SlicedWasserstein, n_slices=self.slices, random_state=seed, **amount),
-            "gem": functools.partial(embed.GeM, p=int(power or 1)),
+            "field": functools.partial(embed.DistanceField, n_anchors=int(number or 256), random_state=seed),
+            "gem": functools.partial(embed.GeM, p=int(number or 1)),
             "fspool": functools.partial(embed.FSPool, **amount),
             "cov": embed.Covariance,
             "wasserstein": functools.partial(embed.WassersteinEmbedding, random_state=seed),

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from ..search import Stats
 
 RERANKS = ("sliced", "wasserstein", "chamfer", "hausdorff")
+PROVABLE = ("sliced", "hausdorff")
+"""Distances that --certify can prove, each on an index with the embedding for it."""
 SHOWN_ELEMENTS = 10
 SHOWN_FEATURES = 8
 
@@ -190,14 +192,15 @@ def _search_options(
     """Return the arguments of `SetIndex.search` or, with a radius, of `SetIndex.range_search`."""
     if depth is not None and rerank is None:
         raise UsageError("--depth is the number of sets that --rerank reorders: give --rerank, too")
-    if radius is not None:
-        if k is not None or rerank is not None:
-            raise UsageError("--radius returns all sets within a distance: leave -k and --rerank out")
-        return {"radius": radius, "certify": certify}
+    if radius is not None and (k is not None or (rerank is not None and not certify)):
+        raise UsageError("--radius returns all sets within a distance: leave -k and --rerank out")
     if rerank is not None:
         choose("--rerank", rerank, dict.fromkeys(RERANKS))
-        if certify:
-            raise UsageError("--certify orders by the sliced distance: leave --rerank out")
+        if certify and rerank not in PROVABLE:
+            told = "--certify proves the sliced distance, or with --rerank hausdorff the Hausdorff distance"
+            raise UsageError(f"{told}: leave --rerank {rerank} out")
+    if radius is not None:
+        return {"radius": radius, "rerank": rerank, "certify": certify}
     return {"k": k or 10, "rerank": rerank, "depth": depth, "certify": certify}
 
 

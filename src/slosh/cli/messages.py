@@ -17,6 +17,7 @@ USE_ORIGIN = "build the index with --origin auto, or with one number for each fe
 
 OPTIONS = {
     "labels": "--label",
+    "n_anchors": "--embedding",
     "n_points": "--points",
     "random_state": "--seed",
     **{
@@ -51,6 +52,7 @@ _REMEDIES_BY_ARGUMENT = {
     "origin": USE_ORIGIN,
     "weighted": "build the index with --weighted",
     "max_expansion": "give a larger --max-expansion if you trust the file",
+    "n_anchors": "ask for fewer anchors, --embedding field:16 for example",
     "standardize": "leave --standardize out, or build from files that have sets",
 }
 

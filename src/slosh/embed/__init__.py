@@ -1,5 +1,6 @@
 """Set to vector: scikit-learn transformers whose samples are sets."""
 
+from .distance_field import DistanceField
 from .pooling import Covariance, FSPool, GeM, MaxPool, MeanPool, SumPool
 from .sliced_wasserstein import SlicedWasserstein, default_slices
 from .wasserstein import WassersteinEmbedding
@@ -8,6 +9,7 @@ from .wrapped import Wrapped
 
 __all__ = [
     "Covariance",
+    "DistanceField",
     "FSPool",
     "GeM",
     "MaxPool",

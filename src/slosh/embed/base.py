@@ -6,9 +6,9 @@ long its vectors are and embeds one batch; checks, batches, progress and output 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from scipy.spatial.distance import cdist
@@ -45,6 +45,21 @@ class SetTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     def vector_length(self) -> int:
         """The length of one embedded vector."""
         raise NotImplementedError
+
+    @property
+    def distance_kind(self) -> str:
+        """What Euclidean distances of its vectors are called."""
+        return "embedded"
+
+    @property
+    def needs_data(self) -> str | None:
+        """Why it must be fitted to data before it embeds anything, as a sentence; None if the dimension is enough."""
+        return None
+
+    @property
+    def learns(self) -> bool:
+        """Whether `fit` looks at more of the data than their dimension."""
+        return self.needs_data is not None
 
     def _transform(self, sets: Sets, out: Float32) -> None:
         """Write the vectors of one batch into `out`, (len(sets), vector_length), float32 with contiguous rows."""
@@ -100,9 +115,17 @@ class SetTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     # -- what an index stores ------------------------------------------------------------------------------------------
 
     @property
+    def lower_bounds(self) -> Mapping[str, Literal["euclidean", "chebyshev"]]:
+        """The distances between sets ("sliced", "hausdorff") that two index vectors bound from below, and how.
+
+        "euclidean": by the Euclidean distance of the vectors; "chebyshev": by the largest difference of their numbers.
+        """
+        return {}
+
+    @property
     def has_bounds(self) -> bool:
         """Whether the distance of two index vectors is a lower bound of the sliced distance of their sets."""
-        return False
+        return "sliced" in self.lower_bounds
 
     @property
     def index_length(self) -> int:

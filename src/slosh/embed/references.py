@@ -16,6 +16,8 @@ from ..errors import InputError
 from ..native.arrays import Float64, Int64
 
 KINDS = ("uniform", "normal", "sample", "kmeans")
+LEARNT = ("barycenter", "sample", "kmeans")
+"""References that are learnt from data."""
 KMEANS_ELEMENTS = (10_000, 100_000)
 """The fewest and the most elements that k-means looks at; in between 256 a centre, which is enough to place it."""
 
@@ -41,15 +43,8 @@ def reference_points(
     >>> reference_points("uniform", Sets([[0.0, 0.0]], [0, 1]), 5, 0)[0].shape
     (5, 2)
     """
-    kind = Sets.from_item(kind) if is_set_item(kind) else kind
-    if isinstance(kind, Sets):
-        if len(kind) != 1:
-            raise input_error("reference", f"must be one set; these are {len(kind)}", "pass sets[i : i + 1]")
-        check_origin(kind, sets.origin)
-        return finite_rows("reference", kind.points, sets.dim, "M", "point"), _weights(kind)
     if not isinstance(kind, str):
-        own = finite_rows("reference", kind, sets.dim, "M", "point")
-        return own - (0.0 if sets.origin is None else sets.origin), None
+        return own_points("reference", kind, sets, "M", "point")
     if kind not in KINDS:
         raise unknown_reference(kind, KINDS)
     random = check_random_state(random_state)
@@ -63,7 +58,33 @@ def reference_points(
         return random.uniform(size=(n_points, sets.dim)), None
     if kind == "normal":
         return random.standard_normal((n_points, sets.dim)), None
-    return _centres(sets, n_points, random), None
+    if len(sets.points) < n_points:
+        n_elements = len(sets.points)
+        problem = f"reference='kmeans' of {n_points} points needs as many elements; the sets have {n_elements}"
+        raise InputError(problem, argument="reference")
+    return kmeans_centres(*sample_elements(sets, n_points, random), n_points, random), None
+
+
+def own_points(
+    name: str, given: ArrayLike | Sets, sets: Sets, letter: str, each: str
+) -> tuple[Float64, Float64 | None]:
+    """Return the points (`letter`, d) that a user gave as the parameter `name`, and their weights (None: uniform).
+
+    They may be an array, from which the origin of `sets` is subtracted, or one set of a `Sets` with the same origin.
+    """
+    given = Sets.from_item(given) if is_set_item(given) else given
+    if not isinstance(given, Sets):
+        own = finite_rows(name, given, sets.dim, letter, each)
+        return own - (0.0 if sets.origin is None else sets.origin), None
+    if len(given) != 1:
+        raise input_error(name, f"must be one set; these are {len(given)}", "pass sets[i : i + 1]")
+    check_origin(given, sets.origin)
+    return finite_rows(name, given.points, sets.dim, letter, each), _weights(given)
+
+
+def learnt_reference(kind: object) -> str | None:
+    """Return the sentence that says so if a reference is learnt from data."""
+    return f"reference={kind!r} is learnt from data" if isinstance(kind, str) and kind in LEARNT else None
 
 
 def unknown_reference(kind: object, known: Sequence[str]) -> InputError:
@@ -76,19 +97,27 @@ def _weights(sets: Sets) -> Float64 | None:
     return None if sets.weights is None else sets.weights.astype(np.float64)
 
 
-def _centres(sets: Sets, n_points: int, random: np.random.RandomState) -> Float64:
+def sample_elements(sets: Sets, n_centres: int, random: np.random.RandomState) -> tuple[Float64, Float64 | None]:
+    """Return elements to find centres of, and how much each counts (None: all the same); all of them, or a sample.
+
+    Every element counts the same, whatever the size of its set; with weights, as much as its weight makes it in its
+    set.
+    """
     n_elements = len(sets.points)
-    if n_elements < n_points:
-        problem = f"reference='kmeans' of {n_points} points needs as many elements; the sets have {n_elements}"
-        raise InputError(problem, argument="reference")
     chosen: Int64 | slice = slice(None)
-    n_chosen = max(n_points, int(np.clip(256 * n_points, *KMEANS_ELEMENTS)))
+    n_chosen = max(n_centres, int(np.clip(256 * n_centres, *KMEANS_ELEMENTS)))
     if n_elements > n_chosen:
         chosen = np.sort(random.randint(n_elements, size=n_chosen, dtype=np.int64))
     weights = None
     if sets.weights is not None:
         totals = np.add.reduceat(sets.weights.astype(np.float64), sets.offsets[:-1])
-        weights = (sets.weights * np.repeat(sets.sizes / totals, sets.sizes))[chosen]
-    elements = sets.points[chosen].astype(np.float64)
-    means = KMeans(n_points, n_init=1, max_iter=25, random_state=random).fit(elements, sample_weight=weights)
+        weights = np.asarray((sets.weights * np.repeat(sets.sizes / totals, sets.sizes))[chosen], np.float64)
+    return sets.points[chosen].astype(np.float64), weights
+
+
+def kmeans_centres(
+    elements: Float64, weights: Float64 | None, n_centres: int, random: np.random.RandomState
+) -> Float64:
+    """Return the centres (n_centres, d) of elements, as `sample_elements` gives them."""
+    means = KMeans(n_centres, n_init=1, max_iter=25, random_state=random).fit(elements, sample_weight=weights)
     return np.asarray(means.cluster_centers_)

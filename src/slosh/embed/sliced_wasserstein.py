@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Literal
 
 import numpy as np
 from scipy.spatial.distance import cdist
@@ -15,7 +16,7 @@ from ..native import kernel
 from ..native.arrays import Array, Float32, Float64, Quantiles, Ragged
 from ..slices import Slicer, make_slicer
 from .base import SetTransformer
-from .references import KINDS, reference_points, unknown_reference
+from .references import KINDS, learnt_reference, reference_points, unknown_reference
 
 NATIVE_STEPS = 1 << 26
 """Elements times slices of one native call: a fraction of a second, so that Ctrl-C is heard."""
@@ -160,6 +161,10 @@ class SlicedWasserstein(SetTransformer):
         return self._quantiles(single).reshape(shape)
 
     @property
+    def needs_data(self) -> str | None:
+        return learnt_reference(self.reference)
+
+    @property
     def vector_length(self) -> int:
         return int(self.reference_.size)
 
@@ -225,8 +230,8 @@ class SlicedWasserstein(SetTransformer):
         return self._run(X, out, write), np.concatenate(norms)
 
     @property
-    def has_bounds(self) -> bool:
-        return self.average_
+    def lower_bounds(self) -> Mapping[str, Literal["euclidean", "chebyshev"]]:
+        return {"sliced": "euclidean"} if self.average_ else {}
 
     @property
     def index_length(self) -> int:

@@ -19,7 +19,7 @@ from ..errors import import_extra
 from ..native import kernel
 from ..native.arrays import Float32, Float64
 from .base import SetTransformer
-from .references import reference_points
+from .references import learnt_reference, reference_points
 
 MAX_ITERATIONS = 10_000_000
 """Of the network simplex. POT's own limit, 100,000, stops early from some ten thousand elements on."""
@@ -90,6 +90,10 @@ class WassersteinEmbedding(SetTransformer):
         weights = np.ones(len(points)) if weights is None else weights
         self.reference_ = points[weights > 0]
         self.reference_weights_ = weights[weights > 0] / weights.sum()
+
+    @property
+    def needs_data(self) -> str | None:
+        return learnt_reference(self.reference)
 
     @property
     def vector_length(self) -> int:

@@ -85,6 +85,10 @@ class Wrapped(SetTransformer):
         self._origin = origin
 
     @property
+    def needs_data(self) -> str | None:
+        return "this embedding is to be fitted on data"
+
+    @property
     def vector_length(self) -> int:
         if "_length" not in vars(self):  # a transformer that came fitted: try it on one set
             self._check_fitted()

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..data.sets import Sets
-from ..search import Calibration
+from ..search import Calibration, Metric
 from ..where import Metadata, Node
 from .spec import Embedded, IndexSpec, Vectors
 
@@ -90,18 +90,28 @@ class Capabilities(NamedTuple):
     """`View.nearest` with recall 1.0 is exact."""
     exact_range: bool = True
     """`View.within` leaves nothing out; certificates need it."""
+    metrics: tuple[Metric, ...] = ("euclidean",)
+    """The metrics that `View.within` takes."""
 
 
 class View(Protocol):
     """One version of an index. Use it as long as the context manager that gave it is open, in one thread."""
 
-    version: int
-    """Counts the changes of what is stored. Training makes searches faster within a version, and changes no answer that
-    is exact."""
-    capabilities: Capabilities
-    spec: IndexSpec
-    settings: Mapping[str, Any]
-    """`weighted`: whether elements have weights, None before the first set; `recall`: the default, or None."""
+    @property
+    def version(self) -> int:
+        """Counts the changes of what is stored. Training makes searches faster within a version, and changes no answer
+        that is exact.
+        """
+
+    @property
+    def capabilities(self) -> Capabilities: ...
+
+    @property
+    def spec(self) -> IndexSpec: ...
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """`weighted`: whether elements have weights, None before the first set; `recall`: the default, or None."""
 
     @property
     def next_id(self) -> int:
@@ -152,9 +162,12 @@ class View(Protocol):
         recall: float | None = 1.0,
         exclude: Int64 | None = None,
         bounds: bool = False,
+        metric: Metric = "euclidean",
     ) -> Candidates:
         """Return all sets at most a radius away but those that `exclude` names, as in `nearest`. With `bounds` the
-        slack of queries and sets is allowed for: all sets whose distance less its slack is at most the radius.
+        slack of queries and sets is allowed for: all sets whose distance less its slack is at most the radius. With
+        the metric "chebyshev" the distance is the largest difference of two numbers of the vectors; of the metrics
+        other than "euclidean" an engine needs only those that its capabilities name, and they are always exact.
         """
 
     def prepared(self, keys: Int64) -> Sets:
@@ -184,10 +197,13 @@ class Write(Protocol):
     before the sets with these ids are stored. The caller sees to that.
     """
 
-    view: View
-    """The version that is being changed; it does not show the changes."""
-    committed: bool
-    """Whether the changes are stored. An interrupt may come when they are."""
+    @property
+    def view(self) -> View:
+        """The version that is being changed; it does not show the changes."""
+
+    @property
+    def committed(self) -> bool:
+        """Whether the changes are stored. An interrupt may come when they are."""
 
     def free_ids(self, n: int) -> list[str]:
         """Return n counted ids that were never given out and are not in use."""
@@ -206,10 +222,15 @@ class Write(Protocol):
 class Engine(Protocol):
     """The place where one index lives."""
 
-    location: str | None
-    """The path or address; None in memory."""
-    read_only: bool
-    closed: bool
+    @property
+    def location(self) -> str | None:
+        """The path or address; None in memory."""
+
+    @property
+    def read_only(self) -> bool: ...
+
+    @property
+    def closed(self) -> bool: ...
 
     def view(self) -> AbstractContextManager[View]:
         """Open the newest version for reading."""
@@ -227,8 +248,12 @@ class Engine(Protocol):
     def calibrate(self, space: str, k: int, recall: float, queries: Vectors | None) -> Calibration | None:
         """Measure what it takes to reach a recall, and keep it; None where there is nothing to measure."""
 
-    def compact(self) -> None:
-        """Reclaim the space of removed sets, retrain, and measure again what was measured."""
+    def compact(self, spec: IndexSpec | None = None) -> None:
+        """Reclaim the space of removed sets, retrain, and measure again what was measured.
+
+        With `spec`, which is of the same sets, all of them are embedded by it, and it is that of the next version. A
+        reader sees the old one with the old vectors, or the new one with the new.
+        """
 
     def verify(self) -> Iterator[tuple[str, str, list[str]]]:
         """Check what is stored: yield what was checked, how much of it, and the problems that were found."""

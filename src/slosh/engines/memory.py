@@ -189,15 +189,16 @@ class MemoryEngine:
     location = None
     read_only = False
 
-    def __init__(self, spec: IndexSpec, weighted: bool | None) -> None:
-        self._current = _first_version(spec, {"weighted": weighted, "recall": None})
+    def __init__(self, spec: IndexSpec, weighted: bool | None, n_jobs: int | None) -> None:
+        self._current = _first_version(spec.with_threads(n_jobs), {"weighted": weighted, "recall": None})
+        self._n_jobs = n_jobs
         self._lock = ChangeLock()
         self._pid = os.getpid()
         self.closed = False
 
     @classmethod
     def create(cls, location: None, spec: IndexSpec, *, weighted: bool | None, n_jobs: int | None) -> MemoryEngine:
-        return cls(spec.with_threads(n_jobs), weighted)
+        return cls(spec, weighted, n_jobs)
 
     def _check_open(self) -> None:
         if self._pid != os.getpid():
@@ -240,16 +241,17 @@ class MemoryEngine:
             self._publish(snapshot)
             return found
 
-    def compact(self) -> None:
+    def compact(self, spec: IndexSpec | None = None) -> None:
         with self._lock.changing():
             self._check_open()
-            old = self._current
+            old, n_jobs = self._current, self._n_jobs
+            chosen = old.spec if spec is None else spec.with_threads(n_jobs)
             keys = np.array(sorted(old.select().tolist(), key=old.names.ids.__getitem__), np.int64)
-            new = _Write(_first_version(old.spec, old.settings, old.version, old.next_id))
+            new = _Write(_first_version(chosen, old.settings, old.version, old.next_id))
             if len(keys):
                 sets, ids, metadata = old.records(keys)
                 checked = [checked_metadata(each, "metadata") for each in metadata]
-                new.upsert(Entries(sets, ids, checked), old.spec.embed(sets))
+                new.upsert(Entries(sets, ids, checked), chosen.embed(sets))
             version = new.finish()
             snapshot = version.snapshot.train(again=old.calibrated)
             self._current = version

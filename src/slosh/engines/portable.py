@@ -22,6 +22,7 @@ EMBEDDINGS = (
     embed.Covariance,
     embed.FSPool,
     embed.WassersteinEmbedding,
+    embed.DistanceField,
     embed.Whitened,
     embed.MeanPool,
     embed.MaxPool,

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..data.sets import Sets
-from ..search import Allowed, Calibration, Column, ColumnFactory, State, Trained
+from ..search import Allowed, Calibration, Column, ColumnFactory, Metric, State, Trained
 from ..where import Node
 from .base import Candidates, Capabilities, Float64, Int64, Mask
 from .spec import WHOLE, Embedded, IndexSpec, Vectors
@@ -233,21 +233,23 @@ class Snapshot:
         recall: float | None,
         exclude: Int64 | None,
         bounds: bool,
+        metric: Metric,
     ) -> Candidates:
         state, reach, slack = self.states[space], radii, None
         if bounds:
             assert queries.slack is not None
             of_queries = queries.slack + state.query_slack(queries.numbers)
             reach = radii + of_queries + self.max_slack[space]
-        found = state.within(queries.numbers, reach, allowed=allowed, recall=recall, exclude=exclude)
+        found = state.within(queries.numbers, reach, allowed=allowed, recall=recall, exclude=exclude, metric=metric)
         if bounds:
             which = found.query
             slack = of_queries[which] + self.slack.view(self.n)[found.positions] + state.slack(found.positions)
             kept = found.distances - slack <= radii[which]
             found, slack = found.keep(kept), slack[kept]
+        kind = state.search.distance_kind if metric == "euclidean" else metric
         return Candidates(
-            found.offsets, found.positions, found.distances, state.search.distance_kind, found.promise, found.compared,
-            found.scanned, slack=slack,
+            found.offsets, found.positions, found.distances, kind, found.promise, found.compared, found.scanned,
+            slack=slack,
         )  # fmt: skip
 
     def holds(self, rows: Int64, embedded: Embedded) -> Mask:
@@ -283,7 +285,7 @@ a mask is still right.
 class LocalView(ABC):
     """What the views of the local engines share: everything that is answered from a snapshot and a mask of rows."""
 
-    capabilities = Capabilities()
+    capabilities = Capabilities(metrics=("euclidean", "chebyshev"))
     spec: IndexSpec
     snapshot: Snapshot
 
@@ -340,9 +342,10 @@ class LocalView(ABC):
         recall: float | None = 1.0,
         exclude: Int64 | None = None,
         bounds: bool = False,
+        metric: Metric = "euclidean",
     ) -> Candidates:
         allowed = None if where is None else self.allowed(where)
-        return self.snapshot.within(space, queries, radii, allowed, recall, exclude, bounds)
+        return self.snapshot.within(space, queries, radii, allowed, recall, exclude, bounds, metric)
 
     @property
     def calibrated(self) -> list[tuple[int, float]]:

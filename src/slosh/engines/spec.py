@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 
 from ..data import tensors
 from ..data.checks import checked_origin
+from ..data.precision import MAX_COORDINATE
 from ..data.preprocess import Preprocess
 from ..data.sets import Sets, as_sets
-from ..embed import SlicedWasserstein, Whitened, Wrapped
+from ..embed import DistanceField, SlicedWasserstein, Whitened, Wrapped
 from ..embed.base import SetTransformer
 from ..errors import DamagedError, InputError, bad_value
 from ..hash import SignHash
@@ -35,7 +36,6 @@ MAX_LENGTH = 1 << 22
 """Features of an element, and numbers of a vector, at most."""
 MAX_ORDER = 1 << 10
 """The highest order of GeM, which takes time for each."""
-REFERENCES_OF_DATA = {"barycenter", "sample", "kmeans"}
 
 
 class Vectors(NamedTuple):
@@ -77,6 +77,12 @@ class IndexSpec:
     def spaces(self) -> Mapping[str, Space]:
         return {WHOLE: Space(WHOLE, self.embedding.index_length, self.search)}
 
+    @property
+    def distance_kind(self) -> str:
+        """What the distances of searches are called."""
+        kind = self.search.distance_kind
+        return self.embedding.distance_kind if kind == "embedded" else kind
+
     def sets(self, data: Any, weights: Any = None) -> Sets:
         """Return what a user passed as checked sets of this index."""
         if weights is not None:
@@ -102,6 +108,14 @@ class IndexSpec:
             self.embedding.n_jobs = n_jobs
         self.search.n_jobs = n_jobs
         return self
+
+    def retrained(self, sample: Sets, labels: Any = None) -> IndexSpec:
+        """Return the specification with what its parts learn learnt from other sets, which are prepared."""
+        embedding = _fresh(self.embedding).fit(sample, labels)
+        search = self.search
+        if isinstance(search, HammingSearch) and search.hash is not None:
+            search = _with_fitted_hash(HammingSearch(_fresh(search.hash), rerank=search.rerank), embedding, sample)
+        return IndexSpec(self.dim, embedding, _fresh(search), self.preprocess, self.origin)
 
     def describe(self) -> dict[str, Any]:
         """Return the specification for people to read."""
@@ -188,6 +202,8 @@ def _check_learnt(embedding: SetTransformer, dim: int) -> None:
     """Refuse a stored embedding whose parts could not have been learnt together, in d dimensions."""
     if isinstance(embedding, SlicedWasserstein):
         _check_slicer(embedding, dim)
+    if isinstance(embedding, DistanceField):
+        _check_anchors(embedding.anchors_, dim)
     if getattr(embedding, "p", 1) > MAX_ORDER:
         raise ValueError("an order that nobody can mean")
     if isinstance(embedding, Whitened):
@@ -206,6 +222,13 @@ def _check_slicer(embedding: SlicedWasserstein, dim: int) -> None:
     if directions is not None and (directions.shape != (n_slices, dim) or directions.dtype != np.float32):
         raise ValueError("slices of another dimension")
     embedding.slices_ = slicer if directions is None else directions  # stored twice, and meant once
+
+
+def _check_anchors(anchors: NDArray[Any], dim: int) -> None:
+    if anchors.ndim != 2 or anchors.shape[1] != dim or anchors.dtype != np.float32:
+        raise ValueError("anchors of another dimension")
+    if not (np.abs(anchors) <= MAX_COORDINATE).all():
+        raise ValueError("anchors that are not numbers, or too large")
 
 
 def make_spec(
@@ -293,11 +316,8 @@ def _checked_search(search: Any, n_jobs: int | None) -> Search:
 
 
 def _fit(embedding: SetTransformer, sample: Sets | None, dim: int, origin: Any) -> SetTransformer:
-    reference = getattr(embedding, "reference", None)
-    if sample is None and isinstance(embedding, Wrapped):
-        raise _needs_sample("this embedding is to be fitted on data", "embedding")
-    if sample is None and isinstance(reference, str) and reference in REFERENCES_OF_DATA:
-        raise _needs_sample(f"reference={reference!r} is learnt from data", "embedding")
+    if sample is None and embedding.needs_data is not None:
+        raise _needs_sample(embedding.needs_data, "embedding")
     blank = Sets.from_checked(np.zeros((1, dim), np.float32), np.array([0, 1]), None, origin)
     fitted: SetTransformer = _fresh(embedding).fit(blank if sample is None else sample)
     return fitted

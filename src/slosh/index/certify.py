@@ -1,12 +1,15 @@
-"""Certified answers: the true nearest sets under the sliced distance, proved by bounds.
+"""Certified answers: the true nearest sets under a distance between sets, proved by bounds.
 
-The distance of two vectors, less what rounding may have moved them, is a lower bound of the sliced distance of their
-sets. Sliced distances are computed, nearest lower bound first, until no bound is left below the k-th distance found.
-It stands above the engine: it needs an exact range search (`View.within`) and the sets (`View.prepared`).
+The distance of two vectors, less what rounding may have moved them, is a lower bound of a distance of their sets: for
+the vectors of `SlicedWasserstein` of the sliced distance, and the largest difference of two vectors of `DistanceField`
+of the Hausdorff distance (`SetTransformer.lower_bounds`). Distances of sets are computed, nearest lower bound first,
+until no bound is left below the k-th distance found. It stands above the engine: it needs an exact range search
+(`View.within`) and the sets (`View.prepared`).
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import replace
 
 import numpy as np
@@ -16,7 +19,9 @@ from ..data.sets import Sets
 from ..engines.base import Candidates, Float64, Int64, Mask, View
 from ..engines.spec import WHOLE, Vectors
 from ..errors import UnsupportedError
+from ..rank.hausdorff_pairs import HausdorffPairs
 from ..rank.sliced import SlicedPairs
+from ..search import Metric
 from ..where import Node
 
 ROUNDING = 1 + 1e-5
@@ -27,25 +32,41 @@ FIRST_WAVE = 4
 """Distances that are computed first for each query; each wave is twice as large as the one before."""
 
 
-def check_possible(view: View) -> None:
-    """Refuse an embedding without bounds, and an engine that may leave sets out."""
-    if not view.spec.embedding.has_bounds:
-        problem = f"certify needs bounds on the sliced distance, and this index embeds by {view.spec.embedding!r}"
-        remedy = "create it with SlicedWasserstein(quantiles='average')"
-    elif not (view.capabilities.exact_range and view.capabilities.exact_nearest):
+def check_possible(view: View, kind: str) -> None:
+    """Refuse an embedding without bounds on the distance `kind`, and an engine that may leave sets out."""
+    can, embedding = view.capabilities, view.spec.embedding
+    if kind not in embedding.lower_bounds:
+        name, remedy = NAMES[kind]
+        used = " ".join(repr(embedding).split())  # anchors of one's own take many lines
+        problem = f"certify needs bounds on the {name} distance, and this index embeds by {used:.100}"
+        if kind == "sliced" and "hausdorff" in embedding.lower_bounds:
+            remedy = f"search with rerank='hausdorff', which this embedding can prove; or {remedy}"
+    elif not (can.exact_range and can.exact_nearest and embedding.lower_bounds[kind] in can.metrics):
         problem, remedy = "certify needs exact searches, which this engine does not have", "copy the index to a folder"
     else:
         return
     raise UnsupportedError(problem, remedy, argument="certify", feature_name="certify")
 
 
-class SlicedDistances:
-    """Sliced distances between queries and stored sets, from their points."""
+def scans(view: View, kind: str) -> bool:
+    """Return whether a proof compares all vectors, and may find that many of them are near."""
+    return view.spec.embedding.lower_bounds[kind] != "euclidean"
+
+
+class Distances(ABC):
+    """A distance between queries and stored sets, computed from their points.
+
+    kind : its name. metric : how two vectors are compared to bound it.
+    """
+
+    kind: str
 
     def __init__(self, view: View, queries: Sets) -> None:
-        embedding = view.spec.embedding
-        slices, n_jobs = getattr(embedding, "slicer_", "auto"), getattr(embedding, "n_jobs", None)
-        self._view, self._pairs = view, SlicedPairs(queries, slices, n_jobs)
+        self._view, self._queries = view, queries
+
+    @property
+    def metric(self) -> Metric:
+        return self._view.spec.embedding.lower_bounds[self.kind]
 
     def compute(self, which: Int64, keys: Int64) -> Float64:
         """Return the distance of query which[i] and the set keys[i]; memory is bounded."""
@@ -54,45 +75,120 @@ class SlicedDistances:
         for part in batches_by_points(self._view.prepared_sizes(unique), FETCHED_POINTS):
             mine = np.flatnonzero((inverse >= part.start) & (inverse < part.stop))
             candidates = self._view.prepared(unique[part])
-            distances[mine] = self._pairs.distances(which[mine], candidates, inverse[mine] - part.start)
+            distances[mine] = self._of_pairs(which[mine], candidates, inverse[mine] - part.start)
+        return distances
+
+    @abstractmethod
+    def _of_pairs(self, which: Int64, candidates: Sets, index: Int64) -> Float64:
+        """Return the distance of query which[i] and candidates[index[i]], for each i."""
+
+    @abstractmethod
+    def widen(self, distances: Float64) -> Float64:
+        """Return what the true distance may be at most where these were computed, and vice versa."""
+
+    def settle(self, which: Int64, keys: Int64, distances: Float64) -> Float64:
+        """Return the distances of a few pairs as they are told to the user, where they were computed as these."""
         return distances
 
 
+class SlicedDistances(Distances):
+    """Sliced distances, by the slices of the embedding."""
+
+    kind = "sliced"
+
+    def __init__(self, view: View, queries: Sets) -> None:
+        super().__init__(view, queries)
+        embedding = view.spec.embedding
+        slices, n_jobs = getattr(embedding, "slicer_", "auto"), getattr(embedding, "n_jobs", None)
+        self._pairs = SlicedPairs(queries, slices, n_jobs)
+
+    def _of_pairs(self, which: Int64, candidates: Sets, index: Int64) -> Float64:
+        return self._pairs.distances(which, candidates, index)
+
+    def widen(self, distances: Float64) -> Float64:
+        return distances * ROUNDING
+
+
+class HausdorffDistances(Distances):
+    """Hausdorff distances: rounded while candidates are excluded, and then as `slosh.rank.hausdorff` computes them."""
+
+    kind = "hausdorff"
+
+    def __init__(self, view: View, queries: Sets) -> None:
+        super().__init__(view, queries)
+        self._pairs = HausdorffPairs(queries, getattr(view.spec.embedding, "n_jobs", None))
+
+    def _of_pairs(self, which: Int64, candidates: Sets, index: Int64) -> Float64:
+        return self._pairs.rounded(which, candidates, index)
+
+    def widen(self, distances: Float64) -> Float64:
+        return self._pairs.widen(distances)
+
+    def settle(self, which: Int64, keys: Int64, distances: Float64) -> Float64:
+        settled = np.empty(len(keys))
+        for i in np.unique(which).tolist():
+            mine = np.flatnonzero(which == i)
+            for part in batches_by_points(self._view.prepared_sizes(keys[mine]), FETCHED_POINTS):
+                settled[mine[part]] = self._pairs.exact(i, self._view.prepared(keys[mine[part]]))
+        return settled
+
+
+PROVABLE: dict[str, type[Distances]] = {each.kind: each for each in (SlicedDistances, HausdorffDistances)}
+NAMES = {
+    "sliced": ("sliced", "create it with SlicedWasserstein(quantiles='average')"),
+    "hausdorff": ("Hausdorff", "create it with DistanceField() as the embedding"),
+}
+"""Of each distance its name, and how an index can prove it."""
+
+
 def nearest(
-    view: View, queries: Sets, vectors: Vectors, k: int, where: Node | None, exclude: Int64 | None
+    view: View, queries: Sets, vectors: Vectors, k: int, where: Node | None, exclude: Int64 | None, kind: str
 ) -> Candidates:
-    """Return the k nearest sets of each query, and all that are as far as the last of them."""
+    """Return the k nearest sets of each query by the distance `kind`, and all that are as far as the last of them."""
     n = len(queries)
     near = view.nearest(WHOLE, vectors, k, where=where, recall=1.0, exclude=exclude)
-    which, keys, sliced = near.query, near.keys, SlicedDistances(view, queries)
-    distances = sliced.compute(which, keys)
+    which, keys, measure = near.query, near.keys, PROVABLE[kind](view, queries)
+    distances = measure.compute(which, keys)
     limit = _limits(which, distances, n, k)
-    found = view.within(WHOLE, vectors, limit * ROUNDING, where=where, exclude=exclude, bounds=True)
+    found = view.within(
+        WHOLE, vectors, measure.widen(limit), where=where, exclude=exclude, bounds=True, metric=measure.metric
+    )
     rest = _Remaining(found, which, keys)
     wave = FIRST_WAVE
     while len(rest.which):
         # The next few of each query, nearest lower bound first: each distance found may spare the ones behind it.
         now = rest.rank() < wave
-        more = sliced.compute(rest.which[now], rest.keys[now])
+        more = measure.compute(rest.which[now], rest.keys[now])
         which, keys = np.append(which, rest.which[now]), np.append(keys, rest.keys[now])
         distances = np.append(distances, more)
         limit = np.minimum(limit, _limits(which, distances, n, k))
-        rest.keep(~now & (rest.low <= limit[rest.which] * ROUNDING))
+        rest.keep(~now & (rest.low <= measure.widen(limit)[rest.which]))
         wave *= 2
-    good = np.flatnonzero(distances <= limit[which])
     found = replace(found, compared=near.compared + found.compared, scanned=near.scanned + found.scanned)
-    return _certified(found, which[good], keys[good], distances[good], np.bincount(which, minlength=n))
+    full = np.bincount(which, minlength=n)
+    # One of the true k nearest is computed to be at most twice as far off as rounding allows.
+    close = distances <= measure.widen(measure.widen(limit))[which]
+    which, keys = which[close], keys[close]
+    distances = measure.settle(which, keys, distances[close])
+    good = np.flatnonzero(distances <= _limits(which, distances, n, k)[which])
+    return _certified(found, which[good], keys[good], distances[good], full, kind)
 
 
 def within(
-    view: View, queries: Sets, vectors: Vectors, radii: Float64, where: Node | None, exclude: Int64 | None
+    view: View, queries: Sets, vectors: Vectors, radii: Float64, where: Node | None, exclude: Int64 | None, kind: str
 ) -> Candidates:
-    """Return all sets at most a radius away from each query."""
-    found = view.within(WHOLE, vectors, radii * ROUNDING, where=where, exclude=exclude, bounds=True)
-    which = found.query
-    distances = SlicedDistances(view, queries).compute(which, found.keys)
-    near = np.flatnonzero(distances <= radii[which])
-    return _certified(found, which[near], found.keys[near], distances[near], np.diff(found.offsets))
+    """Return all sets at most a radius away from each query, by the distance `kind`."""
+    measure = PROVABLE[kind](view, queries)
+    found = view.within(
+        WHOLE, vectors, measure.widen(radii), where=where, exclude=exclude, bounds=True, metric=measure.metric
+    )
+    which, keys = found.query, found.keys
+    distances = measure.compute(which, keys)
+    close = distances <= measure.widen(radii)[which]
+    which, keys = which[close], keys[close]
+    distances = measure.settle(which, keys, distances[close])
+    good = np.flatnonzero(distances <= radii[which])
+    return _certified(found, which[good], keys[good], distances[good], np.diff(found.offsets), kind)
 
 
 class _Remaining:
@@ -129,10 +225,10 @@ def _limits(which: Int64, distances: Float64, n: int, k: int) -> Float64:
     return limits
 
 
-def _certified(found: Candidates, which: Int64, keys: Int64, distances: Float64, full: Int64) -> Candidates:
-    """Return the pairs of a query and a key in the order of their sliced distances, with the counts of `found`."""
+def _certified(found: Candidates, which: Int64, keys: Int64, distances: Float64, full: Int64, kind: str) -> Candidates:
+    """Return the pairs of a query and a key in the order of their distances, with the counts of `found`."""
     order = np.lexsort((distances, which))
     return Candidates(
-        np.searchsorted(which[order], np.arange(len(full) + 1)), keys[order], distances[order], "sliced", 1.0,
+        np.searchsorted(which[order], np.arange(len(full) + 1)), keys[order], distances[order], kind, 1.0,
         found.compared, found.scanned, full_distances=full,
     )  # fmt: skip

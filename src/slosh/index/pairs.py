@@ -38,9 +38,9 @@ def _each(
 
 def duplicates(view: View, radius: float, where: Node | None, certify: bool, progress: Progress | None) -> Pairs:
     """Return all pairs of sets at most a radius apart, each once."""
-    kind = "sliced" if certify else view.spec.search.distance_kind
-    exact = 1.0 if kind == "embedded" and view.capabilities.exact_range else None
-    question = Question(radius=radius, where=where, recall=exact, certify=certify, slack=kind == "embedded")
+    kind, by_vectors = view.spec.distance_kind, view.spec.search.distance_kind == "embedded"
+    exact = 1.0 if by_vectors and not certify and view.capabilities.exact_range else None
+    question = Question(radius=radius, where=where, recall=exact, certify=certify, slack=by_vectors and not certify)
     pairs: list[Pair] = []
     for keys, hits in _each(view, view.select(where), answer, question, progress):
         for name, found in zip(view.ids(keys), hits, strict=True):
@@ -49,7 +49,7 @@ def duplicates(view: View, radius: float, where: Node | None, certify: bool, pro
                 for other, distance in zip(found.ids, found.distances, strict=True)
                 if name < other
             ]
-    return Pairs(sorted(pairs, key=lambda pair: (pair.distance, pair.id, pair.other)), kind)
+    return Pairs(sorted(pairs, key=lambda pair: (pair.distance, pair.id, pair.other)), "sliced" if certify else kind)
 
 
 def kneighbors(view: View, queries: Sets, keys: Int64 | None, question: Question) -> tuple[Float64, Int64]:

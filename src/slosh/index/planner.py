@@ -27,6 +27,8 @@ BATCH_NUMBERS = 1 << 20
 """Numbers of the query vectors that are searched for together."""
 BATCH_RERANKED = 256
 """Queries worked on together where the sets of their candidates are fetched."""
+SCANNED_PAIRS = 1 << 23
+"""Pairs of a query and a set that a proof may have to look at together, where it compares all of them."""
 MIN_DEPTH, DEPTH_FACTOR = 32, 4
 """Without `depth`, so many candidates are re-ranked for each of the k that are asked for, and at least so many."""
 
@@ -44,6 +46,11 @@ class Question:
     certify: bool = False
     slack: bool = False
     """Widen the radius by what rounding may have moved each pair, so that none is left out."""
+
+    @property
+    def proved_kind(self) -> str:
+        """The distance that `certify` is about."""
+        return "sliced" if self.measure is None else self.measure.kind
 
     @classmethod
     def checked(
@@ -65,13 +72,14 @@ class Question:
         if depth is not None:
             checked_count("depth", depth)
         goal = checked_recall(recall)
-        if certify and (rerank_by is not None or depth is not None or goal not in (None, 1.0)):
-            raise InputError(
-                "certify is exact, by the sliced distance", "leave rerank, depth and recall out", argument="certify"
-            )
+        if certify:
+            _check_certify(rerank_by, depth, goal)
+        elif rerank_by is not None and radius is not None:
+            problem = "only a proof finds all sets within a radius by a distance between sets"
+            raise InputError(problem, "give certify=True too, or leave rerank out", argument="rerank")
         if depth is not None and rerank_by is None:
             raise InputError("depth says how many are re-ranked", "give rerank too", argument="depth")
-        if offset and rerank_by is not None and depth is None:
+        if offset and rerank_by is not None and depth is None and not certify:
             problem = "pages of a re-ranked search are those of one answer only if all of them re-rank as many"
             raise InputError(problem, "give depth, k plus the largest offset or more", argument="depth")
         if goal is None and k is not None and not certify:
@@ -80,6 +88,18 @@ class Question:
         deep = 0 if k is None else max(k, depth or max(DEPTH_FACTOR * k, MIN_DEPTH))
         node = None if where is None else parse(where)
         return cls(None if k is None else int(k), radius, node, goal, measure, deep, certify)
+
+
+def _check_certify(rerank_by: Any, depth: Any, goal: float | None) -> None:
+    """Refuse what leaves nothing to prove."""
+    if depth is not None or goal not in (None, 1.0):
+        raise InputError(
+            "certify is exact, by all candidates that it takes", "leave depth and recall out", argument="certify"
+        )
+    if rerank_by is not None and not (isinstance(rerank_by, str) and rerank_by in certify.PROVABLE):
+        problem = f"certify cannot prove the nearest by rerank={rerank_by!r:.60}"
+        remedy = "give rerank='hausdorff'; or leave rerank out, for the sliced distance"
+        raise InputError(problem, remedy, argument="rerank")
 
 
 def answer(view: View, queries: Sets, exclude: Int64 | None, question: Question, offset: int = 0) -> HitLists:
@@ -98,7 +118,7 @@ def answer(view: View, queries: Sets, exclude: Int64 | None, question: Question,
 def rank(view: View, queries: Sets, exclude: Int64 | None, question: Question) -> Candidates:
     """Return the keys of what is found for each prepared query, in the order of distances; arguments as in `answer`."""
     if question.certify:
-        certify.check_possible(view)
+        certify.check_possible(view, question.proved_kind)
     elif question.recall == 1.0 and not (
         view.capabilities.exact_nearest if question.radius is None else view.capabilities.exact_range
     ):
@@ -106,19 +126,20 @@ def rank(view: View, queries: Sets, exclude: Int64 | None, question: Question) -
         raise UnsupportedError(problem, "ask for less", argument="recall", feature_name="recall")
     radii = None if question.radius is None else checked_radii(question.radius, len(queries))
     if not len(view):
-        return _nothing(len(queries), question, view.spec.search.distance_kind)
+        return _nothing(len(queries), question, view.spec.distance_kind)
     slack = question.certify or question.slack  # a plain search needs no bounds, and so no time for them
     parts: list[Candidates] = []
     for part in _batches(view, len(queries), question):
         batch, own = queries[part], None if exclude is None else exclude[part]
         limits = None if radii is None else radii[part]
         parts.append(_found(view, batch, view.spec.vectors(batch, slack=slack), own, limits, question))
-    return parts[0] if len(parts) == 1 else _joined(parts)
+    found = parts[0] if len(parts) == 1 else _joined(parts)
+    return replace(found, kind=view.spec.distance_kind) if found.kind == "embedded" else found
 
 
 def _nothing(n_queries: int, question: Question, kind: str) -> Candidates:
     """Return what an empty index answers."""
-    kind = "sliced" if question.certify else kind if question.measure is None else question.measure.kind
+    kind = question.proved_kind if question.certify or question.measure is not None else kind
     none, zeros = np.empty(0, np.int64), np.zeros(n_queries, np.int64)
     full = None if question.measure is None and not question.certify else zeros
     return Candidates(np.zeros(n_queries + 1, np.int64), none, np.empty(0), kind, 1.0, zeros, zeros, None, full)
@@ -130,12 +151,12 @@ def _found(
     where, recall = question.where, question.recall
     if radii is not None:
         if question.certify:
-            return certify.within(view, queries, vectors, radii, where, exclude)
+            return certify.within(view, queries, vectors, radii, where, exclude, question.proved_kind)
         bounds = question.slack and view.spec.embedding.has_bounds
         return view.within(WHOLE, vectors, radii, where=where, recall=recall, exclude=exclude, bounds=bounds)
     assert question.k is not None
     if question.certify:
-        return certify.nearest(view, queries, vectors, question.k, where, exclude)
+        return certify.nearest(view, queries, vectors, question.k, where, exclude, question.proved_kind)
     if question.measure is not None:
         near = view.nearest(WHOLE, vectors, question.depth, where=where, recall=recall, exclude=exclude)
         return rerank.rerank(view, queries, near, question.measure)
@@ -146,6 +167,8 @@ def _batches(view: View, n: int, question: Question) -> Iterator[slice]:
     """Yield which queries are worked on together: fewer where sets are fetched for each, or vectors are long."""
     plain = question.measure is None and not question.certify
     step = max(1, BATCH_NUMBERS // view.spec.spaces[WHOLE].length) if plain else BATCH_RERANKED
+    if question.certify and certify.scans(view, question.proved_kind):
+        step = max(1, min(step, SCANNED_PAIRS // len(view)))
     if n <= step:  # a bar would take longer than the search
         yield slice(0, n)
         return

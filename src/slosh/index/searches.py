@@ -102,8 +102,9 @@ class Searches:
             and of `depth` sets, preprocessed and with their weights, and returns a distance for each candidate, in
             their order; smaller is nearer. It may use this index.
         depth : how many sets are re-ranked; None is 4 k, at least 32.
-        certify : return the true k nearest under the sliced distance, proved. `stats.full_distances` says how many
-            distances it took.
+        certify : return the true k nearest under the sliced distance, proved; with `rerank="hausdorff"` those under the
+            Hausdorff distance, if `DistanceField` is the embedding. `stats.full_distances` says how many distances it
+            took.
         offset : leave out the first so many: page p of k hits has offset = p k. It costs as much as k + offset hits.
             Pages are parts of one answer if that is exact (`recall=1.0`, `certify`), or re-ranked with the same
             `depth`; pages of approximate searches may miss or repeat a set.
@@ -129,6 +130,7 @@ class Searches:
         *,
         where: Any = ...,
         recall: float | None = ...,
+        rerank: str | None = ...,
         certify: bool = ...,
     ) -> HitLists: ...
     @overload
@@ -140,6 +142,7 @@ class Searches:
         id: str | int,
         where: Any = ...,
         recall: float | None = ...,
+        rerank: str | None = ...,
         certify: bool = ...,
     ) -> Hits: ...
     @overload
@@ -151,6 +154,7 @@ class Searches:
         id: Any = ...,
         where: Any = ...,
         recall: float | None = ...,
+        rerank: str | None = ...,
         certify: bool = ...,
     ) -> Hits | HitLists: ...
 
@@ -162,15 +166,19 @@ class Searches:
         id: Any = None,
         where: Any = None,
         recall: float | None = None,
+        rerank: str | None = None,
         certify: bool = False,
     ) -> Hits | HitLists:
         """Return all sets at most `radius` away, nearest first; `Hits`, or `HitLists`, as `search` gives.
 
-        By the embedded distance; with `certify` by the sliced distance, and none is left out. `radius` is one number,
-        or one for each query.
+        By the embedded distance; with `certify` by the sliced distance, or by the Hausdorff distance with
+        `rerank="hausdorff"` where `DistanceField` is the embedding, and none is left out. `radius` is one number, or
+        one for each query.
         """
         with self._engine.view() as view:
-            question = Question.checked(view, radius=radius, where=where, recall=recall, certify=certify)
+            question = Question.checked(
+                view, radius=radius, where=where, recall=recall, rerank_by=rerank, certify=certify
+            )
             return _answer(view, queries, id, question)
 
     def kneighbors(

@@ -100,7 +100,8 @@ class SetIndex(Searches):
     ) -> SetIndex:
         """Create an empty index in the folder `path`, which must not exist; None keeps it in memory.
 
-        What is chosen here decides about distances. It is stored with the index and never changes.
+        What is chosen here decides about distances. It is stored with the index, and only `retrain` changes what was
+        learnt.
 
         Parameters
         ----------
@@ -111,7 +112,7 @@ class SetIndex(Searches):
         preprocess : a `slosh.Preprocess`: what is done to each set, and to each query, before it is embedded. The sets
             themselves are stored as they come.
         sample : some sets to learn from, which are not added, where something is learnt from data: `standardize`,
-            `origin="auto"`, a reference of the data, `HammingSearch`.
+            `origin="auto"`, a reference or anchors of the data, `HammingSearch`.
         weighted : whether elements have weights; None lets the first `add` decide. Sets without weights may be added to
             an index with weights: each element counts the same.
         origin : (d,) float64 numbers subtracted from all coordinates before they become float32, or "auto".
@@ -364,6 +365,18 @@ class SetIndex(Searches):
         started = time.perf_counter()
         self._engine.compact()
         logger.info("%s: compacted in %.3f s", changes.place_of(self._engine), time.perf_counter() - started)
+
+    def retrain(self, sample: Any = None, *, label: str | None = None, random_state: int = 0) -> None:
+        """Learn anew what the embedding learns from data, and embed all sets by it: distances change.
+
+        Parameters
+        ----------
+        sample : sets to learn from, which are not added; None takes stored ones, 20,000 at most, by `random_state`.
+        label : a field of the metadata: learn what tells its values apart; sets without it count as not labelled.
+        """
+        from .retrain import retrain
+
+        retrain(self._engine, sample, label, random_state)
 
     def export(self, path: str | os.PathLike[str]) -> int:
         """Write all sets, ids and metadata to a Parquet file, which `slosh.readers.read` reads; return how many."""

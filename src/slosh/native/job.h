@@ -128,6 +128,26 @@ struct Rotation {
   int log_size;
 };
 
+// Anchors, and the sets whose distances to them are asked for; see field.h.
+struct Field {
+  const float *points;     // (P, dim)
+  const float *weights;    // (P,) or null: elements of weight zero do not count
+  const int64_t *offsets;  // (n_sets + 1,)
+  int64_t dim, n_anchors;
+  const float *anchors;    // (blocks, dim, anchors of a block)
+  float *out;              // row s at out + s * out_step, n_anchors
+  int64_t out_step;
+};
+
+// Vectors to compare with every query by their largest difference.
+struct Differences {
+  const float *queries;      // (n_queries, dim)
+  Vectors vectors;
+  const int64_t *positions;  // (n_places,) of the vectors that may be found; null: all of them
+  const double *radius;      // (n_queries,)
+  void (*put)(void *sink, int64_t query, double largest, int64_t position);
+};
+
 struct Kernel {
   const char *name;
   int64_t lanes;
@@ -140,6 +160,9 @@ struct Kernel {
   void (*ladder)(const Ladder &, int64_t query);
   int64_t (*near_codes)(const Codes &, const uint64_t *query, int64_t first, int64_t last, int64_t limit, uint64_t *found);
   void (*rotate)(const Rotation &, int64_t vector, void *spare);
+  int64_t field_anchors;  // of a block
+  void (*field)(const Field &, int64_t set, int64_t block);
+  void (*largest_within)(const Differences &, int64_t query, int64_t first, int64_t last, void *sink);
   double (*exchange_rate)(int64_t rounds);  // compare-exchanges done, for the benchmark's floor
 };
 

@@ -2,6 +2,7 @@
 // stays in the caches. Compiled once for each instruction set (CMakeLists.txt). Functions are in the namespace of theirs, and templates of
 // the standard library are over its types: the linker keeps one copy of those with the same name, and it could be one that this machine
 // cannot run. tests/native/test_symbols.py looks for them.
+#include "field.h"
 #include "hadamard.h"
 #include "hamming.h"
 #include "job.h"
@@ -319,7 +320,7 @@ double exchange_rate(int64_t rounds) {
 
 #define SLOSH_TEXT2(x) #x
 #define SLOSH_TEXT(x) SLOSH_TEXT2(x)
-const Kernel kernel = {SLOSH_TEXT(SLOSH_ARCH), SLOSH_LANES, scratch_bytes, embed, transport, squares, prefixes, nearest_list, ladder, near_codes, rotate, exchange_rate};
+const Kernel kernel = {SLOSH_TEXT(SLOSH_ARCH), SLOSH_LANES, scratch_bytes, embed, transport, squares, prefixes, nearest_list, ladder, near_codes, rotate, kFieldAnchors, field, largest_within, exchange_rate};
 
 }  // namespace SLOSH_ARCH
 }  // namespace slosh

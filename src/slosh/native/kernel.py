@@ -1,4 +1,6 @@
-"""The inner loops of the embedding: `embed`, `sort`, `transport`. Compiled if the kernel was built, NumPy otherwise.
+"""The inner loops of the embeddings: `embed`, `sort`, `transport`, `field`.
+
+Compiled if the kernel was built, NumPy otherwise.
 
 The environment variable `SLOSH_KERNEL` (`numpy`, `avx512`, `avx2`, `generic`) chooses which kernel runs.
 """
@@ -104,3 +106,14 @@ def transport(a: Ragged, b: Ragged, pairs: Int64, threads: int) -> Float64:
     out = np.empty(len(pairs))
     native.transport(*a, *b, np.ascontiguousarray(pairs, np.int64), out, threads)
     return out
+
+
+def field(sets: Ragged, anchors: Float32, out: Float32, threads: int) -> None:
+    """Write the distance from each anchor (K, d) to the nearest element of every set into `out` (sets, K).
+
+    Elements of weight zero do not count. A number has the same bits whatever else is computed.
+    """
+    if _is_compiled():
+        native.field(*sets, anchors, out, threads)
+    else:
+        kernel_numpy.field(sets, anchors, out)

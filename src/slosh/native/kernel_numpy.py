@@ -16,6 +16,8 @@ from .arrays import Float32, Float64, Int64, Quantiles, Ragged
 
 SORTED_NUMBERS = 1 << 21
 """Numbers sorted at once: bounds the memory of a batch."""
+TABLE_NUMBERS = 1 << 18
+"""Distances from anchors to elements that are computed at once."""
 
 
 def embed(sets: Ragged, rule: Quantiles, out: Float32, residual: Float64 | None) -> None:
@@ -59,6 +61,30 @@ def transport(a: Ragged, b: Ragged, pairs: Int64) -> Float64:
         x, y = (_at(v, _search(c, edges - widths / 2)) for v, c in zip(values, cuts, strict=True))
         result[k] = ((x.astype(np.float64) - y) ** 2 * widths).sum(axis=1).mean()
     return result
+
+
+def field(sets: Ragged, anchors: Float32, out: Float32) -> None:
+    points, offsets, weights = sets
+    for first, last in _runs(offsets, TABLE_NUMBERS):
+        part, starts = slice(offsets[first], offsets[last]), offsets[first:last] - offsets[first]
+        columns = points[part].T.astype(np.float64)
+        step = max(1, TABLE_NUMBERS // columns.shape[1])
+        for some in (slice(j, j + step) for j in range(0, len(anchors), step)):
+            squares = np.zeros((columns.shape[1], len(anchors[some])))
+            for column, places in zip(columns, anchors[some].T.astype(np.float64), strict=True):
+                squares += np.square(column[:, None] - places)
+            if weights is not None:
+                squares[weights[part] <= 0] = np.inf
+            out[first:last, some] = np.sqrt(np.minimum.reduceat(squares, starts))
+
+
+def _runs(offsets: Int64, most: int) -> Iterator[tuple[int, int]]:
+    """Yield runs of sets, first and last + 1, of at most so many elements together, or of one set."""
+    first, n = 0, len(offsets) - 1
+    while first < n:
+        last = max(int(np.searchsorted(offsets, offsets[first] + most, side="right")) - 1, first + 1)
+        yield first, last
+        first = last
 
 
 def _blocks(sets: Ragged, directions: Float32 | None, n_slices: int) -> Iterator[tuple[Int64, Float64, Float64 | None]]:

@@ -276,7 +276,7 @@ void prefixes(const std::optional<Matrix> &floats, const std::optional<Shorts> &
   threads = int(std::min<int64_t>(threads, 1 + n * dim * (p + 1) / 400000));
   const int64_t tiles = (n + kTogether - 1) / kTogether;
   nb::gil_scoped_release free;
-  parallel(tiles, std::max<int64_t>(1, std::min<int64_t>(32, tiles / (8 * threads))), threads, size_t(kTogether * padded) * sizeof(double) + 64,
+  parallel(tiles, std::max<int64_t>(1, std::min<int64_t>(32, tiles / (8 * threads))), threads, size_t(kTogether * (padded + p)) * sizeof(double) + 64,
            [&job, kernel = chosen](int64_t i, void *scratch) { kernel->prefixes(job, i, scratch); });
 }
 
@@ -464,6 +464,65 @@ void rotate(Columns vectors, const Matrix &signs, int threads) {
   parallel(n, 32, threads, size_t(size) * sizeof(float), [&job, kernel = chosen](int64_t i, void *spare) { kernel->rotate(job, i, spare); });
 }
 
+// The distance from each anchor to the nearest element of each set: (sets, anchors).
+void field(const Matrix &points, const Offsets &offsets, const std::optional<Vector> &weights, const Matrix &anchors, Output out, int threads) {
+  check_offsets(offsets, int64_t(points.shape(0)));
+  const int64_t n = int64_t(offsets.shape(0)) - 1, dim = int64_t(points.shape(1)), n_anchors = int64_t(anchors.shape(0));
+  if (weights) check(weights->shape(0) == points.shape(0), "one weight a point");
+  check(dim > 0 && int64_t(anchors.shape(1)) == dim && n_anchors > 0, "anchors must be (n_anchors, dim)");
+  check(int64_t(out.shape(0)) == n && int64_t(out.shape(1)) == n_anchors && out.stride(1) == 1, "out must be (sets, n_anchors) with contiguous rows");
+  Field job{points.data(), weights ? weights->data() : nullptr, offsets.data(), dim, n_anchors, nullptr, out.data(), out.stride(0)};
+  nb::gil_scoped_release free;
+  const Kernel *const kernel = chosen;
+  const int64_t width = kernel->field_anchors, n_blocks = (n_anchors + width - 1) / width;
+  std::vector<float> store(size_t(n_blocks * dim * width));  // what fills up the last block is computed and thrown away
+  for (int64_t a = 0; a < n_anchors; ++a)
+    for (int64_t k = 0; k < dim; ++k) store[size_t((a / width * dim + k) * width + a % width)] = anchors.data()[a * dim + k];
+  job.anchors = store.data();
+  const int64_t tasks = n * n_blocks;
+  threads = int(std::min<int64_t>(threads, 1 + job.offsets[n] * n_blocks * dim / 50000));
+  const int64_t grain = std::max<int64_t>(1, std::min<int64_t>(64 * n_blocks, tasks / (16 * std::max(threads, 1))));
+  parallel(tasks, grain, threads, 0, [&](int64_t i, void *) { kernel->field(job, i / n_blocks, i % n_blocks); });
+}
+
+// All vectors whose largest difference to query i is at most radius[i]: queries, differences and positions, in no order. `positions` are those that may
+// be found, null: all.
+nb::tuple largest_within(const Matrix &queries, const std::optional<Matrix> &floats, const std::optional<Shorts> &shorts, const std::optional<Vector> &scale,
+                         const std::optional<Offsets> &positions, const ConstDoubles &radius, int threads) {
+  const int64_t dim = int64_t(queries.shape(1)), n_queries = int64_t(queries.shape(0));
+  const int64_t n = floats ? int64_t(floats->shape(0)) : shorts ? int64_t(shorts->shape(0)) : 0;
+  check(int64_t(radius.shape(0)) == n_queries, "one radius a query");
+  for (size_t i = 0; positions && i < positions->shape(0); ++i) check(positions->data()[i] >= 0 && positions->data()[i] < n, "a position that is not there");
+  struct Near {
+    int64_t query, position;
+    double largest;
+  };
+  Differences job{queries.data(), new_vectors(floats, shorts, scale, n, dim), positions ? positions->data() : nullptr, radius.data(), nullptr};
+  job.put = [](void *sink, int64_t query, double largest, int64_t position) {
+    static_cast<std::vector<Near> *>(sink)->push_back({query, position, largest});
+  };
+  // Some vectors for all queries, then the next ones: they are read from memory once.
+  const int64_t n_places = positions ? int64_t(positions->shape(0)) : n, step = std::max<int64_t>(16, (int64_t(1) << 18) / dim);
+  const int64_t parts = (n_places + step - 1) / step;
+  std::vector<std::vector<Near>> found(static_cast<size_t>(parts));
+  {
+    nb::gil_scoped_release free;
+    const Kernel *const kernel = chosen;
+    parallel(parts, 1, threads, 0, [&](int64_t part, void *) {
+      for (int64_t q = 0; q < n_queries; ++q) kernel->largest_within(job, q, part * step, std::min(n_places, (part + 1) * step), &found[size_t(part)]);
+    });
+  }
+  size_t total = 0, at = 0;
+  for (const auto &f : found) total += f.size();
+  int64_t *which = new int64_t[total], *where = new int64_t[total];
+  double *largest = new double[total];
+  for (auto &f : found) {
+    for (const Near &near : f) which[at] = near.query, where[at] = near.position, largest[at++] = near.largest;
+    std::vector<Near>().swap(f);
+  }
+  return nb::make_tuple(owned(which, total), owned(largest, total), owned(where, total));
+}
+
 std::vector<std::string> names() {
   std::vector<std::string> result;
   for (const Kernel *k : kernels()) result.emplace_back(k->name);
@@ -508,6 +567,9 @@ NB_MODULE(_native, m) {
         "threads"_a);
   m.def("codes_within", &slosh::codes_within, "queries"_a, "groups"_a, "allowed"_a, "active"_a.none(), "limits"_a, "threads"_a);
   m.def("rotate", &slosh::rotate, "vectors"_a, "signs"_a, "threads"_a);
+  m.def("field", &slosh::field, "points"_a, "offsets"_a, "weights"_a.none(), "anchors"_a, "out"_a, "threads"_a);
+  m.def("largest_within", &slosh::largest_within, "queries"_a, "floats"_a.none(), "shorts"_a.none(), "scale"_a.none(), "positions"_a.none(), "radius"_a,
+        "threads"_a);
   m.def("names", &slosh::names, "The instruction sets this machine can run, best first.");
   m.def("name", [] { return std::string(slosh::chosen->name); }, "The instruction set in use.");
   m.def("use", &slosh::use, "name"_a, "Take another instruction set of `names()`, for tests and benchmarks.");

@@ -78,9 +78,46 @@ inline void squares(const Pairs &job, int64_t query) {
   }
 }
 
-// V vectors at a time, so that a direction is read once for all of them. A vector's numbers do not depend on the others.
+typedef Lanes<SLOSH_LANES / 2>::D Doubles;  // as many as a register holds
+constexpr int kDoubles = SLOSH_LANES / 2;
+
+// The products of V vectors with K directions. Each is summed in the same order for any V and K.
+template <int V, int K> SLOSH_INLINE void along(const double *vectors, const double *directions, int64_t padded, double *out, int64_t stride) {
+  Doubles total[V][K] = {};
+  for (int64_t i = 0; i < padded; i += kDoubles) {
+    Doubles d[K];
+    for (int k = 0; k < K; ++k) d[k] = load<Doubles>(directions + k * padded + i);
+    for (int v = 0; v < V; ++v) {
+      const Doubles x = load<Doubles>(vectors + v * padded + i);
+      for (int k = 0; k < K; ++k) total[v][k] += x * d[k];
+    }
+  }
+  for (int v = 0; v < V; ++v)
+    for (int k = 0; k < K; ++k) {
+      double lane[kDoubles], sum = 0;
+      store(lane, total[v][k]);
+      for (int l = 0; l < kDoubles; ++l) sum += lane[l];
+      out[v * stride + k] = sum;
+    }
+}
+
+// What the directions leave of a vector, which is changed: they are taken off one after the other.
+inline double rest_of(const Prefixes &job, double *vector, const double *coordinates) {
+  for (int64_t k = 0; k < job.n_directions; ++k) {
+    const double *direction = job.directions + k * job.padded;
+    for (int64_t i = 0; i < job.padded; i += kDoubles) store(vector + i, load<Doubles>(vector + i) - load<Doubles>(direction + i) * coordinates[k]);
+  }
+  double square;
+  along<1, 1>(vector, vector, job.padded, &square, 1);
+  return std::sqrt(square);
+}
+
+// V vectors at a time, and several directions, so that each number is read once for many products. A vector's numbers do not depend on the others.
 template <int V> inline void prefixes_of(const Prefixes &job, int64_t first, double *centred) {
+  constexpr int kDirections = SLOSH_LANES == 16 ? 4 : 2;  // as many sums as registers can hold
+  constexpr double kCancelled = 1e-6;
   const int64_t dim = job.vectors.dim, padded = job.padded, p = job.n_directions;
+  double *coordinates = centred + kTogether * padded;  // (V, p)
   for (int v = 0; v < V; ++v) {
     double *to = centred + v * padded;
     const int64_t from = (first + v) * dim;
@@ -92,35 +129,23 @@ template <int V> inline void prefixes_of(const Prefixes &job, int64_t first, dou
     }
     for (int64_t i = dim; i < padded; ++i) to[i] = 0;
   }
-  const auto norm = [&](int v) {
-    Wide8 total{};
-    for (int64_t i = 0; i < padded; i += 8) {
-      const Wide8 x = load<Wide8>(centred + v * padded + i);
-      total += x * x;
+  int64_t k = 0;
+  for (; k + kDirections <= p; k += kDirections) along<V, kDirections>(centred, job.directions + k * padded, padded, coordinates + k, p);
+  for (; k < p; ++k) along<V, 1>(centred, job.directions + k * padded, padded, coordinates + k, p);
+  for (int v = 0; v < V; ++v) {
+    double *vector = centred + v * padded, *mine = coordinates + v * p;
+    float *out = job.out + (first + v) * (p + 1);
+    double square;
+    along<1, 1>(vector, vector, padded, &square, 1);
+    double left = square;
+    for (int64_t i = 0; i < p; ++i) {
+      left -= mine[i] * mine[i];
+      out[i] = float(mine[i]);
     }
-    return std::sqrt(sum(total));
-  };
-  for (int v = 0; v < V; ++v) job.norms[first + v] = norm(v);
-  for (int64_t k = 0; k < p; ++k) {
-    const double *direction = job.directions + k * padded;
-    double along[V];
-    Wide8 total[V] = {};
-    for (int64_t i = 0; i < padded; i += 8) {
-      const Wide8 d = load<Wide8>(direction + i);
-      for (int v = 0; v < V; ++v) total[v] += load<Wide8>(centred + v * padded + i) * d;
-    }
-    for (int v = 0; v < V; ++v) along[v] = sum(total[v]);
-    // Taken off at once: what is left at the end is the rest, and no direction sees what another has taken.
-    for (int64_t i = 0; i < padded; i += 8) {
-      const Wide8 d = load<Wide8>(direction + i);
-      for (int v = 0; v < V; ++v) {
-        double *at = centred + v * padded + i;
-        store(at, load<Wide8>(at) - d * along[v]);
-      }
-    }
-    for (int v = 0; v < V; ++v) job.out[(first + v) * (p + 1) + k] = float(along[v]);
+    job.norms[first + v] = std::sqrt(square);
+    // Of a small difference of large squares few digits are left.
+    out[p] = float(left > kCancelled * square ? std::sqrt(left) : rest_of(job, vector, mine));
   }
-  for (int v = 0; v < V; ++v) job.out[(first + v) * (p + 1) + p] = float(norm(v));
 }
 
 inline void prefixes(const Prefixes &job, int64_t tile, void *scratch) {
@@ -229,8 +254,13 @@ struct Climb {
 
   template <class Take> void scan(int32_t list, const float &limit, Take take) {
     float found[kRows];
-    for (int64_t i = job.list_start[list]; i < job.list_start[list + 1]; ++i) {
+    const int64_t end = job.list_start[list + 1];
+    for (int64_t i = job.list_start[list]; i < end; ++i) {
       const int64_t block = job.list_blocks[i];
+      if (i + 2 < end) {  // blocks of a list are not side by side, so the machine cannot guess the next one
+        const float *next = job.blocks + job.list_blocks[i + 2] * job.width * kRows;
+        for (int64_t k = 0; k < job.width; ++k) __builtin_prefetch(next + k * kRows);
+      }
       const unsigned mask = job.masks[block];
       if (!mask) continue;
       scanned += __builtin_popcount(mask);

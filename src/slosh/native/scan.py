@@ -61,6 +61,32 @@ def within(
     return np.searchsorted(which[order], np.arange(n + 1)).astype(np.int64), exact[order], positions[order]
 
 
+def largest_within(
+    queries: Float32,
+    vectors: Array,
+    scale: Float32 | None,
+    mask: Mask | None,
+    rows: Int64,
+    radii: Float64,
+    n_jobs: int | None,
+) -> tuple[Int64, Float64, Int64]:
+    """Return the vectors whose largest difference to query i, max |query - vector|, is at most radii[i].
+
+    `vectors` are as in `squares`; `mask` (n,) says which may be found, None: all. By query, difference, then row:
+    offsets, differences, positions.
+    """
+    positions = None if mask is None else np.flatnonzero(mask)
+    if kernel.native is None:
+        which, largest, found = scan_numpy.largest_within(queries, vectors, scale, positions, radii)
+    else:
+        which, largest, found = kernel.native.largest_within(
+            queries, *_floats_or_shorts(vectors, scale), scale, positions, radii, kernel.threads(n_jobs)
+        )
+    order = np.lexsort((rows[found], largest, which))
+    offsets = np.searchsorted(which[order], np.arange(len(queries) + 1)).astype(np.int64)
+    return offsets, largest[order], found[order]
+
+
 def prefixes(vectors: Array, scale: Float32 | None, filled: Float64, n_jobs: int | None) -> tuple[Float32, Float64]:
     """Return the prefixes of vectors (n, D), float32 (n, p + 1), and the norms of the vectors less the middle, (n,).
 

@@ -131,6 +131,25 @@ def squares(queries: Float32, vectors: Array, scale: Float32 | None, which: Int6
     return out
 
 
+def largest_within(
+    queries: Float32, vectors: Array, scale: Float32 | None, positions: Int64 | None, radii: Float64
+) -> tuple[Int64, Float64, Int64]:
+    """Return queries, largest differences and positions of all that `scan.largest_within` is to find, in no order."""
+    which, largest, found = [np.empty(0, np.int64)], [np.empty(0)], [np.empty(0, np.int64)]
+    at = np.arange(len(vectors)) if positions is None else positions
+    step = max(1, DISTANCE_NUMBERS // max(1, queries.shape[1]))
+    for first in range(0, len(at), step):
+        some = at[first : first + step]
+        block = as_stored(vectors, scale, some)
+        for i, query in enumerate(queries):
+            most = np.abs(block - query).max(axis=1)
+            near = most <= radii[i]
+            which.append(np.full(np.count_nonzero(near), i))
+            largest.append(most[near])
+            found.append(some[near])
+    return np.concatenate(which), np.concatenate(largest), np.concatenate(found)
+
+
 def nearest_codes(
     queries: Words, groups: Words, n: int, mask: Mask | None, rows: Int64 | None, k: int
 ) -> tuple[Float64, Int64]:

@@ -19,14 +19,11 @@ from ..data.sets import Sets
 from ..embed.wasserstein import solve
 from ..native import kernel
 from ..native.arrays import Float64, Int64
+from .hausdorff_pairs import TABLE_NUMBERS, TREE_DIM, TREE_ELEMENTS, HausdorffPairs
 from .sliced import pairwise, two_sides
 
 Cloud = tuple[Float64, Float64]
 """The elements of one set that have a weight, and their weights, which sum to 1."""
-TREE_DIM, TREE_ELEMENTS = 12, 64
-"""Up to this dimension, and beyond this number of elements, a k-d tree is faster than comparing all pairs."""
-TABLE_NUMBERS = 1 << 22
-"""Distances between two sets that are held at once."""
 
 
 def sliced_wasserstein(
@@ -89,12 +86,8 @@ def hausdorff(query: Any, candidates: Any, *, n_jobs: int | None = -1) -> Float6
     >>> hausdorff([[0.0], [1.0]], [[[0.0], [1.0], [1.0]], [[3.0]]])
     array([0., 3.])
     """
-
-    def distance(a: Cloud, b: Cloud) -> float:
-        there, back = _nearest(a[0], b[0])
-        return float(max(there.max(), back.max()))
-
-    return _against(query, candidates, distance, n_jobs)
+    x, y = two_sides(query, candidates)
+    return HausdorffPairs(x, n_jobs).exact(0, y)
 
 
 def _against(query: Any, candidates: Any, distance: Callable[[Cloud, Cloud], float], n_jobs: int | None) -> Float64:

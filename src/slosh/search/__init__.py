@@ -12,7 +12,7 @@ from .hamming import HammingSearch
 from .ladder import LadderSearch
 from .lsh import LSHSearch, NearResult
 from .result import RangeResult, Result, Stats
-from .state import Allowed, State, Trained
+from .state import Allowed, Metric, State, Trained
 
 __all__ = [
     "Allowed",
@@ -23,6 +23,7 @@ __all__ = [
     "HammingSearch",
     "LSHSearch",
     "LadderSearch",
+    "Metric",
     "NearResult",
     "RangeResult",
     "Result",

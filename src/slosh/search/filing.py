@@ -33,6 +33,8 @@ COARSE_ROUNDING = 0.005
 """Rounding that moves a vector by more than this part of the distance to its neighbours is worth a warning."""
 BLIND = 8
 """A prefix says little of a vector if the basis leaves out so many times as much of it as at training."""
+SAMPLED_PER_LIST = 32
+"""Prefixes that centroids are learnt from, for each."""
 PREFIX_NUMBERS = 1 << 22
 """Numbers of vectors whose prefixes are computed in one go."""
 
@@ -180,7 +182,7 @@ class Filing:
         """
         if self.n_since < training.n_rows / 2:
             return False
-        return self._is_left_out(training) or self.lists.n_outside > self.lists.counts.sum() / 4
+        return self._is_left_out(training) or self.lists.n_outside > self.lists.counts.sum() / 8
 
     def reason_to_train(self, training: Training, n: int) -> str | None:
         """Return why n rows should be learnt from anew, or None."""
@@ -214,8 +216,8 @@ def learn(
     if n_components is None:
         basis = basis.cut(prefix_length(basis.prefixes(sample, None, n_jobs)[0], sample))
     n_lists = min(default_lists(len(there)) if n_lists is None else n_lists, len(there))
-    if len(at) < min(len(there), 64 * n_lists):
-        at = np.sort(random.choice(there, min(len(there), 64 * n_lists), replace=False))
+    if len(at) < min(len(there), SAMPLED_PER_LIST * n_lists):
+        at = np.sort(random.choice(there, min(len(there), SAMPLED_PER_LIST * n_lists), replace=False))
     step = max(1, PREFIX_NUMBERS // dim)
     parts = [prefixes_of(store, at[i : i + step], basis, n_jobs)[0] for i in range(0, len(at), step)]
     prefixes = np.concatenate(parts)

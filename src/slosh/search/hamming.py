@@ -109,6 +109,10 @@ class HammingState(CalibratedState):
         store = self._need_vectors(f"recall={recall:g}" if recall is not None else "range_search")
         return scan_within(store, asked, radii)
 
+    def _within_largest(self, asked: Request, radii: Float64) -> FoundWithin:
+        self._need_vectors("the largest difference")
+        return super()._within_largest(asked, radii)
+
     def _words(self, queries: Float32) -> Words:
         assert self.hash is not None
         return as_words(self.hash.transform(queries))

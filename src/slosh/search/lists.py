@@ -32,6 +32,8 @@ SUMMARIES = ("radii", "squares", "counts", "since")
 """Arrays of one number for each list."""
 AT_TRAINING = ("first_radii", "spreads")
 """Arrays of one number for each list that training made."""
+SCORES = 1 << 18
+"""Pairs of a prefix and a centroid that are compared in one go: few enough to stay in the cache."""
 OUTSIDE = 1.2
 """A row is outside of a list if it is so many times as far from the centroid as any was at training."""
 FOUNDED_LISTS = 4
@@ -52,7 +54,7 @@ def centroids(prefixes: Float32, n_lists: int, random: np.random.RandomState) ->
     first = prefixes[random.choice(len(prefixes), n_lists, replace=False)]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct prefixes than lists: some stay empty
-        model = KMeans(n_lists, init=first, n_init=1, max_iter=12, tol=1e-3, algorithm="lloyd").fit(prefixes)
+        model = KMeans(n_lists, init=first, n_init=1, max_iter=8, tol=1e-3, algorithm="lloyd").fit(prefixes)
     return np.ascontiguousarray(model.cluster_centers_, np.float32)
 
 
@@ -162,11 +164,10 @@ class Lists:
         """
         n_lists = len(self.centres)
         which = np.zeros(len(prefixes), np.int64)
-        step = max(1, (1 << 22) // n_lists)
+        step, scaled = max(1, SCORES // n_lists), -2 * self.centres.T
         for first in range(0, len(prefixes) if n_lists > 1 else 0, step):
             part = prefixes[first : first + step]
-            score = part @ self.centres.T
-            score *= -2
+            score = part @ scaled
             score += self._sizes
             if positions is not None:
                 score[self.since > positions[first : first + step, None]] = np.inf

@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -32,6 +32,8 @@ S = TypeVar("S", bound="State")
 T = TypeVar("T")
 Pairs: TypeAlias = tuple[Float64, Int64]
 """Distances and positions, (n_queries, k) each."""
+Metric: TypeAlias = Literal["euclidean", "chebyshev"]
+"""How two vectors are compared: by their Euclidean distance, or by the largest difference of their numbers."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -266,13 +268,17 @@ class State(ABC):
         recall: float | None = None,
         exclude: Int64 | None = None,
         ranks: Int64 | None = None,
+        metric: Metric = "euclidean",
     ) -> FoundWithin:
-        """Return all positions at most radii[i] away from query i; the other parameters are those of `nearest`."""
+        """Return all positions at most radii[i] away from query i; the other parameters are those of `nearest`.
+
+        With the metric "chebyshev" the distance is the largest difference of two numbers, and the answer exact.
+        """
         asked = self._request(queries, 1, allowed, recall, None, ranks)
         if asked.k == 0 or not len(asked):
             none, offsets = asked.counts(0), np.zeros(len(asked) + 1, np.int64)
             return FoundWithin(offsets, np.empty(0), np.empty(0, np.int64), none, none, 1.0)
-        found = self._within(asked, radii)
+        found = (self._within if metric == "euclidean" else self._within_largest)(asked, radii)
         return found if exclude is None else found.keep(found.positions != exclude[found.query])
 
     def _request(
@@ -301,6 +307,10 @@ class State(ABC):
     @abstractmethod
     def _within(self, asked: Request, radii: Float64) -> FoundWithin:
         """See `within`; there are queries and allowed positions, and nothing is excluded."""
+
+    def _within_largest(self, asked: Request, radii: Float64) -> FoundWithin:
+        """Return what `_within` does, by the largest difference. No order of the vectors helps: it is a scan."""
+        return FoundWithin(*self._store.largest_within(asked, radii), asked.counts(), asked.counts(0), 1.0)
 
     # What is stored
 

@@ -135,6 +135,11 @@ class Vectors:
         together = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         return together, np.sqrt(np.concatenate(squares)), np.concatenate(found)
 
+    def largest_within(self, asked: Request, radii: Float64) -> tuple[Int64, Float64, Int64]:
+        """Return the allowed positions within a radius by the largest difference: offsets, differences, positions."""
+        queries = np.ascontiguousarray(self.as_stored(asked.queries), np.float32)
+        return scan.largest_within(queries, self.array, self.scale, asked.mask, asked.ranks, radii, asked.n_jobs)
+
     def _squares(self, asked: Request, part: slice, offsets: Int64, positions: Int64) -> Float64:
         return scan.squares(asked.queries[part], self.array, self.scale, offsets, positions, asked.n_jobs)
 

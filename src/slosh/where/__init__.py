@@ -19,8 +19,8 @@ UTC: "2024-05-31", "2024-05-31T12:30:00+00:00". A time without a time zone is ta
 "@id" is the id of the set: {"@id": {"prefix": "chair-"}}.
 
 In text, a string is quoted unless it is one plain word (a quote inside is doubled), and so is a field: by '"and" = 1' a
-field is reached that is called "and", "or", "not" or "@id". Empty text and an empty prefix are refused, and {} or "()"
-are all sets.
+field is reached that is called "and", "or", "not" or "@id". Empty text, an empty prefix and an empty "@id" are
+refused, and {} or "()" are all sets.
 """
 
 from .columns import FieldColumns, matches

@@ -15,7 +15,22 @@ from ..data.checks import kind_of
 from ..errors import InputError
 from .metadata import MAX_DEPTH, checked_key, filter_value
 from .text import parse_text
-from .tree import EMPTY_PREFIX, ID, OPERATORS, Equal, Key, Node, Value, all_of, any_of, between, exists, not_, one_of
+from .tree import (
+    EMPTY_ID,
+    EMPTY_PREFIX,
+    ID,
+    OPERATORS,
+    Equal,
+    Key,
+    Node,
+    Value,
+    all_of,
+    any_of,
+    between,
+    exists,
+    not_,
+    one_of,
+)
 
 _LISTS = (list, tuple, set, frozenset, np.ndarray)
 
@@ -81,11 +96,11 @@ def _conditions(key: Key, asked: Any, place: str) -> Iterator[Node]:
                 raise _wrong(f"{here} is {kind_of(value)}", "give True or False")
             yield exists(key) if value else not_(exists(key))
         elif op in OPERATORS:
+            if op == "prefix" and value == "":
+                raise _wrong(f"{here}: {EMPTY_PREFIX}", 'give {"exists": True} to ask for any value')
             bounds.append((op, _value(key, value, here)))
             if op == "prefix" and not isinstance(bounds[-1][1], str):
                 raise _wrong(f"{here} is {kind_of(value)}", "give a string")
-            if op == "prefix" and not bounds[-1][1]:
-                raise _wrong(f"{here}: {EMPTY_PREFIX}", 'give {"exists": True} to ask for any value')
         else:
             raise _wrong(
                 f"{place}: {op!r:.60} is not an operator",
@@ -107,6 +122,8 @@ def _value(key: Key, value: Any, place: str) -> Value:
         return str(int(value))  # as `ids=` takes it
     if not isinstance(value, str):
         raise _wrong(f"{place} is {kind_of(value)}", f"ids are strings. {_reserved(ID)}")
+    if not value:
+        raise _wrong(f"{place} is empty text: {EMPTY_ID}", "leave it out to mean all sets")
     return filter_value(value, place)
 
 

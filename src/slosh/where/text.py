@@ -11,6 +11,7 @@ from ..errors import InputError
 from .metadata import MAX_DEPTH, checked, filter_value
 from .tree import (
     ALL,
+    EMPTY_ID,
     EMPTY_PREFIX,
     ID,
     KEYWORDS,
@@ -181,7 +182,7 @@ class _Parser:
             not negated and self.token.kind == "word" and self.token.text.lower() == "prefix"
         ):  # a field may be so called
             self.advance()
-            start, prefix = self.token.start, self.value(self.operand("a string after prefix"), None)
+            start, prefix = self.token.start, self.string(self.operand("a string after prefix"))
             if not prefix:
                 self.fail(f"{EMPTY_PREFIX}: write exists to ask for any value", start)
             return between(key, [("prefix", prefix)], self.fail)
@@ -204,18 +205,25 @@ class _Parser:
             self.fail(f'expected a field; quote one that is called {token.text}: "{token.text}"', token.start)
         return None if token.text == ID else token.text
 
-    def value(self, token: _Token, key: Key) -> Value:
-        """Return the value that a field is compared with: a string where the field is the id of the set."""
+    def string(self, token: _Token) -> str:
+        """Return what is quoted, or one word, whatever it looks like."""
         if token.kind == "string":
             return unquoted(token.text)
-        if token.keyword in ("true", "false") and key is not None:
-            return int(token.keyword == "true")
         if token.keyword == "null":
             self.fail('null is not a value: write "field not exists", or quote it if it is a string', token.start)
         if token.keyword:
             self.fail(f'expected a value; quote a string that is {token.text}: "{token.text}"', token.start)
-        if key is None or (number := parse_number(token.text)) is None:
-            return token.text
+        return token.text
+
+    def value(self, token: _Token, key: Key) -> Value:
+        """Return the value that a field is compared with: a string where the field is the id of the set."""
+        if token.keyword in ("true", "false") and key is not None:
+            return int(token.keyword == "true")
+        text = self.string(token)
+        if key is None and not text:
+            self.fail(f"{EMPTY_ID}: leave it out to mean all sets", token.start)
+        if key is None or token.kind == "string" or (number := parse_number(text)) is None:
+            return text
         try:
             return filter_value(number, "this")
         except InputError as error:

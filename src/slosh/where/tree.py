@@ -22,6 +22,7 @@ OPERATORS = ("=", "!=", "<", "<=", ">", ">=", "prefix", "in", "not in", "exists"
 KEYWORDS = {"and", "or", "not", "in", "exists", "true", "false", "null"}
 EMPTY_PREFIX = "the prefix is empty, and every string begins with it"
 """Why it is refused: where a variable was not set, "all sets" would be a disaster."""
+EMPTY_ID = "no id is empty, so that all sets or none would match"
 OTHER_SIDE = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_.:/-]*")
 

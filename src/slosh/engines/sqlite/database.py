@@ -7,6 +7,7 @@ Every change is one transaction, with a write-ahead log and synchronous=FULL: wh
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import sqlite3
 import threading
@@ -29,6 +30,8 @@ from ...errors import (
     system_error,
 )
 from .schema import FORMAT_VERSION, check_tables, create_tables, format_version
+
+logger = logging.getLogger(__name__)
 
 MAX_LOG_BYTES = 1 << 26
 """The write-ahead log is not left longer than this."""
@@ -253,10 +256,12 @@ class Database:
         try:
             self.main.execute("COMMIT")
         except SloshError as error:
+            logger.warning("%s: a commit failed (%s)", self.path, error.problem)
             self._roll_back()
             try:
                 self._settle()
             except SloshError:
+                logger.warning("%s: it is not known whether the change that failed is stored", self.path)
                 raise UnknownOutcome(
                     f"the disk failed while a change of {self.path} was committed: it is not known whether it is "
                     f"stored ({error.problem})",

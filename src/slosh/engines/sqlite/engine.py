@@ -39,7 +39,7 @@ from ..snapshot import Snapshot
 from ..spec import IndexSpec, Vectors
 from . import tables, upgrade
 from .cache import FLUSH_BYTES, Cache, Stamp
-from .database import Database
+from .database import Connection, Database
 from .loading import Loaded, load, pack_trained
 from .lock import WriterLock
 from .verify import verify_database
@@ -63,9 +63,8 @@ class SqliteEngine:
         upgraded = not self.read_only and upgrade.upgrade(database)
         database.check_tables()
         with database.reading() as connection:
-            packed, uid = tables.read_settings(connection, "spec", "uid")
-        self.spec = IndexSpec.unpack(bytes(packed), self.location).with_threads(n_jobs)
-        self._made_for, self._threads = {"index": uid, "kernel": kernel.name()}, kernel.threads(n_jobs)
+            (uid,) = tables.read_settings(connection, "uid")
+        self._made_for, self._n_jobs = {"index": uid, "kernel": kernel.name()}, n_jobs
         self.cache = self._new_cache()
         self._refresh()
         self._stored_training = _training_of(self._newest.snapshot)
@@ -76,7 +75,7 @@ class SqliteEngine:
             self.train()
 
     def _new_cache(self) -> Cache:
-        return Cache(self._folder / "cache", self._made_for, not self.read_only, self._threads)
+        return Cache(self._folder / "cache", self._made_for, not self.read_only, kernel.threads(self._n_jobs))
 
     @classmethod
     def create(cls, location: str, spec: IndexSpec, *, weighted: bool | None, n_jobs: int | None) -> SqliteEngine:
@@ -175,9 +174,16 @@ class SqliteEngine:
                     valid = [stamp for stamp in stamps if tables.has_commit(connection, stamp.rows, stamp.token)]
                     if seen == version or (valid and valid[0].rows == next_row):
                         before = self._newest if self._loaded else None
-                        self._publish(load(connection, self.spec, self.cache, valid, before))
+                        self._publish(load(connection, self._read_spec(connection, before), self.cache, valid, before))
                         return
                     seen = version
+
+    def _read_spec(self, connection: Connection, before: Loaded | None) -> IndexSpec:
+        """Return the specification of the version that a transaction sees; it changes with the generation only."""
+        packed, generation = tables.read_settings(connection, "spec", "generation")
+        if before is not None and before.generation == generation:
+            return before.spec
+        return IndexSpec.unpack(bytes(packed), self.location).with_threads(self._n_jobs)
 
     def _stamp_loaded(self) -> None:
         """Stamp what was embedded when the index was opened, and delete what no stamp covers any more."""
@@ -196,7 +202,7 @@ class SqliteEngine:
 
     def verify(self) -> Iterator[tuple[str, str, list[str]]]:
         with self.database.reading() as connection:
-            yield from verify_database(connection, self.spec.dim)
+            yield from verify_database(connection, self._newest.spec.dim)
         yield self.cache.verify()
 
     # Changing
@@ -298,17 +304,19 @@ class SqliteEngine:
             with suppress(OSError):  # no room: it is made again
                 self.cache.write_derived(derived, snapshot.n)
 
-    def compact(self) -> None:
+    def compact(self, spec: IndexSpec | None = None) -> None:
         with self._changing():
-            cache, measured = self._new_cache(), self._newest.snapshot.calibrated
+            cache, measured, before = self._new_cache(), self._newest.snapshot.calibrated, self._newest
+            changed = {} if spec is None else {"spec": spec.pack()}
+            chosen = before.spec if spec is None else spec.with_threads(self._n_jobs)
             cache.start_again()
             with self.database.writing() as connection:
                 n = tables.renumber(connection)
                 version, generation = tables.read_settings(connection, "version", "generation")
                 connection.execute("DELETE FROM trained")
                 numbers = {"version": version + 1, "generation": generation + 1, "trained": 0, "next_row": n}
-                tables.write_settings(connection, **numbers)
-                after = replace(load(connection, self.spec, cache, []), embedded=self._newest.embedded, rebuilt=None)
+                tables.write_settings(connection, **numbers, **changed)
+                after = replace(load(connection, chosen, cache, None), embedded=before.embedded)
                 stamp = cache.summed(after.snapshot.sets)
                 tables.add_commit(connection, n, stamp.token)
                 self.commit(after, stamp, cache)

@@ -6,6 +6,7 @@ that were removed are marked. Otherwise it is loaded from the caches, and what t
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -24,6 +25,8 @@ from . import tables
 from .cache import Cache, StaleCache, Stamp
 from .database import Connection
 
+logger = logging.getLogger(__name__)
+
 TRAINED = "slosh trained state"
 
 
@@ -34,6 +37,7 @@ class Loaded:
     version: int
     generation: int
     trained: int
+    spec: IndexSpec
     settings: Mapping[str, Any]
     snapshot: Snapshot
     embedded: int = 0
@@ -45,9 +49,12 @@ class Loaded:
 
 
 def load(
-    connection: Connection, spec: IndexSpec, cache: Cache, stamps: Sequence[Stamp], before: Loaded | None = None
+    connection: Connection, spec: IndexSpec, cache: Cache, stamps: Sequence[Stamp] | None, before: Loaded | None = None
 ) -> Loaded:
-    """Load the version that a transaction sees. `stamps` are valid ones, newest first."""
+    """Load the version that a transaction sees.
+
+    `stamps` are valid ones, newest first; None if the cache is a new one, to be filled.
+    """
     version, generation, trained, weighted, recall, next_row, metadata_version = tables.read_settings(
         connection, "version", "generation", "trained", "weighted", "recall", "next_row", "metadata_version"
     )
@@ -58,7 +65,7 @@ def load(
     if before is not None:
         embedded, rebuilt = before.embedded, before.rebuilt
         if before.snapshot.n and (before.generation, before.trained) == (generation, trained):
-            snapshot = _adopt(before.snapshot, cache, stamps)
+            snapshot = _adopt(before.snapshot, cache, stamps or ())
     if snapshot is None:
         alive = np.ones(next_row, np.bool_)
         alive[_within(tables.removed_since(connection), next_row)] = False
@@ -69,7 +76,7 @@ def load(
     if before is not None:
         removed = _within(tables.removed_since(connection, before.version), next_row)
         snapshot = snapshot.remove(removed[snapshot.alive[removed]])
-    loaded = Loaded(version, generation, trained, settings, snapshot, embedded, rebuilt)
+    loaded = Loaded(version, generation, trained, spec, settings, snapshot, embedded, rebuilt)
     if before is None or before.generation != generation or before.version < metadata_version:
         return loaded
     return replace(loaded, described=before.described, filters=dict(before.filters))
@@ -107,7 +114,7 @@ def _start(
     connection: Connection,
     spec: IndexSpec,
     cache: Cache,
-    stamps: Sequence[Stamp],
+    stamps: Sequence[Stamp] | None,
     alive: Mask,
     weighted: bool,
     trained_version: int,
@@ -125,6 +132,8 @@ def _start(
                 raise
             return Snapshot.start(spec, weighted, cache.column, **options)  # trained by other code
 
+    if stamps is None:
+        return begin(0), None
     try:
         if not stamps:
             raise StaleCache(cache.problem or "the stamp is of another state of the index")
@@ -134,7 +143,10 @@ def _start(
         return begin(stamps[0].rows), None
     except StaleCache as reason:
         cache.start_again()
-        return begin(0), str(reason) if len(alive) else None
+        if not len(alive):
+            return begin(0), None
+        logger.warning("%s: the caches cannot be used and are made again: %s", connection.path, reason)
+        return begin(0), str(reason)
 
 
 def _embed_missing(connection: Connection, spec: IndexSpec, snapshot: Snapshot, next_row: int) -> Snapshot:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import uuid
 import zipfile
 from contextlib import suppress
@@ -24,6 +25,8 @@ from ..spec import IndexSpec
 from . import tables
 from .database import Connection, Database
 from .schema import FORMAT_VERSION, check_tables, statements
+
+logger = logging.getLogger(__name__)
 
 SCHEMA_1 = """
 CREATE TABLE about(key TEXT PRIMARY KEY, value) WITHOUT ROWID;
@@ -54,6 +57,7 @@ def upgrade(database: Database) -> bool:
         tables.write_settings(connection, metadata_version=tables.read_version(connection))
         connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
     database.format_version = FORMAT_VERSION
+    logger.info("%s: upgraded from format version %d to %d", database.path, found, FORMAT_VERSION)
     return found == 1
 
 

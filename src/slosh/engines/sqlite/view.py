@@ -30,7 +30,7 @@ class SqliteView(LocalView):
 
     def __init__(self, engine: SqliteEngine, connection: Connection, loaded: Loaded) -> None:
         self._engine, self._connection, self.loaded = engine, connection, loaded
-        self.version, self.settings, self.spec = loaded.version, loaded.settings, engine.spec
+        self.version, self.settings, self.spec = loaded.version, loaded.settings, loaded.spec
         self.snapshot, self.filters = loaded.snapshot, loaded.filters
 
     @property

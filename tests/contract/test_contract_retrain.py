@@ -1,0 +1,122 @@
+"""What retraining promises, on every engine: other distances for all sets at once, and nothing else changed."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+from builders import cloud_list, contents
+from slosh import errors
+from slosh.embed import DistanceField
+from slosh.search import HammingSearch
+
+
+def learning(engine, **options):
+    """An index that has learnt its anchors from sets unlike those it holds, and its sets."""
+    sample, sets = cloud_list(20, seed=9), [points + 30 for points in cloud_list(40)]
+    index = engine.create(embedding=DistanceField(8, n_jobs=1), sample=sample, **options)
+    index.add(sets, metadata=[{"n": i, "half": i < 20} for i in range(40)])
+    return index, sets
+
+
+def distances_by(embedding, sets, query):
+    """Distances by plain NumPy over the embedded vectors."""
+    return np.linalg.norm(embedding.transform(sets) - embedding.transform([query])[0], axis=1)
+
+
+def test_all_sets_are_embedded_by_what_was_learnt(engine):
+    index, sets = learning(engine)
+    index.remove([str(i) for i in range(30, 40)])
+    before, before_that = contents(index), index.embedding
+    index.retrain()
+    assert contents(index) == before
+    fresh = DistanceField(8, n_jobs=1).fit(sets[:30])
+    assert np.array_equal(index.embedding.anchors_, fresh.anchors_)
+    expected = distances_by(fresh, sets[:30], sets[3])
+    hits = index.search(sets[3], k=5, recall=1.0)
+    assert hits.distances == pytest.approx(np.sort(expected)[:5], rel=1e-3)
+    assert hits.distances == pytest.approx(expected[[int(name) for name in hits.ids]], rel=1e-3)
+    assert not np.allclose(expected, distances_by(before_that, sets[:30], sets[3]), rtol=1e-2)
+    assert index.search(sets[3], k=30, where={"half": False}).ids
+    assert index.verify().ok
+    assert index.add([sets[35]], ids=["late"]) == ["late"]
+    assert index.search(sets[35], k=1).ids == ["late"]
+
+
+def test_what_was_learnt_lasts_and_readers_follow(engine):
+    index, sets = learning(engine)
+    reader = engine.read_only(index)
+    index.retrain()
+    hits = index.search(sets, k=4, recall=1.0)
+    index.compact()
+    assert [one.ids for one in index.search(sets, k=4, recall=1.0)] == [one.ids for one in hits]
+    if reader is None:
+        return
+    assert np.array_equal(reader.embedding.anchors_, index.embedding.anchors_)
+    assert [one.ids for one in reader.search(sets, k=4, recall=1.0)] == [one.ids for one in hits]
+    learnt = index.embedding.anchors_.copy()
+    index = engine.reopen(index)
+    assert np.array_equal(index.embedding.anchors_, learnt)
+    assert index.info()["embedded_on_open"] == 0
+    assert [one.ids for one in index.search(sets, k=4, recall=1.0)] == [one.ids for one in hits]
+
+
+def test_searches_see_the_old_or_the_new_distances(engine):
+    """A query is embedded as the stored sets are that it is compared with: it finds itself at the distance zero."""
+    index, sets = learning(engine)
+    retrained, wrong = threading.Event(), []
+
+    def search():
+        i = 0
+        while not retrained.is_set():
+            hit = index.search(sets[i % 40], k=1, recall=1.0)[0]
+            if hit.id != str(i % 40) or hit.distance > 1e-3:
+                wrong.append((i % 40, hit))
+            i += 1
+
+    thread = threading.Thread(target=search)
+    thread.start()
+    try:
+        for seed in range(5):
+            index.retrain(cloud_list(15, seed=seed))
+    finally:
+        retrained.set()
+        thread.join()
+    assert not wrong
+
+
+def test_a_hash_is_learnt_anew_too(engine):
+    index, sets = learning(engine, search=HammingSearch())
+    index.retrain()
+    assert index.search(sets[5], k=1).ids == ["5"]
+    assert index.search(sets[5], k=1).distance_kind == "hamming"
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"sample": []}, "sample is empty"),
+        ({"sample": [np.zeros((3, 5))]}, "dimension|features"),
+        ({"label": "colour"}, "no set has 'colour'"),
+        ({"sample": cloud_list(3), "label": "half"}, "leave sample or label out"),
+    ],
+)
+def test_bad_input_changes_nothing(engine, given, words):
+    index, _ = learning(engine)
+    before, learnt = contents(index), index.embedding.anchors_.copy()
+    with pytest.raises(errors.InputError, match=words):
+        index.retrain(**given)
+    assert contents(index) == before
+    assert np.array_equal(index.embedding.anchors_, learnt)
+
+
+def test_where_there_is_nothing_to_learn(engine):
+    plain = engine.create()
+    plain.add(cloud_list(3))
+    with pytest.raises(errors.InputError, match="learns nothing"):
+        plain.retrain()
+    empty = engine.create(embedding=DistanceField(8, n_jobs=1), sample=cloud_list(20))
+    with pytest.raises(errors.InputError, match="no sets to learn from"):
+        empty.retrain()
