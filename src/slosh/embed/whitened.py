@@ -6,10 +6,11 @@ Sets come in, vectors of the wrapped embeddings are made of them, and shorter ve
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from copy import copy
 from itertools import pairwise
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from sklearn.base import clone
@@ -32,7 +33,7 @@ AUTO_COMPONENTS = (64, 128)
 """Numbers of a vector: of one embedding, and of several together."""
 SETS_A_COMPONENT = 4
 """With fewer sets for each number of a vector nothing is left out, whatever the length of the vectors."""
-FEWEST_SETS = 10
+FEWEST_SETS = 20
 """With fewer sets nothing is learnt."""
 SAMPLE_NUMBERS, FEWEST_SAMPLES = 1 << 25, 256
 """Numbers of the vectors that `fit` holds at once (128 MB), but at least so many vectors."""
@@ -53,18 +54,19 @@ class Whitened(SetTransformer):
     and y is brought to unit length. Distances have no unit then, and lie between 0 and 2. Several embeddings: the
     vectors of each are divided by the root of their mean squared distance to their mean, and put side by side.
 
-    The floor is .04 / (n + 10) of the sum of all variances, n being the number of sets, as a variance that few sets
-    show is not to be trusted. With few sets nothing is left out, either: with n_components="auto" and fewer than 256
-    sets, the directions that were not seen are kept, each with the variance of the floor, and the vectors are as long
-    as those of the wrapped embedding. With fewer than ten sets, or if all are the same, the vectors
-    are those of the wrapped embedding as they are. docs/whitening.md has the measurements.
+    The floor is .04 / (n + 10) + 10 / n^2 of the sum of all variances, n being the number of sets, as a variance that
+    few sets show is not to be trusted. With few sets nothing is left out, either: with n_components="auto" and fewer
+    than 256 sets, the directions that were not seen are kept, each with the variance of the floor, and the vectors are
+    as long as those of the wrapped embedding. With fewer than 20 sets, or if all are the same, nothing is learnt
+    (`has_learnt` is False): the vectors are those of the wrapped embedding, or those of several, side by side.
+    docs/whitening.md has the measurements.
 
     Parameters
     ----------
     embedding : an embedding, or a list of them; None is `SlicedWasserstein()`. Those that are fitted already are used
         as they are, of the others copies are fitted.
     n_components : numbers of a vector; "auto" is 64 for one embedding, 128 for several (a quarter of the sets at most),
-        or all of them if there are few sets. It is fewer where the vectors vary in fewer directions.
+        or all of them if there are few sets. There are fewer where the vectors vary in fewer directions.
     power : from 0, which only leaves directions out, to 0.5, which makes all directions count alike; "auto" is 0.35.
     normalize : whether to bring vectors to unit length. If not, their scale is such that the mean squared norm over
         the sets of `fit` is 1.
@@ -166,8 +168,9 @@ class Whitened(SetTransformer):
     def _fitted(self, view: SetTransformer, sets: Sets) -> SetTransformer:
         """Return a copy that is fitted, and whose threads may be set."""
         if not hasattr(view, "n_features_in_"):
-            fitted: SetTransformer = clone(view).fit(sets)
-            return fitted
+            fitted: SetTransformer = clone(view)
+            self._pass_threads_to(fitted)
+            return fitted.fit(sets)
         if view.n_features_in_ != sets.dim:
             raise InputError(
                 f"embedding={view!r:.60} was fitted on sets of dimension {view.n_features_in_}, these have {sets.dim}",
@@ -196,12 +199,14 @@ class Whitened(SetTransformer):
 
     def _learn(self, vectors: Float32, power: float, random: np.random.RandomState) -> None:
         n, dim = vectors.shape
-        n_kept, keep_rest = self._n_directions(n, dim)
+        n_kept, keep_rest = (0, True) if n < FEWEST_SETS else self._n_directions(n, dim)
         learnt = spread(vectors, n_kept, random)
         self._map, self.n_samples_ = None, n
-        if learnt.is_constant or (keep_rest and n < FEWEST_SETS):
-            self._set_map(np.zeros(dim), learnt.directions[:0], learnt.variances[:0], np.empty(0), 1.0)
+        if n_kept == 0 or learnt.is_constant:
+            self._set_map(np.zeros(dim), np.empty((0, dim)), np.empty(0), np.empty(0), 1.0)
             self.shortest_ = None
+            if len(self.embeddings_) == 1:
+                self.view_scales_ = [1.0]
             return
         scales, rest = learnt.scales(power), learnt.rest_scale(power) if keep_rest else 0.0
         n_rest = dim - len(scales)
@@ -234,6 +239,56 @@ class Whitened(SetTransformer):
         self.mean_, self.variances_, self.scales_, self.rest_scale_ = mean, variances, scales, rest_scale
         self.directions_ = np.ascontiguousarray(directions, np.float32)
 
+    def _pass_threads_to(self, view: SetTransformer) -> None:
+        if hasattr(view, "n_jobs"):
+            view.n_jobs = self.n_jobs
+
+    # -- about it ------------------------------------------------------------------------------------------------------
+
+    @property
+    def needs_data(self) -> str | None:
+        """Why a wrapped embedding must be fitted to data; whitening itself can wait for them."""
+        views = [view for view in self._checked_views() if not hasattr(view, "n_features_in_")]
+        return next((view.needs_data for view in views if view.needs_data is not None), None)
+
+    @property
+    def learns(self) -> bool:
+        return True
+
+    @property
+    def has_learnt(self) -> bool:
+        """Whether there were sets enough to learn from; if not, this is the wrapped embedding as it is."""
+        return len(self.scales_) > 0
+
+    @property
+    def _plain(self) -> SetTransformer | None:
+        """The one embedding that this is equal to, as long as nothing was learnt."""
+        return self.embeddings_[0] if len(self.embeddings_) == 1 and not self.has_learnt else None
+
+    @property
+    def distance_kind(self) -> str:
+        if self.has_learnt:
+            return "whitened"
+        return super().distance_kind if self._plain is None else self._plain.distance_kind
+
+    @property
+    def sliced_view(self) -> Any:
+        return next((found for view in self.embeddings_ if (found := view.sliced_view) is not None), None)
+
+    @property
+    def lower_bounds(self) -> Mapping[str, Literal["euclidean", "chebyshev"]]:
+        return {} if self._plain is None else self._plain.lower_bounds
+
+    @property
+    def index_length(self) -> int:
+        return self.vector_length if self._plain is None else self._plain.index_length
+
+    def index_vectors(self, sets: Sets, *, slack: bool = True) -> tuple[Float32, Float64 | None]:
+        if self._plain is None:
+            return super().index_vectors(sets, slack=slack)
+        self._pass_threads_to(self._plain)
+        return self._plain.index_vectors(sets, slack=slack)
+
     # -- the vectors ---------------------------------------------------------------------------------------------------
 
     @property
@@ -253,8 +308,7 @@ class Whitened(SetTransformer):
         """Return the vectors of all views side by side, each scaled."""
         vectors = np.empty((len(sets), self._joined_length), np.float32)
         for view, columns in zip(self.embeddings_, self._columns(), strict=True):
-            if hasattr(view, "n_jobs"):
-                view.n_jobs = self.n_jobs
+            self._pass_threads_to(view)
             view.embed(sets, vectors[:, columns])
         self._rescale(vectors)
         return vectors

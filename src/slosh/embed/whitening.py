@@ -24,8 +24,8 @@ OVERSAMPLES, PASSES = 32, 3
 """Of the randomised method: directions beyond those asked for, and products with the covariance matrix."""
 NOISE = 2.0**-22
 """Deviations below this part of the numbers of a vector are what float32 rounds."""
-UNSEEN_SHARE = 0.04
-"""The part of all variance, over n + 10, that n vectors cannot tell from nothing (docs/whitening.md)."""
+UNSEEN_SHARE, DOUBT = 0.04, 10.0
+"""n vectors cannot tell UNSEEN_SHARE / (n + 10) + DOUBT / n^2 of all variance from nothing (docs/whitening.md)."""
 
 
 class Spread(NamedTuple):
@@ -46,7 +46,7 @@ class Spread(NamedTuple):
     @property
     def floor(self) -> float:
         """The variance that is added to each direction's, because so few vectors have been seen."""
-        return UNSEEN_SHARE * self.total / (self.n + 10)
+        return self.total * (UNSEEN_SHARE / (self.n + 10) + DOUBT / self.n**2)
 
     def scales(self, power: float) -> Float64:
         """Return what whitening multiplies the coordinate along each direction by, up to a common factor."""

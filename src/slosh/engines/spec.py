@@ -31,6 +31,7 @@ from . import portable
 WHOLE = "whole"
 """The name of the space of whole sets, which every index has."""
 KIND = "slosh specification"
+NOT_LEARNT = "not whitened yet, as there were no sets to learn from: call retrain() when there are"
 MAX_THREADS = 4096
 MAX_LENGTH = 1 << 22
 """Features of an element, and numbers of a vector, at most."""
@@ -123,6 +124,7 @@ class IndexSpec:
             "dim": self.dim,
             "embedding": repr(self.embedding),
             "vector_length": int(self.embedding.vector_length),
+            "retrain": None if self.embedding.has_learnt else NOT_LEARNT,
             "search": repr(self.search),
             "preprocess": repr(self.preprocess),
             "origin": None if self.origin is None else self.origin.tolist(),
@@ -208,7 +210,11 @@ def _check_learnt(embedding: SetTransformer, dim: int) -> None:
         raise ValueError("an order that nobody can mean")
     if isinstance(embedding, Whitened):
         embedding.check_state()
-        for view in embedding.embeddings_:
+        given = embedding.embedding if isinstance(embedding.embedding, list) else [embedding.embedding]
+        fitted = [view for view in given if isinstance(view, SetTransformer) and hasattr(view, "n_features_in_")]
+        for view in embedding.embeddings_ + fitted:
+            if view.n_features_in_ != dim:
+                raise ValueError("an embedding of another dimension")
             _check_learnt(view, dim)
 
 
