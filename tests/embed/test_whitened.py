@@ -279,6 +279,112 @@ def test_a_set_at_the_mean_stays_at_zero():
     assert not model.transform(singles([np.zeros(5)])).any()
 
 
+# -- labels ------------------------------------------------------------------------------------------------------------
+
+
+def classed(n, n_classes=8, seed=0, dim=30):
+    """Vectors whose classes differ in directions of little variance, as sets of one element, and their classes."""
+    classes = np.random.default_rng(seed).integers(0, n_classes, n)
+    means = np.random.default_rng(99).normal(size=(n_classes, 8)) * 0.3
+    x = np.random.default_rng(seed + 1).normal(size=(n, dim)) * np.linspace(2, 0.2, dim)
+    x[:, -8:] += means[classes]
+    return singles(x), classes
+
+
+def leave_one_out(model, sets, classes):
+    distances = model.distance(sets, sets)
+    np.fill_diagonal(distances, np.inf)
+    nearest = distances.argsort(axis=1)[:, :4]
+    return (classes[nearest] == classes[:, None]).mean()
+
+
+def test_labels_find_more_of_a_class():
+    """In sets that the fit did not see; with labels for a part of the sets, too, and few of them do no harm."""
+    (sets, classes), (others, wanted) = classed(1500), classed(400, seed=3)
+    plain = leave_one_out(Whitened(MeanPool()).fit(sets), others, wanted)
+    gains = []
+    for n in (1500, 500, 40):
+        labels = np.where(np.arange(1500) < n, classes, -1)
+        model = Whitened(MeanPool()).fit(sets, labels)
+        assert model.vector_length == Whitened(MeanPool()).fit(sets).vector_length == 30
+        assert model.n_labelled_ == n
+        gains.append(leave_one_out(model, others, wanted) - plain)
+    assert gains[0] > 0.15
+    assert gains[0] > gains[1] > 0.05
+    assert gains[2] > -0.01
+
+
+def test_labels_do_no_harm_to_classes_without_labels():
+    (sets, classes), (others, wanted) = classed(1500, 16), classed(600, 16, seed=3)
+    unseen = wanted >= 8
+    plain = Whitened(MeanPool()).fit(sets)
+    model = Whitened(MeanPool()).fit(sets, np.where(classes < 8, classes, -1))
+    rest, which = others.take(np.flatnonzero(unseen)), wanted[unseen]
+    assert leave_one_out(model, rest, which) > leave_one_out(plain, rest, which) - 0.01
+
+
+def test_labels_of_any_kind_give_the_same_bits():
+    sets, classes = classed(400)
+    names = np.array([f"class {c}" for c in classes], object)
+    names[7] = None
+    numbers = np.where(np.arange(400) == 7, -1, classes)
+    expected = Whitened(MeanPool()).fit(sets, numbers)
+    assert expected.n_labelled_ == 399
+    for labels in (names, names.tolist(), list(numbers), numbers * 3 + 2 * (numbers < 0)):
+        for jobs in (1, 2):
+            assert np.array_equal(
+                Whitened(MeanPool(), n_jobs=jobs).fit(sets, labels).transform(sets), expected.transform(sets)
+            )
+    plain = Whitened(MeanPool()).fit(sets).transform(sets)
+    assert not np.array_equal(expected.transform(sets), plain)
+    regression = Whitened(MeanPool()).fit(sets, np.random.default_rng(0).normal(size=400))
+    assert np.array_equal(regression.transform(sets), plain)
+    assert regression.n_labelled_ == 0
+
+
+def test_a_sample_keeps_labelled_sets():
+    sets, classes = classed(2000)
+    labels = np.where(np.arange(2000) % 50 == 0, classes, -1)
+    model = Whitened(MeanPool(), max_samples=400).fit(sets, labels)
+    assert (model.n_samples_, model.n_labelled_) == (400, 40)
+    assert 200 <= Whitened(MeanPool(), max_samples=400).fit(sets, classes).n_labelled_ <= 400
+
+
+@pytest.mark.parametrize("n", [5, 60])
+def test_labels_of_few_sets_change_nothing(n):
+    sets, classes = classed(n, 2)
+    expected = Whitened(MeanPool()).fit(sets).transform(sets)
+    assert np.array_equal(Whitened(MeanPool()).fit(sets, classes).transform(sets), expected)
+
+
+def test_labels_and_sets_that_vary_in_nothing():
+    same = singles(np.ones((300, 4)))
+    assert np.isfinite(Whitened(MeanPool()).fit(same, np.arange(300) % 3).transform(same)).all()
+    flat = singles(np.repeat(normal(3, 6), 100, axis=0))
+    model = Whitened(MeanPool()).fit(flat, np.repeat(np.arange(3), 100))
+    vectors = model.transform(flat)
+    assert np.isfinite(vectors).all()
+    assert model.vector_length == 2
+    with pytest.raises(InputError, match="has 2 labels for 300 sets") as caught:
+        Whitened(MeanPool()).fit(same, [1, 2])
+    assert caught.value.argument == "y"
+
+
+def test_an_index_learns_from_labels_in_its_metadata(tmp_path):
+    sets, classes = classed(400)
+    with slosh.SetIndex.create(tmp_path / "index", 30, embedding=Whitened(MeanPool()), sample=sets) as index:
+        index.add(sets, metadata=[{"kind": f"{c}"} if i % 4 else {} for i, c in enumerate(classes)])
+        index.retrain(label="kind")
+        assert index.embedding.n_labelled_ == 300
+        vectors = index.embedding.transform(sets)
+    with slosh.open(tmp_path / "index") as index:
+        labels = [f"{c}" if i % 4 else None for i, c in enumerate(classes)]
+        assert np.array_equal(Whitened(MeanPool()).fit(sets, labels).transform(sets), vectors)
+        assert np.array_equal(index.embedding.transform(sets), vectors)
+        assert index.search(sets[3], k=1, recall=1.0).ids == ["3"]
+        assert index.verify().ok
+
+
 # -- embeddings that are fitted, scikit-learn, storing -----------------------------------------------------------------
 
 

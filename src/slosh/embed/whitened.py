@@ -14,15 +14,17 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from sklearn.base import clone
+from threadpoolctl import threadpool_limits
 
 from ..data.checks import checked_count, checked_flag, kind_of, random_stream
 from ..data.sets import Sets, check_origin
 from ..errors import InputError, bad_value
 from ..native import kernel
-from ..native.arrays import Array, Float32, Float64
+from ..native.arrays import Array, Float32, Float64, Int64
 from .base import SetTransformer
+from .discriminant import class_numbers, discriminants, joined_map, label_weight, shared_classes
 from .sliced_wasserstein import SlicedWasserstein
-from .whitening import LinearMap, spread
+from .whitening import LinearMap, Spread, spread, with_signs
 from .wrapped import Wrapped
 
 if TYPE_CHECKING:
@@ -35,6 +37,8 @@ SETS_A_COMPONENT = 4
 """With fewer sets for each number of a vector nothing is left out, whatever the length of the vectors."""
 FEWEST_SETS = 20
 """With fewer sets nothing is learnt."""
+DISCRIMINATED = 512
+"""Whitened numbers that classes are told apart by."""
 SAMPLE_NUMBERS, FEWEST_SAMPLES = 1 << 25, 256
 """Numbers of the vectors that `fit` holds at once (128 MB), but at least so many vectors."""
 BLOCK_NUMBERS = 1 << 22
@@ -61,6 +65,11 @@ class Whitened(SetTransformer):
     (`has_learnt` is False): the vectors are those of the wrapped embedding, or those of several, side by side.
     docs/whitening.md has the measurements.
 
+    Labels, `fit(sets, labels)`: beside the whitened numbers come those that tell the classes apart (Fisher's linear
+    discriminant of 512 whitened numbers, its covariance shrunk), with a weight that grows with labels and classes, and
+    the two together are turned to their principal directions, so that the vectors are as long as before. Labels count
+    from 256 sets on, or with n_components given. The whitened numbers stay, for classes that have no label yet.
+
     Parameters
     ----------
     embedding : an embedding, or a list of them; None is `SlicedWasserstein()`. Those that are fitted already are used
@@ -79,12 +88,14 @@ class Whitened(SetTransformer):
     ----------
     embeddings_ : the fitted embeddings, a list.
     view_scales_ : what the vectors of each are multiplied by.
-    mean_, directions_, scales_ : the map. (D,) float64, (p, D) float32 with orthonormal rows, and (p,) float64.
+    mean_, directions_, scales_ : the map. (D,) float64, (p, D) float32 with rows of unit length, orthonormal without
+        labels, and (p,) float64.
     rest_scale_ : what all other directions are multiplied by; 0 if they are left out.
     shortest_ : vectors below this length are not brought to unit length, as they are little but rounding; None if no
         vector is.
-    variances_ : the variances along the directions, decreasing.
+    variances_ : the variances along the directions.
     n_samples_ : the number of sets that it learnt from.
+    n_labelled_ : how many of them had a label that counted.
 
     Not for vectors whose large directions are what matters: mean-pooled token vectors lost by it.
 
@@ -104,6 +115,7 @@ class Whitened(SetTransformer):
     shortest_: float | None
     variances_: Float64
     n_samples_: int
+    n_labelled_: int
     _map: LinearMap | None = None
 
     def __init__(
@@ -126,7 +138,11 @@ class Whitened(SetTransformer):
         self.n_jobs = n_jobs
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Learn the map from a collection of sets, and fit the embeddings that are not fitted. `y` is ignored."""
+        """Learn the map from a collection of sets, and fit the embeddings that are not fitted.
+
+        y : a label for each set (whole numbers, strings, ...), or None. -1 and None stand for a set without a label:
+            labels for a part of the sets will do. Floating-point numbers, the targets of a regression, are ignored.
+        """
         views = self._checked_views()
         power = self._checked_power()
         if self.n_components != "auto":
@@ -136,11 +152,13 @@ class Whitened(SetTransformer):
         kernel.threads(self.n_jobs)
         random = random_stream(self.random_state, WHITENING_STREAM)
         sets = self._start_fit(X)
+        classes = None if y is None else class_numbers(y, len(sets))
         self.embeddings_ = [self._fitted(view, sets) for view in views]
         self.view_scales_ = [1.0] * len(views)
-        vectors = self._joined(self._sample(sets, random))
+        rows = self._sample(len(sets), classes, random)
+        vectors = self._joined(sets if rows is None else sets.take(rows))
         self._scale_views(vectors)
-        self._learn(vectors, power, random)
+        self._learn(vectors, power, random, classes if classes is None or rows is None else classes[rows])
         return self
 
     # -- fitting -------------------------------------------------------------------------------------------------------
@@ -180,10 +198,16 @@ class Whitened(SetTransformer):
         check_origin(sets, view.origin_)
         return copy(view)
 
-    def _sample(self, sets: Sets, random: np.random.RandomState) -> Sets:
-        """Return the sets to learn from."""
+    def _sample(self, n: int, classes: Int64 | None, random: np.random.RandomState) -> Int64 | None:
+        """Return which sets to learn from, None for all; labelled ones are half of them, if there are so many."""
         most = min(int(self.max_samples), max(FEWEST_SAMPLES, SAMPLE_NUMBERS // self._joined_length))
-        return sets if len(sets) <= most else sets.take(np.sort(random.permutation(len(sets))[:most]))
+        if n <= most:
+            return None
+        drawn = random.permutation(n)
+        if classes is not None:
+            first = np.flatnonzero(classes[drawn] >= 0)[: most // 2]
+            drawn = np.concatenate([drawn[first], np.delete(drawn, first)])
+        return np.sort(drawn[:most])
 
     def _scale_views(self, vectors: Float32) -> None:
         """Learn the scale of each view, and apply it to the vectors."""
@@ -197,24 +221,49 @@ class Whitened(SetTransformer):
         self.view_scales_ = [(1.0 / size if size else 0.0) if varies else 1.0 for size in sizes]
         self._rescale(vectors)
 
-    def _learn(self, vectors: Float32, power: float, random: np.random.RandomState) -> None:
+    def _learn(self, vectors: Float32, power: float, random: np.random.RandomState, classes: Int64 | None) -> None:
         n, dim = vectors.shape
         n_kept, keep_rest = (0, True) if n < FEWEST_SETS else self._n_directions(n, dim)
-        learnt = spread(vectors, n_kept, random)
-        self._map, self.n_samples_ = None, n
+        with_labels = classes is not None and not keep_rest
+        n_found = max(n_kept, min(DISCRIMINATED, dim, n // SETS_A_COMPONENT)) if with_labels else n_kept
+        learnt = spread(vectors, n_found, random)
+        self._map, self.n_samples_, self.n_labelled_ = None, n, 0
         if n_kept == 0 or learnt.is_constant:
             self._set_map(np.zeros(dim), np.empty((0, dim)), np.empty(0), np.empty(0), 1.0)
             self.shortest_ = None
             if len(self.embeddings_) == 1:
                 self.view_scales_ = [1.0]
             return
-        scales, rest = learnt.scales(power), learnt.rest_scale(power) if keep_rest else 0.0
+        directions, variances, scales = learnt.directions, learnt.variances, learnt.scales(power)
+        if classes is not None and with_labels:
+            directions, variances, scales = self._discriminate(vectors, learnt, scales, n_kept, classes)
+        rest = learnt.rest_scale(power) if keep_rest else 0.0
         n_rest = dim - len(scales)
-        unseen = max(0.0, learnt.total - float(learnt.variances.sum()))
-        size = math.sqrt(float((learnt.variances * scales**2).sum()) + unseen * rest**2)
-        self._set_map(learnt.mean, learnt.directions, learnt.variances, scales / size, rest / size)
+        unseen = max(0.0, learnt.total - float(variances.sum())) if keep_rest else 0.0
+        size = math.sqrt(float((variances * scales**2).sum()) + unseen * rest**2)
+        self._set_map(learnt.mean, directions, variances, scales / size, rest / size)
         noise = math.sqrt(learnt.noise * (float((scales**2).sum()) + n_rest * rest**2)) / size
         self.shortest_ = noise if self.normalize else None
+
+    def _discriminate(
+        self, vectors: Float32, learnt: Spread, scales: Float64, n_kept: int, classes: Int64
+    ) -> tuple[Float64, Float64, Float64]:
+        """Return directions of unit length, variances and scales, by which classes are told apart, too."""
+        shared = shared_classes(classes)
+        labelled, n_classes = np.flatnonzero(shared >= 0), int(shared.max()) + 1
+        n_kept = min(n_kept, len(scales))
+        if n_classes < 2:  # as it may be in a sample
+            return learnt.directions[:n_kept], learnt.variances[:n_kept], scales[:n_kept]
+        with threadpool_limits(1, "blas"):
+            found = discriminants(learnt.coordinates(vectors[labelled]) * scales, shared[labelled])
+            if not found.size:
+                return learnt.directions[:n_kept], learnt.variances[:n_kept], scales[:n_kept]
+            weight = label_weight(len(labelled), n_classes, found.shape[1])
+            rows = joined_map(learnt.variances * scales**2, n_kept, found, weight) * scales
+            lengths = np.sqrt(np.square(rows).sum(axis=1))
+            self.n_labelled_ = len(labelled)
+            turned = rows / lengths[:, None]
+            return with_signs(turned @ learnt.directions), np.square(turned) @ learnt.variances, lengths
 
     def _n_directions(self, n: int, dim: int) -> tuple[int, bool]:
         """Return how many directions to look for, and whether to keep all others too."""

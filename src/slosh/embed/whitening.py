@@ -56,6 +56,10 @@ class Spread(NamedTuple):
         """Return the same for all directions that none of the vectors told of."""
         return float((self.floor / self.total) ** -power)
 
+    def coordinates(self, vectors: Float32) -> Float64:
+        """Return the coordinates of vectors along the directions, (n, r)."""
+        return np.concatenate([block @ self.directions.T for block in _blocks(vectors, self.mean)])
+
 
 def spread(vectors: Float32, n_directions: int, random: np.random.RandomState) -> Spread:
     """Return the directions of largest variance, or fewer if the vectors vary in fewer.
