@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sklearn import neighbors as oracle
 
 from slosh import evaluate
-from slosh.embed import SlicedWasserstein
+from slosh.embed import SlicedWasserstein, Whitened
 from slosh.neighbors import KNeighborsClassifier, KNeighborsRegressor
 
 WEIGHTS = ["uniform", "distance", lambda d: np.exp(-d)]
@@ -89,3 +89,13 @@ def test_labels_of_any_kind(labels):
         found = model.predict([[[0.2]], [[4.0]]])  # the second one is a tie
         assert found.tolist() == [labels[0], labels[1]]
         assert found.dtype == np.array(labels).dtype
+
+
+def test_classes_are_labels_to_the_embedding_and_numbers_are_not(data):
+    """-1 is a class like others here, though it stands for no label where an embedding is fitted alone."""
+    sets, labels = data[0], np.where(data[1] % 2, 1, -1)
+    model = KNeighborsClassifier(embedding=Whitened(SlicedWasserstein(4))).fit(sets, labels)
+    assert model.embedding_.n_labelled_ == 400
+    for numbers in (labels, labels + 0.5):
+        model = KNeighborsRegressor(embedding=Whitened(SlicedWasserstein(4))).fit(sets, numbers)
+        assert model.embedding_.n_labelled_ == 0

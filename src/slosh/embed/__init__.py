@@ -5,6 +5,7 @@ from .local_shape import LocalShape
 from .pooling import Covariance, FSPool, GeM, MaxPool, MeanPool, SumPool
 from .sliced_wasserstein import SlicedWasserstein, default_slices
 from .wasserstein import WassersteinEmbedding
+from .whitened import Whitened
 from .wrapped import Wrapped
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "SlicedWasserstein",
     "SumPool",
     "WassersteinEmbedding",
+    "Whitened",
     "Wrapped",
     "default_slices",
 ]

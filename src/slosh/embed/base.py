@@ -61,6 +61,16 @@ class SetTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         """Whether `fit` looks at more of the data than their dimension."""
         return self.needs_data is not None
 
+    @property
+    def has_learnt(self) -> bool:
+        """Whether `fit` has learnt what it is to learn; if not, it embeds without it until there are data."""
+        return True
+
+    @property
+    def sliced_view(self) -> Any:
+        """The `SlicedWasserstein` of these sets that it is or holds, whose slices exact distances are computed by."""
+        return None
+
     def _transform(self, sets: Sets, out: Float32) -> None:
         """Write the vectors of one batch into `out`, (len(sets), vector_length), float32 with contiguous rows."""
         raise NotImplementedError

@@ -165,6 +165,10 @@ class SlicedWasserstein(SetTransformer):
         return learnt_reference(self.reference)
 
     @property
+    def sliced_view(self) -> SlicedWasserstein:
+        return self
+
+    @property
     def vector_length(self) -> int:
         return int(self.reference_.size)
 

@@ -24,6 +24,7 @@ EMBEDDINGS = (
     embed.WassersteinEmbedding,
     embed.DistanceField,
     embed.LocalShape,
+    embed.Whitened,
     embed.MeanPool,
     embed.MaxPool,
     embed.SumPool,

@@ -19,7 +19,7 @@ from ..data.checks import checked_origin
 from ..data.precision import MAX_COORDINATE
 from ..data.preprocess import Preprocess
 from ..data.sets import Sets, as_sets
-from ..embed import DistanceField, LocalShape, SlicedWasserstein, Wrapped
+from ..embed import DistanceField, LocalShape, SlicedWasserstein, Whitened, Wrapped
 from ..embed.base import SetTransformer
 from ..errors import DamagedError, InputError, bad_value
 from ..hash import SignHash
@@ -31,6 +31,7 @@ from . import portable
 WHOLE = "whole"
 """The name of the space of whole sets, which every index has."""
 KIND = "slosh specification"
+NOT_LEARNT = "not whitened yet, as there were no sets to learn from: call retrain() when there are"
 MAX_THREADS = 4096
 MAX_LENGTH = 1 << 22
 """Features of an element, and numbers of a vector, at most."""
@@ -123,6 +124,7 @@ class IndexSpec:
             "dim": self.dim,
             "embedding": repr(self.embedding),
             "vector_length": int(self.embedding.vector_length),
+            "retrain": None if self.embedding.has_learnt else NOT_LEARNT,
             "search": repr(self.search),
             "preprocess": repr(self.preprocess),
             "origin": None if self.origin is None else self.origin.tolist(),
@@ -198,13 +200,22 @@ class IndexSpec:
         repr(embedding), repr(self.search)
 
 
+def _inner(embedding: SetTransformer) -> list[SetTransformer]:
+    """Return the fitted embeddings that one wraps."""
+    if isinstance(embedding, LocalShape):
+        return [embedding.embedding_]
+    return embedding.embeddings_ if isinstance(embedding, Whitened) else []
+
+
 def _order(embedding: SetTransformer) -> Any:
     """Return the order of GeM, also inside of another embedding; 1 for all others."""
-    return _order(embedding.embedding_) if isinstance(embedding, LocalShape) else getattr(embedding, "p", 1)
+    return max([getattr(embedding, "p", 1), *map(_order, _inner(embedding))])
 
 
 def _check_learnt(embedding: SetTransformer, dim: int) -> None:
     """Refuse a stored embedding whose parts could not have been learnt together, in d dimensions."""
+    if embedding.n_features_in_ != dim:
+        raise ValueError("an embedding of another dimension")
     if isinstance(embedding, SlicedWasserstein):
         _check_slicer(embedding, dim)
     if isinstance(embedding, DistanceField):
@@ -212,6 +223,12 @@ def _check_learnt(embedding: SetTransformer, dim: int) -> None:
     if isinstance(embedding, LocalShape):
         embedding.check_state()
         _check_learnt(embedding.embedding_, embedding.embedding_.n_features_in_)
+    if isinstance(embedding, Whitened):
+        embedding.check_state()
+        given = embedding.embedding if isinstance(embedding.embedding, list) else [embedding.embedding]
+        fitted = [view for view in given if isinstance(view, SetTransformer) and hasattr(view, "n_features_in_")]
+        for view in embedding.embeddings_ + fitted:
+            _check_learnt(view, dim)
 
 
 def _check_slicer(embedding: SlicedWasserstein, dim: int) -> None:

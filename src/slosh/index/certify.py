@@ -99,7 +99,7 @@ class SlicedDistances(Distances):
     def __init__(self, view: View, queries: Sets) -> None:
         super().__init__(view, queries)
         embedding = view.spec.embedding
-        slices, n_jobs = getattr(embedding, "slicer_", "auto"), getattr(embedding, "n_jobs", None)
+        slices, n_jobs = getattr(embedding.sliced_view, "slicer_", "auto"), getattr(embedding, "n_jobs", None)
         self._pairs = SlicedPairs(queries, slices, n_jobs)
 
     def _of_pairs(self, which: Int64, candidates: Sets, index: Int64) -> Float64:

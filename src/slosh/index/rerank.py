@@ -12,7 +12,6 @@ from numpy.typing import ArrayLike
 from .. import rank
 from ..data.checks import as_array
 from ..data.sets import Sets
-from ..embed import SlicedWasserstein
 from ..embed.base import SetTransformer
 from ..engines.base import Candidates, View
 from ..errors import InputError, UnsupportedError
@@ -41,7 +40,7 @@ def measure_of(rerank: Any, embedding: SetTransformer) -> Measure | None:
     if callable(rerank):
         return Measure(str(getattr(rerank, "__name__", "own")), rerank)
     if rerank in ("sliced", "sliced_wasserstein"):
-        if not isinstance(embedding, SlicedWasserstein):
+        if embedding.sliced_view is None:
             raise UnsupportedError(
                 "rerank='sliced' takes its slices from SlicedWasserstein",
                 "create the index with it as the embedding",

@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..data.sets import Sets
 from ..engines.base import Engine, View
@@ -41,7 +42,7 @@ def retrain(engine: Engine, sample: Any, label: str | None, random_state: int) -
     logger.info("%s: retrained on %d sets in %.3f s", place_of(engine), len(sets), time.perf_counter() - started)
 
 
-def _stored(view: View, label: str | None, random_state: int) -> tuple[Sets, list[Any] | None]:
+def _stored(view: View, label: str | None, random_state: int) -> tuple[Sets, NDArray[Any] | None]:
     """Return stored sets as they are embedded, and the values of a field of their metadata, None where it is not."""
     keys = view.select()
     if not len(keys):
@@ -51,7 +52,8 @@ def _stored(view: View, label: str | None, random_state: int) -> tuple[Sets, lis
     if label is None:
         return view.prepared(keys), None
     described = view.describe(keys)
-    labels = [parse_metadata(described[key].metadata).get(label) for key in keys.tolist()]
+    labels = np.empty(len(keys), object)
+    labels[:] = [parse_metadata(described[key].metadata).get(label) for key in keys.tolist()]
     if all(value is None for value in labels):
         raise InputError(f"no set has {label!r} in its metadata", "give a field that sets have", argument="label")
     return view.prepared(keys), labels

@@ -245,7 +245,7 @@ class Searches:
             if len(sets) != 1:
                 raise InputError(f"explain takes one query, not {len(sets)}", argument="query")
             other, _, _ = _queries(view, None, id)
-            slices = getattr(view.spec.embedding, "slices_", None)
+            slices = getattr(view.spec.embedding.sliced_view, "slices_", None)
         return rank.explain(sets, other, **({} if slices is None else {"slices": slices}))
 
 

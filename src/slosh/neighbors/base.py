@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.sparse import csr_matrix
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import BaseEstimator, clone, is_classifier
 from sklearn.utils.validation import check_is_fitted
 
 from ..data.checks import as_array, checked_count, kind_of
@@ -113,7 +113,7 @@ class SetNeighbors(BaseEstimator):  # type: ignore[misc]
             if y is not None and (n > len(y) or not streamed):
                 check_length(y, n, "at least " * streamed)
             if index is None and len(batch):
-                embedding.fit(batch, None if y is None else y[: len(batch)])
+                embedding.fit(batch, None if y is None else self._targets(y[: len(batch)], embedding))
                 index = new_index(embedding, search, getattr(search, "n_jobs", -1))
             if index is not None:
                 add_rows(index, batch)
@@ -122,6 +122,12 @@ class SetNeighbors(BaseEstimator):  # type: ignore[misc]
         if y is not None:
             check_length(y, n)
         self.embedding_, self.index_, self._index_search = embedding, index, search
+
+    def _targets(self, y: Array, embedding: SetTransformer) -> Array | None:
+        """Return what the embedding is fitted to: classes as 0, 1, ..., as -1 is no label to our own embeddings."""
+        if isinstance(embedding, Wrapped):
+            return y
+        return np.unique(y, return_inverse=True)[1] if is_classifier(self) else None
 
     def _extend_index(self, X: Any, y: Array) -> None:
         """Add sets to those that were fitted: all of them or, with an error, none."""
