@@ -216,6 +216,8 @@ def _check_learnt(embedding: SetTransformer, dim: int) -> None:
     """Refuse a stored embedding whose parts could not have been learnt together, in d dimensions."""
     if embedding.n_features_in_ != dim:
         raise ValueError("an embedding of another dimension")
+    if _order(embedding) > MAX_ORDER:
+        raise ValueError("an order that nobody can mean")
     if isinstance(embedding, SlicedWasserstein):
         _check_slicer(embedding, dim)
     if isinstance(embedding, DistanceField):
