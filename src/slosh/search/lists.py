@@ -291,7 +291,7 @@ class Lists:
 
     def arrays(self) -> dict[str, Array]:
         """Return all of it, for a cache."""
-        slots = np.full(self.slots.shape, -1, np.int64)
+        slots = np.full(self.slots.shape, -1, np.int32)
         slots.reshape(-1)[self.place] = np.arange(self.n)
         about: dict[str, Array] = {
             name: getattr(self, name) for name in ("centres", *SUMMARIES, *AT_TRAINING, "masks", "place")
