@@ -314,6 +314,14 @@ def test_labels_find_more_of_a_class():
     assert gains[2] > -0.01
 
 
+def test_labels_look_at_more_than_the_numbers_that_are_kept():
+    (sets, classes), (others, wanted) = classed(1500), classed(400, seed=3)
+    plain = leave_one_out(Whitened(MeanPool(), 5).fit(sets), others, wanted)
+    model = Whitened(MeanPool(), 5).fit(sets, classes)
+    assert model.vector_length == 5
+    assert leave_one_out(model, others, wanted) > plain + 0.1
+
+
 def test_labels_do_no_harm_to_classes_without_labels():
     (sets, classes), (others, wanted) = classed(1500, 16), classed(600, 16, seed=3)
     unseen = wanted >= 8
