@@ -105,7 +105,7 @@ def label_weight(n_labelled: int, n_classes: int, n_directions: int) -> float:
 
 
 def joined_map(variances: Float64, n_plain: int, found: Float64, weight: float, n_kept: int) -> Float64:
-    """Return the map (n_kept, P) of coordinates of these variances to the first `n_plain` of them and the discriminants.
+    """Return the map (n_kept, P) of coordinates of these variances to `n_plain` of them and the discriminants.
 
     Both side by side, where the mean squared norm of the discriminants is `weight` times that of the others, and then
     turned to the principal directions of the two, of which the first `n_kept` are left.
