@@ -38,20 +38,20 @@ N_SLICES, N_QUANTILES = 64, 16
 N_QUERIES, N_SINGLE, N_SLOW = 1000, 300, 100
 """Queries of a batch, single queries, and single queries that take longer."""
 REPEATS, MEASURED_SECONDS = 3, 0.5
-"""A process takes the best of at least so many repetitions, for at least so long."""
+"""A process takes the best of at least so many repetitions, for at least so long unless --seconds says otherwise."""
 FILTERS = {"few": {"part": 7}, "a tenth": {"label": 3}, "four fifths": {"label": [0, 1, 2, 3, 4, 5, 6, 7]}}
 
 
 class Bench:
     """The data of all measurements, and what several of them share; made when it is first needed."""
 
-    def __init__(self, folder: Path, n_sets: int, wall: bool) -> None:
-        self.folder, self.n_sets = folder, n_sets
+    def __init__(self, folder: Path, n_sets: int, wall: bool, seconds: float) -> None:
+        self.folder, self.n_sets, self.seconds = folder, n_sets, seconds
         self.clock = time.perf_counter if wall else time.process_time
 
-    def time(self, work: Callable[[], Any], calls: int, seconds: float = MEASURED_SECONDS) -> float:
+    def time(self, work: Callable[[], Any], calls: int, seconds: float | None = None) -> float:
         """Return the microseconds per call of the best repetition; `work` makes `calls` calls."""
-        return 1e6 * fastest(work, REPEATS, seconds, self.clock)[0] / calls
+        return 1e6 * fastest(work, REPEATS, self.seconds if seconds is None else seconds, self.clock)[0] / calls
 
     @cached_property
     def sets(self) -> tuple[Any, Any]:
@@ -230,24 +230,25 @@ MEASUREMENTS: dict[str, Callable[[Bench], float]] = {
 # -- running and reporting ---------------------------------------------------------------------------------------------
 
 
-def measure_here(names: list[str], n_sets: int, wall: bool) -> dict[str, float]:
-    """Run the measurements in this process, with the slosh that it imports."""
+def measure_here(source: str, names: list[str], n_sets: int, wall: bool, seconds: float) -> dict[str, float]:
+    """Run the measurements in this process, if the slosh that it imports is that of the source tree."""
+    import slosh
+
+    if Path(slosh.__file__).resolve().parent != Path(source) / "slosh":
+        raise SystemExit("another slosh was imported: pass the folder that holds the package")
     with tempfile.TemporaryDirectory() as folder:
-        bench = Bench(Path(folder), n_sets, wall)
+        bench = Bench(Path(folder), n_sets, wall, seconds)
         return {name: MEASUREMENTS[name](bench) for name in names}
 
 
-def measure_tree(source: Path, names: list[str], n_sets: int, wall: bool) -> dict[str, float]:
+def measure_tree(source: Path, *about: Any) -> dict[str, float]:
     """Run the measurements in a fresh process with this source tree."""
-    command = [sys.executable, __file__, "--measure", json.dumps([names, n_sets, wall])]
+    command = [sys.executable, __file__, "--measure", json.dumps([str(source), *about])]
     environment = {**os.environ, "PYTHONPATH": str(source)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"{source}:\n{done.stderr[-3000:]}")
-    result = json.loads(done.stdout.splitlines()[-1])
-    if Path(result.pop("slosh")).resolve().parent != source / "slosh":
-        raise SystemExit(f"{source}: another slosh was imported: pass the folder that holds the package")
-    return dict(result)
+    return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
 def print_table(old: list[dict[str, float]], new: list[dict[str, float]]) -> bool:
@@ -272,15 +273,14 @@ def main() -> None:
     parser.add_argument("new", type=Path, nargs="?", help="the source tree to judge")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--sets", type=int, default=60_000, help="stored sets")
+    parser.add_argument("--seconds", type=float, default=MEASURED_SECONDS, help="the least time of a measurement")
     parser.add_argument("--only", nargs="+", metavar="NAME", choices=MEASUREMENTS, help=", ".join(MEASUREMENTS))
     parser.add_argument("--wall", action="store_true", help="wall-clock time instead of CPU time")
     parser.add_argument("--out", type=Path, help="write the times of all rounds to this JSON file")
     parser.add_argument("--measure", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.measure:
-        import slosh
-
-        print(json.dumps({"slosh": slosh.__file__, **measure_here(*json.loads(options.measure))}))
+        print(json.dumps(measure_here(*json.loads(options.measure))))
         return
     if options.old is None or options.new is None:
         parser.error("pass the old and the new source tree")
@@ -290,7 +290,7 @@ def main() -> None:
         for tree in ("old", "new") if number % 2 == 0 else ("new", "old"):
             started = time.perf_counter()
             names = options.only or list(MEASUREMENTS)
-            results[tree].append(measure_tree(trees[tree], names, options.sets, options.wall))
+            results[tree].append(measure_tree(trees[tree], names, options.sets, options.wall, options.seconds))
             print(f"round {number + 1}, {tree}: {time.perf_counter() - started:.0f} s", file=sys.stderr, flush=True)
     if options.out:
         options.out.write_text(json.dumps({"sets": options.sets, "wall": options.wall, **results}, indent=1) + "\n")

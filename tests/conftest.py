@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import warnings
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
+from threadpoolctl import threadpool_limits
 
 from builders import DATA
 from slosh import Sets
@@ -15,6 +17,11 @@ from slosh.native import kernel
 
 # A shell that starts the tests in the background lets them ignore Ctrl-C, and all their children with them.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Workers of pytest-xdist share the cores: threads of OpenBLAS would spin, and wait for each other and for the workers.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # for what is loaded later, and for processes that tests start
+    threadpool_limits(int(os.environ["OPENBLAS_NUM_THREADS"]), "blas")
 
 # The machines that run these tests are shared: no deadline on one example, and the same examples in every run but in
 # the long campaigns of histories (tests/history.py).
@@ -44,6 +51,14 @@ def each_kernel(request, monkeypatch):
 def campaign(request):
     """How much of a long campaign to run: "part" in every run, "all" with `make test-long`."""
     return request.param
+
+
+@pytest.fixture
+def ctrl_c():
+    """Let SIGINT raise KeyboardInterrupt, as it does in a program; pytest's workers ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,7 @@ import io
 import os
 import pkgutil
 import re
-import subprocess
+import runpy
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -199,12 +199,15 @@ def run_docstring(test: doctest.DocTest) -> None:
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
-def test_script_draws(script, tmp_path):
-    pytest.importorskip("matplotlib")
+def test_script_draws(script, tmp_path, monkeypatch):
+    """Each runs in this process: to import all that they need again takes longer than to draw."""
+    matplotlib = pytest.importorskip("matplotlib")
     picture = tmp_path / "picture.png"
-    subprocess.run(
-        [sys.executable, str(script), str(picture)], check=True, cwd=tmp_path, env={**os.environ, "MPLBACKEND": "Agg"}
-    )
+    monkeypatch.setenv("MPLBACKEND", "Agg")
+    monkeypatch.setattr(sys, "argv", [str(script), str(picture)])
+    monkeypatch.chdir(tmp_path)
+    with matplotlib.rc_context():
+        runpy.run_path(str(script), run_name="__main__")
     data = picture.read_bytes()
     assert data.startswith(b"\x89PNG\r\n\x1a\n")
     assert 10_000 < len(data) < 300_000

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cache
 from itertools import pairwise
 from typing import ClassVar
 
@@ -18,7 +19,7 @@ from scipy.stats import qmc
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 from .data.checks import checked_count, checked_number, finite_rows, first_outside, input_error
 from .errors import InputError, bad_value
@@ -113,12 +114,20 @@ def _sphere(random: np.random.RandomState, n: int, dim: int) -> Float64:
 
 def _orthogonal(random: np.random.RandomState, n: int, dim: int) -> Float64:
     blocks = []
-    with threadpool_limits(1):  # many small decompositions: LAPACK's threads would wait for each other
+    with _thread_pools().limit(limits=1):  # many small decompositions: LAPACK's threads would wait for each other
         for start in range(0, n, dim):
             q, r = np.linalg.qr(random.standard_normal((min(dim, n - start), dim)).T)
             # The decomposition is unique, and q uniform, only once the signs of r's diagonal are fixed.
             blocks.append((q * np.where(np.diag(r) < 0, -1.0, 1.0)).T)
     return np.concatenate(blocks)
+
+
+@cache
+def _thread_pools() -> ThreadpoolController:
+    """Return the thread pools of the libraries in this process, NumPy's among them: to look for them takes longer than
+    the decompositions.
+    """
+    return ThreadpoolController()
 
 
 def _even(random: np.random.RandomState, n: int, dim: int) -> Float64:

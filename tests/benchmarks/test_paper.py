@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -138,16 +139,22 @@ def test_the_ledger_goes_on_where_it_stopped(tmp_path):
 
 
 @pytest.mark.skipif(not DATA.exists(), reason="needs ../shared/data")
-def test_a_quick_run_goes_on_where_it_stopped_and_writes_the_page(tmp_path, campaign):
-    """All experiments, or one of them; the page of one is made of the committed numbers."""
-    command = [sys.executable, str(ROOT / "benchmarks" / "paper"), "--quick", "--work", str(tmp_path)]
-    part = subprocess.run([*command, "--only", "distances"], capture_output=True, text=True, check=False)
-    assert part.returncode == 0, part.stderr[-2000:]
-    assert "units of work remain" in part.stdout
+def test_a_quick_run_goes_on_where_it_stopped_and_writes_the_page(tmp_path, campaign, monkeypatch):
+    """All experiments, or two of them, the second in this process; the page of two is made of the committed numbers."""
+    command = [str(ROOT / "benchmarks" / "paper"), "--quick", "--work", str(tmp_path)]
+    first = subprocess.run(
+        [sys.executable, *command, "--only", "retrievals"], capture_output=True, text=True, check=False
+    )
+    assert first.returncode == 0, first.stderr[-2000:]
+    assert "units of work remain" in first.stdout
     before = (tmp_path / "done.jsonl").read_text()
-    only = {"part": ["--only", "distances", "retrievals"], "all": []}[campaign]
-    done = subprocess.run([*command, *only], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
+    if campaign == "all":
+        done = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr[-2000:]
+    else:
+        monkeypatch.setenv("OMP_WAIT_POLICY", "passive")  # which it sets itself: it is to be undone
+        monkeypatch.setattr(sys, "argv", [*command, "--only", "retrievals", "distances"])
+        runpy.run_path(command[0], run_name="__main__")
     after = (tmp_path / "done.jsonl").read_text()
     assert after.startswith(before), "what was done was done again"
     assert len(after) > len(before)

@@ -38,17 +38,31 @@ def test_build_twice_names_add(slosh_, copied):
 
 
 def test_build_options_reach_the_index(slosh_, tmp_path):
-    options = "--center --scale rms --max-points 20 --slices 8 --quantiles 4 --search exact --recall 1 --meta year=2015"
+    steps = "--center --align pca --scale rms --max-points 20"
+    options = f"{steps} --slices 8 --quantiles 4 --search exact --recall 1 --meta year=2015"
     assert slosh_("build", tmp_path / "a", "clouds", *options.split())[0] == 0
     about = json.loads(slosh_("info", tmp_path / "a", "--json")[1])
     assert about["vector_length"] == 32
     assert about["search"] == "ExactSearch()"
-    assert about["preprocess"] == "Preprocess(center=True, scale='rms', max_points=20)"
+    assert about["preprocess"] == "Preprocess(center=True, align='pca', scale='rms', max_points=20)"
     assert about["recall"] == 1.0
     assert len(slosh_("show", tmp_path / "a", "--where", "year = 2015", "--json")[1].splitlines()) == 12
 
 
-EMBEDDINGS = ["sliced", "field", "field:32", "gem:2", "gem", "cov", "fspool", "wasserstein", "mean", "max", "sum"]
+EMBEDDINGS = [
+    "sliced",
+    "local",
+    "field",
+    "field:32",
+    "gem:2",
+    "gem",
+    "cov",
+    "fspool",
+    "wasserstein",
+    "mean",
+    "max",
+    "sum",
+]
 
 
 @pytest.mark.parametrize("embedding", EMBEDDINGS)

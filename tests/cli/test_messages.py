@@ -59,6 +59,7 @@ from slosh.cli import messages
         ("build new.slosh query.npy --format nonsense", 1, "--format"),
         ("build no/such/new.slosh query.npy", 1, "it first"),
         ("build new.slosh query.npy --embedding nonsense", 2, "wasserstein"),
+        ("build new.slosh query.npy --align nonsense", 1, "--align: align='nonsense'"),
         ("build new.slosh query.npy --embedding gem:x", 2, "gem:2"),
         ("build new.slosh query.npy --embedding cov:2", 2, "gem:2"),
         ("build new.slosh query.npy --embedding field:0", 2, "whole"),

@@ -184,6 +184,30 @@ def test_hundreds_of_ranges(engine):
         assert index.select(asked) == [str(i) for i in range(n) if holds(asked, metadata[i])]
 
 
+def test_hundreds_of_pairs_of_conditions(engine):
+    """A range and another condition each, also for sets that were added since the filter was asked."""
+    index, stored = engine.create(), {}
+    pairs = [{"n": {">=": i % 90, "<": i % 90 + 2}, "kind": f"k{i % 7}"} for i in range(0, 300, 2)]
+    asked = [
+        {"or": pairs},
+        {"not": {"or": pairs}},
+        {"or": [{"n": {">": i}, "@id": {"<": f"{i}"}} for i in range(60)]},
+        {"or": [{"tags": {"prefix": f"t{i % 5}"}, "n": {"!=": i}} for i in range(60)]},
+    ]
+    for n in (100, 70, 1):
+        metadata = [
+            {"n": i, "kind": f"k{i % 5}", "tags": [f"t{i % 9}", i]} for i in range(len(stored), len(stored) + n)
+        ]
+        stored |= dict(zip(index.add(points(n), metadata=metadata), metadata, strict=True))
+        for each in asked:
+            assert index.select(each) == [name for name, one in stored.items() if holds(each, one, name)]
+    index.remove(["5", "31"])
+    for name in ("5", "31"):
+        del stored[name]
+    for each in asked:
+        assert index.select(each) == [name for name, one in stored.items() if holds(each, one, name)]
+
+
 @pytest.mark.parametrize(
     "bad", [5, "", " ", "kind =", {"a": {"~": 1}}, {"a": float("nan")}, {"or": {"a": 1}}], ids=repr
 )

@@ -20,7 +20,7 @@ from sklearn.pipeline import make_pipeline
 import slosh
 from builders import clouds
 from slosh import Sets
-from slosh.embed import DistanceField, FSPool, GeM, MeanPool, SlicedWasserstein, Whitened, whitened
+from slosh.embed import DistanceField, FSPool, GeM, LocalShape, MeanPool, SlicedWasserstein, Whitened, whitened
 from slosh.engines import portable
 from slosh.engines.spec import IndexSpec, make_spec
 from slosh.errors import DamagedError, InputError, UnsupportedError
@@ -457,6 +457,7 @@ STORED = [
     (Whitened([SlicedWasserstein(4, 4), Whitened((GeM(2), FSPool(4)))], normalize=False), 40),
     (Whitened(), 5),
     (Whitened([FSPool(4)]), 300),
+    (Whitened([SlicedWasserstein(4, 4), LocalShape(Whitened(SlicedWasserstein(4, 4)))]), 40),
 ]
 
 
@@ -519,11 +520,12 @@ HOSTILE = [
     (DistanceField(8), {"anchors_": np.zeros((8, 3), np.float32)}),
     (DistanceField(8), {"anchors_": np.full((8, 2), np.nan, np.float32)}),
     (SlicedWasserstein(4, 4), {"n_slices_": 5}),
+    (LocalShape(SlicedWasserstein(4, 4)), {"neighbors_": [1 << 40]}),
 ]
 
 
 @pytest.mark.parametrize("depth", [1, 2])
-@pytest.mark.parametrize(("view", "change"), HOSTILE, ids=["dimension", "numbers", "slices"])
+@pytest.mark.parametrize(("view", "change"), HOSTILE, ids=["dimension", "numbers", "slices", "neighbours"])
 def test_wrapped_embeddings_of_a_file_are_checked_too(view, change, depth):
     inner = clone(view)
     for _ in range(depth):

@@ -24,6 +24,8 @@ THINGS = [
     embed.WassersteinEmbedding(n_reference=5),
     embed.DistanceField(5),
     embed.DistanceField(anchors=[[0.0, 1.0], [2.0, 0.0]]),
+    embed.LocalShape(),
+    embed.LocalShape(embed.SlicedWasserstein(3, 4, reference="kmeans"), (4, 9)),
 ]
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from builders import cloud_list, small_embedding
 from slosh import Preprocess, Sets, errors
-from slosh.embed import DistanceField, GeM, SlicedWasserstein
+from slosh.embed import DistanceField, GeM, LocalShape, SlicedWasserstein
 from slosh.engines.spec import MAX_LENGTH, WHOLE, IndexSpec, make_spec
 from slosh.search import ExactSearch, HammingSearch, LadderSearch
 
@@ -25,8 +25,10 @@ FILLED.add(np.zeros((2, 3), np.float32))
         ({"embedding": DistanceField(), "sample": cloud_list(3)}, "n_anchors", "fit on more sets"),
         ({"embedding": SlicedWasserstein().fit([np.zeros((3, 5))])}, "embedding", "dimension 5"),
         ({"embedding": SlicedWasserstein().fit([np.zeros((3, 2))]), "origin": [1.0, 2.0]}, "origin", "same origin"),
+        ({"embedding": LocalShape()}, "embedding", "sample"),
         ({"embedding": SlicedWasserstein(2, MAX_LENGTH)}, "embedding", "numbers"),
         ({"embedding": GeM(1 << 11)}, "embedding", "orders"),
+        ({"embedding": LocalShape(GeM(1 << 11)), "sample": cloud_list(9)}, "embedding", "orders"),
         ({"search": "exact"}, "search", "slosh.search"),
         ({"search": HammingSearch()}, "search", "sample"),
         ({"search": FILLED}, "search", "2 rows"),
@@ -72,6 +74,9 @@ def test_what_is_given_stays_as_it_was():
         {"embedding": GeM(3)},
         {"embedding": DistanceField(20), "sample": cloud_list(30)},
         {"embedding": DistanceField(anchors=[[101.0, 2.0], [99.0, 1.0]]), "origin": [100.0, 0.0]},
+        {"embedding": LocalShape(), "sample": cloud_list(30)},
+        {"embedding": LocalShape(GeM(2), 5), "sample": cloud_list(30), "origin": [10.0, -3.0]},
+        {"preprocess": Preprocess(center=True, align="pca")},
     ],
     ids=lambda options: f"{options!r:.40}",
 )
@@ -114,6 +119,32 @@ def test_anchors_that_cannot_have_been_fitted_are_refused(anchors):
     spec = make_spec(2, DistanceField(anchors=[[0.0, 1.0]] * 4))
     spec.embedding.anchors_ = anchors
     with pytest.raises(errors.DamagedError, match="here"):
+        IndexSpec.unpack(spec.pack(), "here")
+
+
+LOCAL = {
+    "scale_": (np.ones(3), np.ones(13, np.float32), np.full(13, np.nan), -np.ones(11), np.full(11, np.inf), None),
+    "neighbors_": ([8], [32, 8], [8, 33], None),
+    "neighbors": ((), "many", (8, 8)),
+    "n_features_in_": (3, 4),
+    "embedding_": (GeM(1).fit(cloud_list(3)), LadderSearch(), None, LocalShape().fit(cloud_list(3))),
+}
+
+
+@pytest.mark.parametrize(("name", "bad"), [(name, bad) for name, values in LOCAL.items() for bad in values])
+def test_a_local_shape_that_fit_could_not_have_made_is_refused(name, bad):
+    spec = make_spec(2, LocalShape(small_embedding()), sample=cloud_list(30))
+    IndexSpec.unpack(spec.pack(), "here")
+    setattr(spec.embedding, name, bad)
+    with pytest.raises(errors.DamagedError, match="here"):
+        IndexSpec.unpack(spec.pack(), "here")
+
+
+def test_a_slicer_inside_of_a_local_shape_is_checked():
+    spec = make_spec(2, LocalShape(small_embedding()), sample=cloud_list(30))
+    inner = spec.embedding.embedding_
+    inner.slicer_.directions_ = inner.slicer_.directions_[:, :2].copy()
+    with pytest.raises(errors.DamagedError, match="another dimension"):
         IndexSpec.unpack(spec.pack(), "here")
 
 

@@ -1,5 +1,6 @@
 // Runs the generic kernel without Python, so that it can be tried on another machine or in an emulator: sorts, averages, linear
-// quantiles, transport and distance fields of random sets, and Hamming distances of random codes, against loops that are too simple to be wrong.
+// quantiles, transport, distance fields and extents of neighbourhoods of random sets, and Hamming distances of random codes, against loops that
+// are too simple to be wrong.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -92,6 +93,59 @@ static void fields(const Kernel &kernel) {
         }
 }
 
+// The distance to the centre, and the total extent of the nearest elements and the distance to their mean, of every element.
+static void neighborhoods(const Kernel &kernel) {
+  for (int64_t dim : {2, 3})
+    for (int64_t n : {1, 2, 8, 16, 17, 100, 700}) {
+      const int64_t sizes[] = {4, 20}, each = 2 * dim + 1, columns = dim + 1 + 2 * each, offsets[] = {0, n};
+      std::vector<float> points(size_t(n * dim)), out(size_t(n * columns));
+      for (float &x : points) x = uniform();
+      const LocalShape job{points.data(), nullptr, offsets, dim, sizes, 2, nullptr, out.data(), n};
+      std::vector<char> scratch(kernel.local_bytes(job));
+      kernel.local_shape(job, 0, scratch.data());
+      double rounding = 0;  // what is farther than the last by no more than this counts too
+      for (int64_t i = 0; i < n; ++i) {
+        double far = 0;
+        for (int64_t k = 0; k < dim; ++k) far = std::max(far, std::fabs(double(points[size_t(i * dim + k)])));
+        rounding += far / double(n) / 1048576;
+      }
+      for (int64_t i = 0; i < n; ++i) {
+        std::vector<std::pair<double, int64_t>> near;
+        double centre = 0;
+        for (int64_t j = 0; j < n; ++j) {
+          double square = 0;
+          for (int64_t k = 0; k < dim; ++k) square += std::pow(double(points[size_t(i * dim + k)]) - double(points[size_t(j * dim + k)]), 2);
+          near.push_back({square, j});
+        }
+        std::sort(near.begin(), near.end());
+        const auto mean = [&](int64_t k, int64_t m) {
+          double sum = 0;
+          for (int64_t j = 0; j < m; ++j) sum += double(points[size_t(near[size_t(j)].second * dim + k)]);
+          return sum / double(m);
+        };
+        const float *row = out.data() + i * columns;
+        for (int64_t k = 0; k < dim; ++k) centre += std::pow(double(row[k]) - mean(k, n), 2);
+        close(row[dim], std::sqrt(centre), "centre", n);
+        for (int64_t s = 0; s < 2; ++s) {
+          int64_t m = std::min(n, sizes[s]);
+          const double last = std::sqrt(near[size_t(m - 1)].first);
+          while (m < n && std::sqrt(near[size_t(m)].first) <= last + rounding) ++m;
+          const float *found = row + dim + 1 + s * each;
+          double extent = 0, expected = 0, offset = 0, length = 0;
+          for (int64_t k = 0; k < dim; ++k) {
+            const double middle = mean(k, m);
+            for (int64_t j = 0; j < m; ++j) expected += std::pow(double(points[size_t(near[size_t(j)].second * dim + k)]) - middle, 2) / double(m);
+            extent += double(found[k]) * double(found[k]), length += double(found[dim + 1 + k]) * double(found[dim + 1 + k]);
+            offset += std::pow(double(row[k]) - middle, 2);
+          }
+          close(extent, expected, "extent", n);
+          close(found[dim], std::sqrt(offset), "offset", n);
+          close(length, 1, "normal", n);
+        }
+      }
+    }
+}
+
 #if !defined(SLOSH_TESTED)
 #define SLOSH_TESTED generic
 #endif
@@ -99,6 +153,7 @@ static void fields(const Kernel &kernel) {
 int main() {
   codes(SLOSH_TESTED::kernel);
   fields(SLOSH_TESTED::kernel);
+  neighborhoods(SLOSH_TESTED::kernel);
   const Kernel &kernel = generic::kernel;
   const int64_t L = 4, M = 8, dim = 3;
   for (int64_t n : {1, 2, 3, 15, 16, 17, 50, 150, 513, 3072, 3073, 8193}) {

@@ -6,6 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_limits
 
 from slosh.native.product import ExactProduct
 
@@ -30,3 +31,13 @@ def test_the_batch_changes_no_bit():
         assert np.array_equal(np.concatenate([product(rows[:cut]), product(rows[cut:])]), whole)
     assert np.array_equal(product(rows[::-1])[::-1], whole)
     assert not product(np.zeros((2, 37))).any()
+
+
+def test_the_threads_of_blas_change_no_bit():
+    rng = np.random.default_rng(1)
+    rows, product, found = rng.normal(size=(700, 300)), ExactProduct(rng.normal(size=(200, 300))), []
+    for threads in (1, 2, 3):
+        with threadpool_limits(threads, "blas"):
+            found.append(product(rows))
+    assert np.array_equal(found[0], found[1])
+    assert np.array_equal(found[0], found[2])

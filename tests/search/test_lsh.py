@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -492,6 +493,13 @@ def filled(vectors):
     return search
 
 
+@pytest.fixture(scope="module")
+def saved(small, tmp_path_factory):
+    path = tmp_path_factory.mktemp("saved") / "search"
+    filled(small).save(path)
+    return path
+
+
 def test_saved_and_loaded(small, tmp_path):
     path = tmp_path / "search.slosh"
     for search in (filled(small), plain(width=2.0), LSHSearch(n_probes=30, random_state=4)):
@@ -538,9 +546,9 @@ def test_calibrations_are_kept(small, tmp_path, monkeypatch):
         lambda header, arrays: arrays.update({"column.vectors": arrays["column.vectors"][1:]}),
     ],
 )
-def test_damaged_files_are_refused(small, tmp_path, change):
+def test_damaged_files_are_refused(saved, tmp_path, change):
     path = tmp_path / "search"
-    filled(small).save(path)
+    shutil.copy(saved, path)
     load(path)
     header, arrays = tensors.read(path, "slosh search")
     change(header, arrays)

@@ -481,12 +481,15 @@ class Collection(RuleBasedStateMachine):
 
 
 @pytest.mark.parametrize("maker", list(MAKERS))
-def test_any_order_of_adds_and_removes(maker, monkeypatch):
+def test_any_order_of_adds_and_removes(maker, monkeypatch, campaign):
     monkeypatch.setattr("slosh.search.base.CLOSE_UP_HOLES", 20)  # so that holes are closed up now and then
     machine = type("Machine", (Collection,), {"maker": maker})
     state = machine.TestCase
     state.settings = settings(
-        max_examples=20, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
+        max_examples={"part": 20, "all": 200}[campaign],
+        stateful_step_count=20,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
     )
     state().runTest()
 

@@ -32,12 +32,13 @@ if TYPE_CHECKING:
 _flag = functools.partial(Option, rich_help_panel="What the index is made of (cannot be changed later)")
 _name = functools.partial(_flag, metavar="NAME")
 _number = functools.partial(_flag, metavar="N", min=1)
+ALIGN = "Turn each set into its principal axes (pca), for shapes in any pose."
 SCALES = "Divide each set by its largest norm (unit), or by the root mean square of its norms (rms)."
 TEST_SIZE = (
     "With 500 sets or more, the fraction of them to use as queries (default: 0.2). With fewer, every set is a query."
 )
 ORIGIN = "Subtract this point from all coordinates, for example if they lie far from zero."
-EMBEDDINGS = "How sets become vectors: sliced, field:256, gem:2, cov, fspool, wasserstein, mean, max or sum."
+EMBEDDINGS = "How sets become vectors: sliced, local, field:256, gem:2, cov, fspool, wasserstein, mean, max or sum."
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,7 @@ class Design:
     """What an index is made of."""
 
     center: Annotated[bool, _flag("--center", help="Move the mean of each set to zero.")] = False
+    align: Annotated[str | None, _name(metavar="pca", help=ALIGN)] = None
     scale: Annotated[str | None, _name(metavar="unit|rms", help=SCALES)] = None
     standardize: Annotated[bool, _flag("--standardize", help="Scale each feature to mean 0 and variance 1.")] = False
     max_points: Annotated[int | None, _number(help="Use at most this many randomly chosen points per set.")] = None
@@ -57,7 +59,7 @@ class Design:
 
     def settings(self, seed: int) -> dict[str, Any]:
         """Return the arguments of `SetIndex.create`."""
-        names = ("center", "scale", "standardize", "max_points")
+        names = ("center", "align", "scale", "standardize", "max_points")
         return {
             "preprocess": slosh.Preprocess(**{name: getattr(self, name) for name in names}, random_state=seed),
             "embedding": self._embedding(seed),
@@ -69,16 +71,18 @@ class Design:
         kind, _, number = self.embedding.lower().partition(":")
         if number and kind not in ("gem", "field"):
             raise UsageError(f"--embedding {self.embedding}: only gem and field take a number, as in gem:2")
-        if self.slices is not None and kind != "sliced":
-            raise UsageError(f"--slices is for --embedding sliced, not for {kind}")
-        if self.quantiles is not None and kind not in ("sliced", "fspool"):
-            raise UsageError(f"--quantiles is for --embedding sliced and fspool, not for {kind}")
+        if self.slices is not None and kind not in ("sliced", "local"):
+            raise UsageError(f"--slices is for --embedding sliced and local, not for {kind}")
+        if self.quantiles is not None and kind not in ("sliced", "local", "fspool"):
+            raise UsageError(f"--quantiles is for --embedding sliced, local and fspool, not for {kind}")
         if number and not (number.isascii() and number.isdigit() and int(number)):
             raise UsageError(f"--embedding {self.embedding}: the number is a whole one, as in gem:2")
         amount: dict[str, Any] = {} if self.quantiles is None else {"n_quantiles": self.quantiles}
         embed = slosh.embed
+        sliced = functools.partial(embed.SlicedWasserstein, n_slices=self.slices, random_state=seed, **amount)
         known = {
-            "sliced": functools.partial(embed.SlicedWasserstein, n_slices=self.slices, random_state=seed, **amount),
+            "sliced": sliced,
+            "local": lambda: embed.LocalShape(sliced()),
             "field": functools.partial(embed.DistanceField, n_anchors=int(number or 256), random_state=seed),
             "gem": functools.partial(embed.GeM, p=int(number or 1)),
             "fspool": functools.partial(embed.FSPool, **amount),

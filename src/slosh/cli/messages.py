@@ -24,7 +24,7 @@ OPTIONS = {
         name: f"--{name.replace('_', '-')}"
         for name in (
             *("format", "id_column", "columns", "weights", "by", "obsm", "batch_points", "origin"),
-            *("center", "scale", "standardize", "max_points", "weighted", "embedding", "search"),
+            *("center", "align", "scale", "standardize", "max_points", "weighted", "embedding", "search"),
             *("k", "radius", "recall", "rerank", "certify", "where", "sample", "test_size"),
         )
     },

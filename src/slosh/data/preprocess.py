@@ -1,4 +1,4 @@
-"""Preprocessing of every stored set and every query before it is embedded: sample, standardise, centre, scale.
+"""Preprocessing of every stored set and every query before it is embedded: sample, standardise, centre, turn, scale.
 
 Sets come in and Sets go out, of the same elements or fewer; the input is never changed. A set gets the same bits in any
 batch, alone, and in any order.
@@ -13,21 +13,23 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..errors import InputError
+from ..errors import InputError, bad_value
 from ..native.arrays import Float64
+from .alignment import check_aligned_dim, turn_to_axes
 from .batching import blocks, segment_mean
 from .checks import as_array, checked_count, checked_seed, first_outside, input_error, kind_of, locate
 from .precision import MAX_COORDINATE
 from .sets import Sets, as_sets
 
 Scale = Literal["unit", "rms"]
+Align = Literal["pca"]
 
 SAMPLING_STREAM = 0x5A3B1E
 """Joined to a seed, to keep the draws apart from those that others make with it."""
 
 
 class Preprocess:
-    """Steps that make sets comparable, taken in this order: `max_points`, `standardize`, `center`, `scale`.
+    """Steps that make sets comparable, taken in this order: max_points, standardize, center, align, scale.
 
     A value: it is never changed, and two with the same parameters are equal. Weights are respected throughout: an
     element of weight zero changes nothing. All is computed in float64, and the result is float32. The `origin` of the
@@ -37,6 +39,12 @@ class Preprocess:
     Parameters
     ----------
     center : subtract its mean from each set. For shapes, wherever they lie.
+    align : "pca" turns each set about its mean into its principal axes: the first is that of the largest variance, and
+        along each the third moment is positive. For shapes in any pose. A set is turned, never mirrored: if these signs
+        would mirror it, the axis with the smallest skewness points the other way. The pose still matters for a set that
+        has no principal axes: where variances are equal it keeps the axes nearest to the coordinate axes, and where it
+        has no skewness the direction of the axis. Where variances are nearly equal, chance decides. At most 64
+        features.
     scale : divide each set by its size: "unit", the largest distance of an element from zero (from the mean, with
         `center`), or "rms", the root of the mean squared distance. A set of size zero stays as it is.
     standardize : (x - mean) / std for each feature. True means that `fit` learns both from a sample; each set counts
@@ -62,6 +70,7 @@ class Preprocess:
         self,
         *,
         center: bool = False,
+        align: Align | None = None,
         scale: Scale | None = None,
         standardize: bool | tuple[ArrayLike, ArrayLike] = False,
         max_points: int | None = None,
@@ -72,7 +81,9 @@ class Preprocess:
         if scale is not None and not (isinstance(scale, str) and scale in ("unit", "rms")):
             remedy = "give None, 'unit' (the largest distance is 1) or 'rms'"
             raise InputError(f"scale={scale!r:.60} is not known", remedy, argument="scale")
-        self.center, self.scale = bool(center), scale
+        if align is not None and not (isinstance(align, str) and align == "pca"):
+            raise bad_value("align", align, "give None, or 'pca' for principal axes")
+        self.center, self.align, self.scale = bool(center), align, scale
         self.max_points = None if max_points is None else checked_count("max_points", max_points)
         self.random_state = checked_seed(random_state)
         learn = isinstance(standardize, bool | np.bool_)
@@ -87,7 +98,11 @@ class Preprocess:
     @property
     def is_identity(self) -> bool:
         """Whether `apply` gives back what it gets."""
-        return not self.center and self.scale is None and not self.standardize and self.max_points is None
+        return self._keeps_points and self.max_points is None
+
+    @property
+    def _keeps_points(self) -> bool:
+        return not self.center and self.align is None and self.scale is None and not self.standardize
 
     def fit(self, sample: Any) -> Preprocess:
         """Return these steps with the mean and std of each feature of `sample`, if `standardize` needs them."""
@@ -119,19 +134,25 @@ class Preprocess:
         if self.needs_sample:
             remedy = "call fit(sample) first, or give (mean, std)"
             raise InputError("standardize=True learns from a sample", remedy, argument="standardize")
-        if self.mean is not None and given.dim != len(self.mean):
-            problem = f"the sets have {given.dim} features, standardize has {len(self.mean)}"
-            raise InputError(problem, "give the same ones", argument="sets")
+        self.check_dim(given.dim)
         chosen = self._sampled(given)
-        if not self.center and self.scale is None and not self.standardize:
+        if self._keeps_points:
             return chosen
         points = np.empty(chosen.points.shape, np.float32)
         for rows, part in blocks(chosen):
             points[chosen.offsets[rows.start] : chosen.offsets[rows.stop]] = self._moved(part, rows.start)
         return Sets.from_checked(points, chosen.offsets, chosen.weights, chosen.origin)
 
+    def check_dim(self, dim: int) -> None:
+        """Refuse sets with a number of features that these steps are not for."""
+        if self.mean is not None and dim != len(self.mean):
+            problem = f"the sets have {dim} features, standardize has {len(self.mean)}"
+            raise InputError(problem, "give the same ones", argument="sets")
+        if self.align is not None:
+            check_aligned_dim(dim)
+
     def _moved(self, part: Sets, first_set: int) -> Float64:
-        """Return the points of one block, standardised, centred and scaled."""
+        """Return the points of one block, standardised, centred, turned and scaled."""
         x = part.points.astype(np.float64)
         counted = None if part.weights is None else part.weights > 0
         if self.mean is not None and self.std is not None:
@@ -147,6 +168,9 @@ class Preprocess:
                 first = there[np.searchsorted(there, first)]
             x -= np.repeat(x[first], part.sizes, axis=0)
             x -= np.repeat(segment_mean(x, part), part.sizes, axis=0)
+        if self.align is not None:
+            x = turn_to_axes(x, part)
+            _check_range(x, part, first_set, f"align={self.align!r}", "the range of coordinates")
         if self.scale is not None:
             squares = (x * x).sum(axis=1)
             if self.scale == "rms":
@@ -181,7 +205,8 @@ class Preprocess:
 
     def _parameters(self) -> dict[str, Any]:
         """Return the arguments that make an equal object."""
-        found = {name: getattr(self, name) for name in ("center", "scale", "standardize", "max_points", "random_state")}
+        names = ("center", "align", "scale", "standardize", "max_points", "random_state")
+        found = {name: getattr(self, name) for name in names}
         if self.mean is not None and self.std is not None:
             found["standardize"] = (self.mean.tolist(), self.std.tolist())
         return found

@@ -1,6 +1,7 @@
 """Set to vector: scikit-learn transformers whose samples are sets."""
 
 from .distance_field import DistanceField
+from .local_shape import LocalShape
 from .pooling import Covariance, FSPool, GeM, MaxPool, MeanPool, SumPool
 from .sliced_wasserstein import SlicedWasserstein, default_slices
 from .wasserstein import WassersteinEmbedding
@@ -12,6 +13,7 @@ __all__ = [
     "DistanceField",
     "FSPool",
     "GeM",
+    "LocalShape",
     "MaxPool",
     "MeanPool",
     "SlicedWasserstein",

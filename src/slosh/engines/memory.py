@@ -18,7 +18,7 @@ from ..errors import IndexClosed
 from ..search import Calibration, in_memory
 from ..where import FieldColumns, Metadata, Node, checked_metadata, parse_metadata
 from .base import Description, Entries, Int64, Mask, Records
-from .locking import ChangeLock
+from .locking import ChangeLock, interruptible
 from .snapshot import Filters, LocalView, PreparedSets, Snapshot
 from .spec import Embedded, IndexSpec, Vectors
 
@@ -225,7 +225,8 @@ class MemoryEngine:
         with self._lock.changing():
             self._check_open()
             before = self._current.snapshot
-            after = before.train(eager, again)
+            with interruptible():
+                after = before.train(eager, again)
             self._publish(after)
             return after is not before
 
@@ -237,7 +238,8 @@ class MemoryEngine:
     def calibrate(self, space: str, k: int, recall: float, queries: Vectors | None) -> Calibration | None:
         with self._lock.changing():
             self._check_open()
-            snapshot, found = self._current.snapshot.calibrate(space, k, recall, queries)
+            with interruptible():
+                snapshot, found = self._current.snapshot.calibrate(space, k, recall, queries)
             self._publish(snapshot)
             return found
 
@@ -246,14 +248,15 @@ class MemoryEngine:
             self._check_open()
             old, n_jobs = self._current, self._n_jobs
             chosen = old.spec if spec is None else spec.with_threads(n_jobs)
-            keys = np.array(sorted(old.select().tolist(), key=old.names.ids.__getitem__), np.int64)
-            new = _Write(_first_version(chosen, old.settings, old.version, old.next_id))
-            if len(keys):
-                sets, ids, metadata = old.records(keys)
-                checked = [checked_metadata(each, "metadata") for each in metadata]
-                new.upsert(Entries(sets, ids, checked), chosen.embed(sets))
-            version = new.finish()
-            snapshot = version.snapshot.train(again=old.calibrated)
+            with interruptible():
+                keys = np.array(sorted(old.select().tolist(), key=old.names.ids.__getitem__), np.int64)
+                new = _Write(_first_version(chosen, old.settings, old.version, old.next_id))
+                if len(keys):
+                    sets, ids, metadata = old.records(keys)
+                    checked = [checked_metadata(each, "metadata") for each in metadata]
+                    new.upsert(Entries(sets, ids, checked), chosen.embed(sets))
+                version = new.finish()
+                snapshot = version.snapshot.train(again=old.calibrated)
             self._current = version
             self._publish(snapshot)
 

@@ -23,6 +23,7 @@ EMBEDDINGS = (
     embed.FSPool,
     embed.WassersteinEmbedding,
     embed.DistanceField,
+    embed.LocalShape,
     embed.Whitened,
     embed.MeanPool,
     embed.MaxPool,

@@ -19,7 +19,7 @@ from ..data.checks import checked_origin
 from ..data.precision import MAX_COORDINATE
 from ..data.preprocess import Preprocess
 from ..data.sets import Sets, as_sets
-from ..embed import DistanceField, SlicedWasserstein, Whitened, Wrapped
+from ..embed import DistanceField, LocalShape, SlicedWasserstein, Whitened, Wrapped
 from ..embed.base import SetTransformer
 from ..errors import DamagedError, InputError, bad_value
 from ..hash import SignHash
@@ -162,7 +162,7 @@ class IndexSpec:
 
     def check_sizes(self) -> None:
         """Refuse sizes (InputError) that nobody can mean, before they cost memory and time."""
-        length, order = self.embedding.vector_length, getattr(self.embedding, "p", 1)
+        length, order = self.embedding.vector_length, _order(self.embedding)
         if not 0 < self.dim <= MAX_LENGTH:
             raise bad_value("dim", self.dim, f"give 1 to {MAX_LENGTH:,}")
         if not 0 < length <= MAX_LENGTH or order > MAX_ORDER:
@@ -200,13 +200,23 @@ class IndexSpec:
         repr(embedding), repr(self.search)
 
 
+def _order(embedding: SetTransformer) -> Any:
+    """Return the order of GeM, also inside of another embedding; 1 for all others."""
+    if isinstance(embedding, Whitened):
+        return max(map(_order, embedding.embeddings_), default=1)
+    return _order(embedding.embedding_) if isinstance(embedding, LocalShape) else getattr(embedding, "p", 1)
+
+
 def _check_learnt(embedding: SetTransformer, dim: int) -> None:
     """Refuse a stored embedding whose parts could not have been learnt together, in d dimensions."""
     if isinstance(embedding, SlicedWasserstein):
         _check_slicer(embedding, dim)
     if isinstance(embedding, DistanceField):
         _check_anchors(embedding.anchors_, dim)
-    if getattr(embedding, "p", 1) > MAX_ORDER:
+    if isinstance(embedding, LocalShape):
+        embedding.check_state()
+        _check_learnt(embedding.embedding_, embedding.embedding_.n_features_in_)
+    if _order(embedding) > MAX_ORDER:
         raise ValueError("an order that nobody can mean")
     if isinstance(embedding, Whitened):
         embedding.check_state()
@@ -268,6 +278,7 @@ def make_spec(
         if sets is None:
             raise _needs_sample("standardize=True learns mean and deviation from data", "preprocess")
         steps = steps.fit(sets)
+    steps.check_dim(dim)
     ready = None if sets is None else steps.apply(sets)
     if not fitted:
         chosen = _fit(chosen, ready, dim, shift)

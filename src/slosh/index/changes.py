@@ -17,6 +17,8 @@ from tqdm.auto import tqdm
 
 from ..data.sets import Sets
 from ..engines.base import Engine, Entries, Int64, View, Write
+from ..engines.locking import interruptible
+from ..engines.spec import Embedded, IndexSpec
 from ..errors import DuplicateId, InputError, SloshError, UnknownId, user_level
 from ..where import Node, parse_metadata
 from .records import (
@@ -139,13 +141,18 @@ def _store(write: Write, sets: Sets, names: list[str], metadata: list[Any]) -> N
     spec = write.view.spec
     step = max(1, CHUNK_NUMBERS // spec.embedding.index_length)
     if len(sets) <= step:
-        write.upsert(Entries(sets, names, metadata), spec.embed(sets))
+        write.upsert(Entries(sets, names, metadata), _embedded(spec, sets))
         return
     with tqdm(total=len(sets), unit="set", delay=2, disable=None, leave=False, desc="add") as bar:
         for first in range(0, len(sets), step):
             part = slice(first, first + step)
-            write.upsert(Entries(sets[part], names[part], metadata[part]), spec.embed(sets[part]))
+            write.upsert(Entries(sets[part], names[part], metadata[part]), _embedded(spec, sets[part]))
             bar.update(len(names[part]))
+
+
+def _embedded(spec: IndexSpec, sets: Sets) -> Embedded:
+    with interruptible():
+        return spec.embed(sets)
 
 
 def add_stream(engine: Engine, items: Iterator[Any], ids: Any, metadata: Any, update: bool, added: list[str]) -> None:

@@ -148,6 +148,19 @@ struct Differences {
   void (*put)(void *sink, int64_t query, double largest, int64_t position);
 };
 
+// What the neighbours of each element within its set say, for elements of two or three coordinates; see local.h.
+struct LocalShape {
+  const float *points;        // (P, dim)
+  const float *weights;       // (P,) or null
+  const int64_t *offsets;     // (n_sets + 1,)
+  int64_t dim;                // 2 or 3
+  const int64_t *sizes;       // (n_sizes,) elements of a neighbourhood, increasing
+  int64_t n_sizes;
+  const double *scale;        // what each column but the coordinates is multiplied by; null: 1
+  float *out;                 // (P, dim + 1 + n_sizes * (2 dim + 1))
+  int64_t largest;            // elements of the largest set
+};
+
 struct Kernel {
   const char *name;
   int64_t lanes;
@@ -163,6 +176,8 @@ struct Kernel {
   int64_t field_anchors;  // of a block
   void (*field)(const Field &, int64_t set, int64_t block);
   void (*largest_within)(const Differences &, int64_t query, int64_t first, int64_t last, void *sink);
+  size_t (*local_bytes)(const LocalShape &);
+  void (*local_shape)(const LocalShape &, int64_t set, void *scratch);
   double (*exchange_rate)(int64_t rounds);  // compare-exchanges done, for the benchmark's floor
 };
 

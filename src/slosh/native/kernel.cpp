@@ -7,6 +7,7 @@
 #include "hamming.h"
 #include "job.h"
 #include "large.h"
+#include "local.h"
 #include "network.h"
 #include "quantiles.h"
 #include "scan.h"
@@ -320,7 +321,7 @@ double exchange_rate(int64_t rounds) {
 
 #define SLOSH_TEXT2(x) #x
 #define SLOSH_TEXT(x) SLOSH_TEXT2(x)
-const Kernel kernel = {SLOSH_TEXT(SLOSH_ARCH), SLOSH_LANES, scratch_bytes, embed, transport, squares, prefixes, nearest_list, ladder, near_codes, rotate, kFieldAnchors, field, largest_within, exchange_rate};
+const Kernel kernel = {SLOSH_TEXT(SLOSH_ARCH), SLOSH_LANES, scratch_bytes, embed, transport, squares, prefixes, nearest_list, ladder, near_codes, rotate, kFieldAnchors, field, largest_within, local::scratch_bytes, local_shape, exchange_rate};
 
 }  // namespace SLOSH_ARCH
 }  // namespace slosh

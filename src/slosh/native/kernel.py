@@ -1,4 +1,4 @@
-"""The inner loops of the embeddings: `embed`, `sort`, `transport`, `field`.
+"""The inner loops of the embeddings: `embed`, `sort`, `transport`, `field`, `local_shape`.
 
 Compiled if the kernel was built, NumPy otherwise.
 
@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from ..errors import bad_value, user_level
-from . import kernel_numpy
+from . import kernel_numpy, local_numpy
 from .arrays import Float32, Float64, Int64, Quantiles, Ragged
 
 native: Any
@@ -117,3 +118,27 @@ def field(sets: Ragged, anchors: Float32, out: Float32, threads: int) -> None:
         native.field(*sets, anchors, out, threads)
     else:
         kernel_numpy.field(sets, anchors, out)
+
+
+def local_shape(sets: Ragged, sizes: Sequence[int], scale: Float64 | None, threads: int) -> Float32:
+    """Return the elements of 2-D or 3-D sets with what their neighbours say beside the coordinates, (P, columns).
+
+    sizes : elements of a neighbourhood, increasing.
+    scale : what each column but the coordinates is multiplied by, (local_columns(d, n_sizes),); None: 1.
+
+    The columns are the distance to the set's centre and, for each size, the roots of the eigenvalues of the covariance
+    of the nearest elements, largest first (d), the distance to their mean (1), and the absolute components of the
+    direction in which they vary least (d). `slosh.embed.LocalShape` says how ties, weights and lines are treated.
+    """
+    dim = sets.points.shape[1]
+    found = np.empty((len(sets.points), dim + local_columns(dim, len(sizes))), np.float32)
+    if _is_compiled():
+        native.local_shape(*sets, list(sizes), scale, found, threads)
+    else:
+        local_numpy.local_shape(sets, sizes, scale, found)
+    return found
+
+
+def local_columns(dim: int, n_sizes: int) -> int:
+    """Return how many columns `local_shape` puts beside the coordinates."""
+    return 1 + n_sizes * (2 * dim + 1)

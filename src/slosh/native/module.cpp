@@ -523,6 +523,29 @@ nb::tuple largest_within(const Matrix &queries, const std::optional<Matrix> &flo
   return nb::make_tuple(owned(which, total), owned(largest, total), owned(where, total));
 }
 
+void local_shape(const Matrix &points, const Offsets &offsets, const std::optional<Vector> &weights, const std::vector<int64_t> &sizes,
+                 const std::optional<ConstDoubles> &scale, Columns out, int threads) {
+  LocalShape job{};
+  job.largest = check_offsets(offsets, int64_t(points.shape(0)));
+  job.dim = int64_t(points.shape(1)), job.n_sizes = int64_t(sizes.size());
+  check(job.dim == 2 || job.dim == 3, "points of two or three coordinates");
+  check(job.n_sizes > 0 && job.n_sizes < 1 << 10, "at least one size of a neighbourhood");
+  for (size_t s = 0; s < sizes.size(); ++s) check(sizes[s] > (s ? sizes[s - 1] : 0), "sizes must be positive, and increase");
+  if (weights) check(weights->shape(0) == points.shape(0), "one weight a point");
+  const int64_t columns = 1 + job.n_sizes * (2 * job.dim + 1);
+  if (scale) check(int64_t(scale->shape(0)) == columns, "one scale a column");
+  check(out.shape(0) == points.shape(0) && int64_t(out.shape(1)) == job.dim + columns, "out must be (points, dim + columns)");
+  const int64_t n = int64_t(offsets.shape(0)) - 1;
+  if (n == 0) return;
+  job.points = points.data(), job.weights = weights ? weights->data() : nullptr, job.offsets = offsets.data();
+  job.sizes = sizes.data(), job.scale = scale ? scale->data() : nullptr, job.out = out.data();
+  threads = int(std::min<int64_t>(threads, 1 + int64_t(points.shape(0)) / 256));  // about 100 us of work for each
+  nb::gil_scoped_release free;
+  const Kernel *const kernel = chosen;
+  parallel(n, std::max<int64_t>(1, std::min<int64_t>(16, n / (16 * std::max(threads, 1)))), threads, kernel->local_bytes(job),
+           [&](int64_t i, void *scratch) { kernel->local_shape(job, i, scratch); });
+}
+
 std::vector<std::string> names() {
   std::vector<std::string> result;
   for (const Kernel *k : kernels()) result.emplace_back(k->name);
@@ -570,6 +593,7 @@ NB_MODULE(_native, m) {
   m.def("field", &slosh::field, "points"_a, "offsets"_a, "weights"_a.none(), "anchors"_a, "out"_a, "threads"_a);
   m.def("largest_within", &slosh::largest_within, "queries"_a, "floats"_a.none(), "shorts"_a.none(), "scale"_a.none(), "positions"_a.none(), "radius"_a,
         "threads"_a);
+  m.def("local_shape", &slosh::local_shape, "points"_a, "offsets"_a, "weights"_a.none(), "sizes"_a, "scale"_a.none(), "out"_a, "threads"_a);
   m.def("names", &slosh::names, "The instruction sets this machine can run, best first.");
   m.def("name", [] { return std::string(slosh::chosen->name); }, "The instruction set in use.");
   m.def("use", &slosh::use, "name"_a, "Take another instruction set of `names()`, for tests and benchmarks.");

@@ -23,11 +23,11 @@ field is reached that is called "and", "or", "not" or "@id". Empty text, an empt
 refused, and {} or "()" are all sets.
 """
 
-from .columns import FieldColumns, matches
+from .columns import FieldColumns, combined, matches
 from .metadata import NO_METADATA, NO_VALUE, Metadata, as_json, checked_metadata, fields_of, parse_metadata
 from .parse import parse
 from .text import parse_number, parse_text
-from .tree import ALL, And, Equal, Exists, In, Node, Not, Or, Range, Value, any_of
+from .tree import ALL, And, Equal, Exists, In, Key, Leaf, Node, Not, Or, Range, Value, any_of, edge, leaves
 
 __all__ = [
     "ALL",
@@ -38,6 +38,8 @@ __all__ = [
     "Exists",
     "FieldColumns",
     "In",
+    "Key",
+    "Leaf",
     "Metadata",
     "Node",
     "Not",
@@ -47,7 +49,10 @@ __all__ = [
     "any_of",
     "as_json",
     "checked_metadata",
+    "combined",
+    "edge",
     "fields_of",
+    "leaves",
     "matches",
     "parse",
     "parse_metadata",

@@ -8,14 +8,14 @@ from __future__ import annotations
 import operator
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .metadata import Field, fields_of
-from .tree import And, Equal, Exists, In, Key, Node, Not, Or, Range
+from .tree import And, Equal, Exists, In, Key, Leaf, Node, Not, Or, Range, leaves
 
 SORT_ABOVE = 8
 """A column that a filter asks for more often is sorted first; until then it is read each time."""
@@ -50,34 +50,25 @@ class FieldColumns:
 
     def mask(self, node: Node, n: int, first: int = 0) -> NDArray[np.bool_]:
         """Return which of the first n slots match. Those before `first` are not looked at: what is said is not so."""
-        asked = Counter(leaf.key for leaf in _leaves(node))
+        asked = Counter(leaf.key for leaf in leaves(node) if not isinstance(leaf, Exists))
         often = {key: _SortedColumn(*self._column(key, first, n)) for key, times in asked.items() if times > SORT_ABOVE}
-        return self._mask(node, first, n, often)
 
-    def _mask(self, node: Node, first: int, n: int, often: dict[Key, _SortedColumn]) -> NDArray[np.bool_]:
-        if isinstance(node, Not):
-            return ~self._mask(node.part, first, n, often)
-        if isinstance(node, And | Or):
-            join = np.logical_and if isinstance(node, And) else np.logical_or
-            found = np.full(n, isinstance(node, And))
-            for part in node.parts:
-                join(found, self._mask(part, first, n, often), out=found)
+        def mask_of(leaf: Leaf) -> NDArray[np.bool_]:
+            found = np.zeros(n, np.bool_)
+            if isinstance(leaf, Exists):
+                inside = f"{leaf.key}."
+                for key in list(self._columns):
+                    if key is not None and (key == leaf.key or key.startswith(inside)):
+                        found[self._column(key, first, n)[1]] = True
+            elif leaf.key in often:
+                found[often[leaf.key].slots(leaf)] = True
+            else:
+                values, slots = self._column(leaf.key, first, n)
+                matches = _test(leaf)
+                found[[slot for value, slot in zip(values, slots, strict=True) if matches(value)]] = True
             return found
-        found = np.zeros(n, np.bool_)
-        if isinstance(node, Exists):
-            inside = f"{node.key}."
-            for key in list(self._columns):
-                if key is not None and (key == node.key or key.startswith(inside)):
-                    found[self._column(key, first, n)[1]] = True
-            return found
-        assert isinstance(node, Equal | In | Range)
-        if node.key in often:
-            found[often[node.key].slots(node)] = True
-        else:
-            values, slots = self._column(node.key, first, n)
-            matches = _test(node)
-            found[[slot for value, slot in zip(values, slots, strict=True) if matches(value)]] = True
-        return found
+
+        return combined(node, n, mask_of)
 
     def _column(self, key: Key, first: int, n: int) -> tuple[list[Any], list[int]]:
         values, slots = self._columns.get(key, ([], []))
@@ -109,14 +100,18 @@ class _SortedColumn:
         return np.asarray(slots[first:end])
 
 
-def _leaves(node: Node) -> Iterator[Equal | In | Range]:
+def combined(node: Node, n: int, mask_of: Callable[[Leaf], NDArray[np.bool_]]) -> NDArray[np.bool_]:
+    """Return which of n sets pass a filter, given which of them pass a condition."""
+    if isinstance(node, Not):
+        return ~combined(node.part, n, mask_of)
     if isinstance(node, And | Or):
+        join = np.logical_and if isinstance(node, And) else np.logical_or
+        found = np.full(n, isinstance(node, And))
         for part in node.parts:
-            yield from _leaves(part)
-    elif isinstance(node, Not):
-        yield from _leaves(node.part)
-    elif isinstance(node, Equal | In | Range):
-        yield node
+            join(found, combined(part, n, mask_of), out=found)
+        return found
+    assert isinstance(node, Leaf)
+    return mask_of(node)
 
 
 def _test(node: Equal | In | Range) -> Callable[[Any], bool]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeAlias
 
@@ -121,6 +121,19 @@ class Not(Node):
 
 
 ALL = And(())
+Leaf: TypeAlias = Equal | In | Range | Exists
+"""A condition on one field."""
+
+
+def leaves(node: Node) -> Iterator[Leaf]:
+    """Yield the conditions of a filter, as often as they are in it."""
+    if isinstance(node, And | Or):
+        for part in node.parts:
+            yield from leaves(part)
+    elif isinstance(node, Not):
+        yield from leaves(node.part)
+    elif isinstance(node, Leaf):
+        yield node
 
 
 def all_of(parts: Iterable[Node]) -> Node:
@@ -154,21 +167,21 @@ def any_of(parts: Iterable[Node]) -> Node:
 def _union(ranges: list[Range]) -> list[Range]:
     """Return ranges that hold for the same values and do not overlap. All are of one field and one kind of value."""
     found: list[Range] = []
-    for one in sorted(ranges, key=lambda one: (one.low is not None, _edge(one.low))):
-        if one.low is not None and one.high is not None and _edge(one.high) <= _edge(one.low):
+    for one in sorted(ranges, key=lambda one: (one.low is not None, edge(one.low))):
+        if one.low is not None and one.high is not None and edge(one.high) <= edge(one.low):
             continue
         last = found[-1] if found else None
-        if last is None or (last.high is not None and one.low is not None and _edge(one.low) > _edge(last.high)):
+        if last is None or (last.high is not None and one.low is not None and edge(one.low) > edge(last.high)):
             found.append(one)
-        elif last.high is not None and (one.high is None or _edge(one.high) > _edge(last.high)):
+        elif last.high is not None and (one.high is None or edge(one.high) > edge(last.high)):
             found[-1] = Range(one.key, last.low, one.high)
     if found and found[0].low is found[0].high is None:  # which is no range, since it does not say of what
-        first = min((one.low for one in ranges if one.low is not None and one.high is None), key=_edge)
+        first = min((one.low for one in ranges if one.low is not None and one.high is None), key=edge)
         return [Range(found[0].key, None, ("<", first[1])), Range(found[0].key, (">=", first[1]), None)]
     return found
 
 
-def _edge(bound: tuple[str, Value] | None) -> tuple[Any, ...]:
+def edge(bound: tuple[str, Value] | None) -> tuple[Any, ...]:
     """Return what compares as the bound does: it is just before its value, or just after it."""
     return () if bound is None else (bound[1], bound[0] in (">", "<="))
 

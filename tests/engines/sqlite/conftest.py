@@ -11,17 +11,19 @@ from children import Children
 
 
 @pytest.fixture(scope="session")
-def several():
-    """Two processes that fork others, for children at the same time."""
-    made = [Children(), Children()]
+def children():
+    """A process that forks others."""
+    made = Children()
     yield made
-    for each in made:
-        each.close()
+    made.close()
 
 
-@pytest.fixture
-def children(several):
-    return several[0]
+@pytest.fixture(scope="session")
+def several(children):
+    """Two processes that fork others, for children at the same time."""
+    made = Children()
+    yield [children, made]
+    made.close()
 
 
 @pytest.fixture

@@ -34,7 +34,7 @@ from ...errors import (
 )
 from ...native import kernel
 from ...search import Calibration
-from ..locking import ChangeLock, uninterrupted
+from ..locking import ChangeLock, interruptible
 from ..snapshot import Snapshot
 from ..spec import IndexSpec, Vectors
 from . import tables, upgrade
@@ -242,27 +242,27 @@ class SqliteEngine:
         """
         before, known = self._loaded, self.cache
         cache = known if cache is None else cache
-        with uninterrupted():
-            if stamp is not None:
-                with suppress(OSError):  # no room: the caches are brought up to date when there is
-                    cache.write_stamp(stamp, known.stamp)
-            self._publish(after)
-            try:
-                self.database.commit()
-            except BaseException:
-                self._loaded = before
-                raise
-            done()
-            self.cache = cache
-            if stamp is not None:
-                cache.stamp = stamp
-                with suppress(OSError):  # what was not flushed is checked when the index is opened
-                    cache.flush(unless=FLUSH_BYTES)
+        if stamp is not None:
+            with suppress(OSError):  # no room: the caches are brought up to date when there is
+                cache.write_stamp(stamp, known.stamp)
+        self._publish(after)
+        try:
+            self.database.commit()
+        except BaseException:
+            self._loaded = before
+            raise
+        done()
+        self.cache = cache
+        if stamp is not None:
+            cache.stamp = stamp
+            with suppress(OSError):  # what was not flushed is checked when the index is opened
+                cache.flush(unless=FLUSH_BYTES)
 
     def train(self, eager: bool = False, again: Iterable[tuple[int, float]] = ()) -> bool:
         with self._changing():
             loaded = self._newest
-            after = loaded.snapshot.train(eager, again)
+            with interruptible():
+                after = loaded.snapshot.train(eager, again)
             if after is not loaded.snapshot:
                 self._publish(replace(loaded, snapshot=after))
             self._store_training()
@@ -270,7 +270,8 @@ class SqliteEngine:
 
     def calibrate(self, space: str, k: int, recall: float, queries: Vectors | None) -> Calibration | None:
         with self._changing():
-            snapshot, found = self._newest.snapshot.calibrate(space, k, recall, queries)
+            with interruptible():
+                snapshot, found = self._newest.snapshot.calibrate(space, k, recall, queries)
             self._publish(replace(self._newest, snapshot=snapshot))
             self._store_training()
             return found
@@ -310,19 +311,22 @@ class SqliteEngine:
             changed = {} if spec is None else {"spec": spec.pack()}
             chosen = before.spec if spec is None else spec.with_threads(self._n_jobs)
             cache.start_again()
-            with self.database.writing() as connection:
-                n = tables.renumber(connection)
-                version, generation = tables.read_settings(connection, "version", "generation")
-                connection.execute("DELETE FROM trained")
-                numbers = {"version": version + 1, "generation": generation + 1, "trained": 0, "next_row": n}
-                tables.write_settings(connection, **numbers, **changed)
-                after = replace(load(connection, chosen, cache, None), embedded=before.embedded)
-                stamp = cache.summed(after.snapshot.sets)
-                tables.add_commit(connection, n, stamp.token)
-                self.commit(after, stamp, cache)
+            try:
+                with self.database.writing() as connection:
+                    n = tables.renumber(connection)
+                    version, generation = tables.read_settings(connection, "version", "generation")
+                    connection.execute("DELETE FROM trained")
+                    numbers = {"version": version + 1, "generation": generation + 1, "trained": 0, "next_row": n}
+                    tables.write_settings(connection, **numbers, **changed)
+                    with interruptible():
+                        after = replace(load(connection, chosen, cache, None), embedded=before.embedded)
+                    stamp = cache.summed(after.snapshot.sets)
+                    tables.add_commit(connection, n, stamp.token)
+                    self.commit(after, stamp, cache)
+            finally:
+                with suppress(OSError):
+                    self.cache.tidy()  # what was there before, or what an attempt that failed leaves
             self._stored_training = _training_of(after.snapshot)
-            with suppress(OSError):
-                self.cache.tidy()
             self.train(again=measured)
             with suppress(StorageError):  # no room to reclaim space: it is compacted all the same
                 self.database.vacuum()

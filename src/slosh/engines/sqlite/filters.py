@@ -10,11 +10,14 @@ import contextlib
 import itertools
 import json
 import sqlite3
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from ...errors import InputError
-from ...where import ALL, And, Equal, Exists, In, Node, Not, Or, Range, Value, any_of
+from ...where import ALL, And, Equal, Exists, In, Key, Leaf, Node, Not, Or, Range, Value, any_of, edge, leaves
 
 IN_PARAMETERS = 100
 """Values of an `in` that are parameters of their own; more are handed over as one, in JSON."""
@@ -24,6 +27,8 @@ MAX_HEIGHT = 950
 """SQLite takes expressions 1,000 high, counted through subqueries."""
 JOINED_RANGES = 8
 """Ranges of an `or` from which on one SELECT looks for all of them."""
+ASKED_OFTEN = 16
+"""If the same rows would be read more often, a filter is not answered by one SELECT: see `masks.py`."""
 MAX_TERMS = 100
 """Parts of an `and` or `or` in one SELECT; SQLite joins 500 at most."""
 
@@ -71,6 +76,39 @@ def compile_filter(node: Node, first: int = 0) -> tuple[str, list[Value]]:
     return (f"WITH {', '.join(compiler.tables)} " if compiler.tables else "") + select.sql, parameters
 
 
+def reads_repeatedly(node: Node) -> bool:
+    """Return whether one SELECT would read the same rows over and over.
+
+    That is so if a condition is in the filter many times, or if many ranges of a field overlap, and they are not looked
+    for together.
+    """
+    if sum(1 for _ in leaves(node)) <= ASKED_OFTEN:
+        return False
+    compiler = _Compiler(0, 0)
+    compiler.select(node)
+    return max(compiler.asked.values(), default=0) > ASKED_OFTEN or bool(overlapping(compiler.asked.elements()))
+
+
+def overlapping(conditions: Iterable[Leaf]) -> dict[Key, list[Range]]:
+    """Return the ranges of each field with a value that more than `ASKED_OFTEN` of its ranges hold."""
+    ranges: dict[Key, list[Range]] = {}
+    for leaf in conditions:
+        if isinstance(leaf, Range):
+            ranges.setdefault(leaf.key, []).append(leaf)
+    return {
+        key: found
+        for key, found in ranges.items()
+        if max(_deepest([one for one in found if one.is_text == is_text]) for is_text in (False, True)) > ASKED_OFTEN
+    }
+
+
+def _deepest(ranges: list[Range]) -> int:
+    """Return how many of these ranges hold the same value, at most."""
+    ends = sorted(edge(one.high) for one in ranges if one.high is not None)
+    starts = sorted(edge(one.low) for one in ranges)
+    return max((begun - bisect_right(ends, start) for begun, start in enumerate(starts, 1)), default=0)
+
+
 @dataclass
 class _Select:
     sql: str
@@ -90,6 +128,7 @@ class _Compiler:
         self.rows = [f"row >= {first:d}"] if first else []
         self.tables: list[str] = []
         self.parameters: list[Value] = []
+        self.asked: Counter[Leaf] = Counter()  # conditions that look for their rows by themselves
 
     def named(self, select: _Select) -> str:
         name = f"t{len(self.tables)}"
@@ -128,6 +167,8 @@ class _Compiler:
 
     def scan(self, leaf: Node | None, kept: list[_Select], dropped: list[_Select]) -> _Select:
         """The rows of a condition, or of all sets, that are in each of `kept` and in none of `dropped`."""
+        if isinstance(leaf, Leaf):
+            self.asked[leaf] += 1
         table, condition, parameters = ("sets", "", ()) if leaf is None else _condition(leaf)
         terms = [*([condition] if condition else []), *self.rows]
         terms += [f"row IN {self.named(one)}" for one in kept]

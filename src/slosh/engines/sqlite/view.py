@@ -12,8 +12,8 @@ from ..base import Description, Int64, Mask, Records
 from ..snapshot import LocalView
 from . import tables
 from .database import Connection
-from .filters import compile_filter
 from .loading import Loaded
+from .masks import mask_of_filter
 from .schema import FORMAT_VERSION
 
 if TYPE_CHECKING:
@@ -43,20 +43,16 @@ class SqliteView(LocalView):
         return np.array([found.get(name, -1) for name in ids], np.int64)
 
     def matching(self, where: Node, first: int = 0) -> Mask:
-        mask = np.zeros(self.snapshot.n - first, np.bool_)
-        if first and len(mask) <= FEW_ROWS:
+        n_rows = self.snapshot.n - first
+        if first and n_rows <= FEW_ROWS:
             fields = FieldColumns()
             for row, each in sorted(tables.describe(self._connection, range(first, self.snapshot.n)).items()):
                 fields.append(row - first, each.id, stored_fields(self._connection, each))
-            return fields.mask(where, len(mask))
-        sql, values = compile_filter(where, first)  # a row may come twice: it only sets the mask
-        lines = self._connection.execute(sql, values)
+            return fields.mask(where, n_rows)
         try:
-            rows = np.fromiter((row for (row,) in lines), np.int64)
+            return mask_of_filter(self._connection, where, first, self.snapshot.n)
         except (OverflowError, TypeError, ValueError):
             raise tables.damaged(self._connection, "the fields that filters look at are no rows") from None
-        mask[rows[(rows >= first) & (rows < self.snapshot.n)] - first] = True
-        return mask
 
     def ids(self, keys: Int64) -> list[str]:
         if len(keys) < len(self):

@@ -15,6 +15,7 @@ import numpy as np
 from ...errors import UnknownOutcome
 from ...where import Metadata
 from ..base import Entries, Int64
+from ..locking import interruptible
 from ..snapshot import Snapshot
 from ..spec import Embedded
 from . import tables
@@ -92,7 +93,8 @@ class SqliteWrite:
         stamp = engine.cache.summed(snapshot.sets) if self._entries else None
         try:
             with engine.database.writing() as connection:
-                self._store(connection, removed, after.version)
+                with interruptible():
+                    self._store(connection, removed, after.version)
                 if stamp is not None:
                     tables.add_commit(connection, stamp.rows, stamp.token)
                 engine.commit(after, stamp, done=self._done)
