@@ -38,6 +38,8 @@ SETS_A_COMPONENT = 4
 """With fewer sets for each number of a vector nothing is left out, whatever the length of the vectors."""
 FEWEST_SETS = 20
 """With fewer sets nothing is learnt."""
+FEWEST_NORMALIZED = 16
+"""With fewer numbers vectors are not brought to unit length: of few numbers the length is too much of what they say."""
 DISCRIMINATED = 512
 """Whitened numbers that classes are told apart by."""
 SAMPLE_NUMBERS, FEWEST_SAMPLES = 1 << 25, 256
@@ -58,7 +60,7 @@ class Whitened(SetTransformer):
 
         y_k = <v_k, x - mean> / (variance_k + floor)^power,      k = 1 ... n_components,
 
-    and y is brought to unit length. Distances have no unit then, and lie between 0 and 2. Several embeddings: the
+    and y is brought to unit length if it has 16 numbers or more. Distances have no unit then, and lie between 0 and 2. Several embeddings: the
     vectors of each are divided by the root of their mean squared distance to their mean, and put side by side.
 
     The floor is .04 / (n + 10) + 10 / n^2 of the sum of all variances, n being the number of sets, as a variance that
@@ -80,8 +82,8 @@ class Whitened(SetTransformer):
     n_components : numbers of a vector; "auto" is 64 for one embedding, 128 for several (a quarter of the sets at most),
         or all of them if there are few sets. There are fewer where the vectors vary in fewer directions.
     power : from 0, which only leaves directions out, to 0.5, which makes all directions count alike; "auto" is 0.35.
-    normalize : whether to bring vectors to unit length. If not, their scale is such that the mean squared norm over
-        the sets of `fit` is 1.
+    normalize : whether to bring vectors to unit length; "auto" does if they have 16 numbers or more. If not, their
+        scale is such that the mean squared norm over the sets of `fit` is 1.
     max_samples : `fit` learns from at most so many sets, drawn at random; from fewer if the vectors have more than
         4,096 numbers, so that no more than 128 MB of them are held at a time. The wrapped embeddings are fitted on all.
     random_state : seed of that draw, and of the search for directions.
@@ -129,7 +131,7 @@ class Whitened(SetTransformer):
         n_components: int | str = "auto",
         *,
         power: float | str = "auto",
-        normalize: bool = True,
+        normalize: bool | str = "auto",
         max_samples: int = 8192,
         random_state: Any = 0,
         n_jobs: int | None = -1,
@@ -153,7 +155,8 @@ class Whitened(SetTransformer):
         if self.n_components != "auto":
             checked_count("n_components", self.n_components)
         checked_count("max_samples", self.max_samples)
-        checked_flag("normalize", self.normalize)
+        if self.normalize != "auto":
+            checked_flag("normalize", self.normalize)
         kernel.threads(self.n_jobs)
         random = random_stream(self.random_state, WHITENING_STREAM)
         sets = self._start_fit(X)
@@ -252,7 +255,8 @@ class Whitened(SetTransformer):
         size = math.sqrt(float((variances * scales**2).sum()) + unseen * rest**2)
         self._set_map(learnt.mean, directions, variances, scales / size, rest / size)
         noise = math.sqrt(learnt.noise * (float((scales**2).sum()) + n_rest * rest**2)) / size
-        self.shortest_ = noise if self.normalize else None
+        several = self.vector_length >= FEWEST_NORMALIZED
+        self.shortest_ = noise if (several if self.normalize == "auto" else self.normalize) else None
 
     def _discriminate(
         self, vectors: Float32, learnt: Spread, scales: Float64, n_kept: int, classes: Int64
