@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -71,38 +70,79 @@ def neighbours(case: Case, model: SetTransformer) -> NDArray[Any]:
     return case.labels[rows[:, :K]]
 
 
-def score(case: Case, model: SetTransformer) -> dict[str, Any]:
-    """Return precision, its standard error and vote of each half of the queries."""
-    start = time.perf_counter()
-    found = neighbours(case, model)
-    right = (found == case.wanted[:, None]).mean(axis=1)
-    result: dict[str, Any] = {"seconds": round(time.perf_counter() - start, 1)}
-    for name, half in (("chosen_on", slice(0, None, 2)), ("reported", slice(1, None, 2))):
-        part = right[half]
-        result[name] = {
-            "precision": round(float(part.mean()), 4),
-            "error": round(float(part.std(ddof=1) / np.sqrt(len(part))), 4),
-            "vote": round(vote_accuracy(found[half], case.wanted[half]), 4),
+def score(case: Case, found: NDArray[Any], plain: NDArray[Any]) -> dict[str, Any]:
+    """Return precision and vote of each half of the queries; of the second also errors, and the gain over `plain`."""
+    right, before = ((labels == case.wanted[:, None]).mean(axis=1) for labels in (found, plain))
+    halves = {name: slice(start, None, 2) for start, name in enumerate(("chosen_on", "reported"))}
+    result = {}
+    for name, half in halves.items():
+        gain = right[half] - before[half]
+        numbers = {
+            "precision": right[half].mean(),
+            "error": right[half].std(ddof=1) / np.sqrt(len(gain)),
+            "vote": vote_accuracy(found[half], case.wanted[half]),
+            "gain": gain.mean(),
+            "gain_error": gain.std(ddof=1) / np.sqrt(len(gain)),
         }
+        result[name] = {key: round(float(value), 4) for key, value in numbers.items()}
     return result
 
 
 def measure(case: Case) -> dict[str, Any]:
     """Return the facts of a case, and the scores of all methods that it suits."""
-    sizes = case.stored.sizes
     facts = {
         "data": case.title,
         "dim": case.stored.dim,
         "sets": len(case.stored),
-        "elements": int(np.median(sizes)),
+        "elements": int(np.median(case.stored.sizes)),
         "queries": len(case.asked),
         "labels": len(np.unique(case.wanted)),
     }
-    scores = {}
+    scores: dict[str, Any] = {}
+    plain = None
     for name, make in {**METHODS, **(SHAPES if case.stored.dim in (2, 3) else {})}.items():
-        scores[name] = score(case, make())
-        print(f"  {name}: {scores[name]['reported']}, {scores[name]['seconds']} s", flush=True)
+        found = neighbours(case, make())
+        plain = found if plain is None else plain
+        scores[name] = score(case, found, plain)
+        print(f"  {name}: {scores[name]['reported']}", flush=True)
     return {**facts, "scores": scores}
+
+
+def chosen(one: dict[str, Any]) -> str:
+    """Return the method that has the highest precision on the first half of the queries."""
+    return max(one["scores"], key=lambda name: one["scores"][name]["chosen_on"]["precision"])
+
+
+def tables(result: dict[str, Any]) -> dict[str, str]:
+    """Return the tables of the page by marker."""
+    cases = result["cases"]
+    facts = ("dim", "elements", "sets", "queries", "labels")
+    lines = [(name, one["data"], *(f"{one[fact]:,}" for fact in facts)) for name, one in cases.items()]
+    head = ("name", "data", "d", "elements (median)", "sets", "queries", "labels")
+    made = {"embedding data": markdown_table(head, lines)}
+    names = [*METHODS, *SHAPES]
+    for marker, head, cell in (
+        ("embedding precision", "precision@4", lambda each: f"{each['precision']:.3f}"),
+        ("embedding vote", "vote", lambda each: f"{each['vote']:.3f}"),
+        ("embedding gain", "gain over sliced", lambda each: f"{each['gain']:+.3f} ± {each['gain_error']:.3f}"),
+    ):
+        rows = []
+        for name in names[1:] if head.startswith("gain") else names:
+            row = [name]
+            for one in cases.values():
+                text = cell(one["scores"][name]["reported"]) if name in one["scores"] else ""
+                row.append(f"**{text}**" if name == chosen(one) else text)
+            rows.append(row)
+        made[marker] = markdown_table([head, *cases], rows)
+    return made
+
+
+def filled(text: str, result: dict[str, Any]) -> str:
+    """Return the page with its tables."""
+    for name, new in tables(result).items():
+        before, _, rest = text.partition(f"<!-- {name} -->\n")
+        text = f"{before}<!-- {name} -->\n\n{new}\n\n<!-- / -->{rest.partition('<!-- / -->')[2]}"
+    return text
 
 
 def main() -> None:
@@ -121,8 +161,9 @@ def main() -> None:
         except Absent as reason:
             print(f"  left out: {reason}")
             continue
+        result["cases"] = {key: result["cases"][key] for key in LOADERS if key in result["cases"]}
         RESULTS.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    print(json.dumps({}))
+    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8"), result), encoding="utf-8")
 
 
 if __name__ == "__main__":

