@@ -40,9 +40,11 @@ def local() -> SetTransformer:
 METHODS: dict[str, Callable[[], SetTransformer]] = {
     "sliced": SlicedWasserstein,
     "sliced, whitened": Whitened,
+    "sliced, whitened, power 0.2": lambda: Whitened(power=0.2),
     "field": DistanceField,
     "field, whitened": lambda: Whitened(DistanceField()),
     "sliced + field, whitened": lambda: Whitened([SlicedWasserstein(), DistanceField()]),
+    "sliced + field, whitened, power 0.2": lambda: Whitened([SlicedWasserstein(), DistanceField()], power=0.2),
     "mean": MeanPool,
     "mean, whitened": lambda: Whitened(MeanPool()),
     "GeM(p=2)": lambda: GeM(p=2),
@@ -134,7 +136,27 @@ def tables(result: dict[str, Any]) -> dict[str, str]:
                 row.append(f"**{text}**" if name == chosen(one) else text)
             rows.append(row)
         made[marker] = markdown_table([head, *cases], rows)
-    return made
+    return {**made, "embedding summary": summary(cases)}
+
+
+def summary(cases: dict[str, Any]) -> str:
+    """Return a table of what each method would do if it were taken for all data sets, or chosen for each by labels."""
+    ways = {name: dict.fromkeys(cases, name) for name in METHODS}
+    ways["chosen by labels, for each data set"] = {case: chosen(one) for case, one in cases.items()}
+    rows = []
+    for way, methods in ways.items():
+        first, second = (
+            {case: cases[case]["scores"][name][half] for case, name in methods.items()}
+            for half in ("chosen_on", "reported")
+        )
+        worst = min(second, key=lambda case: second[case]["gain"])
+        gains = [np.mean([each["gain"] for each in half.values()]) for half in (first, second)]
+        lost = sum(each["gain"] < -2 * each["gain_error"] for each in second.values())
+        last = second[worst]
+        least = f"{last['gain']:+.3f} ± {last['gain_error']:.3f} ({worst})"
+        rows.append((way, *(f"{gain:+.3f}" for gain in gains), lost, least))
+    head = ("the same for all", "mean gain, first half", "mean gain, second half", "clear losses", "smallest gain")
+    return markdown_table(head, [row for row in rows if row[0] != "sliced"])
 
 
 def filled(text: str, result: dict[str, Any]) -> str:

@@ -14,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 import embedding_study
 import study_data
 from slosh.embed import MeanPool
+from token_vectors import MOST_TOKENS, words_to_tokens
 
 
 def test_page_says_what_was_measured():
@@ -85,3 +86,10 @@ def test_molecules_become_sets_of_atoms(tmp_path):
     assert features[1, :4].tolist() == [1, 0, 0.5, 0.5]  # carbon, between carbon and oxygen
     assert features[:, 4].tolist() == [0.25, 0.5, 0.25]
     assert features[:, 5].tolist() == [0.5, 1.0, 0.5]  # walks of two steps that return
+
+
+def test_words_become_tokens():
+    vocabulary = {name: i for i, name in enumerate(("[UNK]", "play", "##ing", "##in", ".", "the"))}
+    assert words_to_tokens("The playing.", vocabulary) == [5, 1, 2, 4]
+    assert words_to_tokens("the play-ing played", vocabulary) == [5, 1, 0, 0, 0]  # no piece fits: the word is unknown
+    assert len(words_to_tokens("the " * 500, vocabulary)) == MOST_TOKENS
