@@ -20,7 +20,7 @@ from sklearn.pipeline import make_pipeline
 import slosh
 from builders import clouds
 from slosh import Sets
-from slosh.embed import DistanceField, FSPool, GeM, MeanPool, SlicedWasserstein, Whitened, whitened
+from slosh.embed import DistanceField, FSPool, GeM, LocalShape, MeanPool, SlicedWasserstein, Whitened, whitened
 from slosh.engines import portable
 from slosh.engines.spec import IndexSpec, make_spec
 from slosh.errors import DamagedError, InputError, UnsupportedError
@@ -282,6 +282,20 @@ def test_a_set_at_the_mean_stays_at_zero():
 # -- labels ------------------------------------------------------------------------------------------------------------
 
 
+def test_novelty_is_the_part_of_sets_that_are_far_from_the_sample():
+    x = normal(700)
+    sample, alike = x[:300], x[300:]
+    model = Whitened(MeanPool(), n_components=5).fit(singles(sample))
+    plain = Whitened(MeanPool(), n_components=5, normalize=False).fit(singles(sample))
+    for others in (alike, alike + 1, 2 * alike - sample.mean(axis=0)):
+        own, others_too = model.landmarks_, plain.transform(singles(others))
+        usual = np.quantile(np.sort(cdist(own, own), axis=1)[:, 1], 0.95)
+        far = (cdist(others_too, own).min(axis=1) > usual).mean()
+        assert model.novelty(singles(others)) == pytest.approx(far, abs=0.006)
+        assert far < 0.15 if others is alike else far > 0.25
+    assert Whitened(MeanPool()).fit(singles(normal(5))).novelty(singles(alike)) is None
+
+
 def classed(n, n_classes=8, seed=0, dim=30):
     """Vectors whose classes differ in directions of little variance, as sets of one element, and their classes."""
     classes = np.random.default_rng(seed).integers(0, n_classes, n)
@@ -312,6 +326,14 @@ def test_labels_find_more_of_a_class():
     assert gains[0] > 0.15
     assert gains[0] > gains[1] > 0.05
     assert gains[2] > -0.01
+
+
+def test_labels_look_at_more_than_the_numbers_that_are_kept():
+    (sets, classes), (others, wanted) = classed(1500), classed(400, seed=3)
+    plain = leave_one_out(Whitened(MeanPool(), 5).fit(sets), others, wanted)
+    model = Whitened(MeanPool(), 5).fit(sets, classes)
+    assert model.vector_length == 5
+    assert leave_one_out(model, others, wanted) > plain + 0.1
 
 
 def test_labels_do_no_harm_to_classes_without_labels():
@@ -449,6 +471,7 @@ STORED = [
     (Whitened([SlicedWasserstein(4, 4), Whitened((GeM(2), FSPool(4)))], normalize=False), 40),
     (Whitened(), 5),
     (Whitened([FSPool(4)]), 300),
+    (Whitened([SlicedWasserstein(4, 4), LocalShape(Whitened(SlicedWasserstein(4, 4)))]), 40),
 ]
 
 
@@ -511,11 +534,12 @@ HOSTILE = [
     (DistanceField(8), {"anchors_": np.zeros((8, 3), np.float32)}),
     (DistanceField(8), {"anchors_": np.full((8, 2), np.nan, np.float32)}),
     (SlicedWasserstein(4, 4), {"n_slices_": 5}),
+    (LocalShape(SlicedWasserstein(4, 4)), {"neighbors_": [1 << 40]}),
 ]
 
 
 @pytest.mark.parametrize("depth", [1, 2])
-@pytest.mark.parametrize(("view", "change"), HOSTILE, ids=["dimension", "numbers", "slices"])
+@pytest.mark.parametrize(("view", "change"), HOSTILE, ids=["dimension", "numbers", "slices", "neighbours"])
 def test_wrapped_embeddings_of_a_file_are_checked_too(view, change, depth):
     inner = clone(view)
     for _ in range(depth):
