@@ -60,8 +60,9 @@ class Whitened(SetTransformer):
 
         y_k = <v_k, x - mean> / (variance_k + floor)^power,      k = 1 ... n_components,
 
-    and y is brought to unit length if it has 16 numbers or more. Distances have no unit then, and lie between 0 and 2. Several embeddings: the
-    vectors of each are divided by the root of their mean squared distance to their mean, and put side by side.
+    and y is brought to unit length if it has 16 numbers or more: distances have no unit then, and lie between 0 and 2.
+    Several embeddings: the vectors of each are divided by the root of their mean squared distance to their mean, and
+    put side by side.
 
     The floor is .04 / (n + 10) + 10 / n^2 of the sum of all variances, n being the number of sets, as a variance that
     few sets show is not to be trusted. With few sets nothing is left out, either: with n_components="auto" and fewer
