@@ -177,7 +177,8 @@ def test_equal_ones_stay_in_the_order_of_the_methods():
 
 
 def parts():
-    return [SlicedWasserstein(n_slices=4, n_jobs=1), DistanceField(16, n_jobs=1), LocalShape(neighbors=4, n_jobs=1)]
+    sliced = SlicedWasserstein(n_slices=4, n_jobs=1)
+    return [sliced, DistanceField(16, n_jobs=1), LocalShape(sliced, neighbors=4, n_jobs=1)]
 
 
 @pytest.mark.parametrize("n", [60, 600])

@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 
 from ..data.sets import Sets
 from ..engines.base import Engine, View
+from ..engines.spec import IndexSpec, is_fitted
 from ..errors import InputError
+from ..search import HammingSearch
 from ..where import parse_metadata
 from .changes import place_of
 
@@ -21,25 +23,41 @@ SAMPLED_SETS = 20_000
 """Stored sets that are learnt from, at most."""
 
 
-def retrain(engine: Engine, sample: Any, label: str | None, random_state: int) -> None:
-    """Fit the embedding to other sets, and embed all stored sets by it as one change."""
+def retrain(engine: Engine, sample: Any, embedding: Any, label: str | None, random_state: int) -> None:
+    """Fit the embedding, or another one, to other sets, and embed all stored sets by it as one change."""
     started = time.perf_counter()
     with engine.view() as view:
         spec = view.spec
-        if not spec.embedding.learns:
+        given = None if embedding is None else spec.checked_embedding(embedding)
+        if given is None and not spec.embedding.learns:
             problem = f"{spec.embedding!r:.200} learns nothing from data"
-            raise InputError(problem, "create the index with an embedding that does, e.g. Whitened()")
-        if sample is None:
-            sets, labels = _stored(view, label, random_state)
-        elif label is not None:
+            raise InputError(problem, "give another embedding, e.g. embedding=Whitened()", argument="embedding")
+        if sample is not None and label is not None:
             raise InputError("label names a field of stored sets", "leave sample or label out", argument="label")
-        else:
-            sets, labels = spec.prepare(spec.sets(sample)), None
-            if not len(sets):
-                raise InputError("sample is empty", "give some sets, or leave it out", argument="sample")
-        new = spec.retrained(sets, labels)
+        if given is not None and is_fitted(given) and (sample is not None or label is not None):
+            problem, remedy = (
+                "embedding is fitted and stays as it is",
+                "give one that is not, or leave sample and label out",
+            )
+            raise InputError(problem, remedy, argument="embedding")
+        sets, labels = _prepared(spec, sample), None
+        learns = given is None or not is_fitted(given) or isinstance(spec.search, HammingSearch)
+        if sets is None and learns and (len(view) or given is None or label is not None):
+            sets, labels = _stored(view, label, random_state)
+        new = spec.retrained(sets, labels, given)
     engine.compact(new)
-    logger.info("%s: retrained on %d sets in %.3f s", place_of(engine), len(sets), time.perf_counter() - started)
+    n, seconds = 0 if sets is None else len(sets), time.perf_counter() - started
+    logger.info("%s: retrained on %d sets in %.3f s", place_of(engine), n, seconds)
+
+
+def _prepared(spec: IndexSpec, sample: Any) -> Sets | None:
+    """Return the sample that was given, as sets are embedded."""
+    if sample is None:
+        return None
+    sets = spec.prepare(spec.sets(sample))
+    if not len(sets):
+        raise InputError("sample is empty", "give some sets, or leave it out", argument="sample")
+    return sets
 
 
 def _stored(view: View, label: str | None, random_state: int) -> tuple[Sets, NDArray[Any] | None]:
