@@ -17,7 +17,8 @@ def learning(engine, **options):
     """An index that has learnt its anchors from sets unlike those it holds, and its sets."""
     sample, sets = cloud_list(20, seed=9), [points + 30 for points in cloud_list(40)]
     index = engine.create(embedding=DistanceField(8, n_jobs=1), sample=sample, **options)
-    index.add(sets, metadata=[{"n": i, "half": i < 20} for i in range(40)])
+    about = [{"n": i, "half": i < 20, "all": "same", "list": ["a", i % 2]} for i in range(40)]
+    index.add(sets, metadata=about)
     return index, sets
 
 
@@ -176,6 +177,9 @@ def test_an_embedding_that_cannot_be_stored_changes_nothing(engine):
         ({"sample": []}, "sample is empty"),
         ({"sample": [np.zeros((3, 5))]}, "dimension|features"),
         ({"label": "colour"}, "no set has 'colour'"),
+        ({"label": "all"}, "all sets that have 'all' have the same there, 'same'"),
+        ({"label": "n"}, "no two sets have the same 'n'"),
+        ({"label": "list"}, "'list' holds .*: give a field of texts or numbers"),
         ({"sample": cloud_list(3), "label": "half"}, "leave sample or label out"),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -72,6 +73,22 @@ def _stored(view: View, label: str | None, random_state: int) -> tuple[Sets, NDA
     described = view.describe(keys)
     labels = np.empty(len(keys), object)
     labels[:] = [parse_metadata(described[key].metadata).get(label) for key in keys.tolist()]
+    _check_labels(labels, label)
+    return view.prepared(keys), labels
+
+
+def _check_labels(labels: NDArray[Any], label: str) -> None:
+    """Refuse values that tell no classes apart, before anything is computed."""
     if all(value is None for value in labels):
         raise InputError(f"no set has {label!r} in its metadata", "give a field that sets have", argument="label")
-    return view.prepared(keys), labels
+    if (wrong := next((value for value in labels if isinstance(value, list | dict)), None)) is not None:
+        problem = f"{label!r} holds {wrong!r:.60}"
+        raise InputError(problem, "give a field of texts or numbers", argument="label")
+    counts = Counter(value for value in labels if value is not None)
+    if len(counts) == 1:
+        problem = f"all sets that have {label!r} have the same there, {next(iter(counts))!r:.60}"
+        raise InputError(problem, "give a field that tells sets apart", argument="label")
+    if max(counts.values()) == 1:
+        raise InputError(
+            f"no two sets have the same {label!r}", "give a field whose values sets share", argument="label"
+        )

@@ -300,7 +300,7 @@ def _checked_methods(
     methods: Mapping[str, SetTransformer] | None, sets: Sets, n_jobs: int | None
 ) -> Mapping[str, SetTransformer]:
     if methods is None:
-        ours = methods_for(sets.dim, _n_anchors(sets))
+        ours = methods_for(sets.dim, n_anchors_for(sets))
         for one in ours.values():
             if "n_jobs" in one.get_params():
                 one.set_params(n_jobs=n_jobs)
@@ -315,7 +315,7 @@ def _checked_methods(
     return methods
 
 
-def _n_anchors(sets: Sets) -> int:
+def n_anchors_for(sets: Sets) -> int:
     """Return how many anchors these sets have elements for: 256, or as many as differ."""
     points = sets.points if sets.weights is None else sets.points[sets.weights > 0]
     return min(MAX_ANCHORS, len(np.unique(points[:: max(1, len(points) // COUNTED_ELEMENTS)], axis=0)))
