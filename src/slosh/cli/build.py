@@ -18,7 +18,7 @@ import slosh
 
 from ..data.text import format_bytes
 from . import options
-from .choice import check_label, compare, document_of, say_comparison, settle
+from .choice import check_label, compare, document_of, name_of, say_comparison, settle
 from .design import Design, EmbeddingOptions, Preparation, command
 from .messages import CommandError, UsageError, error_message
 from .options import AsJson, Location, Meta, Reading, Sources, open_index, recall_option
@@ -91,7 +91,7 @@ def build(
             if wanted.label is not None or (made.embedding.learns and n > len(first.ids)):
                 found = _settle(made, index, wanted, seed)
                 if not json and found is None:
-                    say(f"learnt again, from sets of all batches: {made.embedding!r}")
+                    say(f"learnt again, from sets of all batches: {name_of(made.embedding)}")
             _report(made, index, n, started, json, "built", recall, found)
         except BaseException:
             with suppress(OSError):
@@ -102,7 +102,7 @@ def build(
 
 def _settle(index: SetIndex, location: str, wanted: EmbeddingOptions, seed: int) -> Comparison | None:
     """Choose the embedding, or let it learn from all sets. An error says what is stored, and how to finish."""
-    kept = f"all {pluralize(len(index), 'set')} are stored in {location}, embedded by {index.embedding!r}"
+    kept = f"all {pluralize(len(index), 'set')} are stored in {location}, embedded by {name_of(index.embedding)}"
     finish = f"run: {command('slosh', 'retrain', location, *wanted.as_options())}"
     try:
         return settle(index, wanted, seed)
@@ -206,7 +206,7 @@ def _report(
     about = index.info()
     if json:
         document = {"index": location, done: n, "sets": len(index), "dim": index.dim, "seconds": seconds}
-        document |= {"embedding": repr(index.embedding)}
+        document |= {"embedding": name_of(index.embedding)}
         document |= {} if found is None else {"compared": document_of(found)}
         say_json(document | ({} if tuned is None else {"tuned": tuned._asdict()}))
         return

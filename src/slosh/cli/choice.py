@@ -139,10 +139,15 @@ def compare(
         say(f"To build an index with it: {build}")
 
 
+def name_of(embedding: Any) -> str:
+    """Return an embedding on one line."""
+    return " ".join(repr(embedding).split())
+
+
 def document_of(found: Comparison) -> dict[str, Any]:
     """Return a comparison for JSON."""
     best = found.best
-    rows = [{**row, "embedding": None if row.embedding is None else repr(row.embedding)} for row in found.rows]
+    rows = [{**row, "embedding": None if row.embedding is None else name_of(row.embedding)} for row in found.rows]
     return {"about": found.about, "best": None if best is None else best.method, "rows": rows}
 
 
@@ -173,11 +178,12 @@ def settle(index: SetIndex, wanted: EmbeddingOptions, seed: int) -> Comparison |
     found = choose(index, wanted.label, seed)
     if found.best is None:
         raise CommandError(f"all embeddings failed: {found.failures()[0]}")
-    if type(found.best.embedding) is not type(index.embedding) or index.embedding.learns:
+    best = found.best.embedding
+    if best.learns or repr(best) != repr(index.embedding):
         from sklearn.base import clone
 
         label = wanted.label if found.best.labels else None
-        index.retrain(embedding=clone(found.best.embedding), label=label, random_state=seed)
+        index.retrain(embedding=clone(best), label=label, random_state=seed)
     return found
 
 
@@ -185,7 +191,7 @@ def choose(index: SetIndex, label: str, seed: int) -> Comparison:
     """Compare embeddings on stored sets, drawn from all that have the label."""
     from ..neighbors.compare import methods_for, n_anchors_for
 
-    names = index.select(slosh.where.Exists(label))
+    names = sorted(index.select(slosh.where.Exists(label)))  # what is drawn does not depend on the order of the adds
     if not names:
         some: Any = index.get(index.select(limit=READ_SETS))
         raise CommandError(f"no set has {label!r} in its metadata: choose a key with --label; {_keys(some.metadata)}")

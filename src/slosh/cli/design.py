@@ -149,7 +149,10 @@ class EmbeddingOptions:
 
 
 def options_for(embedding: Any, label: str | None) -> list[str]:
-    """Return the options by which `slosh build` makes an embedding; `label` is the key that it learns from, if any."""
+    """Return the options by which `slosh build` makes an embedding, but for slices and quantiles.
+
+    `label` is the key that it learns from, if any.
+    """
     embed, whitened = slosh.embed, isinstance(embedding, slosh.embed.Whitened)
     parts = embedding.embedding if whitened else embedding
     words: dict[Any, Callable[[Any], str]] = {
@@ -162,6 +165,7 @@ def options_for(embedding: Any, label: str | None) -> list[str]:
         embed.WassersteinEmbedding: lambda one: "wasserstein",
         embed.MeanPool: lambda one: "mean",
         embed.MaxPool: lambda one: "max",
+        embed.SumPool: lambda one: "sum",
     }
     named = "+".join(words[type(one)](one) for one in (parts if isinstance(parts, list) else [parts]))
     chosen = ["--embedding", named] * (named != "sliced")

@@ -12,8 +12,8 @@ import slosh
 
 from ..data.text import format_bytes
 from ..errors import InputError
-from .choice import document_of, say_comparison, settle
-from .design import EmbeddingOptions
+from .choice import document_of, name_of, say_comparison, settle
+from .design import EmbeddingOptions, command, options_for
 from .messages import CommandError, UsageError, error_message
 from .options import AsJson, Location, Reading, check_free, counted, disk_bytes, open_index, recall_option
 from .output import format_cell, pluralize, say, say_facts, say_json, say_result
@@ -111,21 +111,24 @@ def retrain(
         if wanted.is_chosen or wanted.is_named:
             found = settle(changed, wanted, seed)
         elif not changed.embedding.learns:
-            problem = f"{changed.embedding!r} learns nothing from data"
+            problem = f"{name_of(changed.embedding)} learns nothing from data"
             raise CommandError(
                 f"{problem}: give another one with --embedding or --whiten, or have it chosen by --label"
             )
+        elif getattr(changed.embedding, "n_labelled_", 0):
+            again = command("slosh", "retrain", index, *options_for(changed.embedding, "KEY"))
+            raise CommandError(f"the embedding has learnt from labels: say from which metadata key it is to: {again}")
         else:
             changed.retrain(random_state=seed)
         n, embedding = len(changed), changed.embedding
     if json:
         compared = {} if found is None else {"compared": document_of(found)}
-        say_json({"index": index, "sets": n, "embedding": repr(embedding), **compared})
+        say_json({"index": index, "sets": n, "embedding": name_of(embedding), **compared})
         return
     if found is not None:
         say_comparison(found)
         say()
-    say(f"{index}: {pluralize(n, 'set')}, {embedding!r}, {embedding.vector_length:,} numbers a set")
+    say(f"{index}: {pluralize(n, 'set')}, {name_of(embedding)}, {embedding.vector_length:,} numbers a set")
 
 
 def verify(
