@@ -59,8 +59,8 @@ class Labelled:
                 raise CommandError(f"--label {key}: {name} has {value!r:.60} there, and a label is a text or a number")
         if all(value is None for value in values):
             raise CommandError(f"no set has {key!r} in its metadata: choose a key with --label; {_keys(metadata)}")
-        labels = [str(value) if any(isinstance(each, str) for each in values) else value for value in values]
-        labels = [None if value is None else label for value, label in zip(values, labels, strict=True)]
+        mixed = any(isinstance(value, str) for value in values)
+        labels = [str(value) if mixed and value is not None else value for value in values]
         counts = Counter(label for label in labels if label is not None)
         rows = [i for i, label in enumerate(labels) if label is not None and counts[label] > 1]
         kept = [labels[i] for i in rows]
