@@ -20,7 +20,7 @@ from sklearn.pipeline import make_pipeline
 import slosh
 from builders import clouds
 from slosh import Sets
-from slosh.embed import DistanceField, FSPool, GeM, MeanPool, SlicedWasserstein, Whitened, whitened
+from slosh.embed import DistanceField, FSPool, GeM, LocalShape, MeanPool, SlicedWasserstein, Whitened, whitened
 from slosh.engines import portable
 from slosh.engines.spec import IndexSpec, make_spec
 from slosh.errors import DamagedError, InputError, UnsupportedError
@@ -314,6 +314,14 @@ def test_labels_find_more_of_a_class():
     assert gains[2] > -0.01
 
 
+def test_labels_look_at_more_than_the_numbers_that_are_kept():
+    (sets, classes), (others, wanted) = classed(1500), classed(400, seed=3)
+    plain = leave_one_out(Whitened(MeanPool(), 5).fit(sets), others, wanted)
+    model = Whitened(MeanPool(), 5).fit(sets, classes)
+    assert model.vector_length == 5
+    assert leave_one_out(model, others, wanted) > plain + 0.1
+
+
 def test_labels_do_no_harm_to_classes_without_labels():
     (sets, classes), (others, wanted) = classed(1500, 16), classed(600, 16, seed=3)
     unseen = wanted >= 8
@@ -449,6 +457,7 @@ STORED = [
     (Whitened([SlicedWasserstein(4, 4), Whitened((GeM(2), FSPool(4)))], normalize=False), 40),
     (Whitened(), 5),
     (Whitened([FSPool(4)]), 300),
+    (Whitened([SlicedWasserstein(4, 4), LocalShape(Whitened(SlicedWasserstein(4, 4)))]), 40),
 ]
 
 
@@ -511,11 +520,12 @@ HOSTILE = [
     (DistanceField(8), {"anchors_": np.zeros((8, 3), np.float32)}),
     (DistanceField(8), {"anchors_": np.full((8, 2), np.nan, np.float32)}),
     (SlicedWasserstein(4, 4), {"n_slices_": 5}),
+    (LocalShape(SlicedWasserstein(4, 4)), {"neighbors_": [1 << 40]}),
 ]
 
 
 @pytest.mark.parametrize("depth", [1, 2])
-@pytest.mark.parametrize(("view", "change"), HOSTILE, ids=["dimension", "numbers", "slices"])
+@pytest.mark.parametrize(("view", "change"), HOSTILE, ids=["dimension", "numbers", "slices", "neighbours"])
 def test_wrapped_embeddings_of_a_file_are_checked_too(view, change, depth):
     inner = clone(view)
     for _ in range(depth):

@@ -104,13 +104,13 @@ def label_weight(n_labelled: int, n_classes: int, n_directions: int) -> float:
     return free / (free + HALF_WEIGHT_SETS) * n_directions / (n_directions + HALF_WEIGHT_DIRECTIONS)
 
 
-def joined_map(variances: Float64, n_kept: int, found: Float64, weight: float) -> Float64:
-    """Return the map (p, P) of coordinates of these variances to the first `n_kept` of them and the discriminants.
+def joined_map(variances: Float64, n_plain: int, found: Float64, weight: float, n_kept: int) -> Float64:
+    """Return the map (n_kept, P) of coordinates of these variances to `n_plain` of them and the discriminants.
 
     Both side by side, where the mean squared norm of the discriminants is `weight` times that of the others, and then
     turned to the principal directions of the two, of which the first `n_kept` are left.
     """
-    plain = np.eye(len(variances), n_kept) / np.sqrt(variances[:n_kept].sum())
+    plain = np.eye(len(variances), n_plain) / np.sqrt(variances[:n_plain].sum())
     size = float((variances[:, None] * np.square(found)).sum())
     both = np.concatenate([plain, found * np.sqrt(weight / size)], axis=1)
     _, columns = eigh(both.T @ (variances[:, None] * both))

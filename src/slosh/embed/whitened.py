@@ -259,7 +259,8 @@ class Whitened(SetTransformer):
             if not found.size:
                 return learnt.directions[:n_kept], learnt.variances[:n_kept], scales[:n_kept]
             weight = label_weight(len(labelled), n_classes, found.shape[1])
-            rows = joined_map(learnt.variances * scales**2, n_kept, found, weight) * scales
+            n_plain = min(max(n_kept, self._auto_components), len(scales))
+            rows = joined_map(learnt.variances * scales**2, n_plain, found, weight, n_kept) * scales
             lengths = np.sqrt(np.square(rows).sum(axis=1))
             self.n_labelled_ = len(labelled)
             turned = rows / lengths[:, None]
@@ -276,11 +277,14 @@ class Whitened(SetTransformer):
                     argument="n_components",
                 )
             return int(self.n_components), False
-        one, several = AUTO_COMPONENTS
         enough = n // SETS_A_COMPONENT
-        if enough < min(one, dim):
+        if enough < min(AUTO_COMPONENTS[0], dim):
             return dim, True
-        return min(one if len(self.embeddings_) == 1 else several, dim, enough), False
+        return min(self._auto_components, dim, enough), False
+
+    @property
+    def _auto_components(self) -> int:
+        return AUTO_COMPONENTS[len(self.embeddings_) > 1]
 
     def _set_map(
         self, mean: Float64, directions: Float64, variances: Float64, scales: Float64, rest_scale: float

@@ -43,19 +43,19 @@ class _Waiting:
 
     def __init__(self, before: Callable[..., Any]) -> None:
         self.before, self.may_interrupt = before, False
-        self._signal: tuple[Any, ...] | None = None
+        self._came = False
 
-    def __call__(self, *given: Any) -> None:
-        self._signal = given
+    def __call__(self, number: int, frame: Any) -> None:
+        self._came = True  # not the frame: it would keep open what its variables hold, a cursor for one
         if self.may_interrupt:
             self.deliver()
 
     def deliver(self) -> None:
         """Do what the signal that came would have done; nothing interrupts what that entails."""
-        if self._signal is not None:
-            given, self._signal = self._signal, None
+        if self._came:
+            self._came = False
             may_interrupt, self.may_interrupt = self.may_interrupt, False
-            self.before(*given)
+            self.before(signal.SIGINT, None)
             self.may_interrupt = may_interrupt
 
     @contextmanager

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 Array: TypeAlias = NDArray[Any]
 Float32: TypeAlias = NDArray[np.float32]
 Float64: TypeAlias = NDArray[np.float64]
+Int32: TypeAlias = NDArray[np.int32]
 Int64: TypeAlias = NDArray[np.int64]
 UInt8: TypeAlias = NDArray[np.uint8]
 Words: TypeAlias = NDArray[np.uint64]

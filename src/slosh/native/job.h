@@ -83,7 +83,7 @@ struct Ladder {
   Vectors vectors;
   const int64_t *rows;         // (n,) for equal distances
   const float *blocks;         // (n_blocks, width, 16)
-  const int64_t *slots;        // (n_blocks, 16) positions
+  const int32_t *slots;        // (n_blocks, 16) positions
   const uint16_t *masks;       // (n_blocks,) bit l: lane l may be found
   int64_t width, n_lists;
   const float *centroids;      // (n_lists / 16 rounded up, width, 16)

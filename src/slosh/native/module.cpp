@@ -295,7 +295,7 @@ template <class T> ndarray<nb::numpy, T, ndim<1>> owned(T *data, size_t size) {
 nb::object ladder(const Matrix &queries, const Matrix &prefixes, const ConstDoubles &slack, const std::optional<Offsets> &skip,
                   const std::optional<Matrix> &floats, const std::optional<Shorts> &shorts, const std::optional<Vector> &scale, const Offsets &rows,
                   const ndarray<const float, shape<-1, -1, 16>, c_contig, nb::device::cpu> &blocks,
-                  const ndarray<const int64_t, shape<-1, 16>, c_contig, nb::device::cpu> &slots,
+                  const ndarray<const int32_t, shape<-1, 16>, c_contig, nb::device::cpu> &slots,
                   const ndarray<const uint16_t, ndim<1>, c_contig, nb::device::cpu> &masks,
                   const ndarray<const float, shape<-1, -1, 16>, c_contig, nb::device::cpu> &centroids, const Vector &radii, const Vector &margins, const Offsets &list_start,
                   const Offsets &list_blocks, double stretch, int64_t depth, bool exact, const std::optional<ConstDoubles> &radius,

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import kernel, scan_numpy
-from .arrays import Array, Float32, Float64, Int64, Mask, UInt8, Words
+from .arrays import Array, Float32, Float64, Int32, Int64, Mask, UInt8, Words
 
 GROUP, CODES_PER_MASK = 32, 8
 """Codes lie side by side in groups of 32; a mask of the native scan is a byte for eight of them."""
@@ -116,7 +116,7 @@ class Ladder:
     scale: Float32 | None
     rows: Int64
     blocks: Float32
-    slots: Int64
+    slots: Int32
     masks: NDArray[np.uint16]
     centroids: Float32
     radii: Float32

@@ -29,6 +29,9 @@ SMALLEST_BASIS_SAMPLE, LARGEST_BASIS_SAMPLE = 4096, 16384
 """The basis is learnt from four vectors for each of their numbers, but no fewer and no more than this."""
 LONGEST_PREFIX = 128
 """Directions of a prefix, at most."""
+SHORT_LENGTH, LONGEST_OF_SHORT = 64, 26
+"""Vectors of so few numbers have prefixes of fewer directions, so that a row takes less than 150 bytes of memory.
+Longer ones would not be much faster: of whitened vectors all directions count about the same."""
 COARSE_ROUNDING = 0.005
 """Rounding that moves a vector by more than this part of the distance to its neighbours is worth a warning."""
 BLIND = 8
@@ -212,7 +215,8 @@ def learn(
     size = min(max(SMALLEST_BASIS_SAMPLE, 4 * dim), LARGEST_BASIS_SAMPLE)
     at = there if len(there) <= size else np.sort(random.choice(there, size, replace=False))
     sample = store.take(at)
-    basis = bases.fit(sample, LONGEST_PREFIX if n_components is None else n_components, random)
+    longest = LONGEST_PREFIX if dim > SHORT_LENGTH else LONGEST_OF_SHORT
+    basis = bases.fit(sample, longest if n_components is None else n_components, random)
     if n_components is None:
         basis = basis.cut(prefix_length(basis.prefixes(sample, None, n_jobs)[0], sample))
     n_lists = min(default_lists(len(there)) if n_lists is None else n_lists, len(there))

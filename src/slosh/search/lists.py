@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 
-from ..native.arrays import Array, Float32, Float64, Int64, Mask
+from ..native.arrays import Array, Float32, Float64, Int32, Int64, Mask
 from .columns import Column, Specs, check_arrays
 
 BLOCK_ROWS = 16
@@ -87,10 +87,10 @@ class Lists:
         self.masks: NDArray[np.uint16] = np.empty(0, np.uint16)
         self.order: Int64 = np.empty(0, np.int64)
         self.start: Int64 = np.zeros(n_lists + 1, np.int64)
-        self._blocks, self._slots = Column((width, BLOCK_ROWS), np.float32), Column((BLOCK_ROWS,), np.int64)
+        self._blocks, self._slots = Column((width, BLOCK_ROWS), np.float32), Column((BLOCK_ROWS,), np.int32)
         self._margins: dict[float, Float32] = {}  # by reach, made when they are needed
         self._list = Column((), np.int32)  # of each block
-        self._place = Column((), np.int64)  # by position: 16 * block + lane
+        self._place = Column((), np.int32)  # by position: 16 * block + lane
 
     @property
     def blocks(self) -> Float32:
@@ -98,7 +98,7 @@ class Lists:
         return self._blocks.view(len(self.masks))
 
     @property
-    def slots(self) -> Int64:
+    def slots(self) -> Int32:
         """(n_blocks, 16) the position in each lane; it means nothing where the mask is clear."""
         return self._slots.view(len(self.masks))
 
@@ -108,7 +108,7 @@ class Lists:
         return self._list.view(len(self.masks))
 
     @property
-    def place(self) -> Int64:
+    def place(self) -> Int32:
         """(n,) where each position is: 16 * block + lane."""
         return self._place.view(self.n)
 
@@ -291,7 +291,7 @@ class Lists:
 
     def arrays(self) -> dict[str, Array]:
         """Return all of it, for a cache."""
-        slots = np.full(self.slots.shape, -1, np.int64)
+        slots = np.full(self.slots.shape, -1, np.int32)
         slots.reshape(-1)[self.place] = np.arange(self.n)
         about: dict[str, Array] = {
             name: getattr(self, name) for name in ("centres", *SUMMARIES, *AT_TRAINING, "masks", "place")
@@ -309,10 +309,10 @@ class Lists:
         shapes: Specs = {
             **{name: ((len(centres),), getattr(self, name).dtype) for name in SUMMARIES},
             **{name: ((n_trained,), getattr(self, name).dtype) for name in AT_TRAINING},
-            "place": ((place.size,), np.int64),
+            "place": ((place.size,), np.int32),
             "masks": ((masks.size,), np.uint16),
             "blocks": ((masks.size, width, BLOCK_ROWS), np.float32),
-            "slots": ((masks.size, BLOCK_ROWS), np.int64),
+            "slots": ((masks.size, BLOCK_ROWS), np.int32),
             "list": ((masks.size,), np.int32),
         }
         check_arrays(arrays, shapes, " of the lists")
@@ -332,8 +332,8 @@ class Lists:
         for name in SUMMARIES:
             setattr(self, name, arrays[name])
         self._blocks = Column((width, BLOCK_ROWS), np.float32, arrays["blocks"])
-        self._slots = Column((BLOCK_ROWS,), np.int64, slots)
-        self._list, self._place = Column((), np.int32, lists), Column((), np.int64, place)
+        self._slots = Column((BLOCK_ROWS,), np.int32, slots)
+        self._list, self._place = Column((), np.int32, lists), Column((), np.int32, place)
         return self.settle(arrays["first_radii"], arrays["spreads"])
 
 

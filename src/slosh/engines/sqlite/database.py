@@ -223,13 +223,15 @@ class Database:
                 raise IndexClosed("the index is closed", "open it again with slosh.open")
             connection.execute("BEGIN")
             yield connection
-        finally:
-            with suppress(SloshError):
-                if connection.in_transaction:
-                    connection.execute("COMMIT")
-            self._idle.append(connection)
-            if self.closed:
-                self._close_idle()
+            connection.execute("COMMIT")
+        except BaseException:
+            # Whoever holds the error may hold a cursor that was not read to its end, and so the state that it sees.
+            with suppress(sqlite3.Error):
+                connection.close()
+            raise
+        self._idle.append(connection)
+        if self.closed:
+            self._close_idle()
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
