@@ -12,11 +12,13 @@ import retrievals
 import sensitivity
 import table1
 import times
+import whitened
 from ledger import Unit
 from protocol import Plan
 
 EXPERIMENTS: dict[str, Callable[[Plan], Iterator[Unit]]] = {
     "table1": table1.units,
+    "whitened": whitened.units,
     "differences": differences.units,
     "sensitivity": sensitivity.units,
     "retrievals": retrievals.units,
@@ -25,4 +27,5 @@ EXPERIMENTS: dict[str, Callable[[Plan], Iterator[Unit]]] = {
     "complexity": complexity.units,
     "times": times.units,
     "we": table1.units_of_we,
+    "whitened_we": whitened.units_of_we,
 }

@@ -25,6 +25,7 @@ import report_differences
 import report_sensitivity
 import report_studies
 import report_table1
+import report_whitened
 import retrievals
 import slosh
 from ledger import Ledger, Results
@@ -74,7 +75,7 @@ def collect(ledger: Ledger, plan: Plan) -> dict[str, Any]:
     """Return all results by key, with the machine, the versions and the time that each experiment took."""
     seconds: dict[str, float] = {}
     for key, spent in ledger.seconds.items():
-        part = "WE" if "/WE/" in key and key.startswith("table1") else key.split("/")[0]
+        part = "WE" if "/WE/" in key and key.startswith(("table1", "whitened")) else key.split("/")[0]
         seconds[part] = seconds.get(part, 0.0) + spent
     return {
         "command": "make paper-quick" if plan.quick else "make paper",
@@ -132,6 +133,9 @@ def sections(report: dict[str, Any]) -> dict[str, str]:
         "deviations": report_table1.deviations(results),
         "memory": report_table1.memory(results),
         "map": report_table1.map_table(results),
+        "whitened": report_whitened.whitened_table(results),
+        "whitened by k": report_whitened.by_k(results),
+        "whitened memory": report_whitened.memory(results),
         "explained": report_differences.explained(results),
         "nearness": report_differences.nearness(results),
         "effects": report_differences.effects(results),
@@ -168,14 +172,17 @@ def compare_we(results: Results) -> str:
 
 
 def main_lines(results: Results) -> str:
-    """Return a table of SLOSH with L > d at k = 4: published, measured, with slosh's defaults and default search."""
-    header = ["precision@4/accuracy", "paper", "1024 bits", "2048 bits", "defaults, 1024 bits", "default search"]
+    """Return a table of SLOSH with L > d at k = 4: published, measured, with slosh's defaults and search, whitened."""
+    ours = ["1024 bits", "2048 bits", "defaults, 1024 bits", "default search", "whitened", "three views, whitened"]
+    header = ["precision@4/accuracy", "paper", *ours]
     rows = []
     for cell in report_table1.cells(results, "1024"):
         if cell.method == "SLOSH L>d" and cell.k == "4":
             ways = report_table1.WAYS.values()
             means = [measured(results, cell.name, cell.method, "4", *way).mean(axis=0) for way in ways]
-            rows.append([SETTINGS[cell.name].title, *map(format_scores, (cell.published, *means))])
+            more = [report_whitened.scores(results, cell.name, row, "search") for row in ("SLOSH", "three views")]
+            beyond = [format_scores(each.mean(axis=0)) if len(each) else "-" for each in more]
+            rows.append([SETTINGS[cell.name].title, *map(format_scores, (cell.published, *means)), *beyond])
     return table(header, rows)
 
 

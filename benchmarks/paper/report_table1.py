@@ -116,12 +116,13 @@ def deviations(results: Results) -> str:
         for method in METHODS:
             for title, path in WAYS.items():
                 values = [measured(results, name, method, k, *path) for k in KS]
-                rows.append([f"{method}, {title}", *map(_with_deviation, values)])
+                rows.append([f"{method}, {title}", *map(with_deviation, values)])
         parts.append(f"{setting.title}\n\n" + table(["", *(f"k={k}" for k in KS)], rows))
     return "\n\n".join(parts)
 
 
-def _with_deviation(values: Array) -> str:
+def with_deviation(values: Array) -> str:
+    """Format precisions and accuracies, (n_seeds, 2), as means and standard deviations."""
     return " / ".join(
         f"{mean:.3f} ± {std:.3f}" for mean, std in zip(values.mean(axis=0), values.std(axis=0, ddof=1), strict=True)
     )

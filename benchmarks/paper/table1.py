@@ -61,7 +61,7 @@ def row(plan: Plan, name: str, method: str, seed: int) -> dict[str, Any]:
         reference = (as_paper.reference_ * np.sqrt(as_paper.reference_weights_)[:, None]).ravel().astype(np.float32)
         result["not less the reference"] = _hashed(stored + reference, asked + reference, sets, None, seed)
     result["defaults"] = _hashed(stored, asked, sets, "mean", seed)
-    result["search"] = _searched(stored, asked, sets, seed)
+    result["search"] = searched(stored, asked, sets, seed, CODE_BYTES)
     return result
 
 
@@ -70,16 +70,18 @@ def _hashed(stored: Array, asked: Array, sets: Dataset, center: str | None, seed
     return scores_by_length(hash.transform(stored), hash.transform(asked), sets, LENGTHS)
 
 
-def _searched(stored: Array, asked: Array, sets: Dataset, seed: int) -> dict[str, Any]:
-    """Score the default search with its vectors on disk, within the memory of the codes."""
+def searched(stored: Array, asked: Array, sets: Dataset, seed: int, n_bytes: int) -> dict[str, Any]:
+    """Score the default search with its vectors on disk, within so many bytes of memory a set."""
     with tempfile.TemporaryDirectory() as folder:
         for n_components in COMPONENTS:
+            if n_components is not None and n_components > stored.shape[1]:
+                continue
             path = Path(folder) / f"vectors-{n_components}"
             search = LadderSearch(path=path, n_components=n_components, random_state=seed)
             search.add(stored)
             scores = score(search.search(asked, max(K)).rows, sets)
             in_memory = sum(search.info()["bytes"].values()) / len(stored)
-            if in_memory <= CODE_BYTES:
+            if in_memory <= n_bytes:
                 break
         if sets.truth is not None:
             scores["map"] = score(search.search(asked, len(stored)).rows, sets)["map"]

@@ -224,6 +224,6 @@ def test_retrain(slosh_, copied, kinds, tmp_path):
 def test_info_says_what_is_not_learnt_yet(slosh_, tmp_path):
     with slosh.SetIndex.create(tmp_path / "a", dim=2, embedding=Whitened()) as index:
         index.add([np.random.default_rng(i).normal(size=(9, 2)) for i in range(30)])
-    assert "whitening      not learnt yet: run slosh retrain when there are sets\n" in slosh_("info", tmp_path / "a")[1]
+    assert "retrain        nothing is learnt yet" in slosh_("info", tmp_path / "a")[1]
     assert slosh_("retrain", tmp_path / "a")[0] == 0
-    assert "whitening" not in slosh_("info", tmp_path / "a")[1]
+    assert "retrain" not in slosh_("info", tmp_path / "a")[1]

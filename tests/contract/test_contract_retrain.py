@@ -10,6 +10,7 @@ import pytest
 from builders import cloud_list, contents
 from slosh import errors
 from slosh.embed import DistanceField, GeM, SlicedWasserstein, Whitened
+from slosh.hash import SignHash
 from slosh.search import HammingSearch
 
 
@@ -200,3 +201,70 @@ def test_where_there_is_nothing_to_learn(engine):
     empty = engine.create(embedding=DistanceField(8, n_jobs=1), sample=cloud_list(20))
     with pytest.raises(errors.InputError, match="no sets to learn from"):
         empty.retrain()
+
+
+def whitened(engine, sample=None, **options):
+    return engine.create(embedding=Whitened(SlicedWasserstein(8, n_quantiles=8), n_jobs=1), sample=sample, **options)
+
+
+def turned_cloud_list(n, angle, seed):
+    """Clouds that are long and thin, in about one direction."""
+    rng, axis = np.random.default_rng(seed), np.array([np.cos(angle), np.sin(angle)])
+    return [rng.normal(size=(12, 1)) * axis + 0.1 * rng.normal(size=(12, 2)) + rng.normal(size=2) for _ in range(n)]
+
+
+def test_info_says_when_later_sets_are_unlike_those_that_were_learnt_from(engine):
+    index = whitened(engine, turned_cloud_list(300, 0.0, seed=1))
+    assert index.info()["retrain"] is None
+    index.add(turned_cloud_list(300, 0.0, seed=2))
+    assert index.info()["retrain"] is None
+    index.add(turned_cloud_list(60, np.pi / 2, seed=3))
+    assert "farther from those that were learnt from" in index.info()["retrain"]
+    index.retrain()
+    assert index.info()["retrain"] is None
+    assert index.search(turned_cloud_list(1, 0.0, seed=4)[0], k=1).distance_kind == "whitened"
+
+
+def test_whitened_sets_are_searched_like_others(engine):
+    """Exact answers, ranges, duplicates, filters and re-ranking against plain NumPy."""
+    sets = turned_cloud_list(400, 0.5, seed=1)
+    index = whitened(engine, sets)
+    index.add([*sets, sets[7]], metadata=[{"even": i % 2 == 0} for i in range(401)])
+    vectors = index.embedding.transform([*sets, sets[7]]).astype(np.float64)
+    query = turned_cloud_list(1, 0.6, seed=5)[0]
+    away = np.linalg.norm(vectors - index.embedding.transform([query])[0], axis=1)
+    hits = index.search(query, k=10, recall=1.0)
+    assert hits.distance_kind == "whitened"
+    assert hits.distances == pytest.approx(np.sort(away)[:10], abs=2e-4)
+    even = index.search(query, k=5, where={"even": True}, recall=1.0)
+    assert even.distances == pytest.approx(np.sort(away[::2])[:5], abs=2e-4)
+    radius = float(np.sort(away)[19:21].mean())
+    assert len(index.range_search(query, radius)) == 20
+    assert [set(pair[:2]) for pair in index.duplicates(1e-4)] == [{"7", "400"}]
+    near = index.search(query, k=10, rerank="chamfer")
+    assert near.distance_kind == "chamfer"
+    assert set(near.ids) <= set(index.search(query, k=401, recall=1.0).ids)
+    for asked in ({"certify": True}, {"certify": True, "rerank": "sliced"}):
+        with pytest.raises(errors.UnsupportedError, match="create it with SlicedWasserstein"):
+            index.search(query, k=3, **asked)
+
+
+def test_compact_never_changes_a_whitened_distance(engine):
+    sets = turned_cloud_list(300, 0.5, seed=1)
+    index = whitened(engine, sets[:100])
+    index.add(sets)
+    before = index.search(sets[:20], k=5, recall=1.0)
+    index.compact()
+    after = index.search(sets[:20], k=5, recall=1.0)
+    assert np.array_equal(before.distances, after.distances)
+
+
+def test_codes_of_whitened_vectors(engine):
+    sets = turned_cloud_list(500, 0.5, seed=1)
+    index = whitened(engine, sets, search=HammingSearch(SignHash(1024), rerank=50))
+    index.add(sets)
+    found = index.search(sets[:50], k=1)
+    assert [one.ids[0] for one in found] == [str(i) for i in range(50)]
+    assert index.search(sets[0], k=3).distance_kind == "whitened"
+    index.retrain()
+    assert [one.ids[0] for one in index.search(sets[:50], k=1)] == [str(i) for i in range(50)]

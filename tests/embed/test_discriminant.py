@@ -22,7 +22,7 @@ from slosh.errors import InputError
         iter([7, 3, -1, 7, 3]),
         np.array([7.0, 3.0, None, 7.0, 3.0], object),
     ],
-    ids=repr,
+    ids=lambda labels: type(labels).__name__,
 )
 def test_labels_of_many_kinds(labels):
     assert class_numbers(labels, 5).tolist() == [0, 1, -1, 0, 1]

@@ -282,6 +282,20 @@ def test_a_set_at_the_mean_stays_at_zero():
 # -- labels ------------------------------------------------------------------------------------------------------------
 
 
+def test_novelty_is_the_part_of_sets_that_are_far_from_the_sample():
+    x = normal(700)
+    sample, alike = x[:300], x[300:]
+    model = Whitened(MeanPool(), n_components=5).fit(singles(sample))
+    plain = Whitened(MeanPool(), n_components=5, normalize=False).fit(singles(sample))
+    for others in (alike, alike + 1, 2 * alike - sample.mean(axis=0)):
+        own, others_too = model.landmarks_, plain.transform(singles(others))
+        usual = np.quantile(np.sort(cdist(own, own), axis=1)[:, 1], 0.95)
+        far = (cdist(others_too, own).min(axis=1) > usual).mean()
+        assert model.novelty(singles(others)) == pytest.approx(far, abs=0.006)
+        assert far < 0.15 if others is alike else far > 0.25
+    assert Whitened(MeanPool()).fit(singles(normal(5))).novelty(singles(alike)) is None
+
+
 def classed(n, n_classes=8, seed=0, dim=30):
     """Vectors whose classes differ in directions of little variance, as sets of one element, and their classes."""
     classes = np.random.default_rng(seed).integers(0, n_classes, n)

@@ -35,7 +35,7 @@ def info(index: Location, *, json: AsJson = False) -> None:
         "dimension": about["dim"],
         "weights": {None: "not decided", True: "yes", False: "no"}[about["weighted"]],
         "embedding": f"{about['embedding']}, {about['vector_length']:,} numbers a set",
-        "whitening": "not learnt yet: run slosh retrain when there are sets" if about["retrain"] else None,
+        "retrain": about["retrain"],
         "search": about["search"],
         "preprocessing": about["preprocess"],
         "origin": about["origin"],

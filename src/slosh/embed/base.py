@@ -66,6 +66,10 @@ class SetTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         """Whether `fit` has learnt what it is to learn; if not, it embeds without it until there are data."""
         return True
 
+    def novelty(self, sets: Sets) -> float | None:
+        """Return the part of these sets that are unlike those that it has learnt from; None if it cannot tell."""
+        return None
+
     @property
     def sliced_view(self) -> Any:
         """The `SlicedWasserstein` of these sets that it is or holds, whose slices exact distances are computed by."""

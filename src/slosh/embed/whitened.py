@@ -13,6 +13,7 @@ from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from scipy.spatial.distance import cdist
 from sklearn.base import clone
 from threadpoolctl import threadpool_limits
 
@@ -43,6 +44,8 @@ SAMPLE_NUMBERS, FEWEST_SAMPLES = 1 << 25, 256
 """Numbers of the vectors that `fit` holds at once (128 MB), but at least so many vectors."""
 BLOCK_NUMBERS = 1 << 22
 """Numbers of the wrapped embeddings' vectors that `transform` holds at once."""
+LANDMARKS, USUAL = 256, 0.95
+"""Vectors of the sample that are kept, and the part of them whose distance to the nearest other is usual."""
 WHITENING_STREAM = 0x3B17E
 """Joined to the seed, so that slices and sample are not the same draws."""
 
@@ -96,6 +99,7 @@ class Whitened(SetTransformer):
     variances_ : the variances along the directions.
     n_samples_ : the number of sets that it learnt from.
     n_labelled_ : how many of them had a label that counted.
+    landmarks_ : vectors of some of these sets before they are brought to unit length, (m, p) float32, for `novelty`.
 
     Not for vectors whose large directions are what matters: mean-pooled token vectors lost by it.
 
@@ -116,6 +120,7 @@ class Whitened(SetTransformer):
     variances_: Float64
     n_samples_: int
     n_labelled_: int
+    landmarks_: Float32
     _map: LinearMap | None = None
 
     def __init__(
@@ -159,6 +164,10 @@ class Whitened(SetTransformer):
         vectors = self._joined(sets if rows is None else sets.take(rows))
         self._scale_views(vectors)
         self._learn(vectors, power, random, classes if classes is None or rows is None else classes[rows])
+        spaced = np.linspace(0, len(vectors) - 1, min(len(vectors), LANDMARKS)).astype(np.int64)
+        self.landmarks_ = np.empty((len(spaced) if self.has_learnt else 0, self.vector_length), np.float32)
+        if self.has_learnt:
+            self._mapping(None).apply(vectors[spaced], self.landmarks_, self.n_jobs)
         return self
 
     # -- fitting -------------------------------------------------------------------------------------------------------
@@ -342,6 +351,21 @@ class Whitened(SetTransformer):
         self._pass_threads_to(self._plain)
         return self._plain.index_vectors(sets, slack=slack)
 
+    def novelty(self, sets: Sets) -> float | None:
+        """Return the part of these sets that are farther from the sample than 95% of its own sets from each other.
+
+        That is the distance to the nearest of up to 256 sets of the sample, before vectors are brought to unit length.
+        Of sets like those of the sample the part is about .05.
+        """
+        if len(self.landmarks_) < 2 or not len(sets):
+            return None
+        own = cdist(self.landmarks_, self.landmarks_)
+        np.fill_diagonal(own, np.inf)
+        usual = np.quantile(own.min(axis=1), USUAL)
+        vectors = np.empty((len(sets), self.vector_length), np.float32)
+        self._mapping(None).apply(self._joined(sets), vectors, self.n_jobs)
+        return float((cdist(vectors, self.landmarks_).min(axis=1) > usual * (1 + 1e-5)).mean())
+
     # -- the vectors ---------------------------------------------------------------------------------------------------
 
     @property
@@ -372,9 +396,12 @@ class Whitened(SetTransformer):
                 part = vectors[:, columns]
                 np.multiply(part, scale, out=part, dtype=np.float64, casting="same_kind")
 
+    def _mapping(self, shortest: float | None) -> LinearMap:
+        return LinearMap(self.mean_, self.directions_, self.scales_, self.rest_scale_, shortest)
+
     def _transform(self, sets: Sets, out: Float32) -> None:
         if self._map is None:
-            self._map = LinearMap(self.mean_, self.directions_, self.scales_, self.rest_scale_, self.shortest_)
+            self._map = self._mapping(self.shortest_)
         step = max(1, BLOCK_NUMBERS // self._joined_length)
         for start in range(0, len(sets), step):
             rows = slice(start, start + step)
@@ -401,6 +428,7 @@ class Whitened(SetTransformer):
             "directions_": (self.directions_, np.float32, (p, dim)),
             "scales_": (self.scales_, np.float64, (p,)),
             "variances_": (self.variances_, np.float64, (p,)),
+            "landmarks_": (self.landmarks_, np.float32, (min(len(self.landmarks_), LANDMARKS), self.vector_length)),
         }
         checks = {
             "embeddings_": isinstance(views, list) and all(isinstance(view, SetTransformer) for view in views),

@@ -31,7 +31,6 @@ from . import portable
 WHOLE = "whole"
 """The name of the space of whole sets, which every index has."""
 KIND = "slosh specification"
-NOT_LEARNT = "not whitened yet, as there were no sets to learn from: call retrain() when there are"
 MAX_THREADS = 4096
 MAX_LENGTH = 1 << 22
 """Features of an element, and numbers of a vector, at most."""
@@ -140,7 +139,6 @@ class IndexSpec:
             "dim": self.dim,
             "embedding": repr(self.embedding),
             "vector_length": int(self.embedding.vector_length),
-            "retrain": None if self.embedding.has_learnt else NOT_LEARNT,
             "search": repr(self.search),
             "preprocess": repr(self.preprocess),
             "origin": None if self.origin is None else self.origin.tolist(),

@@ -22,6 +22,10 @@ logger = logging.getLogger(__name__)
 
 SAMPLED_SETS = 20_000
 """Stored sets that are learnt from, at most."""
+LOOKED_AT, LOOKED_AT_POINTS = 256, 1 << 18
+"""Stored sets, and their elements, that are looked at to see whether they are like those that were learnt from."""
+NOVEL = 0.15
+"""The part of them that may be unlike before there is advice; .05 is what to expect (docs/whitening.md)."""
 
 
 def retrain(engine: Engine, sample: Any, embedding: Any, label: str | None, random_state: int) -> None:
@@ -59,6 +63,23 @@ def _prepared(spec: IndexSpec, sample: Any) -> Sets | None:
     if not len(sets):
         raise InputError("sample is empty", "give some sets, or leave it out", argument="sample")
     return sets
+
+
+def advice(view: View) -> str | None:
+    """Return why the embedding should be learnt anew, as a sentence; None if there is no reason."""
+    embedding = view.spec.embedding
+    if not embedding.has_learnt:
+        return "nothing is learnt yet, as there were too few sets to learn from: call retrain() when there are more"
+    if not embedding.learns or not len(view):
+        return None
+    keys, unlike = view.select(), 0.0
+    evenly = keys[np.linspace(0, len(keys) - 1, min(len(keys), LOOKED_AT)).astype(np.int64)]
+    for some in (keys[-LOOKED_AT:][::-1], evenly):  # the last ones, and all
+        few = some[np.cumsum(view.prepared_sizes(some)) <= LOOKED_AT_POINTS]
+        unlike = max(unlike, embedding.novelty(view.prepared(few)) or 0.0) if len(few) else unlike
+    if unlike <= NOVEL:
+        return None
+    return f"{unlike:.0%} of the sets are farther from those that were learnt from than these are: call retrain()"
 
 
 def _stored(view: View, label: str | None, random_state: int) -> tuple[Sets, NDArray[Any] | None]:

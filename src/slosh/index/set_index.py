@@ -29,6 +29,7 @@ from ..where import parse
 from . import changes
 from .planner import Question, answer
 from .records import Record, checked_ids, is_single_id
+from .retrain import advice, retrain
 from .searches import Searches
 from .verify import Report, verify
 
@@ -354,7 +355,7 @@ class SetIndex(Searches):
         """Return counts, sizes on disk and in memory, parameters, and what was trained and calibrated."""
         with self._engine.view() as view:
             about = {"path": self._engine.location, "sets": len(view), **view.settings, **view.spec.describe()}
-            return {**about, **view.info()}
+            return {**about, "retrain": advice(view), **view.info()}
 
     def verify(self, sample: int | None = None) -> Report:
         """Check everything that an index promises, and report what is wrong.
@@ -383,8 +384,6 @@ class SetIndex(Searches):
             stays as it is, so that there is nothing to learn from `sample` or `label`.
         label : a field of the metadata: learn what tells its values apart; sets without it count as not labelled.
         """
-        from .retrain import retrain
-
         retrain(self._engine, sample, embedding, label, random_state)
 
     def export(self, path: str | os.PathLike[str]) -> int:
