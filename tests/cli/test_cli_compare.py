@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 
 import numpy as np
 import pytest
@@ -27,3 +28,26 @@ def test_compare_is_quiet(slosh_, tmp_path):
         np.save(tmp_path / "few" / "ab"[i % 2] / f"{i}.npy", rng.integers(0, 3, size=(30, 2)))
     code, _, err = slosh_("compare", tmp_path / "few", "--label", "folder", "-k", 2)
     assert (code, err) == (0, "")
+
+
+def test_compare_names_the_command_that_builds_the_best(slosh_, tmp_path):
+    code, out, _ = slosh_("compare", "clouds", "--label", "folder", "-k", 3, "--center")
+    assert code == 0
+    *_, summary, line = out.splitlines()
+    assert summary.startswith("Best: ")
+    start, told = line.split(": ")
+    assert start == "To build an index with it"
+    words = shlex.split(told)
+    assert words[:5] == ["slosh", "build", "INDEX", "clouds", "--center"]
+    assert slosh_("build", tmp_path / "a", *words[3:])[0] == 0
+    document = json.loads(slosh_("compare", "clouds", "--label", "folder", "-k", 3, "--center", "--json")[1])
+    assert document["command"] == told
+    assert document["best"] == document["rows"][0]["method"]
+    assert summary.startswith(f"Best: {document['best']}: precision ")
+
+
+def test_nothing_to_compare(slosh_, tmp_path):
+    np.savez(tmp_path / "none.npz", points=np.empty((0, 2)), offsets=np.zeros(1, np.int64))
+    code, _, err = slosh_("compare", tmp_path / "none.npz")
+    assert code == 1
+    assert "none.npz" in err

@@ -16,7 +16,7 @@ from slosh.cli import COMMANDS, app, options
 
 NAMES = [
     *("demo", "compare", "build", "add", "search", "explain", "duplicates"),
-    *("show", "update", "remove", "info", "tune", "verify", "compact", "export", "copy"),
+    *("show", "update", "remove", "info", "tune", "retrain", "verify", "compact", "export", "copy"),
 ]
 
 

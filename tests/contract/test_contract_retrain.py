@@ -9,7 +9,7 @@ import pytest
 
 from builders import cloud_list, contents
 from slosh import errors
-from slosh.embed import DistanceField, SlicedWasserstein, Whitened
+from slosh.embed import DistanceField, GeM, SlicedWasserstein, Whitened
 from slosh.hash import SignHash
 from slosh.search import HammingSearch
 
@@ -18,7 +18,8 @@ def learning(engine, **options):
     """An index that has learnt its anchors from sets unlike those it holds, and its sets."""
     sample, sets = cloud_list(20, seed=9), [points + 30 for points in cloud_list(40)]
     index = engine.create(embedding=DistanceField(8, n_jobs=1), sample=sample, **options)
-    index.add(sets, metadata=[{"n": i, "half": i < 20} for i in range(40)])
+    about = [{"n": i, "half": i < 20, "all": "same", "list": ["a", i % 2]} for i in range(40)]
+    index.add(sets, metadata=about)
     return index, sets
 
 
@@ -95,12 +96,91 @@ def test_a_hash_is_learnt_anew_too(engine):
     assert index.search(sets[5], k=1).distance_kind == "hamming"
 
 
+@pytest.mark.parametrize("fitted", [False, True])
+def test_another_embedding(engine, fitted):
+    """It takes the place of the one before, learns from stored sets unless it is fitted, and lasts."""
+    sets = cloud_list(40)
+    index = engine.create(embedding=SlicedWasserstein(n_slices=3, n_jobs=1))
+    index.add(sets, metadata=[{"n": i} for i in range(40)])
+    reader, before = engine.read_only(index), contents(index)
+    given = DistanceField(8, n_jobs=1)
+    learnt_from = cloud_list(20, seed=9) if fitted else sets
+    expected = DistanceField(8, n_jobs=1).fit(learnt_from)
+    index.retrain(embedding=given.fit(learnt_from) if fitted else given)
+    assert contents(index) == before
+    for open_it in (lambda: index, lambda: reader, lambda: engine.reopen(index)):
+        seen = open_it()
+        if seen is None:
+            continue
+        assert np.array_equal(seen.embedding.anchors_, expected.anchors_)
+        hits = seen.search(sets[3], k=5, recall=1.0)
+        distances = distances_by(expected, sets, sets[3])
+        assert hits.distances == pytest.approx(np.sort(distances)[:5], rel=1e-3, abs=1e-6)
+        assert seen.info()["vector_length"] == 8
+
+
+def test_another_embedding_learns_from_labels(engine):
+    sets = cloud_list(300)
+    index = engine.create(embedding=SlicedWasserstein(n_slices=3, n_jobs=1))
+    index.add(sets, metadata=[{"kind": "ab"[i % 2]} if i else {} for i in range(300)])
+    index.retrain(embedding=Whitened(SlicedWasserstein(n_slices=3, n_jobs=1), n_jobs=1), label="kind")
+    assert index.embedding.n_labelled_ == 299
+    assert index.search(sets[3], k=1).distance_kind == "whitened"
+    index.retrain()
+    assert index.embedding.n_labelled_ == 0
+
+
+def test_another_embedding_of_an_empty_index(engine):
+    index, sets = engine.create(), cloud_list(20)
+    index.retrain(embedding=GeM(p=2))
+    assert index.info()["vector_length"] == 4
+    with pytest.raises(errors.InputError, match="anchors='kmeans' is learnt from data"):
+        index.retrain(embedding=DistanceField(8, n_jobs=1))
+    index.retrain(sets, embedding=DistanceField(8, n_jobs=1))
+    index.add(sets)
+    assert index.search(sets[2], k=1).ids == ["2"]
+
+
+def test_another_embedding_with_codes(engine):
+    index, sets = learning(engine, search=HammingSearch())
+    index.retrain(embedding=SlicedWasserstein(n_slices=3, n_jobs=1).fit(sets))
+    assert index.search(sets[5], k=1).ids == ["5"]
+
+
+class Unknown(GeM):
+    """An embedding that a durable index cannot store."""
+
+
+def test_an_embedding_that_cannot_be_stored_changes_nothing(engine):
+    index, sets = learning(engine)
+    before, learnt = contents(index), index.embedding.anchors_.copy()
+    if engine.read_only(index) is None:  # in memory it can
+        index.retrain(embedding=Unknown())
+        assert index.search(sets[5], k=1).ids == ["5"]
+        return
+    with pytest.raises(errors.InputError, match="an index on disk cannot store embedding"):
+        index.retrain(embedding=Unknown())
+    assert contents(index) == before
+    assert np.array_equal(index.embedding.anchors_, learnt)
+    assert index.add([sets[1]], ids=["late"]) == ["late"]
+    assert index.verify().ok
+
+
 @pytest.mark.parametrize(
     ("given", "words"),
     [
+        ({"embedding": "sliced"}, "give an embedding of slosh.embed"),
+        ({"embedding": DistanceField}, "give an embedding of slosh.embed"),
+        ({"embedding": GeM(p=2).fit([np.ones((3, 5))])}, "fitted on sets of dimension 5"),
+        ({"embedding": GeM(p=2).fit([np.ones((3, 2))]), "label": "half"}, "embedding is fitted and stays as it is"),
+        ({"embedding": GeM(p=2).fit([np.ones((3, 2))]), "sample": cloud_list(3)}, "leave sample and label out"),
+        ({"embedding": Whitened(), "label": "colour"}, "no set has 'colour'"),
         ({"sample": []}, "sample is empty"),
         ({"sample": [np.zeros((3, 5))]}, "dimension|features"),
         ({"label": "colour"}, "no set has 'colour'"),
+        ({"label": "all"}, "all sets that have 'all' have the same there, 'same'"),
+        ({"label": "n"}, "no two sets have the same 'n'"),
+        ({"label": "list"}, "'list' holds .*: give a field of texts or numbers"),
         ({"sample": cloud_list(3), "label": "half"}, "leave sample or label out"),
     ],
 )

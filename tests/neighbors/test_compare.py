@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import math
 import sys
+from typing import ClassVar
 
 import numpy as np
 import pandas as pd
@@ -12,12 +13,14 @@ import pytest
 from scipy.spatial.distance import cdist
 from sklearn.datasets import load_digits
 
-from slosh import SetIndex, Sets, evaluate
-from slosh.embed import Covariance, GeM, MaxPool, MeanPool, SlicedWasserstein
+from slosh import SetIndex, Sets
+from slosh.data.checks import random_stream
+from slosh.embed import Covariance, DistanceField, GeM, LocalShape, MaxPool, MeanPool, SlicedWasserstein, Whitened
 from slosh.embed.base import SetTransformer
-from slosh.neighbors.compare import COLUMNS, Comparison, compare, methods_for
+from slosh.neighbors.compare import COLUMNS, Comparison, Row, compare, methods_for
+from slosh.search import LadderSearch
 
-module = importlib.import_module("slosh.neighbors.compare")
+trial = importlib.import_module("slosh.neighbors.trial")
 
 
 def spreads(n=60, seed=0, classes=3):
@@ -37,7 +40,7 @@ def digits():
 
 
 def slow(vectors, labels, queries, query_labels, k, own):
-    """Precision, vote and average precision, from all distances."""
+    """Precision, vote and average precision of each query, from all distances."""
     distances = cdist(queries.astype(float), vectors.astype(float))
     precision, vote, average = [], [], []
     for i, label in enumerate(query_labels):
@@ -46,8 +49,29 @@ def slow(vectors, labels, queries, query_labels, k, own):
         precision.append(hits[:k].mean())
         names, counts = np.unique(labels[order[:k]], return_counts=True)
         vote.append(names[counts.argmax()] == label)
-        average.append(evaluate.mean_average_precision([order], [[j for j in order if labels[j] == label]]))
-    return np.mean(precision), np.mean(vote), np.mean(average)
+        average.append(np.mean([hits[: r + 1].mean() for r in np.flatnonzero(hits)]))
+    return np.array([precision, vote, average])
+
+
+def halves(labels, random_state=0, test_size=0.2):
+    """Which queries choose, and which report."""
+    blank = Sets(np.zeros((len(labels), 1)), np.arange(len(labels) + 1))
+    classes = np.unique(labels, return_inverse=True)[1]
+    split = trial.Split.of(blank, classes, test_size, random_stream(random_state))
+    return split.choosing, split.reporting
+
+
+def check_figures(row, expected, labels):
+    choosing, reporting = halves(labels)
+    assert row.choice == pytest.approx(expected[0, choosing].mean(), abs=1e-6)
+    assert row.precision == pytest.approx(expected[0, reporting].mean(), abs=1e-6)
+    error = np.std(expected[0, reporting], ddof=1) / math.sqrt(len(reporting))
+    assert row.standard_error == pytest.approx(error, abs=1e-6)
+    assert row.vote_accuracy == pytest.approx(expected[1, reporting].mean(), abs=1e-6)
+    if row.search == "exact":
+        assert row.mean_average_precision == pytest.approx(expected[2, reporting].mean(), abs=1e-6)
+    else:
+        assert math.isnan(row.mean_average_precision)
 
 
 @pytest.mark.parametrize("kind", [int, str, float, object])
@@ -57,17 +81,11 @@ def test_each_among_the_others(kind):
     methods = {"spread": GeM(p=2), "place": MeanPool(), "sliced": SlicedWasserstein()}
     result = compare(sets, given, methods=methods, k=5, n_jobs=1)
     assert "60 sets (d = 2, 3 classes), each a query among the 59 others" in result.about
-    assert [row["precision"] for row in result.rows] == sorted([row["precision"] for row in result.rows], reverse=True)
+    assert [row["choice"] for row in result.rows] == sorted([row["choice"] for row in result.rows], reverse=True)
     for row in result.rows:
         vectors = methods[row["method"]].fit(sets).index_vectors(Sets.from_list(sets))[0]
-        expected = slow(vectors, labels, vectors, labels, 5, True)
-        found = [row["precision"], row["vote_accuracy"], row["mean_average_precision"]]
-        if row["search"] == "exact":
-            assert found == pytest.approx(expected, abs=1e-6)
-            assert row["length"] == vectors.shape[1]
-        else:
-            assert found[:2] == pytest.approx(expected[:2], abs=1e-6)  # so few are searched exactly
-            assert math.isnan(found[2])
+        check_figures(row, slow(vectors, labels, vectors, labels, 5, True), labels)
+        assert row["length"] == vectors.shape[1]
         assert row["embed_microseconds"] > 0
         assert row["query_microseconds"] > 0
         assert row["error"] is None
@@ -100,22 +118,150 @@ def test_split(monkeypatch):
         assert np.sum(asked == name) == max(1, round(0.2 * np.sum(labels == name)))
     kept = labels[[where[x.tobytes()] for x in stored]]
     model = GeM(p=2).fit(stored)
-    expected = slow(model.transform(stored), kept, model.transform(queries), asked, 5, False)
     row = result.rows[0]
-    found = row["precision"], row["vote_accuracy"], row["mean_average_precision"]
-    assert found == pytest.approx(expected, abs=1e-6)
+    check_figures(row, slow(model.transform(stored), kept, model.transform(queries), asked, 5, False), labels)
     # Blocks, and fewer queries for the ranking, and fewer in all.
-    monkeypatch.setattr(module, "BLOCK_RANKS", 2000)
+    monkeypatch.setattr(trial, "BLOCK_RANKS", 2000)
     again = compare(sets, labels, methods={"spy": GeM(p=2)}, k=5).rows[0]
     assert again["mean_average_precision"] == pytest.approx(row["mean_average_precision"])
     assert again["precision"] == row["precision"]
-    monkeypatch.setattr(module, "MAX_RANKS", 30_000)
+    monkeypatch.setattr(trial, "MAX_RANKS", 30_000)
     fewer = compare(sets, labels, methods={"spy": GeM(p=2)}, k=5).rows[0]
     assert fewer["mean_average_precision"] == pytest.approx(row["mean_average_precision"], abs=0.1)
     other = compare(sets, labels, methods={"spy": GeM(p=2)}, k=5, random_state=1).rows[0]
     assert other["precision"] != row["precision"]
-    monkeypatch.setattr(module, "MAX_QUERIES", 50)
+    monkeypatch.setattr(trial, "MAX_QUERIES", 50)
     assert "52 queries among 648 others" in compare(sets, labels, methods={"spy": GeM(p=2)}, k=5).about
+
+
+@pytest.mark.parametrize("n", [60, 700])
+def test_halves(n):
+    """Each query is in one half, in each class alike, by the seed."""
+    labels = spreads(n)[1]
+    choosing, reporting = halves(labels)
+    assert sorted([*choosing, *reporting]) == list(range(n if n == 60 else 141))
+    if n == 60:
+        assert max(abs(np.bincount(labels[choosing]) - np.bincount(labels[reporting]))) <= 1
+    assert not np.array_equal(choosing, halves(labels, random_state=1)[0])
+
+
+def test_the_best_is_chosen_by_one_half_and_reported_by_the_other():
+    """Of embeddings that are noise, the best is better by luck on the half that chooses, and not on the other."""
+    rng = np.random.default_rng(0)
+    labels = np.arange(400) % 2
+    sets = [rng.normal(size=(1, 40)) for _ in labels]
+
+    class Feature(MeanPool):
+        def __init__(self, number=0):
+            self.number = number
+
+        def _transform(self, sets, out):
+            super()._transform(sets, out)
+            out *= np.arange(out.shape[1]) == self.number
+
+    result = compare(sets, labels, methods={str(i): Feature(i) for i in range(40)}, k=3, n_jobs=1)
+    best = result.best
+    assert best is result.rows[0]
+    assert best.choice == max(row.choice for row in result.rows) > 0.54
+    assert abs(best.precision - 0.5) < 2.5 * best.standard_error
+    assert 0.01 < best.standard_error < 0.04
+    sentence = f"Best: {best.method}: precision {best.precision:.3f} +- {best.standard_error:.3f} on 200 queries"
+    assert f"{sentence} that it was not chosen by." in str(result)
+    assert best.embedding.number == int(best.method)
+
+
+def test_equal_ones_stay_in_the_order_of_the_methods():
+    sets, labels = spreads(40, classes=2)
+    result = compare(sets, labels, methods={"b": GeM(p=2), "a": GeM(p=2), "c": GeM(p=2)}, k=3)
+    assert [row.method for row in result.rows] == ["b", "a", "c"]
+
+
+def parts():
+    sliced = SlicedWasserstein(n_slices=4, n_jobs=1)
+    return [sliced, DistanceField(16, n_jobs=1), LocalShape(sliced, neighbors=4, n_jobs=1)]
+
+
+@pytest.mark.parametrize("n", [60, 600])
+def test_whitened_rows_are_what_the_embedding_gives(n):
+    """Vectors of the parts are shared by all rows, and are the same bits as without."""
+    sets, labels = spreads(n)
+    sliced, field, local = parts()
+    methods = {"sliced": sliced, "one": Whitened(sliced, n_jobs=1), "three": Whitened([sliced, field, local], n_jobs=1)}
+    result = compare(sets, labels, methods=methods, k=5, n_jobs=1)
+    rows = {row.method: row for row in result.rows if row.search == "exact"}
+    assert not result.failures()
+    assert set(rows) == {*methods, *({"one, with labels", "three, with labels"} if n == 600 else ())}
+    for name, row in rows.items():
+        fitted, queries, asked = row.embedding, Sets.from_list(sets), labels
+        stored, kept = queries, labels
+        if n == 600:
+            split = trial.Split.of(queries, labels, 0.2, random_stream(0))
+            stored, kept, queries, asked = split.stored, split.stored_classes, split.queries, split.query_classes
+        again = methods[name.removesuffix(", with labels")]
+        again = type(again)(**again.get_params(deep=False)).fit(stored, kept if row.labels else None)
+        assert row.labels == name.endswith("labels")
+        np.testing.assert_array_equal(fitted.transform(queries), again.transform(queries))
+        vectors, asking = (again.index_vectors(part)[0] for part in (stored, queries))
+        check_figures(row, slow(vectors, kept, asking, asked, 5, n == 60), labels)
+        assert row.length == vectors.shape[1]
+    if n == 600:
+        assert rows["one, with labels"].embedding.n_labelled_ > 0
+        assert rows["one"].embedding.n_labelled_ == 0
+
+
+class Counting(GeM):
+    embedded: ClassVar[list[int]] = []
+
+    def _transform(self, sets, out):
+        self.embedded.append(len(sets))
+        super()._transform(sets, out)
+
+
+def test_each_embedding_embeds_each_set_once():
+    sets, labels = spreads(600)
+    sliced, counting = parts()[0], Counting(p=2)
+    methods = {"alone": counting, "one": Whitened(counting, n_jobs=1), "two": Whitened([sliced, counting], n_jobs=1)}
+    Counting.embedded.clear()
+    result = compare(sets, labels, methods=methods, k=5, n_jobs=1)
+    assert len(result.rows) == 5
+    assert sum(Counting.embedded) == 600
+
+
+def test_the_best_embedding_is_ready_for_an_index(tmp_path):
+    sets, labels = spreads(600)
+    best = compare(sets, labels, methods={"two": Whitened(parts()[:2], n_jobs=1)}, k=5, n_jobs=1).best
+    with SetIndex.create(tmp_path / "a", dim=2, embedding=best.embedding, n_jobs=1) as index:
+        index.add(sets[:50])
+        assert index.search(sets[7], k=1).ids == ["7"]
+        assert index.search(sets[7], k=1).distance_kind == "whitened"
+        anchors = index.embedding.embeddings_[1].anchors_
+        np.testing.assert_array_equal(anchors, best.embedding.embeddings_[1].anchors_)
+        index.retrain()
+        assert not np.array_equal(index.embedding.embeddings_[1].anchors_, anchors)
+
+
+def test_a_fitted_part_stays_as_it_is():
+    sets, labels = spreads(60)
+    field = DistanceField(5, n_jobs=1).fit(sets[:20])
+    row = compare(sets, labels, methods={"fitted": Whitened(field, n_jobs=1)}, k=5, n_jobs=1).best
+    np.testing.assert_array_equal(row.embedding.embeddings_[0].anchors_, field.anchors_)
+
+
+def test_of_many_sets_some_are_drawn():
+    sets, labels = spreads(700)
+    labels = np.where(np.arange(700) < 2, 9, labels)
+    result = compare(sets, labels, methods={"spread": GeM(p=2)}, k=5, max_sets=40)
+    assert result.about.startswith(("40 of 700 sets", "39 of 700 sets"))
+    assert result.best.error is None
+    with pytest.raises(ValueError, match="of 3 sets that were drawn, too few have the same label"):
+        compare(sets, np.arange(700) // 2, methods={"spread": GeM(p=2)}, k=5, max_sets=3)
+
+
+def test_a_row_by_key_and_by_attribute():
+    row = Row(method="a", precision=0.5)
+    assert row.precision == row["precision"] == 0.5
+    with pytest.raises(AttributeError, match="a row has no 'recall': it has method, precision"):
+        _ = row.recall
 
 
 class Broken(SetTransformer):
@@ -143,14 +289,10 @@ def test_a_method_that_fails_is_a_row():
 
 
 def test_the_default_search_may_fail_too(monkeypatch):
-    create = SetIndex.create
+    def no_room(*arguments):
+        raise RuntimeError("no room")
 
-    def only_exact(*arguments, search, **more):
-        if search is None:
-            raise RuntimeError("no room")
-        return create(*arguments, search=search, **more)
-
-    monkeypatch.setattr(SetIndex, "create", only_exact)
+    monkeypatch.setattr(LadderSearch, "add", no_room)
     sets, labels = spreads()
     result = compare(sets, labels, methods={"sliced": SlicedWasserstein()}, k=3)
     assert [(row["search"], row["error"]) for row in result.rows] == [
@@ -162,22 +304,31 @@ def test_the_default_search_may_fail_too(monkeypatch):
 def test_the_table():
     sets, labels = spreads()
     result = compare(sets, labels, k=5)
+    assert not result.failures()
     lines = str(result).splitlines()
     assert lines[0] == result.about
+    assert lines[-2:] == ["", result.summary]
+    lines = lines[:-2]
     assert lines[2].split("  ")[0] == "method"
     assert lines[2].endswith("length")
     assert len({len(line) for line in lines[2:]}) == 1
     assert len(lines) == 3 + len(result.rows)
     frame = result.to_pandas()
     assert isinstance(frame, pd.DataFrame)
-    assert list(frame.columns) == [*COLUMNS, "error"]
-    assert frame["precision"].max() == result.best["precision"]
+    assert list(frame.columns) == [*COLUMNS, "labels", "error"]
+    assert frame["choice"].max() == result.best["choice"]
     assert repr(Comparison([], "nothing")) == "Comparison(about='nothing')"
 
 
 def test_methods():
     names = set(methods_for(2))
     assert {"SlicedWasserstein", "FSPool", "Covariance", "MaxPool", "GeM(p=2)", "GeM(p=4)"} <= names
+    single = ["SlicedWasserstein", "DistanceField", "LocalShape", "FSPool", "WassersteinEmbedding"]
+    assert {f"{name}, whitened" for name in single} <= names
+    assert "SlicedWasserstein + DistanceField, whitened" in names
+    assert methods_for(3)["SlicedWasserstein + DistanceField + LocalShape, whitened"].embedding[1].n_anchors == 256
+    assert not [name for name in methods_for(4) if "LocalShape" in name]
+    assert "SlicedWasserstein + DistanceField, whitened" in methods_for(4)
     assert "Covariance" not in methods_for(512)
     assert all(isinstance(one, SetTransformer) for one in methods_for(512).values())
     with pytest.raises(ValueError, match="dim=0 must be a whole number"):
@@ -219,6 +370,7 @@ def test_labels_are_checked(labels, message):
     [
         ({"k": 0}, "k=0 must be a whole number"),
         ({"k": 60}, "k=60, but a query has only 59 sets to find"),
+        ({"max_sets": 0}, "max_sets=0 must be a whole number"),
         ({"test_size": 1.0}, "test_size=1.0 must be a fraction between 0 and 1"),
         ({"test_size": 5}, "test_size=5 must be"),
         ({"test_size": True}, "test_size=True must be"),
@@ -240,7 +392,7 @@ def test_digits(digits):
     result = compare(sets, labels, methods=methods)
     rows = {(row["method"], row["search"]): row for row in result.rows}
     assert "359 queries among 1,438 others" in result.about
-    assert result.best["method"] == "sliced"
+    assert result.best.method == "sliced"
     assert rows["sliced", "exact"]["precision"] > 0.87
     assert rows["sliced", "exact"]["vote_accuracy"] > 0.94
     assert rows["sliced", "exact"]["mean_average_precision"] > 0.5

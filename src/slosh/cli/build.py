@@ -1,16 +1,13 @@
-"""Commands that make an index: demo, compare, build and add.
+"""Commands that make an index: demo, build and add; compare is in `choice.py`.
 
 `build` and `add` store files batch by batch, each on disk before the next is read.
 """
 
 from __future__ import annotations
 
-import functools
 import time
-import warnings
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,88 +18,16 @@ import slosh
 
 from ..data.text import format_bytes
 from . import options
+from .choice import check_label, compare, document_of, name_of, say_comparison, settle
+from .design import Design, EmbeddingOptions, Preparation, command
 from .messages import CommandError, UsageError, error_message
-from .options import AsJson, Location, Meta, Reading, Sources, counted, open_index, recall_option
-from .output import pluralize, remark, say, say_json, say_table
+from .options import AsJson, Location, Meta, Reading, Sources, open_index, recall_option
+from .output import pluralize, remark, say, say_json
 
 if TYPE_CHECKING:
     from ..index.set_index import SetIndex
+    from ..neighbors.compare import Comparison
     from ..readers import Batch
-
-_flag = functools.partial(Option, rich_help_panel="What the index is made of (cannot be changed later)")
-_name = functools.partial(_flag, metavar="NAME")
-_number = functools.partial(_flag, metavar="N", min=1)
-ALIGN = "Turn each set into its principal axes (pca), for shapes in any pose."
-SCALES = "Divide each set by its largest norm (unit), or by the root mean square of its norms (rms)."
-TEST_SIZE = (
-    "With 500 sets or more, the fraction of them to use as queries (default: 0.2). With fewer, every set is a query."
-)
-ORIGIN = "Subtract this point from all coordinates, for example if they lie far from zero."
-EMBEDDINGS = "How sets become vectors: sliced, local, field:256, gem:2, cov, fspool, wasserstein, mean, max or sum."
-
-
-@dataclass(frozen=True)
-class Design:
-    """What an index is made of."""
-
-    center: Annotated[bool, _flag("--center", help="Move the mean of each set to zero.")] = False
-    align: Annotated[str | None, _name(metavar="pca", help=ALIGN)] = None
-    scale: Annotated[str | None, _name(metavar="unit|rms", help=SCALES)] = None
-    standardize: Annotated[bool, _flag("--standardize", help="Scale each feature to mean 0 and variance 1.")] = False
-    max_points: Annotated[int | None, _number(help="Use at most this many randomly chosen points per set.")] = None
-    origin: Annotated[str | None, _name(metavar="auto|X,Y,Z", help=ORIGIN)] = None
-    weighted: Annotated[bool, _flag("--weighted", help="Allow weights even if the first sets have none.")] = False
-    embedding: Annotated[str, _name(help=EMBEDDINGS)] = "sliced"
-    slices: Annotated[int | None, _number(help="Number of directions of the sliced embedding.")] = None
-    quantiles: Annotated[int | None, _number(help="Number of quantiles per direction.")] = None
-    search: Annotated[str, _name(help="How vectors are searched: ladder, exact, hamming or lsh.")] = "ladder"
-
-    def settings(self, seed: int) -> dict[str, Any]:
-        """Return the arguments of `SetIndex.create`."""
-        names = ("center", "align", "scale", "standardize", "max_points")
-        return {
-            "preprocess": slosh.Preprocess(**{name: getattr(self, name) for name in names}, random_state=seed),
-            "embedding": self._embedding(seed),
-            "search": self._search(),
-            "weighted": True if self.weighted else None,
-        }
-
-    def _embedding(self, seed: int) -> Any:
-        kind, _, number = self.embedding.lower().partition(":")
-        if number and kind not in ("gem", "field"):
-            raise UsageError(f"--embedding {self.embedding}: only gem and field take a number, as in gem:2")
-        if self.slices is not None and kind not in ("sliced", "local"):
-            raise UsageError(f"--slices is for --embedding sliced and local, not for {kind}")
-        if self.quantiles is not None and kind not in ("sliced", "local", "fspool"):
-            raise UsageError(f"--quantiles is for --embedding sliced, local and fspool, not for {kind}")
-        if number and not (number.isascii() and number.isdigit() and int(number)):
-            raise UsageError(f"--embedding {self.embedding}: the number is a whole one, as in gem:2")
-        amount: dict[str, Any] = {} if self.quantiles is None else {"n_quantiles": self.quantiles}
-        embed = slosh.embed
-        sliced = functools.partial(embed.SlicedWasserstein, n_slices=self.slices, random_state=seed, **amount)
-        known = {
-            "sliced": sliced,
-            "local": lambda: embed.LocalShape(sliced()),
-            "field": functools.partial(embed.DistanceField, n_anchors=int(number or 256), random_state=seed),
-            "gem": functools.partial(embed.GeM, p=int(number or 1)),
-            "fspool": functools.partial(embed.FSPool, **amount),
-            "cov": embed.Covariance,
-            "wasserstein": functools.partial(embed.WassersteinEmbedding, random_state=seed),
-            "mean": embed.MeanPool,
-            "max": embed.MaxPool,
-            "sum": embed.SumPool,
-        }
-        return options.choose("--embedding", kind, known)()
-
-    def _search(self) -> Any:
-        known = {
-            "ladder": slosh.search.LadderSearch,
-            "exact": slosh.search.ExactSearch,
-            # Codes alone give no distance to tune for.
-            "hamming": functools.partial(slosh.search.HammingSearch, rerank=100),
-            "lsh": slosh.search.LSHSearch,
-        }
-        return options.choose("--search", self.search.lower(), known)()
 
 
 def demo(
@@ -121,55 +46,12 @@ def demo(
     run_demo(out, keep)
 
 
-def compare(
-    source: Sources,
-    *,
-    reading: Reading,
-    label: Annotated[str, Option(metavar="KEY", help="The metadata key that holds the label.")] = "label",
-    k: Annotated[int, counted("-k", "--k", help="Number of nearest sets to look at.")] = 10,
-    test_size: Annotated[float, Option(metavar="FRACTION", show_default=False, help=TEST_SIZE)] = 0.2,
-    origin: Annotated[str | None, Option(metavar="auto|X,Y,Z", help=ORIGIN)] = None,
-    json: AsJson = False,
-) -> None:
-    """Compare embeddings on labelled sets before you build an index.
-
-    Each row says how often the nearest sets have the same label as the query, and how long that took. All sets are held
-    in memory. Pass the best one to `slosh build --embedding`.
-
-        slosh compare clouds/ --label folder
-        slosh compare digits.npz --label label -k 5
-    """
-    parts, labels = [], []
-    for batch in reading.read(source, options.parse_origin(origin)):
-        parts.append(batch.sets)
-        for name, metadata in zip(batch.ids, batch.metadata, strict=True):
-            if metadata.get(label) is None:
-                keys = ", ".join(metadata) or "none"
-                raise CommandError(f"{name} has no {label!r} in its metadata: choose a key with --label; it has {keys}")
-            labels.append(metadata[label])
-    if len({isinstance(each, str) for each in labels}) > 1:
-        labels = [str(each) for each in labels]
-    with warnings.catch_warnings():
-        from sklearn.exceptions import ConvergenceWarning
-
-        # Of k-means, where sets have fewer different points than it looks for: the row of the embedding is as good.
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        seed = reading.random_state
-        found = slosh.compare(slosh.Sets.concat(parts), labels, k=k, test_size=test_size, random_state=seed)
-    if json:
-        say_json({"about": found.about, "rows": found.rows})
-        return
-    say(f"{found.about}\n")
-    columns, *cells = found.table()
-    say_table(columns, cells, columns[2:])
-    for failure in found.failures():
-        say(failure)
-
-
 def build(
     index: Location,
     source: Sources,
     *,
+    preparation: Preparation,
+    wanted: EmbeddingOptions,
     design: Design,
     reading: Reading,
     meta: Meta = None,
@@ -181,30 +63,54 @@ def build(
     """Build an index from files.
 
     A file holds one set or many: .npy, .npz, .parquet, .csv, .ply, .off, .las, .h5ad, IDX images and others. The id of
-    a set is the name of its file, unless the file has ids. What is learnt from data (--standardize, --origin auto,
-    --search hamming) is learnt from the first batch.
+    a set is the name of its file, unless the file has ids. If sets have labels, --label finds the embedding that suits
+    them. What an embedding learns it learns from all stored sets; --standardize, --origin auto and --search hamming
+    learn from the first batch.
 
         slosh build shapes.slosh clouds/ --center --scale unit
+        slosh build shapes.slosh clouds/ --label folder
+        slosh build shapes.slosh clouds/ --embedding sliced+field --whiten
         slosh build cells.slosh cells.h5ad --by patient --obsm X_pca
         slosh build sites.slosh "scans/*.las" --origin auto
         slosh build curves.slosh curves.csv --id-column curve --columns x,y
     """
     options.check_free(index)
-    settings, for_all = design.settings(reading.random_state), options.parse_metadata(meta)
+    seed, for_all = reading.random_state, options.parse_metadata(meta)
+    settings = {"preprocess": preparation.preprocess(seed), "embedding": wanted.make(seed), **design.settings()}
     started = time.perf_counter()
     batches = reading.read(source, options.parse_origin(design.origin))
     first = next(batches, None)
     if first is None:
         raise CommandError(f"{', '.join(source)}: no sets found")
+    if wanted.label is not None:
+        check_label(wanted.label, first.metadata, for_all)
     with slosh.SetIndex.create(index, first.sets.dim, sample=first.sets, origin=first.sets.origin, **settings) as made:
         try:
             n = _fill(made, index, chain([first], batches), for_all, update=False)
-            _report(made, index, n, started, json, "built", recall)
+            found = None
+            if wanted.label is not None or (made.embedding.learns and n > len(first.ids)):
+                found = _settle(made, index, wanted, seed)
+                if not json and found is None:
+                    say(f"learnt again, from sets of all batches: {name_of(made.embedding)}")
+            _report(made, index, n, started, json, "built", recall, found)
         except BaseException:
             with suppress(OSError):
                 if not len(made):  # the place was free before
                     made.destroy()
             raise
+
+
+def _settle(index: SetIndex, location: str, wanted: EmbeddingOptions, seed: int) -> Comparison | None:
+    """Choose the embedding, or let it learn from all sets. An error says what is stored, and how to finish."""
+    kept = f"all {pluralize(len(index), 'set')} are stored in {location}, embedded by {name_of(index.embedding)}"
+    finish = f"run: {command('slosh', 'retrain', location, *wanted.as_options())}"
+    try:
+        return settle(index, wanted, seed)
+    except KeyboardInterrupt:
+        remark(f"slosh: {kept}; to finish, {finish}")
+        raise
+    except Exception as error:
+        raise CommandError(f"{error_message(error)}\n{kept}; when that is settled, {finish}") from error
 
 
 def add(
@@ -280,7 +186,14 @@ def _fill(
 
 
 def _report(
-    index: SetIndex, location: str, n: int, started: float, json: bool, done: str, recall: float | None = None
+    index: SetIndex,
+    location: str,
+    n: int,
+    started: float,
+    json: bool,
+    done: str,
+    recall: float | None = None,
+    found: Comparison | None = None,
 ) -> None:
     """Print what was done. A new index is tuned first, so that the first search does not have to."""
     seconds, tuned = time.perf_counter() - started, None
@@ -293,8 +206,13 @@ def _report(
     about = index.info()
     if json:
         document = {"index": location, done: n, "sets": len(index), "dim": index.dim, "seconds": seconds}
+        document |= {"embedding": name_of(index.embedding)}
+        document |= {} if found is None else {"compared": document_of(found)}
         say_json(document | ({} if tuned is None else {"tuned": tuned._asdict()}))
         return
+    if found is not None:
+        say_comparison(found)
+        say()
     rate = f" ({n / max(seconds, 1e-9):,.0f} a second)" * (n > 0)
     say(f"{done} {pluralize(n, 'set')} in {seconds:.3g} s{rate}")
     size = f", {format_bytes(options.disk_bytes(about))}" * ("disk_bytes" in about)

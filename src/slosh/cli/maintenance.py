@@ -1,4 +1,4 @@
-"""Commands about a whole index: info, tune, verify, compact, export and copy."""
+"""Commands about a whole index: info, tune, retrain, verify, compact, export and copy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ import slosh
 
 from ..data.text import format_bytes
 from ..errors import InputError
-from .messages import UsageError, error_message
+from .choice import document_of, name_of, say_comparison, settle
+from .design import EmbeddingOptions, command, options_for
+from .messages import CommandError, UsageError, error_message
 from .options import AsJson, Location, Reading, check_free, counted, disk_bytes, open_index, recall_option
 from .output import format_cell, pluralize, say, say_facts, say_json, say_result
 from .process import FAILED
@@ -33,6 +35,7 @@ def info(index: Location, *, json: AsJson = False) -> None:
         "dimension": about["dim"],
         "weights": {None: "not decided", True: "yes", False: "no"}[about["weighted"]],
         "embedding": f"{about['embedding']}, {about['vector_length']:,} numbers a set",
+        "retrain": about["retrain"],
         "search": about["search"],
         "preprocessing": about["preprocess"],
         "origin": about["origin"],
@@ -85,6 +88,47 @@ def tune(
         parts = [batch.sets for source in query or () for batch in reading.read_queries(source, changed)]
         tuned = changed.tune(recall, k, slosh.Sets.concat(parts) if parts else None)
     say_result(json, tuned._asdict(), str(tuned))
+
+
+def retrain(
+    index: Location,
+    *,
+    wanted: EmbeddingOptions,
+    seed: Annotated[int, counted(min=0, help="Seed for everything that is drawn at random.")] = 0,
+    json: AsJson = False,
+) -> None:
+    """Learn the embedding anew from the stored sets, or give the index another one. Distances change.
+
+    Without options, what the embedding learns from data is learnt from a sample of all stored sets. With --label
+    alone, embeddings are compared on up to 4,000 stored sets, and the best one is taken. Searches go on meanwhile.
+
+        slosh retrain shapes.slosh
+        slosh retrain shapes.slosh --label folder
+        slosh retrain shapes.slosh --embedding sliced+field --whiten
+    """
+    with open_index(index, write=True) as changed:
+        found = None
+        if wanted.is_chosen or wanted.is_named:
+            found = settle(changed, wanted, seed)
+        elif not changed.embedding.learns:
+            problem = f"{name_of(changed.embedding)} learns nothing from data"
+            raise CommandError(
+                f"{problem}: give another one with --embedding or --whiten, or have it chosen by --label"
+            )
+        elif getattr(changed.embedding, "n_labelled_", 0):
+            again = command("slosh", "retrain", index, *options_for(changed.embedding, "KEY"))
+            raise CommandError(f"the embedding has learnt from labels: say from which metadata key it is to: {again}")
+        else:
+            changed.retrain(random_state=seed)
+        n, embedding = len(changed), changed.embedding
+    if json:
+        compared = {} if found is None else {"compared": document_of(found)}
+        say_json({"index": index, "sets": n, "embedding": name_of(embedding), **compared})
+        return
+    if found is not None:
+        say_comparison(found)
+        say()
+    say(f"{index}: {pluralize(n, 'set')}, {name_of(embedding)}, {embedding.vector_length:,} numbers a set")
 
 
 def verify(
@@ -156,4 +200,4 @@ def copy(
     say_result(json, document, f"copied {pluralize(n, 'set')} to {target}")
 
 
-COMMANDS = (info, tune, verify, compact, export, copy)
+COMMANDS = (info, tune, retrain, verify, compact, export, copy)

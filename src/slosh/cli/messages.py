@@ -16,6 +16,7 @@ NOT_WRITABLE = "it can be searched as it is; to change it, copy it to a folder t
 USE_ORIGIN = "build the index with --origin auto, or with one number for each feature"
 
 OPTIONS = {
+    "label": "--label",
     "labels": "--label",
     "n_anchors": "--embedding",
     "n_points": "--points",

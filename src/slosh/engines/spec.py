@@ -109,13 +109,29 @@ class IndexSpec:
         self.search.n_jobs = n_jobs
         return self
 
-    def retrained(self, sample: Sets, labels: Any = None) -> IndexSpec:
-        """Return the specification with what its parts learn learnt from other sets, which are prepared."""
-        embedding = _fresh(self.embedding).fit(sample, labels)
+    def retrained(self, sample: Sets | None, labels: Any = None, embedding: SetTransformer | None = None) -> IndexSpec:
+        """Return the specification with what its parts learn learnt from other sets, which are prepared.
+
+        `embedding`, which `checked_embedding` made, takes the place of the one it has; one that is fitted stays as it
+        is. Without a sample only what needs no data can be fitted.
+        """
+        chosen = _fresh(self.embedding) if embedding is None else embedding
+        if not is_fitted(chosen):
+            chosen = _fit(chosen, sample, self.dim, self.origin, labels)
         search = self.search
         if isinstance(search, HammingSearch) and search.hash is not None:
-            search = _with_fitted_hash(HammingSearch(_fresh(search.hash), rerank=search.rerank), embedding, sample)
-        return IndexSpec(self.dim, embedding, _fresh(search), self.preprocess, self.origin)
+            search = _with_fitted_hash(HammingSearch(_fresh(search.hash), rerank=search.rerank), chosen, sample)
+        made = IndexSpec(self.dim, chosen, _fresh(search), self.preprocess, self.origin)
+        made.check_sizes()
+        return made
+
+    def checked_embedding(self, embedding: Any) -> SetTransformer:
+        """Return an embedding that a user gave for the sets of this index."""
+        if embedding is None:
+            raise bad_value("embedding", embedding, "give an embedding of slosh.embed")
+        checked = _checked_embedding(embedding, self.dim, -1)
+        _check_origin(checked, self.origin)
+        return checked
 
     def describe(self) -> dict[str, Any]:
         """Return the specification for people to read."""
@@ -270,20 +286,14 @@ def make_spec(
     if sets is not None and not len(sets):
         raise InputError("sample is empty", "give some of the sets, or leave it out", argument="sample")
     shift = None if origin is None else checked_origin(origin, dim) if sets is None else sets.origin
-    fitted = hasattr(chosen, "n_features_in_")
-    if fitted and not _same_origin(chosen.origin_, shift):
-        raise InputError(
-            f"embedding was fitted with origin={chosen.origin_!r:.60}",
-            "give the same origin to the index",
-            argument="origin",
-        )
+    _check_origin(chosen, shift)
     if steps.needs_sample:
         if sets is None:
             raise _needs_sample("standardize=True learns mean and deviation from data", "preprocess")
         steps = steps.fit(sets)
     steps.check_dim(dim)
     ready = None if sets is None else steps.apply(sets)
-    if not fitted:
+    if not is_fitted(chosen):
         chosen = _fit(chosen, ready, dim, shift)
     if isinstance(finder, HammingSearch):
         finder = _with_fitted_hash(finder, chosen, ready)
@@ -335,11 +345,25 @@ def _checked_search(search: Any, n_jobs: int | None) -> Search:
     return search
 
 
-def _fit(embedding: SetTransformer, sample: Sets | None, dim: int, origin: Any) -> SetTransformer:
+def is_fitted(embedding: SetTransformer) -> bool:
+    """Return whether an embedding knows the dimension of its sets, and what it learns from data."""
+    return hasattr(embedding, "n_features_in_")
+
+
+def _check_origin(embedding: SetTransformer, origin: Any) -> None:
+    if is_fitted(embedding) and not _same_origin(embedding.origin_, origin):
+        raise InputError(
+            f"embedding was fitted with origin={embedding.origin_!r:.60}",
+            "give the same origin to the index",
+            argument="origin",
+        )
+
+
+def _fit(embedding: SetTransformer, sample: Sets | None, dim: int, origin: Any, labels: Any = None) -> SetTransformer:
     if sample is None and embedding.needs_data is not None:
         raise _needs_sample(embedding.needs_data, "embedding")
     blank = Sets.from_checked(np.zeros((1, dim), np.float32), np.array([0, 1]), None, origin)
-    fitted: SetTransformer = _fresh(embedding).fit(blank if sample is None else sample)
+    fitted: SetTransformer = _fresh(embedding).fit(blank if sample is None else sample, labels)
     return fitted
 
 

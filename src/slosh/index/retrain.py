@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,9 @@ from numpy.typing import NDArray
 
 from ..data.sets import Sets
 from ..engines.base import Engine, View
+from ..engines.spec import IndexSpec, is_fitted
 from ..errors import InputError
+from ..search import HammingSearch
 from ..where import parse_metadata
 from .changes import place_of
 
@@ -25,25 +28,41 @@ NOVEL = 0.15
 """The part of them that may be unlike before there is advice; .05 is what to expect (docs/whitening.md)."""
 
 
-def retrain(engine: Engine, sample: Any, label: str | None, random_state: int) -> None:
-    """Fit the embedding to other sets, and embed all stored sets by it as one change."""
+def retrain(engine: Engine, sample: Any, embedding: Any, label: str | None, random_state: int) -> None:
+    """Fit the embedding, or another one, to other sets, and embed all stored sets by it as one change."""
     started = time.perf_counter()
     with engine.view() as view:
         spec = view.spec
-        if not spec.embedding.learns:
+        given = None if embedding is None else spec.checked_embedding(embedding)
+        if given is None and not spec.embedding.learns:
             problem = f"{spec.embedding!r:.200} learns nothing from data"
-            raise InputError(problem, "create the index with an embedding that does, e.g. Whitened()")
-        if sample is None:
-            sets, labels = _stored(view, label, random_state)
-        elif label is not None:
+            raise InputError(problem, "give another embedding, e.g. embedding=Whitened()", argument="embedding")
+        if sample is not None and label is not None:
             raise InputError("label names a field of stored sets", "leave sample or label out", argument="label")
-        else:
-            sets, labels = spec.prepare(spec.sets(sample)), None
-            if not len(sets):
-                raise InputError("sample is empty", "give some sets, or leave it out", argument="sample")
-        new = spec.retrained(sets, labels)
+        if given is not None and is_fitted(given) and (sample is not None or label is not None):
+            problem, remedy = (
+                "embedding is fitted and stays as it is",
+                "give one that is not, or leave sample and label out",
+            )
+            raise InputError(problem, remedy, argument="embedding")
+        sets, labels = _prepared(spec, sample), None
+        learns = given is None or not is_fitted(given) or isinstance(spec.search, HammingSearch)
+        if sets is None and learns and (len(view) or given is None or label is not None):
+            sets, labels = _stored(view, label, random_state)
+        new = spec.retrained(sets, labels, given)
     engine.compact(new)
-    logger.info("%s: retrained on %d sets in %.3f s", place_of(engine), len(sets), time.perf_counter() - started)
+    n, seconds = 0 if sets is None else len(sets), time.perf_counter() - started
+    logger.info("%s: retrained on %d sets in %.3f s", place_of(engine), n, seconds)
+
+
+def _prepared(spec: IndexSpec, sample: Any) -> Sets | None:
+    """Return the sample that was given, as sets are embedded."""
+    if sample is None:
+        return None
+    sets = spec.prepare(spec.sets(sample))
+    if not len(sets):
+        raise InputError("sample is empty", "give some sets, or leave it out", argument="sample")
+    return sets
 
 
 def advice(view: View) -> str | None:
@@ -75,6 +94,22 @@ def _stored(view: View, label: str | None, random_state: int) -> tuple[Sets, NDA
     described = view.describe(keys)
     labels = np.empty(len(keys), object)
     labels[:] = [parse_metadata(described[key].metadata).get(label) for key in keys.tolist()]
+    _check_labels(labels, label)
+    return view.prepared(keys), labels
+
+
+def _check_labels(labels: NDArray[Any], label: str) -> None:
+    """Refuse values that tell no classes apart, before anything is computed."""
     if all(value is None for value in labels):
         raise InputError(f"no set has {label!r} in its metadata", "give a field that sets have", argument="label")
-    return view.prepared(keys), labels
+    if (wrong := next((value for value in labels if isinstance(value, list | dict)), None)) is not None:
+        problem = f"{label!r} holds {wrong!r:.60}"
+        raise InputError(problem, "give a field of texts or numbers", argument="label")
+    counts = Counter(value for value in labels if value is not None)
+    if len(counts) == 1:
+        problem = f"all sets that have {label!r} have the same there, {next(iter(counts))!r:.60}"
+        raise InputError(problem, "give a field that tells sets apart", argument="label")
+    if max(counts.values()) == 1:
+        raise InputError(
+            f"no two sets have the same {label!r}", "give a field whose values sets share", argument="label"
+        )

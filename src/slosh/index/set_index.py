@@ -101,8 +101,8 @@ class SetIndex(Searches):
     ) -> SetIndex:
         """Create an empty index in the folder `path`, which must not exist; None keeps it in memory.
 
-        What is chosen here decides about distances. It is stored with the index, and only `retrain` changes what was
-        learnt.
+        What is chosen here decides about distances. It is stored with the index, and only `retrain` changes the
+        embedding.
 
         Parameters
         ----------
@@ -152,6 +152,11 @@ class SetIndex(Searches):
     def embedding(self) -> Any:
         """The fitted embedding."""
         return self._spec.embedding
+
+    @property
+    def preprocess(self) -> Preprocess:
+        """What is done to each set before it is embedded: `index.preprocess.apply(sets)`."""
+        return self._spec.preprocess
 
     @property
     def read_only(self) -> bool:
@@ -367,15 +372,19 @@ class SetIndex(Searches):
         self._engine.compact()
         logger.info("%s: compacted in %.3f s", changes.place_of(self._engine), time.perf_counter() - started)
 
-    def retrain(self, sample: Any = None, *, label: str | None = None, random_state: int = 0) -> None:
+    def retrain(
+        self, sample: Any = None, *, embedding: Any = None, label: str | None = None, random_state: int = 0
+    ) -> None:
         """Learn anew what the embedding learns from data, and embed all sets by it: distances change.
 
         Parameters
         ----------
         sample : sets to learn from, which are not added; None takes stored ones, 20,000 at most, by `random_state`.
+        embedding : another embedding for the index from now on; None keeps the one that it has. One that is fitted
+            stays as it is, so that there is nothing to learn from `sample` or `label`.
         label : a field of the metadata: learn what tells its values apart; sets without it count as not labelled.
         """
-        retrain(self._engine, sample, label, random_state)
+        retrain(self._engine, sample, embedding, label, random_state)
 
     def export(self, path: str | os.PathLike[str]) -> int:
         """Write all sets, ids and metadata to a Parquet file, which `slosh.readers.read` reads; return how many."""

@@ -1,0 +1,221 @@
+"""Which embedding an index has: `slosh compare`, and what --label and --whiten do in `slosh build` and `slosh retrain`.
+
+Labelled sets of files or of an index come in; a table is printed, and the index gets the best embedding.
+"""
+
+from __future__ import annotations
+
+import random
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+from typer import Option
+
+import slosh
+
+from . import options
+from .design import ORIGIN, EmbeddingOptions, Preparation, command, options_for
+from .messages import CommandError
+from .options import AsJson, Reading, Sources, counted
+from .output import pluralize, remark, say, say_json, say_table
+
+if TYPE_CHECKING:
+    from ..data.sets import Sets
+    from ..index.set_index import SetIndex
+    from ..neighbors.compare import Comparison
+
+TEST_SIZE = (
+    "With 500 sets or more, the fraction of them to use as queries (default: 0.2). With fewer, every set is a query."
+)
+COMPARED_SETS = 4000
+"""Stored sets that embeddings are compared on, at most."""
+COMPARED_NUMBERS = 1 << 26
+"""Coordinates of these sets, about; but FEWEST_COMPARED sets are compared, however large they are."""
+FEWEST_COMPARED = 50
+READ_SETS = 256
+"""Stored sets that are read at a time."""
+SLOW = "WassersteinEmbedding"
+"""Left out where an index is to be built: it takes a hundred times as long to embed a set."""
+
+
+@dataclass
+class Labelled:
+    """Sets with their labels, and how many were left out: without a label, or alone with theirs."""
+
+    sets: Sets
+    labels: list[Any]
+    n_without: int
+    n_alone: int
+
+    @classmethod
+    def of(cls, parts: Sequence[Sets], ids: Sequence[str], metadata: Sequence[dict[str, Any]], key: str) -> Labelled:
+        """Take the labels from the metadata. An error says what is wrong with them."""
+        values = [about.get(key) for about in metadata]
+        for name, value in zip(ids, values, strict=True):
+            if value is not None and not isinstance(value, str | int | float):
+                raise CommandError(f"--label {key}: {name} has {value!r:.60} there, and a label is a text or a number")
+        if all(value is None for value in values):
+            raise CommandError(f"no set has {key!r} in its metadata: choose a key with --label; {_keys(metadata)}")
+        mixed = any(isinstance(value, str) for value in values)
+        labels = [str(value) if mixed and value is not None else value for value in values]
+        counts = Counter(label for label in labels if label is not None)
+        rows = [i for i, label in enumerate(labels) if label is not None and counts[label] > 1]
+        kept = [labels[i] for i in rows]
+        if len(set(kept)) < 2:
+            found = ", ".join(repr(label) for label, n in counts.items() if n > 1)
+            problem = f"all sets have the label {found}" if len(counts) == 1 else "too few sets share a label"
+            raise CommandError(
+                f"--label {key}: {problem}: to compare, give two labels or more, each of two sets or more"
+            )
+        alone = sum(n == 1 for n in counts.values())
+        return cls(slosh.Sets.concat(parts).take(rows), kept, len(values) - len(rows) - alone, alone)
+
+    def remark(self, key: str) -> None:
+        """Say which sets were left out."""
+        if self.n_without:
+            remark(f"slosh: left out, without {key!r} in the metadata: {pluralize(self.n_without, 'set')}")
+        if self.n_alone:
+            remark(f"slosh: left out, the only one with its label: {pluralize(self.n_alone, 'set')}")
+
+    def compare(self, **given: Any) -> Comparison:
+        """Return what `slosh.compare` does."""
+        from sklearn.exceptions import ConvergenceWarning
+
+        with warnings.catch_warnings():
+            # Of k-means, where sets have fewer different points than it looks for: the embedding is as good.
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            return slosh.compare(self.sets, self.labels, **given)
+
+
+def _keys(metadata: Sequence[dict[str, Any]]) -> str:
+    keys = dict.fromkeys(key for about in metadata for key in about)
+    return f"there is {', '.join(keys)}" if keys else "they have no metadata"
+
+
+def compare(
+    source: Sources,
+    *,
+    preparation: Preparation,
+    reading: Reading,
+    label: Annotated[str, Option(metavar="KEY", help="The metadata key that holds the label.")] = "label",
+    k: Annotated[int, counted("-k", "--k", help="Number of nearest sets to look at.")] = 10,
+    test_size: Annotated[float, Option(metavar="FRACTION", show_default=False, help=TEST_SIZE)] = 0.2,
+    origin: Annotated[str | None, Option(metavar="auto|X,Y,Z", help=ORIGIN)] = None,
+    json: AsJson = False,
+) -> None:
+    """Compare embeddings on labelled sets before you build an index.
+
+    Each row says how often the nearest sets have the same label as the query, and how long that took. One half of the
+    queries chooses the best; the figures are those of the other half. All sets are held in memory, and at most 20,000
+    are compared. The last line is the command that builds an index with the best one.
+
+        slosh compare clouds/ --label folder
+        slosh compare digits.npz --label label -k 5
+    """
+    parts, ids, metadata = [], [], []
+    for batch in reading.read(source, options.parse_origin(origin)):
+        parts.append(batch.sets)
+        ids += batch.ids
+        metadata += batch.metadata
+    if not ids:
+        raise CommandError(f"{', '.join(source)}: no sets found")
+    labelled = Labelled.of(parts, ids, metadata, label)
+    labelled.remark(label)
+    steps = preparation.preprocess(reading.random_state).fit(labelled.sets)
+    labelled.sets = steps.apply(labelled.sets)
+    found = labelled.compare(k=k, test_size=test_size, random_state=reading.random_state)
+    build = None
+    if found.best is not None:
+        chosen = options_for(found.best.embedding, label if found.best.labels else None)
+        build = command("slosh", "build", "INDEX", *source, *preparation.as_options(), *chosen)
+    if json:
+        say_json(document_of(found) | {"command": build})
+        return
+    say_comparison(found)
+    if build is not None:
+        say(f"To build an index with it: {build}")
+
+
+def name_of(embedding: Any) -> str:
+    """Return an embedding on one line."""
+    return " ".join(repr(embedding).split())
+
+
+def document_of(found: Comparison) -> dict[str, Any]:
+    """Return a comparison for JSON."""
+    best = found.best
+    rows = [{**row, "embedding": None if row.embedding is None else name_of(row.embedding)} for row in found.rows]
+    return {"about": found.about, "best": None if best is None else best.method, "rows": rows}
+
+
+def say_comparison(found: Comparison) -> None:
+    """Print the table, what failed, and the sentence about the best."""
+    say(f"{found.about}\n")
+    columns, *cells = found.table()
+    say_table(columns, cells, columns[2:])
+    for failure in found.failures():
+        say(failure)
+    say(f"\n{found.summary}")
+
+
+def check_label(key: str, metadata: Sequence[dict[str, Any]], for_all: dict[str, Any] | None) -> None:
+    """Refuse a key that none of the first sets has, before anything is stored: it may be misspelt."""
+    if key not in (for_all or {}) and all(about.get(key) is None for about in metadata):
+        problem = f"none of the first {pluralize(len(metadata), 'set')} has {key!r} in its metadata"
+        remedy = f"choose a key with --label ({_keys(metadata)}), or give files with labels first"
+        raise CommandError(f"{problem}: {remedy}")
+
+
+def settle(index: SetIndex, wanted: EmbeddingOptions, seed: int) -> Comparison | None:
+    """Give a filled index the embedding that the options ask for, learnt from its sets; return what was compared."""
+    if not wanted.is_chosen:
+        index.retrain(embedding=wanted.make(seed), label=wanted.label, random_state=seed)
+        return None
+    assert wanted.label is not None
+    found = choose(index, wanted.label, seed)
+    if found.best is None:
+        raise CommandError(f"all embeddings failed: {found.failures()[0]}")
+    best = found.best.embedding
+    if best.learns or repr(best) != repr(index.embedding):
+        from sklearn.base import clone
+
+        label = wanted.label if found.best.labels else None
+        index.retrain(embedding=clone(best), label=label, random_state=seed)
+    return found
+
+
+def choose(index: SetIndex, label: str, seed: int) -> Comparison:
+    """Compare embeddings on stored sets, drawn from all that have the label."""
+    from ..neighbors.compare import methods_for, n_anchors_for
+
+    names = sorted(index.select(slosh.where.Exists(label)))  # what is drawn does not depend on the order of the adds
+    if not names:
+        some: Any = index.get(index.select(limit=READ_SETS))
+        raise CommandError(f"no set has {label!r} in its metadata: choose a key with --label; {_keys(some.metadata)}")
+    n_without, about = len(index) - len(names), index.info()
+    size = max(1, about["points"] * index.dim // len(index))
+    most = min(COMPARED_SETS, max(FEWEST_COMPARED, COMPARED_NUMBERS // size))
+    if len(names) > most:
+        drawn = sorted(random.Random(seed).sample(range(len(names)), most))
+        names = [names[i] for i in drawn]
+    parts, metadata = [], []
+    for sets, part in _prepared(index, names):
+        parts.append(sets)
+        metadata += part
+    labelled = Labelled.of(parts, names, metadata, label)
+    labelled.n_without += n_without
+    labelled.remark(label)
+    methods = methods_for(index.dim, n_anchors_for(labelled.sets))
+    methods = {name: method for name, method in methods.items() if SLOW not in name}
+    return labelled.compare(methods=methods, k=min(10, len(labelled.labels) - 1), random_state=seed)
+
+
+def _prepared(index: SetIndex, names: list[str]) -> Iterator[tuple[Sets, list[dict[str, Any]]]]:
+    """Yield stored sets as they are embedded, and their metadata."""
+    steps = index.preprocess
+    for first in range(0, len(names), READ_SETS):
+        found: Any = index.get(names[first : first + READ_SETS])
+        yield steps.apply(found.sets), found.metadata

@@ -1,0 +1,202 @@
+"""Options that say what an index is made of: how sets are prepared, how they become vectors, how those are searched.
+
+Options become arguments of `SetIndex.create` and `SetIndex.retrain`, and an embedding becomes options again, for the
+command that the user is told.
+"""
+
+from __future__ import annotations
+
+import functools
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from typer import Option
+
+import slosh
+
+from . import options
+from .messages import UsageError
+
+_flag = functools.partial(Option, rich_help_panel="What the index is made of (cannot be changed later)")
+_name = functools.partial(_flag, metavar="NAME")
+_step = functools.partial(Option, rich_help_panel="What is done to each set before it is embedded")
+_view = functools.partial(Option, rich_help_panel="How sets become vectors (slosh retrain changes it)")
+ALIGN = "Turn each set into its principal axes (pca), for shapes in any pose."
+SCALES = "Divide each set by its largest norm (unit), or by the root mean square of its norms (rms)."
+ORIGIN = "Subtract this point from all coordinates, for example if they lie far from zero."
+EMBEDDINGS = (
+    "sliced (default), local, field:256, gem:2, cov, fspool, wasserstein, mean, max or sum. With --whiten, several "
+    "joined by +, as in sliced+field."
+)
+WHITEN = "Learn from the stored sets which differences of the vectors tell sets apart."
+LABEL = (
+    "The metadata key that holds the label. Embeddings are compared by it, and the best is taken. With --whiten, the "
+    "embedding that you name learns from the labels instead."
+)
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """What is done to each set before it is embedded."""
+
+    center: Annotated[bool, _step("--center", help="Move the mean of each set to zero.")] = False
+    align: Annotated[str | None, _step(metavar="pca", help=ALIGN)] = None
+    scale: Annotated[str | None, _step(metavar="unit|rms", help=SCALES)] = None
+    standardize: Annotated[bool, _step("--standardize", help="Scale each feature to mean 0 and variance 1.")] = False
+    max_points: Annotated[
+        int | None, _step(metavar="N", min=1, help="Use at most this many randomly chosen points per set.")
+    ] = None
+
+    def preprocess(self, seed: int) -> Any:
+        """Return the `slosh.Preprocess`."""
+        return slosh.Preprocess(**vars(self), random_state=seed)
+
+    def as_options(self) -> list[str]:
+        """Return the options that were given."""
+        given = {f"--{name.replace('_', '-')}": value for name, value in vars(self).items() if value}
+        return [part for name, value in given.items() for part in ([name] if value is True else [name, str(value)])]
+
+
+@dataclass(frozen=True)
+class EmbeddingOptions:
+    """How sets become vectors."""
+
+    embedding: Annotated[str | None, _view(metavar="NAME", help=EMBEDDINGS)] = None
+    whiten: Annotated[bool, _view("--whiten", help=WHITEN)] = False
+    label: Annotated[str | None, _view(metavar="KEY", help=LABEL)] = None
+    slices: Annotated[int | None, _view(metavar="N", min=1, help="Number of directions of the sliced embedding.")] = (
+        None
+    )
+    quantiles: Annotated[int | None, _view(metavar="N", min=1, help="Number of quantiles per direction.")] = None
+
+    @property
+    def is_named(self) -> bool:
+        """Whether the user says which embedding to use."""
+        return self.embedding is not None or self.whiten
+
+    @property
+    def is_chosen(self) -> bool:
+        """Whether the labels are to say which embedding to use."""
+        return self.label is not None and not self.is_named
+
+    def make(self, seed: int) -> Any:
+        """Return the embedding, which is not fitted."""
+        self._check()
+        known = self._known(seed)
+        parts = []
+        for part in self._parts():
+            kind, _, number = part.partition(":")
+            parts.append(options.choose("--embedding", kind, known)(int(number)) if number else known[kind]())
+        if not self.whiten:
+            return parts[0]
+        return slosh.embed.Whitened(parts if len(parts) > 1 else parts[0], random_state=seed)
+
+    def _parts(self) -> list[str]:
+        return [part.strip() for part in (self.embedding or "sliced").lower().split("+")]
+
+    def _check(self) -> None:
+        """Refuse what does not go together."""
+        parts, known = self._parts(), self._known(0)
+        given = f"--embedding {self.embedding}"
+        for part in parts:
+            kind, colon, number = part.partition(":")
+            options.choose("--embedding", kind, known)
+            if colon and kind not in ("gem", "field"):
+                raise UsageError(f"{given}: only gem and field take a number, as in gem:2")
+            if colon and not (number.isascii() and number.isdigit() and int(number)):
+                raise UsageError(f"{given}: the number is a whole one, as in gem:2")
+        kinds = [part.partition(":")[0] for part in parts]
+        if len(set(parts)) < len(parts):
+            raise UsageError(f"{given} names an embedding twice: give each once")
+        if len(parts) > 1 and not self.whiten:
+            raise UsageError(
+                f"{given} joins several: add --whiten, which brings them to one scale, or give one of them"
+            )
+        if self.label is not None and self.embedding is not None and not self.whiten:
+            learns = f"{given} learns nothing from labels"
+            raise UsageError(f"{learns}: add --whiten, or leave --embedding out to have the best one chosen")
+        if self.is_chosen and (self.slices is not None or self.quantiles is not None):
+            raise UsageError("--slices and --quantiles are for an embedding that you name: give --embedding, too")
+        if self.slices is not None and not {"sliced", "local"}.intersection(kinds):
+            raise UsageError(f"--slices is for --embedding sliced and local, not for {'+'.join(kinds)}")
+        if self.quantiles is not None and not {"sliced", "local", "fspool"}.intersection(kinds):
+            raise UsageError(f"--quantiles is for --embedding sliced, local and fspool, not for {'+'.join(kinds)}")
+
+    def _known(self, seed: int) -> dict[str, Callable[..., Any]]:
+        amount: dict[str, Any] = {} if self.quantiles is None else {"n_quantiles": self.quantiles}
+        embed = slosh.embed
+        sliced = functools.partial(embed.SlicedWasserstein, n_slices=self.slices, random_state=seed, **amount)
+        return {
+            "sliced": sliced,
+            "local": lambda: embed.LocalShape(sliced()),
+            "field": lambda n=256: embed.DistanceField(n_anchors=n, random_state=seed),
+            "gem": lambda n=1: embed.GeM(p=n),
+            "fspool": functools.partial(embed.FSPool, **amount),
+            "cov": embed.Covariance,
+            "wasserstein": functools.partial(embed.WassersteinEmbedding, random_state=seed),
+            "mean": embed.MeanPool,
+            "max": embed.MaxPool,
+            "sum": embed.SumPool,
+        }
+
+    def as_options(self) -> list[str]:
+        """Return the options that were given, but for slices and quantiles."""
+        named = {"--embedding": self.embedding, "--whiten": self.whiten, "--label": self.label}
+        given = {name: value for name, value in named.items() if value}
+        return [part for name, value in given.items() for part in ([name] if value is True else [name, str(value)])]
+
+
+def options_for(embedding: Any, label: str | None) -> list[str]:
+    """Return the options by which `slosh build` makes an embedding, but for slices and quantiles.
+
+    `label` is the key that it learns from, if any.
+    """
+    embed, whitened = slosh.embed, isinstance(embedding, slosh.embed.Whitened)
+    parts = embedding.embedding if whitened else embedding
+    words: dict[Any, Callable[[Any], str]] = {
+        embed.SlicedWasserstein: lambda one: "sliced",
+        embed.LocalShape: lambda one: "local",
+        embed.DistanceField: lambda one: "field" if one.n_anchors == 256 else f"field:{one.n_anchors}",
+        embed.GeM: lambda one: f"gem:{one.p}",
+        embed.FSPool: lambda one: "fspool",
+        embed.Covariance: lambda one: "cov",
+        embed.WassersteinEmbedding: lambda one: "wasserstein",
+        embed.MeanPool: lambda one: "mean",
+        embed.MaxPool: lambda one: "max",
+        embed.SumPool: lambda one: "sum",
+    }
+    named = "+".join(words[type(one)](one) for one in (parts if isinstance(parts, list) else [parts]))
+    chosen = ["--embedding", named] * (named != "sliced")
+    return [*chosen, *["--whiten"] * whitened, *([] if label is None else ["--label", label])]
+
+
+def command(*words: str) -> str:
+    """Return a command as a user types it.
+
+    >>> command("slosh", "retrain", "my shapes", "--whiten")
+    "slosh retrain 'my shapes' --whiten"
+    """
+    return shlex.join(words)
+
+
+@dataclass(frozen=True)
+class Design:
+    """What else an index is made of."""
+
+    origin: Annotated[str | None, _name(metavar="auto|X,Y,Z", help=ORIGIN)] = None
+    weighted: Annotated[bool, _flag("--weighted", help="Allow weights even if the first sets have none.")] = False
+    search: Annotated[str, _name(help="How vectors are searched: ladder, exact, hamming or lsh.")] = "ladder"
+
+    def settings(self) -> dict[str, Any]:
+        """Return arguments of `SetIndex.create`."""
+        known = {
+            "ladder": slosh.search.LadderSearch,
+            "exact": slosh.search.ExactSearch,
+            # Codes alone give no distance to tune for.
+            "hamming": functools.partial(slosh.search.HammingSearch, rerank=100),
+            "lsh": slosh.search.LSHSearch,
+        }
+        search = options.choose("--search", self.search.lower(), known)()
+        return {"search": search, "weighted": True if self.weighted else None}
