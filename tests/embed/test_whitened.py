@@ -250,11 +250,11 @@ def test_constant_features_and_low_rank(n, place):
     x = normal(n, 6) @ np.random.default_rng(1).normal(size=(6, 40)).astype(np.float32)
     x[:, 7] = 3
     x += np.float32(place)
-    model = Whitened(MeanPool(), 20).fit(singles(x))
+    model = Whitened(MeanPool(), 20, normalize=True).fit(singles(x))
     vectors = model.transform(singles(x))
     assert model.vector_length == 6
     assert_same_distances(vectors, oracle(x, x, 6), 2e-3)
-    auto = Whitened(MeanPool()).fit(singles(x))
+    auto = Whitened(MeanPool(), normalize=True).fit(singles(x))
     assert auto.vector_length == (40 if n == 30 else 6)
     assert_same_distances(auto.transform(singles(x)), oracle(x, x), 2e-3)
 
@@ -267,14 +267,24 @@ def test_any_unit_gives_the_same_vectors(size):
     assert_same_distances(Whitened(embedding).fit(scaled).transform(scaled), expected, 1e-3)
 
 
+@pytest.mark.parametrize(("n_components", "unit"), [(15, False), (16, True), (20, True)])
+def test_vectors_of_few_numbers_keep_their_length(n_components, unit):
+    x = normal(200)
+    vectors = Whitened(MeanPool(), n_components).fit(singles(x)).transform(singles(x))
+    assert_same_distances(vectors, oracle(x, x, n_components, normalize=unit), 1e-3)
+    lengths = np.linalg.norm(vectors, axis=1)
+    assert np.allclose(lengths, 1, atol=1e-5) == unit
+    assert np.square(lengths).mean() == pytest.approx(1, rel=1e-3)
+
+
 def test_a_set_at_the_mean_stays_at_zero():
     x = normal(500, 5)
-    model = Whitened(MeanPool()).fit(singles(x))
+    model = Whitened(MeanPool(), normalize=True).fit(singles(x))
     vectors = model.transform(singles([x.mean(axis=0, dtype=float), x[0]]))
     assert np.linalg.norm(vectors[0]) < 1
     assert np.linalg.norm(vectors[1]) == pytest.approx(1)
     exact = np.concatenate([x, 2 * x.mean(axis=0) - x])
-    model = Whitened(MeanPool()).fit(singles(exact - exact.mean(axis=0, dtype=float)))
+    model = Whitened(MeanPool(), normalize=True).fit(singles(exact - exact.mean(axis=0, dtype=float)))
     model.mean_ = np.zeros(5)
     assert not model.transform(singles([np.zeros(5)])).any()
 
