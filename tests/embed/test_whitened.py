@@ -415,6 +415,9 @@ def test_an_index_learns_from_labels_in_its_metadata(tmp_path):
         assert np.array_equal(index.embedding.transform(sets), vectors)
         assert index.search(sets[3], k=1, recall=1.0).ids == ["3"]
         assert index.verify().ok
+        with pytest.warns(UserWarning, match="had learnt from labels"):
+            index.retrain()
+        assert index.embedding.n_labelled_ == 0
 
 
 # -- embeddings that are fitted, scikit-learn, storing -----------------------------------------------------------------

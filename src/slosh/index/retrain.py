@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+import warnings
 from collections import Counter
 from typing import Any
 
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from ..data.sets import Sets
 from ..engines.base import Engine, View
 from ..engines.spec import IndexSpec, is_fitted
-from ..errors import InputError
+from ..errors import InputError, user_level
 from ..search import HammingSearch
 from ..where import parse_metadata
 from .changes import place_of
@@ -22,6 +23,8 @@ logger = logging.getLogger(__name__)
 
 SAMPLED_SETS = 20_000
 """Stored sets that are learnt from, at most."""
+SAMPLED_NUMBERS = 1 << 26
+"""Their coordinates, at most (256 MB)."""
 LOOKED_AT, LOOKED_AT_POINTS = 256, 1 << 18
 """Stored sets, and their elements, that are looked at to see whether they are like those that were learnt from."""
 NOVEL = 0.15
@@ -45,6 +48,9 @@ def retrain(engine: Engine, sample: Any, embedding: Any, label: str | None, rand
                 "give one that is not, or leave sample and label out",
             )
             raise InputError(problem, remedy, argument="embedding")
+        if given is None and label is None and getattr(spec.embedding, "n_labelled_", 0):
+            text = "the embedding had learnt from labels, and learns without them now: to learn from them, give label="
+            warnings.warn(text, UserWarning, stacklevel=user_level())
         sets, labels = _prepared(spec, sample), None
         learns = given is None or not is_fitted(given) or isinstance(spec.search, HammingSearch)
         if sets is None and learns and (len(view) or given is None or label is not None):
@@ -87,8 +93,9 @@ def _stored(view: View, label: str | None, random_state: int) -> tuple[Sets, NDA
     keys = view.select()
     if not len(keys):
         raise InputError("there are no sets to learn from", "add some first, or give sample=")
-    if len(keys) > SAMPLED_SETS:
-        keys = np.sort(np.random.RandomState(random_state).choice(keys, SAMPLED_SETS, replace=False))
+    drawn = np.random.RandomState(random_state).permutation(keys)[:SAMPLED_SETS]
+    n_numbers = np.cumsum(view.prepared_sizes(drawn)) * view.spec.dim
+    keys = np.sort(drawn[: max(1, int(np.searchsorted(n_numbers, SAMPLED_NUMBERS, side="right")))])
     if label is None:
         return view.prepared(keys), None
     described = view.describe(keys)
