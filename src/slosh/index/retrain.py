@@ -48,7 +48,7 @@ def retrain(engine: Engine, sample: Any, embedding: Any, label: str | None, rand
                 "give one that is not, or leave sample and label out",
             )
             raise InputError(problem, remedy, argument="embedding")
-        if given is None and label is None and getattr(spec.embedding, "n_labelled_", 0):
+        if given is None and label is None and getattr(spec.embedding, "n_labelled_", False):
             text = "the embedding had learnt from labels, and learns without them now: to learn from them, give label="
             warnings.warn(text, UserWarning, stacklevel=user_level())
         sets, labels = _prepared(spec, sample), None
