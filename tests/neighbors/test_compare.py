@@ -320,6 +320,16 @@ def test_the_table():
     assert repr(Comparison([], "nothing")) == "Comparison(about='nothing')"
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")  # WassersteinEmbedding wants 64 centres
+def test_sets_of_few_different_elements():
+    """Many of them occur in one set only, which may be a query: those that are stored have fewer."""
+    rng = np.random.default_rng(0)
+    sets = [np.append(rng.choice(10, 3) + 0.5 * (i % 2), 20 + i if i < 60 else 1)[:, None] for i in range(600)]
+    result = compare([np.hstack([each, each]) for each in sets], np.arange(600) % 2, k=2)
+    assert not [failure for failure in result.failures() if "anchors" in failure]
+    assert any("DistanceField" in row.method and row.error is None for row in result.rows)
+
+
 def test_methods():
     names = set(methods_for(2))
     assert {"SlicedWasserstein", "FSPool", "Covariance", "MaxPool", "GeM(p=2)", "GeM(p=4)"} <= names

@@ -316,9 +316,10 @@ def _checked_methods(
 
 
 def n_anchors_for(sets: Sets) -> int:
-    """Return how many anchors these sets have elements for: 256, or as many as differ."""
+    """Return how many anchors to try: 256, or half as many as there are different elements. A part has fewer."""
     points = sets.points if sets.weights is None else sets.points[sets.weights > 0]
-    return min(MAX_ANCHORS, len(np.unique(points[:: max(1, len(points) // COUNTED_ELEMENTS)], axis=0)))
+    n_different = len(np.unique(points[:: max(1, len(points) // COUNTED_ELEMENTS)], axis=0))
+    return min(MAX_ANCHORS, max(1, n_different // 2))
 
 
 def _checked_classes(labels: ArrayLike, n: int) -> tuple[Array, Int64]:
