@@ -17,7 +17,7 @@ from slosh import SetIndex, Sets
 from slosh.data.checks import random_stream
 from slosh.embed import Covariance, DistanceField, GeM, LocalShape, MaxPool, MeanPool, SlicedWasserstein, Whitened
 from slosh.embed.base import SetTransformer
-from slosh.neighbors.compare import COLUMNS, Comparison, Row, compare, methods_for
+from slosh.neighbors.compare import COLUMNS, Comparison, Row, compare, methods_for, n_anchors_for
 from slosh.search import LadderSearch
 
 trial = importlib.import_module("slosh.neighbors.trial")
@@ -328,6 +328,23 @@ def test_sets_of_few_different_elements():
     result = compare([np.hstack([each, each]) for each in sets], np.arange(600) % 2, k=2)
     assert not [failure for failure in result.failures() if "anchors" in failure]
     assert any("DistanceField" in row.method and row.error is None for row in result.rows)
+
+
+def test_the_field_has_as_many_anchors_as_the_stored_sets_have_different_elements(digits):
+    """All places are in all images; some are never inked, and those do not count."""
+    sets, labels = digits
+    seen = []
+
+    def methods(stored):
+        seen.append(len(stored))
+        return {"field": DistanceField(n_anchors_for(stored))}
+
+    result = compare(sets, labels, methods=methods)
+    assert (seen, result.failures()) == ([1438], [])
+    inked = len(np.unique(sets.points[sets.weights > 0], axis=0))
+    assert inked - 5 <= result.best.length <= inked < 64
+    rng = np.random.default_rng(0)
+    assert n_anchors_for(Sets.from_list([rng.normal(size=(9, 2)) for _ in range(300)])) == 256
 
 
 def test_methods():

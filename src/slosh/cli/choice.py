@@ -189,7 +189,7 @@ def settle(index: SetIndex, wanted: EmbeddingOptions, seed: int) -> Comparison |
 
 def choose(index: SetIndex, label: str, seed: int) -> Comparison:
     """Compare embeddings on stored sets, drawn from all that have the label."""
-    from ..neighbors.compare import methods_for, n_anchors_for
+    from ..neighbors.compare import suited_methods
 
     names = sorted(index.select(slosh.where.Exists(label)))  # what is drawn does not depend on the order of the adds
     if not names:
@@ -208,8 +208,10 @@ def choose(index: SetIndex, label: str, seed: int) -> Comparison:
     labelled = Labelled.of(parts, names, metadata, label)
     labelled.n_without += n_without
     labelled.remark(label)
-    methods = methods_for(index.dim, n_anchors_for(labelled.sets))
-    methods = {name: method for name, method in methods.items() if SLOW not in name}
+
+    def methods(stored: Sets) -> dict[str, Any]:
+        return {name: method for name, method in suited_methods(stored).items() if SLOW not in name}
+
     return labelled.compare(methods=methods, k=min(10, len(labelled.labels) - 1), random_state=seed)
 
 
