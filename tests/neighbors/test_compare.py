@@ -353,6 +353,11 @@ def test_methods():
     single = ["SlicedWasserstein", "DistanceField", "LocalShape", "FSPool", "WassersteinEmbedding"]
     assert {f"{name}, whitened" for name in single} <= names
     assert "SlicedWasserstein + DistanceField, whitened" in names
+    mild = {name: one.power for name, one in methods_for(5).items() if "power" in name}
+    assert mild == {f"{name}, whitened, power 0.2": 0.2 for name in (single[0], f"{single[0]} + {single[1]}")}
+    assert [name for name in methods_for(3) if "Wasserstein" in name and "Sliced" not in name] == list(methods_for(3))[
+        -2:
+    ]
     assert methods_for(3)["SlicedWasserstein + DistanceField + LocalShape, whitened"].embedding[1].n_anchors == 256
     assert not [name for name in methods_for(4) if "LocalShape" in name]
     assert "SlicedWasserstein + DistanceField, whitened" in methods_for(4)

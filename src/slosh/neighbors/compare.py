@@ -43,6 +43,8 @@ MAX_COVARIANCE_DIM = 100
 """Up to this dimension d the d^2 numbers of a covariance are tried."""
 MAX_ANCHORS = 256
 """Anchors of a distance field at most."""
+MILD_POWER = 0.2
+"""Of `Whitened`, beside its default: it gains less, and loses less where whitening does harm."""
 WITH_LABELS = "with labels"
 
 Methods: TypeAlias = Mapping[str, SetTransformer] | Callable[[Sets], Mapping[str, SetTransformer]] | None
@@ -64,8 +66,9 @@ COLUMNS = {
 def methods_for(dim: int, n_anchors: int = MAX_ANCHORS) -> dict[str, SetTransformer]:
     """Return the embeddings that `compare` tries for sets of `dim` features; change the dict as you like.
 
-    Single ones, whitened ones, and several whitened together. `n_anchors` is that of `DistanceField`, which needs as
-    many different elements. `WassersteinEmbedding` needs POT, and takes about a millisecond a set.
+    Single ones, whitened ones, several whitened together, and `WassersteinEmbedding`, which needs POT and takes about a
+    millisecond a set. `compare` prefers those that come first. `n_anchors` is that of `DistanceField`, which needs as
+    many different elements.
 
     >>> list(methods_for(3))[:3]
     ['SlicedWasserstein', 'DistanceField', 'LocalShape']
@@ -76,11 +79,15 @@ def methods_for(dim: int, n_anchors: int = MAX_ANCHORS) -> dict[str, SetTransfor
         "DistanceField": DistanceField(n_anchors),
         **({"LocalShape": LocalShape()} if dim in (2, 3) else {}),
         "FSPool": FSPool(),
-        "WassersteinEmbedding": WassersteinEmbedding(),
     }
     sliced, field_, *local = list(single)[: 3 if dim in (2, 3) else 2]
-    together = [[name] for name in single] + [[sliced, field_], *([[sliced, field_, *local]] if local else [])]
-    whitened = {f"{' + '.join(names)}, whitened": [single[name] for name in names] for names in together}
+    slow = {"WassersteinEmbedding": WassersteinEmbedding()}
+
+    def whitened(*names: str, **given: Any) -> dict[str, SetTransformer]:
+        parts = [(single | slow)[name] for name in names]
+        named = [" + ".join(names), "whitened", *(f"{key} {value}" for key, value in given.items())]
+        return {", ".join(named): Whitened(parts if len(parts) > 1 else parts[0], **given)}
+
     return {
         **single,
         "GeM(p=2)": GeM(p=2),
@@ -88,7 +95,14 @@ def methods_for(dim: int, n_anchors: int = MAX_ANCHORS) -> dict[str, SetTransfor
         "MeanPool, GeM(p=1)": MeanPool(),
         "MaxPool": MaxPool(),
         **({"Covariance": Covariance()} if dim <= MAX_COVARIANCE_DIM else {}),
-        **{name: Whitened(parts if len(parts) > 1 else parts[0]) for name, parts in whitened.items()},
+        **whitened(sliced),
+        **whitened(sliced, power=MILD_POWER),
+        **{name: each for alone in (field_, *local, "FSPool") for name, each in whitened(alone).items()},
+        **whitened(sliced, field_),
+        **whitened(sliced, field_, power=MILD_POWER),
+        **(whitened(sliced, field_, *local) if local else {}),
+        **slow,
+        **whitened(*slow),
     }
 
 
