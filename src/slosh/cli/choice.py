@@ -130,7 +130,8 @@ def compare(
     build = None
     if found.best is not None:
         chosen = options_for(found.best.embedding, label if found.best.labels else None)
-        build = command("slosh", "build", "INDEX", *source, *preparation.as_options(), *chosen)
+        given = [*reading.as_options(), *([] if origin is None else ["--origin", origin]), *preparation.as_options()]
+        build = command("slosh", "build", "INDEX", *source, *given, *chosen)
     if json:
         say_json(document_of(found) | {"command": build})
         return
