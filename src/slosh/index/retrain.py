@@ -48,6 +48,10 @@ def retrain(engine: Engine, sample: Any, embedding: Any, label: str | None, rand
                 "give one that is not, or leave sample and label out",
             )
             raise InputError(problem, remedy, argument="embedding")
+        if label is not None and not (chosen := spec.embedding if given is None else given).takes_labels:
+            problem = f"{type(chosen).__name__} does not learn from labels"
+            remedy = "give one that does, e.g. embedding=Whitened(...) around it, or leave label out"
+            raise InputError(problem, remedy, argument="label")
         if given is None and label is None and getattr(spec.embedding, "n_labelled_", False):
             text = "the embedding had learnt from labels, and learns without them now: to learn from them, give label="
             warnings.warn(text, UserWarning, stacklevel=user_level())
