@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import threading
 
 import numpy as np
 import pytest
 
 from builders import cloud_list, contents
-from slosh import errors
+from slosh import Sets, errors
 from slosh.embed import DistanceField, GeM, SlicedWasserstein, Whitened
 from slosh.hash import SignHash
 from slosh.search import HammingSearch
@@ -174,13 +175,14 @@ def test_an_embedding_that_cannot_be_stored_changes_nothing(engine):
         ({"embedding": GeM(p=2).fit([np.ones((3, 5))])}, "fitted on sets of dimension 5"),
         ({"embedding": GeM(p=2).fit([np.ones((3, 2))]), "label": "half"}, "embedding is fitted and stays as it is"),
         ({"embedding": GeM(p=2).fit([np.ones((3, 2))]), "sample": cloud_list(3)}, "leave sample and label out"),
-        ({"embedding": Whitened(), "label": "colour"}, "no set has 'colour'"),
         ({"sample": []}, "sample is empty"),
         ({"sample": [np.zeros((3, 5))]}, "dimension|features"),
-        ({"label": "colour"}, "no set has 'colour'"),
-        ({"label": "all"}, "all sets that have 'all' have the same there, 'same'"),
-        ({"label": "n"}, "no two sets have the same 'n'"),
-        ({"label": "list"}, "'list' holds .*: give a field of texts or numbers"),
+        ({"embedding": Whitened(), "label": "colour"}, "no set has 'colour'"),
+        ({"embedding": Whitened(), "label": "all"}, "all sets that have 'all' have the same there, 'same'"),
+        ({"embedding": Whitened(), "label": "n"}, "no two sets have the same 'n'"),
+        ({"embedding": Whitened(), "label": "list"}, "'list' holds .*: give a field of texts or numbers"),
+        ({"label": "half"}, r"DistanceField does not learn from labels: .*Whitened\(...\)"),
+        ({"embedding": GeM(p=2), "label": "half"}, r"GeM does not learn from labels: .*Whitened\(...\)"),
         ({"sample": cloud_list(3), "label": "half"}, "leave sample or label out"),
     ],
 )
@@ -219,10 +221,32 @@ def test_info_says_when_later_sets_are_unlike_those_that_were_learnt_from(engine
     index.add(turned_cloud_list(300, 0.0, seed=2))
     assert index.info()["retrain"] is None
     index.add(turned_cloud_list(60, np.pi / 2, seed=3))
-    assert "farther from those that were learnt from" in index.info()["retrain"]
+    advice = index.info()["retrain"]
+    assert re.fullmatch(
+        r"\d\d?% of the sets looked at are farther from those that were learnt from than 95% of those are from each "
+        r"other: call retrain\(\)",
+        advice,
+    )
     index.retrain()
     assert index.info()["retrain"] is None
     assert index.search(turned_cloud_list(1, 0.0, seed=4)[0], k=1).distance_kind == "whitened"
+
+
+@pytest.mark.parametrize(("n_learnt_from", "is_told"), [(60, False), (100, True)])
+def test_few_sets_to_learn_from_tell_less_of_what_is_unlike(engine, n_learnt_from, is_told):
+    """A fifth to a third is unlike: that is a reason if many sets were learnt from."""
+    index = whitened(engine, turned_cloud_list(n_learnt_from, 0.0, seed=1))
+    stored = turned_cloud_list(225, 0.0, seed=2) + turned_cloud_list(31, np.pi / 2, seed=3)
+    index.add(stored)
+    unlike = index.embedding.novelty(Sets.from_list(stored))
+    assert 0.16 < unlike < 0.34
+    assert (index.info()["retrain"] is not None) == is_told
+
+
+def test_info_says_that_all_sets_were_the_same(engine):
+    index = whitened(engine, [np.ones((3, 2))] * 30)
+    assert "all sets to learn from were the same" in index.info()["retrain"]
+    assert "too few sets to learn from" in whitened(engine).info()["retrain"]
 
 
 def test_whitened_sets_are_searched_like_others(engine):
@@ -245,8 +269,13 @@ def test_whitened_sets_are_searched_like_others(engine):
     assert near.distance_kind == "chamfer"
     assert set(near.ids) <= set(index.search(query, k=401, recall=1.0).ids)
     for asked in ({"certify": True}, {"certify": True, "rerank": "sliced"}):
-        with pytest.raises(errors.UnsupportedError, match="create it with SlicedWasserstein"):
+        with pytest.raises(errors.UnsupportedError, match="this index embeds by Whitened: ") as told:
             index.search(query, k=3, **asked)
+        assert "search with rerank='sliced' without certify; or" in told.value.remedy
+        assert "index.retrain(embedding=SlicedWasserstein())" in told.value.remedy
+    assert index.search(query, k=3, rerank="sliced").distance_kind == "sliced"
+    index.retrain(embedding=SlicedWasserstein())
+    assert index.search(query, k=3, certify=True).distance_kind == "sliced"
 
 
 def test_compact_never_changes_a_whitened_distance(engine):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.spatial.distance import cdist
 from sklearn.covariance import ledoit_wolf
@@ -21,6 +22,13 @@ from slosh.errors import InputError
         (True, False, None, True, False),
         iter([7, 3, -1, 7, 3]),
         np.array([7.0, 3.0, None, 7.0, 3.0], object),
+        np.array([7, 3, np.nan, 7, 3], np.float32),
+        [7.0, 3.0, float("nan"), 7.0, 3.0],
+        pd.Series([7, 3, None, 7, 3]),
+        pd.Series([7, 3, None, 7, 3], dtype="Int64"),
+        pd.Series(["cat", "dog", None, "cat", "dog"], dtype="string"),
+        pd.Series([7, 3, None, 7, 3], dtype="category"),
+        pd.Series(pd.to_datetime(["2020-01-07", "2020-01-03", None, "2020-01-07", "2020-01-03"])).dt.date,
     ],
     ids=lambda labels: type(labels).__name__,
 )
@@ -28,9 +36,25 @@ def test_labels_of_many_kinds(labels):
     assert class_numbers(labels, 5).tolist() == [0, 1, -1, 0, 1]
 
 
-@pytest.mark.parametrize("targets", [np.array([0.5, 1.0]), [1.0, 2.0], np.array([1, 2], np.float32)])
+@pytest.mark.parametrize(
+    "targets", [np.array([0.5, 1.0]), [1.0, 2.0], np.array([1, 2], np.float32), [0.5, float("nan")], [np.inf, np.nan]]
+)
 def test_numbers_of_a_regression_are_no_labels(targets):
     assert class_numbers(targets, 2) is None
+
+
+@pytest.mark.parametrize(
+    ("labels", "classes"),
+    [
+        ([-1, 1, -1, 1], [0, 1, 0, 1]),
+        ([1, 1, None, -1], [0, 0, -1, 1]),
+        ([-1.0, 1.0, float("nan"), 1.0], [0, 1, -1, 1]),
+        ([-1, 1, 0, 1], [-1, 0, 1, 0]),
+        ([np.int64(-1), "a", "b", "a"], [-1, 0, 1, 0]),
+    ],
+)
+def test_minus_one_is_a_class_beside_one_other(labels, classes):
+    assert class_numbers(labels, 4).tolist() == classes
 
 
 @pytest.mark.parametrize(
@@ -38,11 +62,13 @@ def test_numbers_of_a_regression_are_no_labels(targets):
     [
         ([1, 2], "has 2 labels for 4 sets: give one for each set"),
         (np.zeros((4, 2), int), r"has the shape \(4, 2\) for 4 sets"),
-        ([1, 1, 1, -1], "one class only, 1: give labels of two classes or more"),
-        ([-1, 1, -1, 1], "None and -1 stand for sets without a label"),
+        ([1, 1, 1, None], "one class only, 1: give labels of two classes or more"),
+        ([-1, -1, None, -1], "None and -1 stand for sets without a label"),
         ([None] * 4, "no label at all"),
         ([1, 2, 3, 4], "no label twice"),
         ([[1], [2], [1], [2]], "cannot be a label"),
+        ([np.ones(2), None, 1, 1], "cannot be a label"),
+        ([float("nan")] * 4, "no label at all"),
         (3, "a label for each set"),
     ],
     ids=lambda value: f"{value!r:.30}",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import warnings
 from copy import deepcopy
 
 import numpy as np
@@ -399,12 +400,34 @@ def test_a_sample_keeps_labelled_sets():
 def test_labels_of_few_sets_change_nothing(n):
     sets, classes = classed(n, 2)
     expected = Whitened(MeanPool()).fit(sets).transform(sets)
-    assert np.array_equal(Whitened(MeanPool()).fit(sets, classes).transform(sets), expected)
+    with pytest.warns(UserWarning, match=f"labels do not count: {n} sets are too few") as caught:
+        found = Whitened(MeanPool()).fit(sets, classes)
+    assert caught[0].filename == __file__
+    assert np.array_equal(found.transform(sets), expected)
+
+
+def test_labels_that_count_are_not_warned_of():
+    sets, classes = classed(300, 2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Whitened(MeanPool()).fit(sets, classes)
+        Whitened(MeanPool(), 5).fit(sets[:60], classes[:60])
+        Whitened(MeanPool()).fit(sets[:60], classes[:60] + 0.5)
+
+
+def test_classes_of_a_pipeline_may_be_minus_one_and_one():
+    sets, classes = classed(300, 2)
+    signs = np.where(classes, 1, -1)
+    pipeline = make_pipeline(Whitened(MeanPool()), KNeighborsClassifier()).fit(sets, signs)
+    assert pipeline[0].n_labelled_ == 300
+    assert (pipeline.predict(sets) == signs).mean() > 0.5
 
 
 def test_labels_and_sets_that_vary_in_nothing():
     same = singles(np.ones((300, 4)))
-    assert np.isfinite(Whitened(MeanPool()).fit(same, np.arange(300) % 3).transform(same)).all()
+    with pytest.warns(UserWarning, match="labels do not count: all sets are the same"):
+        model = Whitened(MeanPool()).fit(same, np.arange(300) % 3)
+    assert np.isfinite(model.transform(same)).all()
     flat = singles(normal(300, 2) @ np.random.default_rng(1).normal(size=(2, 6)))
     model = Whitened(MeanPool()).fit(flat, np.repeat(np.arange(3), 100))
     vectors = model.transform(flat)

@@ -170,7 +170,7 @@ def test_what_cannot_be_certified():
             lambda each: each.range_search(sets[0], 1.0, **PROVED),
         ):
             with pytest.raises(
-                errors.UnsupportedError, match=r"Hausdorff distance, .*: create it with DistanceField"
+                errors.UnsupportedError, match=r"Hausdorff distance, .*retrain\(embedding=DistanceField"
             ) as told:
                 ask(index)
             assert told.value.argument == "certify"

@@ -66,6 +66,11 @@ class SetTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         """Whether `fit` has learnt what it is to learn; if not, it embeds without it until there are data."""
         return True
 
+    @property
+    def takes_labels(self) -> bool:
+        """Whether `fit(sets, labels)` learns from the labels."""
+        return False
+
     def novelty(self, sets: Sets) -> float | None:
         """Return the part of these sets that are unlike those that it has learnt from; None if it cannot tell."""
         return None

@@ -24,27 +24,43 @@ HALF_WEIGHT_SETS, HALF_WEIGHT_DIRECTIONS = 300, 4
 
 
 def class_numbers(labels: Any, n: int) -> Int64 | None:
-    """Return the class of each of n sets, 0, 1, ..., or UNLABELLED; None for floats, the targets of a regression."""
+    """Return the class of each of n sets, 0, 1, ..., or UNLABELLED; None for the targets of a regression.
+
+    Targets of a regression are floats, unless they are whole numbers and NaN: so tables hold labels some of which are
+    missing. None, NaN and pandas' NA stand for a set without a label, and so does -1, unless there is only one other
+    class: -1 and 1 are the two classes of many data sets.
+    """
     given = labels if isinstance(labels, np.ndarray) or hasattr(labels, "dtype") else _as_objects(labels)
     array = np.asarray(given)
     if array.shape != (n,):
         what = f"has {array.shape[0]} labels" if array.ndim == 1 else f"has the shape {array.shape}"
         raise input_error("y", f"{what} for {n} sets", "give one for each set, None or -1 where it is not known")
-    if array.dtype.kind == "f":
+    if array.dtype.kind == "f" and not _are_labels(array):
         return None
-    numbers: dict[Any, int] = {}
+    listed = [None if _is_missing(label) else label for label in array.tolist()]
     try:
-        found = [numbers.setdefault(x, len(numbers)) if _is_label(x) else UNLABELLED for x in array.tolist()]
+        known = set(listed) - {None}
     except TypeError:
         raise input_error("y", "holds what cannot be a label", "give whole numbers, strings, or None") from None
-    if len(numbers) < 2:
-        which = f"has one class only, {next(iter(numbers))!r:.60}" if numbers else "has no label at all"
+    if len(known - {UNLABELLED}) != 1:
+        known.discard(UNLABELLED)
+    if len(known) < 2:
+        which = f"has one class only, {next(iter(known))!r:.60}" if known else "has no label at all"
         remedy = "give labels of two classes or more, or leave y out; None and -1 stand for sets without a label"
         raise input_error("y", which, remedy)
+    numbers: dict[Any, int] = {}
+    found = [numbers.setdefault(label, len(numbers)) if label in known else UNLABELLED for label in listed]
     classes = np.array(found, np.int64)
     if np.bincount(classes[classes >= 0]).max() < 2:
         raise input_error("y", "has no label twice", "give labels that sets share, or leave y out")
     return classes
+
+
+def _are_labels(numbers: NDArray[Any]) -> bool:
+    """Return whether floats are labels: whole numbers, some of which are missing."""
+    missing = np.isnan(numbers)
+    known = numbers[~missing]
+    return bool(missing.any() and np.isfinite(known).all() and (known == np.floor(known)).all())
 
 
 def _as_objects(labels: Any) -> NDArray[Any]:
@@ -59,9 +75,13 @@ def _as_objects(labels: Any) -> NDArray[Any]:
     return array
 
 
-def _is_label(label: Any) -> bool:
-    missing = label is None or (isinstance(label, float) and label != label)
-    return not missing and not (isinstance(label, int) and not isinstance(label, bool) and label == UNLABELLED)
+def _is_missing(label: Any) -> bool:
+    try:
+        return label is None or bool(label != label)
+    except TypeError:  # pandas' NA does not tell whether it is equal to itself
+        return True
+    except ValueError:  # an array, which is no label either
+        return False
 
 
 def shared_classes(classes: Int64) -> Int64:

@@ -6,6 +6,7 @@ Sets come in, vectors of the wrapped embeddings are made of them, and shorter ve
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping
 from copy import copy
 from itertools import pairwise
@@ -19,7 +20,7 @@ from threadpoolctl import threadpool_limits
 
 from ..data.checks import checked_count, checked_flag, kind_of, random_stream
 from ..data.sets import Sets, check_origin
-from ..errors import InputError, bad_value
+from ..errors import InputError, bad_value, user_level
 from ..native import kernel
 from ..native.arrays import Array, Float32, Float64, Int64
 from .base import SetTransformer
@@ -150,8 +151,9 @@ class Whitened(SetTransformer):
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn the map from a collection of sets, and fit the embeddings that are not fitted.
 
-        y : a label for each set (whole numbers, strings, ...), or None. -1 and None stand for a set without a label:
-            labels for a part of the sets will do. Floating-point numbers, the targets of a regression, are ignored.
+        y : a label for each set (whole numbers, strings, ...), or None. None, NaN and -1 stand for a set without a
+            label, as labels for a part of the sets will do; but -1 is a class if there is only one other. Arrays of
+            floats are the targets of a regression, and ignored, unless they are whole numbers and NaN.
         """
         views = self._checked_views()
         power = self._checked_power()
@@ -176,6 +178,8 @@ class Whitened(SetTransformer):
         self.landmarks_ = np.empty((len(spaced) if self.has_learnt else 0, self.vector_length), np.float32)
         if self.has_learnt:
             self._mapping(None).apply(vectors[spaced], self.landmarks_, self.n_jobs)
+        if classes is not None and not self.n_labelled_:
+            warnings.warn(self._why_labels_do_not_count(), UserWarning, stacklevel=user_level())
         return self
 
     # -- fitting -------------------------------------------------------------------------------------------------------
@@ -286,6 +290,15 @@ class Whitened(SetTransformer):
             turned = rows / lengths[:, None]
             return with_signs(turned @ learnt.directions), np.square(turned) @ learnt.variances, lengths
 
+    def _why_labels_do_not_count(self) -> str:
+        if not self.has_learnt and self.n_samples_ >= FEWEST_SETS:
+            return "the labels do not count: all sets are the same"
+        if self.rest_scale_:
+            few = f"the labels do not count: {self.n_samples_} sets are too few to learn from them"
+            least = SETS_A_COMPONENT * AUTO_COMPONENTS[0]
+            return f"{few}; give {least} or more, or n_components, or leave the labels out"
+        return "the labels do not count: those of the sets that were learnt from tell no classes apart"
+
     def _n_directions(self, n: int, dim: int) -> tuple[int, bool]:
         """Return how many directions to look for, and whether to keep all others too."""
         if isinstance(self.n_components, Integral):
@@ -326,6 +339,10 @@ class Whitened(SetTransformer):
 
     @property
     def learns(self) -> bool:
+        return True
+
+    @property
+    def takes_labels(self) -> bool:
         return True
 
     @property

@@ -59,6 +59,11 @@ class Wrapped(SetTransformer):
         return self
 
     @property
+    def takes_labels(self) -> bool:
+        """Whether the transformer may learn from labels, which is its own affair."""
+        return not _is_fitted(self.transformer)
+
+    @property
     def n_features_in_(self) -> int:
         """The dimension of the elements; known before `fit` if the transformer is fitted and knows it."""
         if "_dim" in vars(self):

@@ -37,10 +37,13 @@ def check_possible(view: View, kind: str) -> None:
     can, embedding = view.capabilities, view.spec.embedding
     if kind not in embedding.lower_bounds:
         name, remedy = NAMES[kind]
-        used = " ".join(repr(embedding).split())  # anchors of one's own take many lines
-        problem = f"certify needs bounds on the {name} distance, and this index embeds by {used:.100}"
+        used, rule = type(embedding).__name__, getattr(embedding, "quantiles", "average")
+        used += "" if rule == "average" else f" with quantiles={rule!r}"
+        problem = f"certify needs bounds on the {name} distance, and this index embeds by {used}"
         if kind == "sliced" and "hausdorff" in embedding.lower_bounds:
             remedy = f"search with rerank='hausdorff', which this embedding can prove; or {remedy}"
+        elif kind != "sliced" or embedding.sliced_view is not None:
+            remedy = f"search with rerank={kind!r} without certify; or {remedy}"
     elif not (can.exact_range and can.exact_nearest and embedding.lower_bounds[kind] in can.metrics):
         problem, remedy = "certify needs exact searches, which this engine does not have", "copy the index to a folder"
     else:
@@ -135,8 +138,8 @@ class HausdorffDistances(Distances):
 
 PROVABLE: dict[str, type[Distances]] = {each.kind: each for each in (SlicedDistances, HausdorffDistances)}
 NAMES = {
-    "sliced": ("sliced", "create it with SlicedWasserstein(quantiles='average')"),
-    "hausdorff": ("Hausdorff", "create it with DistanceField() as the embedding"),
+    "sliced": ("sliced", "give the index another embedding, index.retrain(embedding=SlicedWasserstein())"),
+    "hausdorff": ("Hausdorff", "give the index another embedding, index.retrain(embedding=DistanceField())"),
 }
 """Of each distance its name, and how an index can prove it."""
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..data.sets import Sets
+from ..embed.whitened import FEWEST_SETS
 from ..engines.base import Engine, View
 from ..engines.spec import IndexSpec, is_fitted
 from ..errors import InputError, user_level
@@ -29,6 +30,8 @@ LOOKED_AT, LOOKED_AT_POINTS = 256, 1 << 18
 """Stored sets, and their elements, that are looked at to see whether they are like those that were learnt from."""
 NOVEL = 0.15
 """The part of them that may be unlike before there is advice; .05 is what to expect (docs/whitening.md)."""
+FEW_LEARNT_FROM, NOVEL_TO_FEW = 100, 0.35
+"""With fewer sets learnt from, which do not show all that is usual, more may be unlike."""
 
 
 def retrain(engine: Engine, sample: Any, embedding: Any, label: str | None, random_state: int) -> None:
@@ -48,6 +51,10 @@ def retrain(engine: Engine, sample: Any, embedding: Any, label: str | None, rand
                 "give one that is not, or leave sample and label out",
             )
             raise InputError(problem, remedy, argument="embedding")
+        if label is not None and not (chosen := spec.embedding if given is None else given).takes_labels:
+            problem = f"{type(chosen).__name__} does not learn from labels"
+            remedy = "give one that does, e.g. embedding=Whitened(...) around it, or leave label out"
+            raise InputError(problem, remedy, argument="label")
         if given is None and label is None and getattr(spec.embedding, "n_labelled_", False):
             text = "the embedding had learnt from labels, and learns without them now: to learn from them, give label="
             warnings.warn(text, UserWarning, stacklevel=user_level())
@@ -74,7 +81,10 @@ def _prepared(spec: IndexSpec, sample: Any) -> Sets | None:
 def advice(view: View) -> str | None:
     """Return why the embedding should be learnt anew, as a sentence; None if there is no reason."""
     embedding = view.spec.embedding
+    n_learnt_from = getattr(embedding, "n_samples_", FEW_LEARNT_FROM)
     if not embedding.has_learnt:
+        if n_learnt_from >= FEWEST_SETS:
+            return "nothing is learnt, as all sets to learn from were the same: call retrain() when there are others"
         return "nothing is learnt yet, as there were too few sets to learn from: call retrain() when there are more"
     if not embedding.learns or not len(view):
         return None
@@ -83,9 +93,10 @@ def advice(view: View) -> str | None:
     for some in (keys[-LOOKED_AT:][::-1], evenly):  # the last ones, and all
         few = some[np.cumsum(view.prepared_sizes(some)) <= LOOKED_AT_POINTS]
         unlike = max(unlike, embedding.novelty(view.prepared(few)) or 0.0) if len(few) else unlike
-    if unlike <= NOVEL:
+    if unlike <= (NOVEL_TO_FEW if n_learnt_from < FEW_LEARNT_FROM else NOVEL):
         return None
-    return f"{unlike:.0%} of the sets are farther from those that were learnt from than these are: call retrain()"
+    far = f"{unlike:.0%} of the sets looked at are farther from those that were learnt from"
+    return f"{far} than 95% of those are from each other: call retrain()"
 
 
 def _stored(view: View, label: str | None, random_state: int) -> tuple[Sets, NDArray[Any] | None]:
