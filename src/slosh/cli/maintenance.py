@@ -12,11 +12,11 @@ import slosh
 
 from ..data.text import format_bytes
 from ..errors import InputError
-from .choice import document_of, name_of, say_comparison, settle
+from .choice import describe, document_of, name_of, say_comparison, settle
 from .design import EmbeddingOptions, command, options_for
 from .messages import CommandError, UsageError, error_message
 from .options import AsJson, Location, Reading, check_free, counted, disk_bytes, open_index, recall_option
-from .output import format_cell, pluralize, say, say_facts, say_json, say_result
+from .output import format_cell, one_line, pluralize, say, say_facts, say_json, say_result
 from .process import FAILED
 
 
@@ -34,7 +34,7 @@ def info(index: Location, *, json: AsJson = False) -> None:
         "points": f"{about['points']:,}" + (f", {sizes['smallest']:,} to {sizes['largest']:,} a set" if sizes else ""),
         "dimension": about["dim"],
         "weights": {None: "not decided", True: "yes", False: "no"}[about["weighted"]],
-        "embedding": f"{about['embedding']}, {about['vector_length']:,} numbers a set",
+        "embedding": f"{one_line(about['embedding'])}, {about['vector_length']:,} numbers a set",
         "retrain": about["retrain"],
         "search": about["search"],
         "preprocessing": about["preprocess"],
@@ -128,7 +128,7 @@ def retrain(
     if found is not None:
         say_comparison(found)
         say()
-    say(f"{index}: {pluralize(n, 'set')}, {name_of(embedding)}, {embedding.vector_length:,} numbers a set")
+    say(f"{index}: {pluralize(n, 'set')}, {describe(embedding, wanted.label)}")
 
 
 def verify(
