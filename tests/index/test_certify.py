@@ -154,7 +154,7 @@ def test_what_cannot_be_certified():
         index.search(sets[0], certify=True)
     linear = make_index(embedding=small_embedding(quantiles="linear"))
     linear.add(sets)
-    with pytest.raises(ValueError, match="certify needs bounds .* by SlicedWasserstein with quantiles='linear': "):
+    with pytest.raises(ValueError, match=r"certify needs bounds .* by SlicedWasserstein with quantiles='linear': "):
         linear.range_search(sets[0], 1.0, certify=True)
 
 

@@ -18,7 +18,7 @@ from scipy.spatial.distance import cdist
 from sklearn.base import clone
 from threadpoolctl import threadpool_limits
 
-from ..data.checks import checked_count, checked_flag, kind_of, random_stream
+from ..data.checks import checked_count, kind_of, random_stream
 from ..data.sets import Sets, check_origin
 from ..errors import InputError, bad_value, user_level
 from ..native import kernel
@@ -155,11 +155,7 @@ class Whitened(SetTransformer):
         """
         views = self._checked_views()
         power = self._checked_power()
-        if self.n_components != "auto":
-            checked_count("n_components", self.n_components)
-        checked_count("max_samples", self.max_samples)
-        if self.normalize != "auto":
-            checked_flag("normalize", self.normalize)
+        self._check_numbers()
         kernel.threads(self.n_jobs)
         random = random_stream(self.random_state, WHITENING_STREAM)
         sets = self._start_fit(X)
@@ -191,6 +187,18 @@ class Whitened(SetTransformer):
                 remedy = "give an embedding such as slosh.embed.SlicedWasserstein(), or a list of them"
                 raise InputError(problem, remedy, argument="embedding")
         return [one if isinstance(one, SetTransformer) else Wrapped(one) for one in views]
+
+    def _check_numbers(self) -> None:
+        given, flag = self.n_components, self.normalize
+        if not (
+            given == "auto"
+            if isinstance(given, str)
+            else isinstance(given, Integral) and not isinstance(given, bool) and given > 0
+        ):
+            raise bad_value("n_components", given, 'give a whole number, 1 or more, or "auto"')
+        if not (flag == "auto" if isinstance(flag, str) else isinstance(flag, bool | np.bool_)):
+            raise bad_value("normalize", flag, 'give True, False, or "auto"')
+        checked_count("max_samples", self.max_samples)
 
     def _checked_power(self) -> float:
         if isinstance(self.power, str) and self.power == "auto":
@@ -334,6 +342,10 @@ class Whitened(SetTransformer):
     @property
     def learns(self) -> bool:
         return True
+
+    def check_dim(self, dim: int) -> None:
+        for view in self._checked_views():
+            view.check_dim(dim)
 
     @property
     def takes_labels(self) -> bool:
