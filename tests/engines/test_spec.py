@@ -7,12 +7,13 @@ import pytest
 
 from builders import cloud_list, small_embedding
 from slosh import Preprocess, Sets, errors
-from slosh.embed import DistanceField, GeM, LocalShape, SlicedWasserstein
+from slosh.embed import DistanceField, GeM, LocalShape, SlicedWasserstein, Whitened
 from slosh.engines.spec import MAX_LENGTH, WHOLE, IndexSpec, make_spec
 from slosh.search import ExactSearch, HammingSearch, LadderSearch
 
 FILLED = ExactSearch()
 FILLED.add(np.zeros((2, 3), np.float32))
+LEARNT = Whitened().fit(cloud_list(30))
 
 
 @pytest.mark.parametrize(
@@ -26,6 +27,22 @@ FILLED.add(np.zeros((2, 3), np.float32))
         ({"embedding": SlicedWasserstein().fit([np.zeros((3, 5))])}, "embedding", "dimension 5"),
         ({"embedding": SlicedWasserstein().fit([np.zeros((3, 2))]), "origin": [1.0, 2.0]}, "origin", "same origin"),
         ({"embedding": LocalShape()}, "embedding", "sample"),
+        (
+            {"dim": 300, "embedding": LocalShape()},
+            "embedding",
+            "these sets have 300 features: use it for sets of 2 or 3",
+        ),
+        ({"dim": 1, "embedding": Whitened([GeM(2), LocalShape()])}, "embedding", "these sets have 1 feature: use"),
+        (
+            {"embedding": [GeM(2), SlicedWasserstein()]},
+            "embedding",
+            r"a list: wrap them: embedding=Whitened\(\[a, b\]\)",
+        ),
+        (
+            {"embedding": LEARNT, "sample": cloud_list(30)},
+            "sample",
+            "is fitted and stays as it is: .* leave sample out",
+        ),
         ({"embedding": SlicedWasserstein(2, MAX_LENGTH)}, "embedding", "numbers"),
         ({"embedding": GeM(1 << 11)}, "embedding", "orders"),
         ({"embedding": LocalShape(GeM(1 << 11)), "sample": cloud_list(9)}, "embedding", "orders"),
@@ -46,8 +63,23 @@ FILLED.add(np.zeros((2, 3), np.float32))
 )
 def test_what_cannot_be_made(options, argument, message):
     with pytest.raises(errors.InputError, match=message) as told:
-        make_spec(2, **options)
+        make_spec(**{"dim": 2, **options})
     assert argument is None or told.value.argument == argument
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"embedding": LEARNT, "preprocess": Preprocess(standardize=True)},
+        {"embedding": LEARNT, "search": HammingSearch()},
+        {"embedding": SlicedWasserstein().fit(cloud_list(3))},
+    ],
+    ids=["standardize", "codes", "learns nothing"],
+)
+def test_a_sample_beside_a_fitted_embedding(options):
+    """It is for what else learns; and an embedding that learns nothing is the same with it or without."""
+    made = make_spec(2, **options, sample=cloud_list(30, seed=5))
+    assert made.embedding is options["embedding"]
 
 
 def test_what_is_given_stays_as_it_was():

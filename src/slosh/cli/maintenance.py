@@ -35,6 +35,7 @@ def info(index: Location, *, json: AsJson = False) -> None:
         "dimension": about["dim"],
         "weights": {None: "not decided", True: "yes", False: "no"}[about["weighted"]],
         "embedding": f"{one_line(about['embedding'])}, {about['vector_length']:,} numbers a set",
+        "learnt from": _learnt_from(about["learnt_from"]),
         "retrain": about["retrain"],
         "search": about["search"],
         "preprocessing": about["preprocess"],
@@ -49,6 +50,13 @@ def info(index: Location, *, json: AsJson = False) -> None:
     if about.get("cache_rebuilt"):
         facts["cache"] = f"rebuilt: {about['cache_rebuilt']}"
     say_facts({name: fact for name, fact in facts.items() if fact is not None})
+
+
+def _learnt_from(counts: dict[str, int] | None) -> str | None:
+    """Return what the embedding has learnt from."""
+    if counts is None:
+        return None
+    return pluralize(counts["sets"], "set") + f", {counts['labelled']:,} with labels" * bool(counts["labelled"])
 
 
 def _calibrated(calibrations: list[dict[str, Any]]) -> str | None:

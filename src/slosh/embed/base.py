@@ -66,6 +66,9 @@ class SetTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         """Whether `fit` has learnt what it is to learn; if not, it embeds without it until there are data."""
         return True
 
+    def check_dim(self, dim: int) -> None:
+        """Refuse (InputError) sets of a dimension that this is not made for, before there are any."""
+
     @property
     def takes_labels(self) -> bool:
         """Whether `fit(sets, labels)` learns from the labels."""

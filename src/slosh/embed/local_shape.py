@@ -90,11 +90,11 @@ class LocalShape(SetTransformer):
 
     def _start_fit(self, X: Any) -> Sets:
         sets = super()._start_fit(X)
-        if sets.dim not in (2, 3):
-            problem = f"LocalShape looks at points in a plane or in space, and these sets have {sets.dim} features"
-            remedy = "use it for sets of 2 or 3 features, and SlicedWasserstein for others"
-            raise InputError(problem, remedy, argument="X")
+        _check_dim(sets.dim, "X")
         return sets
+
+    def check_dim(self, dim: int) -> None:
+        _check_dim(dim, "embedding")
 
     def _fit(self, sets: Sets) -> None:
         self.neighbors_ = checked_neighbors(self.neighbors)
@@ -202,6 +202,14 @@ class LocalShape(SetTransformer):
         """Make the inner embedding use as many threads: `n_jobs` may have been changed since."""
         if hasattr(self.embedding_, "n_jobs"):
             self.embedding_.n_jobs = self.n_jobs
+
+
+def _check_dim(dim: int, argument: str) -> None:
+    if dim not in (2, 3):
+        features = "1 feature" if dim == 1 else f"{dim} features"
+        problem = f"LocalShape looks at points in a plane or in space, and these sets have {features}"
+        remedy = "use it for sets of 2 or 3 features, and SlicedWasserstein for others"
+        raise InputError(problem, remedy, argument=argument)
 
 
 def _even_sample(sets: Sets, max_points: int) -> Sets:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..data import tensors
-from ..data.checks import checked_origin
+from ..data.checks import checked_origin, kind_of
 from ..data.precision import MAX_COORDINATE
 from ..data.preprocess import Preprocess
 from ..data.sets import Sets, as_sets
@@ -289,12 +289,17 @@ def make_spec(
         raise InputError("sample is empty", "give some of the sets, or leave it out", argument="sample")
     shift = None if origin is None else checked_origin(origin, dim) if sets is None else sets.origin
     _check_origin(chosen, shift)
+    hashes = isinstance(finder, HammingSearch) and not hasattr(finder.hash, "n_features_in_")
+    is_learnt_from = steps.needs_sample or hashes or isinstance(origin, str)
     if steps.needs_sample:
         if sets is None:
             raise _needs_sample("standardize=True learns mean and deviation from data", "preprocess")
         steps = steps.fit(sets)
     steps.check_dim(dim)
     ready = None if sets is None else steps.apply(sets)
+    if is_fitted(chosen) and chosen.learns and sets is not None and not is_learnt_from:
+        problem, remedy = "embedding is fitted and stays as it is", "give one that is not, or leave sample out"
+        raise InputError(problem, remedy, argument="sample")
     if not is_fitted(chosen):
         chosen = _fit(chosen, ready, dim, shift)
     if isinstance(finder, HammingSearch):
@@ -308,6 +313,9 @@ def make_spec(
 def _checked_embedding(embedding: Any, dim: int, n_jobs: int | None) -> SetTransformer:
     if embedding is None:
         return SlicedWasserstein(n_jobs=n_jobs)
+    if isinstance(embedding, list | tuple):
+        problem, remedy = f"embedding is {kind_of(embedding)}", "wrap them: embedding=Whitened([a, b])"
+        raise InputError(problem, remedy, argument="embedding")
     if not isinstance(embedding, SetTransformer):
         if isinstance(embedding, type) or not (hasattr(embedding, "fit") and hasattr(embedding, "transform")):
             raise InputError(
@@ -324,6 +332,7 @@ def _checked_embedding(embedding: Any, dim: int, n_jobs: int | None) -> SetTrans
             argument="embedding",
         )
     checked: SetTransformer = embedding
+    checked.check_dim(dim)
     return checked
 
 

@@ -113,7 +113,8 @@ class SetIndex(Searches):
         preprocess : a `slosh.Preprocess`: what is done to each set, and to each query, before it is embedded. The sets
             themselves are stored as they come.
         sample : some sets to learn from, which are not added, where something is learnt from data: `standardize`,
-            `origin="auto"`, a reference or anchors of the data, `HammingSearch`.
+            `origin="auto"`, a reference or anchors of the data, `Whitened`, `HammingSearch`. If the embedding is fitted
+            and nothing else learns, it is refused.
         weighted : whether elements have weights; None lets the first `add` decide. Sets without weights may be added to
             an index with weights: each element counts the same.
         origin : (d,) float64 numbers subtracted from all coordinates before they become float32, or "auto".
@@ -367,7 +368,10 @@ class SetIndex(Searches):
         return verify(self._engine, sample)
 
     def compact(self) -> None:
-        """Reclaim the space of removed sets and retrain. The result equals an index built from scratch in id order."""
+        """Reclaim the space of removed sets, and learn the search's lists anew; distances stay.
+
+        The result equals an index built from scratch in id order.
+        """
         started = time.perf_counter()
         self._engine.compact()
         logger.info("%s: compacted in %.3f s", changes.place_of(self._engine), time.perf_counter() - started)
@@ -382,7 +386,8 @@ class SetIndex(Searches):
         sample : sets to learn from, which are not added; None takes stored ones, 20,000 at most, by `random_state`.
         embedding : another embedding for the index from now on; None keeps the one that it has. One that is fitted
             stays as it is, so that there is nothing to learn from `sample` or `label`.
-        label : a field of the metadata: learn what tells its values apart; sets without it count as not labelled.
+        label : a field of the metadata: learn what tells its values apart; sets without it count as not labelled. For
+            embeddings that learn from labels (`SetTransformer.takes_labels`), such as `Whitened`.
         """
         retrain(self._engine, sample, embedding, label, random_state)
 
