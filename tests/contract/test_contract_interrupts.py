@@ -7,6 +7,7 @@ import sys
 from itertools import count
 
 import pytest
+from tqdm.auto import tqdm
 
 from builders import cloud_list, together
 
@@ -28,6 +29,30 @@ def calls_of(work, interrupted_at=-1):
     return next(calls)
 
 
+class NoLock:
+    """Of tqdm: Ctrl-C while it takes the lock of all threads leaves it taken, whoever uses tqdm."""
+
+    def acquire(self, *_):
+        return True
+
+    def release(self):
+        pass
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+
+@pytest.fixture
+def no_tqdm_lock():
+    before = tqdm.get_lock()
+    tqdm.set_lock(NoLock())
+    yield
+    tqdm.set_lock(before)
+
+
 CHANGES = {
     "add": (lambda index: index.add(cloud_list(4, seed=1), metadata={"new": True}), 4),
     "update": (lambda index: index.update(["a", "b"], cloud_list(2, seed=1)), 0),
@@ -37,7 +62,7 @@ CHANGES = {
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a generator that is thrown away
-@pytest.mark.usefixtures("ctrl_c")
+@pytest.mark.usefixtures("ctrl_c", "no_tqdm_lock")
 @pytest.mark.parametrize("change", CHANGES)
 def test_an_interrupt_at_any_call_of_a_change(engine, change, campaign):
     work, more = CHANGES[change]

@@ -62,6 +62,24 @@ def test_h5ad(tmp_path, cells, kind, monkeypatch):
     )
 
 
+def test_names_of_variables_as_newer_programs_write_them(tmp_path, cells):
+    """A group of values and a mask."""
+    import h5py
+
+    cells.write_h5ad(tmp_path / "c.h5ad")
+    with h5py.File(tmp_path / "c.h5ad", "r+") as store:
+        index = store["var"].attrs["_index"]
+        item = store["var"][index]
+        names = (item["values"] if isinstance(item, h5py.Group) else item).asstr()[:]
+        del store["var"][index]
+        group = store["var"].create_group(index)
+        group.attrs.update({"encoding-type": "nullable-string-array", "encoding-version": "0.1.0"})
+        group["values"], group["mask"] = names.astype(object), np.zeros(len(names), bool)
+    patient, x = cells.obs["patient"].to_numpy(), cells.X
+    found = everything(tmp_path, by="patient", columns=["gene5", "gene0"]).sets
+    same(found, [x[patient == one][:, [5, 0]] for one in ["p3", "p1", "p2"]])
+
+
 def test_h5ad_obsm_and_weights(tmp_path, cells):
     cells.write_h5ad(tmp_path / "c.h5ad")
     patient, pca, count = cells.obs["patient"].to_numpy(), cells.obsm["X_pca"], cells.obs["count"].to_numpy()

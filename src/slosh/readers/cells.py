@@ -158,7 +158,7 @@ def _chosen(file: File, options: Options, store: Any) -> Array | None:
         raise file.error(what, "give one of the two", argument="columns")
     index = store["var"][store["var"].attrs["_index"]]
     _check_sizes(file, index)
-    names = index.asstr()[:].tolist()
+    names = (index["values"] if hasattr(index, "keys") else index).asstr()[:].tolist()  # a group: anndata 0.13
     file.check_names("variable", options.columns, names, argument="columns")
     place = {name: i for i, name in enumerate(names)}
     return np.array([place[name] for name in options.columns])
