@@ -6,7 +6,6 @@ Labelled sets of files or of an index come in; a table is printed, and the index
 from __future__ import annotations
 
 import random
-import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -80,15 +79,6 @@ class Labelled:
         if self.n_alone:
             remark(f"slosh: left out, the only one with its label: {pluralize(self.n_alone, 'set')}")
 
-    def compare(self, **given: Any) -> Comparison:
-        """Return what `slosh.compare` does."""
-        from sklearn.exceptions import ConvergenceWarning
-
-        with warnings.catch_warnings():
-            # Of k-means, where sets have fewer different points than it looks for: the embedding is as good.
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            return slosh.compare(self.sets, self.labels, **given)
-
 
 def _keys(metadata: Sequence[dict[str, Any]]) -> str:
     keys = dict.fromkeys(key for about in metadata for key in about)
@@ -126,7 +116,7 @@ def compare(
     labelled.remark(label)
     steps = preparation.preprocess(reading.random_state).fit(labelled.sets)
     labelled.sets = steps.apply(labelled.sets)
-    found = labelled.compare(k=k, test_size=test_size, random_state=reading.random_state)
+    found = slosh.compare(labelled.sets, labelled.labels, k=k, test_size=test_size, random_state=reading.random_state)
     build = None
     if found.best is not None:
         chosen = options_for(found.best.embedding, label if found.best.labels else None)
@@ -224,7 +214,8 @@ def choose(index: SetIndex, label: str, seed: int) -> Comparison:
     def methods(stored: Sets) -> dict[str, Any]:
         return {name: method for name, method in suited_methods(stored).items() if SLOW not in name}
 
-    return labelled.compare(methods=methods, k=min(10, len(labelled.labels) - 1), random_state=seed)
+    k = min(10, len(labelled.labels) - 1)
+    return slosh.compare(labelled.sets, labelled.labels, methods=methods, k=k, random_state=seed)
 
 
 def _prepared(index: SetIndex, names: list[str]) -> Iterator[tuple[Sets, list[dict[str, Any]]]]:

@@ -20,7 +20,7 @@ from ..embed import SlicedWasserstein, Wrapped
 from ..embed.base import SetTransformer
 from ..errors import InputError, bad_value
 from ..index.set_index import SetIndex
-from ..native.arrays import Array, Float64, Int64
+from ..native.arrays import Array, Float64, Int64, Mask
 from ..search import LadderSearch, Search, checked_recall
 
 if TYPE_CHECKING:
@@ -227,8 +227,8 @@ def checked_labels(given: Any, name: str = "y") -> Array:
         problem = f"{name} must be (n,), one label for each set, not of shape {labels.shape}"
         raise InputError(problem, "for several labels a set fit a classifier for each", argument=name)
     objects = labels.tolist() if labels.dtype.kind == "O" else []  # strings in a pandas column, say
-    missing = ~np.isfinite(labels) if labels.dtype.kind == "f" else [_is_missing(label) for label in objects]
-    if (wrong := np.flatnonzero(missing)).size:
+    unusable = ~np.isfinite(labels) if labels.dtype.kind == "f" else missing_labels(labels)
+    if (wrong := np.flatnonzero(unusable)).size:
         problem, i = f"{name}[{wrong[0]}] is {labels[wrong[0]]}", int(wrong[0])
         raise InputError(problem, "give every set a label, or leave the set out", argument=name, set=i)
     if len(kinds := sorted({type(label).__name__ for label in objects})) > 1:
@@ -239,6 +239,18 @@ def checked_labels(given: Any, name: str = "y") -> Array:
     if labels.dtype.kind not in "iubfU":
         raise InputError(f"{name} are of dtype {labels.dtype}", "give numbers or strings as labels", argument=name)
     return labels
+
+
+def missing_labels(labels: Array) -> Mask:
+    """Return which of the labels (n,) or (n, 1) are None or NaN, (n,); none of those of any other shape."""
+    if labels.ndim not in (1, 2) or labels.shape[1:] not in ((), (1,)):
+        return np.zeros(labels.shape[:1], bool)
+    column = labels.reshape(-1)
+    if column.dtype.kind == "f":
+        return np.isnan(column)
+    if column.dtype.kind != "O":
+        return np.zeros(len(column), bool)
+    return np.array([_is_missing(label) for label in column.tolist()], bool)
 
 
 def _is_missing(label: Any) -> bool:

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import math
 import os
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
+from sklearn.exceptions import ConvergenceWarning
 from tqdm.auto import tqdm
 
-from ..data.checks import checked_count, kind_of, random_stream
+from ..data.checks import as_array, checked_count, kind_of, random_stream
 from ..data.sets import Sets, as_sets
 from ..embed import (
     Covariance,
@@ -34,9 +36,9 @@ from ..embed.base import SetTransformer
 from ..embed.references import sample_elements
 from ..errors import InputError, import_extra
 from ..native import kernel
-from ..native.arrays import Array, Int64
+from ..native.arrays import Array, Float64, Int64, Mask
 from ..search import ExactSearch, LadderSearch, Search
-from .base import checked_labels, is_number
+from .base import checked_labels, is_number, missing_labels
 from .trial import Embedded, Split, Trial
 
 MAX_COVARIANCE_DIM = 100
@@ -46,6 +48,10 @@ MAX_ANCHORS = 256
 MILD_POWER = 0.2
 """Of `Whitened`, beside its default: it gains less, and loses less where whitening does harm."""
 WITH_LABELS = "with labels"
+PLAIN = "SlicedWasserstein"
+"""The name of the method that the best is compared with."""
+CLEAR = 2.0
+"""Standard errors that a method must be ahead of those before it: the best of twenty is often one ahead by luck."""
 
 Methods: TypeAlias = Mapping[str, SetTransformer] | Callable[[Sets], Mapping[str, SetTransformer]] | None
 
@@ -134,7 +140,7 @@ class Row(dict[str, Any]):
 class Comparison:
     """What `compare` found. Printed, it is a table, the best method first, and a sentence about the best.
 
-    rows   a `Row` for each method, the best first, those that failed last
+    rows   a `Row` for each method: the best, the others in the order of their choice, those that failed
     about  one sentence: what was measured, on what
     """
 
@@ -144,7 +150,7 @@ class Comparison:
 
     @property
     def best(self) -> Row | None:
-        """The row of the highest precision on the half of the queries that chooses; None if all methods failed.
+        """The first method that none is clearly ahead of, on the half of the queries that chooses; None if all failed.
 
         `best.embedding` is for `SetIndex.create(embedding=...)`, of sets prepared as those that were compared.
         `best.precision` and `best.standard_error` are of the other half of the queries.
@@ -153,12 +159,20 @@ class Comparison:
 
     @property
     def summary(self) -> str:
-        """A sentence about the best method."""
-        best = self.best
+        """A sentence or two about the best method."""
+        best, good = self.best, [row for row in self.rows if row["error"] is None]
         if best is None:
             return "All methods failed."
         figures = f"precision {best.precision:.3f} +- {best.standard_error:.3f}"
-        return f"Best: {best.method}: {figures} on {self.n_reporting:,} queries that it was not chosen by."
+        plain = next((row for row in good if row.method == PLAIN and row.search == "exact"), best)
+        if plain.method != best.method:
+            figures += f", {best.precision - plain.precision:+.3f} over {PLAIN},"
+        chosen = f"Best: {best.method}: {figures} on {self.n_reporting:,} queries that it was not chosen by."
+        top = max(good, key=lambda row: float(row.choice))
+        if top.method == best.method or top.choice == best.choice:
+            return chosen
+        ahead = f"{top.choice - best.choice:.3f} ahead on those that choose, which may be chance"
+        return f"{chosen} {top.method} was {ahead}."
 
     def table(self) -> list[list[str]]:
         """Return the table as text: the names of the columns, then the cells of each method that succeeded."""
@@ -205,7 +219,9 @@ def compare(
     Neighbours are exact; those of `SlicedWasserstein` are also searched by `LadderSearch`, the default of an index.
 
     One half of the queries chooses: rows are ordered by its precision. All figures but that one are of the other half,
-    so that those of the best are not better by luck.
+    so that those of the best are not better by luck. The best, in the first row, is the first of `methods` that no
+    other is clearly ahead of: by more than two standard errors of the difference, over the queries that choose. What
+    may be chance is no reason for a slower method.
 
     Fits see no labels, with one exception: with 500 sets or more each `Whitened` is measured a second time, fitted with
     the labels of the stored sets, in the row ", with labels". Queries are never seen.
@@ -213,7 +229,8 @@ def compare(
     Parameters
     ----------
     sets : anything that `Sets` takes.
-    labels : one for each set: numbers or strings, two classes at least, and two sets of each.
+    labels : one for each set: numbers or strings, two classes at least, and two sets of each. Sets whose label is None
+        or NaN are left out.
     methods : {name: embedding}; None is `methods_for(dim)`. They are cloned. Or a function that takes the stored sets
         and returns such a dict.
     k : the number of neighbours for precision and vote.
@@ -236,7 +253,7 @@ def compare(
     True
     """
     given = as_sets(sets)
-    names, classes = _checked_classes(labels, len(given))
+    labelled, names, classes = _checked_classes(labels, len(given))
     checked_count("k", k)
     checked_count("max_sets", max_sets)
     if not is_number(test_size) or not 0 < test_size < 1:
@@ -244,25 +261,49 @@ def compare(
         raise InputError(problem, argument="test_size")
     threads = kernel.threads(n_jobs)
     random = random_stream(random_state)
-    collection, classes = _drawn(given, classes, int(max_sets), random)
+    known = given if labelled.all() else given.take(labelled)
+    collection, classes = _drawn(known, classes, int(max_sets), random)
     split = Split.of(collection, classes, float(test_size), random)
     chosen = _checked_methods(methods, split.stored, n_jobs)
     if k > split.n_others:
         problem = f"k={k}, but a query has only {split.n_others} sets to find"
         raise InputError(problem, "give a smaller k, or more sets", argument="k")
-    trial, rows = Trial(split, int(k), chosen.values()), []
-    for name, method in tqdm(chosen.items(), unit="method", delay=2, disable=None, leave=False, desc="compare"):
-        rows += list(_measure(name, method, trial, n_jobs))
-    rows.sort(
-        key=lambda row: -1.0 if row["error"] else row["choice"], reverse=True
-    )  # equal ones in the order of methods
-    of_all = f" of {len(given):,}" * (len(collection) < len(given))
+    trial, measured = Trial(split, int(k), chosen.values()), []
+    with warnings.catch_warnings():
+        # Of k-means, where sets have fewer different elements than it looks for: the embedding is as good.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        for name, method in tqdm(chosen.items(), unit="method", delay=2, disable=None, leave=False, desc="compare"):
+            measured += list(_measure(name, method, trial, n_jobs))
+    of_all = f" of {len(known):,}" * (len(collection) < len(known))
+    left_out = f"{len(given) - len(known):,} without a label left out; " * (len(known) < len(given))
     about = (
-        f"{len(collection):,}{of_all} sets (d = {given.dim}, {len(names)} classes), {split}; choice: the precision of "
-        f"one half of the queries, the other figures are of the other half; precision and vote of the {k} nearest; "
+        f"{len(collection):,}{of_all} sets (d = {given.dim}, {len(names)} classes), {split}; {left_out}"
+        "choice: the precision of one half of the queries, the other figures are of the other half; "
+        f"precision and vote of the {k} nearest; "
         f"{threads} thread{'s' * (threads != 1)} of {os.cpu_count()} processors"
     )
-    return Comparison(rows, about, len(split.reporting))
+    return Comparison(_ordered(measured), about, len(split.reporting))
+
+
+def _ordered(measured: list[tuple[Row, Float64 | None]]) -> list[Row]:
+    """Return the rows, the best first, then by their choice, those that failed last; equal ones stay in their order.
+
+    With each row comes its precision for each query that chooses.
+    """
+    good = [(row, hits) for row, hits in measured if hits is not None]
+    rows = sorted((row for row, _ in measured), key=lambda row: -1.0 if row["error"] else row["choice"], reverse=True)
+    if good:
+        top = max(good, key=lambda each: each[0]["choice"])[1]
+        best = next(row for row, hits in good if not _is_clearly_better(top, hits))
+        rows.sort(key=lambda row: row is not best)
+    return rows
+
+
+def _is_clearly_better(precisions: Float64, others: Float64) -> bool:
+    """Return whether the mean is larger by CLEAR standard errors of the difference, which the same queries gave."""
+    gains = precisions - others
+    error = float(np.std(gains, ddof=1)) / math.sqrt(len(gains)) if len(gains) > 1 else math.inf
+    return float(gains.mean()) > CLEAR * error
 
 
 def _drawn(sets: Sets, classes: Int64, most: int, random: np.random.RandomState) -> tuple[Sets, Int64]:
@@ -278,8 +319,13 @@ def _drawn(sets: Sets, classes: Int64, most: int, random: np.random.RandomState)
     return sets.take(rows), np.searchsorted(left, classes[rows])
 
 
-def _measure(name: str, method: SetTransformer, trial: Trial, n_jobs: int | None) -> Iterator[Row]:
-    """Yield the rows of one method: its own, one by the default search, one with labels."""
+def _measure(
+    name: str, method: SetTransformer, trial: Trial, n_jobs: int | None
+) -> Iterator[tuple[Row, Float64 | None]]:
+    """Yield the rows of one method: its own, one by the default search, one with labels.
+
+    With each comes its precision for each query that chooses; None if it failed.
+    """
     yield from _rows(name, method, trial, n_jobs, lambda: trial.embed(method))
     if isinstance(method, Whitened) and not trial.split.own:
         named = f"{name}, {WITH_LABELS}"
@@ -293,7 +339,7 @@ def _rows(
     n_jobs: int | None,
     embed: Callable[[], Embedded],
     labels: bool = False,
-) -> Iterator[Row]:
+) -> Iterator[tuple[Row, Float64 | None]]:
     searches: dict[str, Search] = {"exact": ExactSearch(n_jobs=n_jobs)}
     if type(method) is SlicedWasserstein:
         searches["default"] = LadderSearch(n_jobs=n_jobs)
@@ -304,11 +350,13 @@ def _rows(
         about |= {"mean_average_precision": trial.mean_average_precision(embedded), "embedding": embedded.model}
         for kind, search in searches.items():
             about["search"] = kind
-            yield Row(about | trial.search(embedded, search))
+            figures = trial.search(embedded, search)
+            hits = figures.pop("choosing_precisions")
+            yield Row(about | figures), hits
             about["mean_average_precision"] = math.nan  # it is that of the whole ranking, whatever searches
     except Exception as error:
         failed = {"length": 0, "embedding": None, "error": f"{type(error).__name__}: {error}"}
-        yield Row(dict.fromkeys(COLUMNS, math.nan) | about | {"mean_average_precision": math.nan} | failed)
+        yield Row(dict.fromkeys(COLUMNS, math.nan) | about | {"mean_average_precision": math.nan} | failed), None
 
 
 # -- checks ------------------------------------------------------------------------------------------------------------
@@ -349,19 +397,23 @@ def suited_methods(stored: Sets) -> dict[str, SetTransformer]:
     return methods_for(stored.dim, n_anchors_for(stored))
 
 
-def _checked_classes(labels: ArrayLike, n: int) -> tuple[Array, Int64]:
-    """Return the labels that occur, in order, and the class of each set as a number from 0 on."""
-    array = checked_labels(labels, "labels")
-    if len(array) != n:
-        problem = f"there are {len(array)} labels for {n} sets"
+def _checked_classes(labels: ArrayLike, n: int) -> tuple[Mask, Array, Int64]:
+    """Return which sets have a label, the labels that occur, in order, and as a number from 0 on the class of each."""
+    given = as_array(labels, "labels")
+    if given.ndim and len(given) != n:
+        problem = f"there are {len(given)} labels for {n} sets"
         raise InputError(problem, "give one label for each set", argument="labels")
+    labelled = ~missing_labels(given)
+    if n and not labelled.any():
+        raise InputError("no set has a label", "to compare, give sets of two classes or more", argument="labels")
+    array = checked_labels(given[labelled] if given.ndim else given, "labels")
     names, classes, counts = np.unique(array, return_inverse=True, return_counts=True)
     if len(names) < 2:
         problem = f"all sets have the label {names[0].item()!r}" if len(names) else "there are no sets"
         raise InputError(problem, "to compare, give sets of two classes or more", argument="labels")
     if (lone := np.flatnonzero(counts == 1)).size:
-        i = int(np.flatnonzero(classes == lone[0])[0])
+        i = int(np.flatnonzero(labelled)[classes == lone[0]][0])
         more = f", and {len(lone) - 1} more labels are alone" * (len(lone) > 1)
         problem = f"set {i} is the only one with the label {names[lone[0]].item()!r}{more}"
         raise InputError(problem, "leave such sets out, or join classes", argument="labels", set=i)
-    return names, classes.astype(np.int64)
+    return labelled, names, classes.astype(np.int64)

@@ -173,7 +173,10 @@ class Trial:
         return Embedded(model, stored, queries, each)
 
     def search(self, embedded: Embedded, search: Search) -> dict[str, Any]:
-        """Return how good the neighbours are that a search finds, and the time of a query."""
+        """Return how good the neighbours are that a search finds, and the time of a query.
+
+        Figures of a row, and `choosing_precisions`, the precision for each query that chooses.
+        """
         split, k = self.split, self.k
         search.add(embedded.stored)
         search.search(embedded.queries[:1], k)  # prepares what is prepared once
@@ -185,6 +188,7 @@ class Trial:
         choosing, reporting, asked = split.choosing, split.reporting, split.query_classes
         hits = np.mean(labels[reporting] == asked[reporting, None], axis=1)
         return {
+            "choosing_precisions": np.mean(labels[choosing] == asked[choosing, None], axis=1),
             "choice": precision_at_k(labels[choosing], asked[choosing]),
             "precision": precision_at_k(labels[reporting], asked[reporting]),
             "standard_error": float(np.std(hits, ddof=1) / math.sqrt(len(hits))),
