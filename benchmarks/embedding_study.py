@@ -46,10 +46,10 @@ METHODS: dict[str, Callable[[], SetTransformer]] = {
     "sliced + field, whitened": lambda: Whitened([SlicedWasserstein(), DistanceField()]),
     "sliced + field, whitened, power 0.2": lambda: Whitened([SlicedWasserstein(), DistanceField()], power=0.2),
     "mean": MeanPool,
-    "mean, whitened": lambda: Whitened(MeanPool()),
+    "mean, whitened": lambda: Whitened(MeanPool(), power=0.35, normalize=True),
     "GeM(p=2)": lambda: GeM(p=2),
     "FSPool": FSPool,
-    "FSPool, whitened": lambda: Whitened(FSPool()),
+    "FSPool, whitened": lambda: Whitened(FSPool(), power=0.35, normalize=True),
 }
 SHAPES: dict[str, Callable[[], SetTransformer]] = {
     "local": local,

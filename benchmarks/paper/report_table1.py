@@ -122,10 +122,11 @@ def deviations(results: Results) -> str:
 
 
 def with_deviation(values: Array) -> str:
-    """Format precisions and accuracies, (n_seeds, 2), as means and standard deviations."""
-    return " / ".join(
-        f"{mean:.3f} ± {std:.3f}" for mean, std in zip(values.mean(axis=0), values.std(axis=0, ddof=1), strict=True)
-    )
+    """Format precisions and accuracies, (n_seeds, 2), as means and, of several seeds, standard deviations."""
+    means = values.mean(axis=0)
+    if len(values) == 1:
+        return " / ".join(f"{mean:.3f}" for mean in means)
+    return " / ".join(f"{mean:.3f} ± {std:.3f}" for mean, std in zip(means, values.std(axis=0, ddof=1), strict=True))
 
 
 def map_table(results: Results) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import shlex
 
 import numpy as np
 import pytest
@@ -183,7 +184,9 @@ def test_several_embeddings(slosh_, tmp_path):
     assert slosh_("search", tmp_path / "a", "thin/0000.npy")[0] == 0
 
 
-@pytest.mark.parametrize("asked", [["--label", "folder"], ["--whiten"]])
+@pytest.mark.parametrize(
+    "asked", ["--label folder", "--whiten", "--embedding sliced+field:16 --whiten --power 0.2 --slices 8 --quantiles 4"]
+)
 def test_interrupted_while_learning(slosh_, tmp_path, monkeypatch, stored, few_methods, asked):
     def stop(*_, **__):
         raise KeyboardInterrupt
@@ -191,14 +194,18 @@ def test_interrupted_while_learning(slosh_, tmp_path, monkeypatch, stored, few_m
     path = tmp_path / "my index"
     with monkeypatch.context() as patched:
         patched.setattr(slosh.SetIndex, "retrain", stop)
-        code, _, err = slosh_("build", path, "clouds", "--batch-points", 100, *asked)
+        code, _, err = slosh_("build", path, "clouds", "--batch-points", 100, "--seed", 3, *asked.split())
     assert code == 130
     assert f"all 12 sets are stored in {path}, embedded by " in err
-    assert f"; to finish, run: slosh retrain '{path}' {' '.join(asked)}\n" in err
+    assert f"; to finish, run: slosh retrain '{path}' {asked} --seed 3\n" in err
     assert stored(path) == 12
     assert slosh_("verify", path)[0] == 0
-    assert slosh_("retrain", path, *asked)[0] == 0
+    assert slosh_(*shlex.split(err.partition("run: slosh ")[2]))[0] == 0
     assert slosh_("verify", path)[0] == 0
+    if "--slices" in asked:
+        other = tmp_path / "b"
+        assert slosh_("build", other, "clouds", "--seed", 3, *asked.split())[0] == 0
+        assert repr(embedding_of(path)) == repr(embedding_of(other))
 
 
 def test_retrain(slosh_, copied, kinds, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 
 import numpy as np
 import pytest
@@ -147,7 +148,9 @@ def test_a_bad_file_in_the_middle(slosh_, tmp_path, write_clouds):
     assert "4 sets of the batches before are stored" in err
     assert slosh_("verify", tmp_path / "a")[0] == 0
     np.save(tmp_path / "c" / "thin" / "0002.npy", np.ones((20, 2)))
-    assert json.loads(slosh_("add", tmp_path / "a", tmp_path / "c", "--skip-existing", "--json")[1])["sets"] == 6
+    told = shlex.split(err.partition("continue with: ")[2])
+    assert told == ["slosh", "add", str(tmp_path / "a"), str(tmp_path / "c"), "--batch-points", "30", "--skip-existing"]
+    assert json.loads(slosh_(*told[1:], "--json")[1])["sets"] == 6
     code, _, err = slosh_("build", tmp_path / "b", tmp_path / "c", "--batch-points", 30, "--columns", "x")
     assert code == 1
     assert not (tmp_path / "b").exists()
@@ -187,7 +190,7 @@ def test_interrupted_while_tuning(slosh_, tmp_path, monkeypatch, stored):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(slosh.SetIndex, "tune", stop)
-    code, _, err = slosh_("build", tmp_path / "a", "clouds")
+    code, _, err = slosh_("build", tmp_path / "a b", "clouds", "--recall", 0.9)
     assert code == 130
-    assert "all 12 sets are stored" in err
-    assert stored(tmp_path / "a") == 12
+    assert f"all 12 sets are stored; to finish, run: slosh tune '{tmp_path / 'a b'}' --recall 0.9\n" in err
+    assert stored(tmp_path / "a b") == 12

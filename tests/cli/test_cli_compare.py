@@ -8,6 +8,8 @@ import shlex
 import numpy as np
 import pytest
 
+import slosh
+
 
 def test_compare(slosh_):
     code, out, _ = slosh_("compare", "clouds", "--label", "folder", "-k", 3)
@@ -44,6 +46,26 @@ def test_compare_names_the_command_that_builds_the_best(slosh_, tmp_path):
     assert document["command"] == told
     assert document["best"] == document["rows"][0]["method"]
     assert summary.startswith(f"Best: {document['best']}: precision ")
+
+
+def test_the_command_that_it_names_reads_the_files_alike(slosh_, tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    lines = ["id,x,y,more,digit"]
+    for i in range(24):
+        points = rng.normal(scale=1 + 2 * (i % 2), size=(9, 2))
+        lines += [f"s{i},{x},{y},7,{i % 2}" for x, y in points]
+    (tmp_path / "my digits.txt").write_text("\n".join(lines))
+    monkeypatch.chdir(tmp_path)
+    reading = ["--format", "csv", "--id-column", "id", "--columns", "x,y", "--seed", 5, "--origin", "1,2"]
+    code, out, _ = slosh_("compare", "my digits.txt", *reading, "--label", "digit", "-k", 3, "--scale", "rms")
+    assert code == 0
+    told = shlex.split(out.splitlines()[-1].partition(": ")[2])
+    assert told[:4] == ["slosh", "build", "INDEX", "my digits.txt"]
+    assert slosh_(*told[1:])[0] == 0
+    with slosh.open("INDEX", read_only=True) as index:
+        assert (len(index), index.dim, index.preprocess.scale) == (24, 2, "rms")
+        assert index.origin.tolist() == [1, 2]
+        assert index.embedding.get_params().get("random_state", 5) == 5
 
 
 def test_nothing_to_compare(slosh_, tmp_path):

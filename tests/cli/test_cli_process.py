@@ -96,7 +96,7 @@ def test_ctrl_c_leaves_a_valid_index(tmp_path, process, stored, write_clouds, ca
     assert child.returncode == 130, err
     assert out == ""
     assert "Traceback" not in err
-    assert "slosh add a.slosh SOURCE... --skip-existing" in err
+    assert "slosh add a.slosh clouds --batch-points 50 --skip-existing" in err
     stored = stored(tmp_path / "a.slosh")
     assert 5 <= stored < n
     assert f"{stored:,} sets" in err

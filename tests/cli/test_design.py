@@ -12,7 +12,16 @@ EMBEDDINGS = [
     *("sliced", "local", "field", "field:32", "gem:2", "cov", "fspool", "wasserstein", "mean", "max", "sum"),
     *("sliced+field", "sliced+field:16+local", "mean+max"),
 ]
+KINDS = {"power": float, "slices": int, "quantiles": int}
 RANDOM = ("sliced", "field", "field:32", "wasserstein", "local")
+
+
+def made_by(words):
+    """The embedding that options make."""
+    names = iter(words)
+    given = {name[2:]: True if name == "--whiten" else next(names) for name in names}
+    numbers = {name: kind(given[name]) for name, kind in KINDS.items() if name in given}
+    return EmbeddingOptions(**given | numbers | {"label": None}).make(0)
 
 
 @pytest.mark.parametrize("whiten", [False, True])
@@ -28,7 +37,28 @@ def test_an_embedding_as_options_and_back(name, whiten):
         *(["--whiten", "--label", "kind"] if whiten else []),
     ]
     assert repr(EmbeddingOptions(name, whiten).make(0)) == repr(made)
+    assert repr(made_by(given)) == repr(made)
     assert ("random_state=7" in repr(EmbeddingOptions(name, whiten).make(7))) == (whiten or name in RANDOM)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"whiten": True, "power": 0.2},
+        {"embedding": "sliced+field", "whiten": True, "power": 0.0},
+        {"slices": 8, "quantiles": 4},
+        {"embedding": "local", "slices": 8, "quantiles": 4},
+        {"embedding": "fspool", "quantiles": 4},
+        {"embedding": "field+local", "whiten": True, "power": 0.5, "slices": 3},
+    ],
+)
+def test_numbers_as_options_and_back(given):
+    wanted = EmbeddingOptions(**given)
+    made = wanted.make(0)
+    assert options_for(made, None) == wanted.as_options()
+    assert repr(made_by(wanted.as_options())) == repr(made)
+    if "power" in given:
+        assert made.power == given["power"]
 
 
 def test_what_is_made_by_default():
@@ -55,6 +85,8 @@ def test_what_is_made_by_default():
         ({"embedding": "field", "slices": 8}, "--slices is for --embedding sliced and local, not for field"),
         ({"embedding": "mean", "quantiles": 8}, "--quantiles is for"),
         ({"embedding": "field", "label": "kind"}, "learns nothing from labels: add --whiten, or leave --embedding out"),
+        ({"power": 0.2}, "--power 0.2 says how much to whiten: add --whiten"),
+        ({"label": "kind", "power": 0.2}, "add --whiten"),
         ({"label": "kind", "slices": 8}, "are for an embedding that you name"),
     ],
 )

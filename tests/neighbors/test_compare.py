@@ -17,7 +17,7 @@ from slosh import SetIndex, Sets
 from slosh.data.checks import random_stream
 from slosh.embed import Covariance, DistanceField, GeM, LocalShape, MaxPool, MeanPool, SlicedWasserstein, Whitened
 from slosh.embed.base import SetTransformer
-from slosh.neighbors.compare import COLUMNS, Comparison, Row, compare, methods_for
+from slosh.neighbors.compare import COLUMNS, Comparison, Row, compare, methods_for, n_anchors_for
 from slosh.search import LadderSearch
 
 trial = importlib.import_module("slosh.neighbors.trial")
@@ -330,12 +330,34 @@ def test_sets_of_few_different_elements():
     assert any("DistanceField" in row.method and row.error is None for row in result.rows)
 
 
+def test_the_field_has_as_many_anchors_as_the_stored_sets_have_different_elements(digits):
+    """All places are in all images; some are never inked, and those do not count."""
+    sets, labels = digits
+    seen = []
+
+    def methods(stored):
+        seen.append(len(stored))
+        return {"field": DistanceField(n_anchors_for(stored))}
+
+    result = compare(sets, labels, methods=methods)
+    assert (seen, result.failures()) == ([1438], [])
+    inked = len(np.unique(sets.points[sets.weights > 0], axis=0))
+    assert inked - 5 <= result.best.length <= inked < 64
+    rng = np.random.default_rng(0)
+    assert n_anchors_for(Sets.from_list([rng.normal(size=(9, 2)) for _ in range(300)])) == 256
+
+
 def test_methods():
     names = set(methods_for(2))
     assert {"SlicedWasserstein", "FSPool", "Covariance", "MaxPool", "GeM(p=2)", "GeM(p=4)"} <= names
     single = ["SlicedWasserstein", "DistanceField", "LocalShape", "FSPool", "WassersteinEmbedding"]
     assert {f"{name}, whitened" for name in single} <= names
     assert "SlicedWasserstein + DistanceField, whitened" in names
+    mild = {name: one.power for name, one in methods_for(5).items() if "power" in name}
+    assert mild == {f"{name}, whitened, power 0.2": 0.2 for name in (single[0], f"{single[0]} + {single[1]}")}
+    assert [name for name in methods_for(3) if "Wasserstein" in name and "Sliced" not in name] == list(methods_for(3))[
+        -2:
+    ]
     assert methods_for(3)["SlicedWasserstein + DistanceField + LocalShape, whitened"].embedding[1].n_anchors == 256
     assert not [name for name in methods_for(4) if "LocalShape" in name]
     assert "SlicedWasserstein + DistanceField, whitened" in methods_for(4)

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from ..neighbors.compare import Comparison
     from ..readers import Batch
 
+RECALL = 0.99
+"""What an index is tuned for by default."""
+
 
 def demo(
     *,
@@ -57,7 +60,7 @@ def build(
     meta: Meta = None,
     recall: Annotated[
         float, recall_option(help="Fraction of the true nearest neighbours that searches find by default; 1 is exact.")
-    ] = 0.99,
+    ] = RECALL,
     json: AsJson = False,
 ) -> None:
     """Build an index from files.
@@ -86,7 +89,8 @@ def build(
         check_label(wanted.label, first.metadata, for_all)
     with slosh.SetIndex.create(index, first.sets.dim, sample=first.sets, origin=first.sets.origin, **settings) as made:
         try:
-            n = _fill(made, index, chain([first], batches), for_all, update=False)
+            again = _continuing(index, source, reading, meta, False)
+            n = _fill(made, index, chain([first], batches), for_all, again)
             found = None
             if wanted.label is not None or (made.embedding.learns and n > len(first.ids)):
                 found = _settle(made, index, wanted, seed)
@@ -103,7 +107,8 @@ def build(
 def _settle(index: SetIndex, location: str, wanted: EmbeddingOptions, seed: int) -> Comparison | None:
     """Choose the embedding, or let it learn from all sets. An error says what is stored, and how to finish."""
     kept = f"all {pluralize(len(index), 'set')} are stored in {location}, embedded by {name_of(index.embedding)}"
-    finish = f"run: {command('slosh', 'retrain', location, *wanted.as_options())}"
+    seeded = ["--seed", str(seed)] if seed else []
+    finish = f"run: {command('slosh', 'retrain', location, *wanted.as_options(), *seeded)}"
     try:
         return settle(index, wanted, seed)
     except KeyboardInterrupt:
@@ -142,7 +147,7 @@ def add(
     with open_index(index, write=True) as made:
         batches = reading.read(source, made.origin)
         new = _without_existing(made, batches) if skip_existing else batches
-        n = _fill(made, index, new, for_all, update)
+        n = _fill(made, index, new, for_all, _continuing(index, source, reading, meta, update), update)
         _report(made, index, n, started, json, "added")
 
 
@@ -157,10 +162,22 @@ def _without_existing(index: SetIndex, batches: Iterator[Batch]) -> Iterator[Bat
             yield type(batch)(batch.sets.take(rows), [batch.ids[i] for i in rows], [batch.metadata[i] for i in rows])
 
 
+def _continuing(location: str, source: list[str], reading: Reading, meta: list[str] | None, update: bool) -> str:
+    """Return the command that adds what is not stored yet."""
+    pairs = [word for pair in meta or () for word in ("--meta", pair)]
+    there = "--update" if update else "--skip-existing"
+    return command("slosh", "add", location, *source, *reading.as_options(), *pairs, there)
+
+
 def _fill(
-    index: SetIndex, location: str, batches: Iterator[Batch], for_all: dict[str, Any] | None, update: bool
+    index: SetIndex,
+    location: str,
+    batches: Iterator[Batch],
+    for_all: dict[str, Any] | None,
+    again: str,
+    update: bool = False,
 ) -> int:
-    """Add all batches, and return the number of sets. An error says what is stored, and how to continue."""
+    """Add all batches, and return the number of sets. An error says what is stored, and how to continue: `again`."""
     stored, before = 0, len(index)
 
     def counting() -> Iterator[Batch]:
@@ -171,7 +188,7 @@ def _fill(
 
     def so_far() -> str:
         kept = f"{pluralize(stored, 'set')} of the batches before {'is' if stored == 1 else 'are'} stored in {location}"
-        return f"{kept}, which is intact; continue with: slosh add {location} SOURCE... --skip-existing"
+        return f"{kept}, which is intact; continue with: {again}"
 
     try:
         return len(index.add(counting(), metadata=for_all, update=update))
@@ -201,7 +218,9 @@ def _report(
         try:
             tuned = index.tune(recall, min(10, len(index) - 1))
         except KeyboardInterrupt:
-            remark(f"slosh: all {pluralize(len(index), 'set')} are stored; to finish, run: slosh tune {location}")
+            asked = [] if recall == RECALL else ["--recall", f"{recall:g}"]
+            finish = command("slosh", "tune", location, *asked)
+            remark(f"slosh: all {pluralize(len(index), 'set')} are stored; to finish, run: {finish}")
             raise
     about = index.info()
     if json:

@@ -130,7 +130,8 @@ def compare(
     build = None
     if found.best is not None:
         chosen = options_for(found.best.embedding, label if found.best.labels else None)
-        build = command("slosh", "build", "INDEX", *source, *preparation.as_options(), *chosen)
+        given = [*reading.as_options(), *([] if origin is None else ["--origin", origin]), *preparation.as_options()]
+        build = command("slosh", "build", "INDEX", *source, *given, *chosen)
     if json:
         say_json(document_of(found) | {"command": build})
         return
@@ -189,7 +190,7 @@ def settle(index: SetIndex, wanted: EmbeddingOptions, seed: int) -> Comparison |
 
 def choose(index: SetIndex, label: str, seed: int) -> Comparison:
     """Compare embeddings on stored sets, drawn from all that have the label."""
-    from ..neighbors.compare import methods_for, n_anchors_for
+    from ..neighbors.compare import suited_methods
 
     names = sorted(index.select(slosh.where.Exists(label)))  # what is drawn does not depend on the order of the adds
     if not names:
@@ -208,8 +209,10 @@ def choose(index: SetIndex, label: str, seed: int) -> Comparison:
     labelled = Labelled.of(parts, names, metadata, label)
     labelled.n_without += n_without
     labelled.remark(label)
-    methods = methods_for(index.dim, n_anchors_for(labelled.sets))
-    methods = {name: method for name, method in methods.items() if SLOW not in name}
+
+    def methods(stored: Sets) -> dict[str, Any]:
+        return {name: method for name, method in suited_methods(stored).items() if SLOW not in name}
+
     return labelled.compare(methods=methods, k=min(10, len(labelled.labels) - 1), random_state=seed)
 
 

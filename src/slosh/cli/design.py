@@ -19,6 +19,9 @@ import slosh
 from . import options
 from .messages import UsageError
 
+QUANTILES = 16
+"""What embeddings have by default."""
+
 _flag = functools.partial(Option, rich_help_panel="What the index is made of (cannot be changed later)")
 _name = functools.partial(_flag, metavar="NAME")
 _step = functools.partial(Option, rich_help_panel="What is done to each set before it is embedded")
@@ -31,6 +34,7 @@ EMBEDDINGS = (
     "joined by +, as in sliced+field."
 )
 WHITEN = "Learn from the stored sets which differences of the vectors tell sets apart."
+POWER = "With --whiten, from 0, which only leaves directions out, to 0.5, which makes all count alike (default: 0.35)."
 LABEL = (
     "The metadata key that holds the label. Embeddings are compared by it, and the best is taken. With --whiten, the "
     "embedding that you name learns from the labels instead."
@@ -55,8 +59,7 @@ class Preparation:
 
     def as_options(self) -> list[str]:
         """Return the options that were given."""
-        given = {f"--{name.replace('_', '-')}": value for name, value in vars(self).items() if value}
-        return [part for name, value in given.items() for part in ([name] if value is True else [name, str(value)])]
+        return options.as_options(self)
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,7 @@ class EmbeddingOptions:
     embedding: Annotated[str | None, _view(metavar="NAME", help=EMBEDDINGS)] = None
     whiten: Annotated[bool, _view("--whiten", help=WHITEN)] = False
     label: Annotated[str | None, _view(metavar="KEY", help=LABEL)] = None
+    power: Annotated[float | None, _view(metavar="NUMBER", min=0, max=0.5, help=POWER)] = None
     slices: Annotated[int | None, _view(metavar="N", min=1, help="Number of directions of the sliced embedding.")] = (
         None
     )
@@ -91,7 +95,8 @@ class EmbeddingOptions:
             parts.append(options.choose("--embedding", kind, known)(int(number)) if number else known[kind]())
         if not self.whiten:
             return parts[0]
-        return slosh.embed.Whitened(parts if len(parts) > 1 else parts[0], random_state=seed)
+        power: Any = {} if self.power is None else {"power": self.power}
+        return slosh.embed.Whitened(parts if len(parts) > 1 else parts[0], random_state=seed, **power)
 
     def _parts(self) -> list[str]:
         return [part.strip() for part in (self.embedding or "sliced").lower().split("+")]
@@ -114,6 +119,8 @@ class EmbeddingOptions:
             raise UsageError(
                 f"{given} joins several: add --whiten, which brings them to one scale, or give one of them"
             )
+        if self.power is not None and not self.whiten:
+            raise UsageError(f"--power {self.power:g} says how much to whiten: add --whiten, or leave it out")
         if self.label is not None and self.embedding is not None and not self.whiten:
             learns = f"{given} learns nothing from labels"
             raise UsageError(f"{learns}: add --whiten, or leave --embedding out to have the best one chosen")
@@ -142,14 +149,12 @@ class EmbeddingOptions:
         }
 
     def as_options(self) -> list[str]:
-        """Return the options that were given, but for slices and quantiles."""
-        named = {"--embedding": self.embedding, "--whiten": self.whiten, "--label": self.label}
-        given = {name: value for name, value in named.items() if value}
-        return [part for name, value in given.items() for part in ([name] if value is True else [name, str(value)])]
+        """Return the options that were given."""
+        return options.as_options(self)
 
 
 def options_for(embedding: Any, label: str | None) -> list[str]:
-    """Return the options by which `slosh build` makes an embedding, but for slices and quantiles.
+    """Return the options by which `slosh build` makes an embedding.
 
     `label` is the key that it learns from, if any.
     """
@@ -167,9 +172,15 @@ def options_for(embedding: Any, label: str | None) -> list[str]:
         embed.MaxPool: lambda one: "max",
         embed.SumPool: lambda one: "sum",
     }
-    named = "+".join(words[type(one)](one) for one in (parts if isinstance(parts, list) else [parts]))
-    chosen = ["--embedding", named] * (named != "sliced")
-    return [*chosen, *["--whiten"] * whitened, *([] if label is None else ["--label", label])]
+    parts = parts if isinstance(parts, list) else [parts]
+    named = "+".join(words[type(one)](one) for one in parts)
+    inner = [getattr(one, "embedding", None) or one for one in parts]  # the slices of LocalShape
+    slices = next((n for one in inner if (n := getattr(one, "n_slices", None)) is not None), None)
+    quantiles = next((n for one in inner if (n := getattr(one, "n_quantiles", QUANTILES)) != QUANTILES), None)
+    power = embedding.power if whitened and embedding.power != "auto" else None
+    return EmbeddingOptions(
+        None if named == "sliced" else named, whitened, label, power=power, slices=slices, quantiles=quantiles
+    ).as_options()
 
 
 def command(*words: str) -> str:

@@ -67,6 +67,10 @@ class Reading:
     batch_points: Annotated[int, _number(help="Read about this many points at a time; bounds the memory.")] = 1 << 20
     max_expansion: Annotated[float, _name(metavar="N", help="Refuse files that unpack to N times their size.")] = 100
 
+    def as_options(self) -> list[str]:
+        """Return the options that were given."""
+        return as_options(self)
+
     def read(self, sources: Sequence[str], origin: Any) -> Iterator[Batch]:
         """Return the batches of sets that these files hold."""
         names = None if self.columns is None else [name.strip() for name in self.columns.split(",") if name.strip()]
@@ -106,6 +110,24 @@ class Selection:
         if not found:
             remark_unknown_fields(index, node)
         return found
+
+
+def as_options(group: Any) -> list[str]:
+    """Return the options of a group that differ from their defaults, as a user types them.
+
+    >>> as_options(Reading(columns="x,y", random_state=3))
+    ['--columns', 'x,y', '--seed', '3']
+    """
+    hints, words = get_type_hints(type(group), include_extras=True), []
+    for field in dataclasses.fields(group):
+        value = getattr(group, field.name)
+        if value == field.default:
+            continue
+        (option,) = hints[field.name].__metadata__  # in an annotation, its name comes in the place of a default
+        names = [name for name in (option.default, *(option.param_decls or ())) if isinstance(name, str)]
+        words.append(names[0] if names else f"--{field.name.replace('_', '-')}")
+        words += [] if value is True else [f"{value:.15g}" if isinstance(value, float) else str(value)]
+    return words
 
 
 def grouped_options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -32,7 +32,8 @@ from .wrapped import Wrapped
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-AUTO_POWER = 0.35
+AUTO_POWER, AUTO_POWER_OF_SHORT, SHORT = 0.35, 0.2, 128
+"""The power, and that for vectors of up to 128 numbers, whose small directions are more often noise."""
 AUTO_COMPONENTS = (64, 128)
 """Numbers of a vector: of one embedding, and of several together."""
 SETS_A_COMPONENT = 4
@@ -83,7 +84,8 @@ class Whitened(SetTransformer):
         as they are, of the others copies are fitted.
     n_components : numbers of a vector; "auto" is 64 for one embedding, 128 for several (a quarter of the sets at most),
         or all of them if there are few sets. There are fewer where the vectors vary in fewer directions.
-    power : from 0, which only leaves directions out, to 0.5, which makes all directions count alike; "auto" is 0.35.
+    power : from 0, which only leaves directions out, to 0.5, which makes all directions count alike; "auto" is 0.35, or
+        0.2 if the vectors have 128 numbers or fewer.
     normalize : whether to bring vectors to unit length; "auto" does if they have 16 numbers or more. If not, their
         scale is such that the mean squared norm over the sets of `fit` is 1.
     max_samples : `fit` learns from at most so many sets, drawn at random; from fewer if the vectors have more than
@@ -166,6 +168,8 @@ class Whitened(SetTransformer):
         rows = self._sample(len(sets), classes, random)
         vectors = self._joined(sets if rows is None else sets.take(rows))
         self._scale_views(vectors)
+        if power is None:
+            power = AUTO_POWER if vectors.shape[1] > SHORT else AUTO_POWER_OF_SHORT
         self._learn(vectors, power, random, classes if classes is None or rows is None else classes[rows])
         spaced = np.linspace(0, len(vectors) - 1, min(len(vectors), LANDMARKS)).astype(np.int64)
         self.landmarks_ = np.empty((len(spaced) if self.has_learnt else 0, self.vector_length), np.float32)
@@ -191,19 +195,16 @@ class Whitened(SetTransformer):
 
     def _check_numbers(self) -> None:
         given, flag = self.n_components, self.normalize
-        if not (
-            given == "auto"
-            if isinstance(given, str)
-            else isinstance(given, Integral) and not isinstance(given, bool) and given > 0
-        ):
+        is_count = isinstance(given, Integral) and not isinstance(given, bool) and given > 0
+        if not (is_count or (isinstance(given, str) and given == "auto")):
             raise bad_value("n_components", given, 'give a whole number, 1 or more, or "auto"')
         if not (flag == "auto" if isinstance(flag, str) else isinstance(flag, bool | np.bool_)):
             raise bad_value("normalize", flag, 'give True, False, or "auto"')
         checked_count("max_samples", self.max_samples)
 
-    def _checked_power(self) -> float:
+    def _checked_power(self) -> float | None:
         if isinstance(self.power, str) and self.power == "auto":
-            return AUTO_POWER
+            return None
         if not isinstance(self.power, Real) or isinstance(self.power, bool) or not 0 <= self.power <= 0.5:
             remedy = 'give a number from 0 (no direction is changed) to 0.5 (all count alike), or "auto"'
             raise bad_value("power", self.power, remedy)
@@ -248,12 +249,14 @@ class Whitened(SetTransformer):
         self._rescale(vectors)
 
     def _learn(self, vectors: Float32, power: float, random: np.random.RandomState, classes: Int64 | None) -> None:
-        n, dim = vectors.shape
-        n_kept, keep_rest = (0, True) if n < FEWEST_SETS else self._n_directions(n, dim)
+        n, dim = _n_different(vectors), vectors.shape[1]
+        n_kept, keep_rest = (0, True) if n == 1 else self._n_directions(n, dim)
+        if n < FEWEST_SETS:
+            n_kept, keep_rest = 0, True
         with_labels = classes is not None and not keep_rest
         n_found = max(n_kept, min(DISCRIMINATED, dim, n // SETS_A_COMPONENT)) if with_labels else n_kept
-        learnt = spread(vectors, n_found, random)
-        self._map, self.n_samples_, self.n_labelled_ = None, n, 0
+        learnt = spread(vectors, n_found, random)._replace(n=n)
+        self._map, self.n_samples_, self.n_labelled_ = None, len(vectors), 0
         if n_kept == 0 or learnt.is_constant:
             self._set_map(np.zeros(dim), np.empty((0, dim)), np.empty(0), np.empty(0), 1.0)
             self.shortest_ = None
@@ -295,10 +298,11 @@ class Whitened(SetTransformer):
 
     def _why_labels_do_not_count(self) -> str:
         if not self.has_learnt and self.n_samples_ >= FEWEST_SETS:
-            return "the labels do not count: all sets are the same"
+            return f"the labels do not count: all sets are the same, or copies of fewer than {FEWEST_SETS}"
         if self.rest_scale_:
-            few = f"the labels do not count: {self.n_samples_} sets are too few to learn from them"
             least = SETS_A_COMPONENT * AUTO_COMPONENTS[0]
+            once = "" if self.n_samples_ < least else ", as copies count once"
+            few = f"the labels do not count: {self.n_samples_} sets are too few to learn from them{once}"
             return f"{few}; give {least} or more, or n_components, or leave the labels out"
         return "the labels do not count: those of the sets that were learnt from tell no classes apart"
 
@@ -478,3 +482,8 @@ class Whitened(SetTransformer):
             checks[name] = good and bool(np.isfinite(array).all())
         if wrong := [name for name, good in checks.items() if not good]:
             raise ValueError(f"not as fit leaves it: {', '.join(wrong)}")
+
+
+def _n_different(vectors: Float32) -> int:
+    """Return how many of the rows differ: copies of a set teach nothing more."""
+    return len(np.unique(vectors.view(np.dtype((np.void, vectors.strides[0]))).ravel()))

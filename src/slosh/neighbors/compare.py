@@ -10,7 +10,7 @@ import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -31,6 +31,7 @@ from ..embed import (
     Whitened,
 )
 from ..embed.base import SetTransformer
+from ..embed.references import sample_elements
 from ..errors import InputError, import_extra
 from ..native import kernel
 from ..native.arrays import Array, Int64
@@ -40,9 +41,13 @@ from .trial import Embedded, Split, Trial
 
 MAX_COVARIANCE_DIM = 100
 """Up to this dimension d the d^2 numbers of a covariance are tried."""
-MAX_ANCHORS, COUNTED_ELEMENTS = 256, 1 << 16
-"""Anchors of a distance field at most, and how many elements are looked at for as many that differ."""
+MAX_ANCHORS = 256
+"""Anchors of a distance field at most."""
+MILD_POWER = 0.2
+"""Of `Whitened`, beside its default: it gains less, and loses less where whitening does harm."""
 WITH_LABELS = "with labels"
+
+Methods: TypeAlias = Mapping[str, SetTransformer] | Callable[[Sets], Mapping[str, SetTransformer]] | None
 
 COLUMNS = {
     "method": "method",
@@ -61,8 +66,9 @@ COLUMNS = {
 def methods_for(dim: int, n_anchors: int = MAX_ANCHORS) -> dict[str, SetTransformer]:
     """Return the embeddings that `compare` tries for sets of `dim` features; change the dict as you like.
 
-    Single ones, whitened ones, and several whitened together. `n_anchors` is that of `DistanceField`, which needs as
-    many different elements. `WassersteinEmbedding` needs POT, and takes about a millisecond a set.
+    Single ones, whitened ones, several whitened together, and `WassersteinEmbedding`, which needs POT and takes about a
+    millisecond a set. `compare` prefers those that come first. `n_anchors` is that of `DistanceField`, which needs as
+    many different elements.
 
     >>> list(methods_for(3))[:3]
     ['SlicedWasserstein', 'DistanceField', 'LocalShape']
@@ -73,11 +79,15 @@ def methods_for(dim: int, n_anchors: int = MAX_ANCHORS) -> dict[str, SetTransfor
         "DistanceField": DistanceField(n_anchors),
         **({"LocalShape": LocalShape()} if dim in (2, 3) else {}),
         "FSPool": FSPool(),
-        "WassersteinEmbedding": WassersteinEmbedding(),
     }
     sliced, field_, *local = list(single)[: 3 if dim in (2, 3) else 2]
-    together = [[name] for name in single] + [[sliced, field_], *([[sliced, field_, *local]] if local else [])]
-    whitened = {f"{' + '.join(names)}, whitened": [single[name] for name in names] for names in together}
+    slow = {"WassersteinEmbedding": WassersteinEmbedding()}
+
+    def whitened(*names: str, **given: Any) -> dict[str, SetTransformer]:
+        parts = [(single | slow)[name] for name in names]
+        named = [" + ".join(names), "whitened", *(f"{key} {value}" for key, value in given.items())]
+        return {", ".join(named): Whitened(parts if len(parts) > 1 else parts[0], **given)}
+
     return {
         **single,
         "GeM(p=2)": GeM(p=2),
@@ -85,7 +95,14 @@ def methods_for(dim: int, n_anchors: int = MAX_ANCHORS) -> dict[str, SetTransfor
         "MeanPool, GeM(p=1)": MeanPool(),
         "MaxPool": MaxPool(),
         **({"Covariance": Covariance()} if dim <= MAX_COVARIANCE_DIM else {}),
-        **{name: Whitened(parts if len(parts) > 1 else parts[0]) for name, parts in whitened.items()},
+        **whitened(sliced),
+        **whitened(sliced, power=MILD_POWER),
+        **{name: each for alone in (field_, *local, "FSPool") for name, each in whitened(alone).items()},
+        **whitened(sliced, field_),
+        **whitened(sliced, field_, power=MILD_POWER),
+        **(whitened(sliced, field_, *local) if local else {}),
+        **slow,
+        **whitened(*slow),
     }
 
 
@@ -174,7 +191,7 @@ def compare(
     sets: Any,
     labels: ArrayLike,
     *,
-    methods: Mapping[str, SetTransformer] | None = None,
+    methods: Methods = None,
     k: int = 10,
     test_size: float = 0.2,
     max_sets: int = 20_000,
@@ -197,7 +214,8 @@ def compare(
     ----------
     sets : anything that `Sets` takes.
     labels : one for each set: numbers or strings, two classes at least, and two sets of each.
-    methods : {name: embedding}; None is `methods_for(dim)`. They are cloned.
+    methods : {name: embedding}; None is `methods_for(dim)`. They are cloned. Or a function that takes the stored sets
+        and returns such a dict.
     k : the number of neighbours for precision and vote.
     test_size : the fraction of the sets that are queries, between 0 and 1.
     max_sets : of more sets so many are drawn. It bounds time and memory.
@@ -227,8 +245,8 @@ def compare(
     threads = kernel.threads(n_jobs)
     random = random_stream(random_state)
     collection, classes = _drawn(given, classes, int(max_sets), random)
-    chosen = _checked_methods(methods, collection, n_jobs)
     split = Split.of(collection, classes, float(test_size), random)
+    chosen = _checked_methods(methods, split.stored, n_jobs)
     if k > split.n_others:
         problem = f"k={k}, but a query has only {split.n_others} sets to find"
         raise InputError(problem, "give a smaller k, or more sets", argument="k")
@@ -296,15 +314,15 @@ def _rows(
 # -- checks ------------------------------------------------------------------------------------------------------------
 
 
-def _checked_methods(
-    methods: Mapping[str, SetTransformer] | None, sets: Sets, n_jobs: int | None
-) -> Mapping[str, SetTransformer]:
+def _checked_methods(methods: Methods, stored: Sets, n_jobs: int | None) -> Mapping[str, SetTransformer]:
     if methods is None:
-        ours = methods_for(sets.dim, n_anchors_for(sets))
+        ours = suited_methods(stored)
         for one in ours.values():
             if "n_jobs" in one.get_params():
                 one.set_params(n_jobs=n_jobs)
         return ours
+    if callable(methods):
+        methods = methods(stored)
     if not isinstance(methods, Mapping) or not methods:
         remedy = "give a dict {name: embedding} of one at least"
         raise InputError(f"methods is {kind_of(methods)}", remedy, argument="methods")
@@ -316,10 +334,19 @@ def _checked_methods(
 
 
 def n_anchors_for(sets: Sets) -> int:
-    """Return how many anchors to try: 256, or half as many as there are different elements. A part has fewer."""
-    points = sets.points if sets.weights is None else sets.points[sets.weights > 0]
-    n_different = len(np.unique(points[:: max(1, len(points) // COUNTED_ELEMENTS)], axis=0))
-    return min(MAX_ANCHORS, max(1, n_different // 2))
+    """Return the number of anchors to try: 256, or as many as a field that is fitted on these sets can have."""
+    n = MAX_ANCHORS
+    while True:  # fewer anchors are looked for among fewer elements
+        elements, weights = sample_elements(sets, n, random_stream(0))
+        n_different = len(np.unique(elements if weights is None else elements[weights > 0], axis=0))
+        if n_different >= n:
+            return n
+        n = n_different
+
+
+def suited_methods(stored: Sets) -> dict[str, SetTransformer]:
+    """Return those of `methods_for`, for sets that they are fitted on."""
+    return methods_for(stored.dim, n_anchors_for(stored))
 
 
 def _checked_classes(labels: ArrayLike, n: int) -> tuple[Array, Int64]:
