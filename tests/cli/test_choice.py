@@ -159,17 +159,40 @@ def test_a_list_is_no_label(slosh_, tmp_path):
 def test_whiten_learns_from_all_batches(slosh_, tmp_path, kinds):
     code, out, err = slosh_("build", tmp_path / "a", kinds, "--whiten", "--batch-points", 1800)
     assert (code, err) == (0, "")
-    assert out.startswith("learnt again, from sets of all batches: Whitened(embedding=SlicedWasserstein())\nbuilt 600")
+    assert out.startswith("built 600")
+    told = "\nembedding: Whitened(embedding=SlicedWasserstein()), 64 numbers a set, learnt from 600 sets"
+    assert f"{told}\n" in out
     assert embedding_of(tmp_path / "a").n_samples_ == 600
     code, out, _ = slosh_("build", tmp_path / "b", kinds, "--whiten")
     assert out.startswith("built 600")
+    assert f"{told}\n" in out
     assert embedding_of(tmp_path / "b").n_samples_ == 600
-    assert slosh_("build", tmp_path / "c", kinds, "--whiten", "--label", "kind")[0] == 0
+    code, out, _ = slosh_("build", tmp_path / "c", kinds, "--whiten", "--label", "kind")
+    assert code == 0
+    assert f"{told}, with the labels of 'kind'\n" in out
     assert embedding_of(tmp_path / "c").n_labelled_ == 600
     assert slosh_("build", tmp_path / "d", kinds, "--embedding", "field:16", "--batch-points", 1800)[0] == 0
     anchors = embedding_of(tmp_path / "d").anchors_
     assert slosh_("build", tmp_path / "e", kinds, "--embedding", "field:16")[0] == 0
     np.testing.assert_array_equal(anchors, embedding_of(tmp_path / "e").anchors_)
+
+
+def test_labels_of_some(slosh_, tmp_path, kinds):
+    assert slosh_("build", tmp_path / "a", kinds, "--meta", "more=1")[0] == 0
+    assert slosh_("update", tmp_path / "a", "--where", "kind != 'kind 0'", "--meta", "some=1")[0] == 0
+    assert slosh_("update", tmp_path / "a", "--where", "kind = 'kind 1'", "--meta", "some=2")[0] == 0
+    code, out, _ = slosh_("retrain", tmp_path / "a", "--whiten", "--label", "some")
+    assert code == 0
+    assert out.endswith(" 64 numbers a set, learnt from 600 sets, with the labels of 'some' of 450 of them\n")
+
+
+def test_an_embedding_is_shown_on_one_line(slosh_, tmp_path):
+    options = ["--embedding", "sliced+field:16+local", "--whiten", "--slices", 8, "--quantiles", 4, "--seed", 5]
+    assert slosh_("build", tmp_path / "a", "clouds", *options)[0] == 0
+    assert "\n" in repr(embedding_of(tmp_path / "a"))
+    (line,) = [line for line in slosh_("info", tmp_path / "a")[1].splitlines() if line.startswith("embedding")]
+    assert line.startswith("embedding      Whitened(embedding=[SlicedWasserstein(n_quantiles=4, n_slices=8")
+    assert "numbers a set" in line
 
 
 def test_several_embeddings(slosh_, tmp_path):

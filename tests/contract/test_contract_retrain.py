@@ -218,6 +218,8 @@ def turned_cloud_list(n, angle, seed):
 def test_info_says_when_later_sets_are_unlike_those_that_were_learnt_from(engine):
     index = whitened(engine, turned_cloud_list(300, 0.0, seed=1))
     assert index.info()["retrain"] is None
+    assert index.info()["learnt_from"] == {"sets": 300, "labelled": 0}
+    assert index.info()["distance_kind"] == "whitened"
     index.add(turned_cloud_list(300, 0.0, seed=2))
     assert index.info()["retrain"] is None
     index.add(turned_cloud_list(60, np.pi / 2, seed=3))

@@ -18,7 +18,7 @@ import slosh
 
 from ..data.text import format_bytes
 from . import options
-from .choice import check_label, compare, document_of, name_of, say_comparison, settle
+from .choice import check_label, compare, describe, document_of, name_of, say_comparison, settle
 from .design import Design, EmbeddingOptions, Preparation, command
 from .messages import CommandError, UsageError, error_message
 from .options import AsJson, Location, Meta, Reading, Sources, open_index, recall_option
@@ -94,9 +94,7 @@ def build(
             found = None
             if wanted.label is not None or (made.embedding.learns and n > len(first.ids)):
                 found = _settle(made, index, wanted, seed)
-                if not json and found is None:
-                    say(f"learnt again, from sets of all batches: {name_of(made.embedding)}")
-            _report(made, index, n, started, json, "built", recall, found)
+            _report(made, index, n, started, json, "built", recall, found, wanted.label)
         except BaseException:
             with suppress(OSError):
                 if not len(made):  # the place was free before
@@ -211,8 +209,9 @@ def _report(
     done: str,
     recall: float | None = None,
     found: Comparison | None = None,
+    label: str | None = None,
 ) -> None:
-    """Print what was done. A new index is tuned first, so that the first search does not have to."""
+    """Print what was done. A new index, one with a `recall`, is tuned first: the first search does not have to."""
     seconds, tuned = time.perf_counter() - started, None
     if recall is not None and len(index) > 1:
         try:
@@ -236,6 +235,8 @@ def _report(
     say(f"{done} {pluralize(n, 'set')} in {seconds:.3g} s{rate}")
     size = f", {format_bytes(options.disk_bytes(about))}" * ("disk_bytes" in about)
     say(f"{location}: {pluralize(len(index), 'set')}, {pluralize(about['points'], 'point')}, d = {index.dim}{size}")
+    if recall is not None:
+        say(f"embedding: {describe(index.embedding, label)}")
     if tuned is not None:
         say(f"tuned: {tuned}")
 

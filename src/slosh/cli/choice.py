@@ -20,7 +20,7 @@ from . import options
 from .design import ORIGIN, EmbeddingOptions, Preparation, command, options_for
 from .messages import CommandError
 from .options import AsJson, Reading, Sources, counted
-from .output import pluralize, remark, say, say_json, say_table
+from .output import one_line, pluralize, remark, say, say_json, say_table
 
 if TYPE_CHECKING:
     from ..data.sets import Sets
@@ -142,7 +142,18 @@ def compare(
 
 def name_of(embedding: Any) -> str:
     """Return an embedding on one line."""
-    return " ".join(repr(embedding).split())
+    return one_line(repr(embedding))
+
+
+def describe(embedding: Any, label: str | None) -> str:
+    """Return an embedding for people: its name, its length, and what it has learnt from; `label` is the key given."""
+    facts = [name_of(embedding), f"{embedding.vector_length:,} numbers a set"]
+    if (n := getattr(embedding, "n_samples_", None)) is not None and embedding.has_learnt:
+        facts.append(f"learnt from {pluralize(n, 'set')}")
+        if n_labelled := embedding.n_labelled_:
+            of_some = f" of {n_labelled:,} of them" * (n_labelled < n)
+            facts.append("with labels" + of_some if label is None else f"with the labels of {label!r}{of_some}")
+    return ", ".join(facts)
 
 
 def document_of(found: Comparison) -> dict[str, Any]:

@@ -12,11 +12,11 @@ import slosh
 
 from ..data.text import format_bytes
 from ..errors import InputError
-from .choice import document_of, name_of, say_comparison, settle
+from .choice import describe, document_of, name_of, say_comparison, settle
 from .design import EmbeddingOptions, command, options_for
 from .messages import CommandError, UsageError, error_message
 from .options import AsJson, Location, Reading, check_free, counted, disk_bytes, open_index, recall_option
-from .output import format_cell, pluralize, say, say_facts, say_json, say_result
+from .output import format_cell, one_line, pluralize, say, say_facts, say_json, say_result
 from .process import FAILED
 
 
@@ -34,7 +34,8 @@ def info(index: Location, *, json: AsJson = False) -> None:
         "points": f"{about['points']:,}" + (f", {sizes['smallest']:,} to {sizes['largest']:,} a set" if sizes else ""),
         "dimension": about["dim"],
         "weights": {None: "not decided", True: "yes", False: "no"}[about["weighted"]],
-        "embedding": f"{about['embedding']}, {about['vector_length']:,} numbers a set",
+        "embedding": f"{one_line(about['embedding'])}, {about['vector_length']:,} numbers a set",
+        "learnt from": _learnt_from(about["learnt_from"]),
         "retrain": about["retrain"],
         "search": about["search"],
         "preprocessing": about["preprocess"],
@@ -49,6 +50,13 @@ def info(index: Location, *, json: AsJson = False) -> None:
     if about.get("cache_rebuilt"):
         facts["cache"] = f"rebuilt: {about['cache_rebuilt']}"
     say_facts({name: fact for name, fact in facts.items() if fact is not None})
+
+
+def _learnt_from(counts: dict[str, int] | None) -> str | None:
+    """Return what the embedding has learnt from."""
+    if counts is None:
+        return None
+    return pluralize(counts["sets"], "set") + f", {counts['labelled']:,} with labels" * bool(counts["labelled"])
 
 
 def _calibrated(calibrations: list[dict[str, Any]]) -> str | None:
@@ -128,7 +136,7 @@ def retrain(
     if found is not None:
         say_comparison(found)
         say()
-    say(f"{index}: {pluralize(n, 'set')}, {name_of(embedding)}, {embedding.vector_length:,} numbers a set")
+    say(f"{index}: {pluralize(n, 'set')}, {describe(embedding, wanted.label)}")
 
 
 def verify(

@@ -56,6 +56,11 @@ def remark(text: str) -> None:
     tqdm.write(printable(text, "\n"), file=sys.stderr)
 
 
+def one_line(text: str) -> str:
+    """Return text without line breaks, such as those of a long repr."""
+    return " ".join(text.split())
+
+
 def say_json(document: Any) -> None:
     """Print a JSON document on one line."""
     write(json.dumps(to_builtin(document), ensure_ascii=False, allow_nan=False) + "\n")

@@ -74,6 +74,11 @@ class SetTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         """Whether `fit(sets, labels)` learns from the labels."""
         return False
 
+    @property
+    def learnt_from(self) -> dict[str, int] | None:
+        """How many "sets" it has learnt from, and how many of them were "labelled"; None if it does not tell."""
+        return None
+
     def novelty(self, sets: Sets) -> float | None:
         """Return the part of these sets that are unlike those that it has learnt from; None if it cannot tell."""
         return None

@@ -390,6 +390,10 @@ class Whitened(SetTransformer):
         self._pass_threads_to(self._plain)
         return self._plain.index_vectors(sets, slack=slack)
 
+    @property
+    def learnt_from(self) -> dict[str, int] | None:
+        return {"sets": self.n_samples_, "labelled": self.n_labelled_} if self.has_learnt else None
+
     def novelty(self, sets: Sets) -> float | None:
         """Return the part of these sets that are farther from the sample than 95% of its own sets from each other.
 

@@ -139,6 +139,8 @@ class IndexSpec:
             "dim": self.dim,
             "embedding": repr(self.embedding),
             "vector_length": int(self.embedding.vector_length),
+            "distance_kind": self.distance_kind,
+            "learnt_from": self.embedding.learnt_from,
             "search": repr(self.search),
             "preprocess": repr(self.preprocess),
             "origin": None if self.origin is None else self.origin.tolist(),
