@@ -195,11 +195,8 @@ class Whitened(SetTransformer):
 
     def _check_numbers(self) -> None:
         given, flag = self.n_components, self.normalize
-        if not (
-            given == "auto"
-            if isinstance(given, str)
-            else isinstance(given, Integral) and not isinstance(given, bool) and given > 0
-        ):
+        is_count = isinstance(given, Integral) and not isinstance(given, bool) and given > 0
+        if not (is_count or (isinstance(given, str) and given == "auto")):
             raise bad_value("n_components", given, 'give a whole number, 1 or more, or "auto"')
         if not (flag == "auto" if isinstance(flag, str) else isinstance(flag, bool | np.bool_)):
             raise bad_value("normalize", flag, 'give True, False, or "auto"')
@@ -301,10 +298,11 @@ class Whitened(SetTransformer):
 
     def _why_labels_do_not_count(self) -> str:
         if not self.has_learnt and self.n_samples_ >= FEWEST_SETS:
-            return "the labels do not count: all sets are the same"
+            return f"the labels do not count: all sets are the same, or copies of fewer than {FEWEST_SETS}"
         if self.rest_scale_:
-            few = f"the labels do not count: {self.n_samples_} sets are too few to learn from them"
             least = SETS_A_COMPONENT * AUTO_COMPONENTS[0]
+            once = "" if self.n_samples_ < least else ", as copies count once"
+            few = f"the labels do not count: {self.n_samples_} sets are too few to learn from them{once}"
             return f"{few}; give {least} or more, or n_components, or leave the labels out"
         return "the labels do not count: those of the sets that were learnt from tell no classes apart"
 

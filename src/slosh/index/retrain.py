@@ -84,7 +84,8 @@ def advice(view: View) -> str | None:
     n_learnt_from = getattr(embedding, "n_samples_", FEW_LEARNT_FROM)
     if not embedding.has_learnt:
         if n_learnt_from >= FEWEST_SETS:
-            return "nothing is learnt, as all sets to learn from were the same: call retrain() when there are others"
+            same = f"all sets to learn from were the same, or copies of fewer than {FEWEST_SETS}"
+            return f"nothing is learnt, as {same}: call retrain() when there are others"
         return "nothing is learnt yet, as there were too few sets to learn from: call retrain() when there are more"
     if not embedding.learns or not len(view):
         return None
