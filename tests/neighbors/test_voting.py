@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sklearn import neighbors as oracle
 
 from slosh import evaluate
-from slosh.embed import SlicedWasserstein, Whitened
+from slosh.embed import MeanPool, SlicedWasserstein, Whitened
 from slosh.neighbors import KNeighborsClassifier, KNeighborsRegressor
 
 WEIGHTS = ["uniform", "distance", lambda d: np.exp(-d)]
@@ -99,3 +99,11 @@ def test_classes_are_labels_to_the_embedding_and_numbers_are_not(data):
     for numbers in (labels, labels + 0.5):
         model = KNeighborsRegressor(embedding=Whitened(SlicedWasserstein(4))).fit(sets, numbers)
         assert model.embedding_.n_labelled_ == 0
+
+
+@pytest.mark.parametrize("labels", [np.zeros(300), np.arange(300)], ids=["one class", "all alone"])
+def test_labels_that_tell_nothing_apart_do_not_stop_a_whitened_embedding(labels):
+    rng = np.random.default_rng(0)
+    sets = [rng.normal(size=(5, 20)) * rng.uniform(0.5, 2, 20) for _ in range(300)]
+    model = KNeighborsClassifier(1, embedding=Whitened(MeanPool())).fit(sets, labels)
+    assert model.predict(sets[:20]).tolist() == labels[:20].tolist()

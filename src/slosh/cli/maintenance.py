@@ -163,7 +163,10 @@ def verify(
 
 
 def compact(index: Location, *, json: AsJson = False) -> None:
-    """Reclaim the space of removed sets and retrain. The result equals an index built from scratch in id order."""
+    """Reclaim the space of removed sets, and learn the lists of the search anew.
+
+    The result equals an index built from scratch in id order. No distance changes.
+    """
     with open_index(index, write=True) as changed:
         before = disk_bytes(changed.info())
         changed.compact()

@@ -43,7 +43,7 @@ def measure_of(rerank: Any, embedding: SetTransformer) -> Measure | None:
         if embedding.sliced_view is None:
             raise UnsupportedError(
                 "rerank='sliced' takes its slices from SlicedWasserstein",
-                "create the index with it as the embedding",
+                "give another distance, or index.retrain(embedding=SlicedWasserstein())",
                 argument="rerank",
                 feature_name="rerank",
             )

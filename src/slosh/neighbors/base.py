@@ -127,7 +127,10 @@ class SetNeighbors(BaseEstimator):  # type: ignore[misc]
         """Return what the embedding is fitted to: classes as 0, 1, ..., as -1 is no label to our own embeddings."""
         if isinstance(embedding, Wrapped):
             return y
-        return np.unique(y, return_inverse=True)[1] if is_classifier(self) else None
+        if not is_classifier(self):
+            return None
+        _, classes, counts = np.unique(y, return_inverse=True, return_counts=True)
+        return classes if len(counts) > 1 and counts.max() > 1 else None  # one class, or all alone, teach nothing
 
     def _extend_index(self, X: Any, y: Array) -> None:
         """Add sets to those that were fitted: all of them or, with an error, none."""
