@@ -193,6 +193,7 @@ def test_an_embedding_is_shown_on_one_line(slosh_, tmp_path):
     (line,) = [line for line in slosh_("info", tmp_path / "a")[1].splitlines() if line.startswith("embedding")]
     assert line.startswith("embedding      Whitened(embedding=[SlicedWasserstein(n_quantiles=4, n_slices=8")
     assert "numbers a set" in line
+    assert "\\" not in line  # nor an escaped line break
 
 
 def test_several_embeddings(slosh_, tmp_path):
