@@ -120,6 +120,7 @@ def test_another_embedding(engine, fitted):
         assert seen.info()["vector_length"] == 8
 
 
+@pytest.mark.filterwarnings("ignore:the embedding had learnt from labels")
 def test_another_embedding_learns_from_labels(engine):
     sets = cloud_list(300)
     index = engine.create(embedding=SlicedWasserstein(n_slices=3, n_jobs=1))

@@ -304,6 +304,7 @@ def test_each_embedding_embeds_each_set_once():
     assert sum(Counting.embedded) == 600
 
 
+@pytest.mark.filterwarnings("ignore:the embedding had learnt from labels")
 def test_the_best_embedding_is_ready_for_an_index(tmp_path):
     sets, labels = spreads(600)
     best = compare(sets, labels, methods={"two": Whitened(parts()[:2], n_jobs=1)}, k=5, n_jobs=1).best

@@ -101,6 +101,7 @@ def test_classes_are_labels_to_the_embedding_and_numbers_are_not(data):
         assert model.embedding_.n_labelled_ == 0
 
 
+@pytest.mark.filterwarnings("ignore:The number of unique classes")
 @pytest.mark.parametrize("labels", [np.zeros(300), np.arange(300)], ids=["one class", "all alone"])
 def test_labels_that_tell_nothing_apart_do_not_stop_a_whitened_embedding(labels):
     rng = np.random.default_rng(0)
