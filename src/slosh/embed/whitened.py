@@ -10,24 +10,23 @@ import warnings
 from collections.abc import Mapping
 from copy import copy
 from itertools import pairwise
-from numbers import Integral, Real
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from scipy.spatial.distance import cdist
 from sklearn.base import clone
 from threadpoolctl import threadpool_limits
 
-from ..data.checks import checked_count, kind_of, random_stream
+from ..data.checks import random_stream
 from ..data.sets import Sets, check_origin
-from ..errors import InputError, bad_value, user_level
+from ..errors import InputError, user_level
 from ..native import kernel
 from ..native.arrays import Array, Float32, Float64, Int64
 from .base import SetTransformer
 from .discriminant import class_numbers, discriminants, joined_map, label_weight, shared_classes
 from .sliced_wasserstein import SlicedWasserstein
-from .whitening import LinearMap, Spread, spread, with_signs
-from .wrapped import Wrapped
+from .whitened_checks import check_numbers, checked_power, checked_views, why_labels_do_not_count
+from .whitening import LinearMap, Spread, n_different, part_beyond, spread, with_signs
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -156,9 +155,9 @@ class Whitened(SetTransformer):
             label, as labels for a part of the sets will do; but -1 is a class if there is only one other. Arrays of
             floats are the targets of a regression, and ignored, unless they are whole numbers and NaN.
         """
-        views = self._checked_views()
-        power = self._checked_power()
-        self._check_numbers()
+        views = checked_views(self.embedding)
+        power = checked_power(self.power)
+        check_numbers(self.n_components, self.normalize, self.max_samples)
         kernel.threads(self.n_jobs)
         random = random_stream(self.random_state, WHITENING_STREAM)
         sets = self._start_fit(X)
@@ -176,39 +175,13 @@ class Whitened(SetTransformer):
         if self.has_learnt:
             self._mapping(None).apply(vectors[spaced], self.landmarks_, self.n_jobs)
         if classes is not None and not self.n_labelled_:
-            warnings.warn(self._why_labels_do_not_count(), UserWarning, stacklevel=user_level())
+            same = not self.has_learnt and self.n_samples_ >= FEWEST_SETS
+            least = SETS_A_COMPONENT * AUTO_COMPONENTS[0] if self.rest_scale_ else 0
+            text = why_labels_do_not_count(self.n_samples_, least, FEWEST_SETS if same else 0)
+            warnings.warn(text, UserWarning, stacklevel=user_level())
         return self
 
     # -- fitting -------------------------------------------------------------------------------------------------------
-
-    def _checked_views(self) -> list[SetTransformer]:
-        given = SlicedWasserstein() if self.embedding is None else self.embedding
-        views = list(given) if isinstance(given, list | tuple) else [given]
-        if not views:
-            raise bad_value("embedding", self.embedding, "give an embedding, or a list of one at least")
-        for one in views:
-            if isinstance(one, type) or not (hasattr(one, "fit") and hasattr(one, "transform")):
-                problem = f"embedding is {kind_of(one)}" if one is given else f"embedding holds {kind_of(one)}"
-                remedy = "give an embedding such as slosh.embed.SlicedWasserstein(), or a list of them"
-                raise InputError(problem, remedy, argument="embedding")
-        return [one if isinstance(one, SetTransformer) else Wrapped(one) for one in views]
-
-    def _check_numbers(self) -> None:
-        given, flag = self.n_components, self.normalize
-        is_count = isinstance(given, Integral) and not isinstance(given, bool) and given > 0
-        if not (is_count or (isinstance(given, str) and given == "auto")):
-            raise bad_value("n_components", given, 'give a whole number, 1 or more, or "auto"')
-        if not (flag == "auto" if isinstance(flag, str) else isinstance(flag, bool | np.bool_)):
-            raise bad_value("normalize", flag, 'give True, False, or "auto"')
-        checked_count("max_samples", self.max_samples)
-
-    def _checked_power(self) -> float | None:
-        if isinstance(self.power, str) and self.power == "auto":
-            return None
-        if not isinstance(self.power, Real) or isinstance(self.power, bool) or not 0 <= self.power <= 0.5:
-            remedy = 'give a number from 0 (no direction is changed) to 0.5 (all count alike), or "auto"'
-            raise bad_value("power", self.power, remedy)
-        return float(self.power)
 
     def _fitted(self, view: SetTransformer, sets: Sets) -> SetTransformer:
         """Return a copy that is fitted, and whose threads may be set."""
@@ -249,7 +222,7 @@ class Whitened(SetTransformer):
         self._rescale(vectors)
 
     def _learn(self, vectors: Float32, power: float, random: np.random.RandomState, classes: Int64 | None) -> None:
-        n, dim = _n_different(vectors), vectors.shape[1]
+        n, dim = n_different(vectors), vectors.shape[1]
         n_kept, keep_rest = (0, True) if n == 1 else self._n_directions(n, dim)
         if n < FEWEST_SETS:
             n_kept, keep_rest = 0, True
@@ -296,16 +269,6 @@ class Whitened(SetTransformer):
             turned = rows / lengths[:, None]
             return with_signs(turned @ learnt.directions), np.square(turned) @ learnt.variances, lengths
 
-    def _why_labels_do_not_count(self) -> str:
-        if not self.has_learnt and self.n_samples_ >= FEWEST_SETS:
-            return f"the labels do not count: all sets are the same, or copies of fewer than {FEWEST_SETS}"
-        if self.rest_scale_:
-            least = SETS_A_COMPONENT * AUTO_COMPONENTS[0]
-            once = "" if self.n_samples_ < least else ", as copies count once"
-            few = f"the labels do not count: {self.n_samples_} sets are too few to learn from them{once}"
-            return f"{few}; give {least} or more, or n_components, or leave the labels out"
-        return "the labels do not count: those of the sets that were learnt from tell no classes apart"
-
     def _n_directions(self, n: int, dim: int) -> tuple[int, bool]:
         """Return how many directions to look for, and whether to keep all others too."""
         if isinstance(self.n_components, Integral):
@@ -341,7 +304,7 @@ class Whitened(SetTransformer):
     @property
     def needs_data(self) -> str | None:
         """Why a wrapped embedding must be fitted to data; whitening itself can wait for them."""
-        views = [view for view in self._checked_views() if not hasattr(view, "n_features_in_")]
+        views = [view for view in checked_views(self.embedding) if not hasattr(view, "n_features_in_")]
         return next((view.needs_data for view in views if view.needs_data is not None), None)
 
     @property
@@ -349,7 +312,7 @@ class Whitened(SetTransformer):
         return True
 
     def check_dim(self, dim: int) -> None:
-        for view in self._checked_views():
+        for view in checked_views(self.embedding):
             view.check_dim(dim)
 
     @property
@@ -402,12 +365,9 @@ class Whitened(SetTransformer):
         """
         if len(self.landmarks_) < 2 or not len(sets):
             return None
-        own = cdist(self.landmarks_, self.landmarks_)
-        np.fill_diagonal(own, np.inf)
-        usual = np.quantile(own.min(axis=1), USUAL)
         vectors = np.empty((len(sets), self.vector_length), np.float32)
         self._mapping(None).apply(self._joined(sets), vectors, self.n_jobs)
-        return float((cdist(vectors, self.landmarks_).min(axis=1) > usual * (1 + 1e-5)).mean())
+        return part_beyond(vectors, self.landmarks_, USUAL)
 
     # -- the vectors ---------------------------------------------------------------------------------------------------
 
@@ -486,8 +446,3 @@ class Whitened(SetTransformer):
             checks[name] = good and bool(np.isfinite(array).all())
         if wrong := [name for name, good in checks.items() if not good]:
             raise ValueError(f"not as fit leaves it: {', '.join(wrong)}")
-
-
-def _n_different(vectors: Float32) -> int:
-    """Return how many of the rows differ: copies of a set teach nothing more."""
-    return len(np.unique(vectors.view(np.dtype((np.void, vectors.strides[0]))).ravel()))

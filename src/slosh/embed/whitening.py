@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import eigh, qr
+from scipy.spatial.distance import cdist
 from threadpoolctl import threadpool_limits
 
 from ..native import scan
@@ -158,3 +159,18 @@ class LinearMap:
         if self.shortest is not None:
             mapped /= np.maximum(np.sqrt(np.square(mapped).sum(axis=1)), self.shortest)[:, None]
         out[...] = mapped
+
+
+def n_different(vectors: Float32) -> int:
+    """Return how many of the rows differ: copies teach nothing more."""
+    return len(np.unique(vectors.view(np.dtype((np.void, vectors.strides[0]))).ravel()))
+
+
+def part_beyond(vectors: Float32, landmarks: Float32, usual: float) -> float:
+    """Return the part of the vectors that are farther from all landmarks than is usual between these: the distance to
+    the nearest other, of the part `usual` of them.
+    """
+    own = cdist(landmarks, landmarks)
+    np.fill_diagonal(own, np.inf)
+    limit = np.quantile(own.min(axis=1), usual) * (1 + 1e-5)
+    return float((cdist(vectors, landmarks).min(axis=1) > limit).mean())
