@@ -181,3 +181,13 @@ def test_coordinates_far_from_zero_need_an_origin():
     index.add(far)
     stored = {str(i): (x, None) for i, x in enumerate(cloud_list(30))}
     check_nearest(index.search(far[3], k=5), stored, ORACLE.distances(stored["3"], stored), 5, 6e-3)
+
+
+def test_vectors_of_64_numbers_take_less_than_150_bytes_of_memory(tmp_path):
+    """With an index on disk, whose vectors stay mapped."""
+    points = np.random.default_rng(0).normal(size=(20_000, 64)).astype(np.float32)
+    with slosh.SetIndex.create(tmp_path / "index", 64, embedding=MeanPool()) as index:
+        index.add(slosh.Sets(points, np.arange(20_001)))
+        about = index.info()
+    assert about["search_info"]["n_components"] > 0
+    assert sum(about["memory_bytes"].values()) / 20_000 < 150
