@@ -15,7 +15,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "command-line.md"
 
 def masked(text: str) -> list[str]:
     """Without numbers, which differ from machine to machine, and without what only aligns."""
-    text = re.sub(r"(avx512|avx2|sse\w*|neon|numpy)\b", "KERNEL", text)
+    text = re.sub(r"(avx512\w*|avx2|sse\w*|neon|numpy)\b", "KERNEL", text)
     text = re.sub(r"recall #|exact|no promise", "", re.sub(r"-?\d+([.,]\d+)*(e-\d+)?", "#", text))
     return [
         " ".join(line.replace("─", " ").replace("-", " ").split()) for line in text.splitlines() if line.strip("─ ")

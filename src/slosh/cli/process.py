@@ -32,9 +32,10 @@ FAILED, INVALID_USAGE, INTERRUPTED, PIPE_CLOSED = 1, 2, 130, 141
 
 def run(command: Callable[[], Any]) -> int:
     """Run a command, print its errors, and return the exit code."""
-    with _warnings_as_lines(), _ctrl_c_is_acknowledged():
+    with _warnings_as_lines():
         try:
-            code = command()
+            with _ctrl_c_is_acknowledged():  # what it says comes before what is said of the end
+                code = command()
             flush()
             return code if isinstance(code, int) else 0
         except (KeyboardInterrupt, typer.Abort):

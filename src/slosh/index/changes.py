@@ -185,7 +185,9 @@ def note_stored(error: BaseException, stored: int) -> None:
         error.problem, error.stored = f"{error.problem} ({text})", stored
     elif hasattr(error, "add_note"):
         error.add_note(text)
-    else:  # Python 3.10
+    elif isinstance(error, OSError) and error.strerror:  # Python 3.10, from here on
+        error.strerror = f"{error.strerror} ({text})"
+    else:
         error.args = (f"{error} ({text})", *error.args[1:])
 
 
