@@ -27,9 +27,8 @@ def test_a_prefix_is_never_farther_than_its_vector(n, dim, p, scale, offset, see
     true = np.linalg.norm(vectors[:, None].astype(np.float64) - vectors[None], axis=2)
     slack = bases.ROUNDING * (norms[:, None] + norms[None])
     assert np.all(low <= true * (1 + 1e-12) + slack)
-    high = np.sqrt(
-        np.square(low) + 4 * prefixes[:, None, -1] * prefixes[None, :, -1]
-    )  # rest norms added, not subtracted
+    rest = prefixes[:, -1] if p else np.zeros(len(vectors))  # without directions the prefix is all of the vector
+    high = np.sqrt(np.square(low) + 4 * rest[:, None] * rest[None])  # rest norms added, not subtracted
     assert np.all(true <= high * (1 + 1e-6) + slack)
 
 

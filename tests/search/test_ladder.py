@@ -153,8 +153,8 @@ def test_a_search_climbs_once_whatever_its_plan(depth, monkeypatch):
     header, arrays = state.trained()
     trained = Trained({**header, "calibrations": [{**about, "n_rows": 2000}]}, arrays)
     state = search.start(16, n=2000, columns=filled(state.columns()), trained=trained, derived=state.derived())
-    climbs, climb = [], scan.ladder
-    monkeypatch.setattr(scan, "ladder", lambda *args: climbs.append(len(args[0].queries)) or climb(*args))
+    climbs, climb = [], scan.Ladder.nearest
+    monkeypatch.setattr(scan.Ladder, "nearest", lambda *args: climbs.append(len(args[1])) or climb(*args))
     found = state.nearest(vectors[:30], 10, recall=0.9)
     assert climbs == [30]
     assert found.promise == (0.95 if depth else 1.0)
@@ -196,7 +196,7 @@ def test_removed_rows_are_never_found(collection):
 
 def test_it_learns_by_itself_and_says_when_to_learn_again():
     vectors = decaying(9000, 16, 4)
-    index = LadderSearch()
+    index = LadderSearch(n_components=8)
     index.add(vectors[:500])
     index.search(vectors[:1])
     assert index.info()["trained_on"] == 0  # a scan is quick enough

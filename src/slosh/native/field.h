@@ -7,7 +7,6 @@
 
 #include "job.h"
 #include "lanes.h"
-#include "scan.h"
 
 namespace slosh {
 namespace SLOSH_ARCH {
@@ -75,42 +74,6 @@ inline void field(const Field &job, int64_t set, int64_t block) {
     case 2: return field_of<2>(job, set, block);
     case 3: return field_of<3>(job, set, block);
     default: return field_of<0>(job, set, block);
-  }
-}
-
-typedef int64_t Bits8 __attribute__((vector_size(64)));
-
-SLOSH_INLINE Wide8 absolute(const Wide8 &x) { return Wide8(Bits8(x) & INT64_MAX); }
-
-// The largest difference of two vectors if it is at most `radius`, and otherwise a negative number, mostly long before the last one is looked at.
-// Differences of floats are exact in double.
-template <class T> inline double largest_difference(const float *q, const T *x, float scale, int64_t dim, double radius) {
-  double largest = 0;
-  int64_t i = 0;
-  for (; i + 32 <= dim; i += 32) {
-    Wide8 part = absolute(eight(q + i, 1) - eight(x + i, scale));
-    for (int j = 8; j < 32; j += 8) part = upper(part, absolute(eight(q + i + j, 1) - eight(x + i + j, scale)));
-    double lane[8];
-    store(lane, part);
-    for (int l = 0; l < 8; ++l) largest = lane[l] > largest ? lane[l] : largest;
-    if (largest > radius) return -1;
-  }
-  for (; i < dim; ++i) {
-    const double d = double(q[i]) - double(one(x + i, scale));
-    largest = d > largest ? d : -d > largest ? -d : largest;
-  }
-  return largest > radius ? -1 : largest;
-}
-
-// Puts the vectors of the places `first` to `last` that lie within the radius of a query, by the largest difference.
-inline void largest_within(const Differences &job, int64_t query, int64_t first, int64_t last, void *sink) {
-  const Vectors &v = job.vectors;
-  const float *q = job.queries + query * v.dim;
-  for (int64_t place = first; place < last; ++place) {
-    const int64_t position = job.positions ? job.positions[place] : place;
-    const double found = v.shorts ? largest_difference(q, v.shorts + position * v.dim, v.scale[position], v.dim, job.radius[query])
-                                  : largest_difference(q, v.floats + position * v.dim, 1, v.dim, job.radius[query]);
-    if (found >= 0) job.put(sink, query, found, position);
   }
 }
 

@@ -57,7 +57,7 @@ inline void walsh_hadamard(float *x, float *out, int log_size) {
 }
 
 // H signs[1] H signs[0] H x, in place; `spare` has room for as many numbers. log_size is 4 or more.
-inline void rotate(const Rotation &job, int64_t vector, void *spare) {
+void rotate(const Rotation &job, int64_t vector, void *spare) {
   const int64_t size = int64_t(1) << job.log_size;
   float *x = job.vectors + vector * size, *y = static_cast<float *>(spare);
   for (int round = 0; round < 3; ++round) {

@@ -132,7 +132,7 @@ SLOSH_COUNTS __attribute__((noinline)) void open_places(const Codes &job, const 
 
 // Codes at the places [first, last) of the job, kPlaces at most, from a multiple of kFour on, that differ from the query in at most `limit` bits: distance and position of each,
 // in the order of the positions. `found` has room for all of them.
-SLOSH_COUNTS inline int64_t near_codes(const Codes &job, const uint64_t *query, int64_t first, int64_t last, int64_t limit, uint64_t *found) {
+SLOSH_COUNTS int64_t near_codes(const Codes &job, const uint64_t *query, int64_t first, int64_t last, int64_t limit, uint64_t *found) {
   typedef Bits::V V;
   const int64_t n_words = job.n_words, n = last - first;
   if (limit < 0) return 0;

@@ -62,37 +62,74 @@ struct Pairs {
   double *out;               // squared distances, like positions
 };
 
-// Coordinates of vectors along orthonormal directions, and the norm of the rest. Rows of `directions` and `middle` are filled up with zeros to a
-// multiple of eight.
-struct Prefixes {
+// Vectors to compare with every query, and how many of the nearest to keep.
+struct Flat {
+  const float *queries;      // (n_queries, dim)
   Vectors vectors;
-  int64_t n, n_directions, padded;  // vectors, directions, numbers of a direction
-  const double *middle;             // (padded,)
-  const double *directions;         // (n_directions, padded)
-  float *out;                       // (n, n_directions + 1)
-  double *norms;                    // (n,) of the vectors about the middle
+  const int64_t *positions;  // (n_places,) those that may be found; null: all of them
+  int64_t n_places, k;
+  const int64_t *skip;       // (n_queries,) a position that is not to be found, or null
+  const int64_t *ranks;      // (n,) for equal distances; null: the position
+  double *out;               // (n_queries, k)
+  int64_t *out_positions;
+};
+
+// Orthonormal directions; none: the prefix of a vector is the whole of it. Rows of `directions` and `middle` are filled up with zeros to a multiple of eight.
+struct Basis {
+  int64_t dim, n_directions, padded;  // numbers of a vector, directions, numbers of a direction
+  const double *middle;               // (padded,)
+  const double *directions;           // (n_directions, padded), or null
+
+  // Coordinates along the directions, and the norm of the rest.
+  __attribute__((always_inline)) int64_t numbers() const { return directions ? n_directions + 1 : dim; }
+};
+
+struct Prefixes {
+  Basis basis;
+  Vectors vectors;
+  int64_t n, out_step;
+  float *out;     // row i at out + i * out_step
+  double *norms;  // (n,) of the vectors about the middle
 };
 constexpr int kTogether = 4;        // vectors that are worked on together
 
-// Prefixes of the stored vectors in blocks of sixteen, blocks in lists; see scan.h and search/ladder.py.
-struct Ladder {
-  const float *queries;        // (n_queries, dim)
-  const float *prefixes;       // (n_queries, width)
-  const double *slack;         // (n_queries,) what rounding may add to the distance of two prefixes
-  const int64_t *skip;         // (n_queries,) a position that is not to be found, or null
-  Vectors vectors;
-  const int64_t *rows;         // (n,) for equal distances
-  const float *blocks;         // (n_blocks, width, 16)
+// Rows of eight bits in blocks of sixteen: four numbers of row after row, (width / 4, 16, 4), so that one instruction multiplies four numbers of sixteen
+// rows. See codes8.h.
+struct Coded {
+  const uint8_t *codes;   // (n_blocks, width / 4, 16, 4)
+  const float *squares;   // (n_blocks, 16) |step * (code - 128)|^2
+};
+constexpr int64_t kWidest = 256;  // numbers of a row, at most
+
+// Prefixes of the stored vectors in lists about centres, and the centres themselves as rows of one list; see ladder.h and search/lists.py.
+struct Lists {
+  int64_t width, stride;       // numbers of a row: a multiple of 4; and filled up with zeros to one of 16, in `centres` and in queries
+  int64_t n_lists;
+  Coded rows;
   const int32_t *slots;        // (n_blocks, 16) positions
   const uint16_t *masks;       // (n_blocks,) bit l: lane l may be found
-  int64_t width, n_lists;
-  const float *centroids;      // (n_lists / 16 rounded up, width, 16)
-  const float *radii;          // (n_lists,) no prefix of a list is farther from its centroid
-  const float *margins;        // (n_lists,) how far beyond its centroid a list is thought to extend
-  const int64_t *list_start;   // (n_lists + 1,)
-  const int64_t *list_blocks;  // (n_blocks,) blocks of list after list
+  const float *centres;        // (n_lists, stride)
+  const float *steps;          // (n_lists,)
+  const float *errors;         // (n_lists,) no row is farther from what its code says
+  const float *radii;          // (n_lists,) no row is farther from its centre
+  const int64_t *start;        // (n_lists + 1,)
+  const int64_t *order;        // (n_blocks,) blocks of list after list
+  Coded heads;                 // the centres in eight bits, (n_lists / 16 rounded up, ...)
+  const float *middle;         // (stride,) their centre
+  const float *head_steps, *head_errors;  // (n_lists / 16 rounded up,) and theirs, block by block
+  float farthest;              // the largest of the centres' squares
+};
+
+struct Ladder {
+  Lists lists;
+  Vectors vectors;
+  Basis basis;
+  double rounding, farthest;   // rounding moves a prefix by at most this part of its vector's norm about the middle; the largest norm that is stored
+  const float *queries;        // (n_queries, dim), which are rounded as the vectors are
+  const int64_t *skip;         // (n_queries,) a position that is not to be found, or null
+  const int64_t *ranks;        // (n,) for equal distances; null: the position
   int64_t k, depth;            // nearest: how many, vectors to compare at most
-  float stretch;               // and when to stop, see scan.h
+  float reach;                 // and which lists to scan, see ladder.h
   bool exact;
   const double *radius;        // (n_queries,) all within it; null for the k nearest
   double *out;                 // (n_queries, k)
@@ -169,8 +206,9 @@ struct Kernel {
   void (*transport)(const Transport &, int64_t pair);
   void (*squares)(const Pairs &, int64_t query);
   void (*prefixes)(const Prefixes &, int64_t tile, void *scratch);
-  int64_t (*nearest_list)(const Ladder &, int64_t query);
-  void (*ladder)(const Ladder &, int64_t query);
+  void (*nearest_lists)(const Lists &, const float *rows, int64_t n, int64_t *list, float *square);
+  void (*ladder)(const Ladder &, int64_t first, int64_t last);
+  void (*flat)(const Flat &, int64_t query);
   int64_t (*near_codes)(const Codes &, const uint64_t *query, int64_t first, int64_t last, int64_t limit, uint64_t *found);
   void (*rotate)(const Rotation &, int64_t vector, void *spare);
   int64_t field_anchors;  // of a block
@@ -185,6 +223,7 @@ namespace generic { extern const Kernel kernel; }
 #if defined(SLOSH_X86_VARIANTS)
 namespace avx2 { extern const Kernel kernel; }
 namespace avx512 { extern const Kernel kernel; }
+namespace avx512vnni { extern const Kernel kernel; }
 #endif
 
 }  // namespace slosh

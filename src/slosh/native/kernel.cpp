@@ -3,14 +3,12 @@
 // the standard library are over its types: the linker keeps one copy of those with the same name, and it could be one that this machine
 // cannot run. tests/native/test_symbols.py looks for them.
 #include "field.h"
-#include "hadamard.h"
-#include "hamming.h"
 #include "job.h"
 #include "large.h"
 #include "local.h"
 #include "network.h"
 #include "quantiles.h"
-#include "scan.h"
+#include "search.h"
 #include "transport.h"
 
 namespace slosh {
@@ -321,7 +319,7 @@ double exchange_rate(int64_t rounds) {
 
 #define SLOSH_TEXT2(x) #x
 #define SLOSH_TEXT(x) SLOSH_TEXT2(x)
-const Kernel kernel = {SLOSH_TEXT(SLOSH_ARCH), SLOSH_LANES, scratch_bytes, embed, transport, squares, prefixes, nearest_list, ladder, near_codes, rotate, kFieldAnchors, field, largest_within, local::scratch_bytes, local_shape, exchange_rate};
+const Kernel kernel = {SLOSH_TEXT(SLOSH_ARCH), SLOSH_LANES, scratch_bytes, embed, transport, squares, prefixes, nearest_lists, ladder, flat, near_codes, rotate, kFieldAnchors, field, largest_within, local::scratch_bytes, local_shape, exchange_rate};
 
 }  // namespace SLOSH_ARCH
 }  // namespace slosh

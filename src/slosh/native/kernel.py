@@ -2,7 +2,7 @@
 
 Compiled if the kernel was built, NumPy otherwise.
 
-The environment variable `SLOSH_KERNEL` (`numpy`, `avx512`, `avx2`, `generic`) chooses which kernel runs.
+The environment variable `SLOSH_KERNEL` (`numpy`, `avx512vnni`, `avx512`, `avx2`, `generic`) chooses which kernel runs.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _warned = False
 
 
 def name() -> str:
-    """Return the kernel that runs: "avx512", "avx2", "generic" (compiled for any machine) or "numpy".
+    """Return the kernel that runs: "avx512vnni", "avx512", "avx2", "generic" (compiled for any machine) or "numpy".
 
-    >>> name() in {"avx512", "avx2", "generic", "numpy"}
+    >>> name() in {"avx512vnni", "avx512", "avx2", "generic", "numpy"}
     True
     """
     return "numpy" if native is None else str(native.name())

@@ -73,6 +73,30 @@ template <> SLOSH_INLINE Lanes<4>::F lower(Lanes<4>::F a, Lanes<4>::F b) { retur
 template <> SLOSH_INLINE Lanes<4>::F upper(Lanes<4>::F a, Lanes<4>::F b) { return vmaxq_f32(a, b); }
 #endif
 
+// Bit l: lane l is at most `limit`.
+template <int W> SLOSH_INLINE unsigned at_most(const typename Lanes<W>::F &x, float limit) {
+  float lane[W];
+  store(lane, x);
+  unsigned bits = 0;
+  for (int l = 0; l < W; ++l) bits |= unsigned(lane[l] <= limit) << l;
+  return bits;
+}
+#if defined(__x86_64__)
+template <> SLOSH_INLINE unsigned at_most<4>(const Lanes<4>::F &x, float limit) {
+  return unsigned(_mm_movemask_ps(_mm_cmple_ps(x, _mm_set1_ps(limit))));
+}
+#if SLOSH_LANES >= 8
+template <> SLOSH_INLINE unsigned at_most<8>(const Lanes<8>::F &x, float limit) {
+  return unsigned(_mm256_movemask_ps(_mm256_cmp_ps(x, _mm256_set1_ps(limit), _CMP_LE_OQ)));
+}
+#endif
+#if SLOSH_LANES >= 16
+template <> SLOSH_INLINE unsigned at_most<16>(const Lanes<16>::F &x, float limit) {
+  return unsigned(_mm512_cmp_ps_mask(x, _mm512_set1_ps(limit), _CMP_LE_OQ));
+}
+#endif
+#endif
+
 // A block of 4 by 4 numbers, rows `from_step` apart, to its transpose, rows `to_step` apart.
 SLOSH_INLINE void transpose4(const float *from, int64_t from_step, float *to, int64_t to_step) {
   typedef Lanes<4>::F F;

@@ -9,7 +9,6 @@
 #include <cmath>
 
 #include "lanes.h"
-#include "scan.h"
 
 namespace slosh {
 namespace SLOSH_ARCH {

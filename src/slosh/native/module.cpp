@@ -44,7 +44,10 @@ std::vector<const Kernel *> kernels() {
   __builtin_cpu_init();
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512cd"))
+  {
+    if (__builtin_cpu_supports("avx512vnni")) found.push_back(&avx512vnni::kernel);
     found.push_back(&avx512::kernel);
+  }
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2"))
     found.push_back(&avx2::kernel);
 #endif
@@ -267,12 +270,21 @@ void squares(const Matrix &queries, const std::optional<Matrix> &floats, const s
            [&job, kernel = chosen](int64_t i, void *) { kernel->squares(job, i); });
 }
 
+typedef ndarray<const double, ndim<2>, c_contig, nb::device::cpu> Directions;
+
+Basis new_basis(const ConstDoubles &middle, const std::optional<Directions> &directions, int64_t dim) {
+  const int64_t padded = int64_t(middle.shape(0));
+  check(padded % 8 == 0 && padded >= dim && (!directions || (int64_t(directions->shape(1)) == padded && directions->shape(0) > 0)),
+        "directions and middle must be filled up to a multiple of eight");
+  return {dim, directions ? int64_t(directions->shape(0)) : 0, padded, middle.data(), directions ? directions->data() : nullptr};
+}
+
 void prefixes(const std::optional<Matrix> &floats, const std::optional<Shorts> &shorts, const std::optional<Vector> &scale, const ConstDoubles &middle,
-              const ndarray<const double, ndim<2>, c_contig, nb::device::cpu> &directions, int64_t dim, Columns out, Doubles norms, int threads) {
-  const int64_t n = int64_t(out.shape(0)), p = int64_t(directions.shape(0)), padded = int64_t(directions.shape(1));
-  const Prefixes job{new_vectors(floats, shorts, scale, n, dim), n, p, padded, middle.data(), directions.data(), out.data(), norms.data()};
-  check(padded % 8 == 0 && padded >= dim && int64_t(middle.shape(0)) == padded && int64_t(out.shape(1)) == p + 1 && int64_t(norms.shape(0)) == n,
-        "directions and middle must be filled up to a multiple of eight; out must be (n, directions + 1)");
+              const std::optional<Directions> &directions, int64_t dim, Columns out, Doubles norms, int threads) {
+  const int64_t n = int64_t(out.shape(0));
+  const Prefixes job{new_basis(middle, directions, dim), new_vectors(floats, shorts, scale, n, dim), n, int64_t(out.shape(1)), out.data(), norms.data()};
+  const int64_t p = job.basis.n_directions, padded = job.basis.padded;
+  check(int64_t(out.shape(1)) >= job.basis.numbers() && int64_t(norms.shape(0)) == n, "out must be (n, directions + 1)");
   threads = int(std::min<int64_t>(threads, 1 + n * dim * (p + 1) / 400000));
   const int64_t tiles = (n + kTogether - 1) / kTogether;
   nb::gil_scoped_release free;
@@ -291,69 +303,143 @@ template <class T> ndarray<nb::numpy, T, ndim<1>> owned(T *data, size_t size) {
   return ndarray<nb::numpy, T, ndim<1>>(data, {size}, owner);
 }
 
-// Either `radius` and nothing of k, or k, depth, exact, out and out_positions. Returns offsets, squares and positions with a radius.
-nb::object ladder(const Matrix &queries, const Matrix &prefixes, const ConstDoubles &slack, const std::optional<Offsets> &skip,
-                  const std::optional<Matrix> &floats, const std::optional<Shorts> &shorts, const std::optional<Vector> &scale, const Offsets &rows,
-                  const ndarray<const float, shape<-1, -1, 16>, c_contig, nb::device::cpu> &blocks,
-                  const ndarray<const int32_t, shape<-1, 16>, c_contig, nb::device::cpu> &slots,
-                  const ndarray<const uint16_t, ndim<1>, c_contig, nb::device::cpu> &masks,
-                  const ndarray<const float, shape<-1, -1, 16>, c_contig, nb::device::cpu> &centroids, const Vector &radii, const Vector &margins, const Offsets &list_start,
-                  const Offsets &list_blocks, double stretch, int64_t depth, bool exact, const std::optional<ConstDoubles> &radius,
-                  const std::optional<ndarray<double, ndim<2>, c_contig, nb::device::cpu>> &out,
-                  const std::optional<ndarray<int64_t, ndim<2>, c_contig, nb::device::cpu>> &out_positions, Longs scanned, Longs candidates, int threads) {
-  Ladder job{};
-  const int64_t n_queries = int64_t(queries.shape(0)), n = int64_t(rows.shape(0)), n_blocks = int64_t(blocks.shape(0));
-  job.queries = queries.data(), job.prefixes = prefixes.data(), job.slack = slack.data(), job.skip = skip ? skip->data() : nullptr;
-  job.vectors = new_vectors(floats, shorts, scale, n, int64_t(queries.shape(1)));
-  job.rows = rows.data(), job.blocks = blocks.data(), job.slots = slots.data(), job.masks = masks.data();
-  job.width = int64_t(prefixes.shape(1)), job.n_lists = int64_t(radii.shape(0));
-  job.centroids = centroids.data(), job.radii = radii.data(), job.margins = margins.data(), job.list_start = list_start.data(), job.list_blocks = list_blocks.data();
-  check(int64_t(prefixes.shape(0)) == n_queries && int64_t(slack.shape(0)) == n_queries && (!skip || int64_t(skip->shape(0)) == n_queries) &&
-            int64_t(scanned.shape(0)) == n_queries && int64_t(candidates.shape(0)) == n_queries, "one of each a query");
-  check(int64_t(blocks.shape(1)) == job.width && int64_t(slots.shape(0)) == n_blocks && int64_t(masks.shape(0)) == n_blocks &&
-            int64_t(list_blocks.shape(0)) == n_blocks && n_blocks < int64_t(1) << 28, "one of each a block");
-  check(job.n_lists > 0 && int64_t(margins.shape(0)) == job.n_lists && int64_t(centroids.shape(0)) == (job.n_lists + 15) / 16 && int64_t(centroids.shape(1)) == job.width &&
-            int64_t(list_start.shape(0)) == job.n_lists + 1 && list_start.data()[0] == 0 && list_start.data()[job.n_lists] == n_blocks, "one of each a list");
-  for (int64_t l = 0; l < job.n_lists; ++l) check(list_start.data()[l] <= list_start.data()[l + 1], "lists must follow each other");
-  // What the blocks hold is checked where they are made and read (search/lists.py): a look at each would take longer than a query.
-  job.stretch = float(stretch), job.depth = depth, job.exact = exact;
-  job.radius = radius ? radius->data() : nullptr;
-  job.scanned = scanned.data(), job.candidates = candidates.data();
-  std::vector<std::vector<Found>> found;
-  if (radius) {
-    check(int64_t(radius->shape(0)) == n_queries, "one radius a query");
-    found.resize(size_t(n_queries));
+typedef ndarray<const uint8_t, shape<-1, -1, 16, 4>, c_contig, nb::device::cpu> RowCodes;
+typedef ndarray<const float, shape<-1, 16>, c_contig, nb::device::cpu> RowSquares;
+typedef ndarray<double, ndim<2>, c_contig, nb::device::cpu> Distances;
+typedef ndarray<int64_t, ndim<2>, c_contig, nb::device::cpu> Positions;
+
+// The centres of lists, in full and as rows of eight bits.
+struct Heads {
+  const Matrix centres;
+  const RowCodes codes;
+  const RowSquares squares;
+  const Vector middle, steps, errors;
+  const float farthest;
+
+  void give(Lists &to) const {
+    to.n_lists = int64_t(centres.shape(0)), to.stride = int64_t(centres.shape(1)), to.width = 4 * int64_t(codes.shape(1));
+    check(to.n_lists > 0 && to.n_lists < int64_t(1) << 31 && int64_t(codes.shape(0)) == (to.n_lists + 15) / 16 && codes.shape(0) == squares.shape(0) &&
+              codes.shape(0) == steps.shape(0) && codes.shape(0) == errors.shape(0), "one of each a list");
+    check(to.width > 0 && to.stride == (to.width + 15) / 16 * 16 && to.stride <= kWidest && int64_t(middle.shape(0)) == to.stride, "centres must be filled up to a multiple of 16");
+    to.centres = centres.data(), to.heads = {codes.data(), squares.data()}, to.middle = middle.data();
+    to.head_steps = steps.data(), to.head_errors = errors.data(), to.farthest = farthest;
+  }
+};
+
+// Rows (n, stride) to the lists whose centres are nearest, and their squared distances.
+void nearest_lists(const Heads &heads, const Matrix &rows, Longs which, ndarray<float, ndim<1>, c_contig, nb::device::cpu> squares, int threads) {
+  Lists lists{};
+  heads.give(lists);
+  const int64_t n = int64_t(rows.shape(0)), step = 64;
+  check(int64_t(rows.shape(1)) == lists.stride && int64_t(which.shape(0)) == n && int64_t(squares.shape(0)) == n, "rows must be (n, stride)");
+  threads = int(std::min<int64_t>(threads, 1 + n * lists.n_lists * lists.stride / 4000000));
+  nb::gil_scoped_release free;
+  parallel((n + step - 1) / step, 1, threads, 0, [&, kernel = chosen](int64_t i, void *) {
+    const int64_t from = i * step;
+    kernel->nearest_lists(lists, rows.data() + from * lists.stride, std::min(step, n - from), which.data() + from, squares.data() + from);
+  });
+}
+
+// What the searches of one state have in common. Arrays are checked once, and held.
+class LadderScan {
+ public:
+  LadderScan(const std::optional<Matrix> &floats, const std::optional<Shorts> &shorts, const std::optional<Vector> &scale, int64_t dim, const ConstDoubles &middle,
+             const std::optional<Directions> &directions, double rounding, double farthest, const Heads &heads, const RowCodes &codes, const RowSquares &squares,
+             const ndarray<const int32_t, shape<-1, 16>, c_contig, nb::device::cpu> &slots, const ndarray<const uint16_t, ndim<1>, c_contig, nb::device::cpu> &masks,
+             const Vector &steps, const Vector &errors, const Vector &radii, const Offsets &start, const Offsets &order)
+      : held_(nb::make_tuple(floats, shorts, scale, middle, directions, codes, squares, slots, masks, steps, errors, radii, start, order)), heads_(heads) {
+    Lists &to = job_.lists;
+    heads_.give(to);
+    n_ = floats ? int64_t(floats->shape(0)) : shorts ? int64_t(shorts->shape(0)) : 0;
+    job_.vectors = new_vectors(floats, shorts, scale, n_, dim);
+    job_.basis = new_basis(middle, directions, dim);
+    job_.rounding = rounding, job_.farthest = farthest;
+    check(job_.basis.numbers() <= to.width && job_.basis.numbers() > to.width - 4, "rows must have the numbers of a prefix");
+    const int64_t n_blocks = int64_t(codes.shape(0));
+    check(4 * int64_t(codes.shape(1)) == to.width && int64_t(squares.shape(0)) == n_blocks && int64_t(slots.shape(0)) == n_blocks && int64_t(masks.shape(0)) == n_blocks &&
+              int64_t(order.shape(0)) == n_blocks && n_blocks < int64_t(1) << 28, "one of each a block");
+    for (const Vector *each : {&steps, &errors, &radii}) check(int64_t(each->shape(0)) == to.n_lists, "one of each a list");
+    check(int64_t(start.shape(0)) == to.n_lists + 1 && start.data()[0] == 0 && start.data()[to.n_lists] == n_blocks, "one of each a list");
+    for (int64_t l = 0; l < to.n_lists; ++l) check(start.data()[l] <= start.data()[l + 1], "lists must follow each other");
+    // What the blocks hold is checked where they are made and read (search/lists.py).
+    to.rows = {codes.data(), squares.data()}, to.slots = slots.data(), to.masks = masks.data();
+    to.steps = steps.data(), to.errors = errors.data(), to.radii = radii.data(), to.start = start.data(), to.order = order.data();
+  }
+
+  void nearest(const Matrix &queries, int64_t depth, double reach, bool exact, const std::optional<Offsets> &skip, const std::optional<Offsets> &ranks, Distances out,
+               Positions positions, Longs scanned, Longs candidates, int threads) const {
+    Ladder job = asked(queries, skip, ranks, scanned, candidates);
+    const int64_t n = int64_t(queries.shape(0));
+    check(int64_t(out.shape(0)) == n && out.shape(0) == positions.shape(0) && out.shape(1) == positions.shape(1) && out.shape(1) > 0 && depth > 0,
+          "out and positions must be (n_queries, k)");
+    job.out = out.data(), job.out_positions = positions.data(), job.k = int64_t(out.shape(1));
+    job.depth = std::max(depth, job.k), job.reach = float(reach), job.exact = exact;
+    nb::gil_scoped_release free;
+    run(job, n, threads);
+  }
+
+  nb::tuple within(const Matrix &queries, const ConstDoubles &radius, Longs scanned, Longs candidates, int threads) const {
+    Ladder job = asked(queries, std::nullopt, std::nullopt, scanned, candidates);
+    const int64_t n = int64_t(queries.shape(0));
+    check(int64_t(radius.shape(0)) == n, "one radius a query");
+    job.radius = radius.data(), job.k = job.depth = 1, job.exact = true;
+    std::vector<std::vector<Found>> found(static_cast<size_t>(n));
     job.sink = &found;
     job.put = [](void *sink, int64_t query, double square, int64_t position) {
       (*static_cast<std::vector<std::vector<Found>> *>(sink))[size_t(query)].push_back({square, position});
     };
-  } else {
-    check(out && out_positions && int64_t(out->shape(0)) == n_queries && out->shape(0) == out_positions->shape(0) && out->shape(1) == out_positions->shape(1) &&
-              out->shape(1) > 0 && depth > 0, "out and out_positions must be (n_queries, k)");
-    job.out = out->data(), job.out_positions = out_positions->data(), job.k = int64_t(out->shape(1));
-    job.depth = std::max(depth, job.k);
+    {
+      nb::gil_scoped_release free;
+      run(job, n, threads);
+    }
+    size_t total = 0;
+    for (const auto &f : found) total += f.size();
+    int64_t *starts = new int64_t[size_t(n) + 1], *positions = new int64_t[total];
+    double *result = new double[total];
+    starts[0] = 0;
+    for (int64_t i = 0, at = 0; i < n; ++i) {
+      for (const Found &f : found[size_t(i)]) result[at] = f.square, positions[at++] = f.position;
+      starts[i + 1] = at;
+    }
+    return nb::make_tuple(owned(starts, size_t(n) + 1), owned(result, total), owned(positions, total));
   }
-  {
-    nb::gil_scoped_release free;
-    const Kernel *const kernel = chosen;
-    // Queries of the same lists one after the other: what the first has read is still in the cache.
-    std::vector<std::pair<int64_t, int64_t>> order(static_cast<size_t>(n_queries));
-    for (int64_t i = 0; i < n_queries; ++i) order[size_t(i)] = {n_queries > 8 && job.n_lists > 8 ? kernel->nearest_list(job, i) : 0, i};
-    std::sort(order.begin(), order.end());
-    parallel(n_queries, std::max<int64_t>(1, std::min<int64_t>(16, n_queries / (4 * threads))), threads, 0,
-             [&](int64_t i, void *) { kernel->ladder(job, order[size_t(i)].second); });
+
+ private:
+  Ladder asked(const Matrix &queries, const std::optional<Offsets> &skip, const std::optional<Offsets> &ranks, Longs &scanned, Longs &candidates) const {
+    const size_t n = queries.shape(0);
+    check(int64_t(queries.shape(1)) == job_.basis.dim && (!skip || skip->shape(0) == n) && (!ranks || int64_t(ranks->shape(0)) >= n_) && scanned.shape(0) == n &&
+              candidates.shape(0) == n, "one of each a query");
+    Ladder job = job_;
+    job.queries = queries.data(), job.skip = skip ? skip->data() : nullptr, job.ranks = ranks ? ranks->data() : nullptr;
+    job.scanned = scanned.data(), job.candidates = candidates.data();
+    return job;
   }
-  if (!radius) return nb::none();
-  size_t total = 0;
-  for (const auto &f : found) total += f.size();
-  int64_t *starts = new int64_t[size_t(n_queries) + 1], *positions = new int64_t[total];
-  double *result = new double[total];
-  starts[0] = 0;
-  for (int64_t i = 0, at = 0; i < n_queries; ++i) {
-    for (const Found &f : found[size_t(i)]) result[at] = f.square, positions[at++] = f.position;
-    starts[i + 1] = at;
+
+  // Queries that climb together read a list once; an exact search visits nearly all lists, and remembers them.
+  static void run(const Ladder &job, int64_t n, int threads) {
+    const int64_t most = job.exact ? 64 : 1024, tile = std::max<int64_t>(1, std::min(most, (n + threads - 1) / threads));
+    parallel((n + tile - 1) / tile, 1, threads, 0, [&job, n, tile, kernel = chosen](int64_t i, void *) { kernel->ladder(job, i * tile, std::min(n, (i + 1) * tile)); });
   }
-  return nb::make_tuple(owned(starts, size_t(n_queries) + 1), owned(result, total), owned(positions, total));
+
+  nb::object held_;
+  Heads heads_;
+  Ladder job_{};
+  int64_t n_ = 0;
+};
+
+// The nearest of some vectors, or of all of them, by comparing each.
+void flat(const Matrix &queries, const std::optional<Matrix> &floats, const std::optional<Shorts> &shorts, const std::optional<Vector> &scale,
+          const std::optional<Offsets> &positions, const std::optional<Offsets> &skip, const std::optional<Offsets> &ranks, Distances out, Positions found, int threads) {
+  const int64_t dim = int64_t(queries.shape(1)), n_queries = int64_t(queries.shape(0));
+  const int64_t n = floats ? int64_t(floats->shape(0)) : shorts ? int64_t(shorts->shape(0)) : 0;
+  for (size_t i = 0; positions && i < positions->shape(0); ++i) check(positions->data()[i] >= 0 && positions->data()[i] < n, "a position that is not there");
+  check(int64_t(out.shape(0)) == n_queries && found.shape(0) == out.shape(0) && found.shape(1) == out.shape(1) && out.shape(1) > 0 &&
+            (!skip || int64_t(skip->shape(0)) == n_queries) && (!ranks || int64_t(ranks->shape(0)) >= n), "out must be (n_queries, k)");
+  const Flat job{queries.data(), new_vectors(floats, shorts, scale, n, dim), positions ? positions->data() : nullptr, positions ? int64_t(positions->shape(0)) : n,
+                 int64_t(out.shape(1)), skip ? skip->data() : nullptr, ranks ? ranks->data() : nullptr, out.data(), found.data()};
+  threads = int(std::min<int64_t>(threads, 1 + n_queries * job.n_places * dim / 400000));
+  nb::gil_scoped_release free;
+  parallel(n_queries, std::max<int64_t>(1, std::min<int64_t>(64, n_queries / (8 * threads))), threads, 0, [&job, kernel = chosen](int64_t i, void *) { kernel->flat(job, i); });
 }
 
 typedef ndarray<const uint64_t, ndim<2>, c_contig, nb::device::cpu> Words;
@@ -581,11 +667,25 @@ NB_MODULE(_native, m) {
         "out"_a, "threads"_a);
   m.def("squares", &slosh::squares, "queries"_a, "floats"_a.none(), "shorts"_a.none(), "scale"_a.none(), "offsets"_a, "positions"_a, "out"_a,
         "threads"_a);
-  m.def("prefixes", &slosh::prefixes, "floats"_a.none(), "shorts"_a.none(), "scale"_a.none(), "middle"_a, "directions"_a, "dim"_a, "out"_a, "norms"_a,
+  m.def("prefixes", &slosh::prefixes, "floats"_a.none(), "shorts"_a.none(), "scale"_a.none(), "middle"_a, "directions"_a.none(), "dim"_a, "out"_a, "norms"_a,
         "threads"_a);
-  m.def("ladder", &slosh::ladder, "queries"_a, "prefixes"_a, "slack"_a, "skip"_a.none(), "floats"_a.none(), "shorts"_a.none(), "scale"_a.none(),
-        "rows"_a, "blocks"_a, "slots"_a, "masks"_a, "centroids"_a, "radii"_a, "margins"_a, "list_start"_a, "list_blocks"_a, "stretch"_a, "depth"_a, "exact"_a,
-        "radius"_a.none(), "out"_a.none(), "out_positions"_a.none(), "scanned"_a, "candidates"_a, "threads"_a);
+  nb::class_<slosh::Heads>(m, "Heads")
+      .def("__init__", [](slosh::Heads *self, slosh::Matrix centres, slosh::RowCodes codes, slosh::RowSquares squares, slosh::Vector middle, slosh::Vector steps,
+                          slosh::Vector errors, float farthest) { new (self) slosh::Heads{centres, codes, squares, middle, steps, errors, farthest}; },
+           "centres"_a, "codes"_a, "squares"_a, "middle"_a, "steps"_a, "errors"_a, "farthest"_a);
+  m.def("nearest_lists", &slosh::nearest_lists, "heads"_a, "rows"_a, "which"_a, "squares"_a, "threads"_a);
+  nb::class_<slosh::LadderScan>(m, "LadderScan")
+      .def(nb::init<const std::optional<slosh::Matrix> &, const std::optional<slosh::Shorts> &, const std::optional<slosh::Vector> &, int64_t, const slosh::ConstDoubles &,
+                    const std::optional<slosh::Directions> &, double, double, const slosh::Heads &, const slosh::RowCodes &, const slosh::RowSquares &,
+                    const ndarray<const int32_t, shape<-1, 16>, c_contig, nb::device::cpu> &, const ndarray<const uint16_t, ndim<1>, c_contig, nb::device::cpu> &,
+                    const slosh::Vector &, const slosh::Vector &, const slosh::Vector &, const slosh::Offsets &, const slosh::Offsets &>(),
+           "floats"_a.none(), "shorts"_a.none(), "scale"_a.none(), "dim"_a, "middle"_a, "directions"_a.none(), "rounding"_a, "farthest"_a, "heads"_a, "codes"_a, "squares"_a,
+           "slots"_a, "masks"_a, "steps"_a, "errors"_a, "radii"_a, "start"_a, "order"_a)
+      .def("nearest", &slosh::LadderScan::nearest, "queries"_a, "depth"_a, "reach"_a, "exact"_a, "skip"_a.none(), "ranks"_a.none(), "out"_a, "positions"_a, "scanned"_a,
+           "candidates"_a, "threads"_a)
+      .def("within", &slosh::LadderScan::within, "queries"_a, "radius"_a, "scanned"_a, "candidates"_a, "threads"_a);
+  m.def("flat", &slosh::flat, "queries"_a, "floats"_a.none(), "shorts"_a.none(), "scale"_a.none(), "positions"_a.none(), "skip"_a.none(), "ranks"_a.none(), "out"_a, "found"_a,
+        "threads"_a);
   m.def("nearest_codes", &slosh::nearest_codes, "queries"_a, "groups"_a, "allowed"_a, "active"_a.none(), "rows"_a.none(), "distances"_a, "positions"_a,
         "threads"_a);
   m.def("codes_within", &slosh::codes_within, "queries"_a, "groups"_a, "allowed"_a, "active"_a.none(), "limits"_a, "threads"_a);

@@ -6,7 +6,8 @@ positions.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,8 @@ from numpy.typing import NDArray
 from . import kernel, scan_numpy
 from .arrays import Array, Float32, Float64, Int32, Int64, Mask, UInt8, Words
 
+BLOCK_ROWS, CODE_RANGE = 16, 127
+"""Rows of eight bits lie side by side in blocks of 16; their codes are 128 and up to so much more or less."""
 GROUP, CODES_PER_MASK = 32, 8
 """Codes lie side by side in groups of 32; a mask of the native scan is a byte for eight of them."""
 
@@ -87,85 +90,228 @@ def largest_within(
     return offsets, largest[order], found[order]
 
 
-def prefixes(vectors: Array, scale: Float32 | None, filled: Float64, n_jobs: int | None) -> tuple[Float32, Float64]:
-    """Return the prefixes of vectors (n, D), float32 (n, p + 1), and the norms of the vectors less the middle, (n,).
+def prefixes(
+    vectors: Array, scale: Float32 | None, middle: Float64, directions: Float64 | None, n_jobs: int | None
+) -> tuple[Float32, Float64]:
+    """Return the prefixes of vectors (n, D) in float32, and the norms of the vectors less the middle, (n,).
 
     A prefix is the coordinates of the vector, less the middle, along p orthonormal directions, and the norm of the
-    rest. The rows of `filled` are the middle and the directions, padded with zeros to a multiple of eight numbers.
+    rest, (n, p + 1). Without directions it is the vector, less the middle, (n, D). The middle and the directions are
+    padded with zeros to a multiple of eight numbers.
     """
     n, dim = vectors.shape
-    out, norms = np.empty((n, len(filled)), np.float32), np.empty(n)
+    out, norms = np.empty((n, dim if directions is None else len(directions) + 1), np.float32), np.empty(n)
     if kernel.native is None:
-        scan_numpy.prefixes(vectors, scale, filled[0, :dim], filled[1:, :dim], out, norms)
+        cut = None if directions is None else directions[:, :dim]
+        scan_numpy.prefixes(vectors, scale, middle[:dim], cut, out, norms)
         return out, norms
     kernel.native.prefixes(
-        *_floats_or_shorts(vectors, scale), scale, filled[0], filled[1:], dim, out, norms, kernel.threads(n_jobs)
+        *_floats_or_shorts(vectors, scale), scale, middle, directions, dim, out, norms, kernel.threads(n_jobs)
     )
     return out, norms
 
 
-@dataclass
-class Ladder:
-    """Queries, and the prefixes of stored vectors in blocks and lists (see search/ladder.py and search/lists.py)."""
+def code_shape(numbers: int) -> tuple[int, int, int]:
+    """Return the shape of a block of rows of so many numbers: four numbers of each of the sixteen rows come together."""
+    return -(-numbers // 4), BLOCK_ROWS, 4
 
-    queries: Float32
-    prefixes: Float32
-    slack: Float64
-    skip: Int64 | None
+
+def code_rows(rows: Float32, centres: Float32, steps: Float32, which: Array) -> tuple[UInt8, Float32, Float32]:
+    """Return rows (n, p) about their centres in eight bits.
+
+    They are centre + step * (code - 128), each number of a row having a code from 0 to 255: the codes, (n, width / 4,
+    4), the squared norms of step * (code - 128), and how far that is from row - centre, rounded up. Numbers that fill
+    up the last four have the code 128.
+    """
+    n, numbers = rows.shape
+    away = rows - centres[which]
+    unit = steps[which][:, None]
+    whole = np.clip(np.rint(away / unit), -CODE_RANGE - 1, CODE_RANGE)
+    squares = np.square(steps[which]) * np.einsum("ij,ij->i", whole, whole)
+    codes = np.full((n, 4 * code_shape(numbers)[0]), 128, np.uint8)
+    np.add(whole, 128, out=codes[:, :numbers], casting="unsafe")
+    whole *= unit
+    away -= whole
+    off = np.sqrt(np.einsum("ij,ij->i", away, away, dtype=np.float64)) * (1 + 1e-5)
+    return codes.reshape(n, codes.shape[1] // 4, 4), squares, np.nextafter(off.astype(np.float32), np.float32(np.inf))
+
+
+def decoded(codes: UInt8, step: Array) -> Float32:
+    """Return step * (code - 128) of codes (n, width / 4, 4), as (n, width)."""
+    return np.asarray((codes.reshape(len(codes), -1).astype(np.float32) - 128) * step)
+
+
+class Heads:
+    """The centres (n, p) of lists, and the same as rows of eight bits, by which the kernel looks for the near ones.
+
+    The middle is that of the first `n_first` (None: all), so that lists founded far away do not move it. Each block of
+    sixteen has a step of its own.
+    """
+
+    def __init__(self, centres: Float32, n_first: int | None = None) -> None:
+        self.centres = centres
+        self.middle = centres[:n_first].mean(axis=0, dtype=np.float64).astype(np.float32)
+        n, about = len(centres), np.arange(len(centres)) // BLOCK_ROWS
+        n_blocks = -(-n // BLOCK_ROWS)
+        largest = np.zeros(n_blocks, np.float32)
+        np.maximum.at(largest, about, np.abs(centres - self.middle).max(axis=1))
+        self.steps = np.maximum(largest / np.float32(CODE_RANGE), np.float32(1e-30))
+        codes, squares, off = code_rows(centres, np.broadcast_to(self.middle, (n_blocks, len(self.middle))), self.steps, about)
+        self.codes = np.zeros((n_blocks * BLOCK_ROWS, *codes.shape[1:]), np.uint8)
+        self.codes[:n] = codes
+        self.codes = np.ascontiguousarray(self.codes.reshape(n_blocks, BLOCK_ROWS, -1, 4).transpose(0, 2, 1, 3))
+        self.squares = np.full((n_blocks, BLOCK_ROWS), np.inf, np.float32)  # where there is none, nothing is near
+        self.squares.reshape(-1)[:n] = squares
+        self.errors, self.farthest = np.zeros(n_blocks, np.float32), float(squares.max())
+        np.maximum.at(self.errors, about, off)
+
+    @cached_property
+    def native(self) -> Any:
+        """The same for the compiled kernel."""
+        middle = padded(self.middle[None])[0]
+        about = self.steps, self.errors, self.farthest
+        return kernel.native.Heads(padded(self.centres), self.codes, self.squares, middle, *about)
+
+    @property
+    def n_bytes(self) -> int:
+        """Memory, in bytes."""
+        return int(self.codes.nbytes + self.squares.nbytes + 4 * len(self.centres) * _stride(self.centres.shape[1]))
+
+
+def _stride(numbers: int) -> int:
+    return -(-numbers // BLOCK_ROWS) * BLOCK_ROWS
+
+
+def padded(rows: Float32) -> Float32:
+    """Return rows filled up with zeros to a multiple of sixteen numbers."""
+    n, numbers = rows.shape
+    if numbers % BLOCK_ROWS == 0:
+        return np.ascontiguousarray(rows)
+    full = np.zeros((n, _stride(numbers)), np.float32)
+    full[:, :numbers] = rows
+    return full
+
+
+def nearest_lists(heads: Heads, rows: Float32, n_jobs: int | None) -> tuple[Int64, Float32]:
+    """Return for each row (n, p) the centre that is nearest, the first of several, and its squared distance."""
+    if kernel.native is None:
+        return scan_numpy.nearest_lists(heads.centres, rows)
+    which, squares = np.empty(len(rows), np.int64), np.empty(len(rows), np.float32)
+    kernel.native.nearest_lists(heads.native, padded(rows), which, squares, kernel.threads(n_jobs))
+    return which, squares
+
+
+@dataclass(eq=False)
+class Ladder:
+    """Stored vectors, their prefixes in lists, and the basis of these (see search/lists.py and search/basis.py).
+
+    rounding : rounding moves a prefix by at most this part of its vector's norm about the middle.
+    farthest : the largest of these norms.
+    """
+
     vectors: Array
     scale: Float32 | None
-    rows: Int64
-    blocks: Float32
+    middle: Float64
+    directions: Float64 | None
+    rounding: float
+    farthest: float
+    heads: Heads
+    codes: UInt8
+    squares: Float32
     slots: Int32
     masks: NDArray[np.uint16]
-    centroids: Float32
+    steps: Float32
+    errors: Float32
     radii: Float32
-    margins: Float32
-    list_start: Int64
-    list_blocks: Int64
+    start: Int64
+    order: Int64
+
+    @cached_property
+    def native(self) -> Any:
+        """The same for the compiled kernel, checked once."""
+        given = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in ("vectors", "heads")}
+        floats, shorts = _floats_or_shorts(self.vectors, self.scale)
+        dim = self.vectors.shape[1]
+        return kernel.native.LadderScan(**given, floats=floats, shorts=shorts, dim=dim, heads=self.heads.native)
+
+    def nearest(
+        self,
+        queries: Float32,
+        k: int,
+        depth: int,
+        reach: float,
+        exact: bool,
+        skip: Int64 | None,
+        ranks: Int64 | None,
+        threads: int,
+    ) -> tuple[Float64, Int64, Int64, Int64]:
+        """Return the k nearest: squares and positions (n_queries, k), padded with inf and -1; rows scanned and
+        compared, (n_queries,).
+
+        The kernel rounds queries as the vectors are rounded. It scans the nearest list, and every list whose centre is,
+        squared, at most `reach` times the distance of the k-th row found farther away than the nearest one; of the rows
+        it compares the vectors of the `depth` nearest. If it is to be exact it then compares all that no bound
+        excludes. `skip` are positions that a query must not find, -1 for none; `ranks` decide between equal distances.
+        """
+        n = len(queries)
+        out, positions = np.empty((n, k)), np.empty((n, k), np.int64)
+        scanned, compared = np.empty(n, np.int64), np.empty(n, np.int64)
+        if kernel.native is not None:
+            self.native.nearest(
+                queries, depth, reach, exact, skip, ranks, out, positions, scanned, compared, threads
+            )
+        else:
+            climb = scan_numpy.Climb(self, queries)
+            for i in range(n):
+                own = -1 if skip is None else int(skip[i])
+                found = climb.nearest(i, k, depth, reach, exact, own, ranks)
+                out[i], positions[i], scanned[i], compared[i] = found
+        return out, positions, scanned, compared
+
+    def within(self, queries: Float32, radii: Float64, threads: int) -> tuple[Int64, Float64, Int64, Int64, Int64]:
+        """Return all within a radius of each query: offsets, squares and positions; rows scanned and compared."""
+        n = len(queries)
+        scanned, compared = np.zeros(n, np.int64), np.zeros(n, np.int64)
+        if kernel.native is not None:
+            return *self.native.within(queries, radii, scanned, compared, threads), scanned, compared
+        climb = scan_numpy.Climb(self, queries)
+        parts = [climb.within(i, float(radii[i]), -1) for i in range(n)]
+        squares, positions, scanned[:], compared[:] = zip(*parts, strict=True)
+        offsets = np.cumsum([0, *map(len, squares)], dtype=np.int64)
+        return offsets, np.concatenate(squares), np.concatenate(positions), scanned, compared
+
+
+def flat(
+    queries: Float32,
+    vectors: Array,
+    scale: Float32 | None,
+    positions: Int64 | None,
+    k: int,
+    skip: Int64 | None,
+    ranks: Int64 | None,
+    n_jobs: int | None,
+) -> tuple[Float64, Int64]:
+    """Return the k nearest of the vectors at these positions (None: of all), each of which is compared: squares and
+    positions (n_queries, k), padded with inf and -1. The parameters are those of `squares` and `Ladder.nearest`.
+    """
+    n = len(queries)
+    out, found = np.empty((n, k)), np.empty((n, k), np.int64)
+    if kernel.native is not None:
+        floats, shorts = _floats_or_shorts(vectors, scale)
+        threads = kernel.threads(n_jobs)
+        kernel.native.flat(queries, floats, shorts, scale, positions, skip, ranks, out, found, threads)
+        return out, found
+    at = np.arange(len(vectors)) if positions is None else positions
+    for i in range(n):
+        there = at if skip is None else at[at != skip[i]]
+        exact = scan_numpy.squares(queries[i : i + 1], vectors, scale, np.zeros(len(there), np.int64), there)
+        out[i], found[i] = scan_numpy.nearest_of(exact, there, ranks, k)
+    return out, found
 
 
 def _floats_or_shorts(vectors: Array, scale: Float32 | None) -> tuple[Any, Any]:
     """Return the two arguments, one of them None, by which native functions take float32 or 16-bit vectors."""
     return (vectors, None) if scale is None else (None, vectors)
-
-
-def _native_ladder(job: Ladder, threads: int, **rest: Any) -> Any:
-    given = dict(vars(job))
-    floats, shorts = _floats_or_shorts(given.pop("vectors"), job.scale)
-    return kernel.native.ladder(**given, floats=floats, shorts=shorts, threads=threads, **rest)
-
-
-def ladder(job: Ladder, k: int, depth: int, exact: bool, threads: int) -> tuple[Float64, Int64, Int64, Int64]:
-    """Return the k nearest: squares and positions (n_queries, k), padded with inf and -1; rows scanned and compared."""
-    n = len(job.queries)
-    out, positions = np.empty((n, k)), np.empty((n, k), np.int64)
-    scanned, candidates = np.zeros(n, np.int64), np.zeros(n, np.int64)
-    if kernel.native is not None:
-        _native_ladder(
-            job, threads, stretch=scan_numpy.STRETCH, depth=depth, exact=exact, radius=None, out=out,
-            out_positions=positions, scanned=scanned, candidates=candidates,
-        )  # fmt: skip
-    else:
-        for i in range(n):
-            out[i], positions[i], scanned[i], candidates[i] = scan_numpy.nearest(job, i, k, depth, exact)
-    return out, positions, scanned, candidates
-
-
-def ladder_within(job: Ladder, radii: Float64, threads: int) -> tuple[Int64, Float64, Int64, Int64, Int64]:
-    """Return all within a radius of each query: offsets, squares and positions; rows scanned and compared."""
-    n = len(job.queries)
-    scanned, candidates = np.zeros(n, np.int64), np.zeros(n, np.int64)
-    if kernel.native is not None:
-        found = _native_ladder(
-            job, threads, stretch=1.0, depth=0, exact=True, radius=radii, out=None,
-            out_positions=None, scanned=scanned, candidates=candidates,
-        )  # fmt: skip
-        return *found, scanned, candidates
-    parts = [scan_numpy.within(job, i, float(radii[i])) for i in range(n)]
-    squares, positions, scanned[:], candidates[:] = zip(*parts, strict=True)
-    offsets = np.cumsum([0, *map(len, squares)], dtype=np.int64)
-    return offsets, np.concatenate(squares), np.concatenate(positions), scanned, candidates
 
 
 def nearest_codes(

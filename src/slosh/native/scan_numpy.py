@@ -27,9 +27,6 @@ DISTANCE_NUMBERS = 1 << 18
 """Numbers of the vectors that are compared with queries at once."""
 ROW_BITS = 40
 """Bits of a row's rank in a sort key; the Hamming distance stands above them."""
-STRETCH = 1.5
-"""Lists are skipped if their centroid, less its margin, is this many times as far as the last of the best prefixes."""
-
 
 def as_stored(vectors: Array, scale: Float32 | None, at: Any) -> Float64:
     """Return the vectors at these positions: floats, or 16-bit integers times the scale of their vector."""
@@ -39,82 +36,120 @@ def as_stored(vectors: Array, scale: Float32 | None, at: Any) -> Float64:
 
 
 def prefixes(
-    vectors: Array, scale: Float32 | None, middle: Float64, directions: Float64, out: Float32, norms: Float64
+    vectors: Array, scale: Float32 | None, middle: Float64, directions: Float64 | None, out: Float32, norms: Float64
 ) -> None:
     """Write the coordinates along the directions and the norm of the rest into `out`, the whole norms into `norms`."""
-    product = ExactProduct(directions) if len(directions) else None
+    product = None if directions is None else ExactProduct(directions)
     step = max(1, PREFIX_NUMBERS // vectors.shape[1])
     for first in range(0, len(vectors), step):
         part = slice(first, first + step)
         centred = as_stored(vectors, scale, part)
         centred -= middle
         norms[part] = np.sqrt(np.square(centred).sum(axis=1))
-        if product is not None:
-            along = product(centred)
-            out[part, :-1] = along
-            centred -= along @ directions  # a difference of squares would lose the digits of a small rest
+        if product is None:
+            out[part] = centred
+            continue
+        along = product(centred)
+        out[part, :-1] = along
+        centred -= along @ directions  # a difference of squares would lose the digits of a small rest
         out[part, -1] = np.sqrt(np.square(centred).sum(axis=1))
 
 
-def nearest(job: Ladder, i: int, k: int, depth: int, exact: bool) -> tuple[Float64, Int64, int, int]:
-    """Return what `scan.ladder` returns, of query i."""
-    positions, scanned = _approach(job, i, max(depth, k))
-    squares = _squares(job, i, positions)
-    compared = len(positions)
-    if exact:
-        radius = np.sqrt(np.partition(squares, k - 1)[k - 1]) if len(squares) >= k else np.inf
-        squares, positions, more, close = within(job, i, radius)
-        scanned, compared = scanned + more, compared + close
-    order = np.lexsort((job.rows[positions], squares))[:k]
+def nearest_lists(centres: Float32, rows: Float32) -> tuple[Int64, Float32]:
+    """Return the nearest centre of each row, and its squared distance."""
+    which, squares = np.empty(len(rows), np.int64), np.empty(len(rows), np.float32)
+    step = max(1, DISTANCE_NUMBERS // centres.size)
+    for first in range(0, len(rows), step):
+        part = slice(first, first + step)
+        table = np.square(rows[part, None] - centres[None]).sum(axis=2)
+        which[part] = table.argmin(axis=1)
+        squares[part] = table.min(axis=1)
+    return which, squares
+
+
+def nearest_of(squares: Float64, positions: Int64, ranks: Int64 | None, k: int) -> tuple[Float64, Int64]:
+    """Return the k smallest, by distance, then rank: (k,) each, padded with inf and -1."""
+    order = np.lexsort((positions if ranks is None else ranks[positions], squares))[:k]
     out, found = np.full(k, np.inf), np.full(k, -1, np.int64)
     out[: len(order)], found[: len(order)] = squares[order], positions[order]
-    return out, found, scanned, compared
+    return out, found
 
 
-def within(job: Ladder, i: int, radius: float) -> tuple[Float64, Int64, int, int]:
-    """Return all within the radius of query i: squared distances and positions; rows scanned, vectors compared."""
-    low, positions = _scan(job, i, np.arange(len(job.radii)))
-    scanned = len(positions)
-    positions = positions[np.sqrt(low) * (1 - 1e-5) - job.slack[i] <= radius]
-    squares = _squares(job, i, positions)
-    near = np.sqrt(squares) <= radius
-    return squares[near], positions[near], scanned, len(positions)
+class Climb:
+    """Queries that climb a ladder one by one; the methods return what those of `scan.Ladder` do, of query i.
 
-
-def _approach(job: Ladder, i: int, depth: int) -> tuple[Int64, int]:
-    """Return the positions of the `depth` nearest prefixes, and how many rows were scanned.
-
-    Lists are scanned nearest first, until the next one is too far away.
+    The rows are as coded, the queries are not: estimates are a little better than those of the kernel.
     """
-    n_lists, width = len(job.radii), job.prefixes.shape[1]
-    centres = job.centroids.transpose(0, 2, 1).reshape(-1, width)[:n_lists]
-    away = np.sqrt(np.square(centres - job.prefixes[i], dtype=np.float64).sum(axis=1)) - job.margins
-    near, positions, scanned, farthest = np.empty(0), np.empty(0, np.int64), 0, np.inf
-    for c in np.argsort(away, kind="stable"):
-        if away[c] > farthest:
-            break
-        low, more = _scan(job, i, np.array([c]))
-        near, positions, scanned = np.append(near, low), np.append(positions, more), scanned + len(more)
-        if len(near) > depth:
-            best = np.argpartition(near, depth - 1)[:depth]
-            near, positions = near[best], positions[best]
-            farthest = STRETCH * np.sqrt(near.max())
-    return positions, scanned
 
+    def __init__(self, job: Ladder, queries: Float32) -> None:
+        self._job = job
+        if job.scale is not None:
+            scale = np.maximum(np.abs(queries).max(axis=1) / np.float32(32767), np.float32(1e-37))[:, None]
+            queries = np.rint(queries / scale) * scale
+        dim = queries.shape[1]
+        numbers, norms = job.heads.centres.shape[1], np.empty(len(queries))
+        self._queries, self._prefixes = queries, np.empty((len(queries), numbers), np.float32)
+        directions = None if job.directions is None else job.directions[:, :dim]
+        prefixes(queries, None, job.middle[:dim], directions, self._prefixes, norms)
+        self._slack = job.rounding * (norms + job.farthest)
 
-def _scan(job: Ladder, i: int, lists: Int64) -> tuple[Float64, Int64]:
-    """Return the squared distances to the prefixes of these lists, and their positions."""
-    blocks = np.concatenate([job.list_blocks[job.list_start[c] : job.list_start[c + 1]] for c in lists])
-    masks = job.masks[blocks]
-    there = np.unpackbits(np.stack([masks & 255, masks >> 8], axis=1).astype(np.uint8), axis=1, bitorder="little")
-    positions = np.where(there.astype(bool), job.slots[blocks], -1)
-    mask = (positions >= 0) & (positions != (-1 if job.skip is None else job.skip[i]))
-    away = job.blocks[blocks].astype(np.float64) - job.prefixes[i][None, :, None]
-    return np.square(away).sum(axis=1)[mask], positions[mask]
+    def nearest(
+        self, i: int, k: int, depth: int, reach: float, exact: bool, skip: int, ranks: Int64 | None
+    ) -> tuple[Float64, Int64, int, int]:
+        positions, scanned = self._approach(i, k, max(depth, k), reach, skip)
+        squares = self._squares(i, positions)
+        compared = len(positions)
+        if exact:
+            radius = np.sqrt(np.partition(squares, k - 1)[k - 1]) if len(squares) >= k else np.inf
+            squares, positions, more, close = self.within(i, radius, skip)
+            scanned, compared = scanned + more, compared + close
+        return *nearest_of(squares, positions, ranks, k), scanned, compared
 
+    def within(self, i: int, radius: float, skip: int) -> tuple[Float64, Int64, int, int]:
+        """Return all within the radius: squared distances and positions; rows scanned, vectors compared."""
+        low, positions, which = self._scan(i, np.arange(len(self._job.radii)), skip)
+        scanned = len(positions)
+        near = np.sqrt(low) * (1 - 1e-5) - self._slack[i] - self._job.errors[which] <= radius
+        positions = positions[near]
+        squares = self._squares(i, positions)
+        near = np.sqrt(squares) <= radius
+        return squares[near], positions[near], scanned, len(positions)
 
-def _squares(job: Ladder, i: int, positions: Int64) -> Float64:
-    return squares(job.queries[i : i + 1], job.vectors, job.scale, np.zeros(len(positions), np.int64), positions)
+    def _approach(self, i: int, k: int, depth: int, reach: float, skip: int) -> tuple[Int64, int]:
+        """Return the positions of the `depth` nearest rows of the lists that are scanned, and how many rows these are.
+
+        Lists are scanned nearest first, until the next one is too far away.
+        """
+        away = np.square(self._job.heads.centres - self._prefixes[i], dtype=np.float64).sum(axis=1)
+        near, positions, kth = np.empty(0), np.empty(0, np.int64), np.inf
+        for c in np.argsort(away, kind="stable"):
+            if away[c] > away.min() + reach * np.sqrt(kth):
+                break
+            low, more, _ = self._scan(i, np.array([c]), skip)
+            near, positions = np.append(near, low), np.append(positions, more)
+            if len(near) >= k:
+                kth = np.partition(near, k - 1)[k - 1]
+        best = np.argsort(near, kind="stable")[:depth]
+        return positions[best], len(near)
+
+    def _scan(self, i: int, lists: Int64, skip: int) -> tuple[Float64, Int64, Int64]:
+        """Return the squared distances to the rows of these lists, their positions, and the list of each."""
+        job = self._job
+        blocks = np.concatenate([job.order[job.start[c] : job.start[c + 1]] for c in lists])
+        which = np.repeat(lists, job.start[lists + 1] - job.start[lists])
+        masks = job.masks[blocks]
+        there = np.unpackbits(np.stack([masks & 255, masks >> 8], axis=1).astype(np.uint8), axis=1, bitorder="little")
+        positions = np.where(there.astype(bool), job.slots[blocks], -1)
+        mask = (positions >= 0) & (positions != skip)
+        query = self._prefixes[i] - job.heads.centres[which]
+        codes = job.codes[blocks].transpose(0, 2, 1, 3).reshape(len(blocks), 16, 4 * job.codes.shape[1])[:, :, : query.shape[1]]
+        rows = (codes.astype(np.float64) - 128) * job.steps[which][:, None, None]
+        away = np.square(rows - query[:, None]).sum(axis=2)
+        return away[mask], positions[mask], np.broadcast_to(which[:, None], mask.shape)[mask]
+
+    def _squares(self, i: int, positions: Int64) -> Float64:
+        job, which = self._job, np.zeros(len(positions), np.int64)
+        return squares(self._queries[i : i + 1], job.vectors, job.scale, which, positions)
 
 
 def squares(queries: Float32, vectors: Array, scale: Float32 | None, which: Int64, positions: Int64) -> Float64:

@@ -23,28 +23,33 @@ the products in float64 and by a basis that is orthonormal up to their rounding.
 
 
 class Basis:
-    """`middle` (D,) and `directions` (p, D), orthonormal; p may be 0."""
+    """`middle` (D,) and `directions` (p, D), orthonormal; without directions a prefix is the vector, less the middle."""
 
     def __init__(self, middle: Float64, directions: Float64) -> None:
         self.middle, self.directions = middle, directions
-        dim = len(middle)
-        self._filled = np.zeros((len(directions) + 1, -(-dim // 8) * 8))  # as the kernel reads them
+        dim, n = len(middle), len(directions)
+        self._filled = np.zeros((n + 1, -(-dim // 8) * 8))  # as the kernel reads them
         self._filled[0, :dim], self._filled[1:, :dim] = middle, directions
 
     @property
     def width(self) -> int:
         """Numbers of a prefix."""
-        return len(self.directions) + 1
+        return len(self.directions) + 1 if len(self.directions) else len(self.middle)
+
+    @property
+    def filled(self) -> tuple[Float64, Float64 | None]:
+        """Middle and directions as the kernel reads them, with zeros up to a multiple of eight numbers."""
+        return self._filled[0], self._filled[1:] if len(self.directions) else None
 
     def prefixes(self, vectors: NDArray[Any], scale: Float32 | None, n_jobs: int | None) -> tuple[Float32, Float64]:
-        """Return the prefixes of vectors (with a scale for each, if they are 16-bit), (n, p + 1), and their norms about
+        """Return the prefixes of vectors (with a scale for each, if they are 16-bit), (n, width), and their norms about
         the middle, (n,). A row's bits do not depend on the others.
         """
-        return scan.prefixes(vectors, scale, self._filled, n_jobs)
+        return scan.prefixes(vectors, scale, *self.filled, n_jobs)
 
-    def cut(self, n_directions: int) -> Basis:
-        """Return the basis of the first directions."""
-        return Basis(self.middle, np.ascontiguousarray(self.directions[:n_directions]))
+    def cut(self, n_directions: int | None) -> Basis:
+        """Return the basis of the first directions; None: without any."""
+        return Basis(self.middle, np.ascontiguousarray(self.directions[: n_directions or 0]))
 
 
 def fit(sample: Float32, n_directions: int, random: np.random.RandomState) -> Basis:

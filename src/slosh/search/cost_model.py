@@ -7,17 +7,14 @@ import numpy as np
 from ..native.arrays import Float32, Float64
 
 
-def cost(scanned: float, width: int, compared: float, depth: int, dim: int) -> float:
-    """Return what a search takes: prefixes scanned and sorted, vectors compared. Only ratios of it mean anything."""
-    return 0.15 * scanned * width + 25.0 * depth + compared * (50 + 0.3 * dim)
+def cost(scanned: float, width: int, compared: float, dim: int) -> float:
+    """Return what a search takes, in nanoseconds or so: rows scanned, vectors compared. Only ratios mean anything."""
+    return scanned * (0.15 + 0.008 * width) + compared * (25 + 0.16 * dim)
 
 
 def default_lists(n: int) -> int:
-    """Return how many lists n rows are put into: a scan of all is quick up to some thousands.
-
-    Of 300,000 embedded digits 512 lists take 207 us for a query, 1024 take 131 and 2048 take 178, with one thread.
-    """
-    return 1 if n < 8192 else int(2 ** round(np.log2(n**0.54)))
+    """Return how many lists n rows are put into: a scan of all is quick up to some thousands."""
+    return 1 if n < 4096 else int(2 ** round(np.log2(n**0.62)))
 
 
 def candidate_depths(first: int, last: int) -> list[int]:
@@ -28,25 +25,27 @@ def candidate_depths(first: int, last: int) -> list[int]:
     return found
 
 
-def prefix_length(prefixes: Float32, sample: Float32) -> int:
-    """Return how many directions pay: more make a scan longer, and leave fewer vectors to compare.
+def prefix_length(prefixes: Float32, sample: Float32) -> int | None:
+    """Return how many directions pay: more make a scan longer, and leave fewer vectors to compare; None: all numbers.
 
     `prefixes` are those of the sample along all directions. Of some vectors the nearest ten are found among all of the
     sample, and then, for each length, how many rows have a prefix nearer than the tenth: these would be compared.
     """
-    n_queries, k, longest = min(256, len(sample) // 4), 10, prefixes.shape[1] - 1
+    n_queries, k, longest, dim = min(256, len(sample) // 4), 10, prefixes.shape[1] - 1, sample.shape[1]
     if len(sample) < 64:
-        return int(min(longest, 8))
+        return None if dim <= 16 else int(min(longest, 15))
     kth = np.partition(squared_distances(sample, n_queries), k - 1, axis=1)[:, k - 1, None]
     squares = np.square(prefixes, dtype=np.float64)
-    lengths = [p for p in (4, 8, 12, 16, 24, 32, 48, 64, 96, 128) if p < longest] + [longest]
-    prices = []
-    for p in lengths:
+    best: int | None = None
+    least = cost(len(sample) / 8, dim, k, dim) if dim <= longest + 1 else np.inf
+    for p in [p for p in (3, 7, 11, 15, 23, 31, 47, 63, 95, 127) if p <= longest and p + 1 < dim]:
         rest = np.sqrt(squares[:, p:].sum(axis=1))
         low = squared_distances(np.column_stack([prefixes[:, :p], rest]).astype(np.float32), n_queries)
         compared = float(np.mean(np.sum(low <= kth, axis=1)))
-        prices.append(cost(len(sample) / 8, p + 1, compared, 0, sample.shape[1]))
-    return int(lengths[int(np.argmin(prices))])
+        price = cost(len(sample) / 8, p + 1, compared, dim)
+        if price < least:
+            best, least = p, price
+    return best
 
 
 def squared_distances(vectors: Float32, n_queries: int) -> Float64:

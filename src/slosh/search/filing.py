@@ -18,7 +18,7 @@ from . import basis as bases
 from .basis import Basis
 from .columns import check_arrays
 from .cost_model import default_lists, prefix_length, squared_distances
-from .lists import Lists, centroids
+from .lists import Lists, centroids, steps_for
 from .state import Trained
 from .store import Vectors
 
@@ -29,9 +29,6 @@ SMALLEST_BASIS_SAMPLE, LARGEST_BASIS_SAMPLE = 4096, 16384
 """The basis is learnt from four vectors for each of their numbers, but no fewer and no more than this."""
 LONGEST_PREFIX = 128
 """Directions of a prefix, at most."""
-SHORT_LENGTH, LONGEST_OF_SHORT = 64, 26
-"""Vectors of so few numbers have prefixes of fewer directions, so that a row takes less than 150 bytes of memory.
-Longer ones would not be much faster: of whitened vectors all directions count about the same."""
 COARSE_ROUNDING = 0.005
 """Rounding that moves a vector by more than this part of the distance to its neighbours is worth a warning."""
 BLIND = 8
@@ -49,10 +46,10 @@ class Training:
     n_rows, n_positions : how many there were.
     rest : the mean of what the basis left out, squared.
     crowding : of the lists.
-    centres, radii, spreads : of the lists, see `Lists`.
+    centres, radii, steps : of the lists, see `Lists`.
     """
 
-    NAMES: ClassVar = ("middle", "directions", "centres", "radii", "spreads")
+    NAMES: ClassVar = ("middle", "directions", "centres", "radii", "steps")
     """Of the arrays."""
 
     basis: Basis
@@ -62,24 +59,28 @@ class Training:
     crowding: float
     centres: Float32
     radii: Float32
-    spreads: Float64
+    steps: Float32
 
     @classmethod
     def from_trained(cls, trained: Trained, dim: int) -> Training:
         """Return what `header` and `arrays` gave; raise ValueError, KeyError or TypeError if it does not fit."""
         header, arrays = trained
+        if is_of_floats(trained):
+            arrays = {**arrays, "steps": np.maximum(arrays["radii"] / np.float32(127), np.float32(1e-30))}
         n_lists, width = arrays["centres"].shape
-        lists = {"centres": ((n_lists, width), np.float32), "radii": ((n_lists,), np.float32)}
-        basis = {"middle": ((dim,), np.float64), "directions": ((width - 1, dim), np.float64)}
-        check_arrays(arrays, {**basis, **lists, "spreads": ((n_lists,), np.float64)})
-        middle, directions, centres, radii, spreads = parts = [np.ascontiguousarray(arrays[name]) for name in cls.NAMES]
+        lists = {name: ((n_lists,), np.float32) for name in ("radii", "steps")}
+        basis = {"middle": ((dim,), np.float64), "directions": ((len(arrays["directions"]), dim), np.float64)}
+        check_arrays(arrays, {**basis, **lists, "centres": ((n_lists, width), np.float32)})
+        middle, directions, centres, radii, steps = parts = [np.ascontiguousarray(arrays[name]) for name in cls.NAMES]
+        if width != Basis(middle, directions).width:
+            raise ValueError(f"its centres have {width} numbers")
         if not n_lists or not all(np.isfinite(array).all() for array in parts):
             raise ValueError("its basis or its lists are not finite numbers")
         n_rows, n_positions = int(header["trained"]), int(header["positions"])
         if n_rows < 1 or n_positions < 0:
             raise ValueError(f"it was trained on {n_rows} rows")
         about = n_rows, n_positions, float(header["rest"]), float(header["crowding"])
-        return cls(Basis(middle, directions), *about, centres, radii, spreads)
+        return cls(Basis(middle, directions), *about, centres, radii, steps)
 
     def header(self) -> dict[str, Any]:
         """Return its numbers, for JSON."""
@@ -88,7 +89,7 @@ class Training:
 
     def arrays(self) -> dict[str, Array]:
         """Return its arrays."""
-        parts = (self.basis.middle, self.basis.directions, self.centres, self.radii, self.spreads)
+        parts = (self.basis.middle, self.basis.directions, self.centres, self.radii, self.steps)
         return dict(zip(self.NAMES, parts, strict=True))
 
 
@@ -107,20 +108,15 @@ class Filing:
     n_since: int = 0
 
     @classmethod
-    def empty(cls, dim: int) -> Filing:
-        """Return one that holds nothing, before training: there is no basis, and one list; a prefix is a norm."""
-        return cls(Basis(np.zeros(dim), np.empty((0, dim))), Lists(np.zeros((1, 1), np.float32)))
-
-    @classmethod
     def start(
         cls, training: Training, derived: Trained | None, store: Vectors, alive: Mask, n_jobs: int | None
     ) -> Filing:
         """Return all stored vectors filed: by what `as_derived` returned, if it fits, or anew."""
         known = None if derived is None else cls._from_derived(derived, training, alive)
         if known is None:  # what was there at training says nothing about how the collection has changed since
-            known = cls(training.basis, Lists(training.centres))
+            known = cls(training.basis, Lists(training.centres, training.steps))
             first = known.extend(store, alive, n_jobs, min(training.n_positions, store.n))
-            lists = first.lists.settle(training.radii, training.spreads)
+            lists = first.lists.settle(training.radii).packed()
             known = replace(first, lists=lists, rest=0.0, n_since=0)
         return known.extend(store, alive, n_jobs)
 
@@ -129,8 +125,10 @@ class Filing:
         header, arrays = derived
         try:
             lists = Lists.from_arrays(arrays, training.basis.width)
-            radii, spreads = lists.first_radii, lists.spreads
-            held: dict[str, Array] = {"centres": lists.centres[: len(radii)], "radii": radii, "spreads": spreads}
+            n = len(lists.first_radii)
+            held: dict[str, Array] = {
+                "centres": lists.centres[:n], "radii": lists.first_radii, "steps": lists.steps[:n]
+            }  # fmt: skip
             learnt = training.arrays()
             if lists.n > len(alive) or not all(np.array_equal(held[name], learnt[name]) for name in held):
                 return None
@@ -156,7 +154,7 @@ class Filing:
             prefixes, norms = prefixes_of(store, slice(start, min(start + step, last)), self.basis, n_jobs)
             lists = lists.append(prefixes)
             farthest = max(farthest, float(norms.max()))
-            rest += float(np.square(prefixes[:, -1], dtype=np.float64).sum())
+            rest += self._left_out(prefixes).sum()
         if alive is not None:
             lists = lists.remove(np.flatnonzero(~alive[first:last]) + first)
         return Filing(self.basis, lists, farthest, rest, self.n_since + last - first)
@@ -169,9 +167,13 @@ class Filing:
         """Return which positions are filed where these vectors (as they are stored) belong."""
         return self.lists.holds(positions, self.basis.prefixes(vectors, None, n_jobs)[0], alive[positions])
 
+    def _left_out(self, prefixes: Float32) -> Float64:
+        """Return what the basis leaves out of vectors, squared."""
+        return left_out(self.basis, prefixes)
+
     def leaves_out(self, prefixes: Float32, training: Training) -> Mask:
         """Return of which queries the basis leaves out so much that their prefixes say little."""
-        rest = np.square(prefixes[:, -1], dtype=np.float64)
+        rest = self._left_out(prefixes)
         return np.asarray(rest > BLIND * training.rest + 1e-6 * self.farthest**2)
 
     def _is_left_out(self, training: Training) -> bool:
@@ -215,8 +217,9 @@ def learn(
     size = min(max(SMALLEST_BASIS_SAMPLE, 4 * dim), LARGEST_BASIS_SAMPLE)
     at = there if len(there) <= size else np.sort(random.choice(there, size, replace=False))
     sample = store.take(at)
-    longest = LONGEST_PREFIX if dim > SHORT_LENGTH else LONGEST_OF_SHORT
-    basis = bases.fit(sample, longest if n_components is None else n_components, random)
+    basis = bases.fit(sample, LONGEST_PREFIX if n_components is None else n_components, random)
+    if len(basis.directions) == dim <= LONGEST_PREFIX and n_components is not None:
+        basis = basis.cut(None)
     if n_components is None:
         basis = basis.cut(prefix_length(basis.prefixes(sample, None, n_jobs)[0], sample))
     n_lists = min(default_lists(len(there)) if n_lists is None else n_lists, len(there))
@@ -225,13 +228,28 @@ def learn(
     step = max(1, PREFIX_NUMBERS // dim)
     parts = [prefixes_of(store, at[i : i + step], basis, n_jobs)[0] for i in range(0, len(at), step)]
     prefixes = np.concatenate(parts)
-    rest = float(np.square(prefixes[:, -1], dtype=np.float64).mean())
+    rest = float(left_out(basis, prefixes).mean())
     centres = centroids(prefixes, n_lists, random)
-    filing = Filing(basis, Lists(centres)).extend(store, alive, n_jobs)
-    lists = filing.lists.settle()
+    steps = steps_for(centres, prefixes, n_jobs)
+    filing = Filing(basis, Lists(centres, steps)).extend(store, alive, n_jobs)
+    lists = filing.lists.settle().packed()
     about = len(there), store.n, rest, lists.crowding
-    training = Training(basis, *about, centres, lists.first_radii, lists.spreads)
+    training = Training(basis, *about, centres, lists.first_radii, steps)
     return training, Filing(basis, lists, filing.farthest), sample
+
+
+def is_of_floats(trained: Trained) -> bool:
+    """Return whether this was learnt for prefixes in float32, as slosh 0.1 did: basis and lists can be used, what was
+    calibrated cannot.
+    """
+    return "steps" not in trained.arrays and "spreads" in trained.arrays
+
+
+def left_out(basis: Basis, prefixes: Float32) -> Float64:
+    """Return the squared norms of what the basis leaves out of vectors that have these prefixes."""
+    if not len(basis.directions):
+        return np.zeros(len(prefixes))
+    return np.square(prefixes[:, -1], dtype=np.float64)
 
 
 def prefixes_of(store: Vectors, at: Any, basis: Basis, n_jobs: int | None) -> tuple[Float32, Float64]:

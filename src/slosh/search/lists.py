@@ -1,11 +1,14 @@
-"""Prefixes in blocks of sixteen, and the blocks in lists around centroids: what the ladder scans first.
+"""Prefixes in eight bits, sixteen to a block, and the blocks in lists around centres: what the ladder scans first.
 
-A block holds the numbers of its sixteen rows side by side, number after number, so that a scan needs no sums across
-lanes. Rows are appended to the last block of their list; a removal clears a bit of the block's mask.
+A prefix x of list l is stored as whole numbers from 0 to 255: x is centre + step * (code - 128), each list having a
+step of its own, up to an error whose norm is known. What the codes say of a distance is off by no more than that, so
+that a bound can be proved from them. A block holds four numbers of row after row, (width / 4, 16, 4): one instruction
+multiplies four numbers of sixteen rows. Rows are appended to the last block of their list; a removal clears a bit of
+the block's mask.
 
-Rows that come after training may lie outside of all lists. In the nearest list they would stretch it, and a list that
-reaches far is scanned for nearly every query. So such a row founds a list of its own, which those after it join if its
-centroid is the nearest. That follows from the order of the rows alone: whoever files them finds the same lists.
+A row is in the list whose centre is nearest to it. Rows that come after training may lie outside of all lists. In the
+nearest one they would lie together, and make it long. So such a row founds a list of its own, which those after it join
+if its centre is the nearest. That follows from the order of the rows alone: whoever files them finds the same lists.
 
 `Lists` is immutable, like states. All lists of a history share the columns of blocks: an append writes into new blocks,
 and into lanes of old ones that the masks of earlier lists hide. Masks, radii and counts are copied, which is little.
@@ -22,29 +25,19 @@ from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 
-from ..native.arrays import Array, Float32, Float64, Int32, Int64, Mask
+from ..native import scan
+from ..native.arrays import Array, Float32, Int32, Int64, Mask, UInt8
+from ..native.scan import BLOCK_ROWS
 from .columns import Column, Specs, check_arrays
 
-BLOCK_ROWS = 16
-FAR = np.float32(1e18)
-"""Where there is no row: nothing is ever that near."""
-SUMMARIES = ("radii", "squares", "counts", "since")
-"""Arrays of one number for each list."""
-AT_TRAINING = ("first_radii", "spreads")
-"""Arrays of one number for each list that training made."""
-SCORES = 1 << 18
-"""Pairs of a prefix and a centroid that are compared in one go: few enough to stay in the cache."""
+SUMMARIES = ("radii", "errors", "counts", "since")
+"""Arrays of one number for each list, that rows change."""
 OUTSIDE = 1.2
-"""A row is outside of a list if it is so many times as far from the centroid as any was at training."""
+"""A row is outside of a list if it is so many times as far from the centre as any was at training."""
 FOUNDED_LISTS = 4
 """At most so many lists are founded for each that training made."""
-
-
-def in_blocks(rows: Float32) -> Float32:
-    """Return (n, width) as (n / 16 rounded up, width, 16), the rest far away."""
-    full = np.full((-(-len(rows) // BLOCK_ROWS) * BLOCK_ROWS, rows.shape[1]), FAR, np.float32)
-    full[: len(rows)] = rows
-    return np.ascontiguousarray(full.reshape(-1, BLOCK_ROWS, rows.shape[1]).transpose(0, 2, 1))
+SPARE_RANGE, SAMPLED_ENOUGH = 1.2, 8
+"""Codes reach so many times as far as the rows of a sample, if the list has so many of them."""
 
 
 def centroids(prefixes: Float32, n_lists: int, random: np.random.RandomState) -> Float32:
@@ -58,44 +51,58 @@ def centroids(prefixes: Float32, n_lists: int, random: np.random.RandomState) ->
     return np.ascontiguousarray(model.cluster_centers_, np.float32)
 
 
+def steps_for(centres: Float32, sample: Float32, n_jobs: int | None) -> Float32:
+    """Return a step for each list, so that the codes of a list reach a little farther than its rows of the sample."""
+    which, _ = scan.nearest_lists(scan.Heads(centres), sample, n_jobs)
+    farthest = np.zeros(len(centres), np.float32)
+    np.maximum.at(farthest, which, np.abs(sample - centres[which]).max(axis=1))
+    few = np.bincount(which, minlength=len(centres)) < SAMPLED_ENOUGH
+    farthest[few] = np.maximum(farthest[few], np.median(farthest[~few]) if not few.all() else farthest.max())
+    return np.maximum(farthest * np.float32(SPARE_RANGE / scan.CODE_RANGE), np.float32(1e-30))
+
+
 class Lists:
-    """Prefixes of the positions 0 to n - 1, in lists around `centres` (n_lists, width).
+    """Prefixes of the positions 0 to n - 1, in lists around `centres` (n_lists, p).
 
     Those of training come first, then those that were founded since.
 
-    radii : (n_lists,) float32, no prefix is farther from its centroid; first_radii are those at training.
-    spreads : (n_trained,) root mean square distance to the centroid, at training.
-    squares : (n_lists,) squared distances to the centroid, summed.
+    steps : (n_lists,) float32, what one unit of a code is.
+    errors : (n_lists,) float32, no prefix is farther from what its code says.
+    radii : (n_lists,) float32, no prefix is farther from its centre; first_radii are those at training.
     counts : (n_lists,) rows ever put into each list.
     since : (n_lists,) the position that founded each list, 0 of those of training.
     masks : (n_blocks,) uint16, bit l: lane l may be found.
     order, start : the blocks of list after list, and where each list begins among them.
     """
 
-    def __init__(self, centres: Float32) -> None:
+    def __init__(self, centres: Float32, steps: Float32) -> None:
         """Empty lists, with columns of their own."""
-        self.centres, self.centroids, self._sizes = centres, in_blocks(centres), _sizes(centres)
-        n_lists, width = centres.shape
+        self.centres, self.steps, self.heads = centres, steps, scan.Heads(centres)
+        n_lists = len(centres)
         self.n = 0
         self.radii: Float32 = np.zeros(n_lists, np.float32)
+        self.errors: Float32 = np.zeros(n_lists, np.float32)
         self.first_radii: Float32 = self.radii
-        self.spreads: Float64 = np.zeros(n_lists)
-        self.squares: Float64 = np.zeros(n_lists)
         self.counts: Int64 = np.zeros(n_lists, np.int64)
         self.since: Int64 = np.zeros(n_lists, np.int64)
         self._limits: Float32 = np.full(n_lists, np.inf, np.float32)  # who is farther founds a list
         self.masks: NDArray[np.uint16] = np.empty(0, np.uint16)
         self.order: Int64 = np.empty(0, np.int64)
         self.start: Int64 = np.zeros(n_lists + 1, np.int64)
-        self._blocks, self._slots = Column((width, BLOCK_ROWS), np.float32), Column((BLOCK_ROWS,), np.int32)
-        self._margins: dict[float, Float32] = {}  # by reach, made when they are needed
+        self._codes = Column(scan.code_shape(centres.shape[1]), np.uint8)
+        self._squares, self._slots = Column((BLOCK_ROWS,), np.float32), Column((BLOCK_ROWS,), np.int32)
         self._list = Column((), np.int32)  # of each block
         self._place = Column((), np.int32)  # by position: 16 * block + lane
 
     @property
-    def blocks(self) -> Float32:
-        """(n_blocks, width, 16) prefixes."""
-        return self._blocks.view(len(self.masks))
+    def codes(self) -> UInt8:
+        """(n_blocks, width / 4, 16, 4) prefixes."""
+        return self._codes.view(len(self.masks))
+
+    @property
+    def squares(self) -> Float32:
+        """(n_blocks, 16) squared norms of what the codes say, about the centre."""
+        return self._squares.view(len(self.masks))
 
     @property
     def slots(self) -> Int32:
@@ -111,6 +118,11 @@ class Lists:
     def place(self) -> Int32:
         """(n,) where each position is: 16 * block + lane."""
         return self._place.view(self.n)
+
+    @property
+    def usual_radius(self) -> float:
+        """The median radius at training of lists that hold more than their centre."""
+        return _usual(self.first_radii)
 
     @property
     def stretched(self) -> Mask:
@@ -137,50 +149,28 @@ class Lists:
     def n_bytes(self) -> int:
         """Memory, in bytes."""
         n_blocks = len(self.masks)
-        columns = sum(column.n_bytes(n_blocks) for column in (self._blocks, self._slots, self._list))
-        arrays = (self.centres, self.centroids, self.radii, self.squares, self.counts, self.start, self.order)
-        return columns + self._place.n_bytes(self.n) + self.masks.nbytes + sum(array.nbytes for array in arrays)
-
-    def margins(self, reach: float) -> Float32:
-        """Return how far beyond its centroid each list is thought to extend.
-
-        `reach` times the root of the mean square distance of its rows: of a list of training those that it had then, so
-        that it does not depend on which were removed since; but if rows were added far outside of it, as far as its
-        farthest row.
-        """
-        known = self._margins.get(reach)
-        if known is None:
-            n_trained = len(self.spreads)
-            spreads = np.sqrt(self.squares / np.maximum(self.counts, 1))
-            spreads[:n_trained] = self.spreads
-            known = np.minimum(self.radii, reach * spreads).astype(np.float32)
-            known[:n_trained][self.stretched] = self.radii[:n_trained][self.stretched]
-            self._margins[reach] = known
-        return known
+        columns = sum(column.n_bytes(n_blocks) for column in (self._codes, self._squares, self._slots, self._list))
+        arrays = (self.centres, self.steps, self.radii, self.errors, self.counts, self.start, self.order, self.masks)
+        return columns + self._place.n_bytes(self.n) + self.heads.n_bytes + sum(array.nbytes for array in arrays)
 
     def nearest(self, prefixes: Float32, positions: Int64 | None = None) -> tuple[Int64, Float32]:
-        """Return the nearest centroid of each prefix, and how far it is (rounded up); for `positions`, the nearest of
+        """Return the nearest centre of each prefix, and how far it is (rounded up); for `positions`, the nearest of
         those that were there when they were filed.
         """
-        n_lists = len(self.centres)
-        which = np.zeros(len(prefixes), np.int64)
-        step, scaled = max(1, SCORES // n_lists), -2 * self.centres.T
-        for first in range(0, len(prefixes) if n_lists > 1 else 0, step):
-            part = prefixes[first : first + step]
-            score = part @ scaled
-            score += self._sizes
-            if positions is not None:
-                score[self.since > positions[first : first + step, None]] = np.inf
-            which[first : first + step] = score.argmin(axis=1)
+        which, _ = scan.nearest_lists(self.heads, prefixes, -1)
+        late = np.flatnonzero(self.since[which] > positions) if positions is not None and self.since.any() else ()
+        for i in late:  # few: a list that was founded later is nearer
+            there = np.flatnonzero(self.since <= positions[i])  # type: ignore[index]
+            which[i] = there[np.square(self.centres[there] - prefixes[i], dtype=np.float64).sum(axis=1).argmin()]
         return which, self._far(prefixes, which)
 
     def _far(self, prefixes: Float32, which: Array) -> Float32:
-        """Return how far prefixes are from their centroids, rounded up."""
+        """Return how far prefixes are from their centres, rounded up."""
         return _rounded_up(prefixes - self.centres[which])
 
     def _with(self, **changes: Any) -> Lists:
         made = object.__new__(Lists)
-        made.__dict__.update(self.__dict__, **{"_margins": {}, **changes})
+        made.__dict__.update(self.__dict__, **changes)
         return made
 
     def append(self, prefixes: Float32) -> Lists:
@@ -188,15 +178,16 @@ class Lists:
         which, far = self.nearest(prefixes)
         if (far > self._limits[which]).any() and len(self.counts) < self._most_lists:
             founded = self._with(**self._found(prefixes, which, far))
-            return founded.append_to(which, prefixes, far)
-        return self.append_to(which, prefixes, far)
+            return founded._append_to(which, prefixes, far)
+        return self._append_to(which, prefixes, far)
 
-    def append_to(self, which: Int64, prefixes: Float32, far: Float32) -> Lists:
-        """Return the lists with the prefixes of the next positions in these lists, so far from their centroids."""
+    def _append_to(self, which: Int64, prefixes: Float32, far: Float32) -> Lists:
+        """Return the lists with the prefixes of the next positions in these lists, so far from their centres."""
         n, n_lists, n_blocks = len(prefixes), len(self.counts), len(self.masks)
-        radii = self.radii.copy()
+        codes, squares, off = scan.code_rows(prefixes, self.centres, self.steps, which)
+        radii, errors = self.radii.copy(), self.errors.copy()
         np.maximum.at(radii, which, far)
-        squares = self.squares + np.bincount(which, np.square(far, dtype=np.float64), minlength=n_lists)
+        np.maximum.at(errors, which, off)
         by_list = np.argsort(which, kind="stable")
         new = np.bincount(which, minlength=n_lists)
         rank = np.arange(n) - (np.cumsum(new) - new)[which[by_list]]  # of each in its list's part of `by_list`
@@ -206,24 +197,27 @@ class Lists:
         order, start, masks = self.order, self.start, self.masks.copy()
         if n_added:
             self._list.write(n_blocks, np.repeat(np.arange(n_lists, dtype=np.int32), added))
-            self._blocks.room(n_blocks, n_added)[...] = FAR
+            self._codes.room(n_blocks, n_added)[...] = 0
+            self._squares.room(n_blocks, n_added)[...] = 0
             self._slots.room(n_blocks, n_added)[...] = -1
             order, start = _sorted_blocks(self._list.view(n_blocks + n_added), n_lists)
             masks = np.concatenate([masks, np.zeros(n_added, np.uint16)])
         block, lane = order[start[which[by_list]] + entry // BLOCK_ROWS], entry % BLOCK_ROWS
-        self._blocks.view(n_blocks + n_added)[block, :, lane] = prefixes[by_list]
-        self._slots.view(n_blocks + n_added)[block, lane] = self.n + by_list
+        last = n_blocks + n_added
+        self._codes.view(last)[block, :, lane] = codes[by_list]
+        self._squares.view(last)[block, lane] = squares[by_list]
+        self._slots.view(last)[block, lane] = self.n + by_list
         np.bitwise_or.at(masks, block, np.left_shift(1, lane).astype(np.uint16))
         self._place.room(self.n, n)[by_list] = block * BLOCK_ROWS + lane
         return self._with(
-            n=self.n + n, radii=radii, squares=squares, counts=counts, masks=masks, order=order, start=start
+            n=self.n + n, radii=radii, errors=errors, counts=counts, masks=masks, order=order, start=start
         )
 
     def _found(self, prefixes: Float32, which: Int64, far: Float32) -> dict[str, Any]:
         """Found a list at each prefix in turn that is outside of all lists, and put it and those after it that are
         nearest to it there; return what changes.
         """
-        n_known, limit = len(self.counts), _usual(self.first_radii)
+        n_known, limit = len(self.counts), self.usual_radius
         at: list[int] = []
         limits, first = self._limits[which], 0
         while n_known + len(at) < self._most_lists and (outside := far[first:] > limits[first:]).any():
@@ -239,10 +233,10 @@ class Lists:
         return {
             **grown,
             "centres": centres,
-            "centroids": in_blocks(centres),
+            "steps": np.append(self.steps, np.full(len(at), np.median(self.steps), np.float32)),
+            "heads": scan.Heads(centres, len(self.first_radii)),
             "since": np.append(self.since, self.n + np.array(at)),
             "start": np.append(self.start, np.full(len(at), self.start[-1])),
-            "_sizes": _sizes(centres),
             "_limits": np.append(self._limits, np.full(len(at), limit, np.float32)),
         }
 
@@ -250,36 +244,53 @@ class Lists:
     def _most_lists(self) -> int:
         return (1 + FOUNDED_LISTS) * len(self.first_radii)
 
-    def settle(self, first_radii: Float32 | None = None, spreads: Float64 | None = None) -> Lists:
-        """Return the lists as made for what they hold now, or for what had these radii and spreads."""
-        if first_radii is None or spreads is None:
-            first_radii, spreads = self.radii, np.sqrt(self.squares / np.maximum(self.counts, 1))
+    def settle(self, first_radii: Float32 | None = None) -> Lists:
+        """Return the lists as made for what they hold now, or for what had these radii when it was all they held."""
+        if first_radii is None:
+            farthest = np.zeros(len(self.radii), np.float32)
+            squares = np.where(lanes_of(self.masks), self.squares, 0).max(axis=1, initial=0)
+            np.maximum.at(farthest, self.list_of_block, np.sqrt(squares) * np.float32(1 + 1e-5))
+            first_radii = np.minimum(self.radii, np.where(farthest > 0, farthest + self.errors, self.radii))
+        return self._settled(first_radii)._with(radii=np.minimum(self.radii, first_radii))
+
+    def _settled(self, first_radii: Float32) -> Lists:
         limits = np.full(len(self.counts), _usual(first_radii), np.float32)
         limits[: len(first_radii)] = np.maximum(OUTSIDE * first_radii, limits[: len(first_radii)])
-        return self._with(first_radii=first_radii, spreads=spreads, _limits=limits)
+        return self._with(first_radii=first_radii, _limits=limits)
+
+    def packed(self) -> Lists:
+        """Return the same lists in columns of their own, the blocks of a list side by side, as memory is read best."""
+        n_blocks, order = len(self.masks), self.order
+        where = np.empty(n_blocks, np.int64)
+        where[order] = np.arange(n_blocks)
+        block, lane = np.divmod(self.place, BLOCK_ROWS)
+        return self._with(
+            _codes=Column(self._codes.width, np.uint8, self.codes[order]),
+            _squares=Column((BLOCK_ROWS,), np.float32, self.squares[order]),
+            _slots=Column((BLOCK_ROWS,), np.int32, self.slots[order]),
+            _list=Column((), np.int32, self.list_of_block[order]),
+            _place=Column((), np.int32, (where[block] * BLOCK_ROWS + lane).astype(np.int32)),
+            masks=self.masks[order],
+            order=np.arange(n_blocks, dtype=np.int64),
+        )
 
     def remove(self, positions: Int64) -> Lists:
-        """Return the lists without these positions; radii as if they had never been there."""
+        """Return the lists without these positions. Radii and errors stay: they are bounds."""
         if not len(positions):
             return self
         block, lane = np.divmod(self.place[positions], BLOCK_ROWS)
-        masks, radii = self.masks.copy(), self.radii.copy()
+        masks = self.masks.copy()
         np.bitwise_and.at(masks, block, ~np.left_shift(1, lane).astype(np.uint16))
-        which = self.list_of_block[block]
-        lost = np.unique(which[self._far(self.blocks[block, :, lane], which) >= radii[which]])
-        for one in lost.tolist():  # lists that have lost their farthest row
-            mine = self.order[self.start[one] : self.start[one + 1]]
-            left = self.blocks[mine].transpose(0, 2, 1)[lanes_of(masks[mine])]
-            radii[one] = self._far(left, np.full(len(left), one)).max(initial=0)
-        return self._with(masks=masks, radii=radii)
+        return self._with(masks=masks)
 
     def holds(self, positions: Int64, prefixes: Float32, alive: Mask) -> Mask:
         """Return which positions have these prefixes, in the nearest list, and can be found where they are `alive`."""
         block, lane = np.divmod(self.place[positions], BLOCK_ROWS)
-        nearest = self.nearest(prefixes, positions)[1]
-        right = self._far(prefixes, self.list_of_block[block]) <= nearest * (1 + 1e-4)  # or both are as near
-        right &= self.slots[block, lane] == positions
-        right &= (self.blocks[block, :, lane] == prefixes).all(axis=1)
+        which, nearest = self.list_of_block[block], self.nearest(prefixes, positions)[1]
+        right = self._far(prefixes, which) <= nearest * (1 + 1e-4)  # or both are as near
+        codes, squares, off = scan.code_rows(prefixes, self.centres, self.steps, which)
+        right &= (self.slots[block, lane] == positions) & (self.squares[block, lane] == squares)
+        right &= (self.codes[block, :, lane] == codes).all(axis=(1, 2)) & (off <= self.errors[which])
         return np.asarray(right & (((self.masks[block] >> lane) & 1 == 1) == alive))
 
     def allowed(self, mask: Mask) -> NDArray[np.uint16]:
@@ -293,25 +304,26 @@ class Lists:
         """Return all of it, for a cache."""
         slots = np.full(self.slots.shape, -1, np.int32)
         slots.reshape(-1)[self.place] = np.arange(self.n)
-        about: dict[str, Array] = {
-            name: getattr(self, name) for name in ("centres", *SUMMARIES, *AT_TRAINING, "masks", "place")
-        }
-        return {**about, "blocks": self.blocks, "slots": slots, "list": self.list_of_block}
+        names = ("centres", "steps", *SUMMARIES, "first_radii", "masks", "place", "codes", "squares")
+        return {**{name: getattr(self, name) for name in names}, "slots": slots, "list": self.list_of_block}
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, Array], width: int) -> Lists:
         """Return what `arrays` returned; the kernel reads by these numbers, so refuse what does not fit together."""
         centres, place, masks = arrays["centres"], arrays["place"], arrays["masks"]
-        n_trained = min(arrays["spreads"].size, len(centres))
+        n_trained = min(arrays["first_radii"].size, len(centres))
         if centres.ndim != 2 or centres.shape[1] != width or not len(centres) or centres.dtype != np.float32:
-            raise ValueError(f"its centroids are {centres.dtype} of shape {centres.shape}")
-        self = cls(np.ascontiguousarray(centres))
+            raise ValueError(f"its centres are {centres.dtype} of shape {centres.shape}")
+        self = cls(np.ascontiguousarray(centres), arrays["steps"])
+        self.heads = scan.Heads(self.centres, n_trained)
         shapes: Specs = {
             **{name: ((len(centres),), getattr(self, name).dtype) for name in SUMMARIES},
-            **{name: ((n_trained,), getattr(self, name).dtype) for name in AT_TRAINING},
+            "steps": ((len(centres),), np.float32),
+            "first_radii": ((n_trained,), np.float32),
             "place": ((place.size,), np.int32),
             "masks": ((masks.size,), np.uint16),
-            "blocks": ((masks.size, width, BLOCK_ROWS), np.float32),
+            "codes": ((masks.size, *scan.code_shape(width)), np.uint8),
+            "squares": ((masks.size, BLOCK_ROWS), np.float32),
             "slots": ((masks.size, BLOCK_ROWS), np.int32),
             "list": ((masks.size,), np.int32),
         }
@@ -331,20 +343,15 @@ class Lists:
         self.n, self.masks = n, masks
         for name in SUMMARIES:
             setattr(self, name, arrays[name])
-        self._blocks = Column((width, BLOCK_ROWS), np.float32, arrays["blocks"])
+        self._codes = Column(self._codes.width, np.uint8, arrays["codes"])
+        self._squares = Column((BLOCK_ROWS,), np.float32, arrays["squares"])
         self._slots = Column((BLOCK_ROWS,), np.int32, slots)
         self._list, self._place = Column((), np.int32, lists), Column((), np.int32, place)
-        return self.settle(arrays["first_radii"], arrays["spreads"])
+        return self._settled(arrays["first_radii"])
 
 
 def _usual(radii: Float32) -> float:
-    """Return the median radius of lists that hold more than their centroid: how far a founded list may reach."""
     return float(np.median(radii[radii > 0])) if radii.any() else 0.0
-
-
-def _sizes(centres: Float32) -> Float32:
-    """Return the squared norms."""
-    return np.asarray(np.einsum("ij,ij->i", centres, centres))
 
 
 def _rounded_up(away: Float32) -> Float32:

@@ -1,0 +1,398 @@
+// The ladder: lists near the query, their rows in eight bits, then the vectors of the best. Several queries climb together, list after list, so that a list
+// is read once for all of them; what a query finds does not depend on the others.
+#pragma once
+
+#include "codes8.h"
+#include "scan.h"
+
+namespace slosh {
+namespace SLOSH_ARCH {
+
+struct Near {
+  float square;
+  uint32_t place;  // block * 16 + lane, or a list
+};
+SLOSH_INLINE bool operator<(const Near &a, const Near &b) { return a.square < b.square || (a.square == b.square && a.place < b.place); }
+
+struct Visit {
+  int32_t list, query;  // of the tile
+};
+
+constexpr int64_t kSpare = 24;                   // rows too many that a query may keep
+constexpr size_t kFetched = 6;                     // vectors that are fetched before they are needed
+constexpr int kAbreast = 4;                      // queries that scan a list side by side
+constexpr int64_t kRounds[] = {4, 12, 1 << 30};  // lists of a query in a round: what one has found says how many are left for the next
+
+// One query on its way.
+struct Climb {
+  const float *prefix, *vector;
+  double slack;
+  int64_t skip;
+  float nearest_list;       // squared distance
+  float limit, kth;         // squared distances: rows beyond the first are not kept; of the k-th row
+  float blur;               // the most by which an estimate may be off
+  size_t n_left, n_near;    // of `lists`, nearest last, how many are not scanned; and of `near`, how many are there
+  std::vector<Near> lists, near;
+  int64_t scanned, candidates;
+};
+
+struct Line {
+  alignas(64) float each[16];
+};
+struct Double {
+  double value;
+};
+
+// A vector as 16 bits would store it: see search/store.py.
+inline void round_to_16_bits(const float *from, int64_t dim, float *to) {
+  constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: what is added to it is rounded to a whole number
+  float largest = 0;
+  for (int64_t i = 0; i < dim; ++i) largest = std::max(largest, std::fabs(from[i]));
+  const float scale = std::max(largest / 32767.0f, 1e-37f);
+  for (int64_t i = 0; i < dim; ++i) to[i] = ((from[i] / scale + kRound) - kRound) * scale;
+}
+
+struct Tile {
+  const Ladder &job;
+  const Lists &lists;
+  const int64_t first, n, wanted, depth;  // queries; the own row of a query takes a place
+  const size_t full;
+  std::vector<Climb> climbs;
+  std::vector<Line> heads;                // estimated squared distances of a query to all centres
+  std::vector<Visit> visits, sorted;
+  std::vector<Asked> asked;
+  std::vector<Near> counts;
+  std::vector<Line> vectors, prefixes;  // of the queries
+
+  Tile(const Ladder &j, int64_t from, int64_t to)
+      : job(j), lists(j.lists), first(from), n(to - from), wanted(j.k + (j.skip ? 1 : 0)), depth(j.depth + (j.skip ? 1 : 0)),
+        full(size_t(depth + std::max<int64_t>(128, depth / 2))), climbs(size_t(n)), heads(size_t((lists.n_lists + kRows - 1) / kRows)), asked(kAbreast) {
+    constexpr float kInfinity = std::numeric_limits<float>::infinity();
+    const int64_t dim = job.vectors.dim;
+    const float *queries = job.queries + first * dim;
+    if (job.vectors.shorts) {
+      vectors.resize(size_t((n * dim + kRows - 1) / kRows));
+      for (int64_t i = 0; i < n; ++i) round_to_16_bits(queries + i * dim, dim, vectors[0].each + i * dim);
+      queries = vectors[0].each;
+    }
+    prefixes.assign(size_t(n * lists.stride / kRows), Line{});
+    std::vector<Double> norms(static_cast<size_t>(n)), scratch(size_t(kTogether * (job.basis.padded + job.basis.n_directions)) + 8);
+    const Prefixes about{job.basis, {queries, nullptr, nullptr, dim}, n, lists.stride, prefixes[0].each, &norms[0].value};
+    for (int64_t tile = 0; tile * kTogether < n; ++tile) slosh::SLOSH_ARCH::prefixes(about, tile, scratch.data());
+    for (int64_t i = 0; i < n; ++i) {
+      const int64_t q = first + i;
+      Climb &c = climbs[size_t(i)];
+      c.prefix = prefixes[0].each + i * lists.stride, c.vector = queries + i * dim;
+      c.slack = job.rounding * (norms[size_t(i)].value + job.farthest), c.skip = job.skip ? job.skip[q] : -1;
+      c.limit = c.kth = kInfinity, c.blur = 0, c.nearest_list = kInfinity, c.n_left = c.n_near = 0, c.scanned = c.candidates = 0;
+    }
+  }
+
+  // Fills `heads`.
+  void look_at_heads(const Climb &c) {
+    code_query(c.prefix, lists.middle, lists.stride, asked[0]);
+    const Asked *one = &asked[0];
+    for (size_t b = 0; b < heads.size(); ++b) {
+      Floats found[1][kRegisters];
+      estimate<1>(&one, lists.heads.codes + int64_t(b) * kRows * lists.width, lists.heads.squares + b * kRows, lists.head_steps[b], lists.width, found);
+      std::memcpy(heads[b].each, found, sizeof(found));
+    }
+  }
+
+  // The nearest of `heads`, the first of several.
+  int64_t nearest_head() const {
+    Floats least = all<Floats>(std::numeric_limits<float>::infinity());
+    for (const Line &line : heads)
+      for (int part = 0; part < kRegisters; ++part) least = lower(least, load<Floats>(line.each + part * SLOSH_LANES));
+    float lane[SLOSH_LANES], best = std::numeric_limits<float>::infinity();
+    store(lane, least);
+    for (int l = 0; l < SLOSH_LANES; ++l) best = std::min(best, lane[l]);
+    for (size_t b = 0; b < heads.size(); ++b) {
+      const unsigned bits = at_most16(heads[b].each, best);
+      if (bits) return int64_t(b) * kRows + __builtin_ctz(bits);
+    }
+    return -1;
+  }
+
+  static unsigned at_most16(const float *x, float limit) {
+    unsigned bits = 0;
+    for (int part = 0; part < kRegisters; ++part) bits |= at_most<SLOSH_LANES>(load<Floats>(x + part * SLOSH_LANES), limit) << (part * SLOSH_LANES);
+    return bits;
+  }
+
+  // Rows of a list to Q queries; take(i, found, place) gets those of query i that are not above its limit. Returns how many rows there are.
+  template <int Q, class Limit, class Take> SLOSH_INLINE int64_t scan(int32_t list, const Asked *const *by, Limit limit, Take take) {
+    const int64_t begin = lists.start[list], end = lists.start[list + 1], bytes = lists.width * kRows;
+    const float step = lists.steps[list];
+    int64_t rows = 0;
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t block = lists.order[i];
+      if (i + 1 < end && lists.order[i + 1] != block + 1) {  // the machine cannot guess the next one
+        const uint8_t *next = lists.rows.codes + lists.order[i + 1] * bytes;
+        for (int64_t b = 0; b < bytes; b += 64) __builtin_prefetch(next + b);
+      }
+      const unsigned mask = lists.masks[block];
+      if (!mask) continue;
+      rows += __builtin_popcount(mask);
+      Floats found[Q][kRegisters];
+      estimate<Q>(by, lists.rows.codes + block * bytes, lists.rows.squares + block * kRows, step, lists.width, found);
+      for (int q = 0; q < Q; ++q) {
+        unsigned bits = not_above16(found[q], limit(q)) & mask;
+        if (!bits) continue;
+        float each[kRows];
+        std::memcpy(each, found[q], sizeof(each));
+        for (; bits; bits &= bits - 1) {
+          const int lane = __builtin_ctz(bits);
+          take(q, each[lane], uint32_t(block * kRows + lane));
+        }
+      }
+    }
+    return rows;
+  }
+
+  // Keeps the best `depth` rows.
+  void cut(Climb &c) const {
+    if (int64_t(c.n_near) <= depth) return;
+    std::nth_element(c.near.begin(), c.near.begin() + depth - 1, c.near.begin() + int64_t(c.n_near));
+    c.n_near = size_t(depth);
+    c.limit = c.near[c.n_near - 1].square;
+  }
+
+  SLOSH_INLINE void keep(Climb &c, float square, uint32_t place) const {
+    if (!(square <= c.limit)) return;
+    c.near[c.n_near++] = {square, place};
+    if (c.n_near == full) cut(c);
+  }
+
+  // Q queries scan a list and keep its best rows.
+  template <int Q> void approach(int32_t list, const int32_t *who) {
+    const Asked *by[Q];
+    Climb *c[Q];
+    for (int q = 0; q < Q; ++q) {
+      c[q] = &climbs[size_t(who[q])];
+      code_query(c[q]->prefix, lists.centres + list * lists.stride, lists.stride, asked[size_t(q)]);
+      by[q] = &asked[size_t(q)];
+      c[q]->blur = std::max(c[q]->blur, by[q]->blur + lists.errors[list]);
+    }
+    const int64_t rows = scan<Q>(list, by, [&](int q) SLOSH_FLAT { return c[q]->limit; },
+                                 [&](int q, float square, uint32_t place) SLOSH_FLAT { keep(*c[q], square, place); });
+    for (int q = 0; q < Q; ++q) {
+      c[q]->scanned += rows;
+      if (int64_t(c[q]->n_near) >= depth + kSpare) cut(*c[q]);
+    }
+  }
+
+  // How far the k-th row is, by its estimate.
+  void measure(Climb &c) const {
+    cut(c);
+    if (int64_t(c.n_near) < wanted) return;
+    std::nth_element(c.near.begin(), c.near.begin() + wanted - 1, c.near.begin() + int64_t(c.n_near));
+    c.kth = c.near[size_t(wanted - 1)].square;
+  }
+
+  // A list is scanned if |query - centre|^2 exceeds that of the nearest list by at most reach times the distance of the k-th row found. A row lies in
+  // another list than the nearest if it lies beyond the plane between the two, and the difference of the squares is how far away that plane is (up to
+  // a factor, the distance of the centres).
+  float farthest_list(const Climb &c) const { return c.nearest_list + job.reach * std::sqrt(c.kth); }
+
+  // The nearest list, and more of them until k rows are found; then the others that may be worth a scan, nearest last.
+  void begin(int32_t query) {
+    Climb &c = climbs[size_t(query)];
+    c.near.resize(full);
+    look_at_heads(c);
+    for (int64_t scanned = 0; scanned < lists.n_lists && int64_t(c.n_near) < wanted; ++scanned) {
+      const int64_t l = nearest_head();
+      if (l < 0) break;  // float32 has overflowed
+      if (!scanned) c.nearest_list = heads[size_t(l / kRows)].each[l % kRows];
+      heads[size_t(l / kRows)].each[l % kRows] = std::numeric_limits<float>::infinity();
+      approach<1>(int32_t(l), &query);
+    }
+    measure(c);
+    const float farthest = std::min(farthest_list(c), std::numeric_limits<float>::max());
+    for (size_t b = 0; b < heads.size(); ++b)
+      for (unsigned bits = at_most16(heads[b].each, farthest); bits; bits &= bits - 1) {
+        const int lane = __builtin_ctz(bits);
+        c.lists.push_back({heads[b].each[lane], uint32_t(b * kRows) + uint32_t(lane)});
+      }
+    std::sort(c.lists.rbegin(), c.lists.rend());
+    c.n_left = c.lists.size();
+  }
+
+  // Calls four(list, queries), two and one for the visits, list after list.
+  template <class Four, class Two, class One> void visit(Four four, Two two, One one) {
+    counts.assign(size_t(lists.n_lists) + 1, {0, 0});
+    sorted.resize(visits.size());
+    for (const Visit &v : visits) ++counts[size_t(v.list) + 1].place;
+    for (int64_t l = 0; l < lists.n_lists; ++l) counts[size_t(l) + 1].place += counts[size_t(l)].place;
+    for (const Visit &v : visits) sorted[counts[size_t(v.list)].place++] = v;
+    for (size_t i = 0; i < sorted.size();) {
+      int32_t who[kAbreast];
+      int n_who = 0;
+      const int32_t list = sorted[i].list;
+      for (; i < sorted.size() && sorted[i].list == list && n_who < kAbreast; ++i) who[n_who++] = sorted[i].query;
+      if (n_who == kAbreast) {
+        four(list, who);
+        continue;
+      }
+      if (n_who >= 2) two(list, who);
+      if (n_who % 2) one(list, who + n_who - 1);
+    }
+  }
+
+  void approach_all() {
+    for (int32_t q = 0; q < int32_t(n); ++q) begin(q);
+    for (const int64_t some : kRounds) {
+      visits.clear();
+      for (int32_t q = 0; q < int32_t(n); ++q) {
+        Climb &c = climbs[size_t(q)];
+        const float farthest = farthest_list(c);
+        for (int64_t i = 0; i < some && c.n_left && c.lists[c.n_left - 1].square <= farthest; ++i) visits.push_back({int32_t(c.lists[--c.n_left].place), q});
+      }
+      if (visits.empty()) break;
+      visit([this](int32_t list, const int32_t *who) { approach<kAbreast>(list, who); }, [this](int32_t list, const int32_t *who) { approach<2>(list, who); },
+            [this](int32_t list, const int32_t *who) { approach<1>(list, who); });
+      for (Climb &c : climbs) measure(c);
+    }
+  }
+
+  // What an estimate may be, squared, if the vector is within `radius`.
+  static float limit_of(double radius, double off) {
+    const double reach = radius * (1 + 1e-5) + off;
+    const double squared = reach * reach * (1 + 1e-6) + 1e-36;  // below that a square in float32 has few digits
+    return squared < 3e38 ? float(squared) : std::numeric_limits<float>::infinity();
+  }
+
+  // The vectors of `near`, in order, until no later one can be among the k nearest.
+  Nearest rerank(Climb &c, bool bounds) {
+    Nearest nearest{job.ranks, job.k, {}};
+    nearest.hits.reserve(size_t(job.k));
+    c.near.resize(c.n_near);
+    std::sort(c.near.begin(), c.near.end());
+    for (size_t i = 0; i < std::min<size_t>(c.near.size(), kFetched); ++i) fetch(job.vectors, lists.slots[c.near[i].place]);
+    const double off = bounds ? 0.0 : c.slack + double(c.blur);
+    float limit = std::numeric_limits<float>::infinity();
+    for (size_t i = 0; i < c.near.size() && c.near[i].square <= limit; ++i) {
+      if (i + kFetched < c.near.size()) fetch(job.vectors, lists.slots[c.near[i + kFetched].place]);
+      const int64_t position = lists.slots[c.near[i].place];
+      if (position == c.skip) continue;
+      ++c.candidates;
+      nearest.take(square(job.vectors, c.vector, position), position);
+      if (nearest.full()) limit = limit_of(std::sqrt(nearest.farthest()), off);
+    }
+    return nearest;
+  }
+
+  // All rows that a vector within the radius may have, with lower bounds of their distances.
+  template <int Q> void surround(int32_t list, const int32_t *who, const double *radius) {
+    const Asked *by[Q];
+    Climb *c[Q];
+    float limit[Q];
+    double off[Q], rounding[Q];
+    const double error = double(lists.errors[list]), farthest = double(lists.radii[list]) + error;
+    for (int q = 0; q < Q; ++q) {
+      c[q] = &climbs[size_t(who[q])];
+      code_query(c[q]->prefix, lists.centres + list * lists.stride, lists.stride, asked[size_t(q)]);
+      by[q] = &asked[size_t(q)];
+      off[q] = c[q]->slack + double(by[q]->blur) + error;
+      rounding[q] = 1e-6 * (double(by[q]->square) + farthest * farthest);
+      limit[q] = limit_of(radius[who[q]], off[q]) + float(rounding[q]);
+    }
+    const int64_t rows = scan<Q>(list, by, [&](int q) SLOSH_FLAT { return limit[q]; }, [&](int q, float square, uint32_t place) {
+      const double low = std::sqrt(std::max(0.0, double(square) - rounding[q])) * (1 - 1e-5) - off[q];
+      ++c[q]->n_near;
+      c[q]->near.push_back({low > 0 ? float(low * low * (1 - 1e-6)) : 0.0f, place});
+    });
+    for (int q = 0; q < Q; ++q) c[q]->scanned += rows;
+  }
+
+  void surround_all(const double *radius) {
+    visits.clear();
+    for (int32_t q = 0; q < int32_t(n); ++q) {
+      Climb &c = climbs[size_t(q)];
+      c.near.clear(), c.n_near = 0;
+      look_at_heads(c);
+      const double rounding = 1e-6 * (double(asked[0].square) + double(lists.farthest));
+      for (int64_t l = 0; l < lists.n_lists; ++l) {
+        // No row of the list is within the radius. Infinite: float32 has overflowed.
+        const double off = double(asked[0].blur) + double(lists.head_errors[l / kRows]) + c.slack;
+        const double far = std::sqrt(std::max(0.0, double(heads[size_t(l / kRows)].each[l % kRows]) * (1 - 1e-5) - rounding)) - off - double(lists.radii[l]) - 1e-18;
+        if (!(far > radius[q] && far < std::numeric_limits<double>::infinity())) visits.push_back({int32_t(l), q});
+      }
+    }
+    visit([&](int32_t list, const int32_t *who) { surround<kAbreast>(list, who, radius); }, [&](int32_t list, const int32_t *who) { surround<2>(list, who, radius); },
+          [&](int32_t list, const int32_t *who) { surround<1>(list, who, radius); });
+  }
+};
+
+void ladder(const Ladder &job, int64_t first, int64_t last) {
+  Tile tile(job, first, last);
+  if (job.radius) {
+    tile.surround_all(job.radius + first);
+    for (int64_t i = 0; i < tile.n; ++i) {
+      Climb &c = tile.climbs[size_t(i)];
+      const double radius = job.radius[first + i];
+      for (size_t j = 0; j < c.near.size(); ++j) {
+        if (j + kFetched < c.near.size()) fetch(job.vectors, job.lists.slots[c.near[j + kFetched].place]);
+        const int64_t position = job.lists.slots[c.near[j].place];
+        if (position == c.skip) continue;
+        ++c.candidates;
+        const double found = square(job.vectors, c.vector, position);
+        if (std::sqrt(found) <= radius) job.put(job.sink, first + i, found, position);
+      }
+    }
+  } else {
+    tile.approach_all();
+    std::vector<Double> radii(static_cast<size_t>(tile.n));
+    for (int64_t i = 0; i < tile.n; ++i) {
+      Nearest nearest = tile.rerank(tile.climbs[size_t(i)], false);
+      if (job.exact)
+        radii[size_t(i)].value = std::sqrt(nearest.farthest());
+      else
+        nearest.write(job.out + (first + i) * job.k, job.out_positions + (first + i) * job.k);
+    }
+    if (job.exact) {
+      tile.surround_all(&radii[0].value);
+      for (int64_t i = 0; i < tile.n; ++i) tile.rerank(tile.climbs[size_t(i)], true).write(job.out + (first + i) * job.k, job.out_positions + (first + i) * job.k);
+    }
+  }
+  for (int64_t i = 0; i < tile.n; ++i) job.scanned[first + i] = tile.climbs[size_t(i)].scanned, job.candidates[first + i] = tile.climbs[size_t(i)].candidates;
+}
+
+// The list whose centre is nearest to each row of `stride` numbers, and its squared distance; of two that are as near, the first. The centres in eight
+// bits leave few to compare.
+void nearest_lists(const Lists &lists, const float *rows, int64_t n, int64_t *list, float *square) {
+  std::vector<Line> found(size_t((lists.n_lists + kRows - 1) / kRows));
+  Asked asked;
+  const Asked *one = &asked;
+  for (int64_t row = 0; row < n; ++row) {
+    const float *x = rows + row * lists.stride;
+    code_query(x, lists.middle, lists.stride, asked);
+    float least = std::numeric_limits<float>::infinity();  // no centre that is farther is the nearest
+    for (size_t b = 0; b < found.size(); ++b) {
+      Floats some[1][kRegisters];
+      estimate<1>(&one, lists.heads.codes + int64_t(b) * kRows * lists.width, lists.heads.squares + b * kRows, lists.head_steps[b], lists.width, some);
+      std::memcpy(found[b].each, some, sizeof(some));
+      float nearest = std::numeric_limits<float>::infinity();
+      for (int r = 0; r < kRows; ++r) nearest = std::min(nearest, found[b].each[r]);
+      least = std::min(least, std::sqrt(std::max(nearest, 0.0f)) + asked.blur + lists.head_errors[b]);
+    }
+    const float rounding = 1e-5f * (asked.square + lists.farthest) + 1e-36f;
+    int64_t best = 0;
+    float nearest = std::numeric_limits<float>::infinity();
+    for (int64_t l = 0; l < lists.n_lists; ++l) {
+      const float reach = least + asked.blur + lists.head_errors[l / kRows];
+      if (found[size_t(l / kRows)].each[l % kRows] > reach * reach * (1 + 1e-5f) + rounding) continue;
+      Floats sum{};
+      for (int64_t i = 0; i < lists.stride; i += SLOSH_LANES) {
+        const Floats d = load<Floats>(x + i) - load<Floats>(lists.centres + l * lists.stride + i);
+        sum += d * d;
+      }
+      const float exact = sum_of(sum);
+      if (exact < nearest) nearest = exact, best = l;
+    }
+    list[row] = best, square[row] = nearest;
+  }
+}
+
+}  // namespace SLOSH_ARCH
+}  // namespace slosh
