@@ -15,11 +15,12 @@ from numpy.typing import ArrayLike
 
 from ..errors import PrecisionWarning, ScaleWarning, user_level
 from ..native.arrays import Array, Float32, Float64
-from .checks import CHECKED_AT_ONCE, checked_origin, first_outside, input_error, locate
+from .checks import CHECKED_AT_ONCE, checked_origin, first_beyond, input_error, locate
 
 Origin: TypeAlias = ArrayLike | Literal["auto"] | None
 
 MAX_COORDINATE = 1e15  # in a thousand dimensions a projection is below 4e16, and the sum of 10,000 squares fits float32
+EXACT_TYPES = set("?bBhHef")  # the codes of the types whose values float32 holds as they are
 UNSAID_LOSS = 1e-4  # the part of a feature's spread that float32 may round away without a warning
 DOMINANT_SHARE = 0.99  # the part of the variance that one feature may carry without a warning
 
@@ -33,34 +34,44 @@ def to_float32(
     returned as it is. Errors call the set at offsets[0] `first`.
     """
     dim = parts[0].shape[1]
-    exact = all(np.can_cast(dtype, np.float32) for dtype in {part.dtype for part in parts})
+    if origin is None and len(parts) == 1 and parts[0].dtype == np.float32 and parts[0].flags.c_contiguous:
+        row = 0
+        for block in _blocks(parts):
+            _check_finite(block, block, row, offsets, first)
+            row += len(block)
+        return parts[0], None
+    exact = {part.dtype.char for part in parts} <= EXACT_TYPES
     auto = isinstance(origin, str) and origin == "auto"
     look = auto or not (exact and origin is None)
     sample = even_sample(parts, int(offsets[-1])) if look else np.empty((dim, 0))
     shift: Float64 | None = None
     if origin is not None:
         shift = _middle(sample) if auto else checked_origin(origin, dim)  # type: ignore[arg-type]
-    keep = len(parts) == 1 and shift is None and parts[0].dtype == np.float32 and parts[0].flags.c_contiguous
-    points = parts[0] if keep else np.empty((int(offsets[-1]), dim), np.float32)
+    points = np.empty((int(offsets[-1]), dim), np.float32)
     row = 0
     for block in _blocks(parts):
         piece = points[row : row + len(block)]
-        if not keep:
-            with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-                if shift is not None:
-                    block = block.astype(np.float64) - shift
-                piece[...] = block
-        if (bad := first_outside(piece, -MAX_COORDINATE, MAX_COORDINATE)) is not None:
-            j, k = bad
-            what, remedy = "not a finite number", "drop the element, or put a number in its place"
-            if np.isfinite(block[j, k]):
-                what, remedy = f"beyond {MAX_COORDINATE:g}", "scale the feature down, as sums of squares overflow"
-            number, element = locate(row + j, offsets, first)
-            raise input_error(number, f"is {block[j, k]}, {what}", remedy, element=element, feature=k)
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            if shift is not None:
+                block = block.astype(np.float64) - shift
+            piece[...] = block
+        _check_finite(piece, block, row, offsets, first)
         row += len(block)
     if sample.size:
         _warn_of_rounding(sample, shift, _spread_within(parts, offsets))
     return points, shift
+
+
+def _check_finite(points: Float32, given: Array, row: int, offsets: Array, first: int) -> None:
+    """Refuse points, from `row` on, that are not finite or too large; errors tell the number that was given."""
+    if (bad := first_beyond(points, MAX_COORDINATE)) is None:
+        return
+    j, k = bad
+    what, remedy = "not a finite number", "drop the element, or put a number in its place"
+    if np.isfinite(given[j, k]):
+        what, remedy = f"beyond {MAX_COORDINATE:g}", "scale the feature down, as sums of squares overflow"
+    number, element = locate(row + j, offsets, first)
+    raise input_error(number, f"is {given[j, k]}, {what}", remedy, element=element, feature=k)
 
 
 def _blocks(parts: Sequence[Array]) -> Iterator[Array]:
