@@ -7,7 +7,7 @@ in float64.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -58,7 +58,7 @@ def to_float32(
         _check_finite(piece, block, row, offsets, first)
         row += len(block)
     if sample.size:
-        _warn_of_rounding(sample, shift, _spread_within(parts, offsets))
+        _warn_of_rounding(sample, shift, lambda: _spread_within(parts, offsets))
     return points, shift
 
 
@@ -115,7 +115,9 @@ def _median_and_spread(x: Array) -> tuple[Array, Array]:
     ordered = np.partition(x, (low, n // 2, high), axis=1)
     with np.errstate(over="ignore", invalid="ignore"):  # values that do not fit are reported later, with their place
         spread = (ordered[:, high] - ordered[:, low]) / 1.349
-        return ordered[:, n // 2], np.where(spread > 0, spread, x.std(axis=1))
+        if not (spread > 0).all():
+            spread = np.where(spread > 0, spread, x.std(axis=1))
+        return ordered[:, n // 2], spread
 
 
 def _middle(sample: Array) -> Float64:
@@ -140,10 +142,12 @@ def _spread_within(parts: Sequence[Array], offsets: Array) -> Array:
         if len(points) > 1:
             with np.errstate(over="ignore", invalid="ignore"):
                 spreads.append(points[:: -(-len(points) // 64)].astype(np.float64).std(axis=0))
+    if len(spreads) == 1:  # a single query
+        return spreads[0]
     return np.median(spreads, axis=0) if spreads else np.full(parts[0].shape[1], np.nan)
 
 
-def _warn_of_rounding(sample: Array, shift: Array | None, within: Array) -> None:
+def _warn_of_rounding(sample: Array, shift: Array | None, spread_within: Callable[[], Array]) -> None:
     """Warn if float32 takes more than UNSAID_LOSS of the spread of a feature, over all sets or inside of one.
 
     The loss is what 95 % stay below: a few huge values must not stand for all. A feature that is constant but for the
@@ -157,10 +161,13 @@ def _warn_of_rounding(sample: Array, shift: Array | None, within: Array) -> None
     loss = np.partition(loss, int(0.95 * (n - 1)), axis=1)[:, int(0.95 * (n - 1))]
     if not loss.any():
         return
-    over_all = _median_and_spread(x)[1]
+    over_all, within = _median_and_spread(x)[1], spread_within()
     spread = np.fmin(over_all, np.where(within > 0, within, np.nan))
+    bad = loss > UNSAID_LOSS * spread
+    if not bad.any():
+        return
     largest = np.abs(sample).max(axis=1)
-    bad = (loss > UNSAID_LOSS * spread) & (spread > 1e-12 * largest) & (loss > 2.0**-24 * spread.max())
+    bad &= (spread > 1e-12 * largest) & (loss > 2.0**-24 * spread.max())
     if not bad.any():
         return
     k = int(np.argmax(np.divide(loss, spread, out=np.zeros_like(loss), where=bad)))
