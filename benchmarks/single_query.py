@@ -6,7 +6,8 @@ SRC and OLD_SRC are folders that hold the package `slosh` with its compiled kern
 fresh process, and the two take turns to go first. For a LadderSearch over vectors, an index in memory and one in a
 folder the tables have the median over all single queries, in wall-clock microseconds of one thread, and the median over
 the rounds of that. The stages are of a second pass, in which each of them is timed without those inside of it; the
-clock itself adds about half a microsecond to each.
+clock itself adds about half a microsecond to each. What a tree does not have under the names of STAGES is in "all
+else".
 
 The floor of an index in a folder is what cannot be left out: the native embedding and the native search, and a read
 transaction of SQLite that looks at the version and at ten rows.
@@ -34,7 +35,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 N_QUERIES, N_QUANTILES, K = 1000, 16, 10
 PASSES = 3
-STAGES = {  # modules, functions, and what they are for; a name that one of the trees does not have is left out
+STAGES = {  # what the time is for: functions, as module:name
     "open and close the view": ["engines.sqlite.engine:SqliteEngine.view", "engines.sqlite.view:SqliteView.__exit__"],
     "check the arguments": ["index.planner:Question.checked"],
     "check the set": ["engines.spec:IndexSpec.sets", "engines.spec:IndexSpec.one_set"],

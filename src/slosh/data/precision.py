@@ -135,7 +135,7 @@ def _middle(sample: Array) -> Float64:
 def _spread_within(parts: Sequence[Array], offsets: Array) -> Array:
     """Return the median, over at most 256 sets, of each feature's spread inside a set; NaN without sets of two."""
     n = len(offsets) - 1
-    spreads = []
+    spreads: list[Array] = []
     for i in range(0, n, -(-n // 256)):
         start, stop = int(offsets[i]), int(offsets[i + 1])
         points = parts[0][start:stop] if len(parts) == 1 else parts[i] if len(parts) == n else parts[0][:0]
