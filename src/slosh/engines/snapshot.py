@@ -186,11 +186,8 @@ class Snapshot:
         found = state.nearest(queries.numbers, k, allowed=allowed, recall=recall, exclude=exclude)
         there, (n_queries, width) = found.positions >= 0, found.positions.shape
         if np.count_nonzero(there) == there.size:  # nearly always
-            offsets, keys, distances = (
-                width * np.arange(n_queries + 1),
-                found.positions.ravel(),
-                found.distances.ravel(),
-            )
+            offsets = width * np.arange(n_queries + 1)
+            keys, distances = found.positions.ravel(), found.distances.ravel()
         else:
             offsets = np.concatenate([[0], np.cumsum(there.sum(axis=1))])
             keys, distances = found.positions[there], found.distances[there]
