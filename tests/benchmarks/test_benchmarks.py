@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,7 @@ import concurrent_search
 import index_report
 import search_data
 import search_report
+import single_query
 import slosh
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -185,6 +187,18 @@ def test_versions_are_compared(tmp_path):
     )
     assert wrong.returncode != 0
     assert "another slosh was imported" in wrong.stderr or "No module named 'slosh'" in wrong.stderr
+
+
+def test_a_single_query_is_taken_apart():
+    source = str(ROOT / "src")
+    command = [sys.executable, str(ROOT / "benchmarks" / "single_query.py"), source, source]
+    done = subprocess.run([*command, "--rounds", "1", "--sets", "300"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    lines = [re.split(r"\s{2,}", line.strip()) for line in done.stdout.splitlines()]
+    of_a_folder = lines[lines.index(["stages of SetIndex in a folder"]) + 1 :]
+    assert [line[0] for line in of_a_folder[: len(single_query.STAGES) + 1]] == [*single_query.STAGES, "all else"]
+    assert all(float(cell.removesuffix(" us")) > 0 for line in of_a_folder if len(line) == 3 for cell in line[1:])
+    assert "SetIndex in memory, p50" in done.stdout
 
 
 def test_page_of_the_index_says_what_was_measured():

@@ -43,6 +43,12 @@ def test_far_coordinates_warn_and_an_origin_keeps_the_detail():
         Sets(x, [0, 500], origin=[0, 1])
 
 
+def test_the_origin_of_values_that_are_mostly_the_same_is_rounded_by_their_deviation():
+    x = np.full((100, 1), 123_456.7)
+    x[:40, 0] += np.linspace(-1000, 1000, 40)  # the deviation is about 400, the quartiles are the same
+    assert Sets(x, [0, 100], origin="auto").origin.tolist() == [123_460.0]
+
+
 def test_every_constructor_warns_at_the_callers_line():
     x = utm()
     for make in (

@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as hnp
 from builders import normal_arrays, split
 from comparing import raises, same
 from slosh.data import precision
-from slosh.data.sets import Sets, as_sets
+from slosh.data.sets import Sets, as_sets, one_set
 from slosh.errors import InputError
 
 shared = np.shares_memory
@@ -578,3 +578,47 @@ def test_what_is_checked_is_not_looked_at_again(sets):
     assert as_sets(moved, dim=2, origin=moved.origin) is moved
     sets.points[0, 0] = np.nan  # nobody should; but nothing reads the points to find out
     assert as_sets(sets, dim=2) is sets
+
+
+# ---- one set
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        np.arange(6, dtype=np.float32).reshape(3, 2),
+        np.arange(6, dtype=np.float64).reshape(3, 2) / 3,
+        np.arange(12, dtype=np.float32).reshape(3, 4)[:, ::2],
+        np.arange(6).reshape(3, 2),
+        [[0, 1], [2, 3.5]],
+        Sets([[0, 1], [2, 3], [4, 5]], [0, 1, 3], [1, 2, 3])[1],
+        Sets([[0, 1], [2, 3], [4, 5]], [0, 1, 3], origin=[1, 2])[1],
+    ],
+)
+def test_one_set_is_a_list_of_one(one):
+    origin = getattr(one, "origin", None)
+    alone, listed = one_set(one, dim=2, origin=origin), Sets.from_list([one], dim=2, origin=origin)
+    assert np.array_equal(alone.points, listed.points)
+    assert alone.points.dtype == np.float32
+    assert alone.offsets.tolist() == listed.offsets.tolist() == [0, len(one)]
+    assert (alone.weights is None) == (listed.weights is None)
+    assert alone.weights is None or alone.weights.tolist() == listed.weights.tolist()
+    assert np.array_equal(alone.origin, listed.origin)
+
+
+def test_one_set_of_float32_is_not_copied_and_an_origin_is_subtracted():
+    one = np.ones((3, 2), np.float32)
+    assert one_set(one, dim=2).points is one
+    assert one_set(one, dim=2, origin=[1, 2]).points.tolist() == [[0, -1]] * 3
+
+
+@pytest.mark.parametrize(
+    "wrong", [np.ones((3, 3)), np.ones(3), np.empty((0, 2)), [[1, 2], [3]], [[1, np.nan]], [["a", "b"]], 3, [[1, 1e16]]]
+)
+def test_one_set_is_refused_in_the_words_of_a_list(wrong):
+    with pytest.raises(InputError) as listed:
+        Sets.from_list([wrong], dim=2)
+    with pytest.raises(InputError) as alone:
+        one_set(wrong, dim=2)
+    assert str(alone.value) == str(listed.value)
+    assert vars(alone.value) == vars(listed.value)

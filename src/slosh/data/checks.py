@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 CHECKED_AT_ONCE = 1 << 20
 """Values looked at in one go: it bounds the memory taken for memory maps, and a block stays in the cache."""
+FEW_NUMBERS = 1 << 13
+"""Up to so many values are checked by one sum."""
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 SLICES_STREAM = 0x510514
 """Joined to a seed, so that data drawn with the same seed is not the same numbers."""
@@ -168,19 +170,28 @@ def first_outside(x: Array, low: float, high: float) -> tuple[int, ...] | None:
     return tuple(int(axis[0]) for axis in np.nonzero(~((x >= low) & (x <= high))))
 
 
+def first_beyond(x: Float32, limit: float) -> tuple[int, ...] | None:
+    """Return the index of the first value that is NaN or not in -limit..limit; None if there is no such value."""
+    # The sum of squares of a few numbers takes less time than their extremes. No square is larger than the sum, but for
+    # rounding; NaN fails.
+    if x.size <= FEW_NUMBERS and np.vdot(x, x) < 0.5 * limit**2:
+        return None
+    return first_outside(x, -limit, limit)
+
+
 # ---- parameters
 
 
 def checked_count(name: str, value: object, least: int = 1) -> int:
     """Return a parameter that must be a whole number of at least `least`."""
-    if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
+    if (type(value) is not int and (not isinstance(value, Integral) or isinstance(value, bool))) or value < least:
         raise InputError(f"{name}={value!r:.60} must be a whole number, {least} or more", argument=name)
     return int(value)
 
 
 def checked_flag(name: str, value: object) -> bool:
     """Return a parameter that must be True or False."""
-    if not isinstance(value, bool | np.bool_):
+    if not isinstance(value, (bool, np.bool_)):
         raise bad_value(name, value, "give True or False")
     return bool(value)
 
@@ -306,20 +317,21 @@ def checked_offsets(offsets: ArrayLike, total: int) -> Int64:
     if starts[0] != 0:
         remedy = "subtract it, and slice the points to match"
         raise input_error("offsets", f"must start at 0, not at {starts[0]}", remedy)
-    if (back := np.flatnonzero(np.diff(starts) < 0)).size:
+    sizes = np.diff(starts)
+    if (back := np.flatnonzero(sizes < 0)).size:
         i = back[0]
         what = f"run backwards at set {i}, from {starts[i]} to {starts[i + 1]}"
         raise input_error("offsets", what, "they must increase")
     if starts[-1] != total:
         raise input_error("offsets", f"must end at the number of points, {total}, not at {starts[-1]}")
-    check_filled(starts)
+    check_filled(sizes)
     return starts
 
 
-def check_filled(offsets: Array, first: int = 0) -> None:
+def check_filled(sizes: Array, first: int = 0) -> None:
     """Refuse a set without elements; errors count sets from `first`."""
-    if (empty := np.flatnonzero(np.diff(offsets) == 0)).size:
-        raise empty_set(first + int(empty[0]))
+    if np.count_nonzero(sizes) < len(sizes):
+        raise empty_set(first + int(np.argmin(sizes)))
 
 
 def checked_weights(weights: ArrayLike, offsets: Array, first: int = 0) -> Float32:

@@ -7,7 +7,7 @@ in float64.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -15,11 +15,12 @@ from numpy.typing import ArrayLike
 
 from ..errors import PrecisionWarning, ScaleWarning, user_level
 from ..native.arrays import Array, Float32, Float64
-from .checks import CHECKED_AT_ONCE, checked_origin, first_outside, input_error, locate
+from .checks import CHECKED_AT_ONCE, checked_origin, first_beyond, input_error, locate
 
 Origin: TypeAlias = ArrayLike | Literal["auto"] | None
 
 MAX_COORDINATE = 1e15  # in a thousand dimensions a projection is below 4e16, and the sum of 10,000 squares fits float32
+EXACT_TYPES = set("?bBhHef")  # the codes of the types whose values float32 holds as they are
 UNSAID_LOSS = 1e-4  # the part of a feature's spread that float32 may round away without a warning
 DOMINANT_SHARE = 0.99  # the part of the variance that one feature may carry without a warning
 
@@ -33,34 +34,44 @@ def to_float32(
     returned as it is. Errors call the set at offsets[0] `first`.
     """
     dim = parts[0].shape[1]
-    exact = all(np.can_cast(dtype, np.float32) for dtype in {part.dtype for part in parts})
+    if origin is None and len(parts) == 1 and parts[0].dtype == np.float32 and parts[0].flags.c_contiguous:
+        row = 0
+        for block in _blocks(parts):
+            _check_finite(block, block, row, offsets, first)
+            row += len(block)
+        return parts[0], None
+    exact = {part.dtype.char for part in parts} <= EXACT_TYPES
     auto = isinstance(origin, str) and origin == "auto"
     look = auto or not (exact and origin is None)
     sample = even_sample(parts, int(offsets[-1])) if look else np.empty((dim, 0))
     shift: Float64 | None = None
     if origin is not None:
         shift = _middle(sample) if auto else checked_origin(origin, dim)  # type: ignore[arg-type]
-    keep = len(parts) == 1 and shift is None and parts[0].dtype == np.float32 and parts[0].flags.c_contiguous
-    points = parts[0] if keep else np.empty((int(offsets[-1]), dim), np.float32)
+    points = np.empty((int(offsets[-1]), dim), np.float32)
     row = 0
     for block in _blocks(parts):
         piece = points[row : row + len(block)]
-        if not keep:
-            with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-                if shift is not None:
-                    block = block.astype(np.float64) - shift
-                piece[...] = block
-        if (bad := first_outside(piece, -MAX_COORDINATE, MAX_COORDINATE)) is not None:
-            j, k = bad
-            what, remedy = "not a finite number", "drop the element, or put a number in its place"
-            if np.isfinite(block[j, k]):
-                what, remedy = f"beyond {MAX_COORDINATE:g}", "scale the feature down, as sums of squares overflow"
-            number, element = locate(row + j, offsets, first)
-            raise input_error(number, f"is {block[j, k]}, {what}", remedy, element=element, feature=k)
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            if shift is not None:
+                block = block.astype(np.float64) - shift
+            piece[...] = block
+        _check_finite(piece, block, row, offsets, first)
         row += len(block)
     if sample.size:
-        _warn_of_rounding(sample, shift, _spread_within(parts, offsets))
+        _warn_of_rounding(sample, shift, lambda: _spread_within(parts, offsets))
     return points, shift
+
+
+def _check_finite(points: Float32, given: Array, row: int, offsets: Array, first: int) -> None:
+    """Refuse points, from `row` on, that are not finite or too large; errors tell the number that was given."""
+    if (bad := first_beyond(points, MAX_COORDINATE)) is None:
+        return
+    j, k = bad
+    what, remedy = "not a finite number", "drop the element, or put a number in its place"
+    if np.isfinite(given[j, k]):
+        what, remedy = f"beyond {MAX_COORDINATE:g}", "scale the feature down, as sums of squares overflow"
+    number, element = locate(row + j, offsets, first)
+    raise input_error(number, f"is {given[j, k]}, {what}", remedy, element=element, feature=k)
 
 
 def _blocks(parts: Sequence[Array]) -> Iterator[Array]:
@@ -104,7 +115,9 @@ def _median_and_spread(x: Array) -> tuple[Array, Array]:
     ordered = np.partition(x, (low, n // 2, high), axis=1)
     with np.errstate(over="ignore", invalid="ignore"):  # values that do not fit are reported later, with their place
         spread = (ordered[:, high] - ordered[:, low]) / 1.349
-        return ordered[:, n // 2], np.where(spread > 0, spread, x.std(axis=1))
+        if not (spread > 0).all():
+            spread = np.where(spread > 0, spread, x.std(axis=1))
+        return ordered[:, n // 2], spread
 
 
 def _middle(sample: Array) -> Float64:
@@ -122,17 +135,19 @@ def _middle(sample: Array) -> Float64:
 def _spread_within(parts: Sequence[Array], offsets: Array) -> Array:
     """Return the median, over at most 256 sets, of each feature's spread inside a set; NaN without sets of two."""
     n = len(offsets) - 1
-    spreads = []
+    spreads: list[Array] = []
     for i in range(0, n, -(-n // 256)):
         start, stop = int(offsets[i]), int(offsets[i + 1])
         points = parts[0][start:stop] if len(parts) == 1 else parts[i] if len(parts) == n else parts[0][:0]
         if len(points) > 1:
             with np.errstate(over="ignore", invalid="ignore"):
                 spreads.append(points[:: -(-len(points) // 64)].astype(np.float64).std(axis=0))
+    if len(spreads) == 1:  # a single query
+        return spreads[0]
     return np.median(spreads, axis=0) if spreads else np.full(parts[0].shape[1], np.nan)
 
 
-def _warn_of_rounding(sample: Array, shift: Array | None, within: Array) -> None:
+def _warn_of_rounding(sample: Array, shift: Array | None, spread_within: Callable[[], Array]) -> None:
     """Warn if float32 takes more than UNSAID_LOSS of the spread of a feature, over all sets or inside of one.
 
     The loss is what 95 % stay below: a few huge values must not stand for all. A feature that is constant but for the
@@ -146,10 +161,13 @@ def _warn_of_rounding(sample: Array, shift: Array | None, within: Array) -> None
     loss = np.partition(loss, int(0.95 * (n - 1)), axis=1)[:, int(0.95 * (n - 1))]
     if not loss.any():
         return
-    over_all = _median_and_spread(x)[1]
+    over_all, within = _median_and_spread(x)[1], spread_within()
     spread = np.fmin(over_all, np.where(within > 0, within, np.nan))
+    bad = loss > UNSAID_LOSS * spread
+    if not bad.any():
+        return
     largest = np.abs(sample).max(axis=1)
-    bad = (loss > UNSAID_LOSS * spread) & (spread > 1e-12 * largest) & (loss > 2.0**-24 * spread.max())
+    bad &= (spread > 1e-12 * largest) & (loss > 2.0**-24 * spread.max())
     if not bad.any():
         return
     k = int(np.argmax(np.divide(loss, spread, out=np.zeros_like(loss), where=bad)))

@@ -79,8 +79,10 @@ class Sets:
         first: int = 0,
     ) -> Sets:
         """Join (P_i, d) arrays, numeric and of one d, into sets of `sizes`; errors call the first set `first`."""
-        offsets = np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
-        checks.check_filled(offsets, first)
+        counts = np.asarray(sizes, np.int64)
+        checks.check_filled(counts, first)
+        offsets = np.zeros(len(counts) + 1, np.int64)
+        np.cumsum(counts, out=offsets[1:])
         points, shift = to_float32(parts, offsets, origin, first)
         checked = None if weights is None else checks.checked_weights(weights, offsets, first)
         return cls.from_checked(points, offsets, checked, shift)
@@ -104,9 +106,9 @@ class Sets:
         """
         if isinstance(sets, Sets):
             raise InputError("this is a Sets already", "use it as it is", argument="sets")
-        for name, given in (("sets", sets), ("weights", [] if weights is None else weights)):
-            if isinstance(given, str | dict) or not isinstance(given, Iterable):
-                raise input_error(name, f"is {kind_of(given)}, not a list of arrays, one for each set")
+        _check_list("sets", sets)
+        if weights is not None:
+            _check_list("weights", weights)
         listed = list(sets)
         for i, x in enumerate(listed):
             if isinstance(x, Sets):
@@ -429,6 +431,24 @@ class Sets:
         the warning points at the first line outside this package.
         """
         warn_of_scale(self.points, stacklevel)
+
+
+def one_set(data: Any, *, dim: int | None = None, origin: Origin = None) -> Sets:
+    """Return one set, as `Sets.from_list` takes those of a list, as a `Sets` of that set alone."""
+    if isinstance(data, SetPoints):
+        return Sets.from_list([data], dim=dim, origin=origin)
+    array = checks.set_array(data, 0)
+    if dim not in (None, array.shape[1]):
+        raise checks.wrong_dim(0, array.shape[1], dim)
+    offsets = np.array([0, len(array)], np.int64)
+    points, shift = to_float32([array], offsets, origin)
+    return Sets.from_checked(points, offsets, None, shift)
+
+
+def _check_list(name: str, given: Any) -> None:
+    """Refuse what is not a collection of arrays; errors call it `name`."""
+    if type(given) is not list and (isinstance(given, str | dict) or not isinstance(given, Iterable)):
+        raise input_error(name, f"is {kind_of(given)}, not a list of arrays, one for each set")
 
 
 def as_sets(data: Any, *, dim: int | None = None, origin: Origin | EllipsisType = ...) -> Sets:

@@ -14,7 +14,7 @@ import numpy as np
 from ..errors import InputError
 from ..native.arrays import Array
 from ..native.arrays import Float32 as Float32
-from .checks import CHECKED_AT_ONCE, as_array, check_numeric, first_outside, input_error, kind_of, random_stream
+from .checks import CHECKED_AT_ONCE, as_array, check_numeric, first_beyond, input_error, kind_of, random_stream
 
 MAX_VALUE = 1e18  # a sum of a hundred squares still fits float32
 HASHES_STREAM = 0x4A54
@@ -35,7 +35,7 @@ def checked_vectors(
 
     Errors call it `name`, and say that what was `expected` is dim.
     """
-    if hasattr(X, "toarray"):
+    if type(X) is not np.ndarray and hasattr(X, "toarray"):
         raise input_error(name, f"is sparse, {kind_of(X)}", f"pass {name}.toarray()")
     array = as_array(X, name)
     if array.ndim == 0:
@@ -66,18 +66,25 @@ def blocks(array: Array, n_rows: int, name: str = "X") -> Iterator[tuple[slice, 
     """Yield blocks of at most `n_rows` rows, as (rows, float32 block); refuse NaN and what is too large."""
     for start in range(0, len(array), n_rows):
         rows = slice(start, min(start + n_rows, len(array)))
+        yield rows, as_float32(array[rows], name, start)
+
+
+def as_float32(array: Array, name: str = "X", first: int = 0) -> Float32:
+    """Return vectors as C-contiguous float32; refuse NaN and what is too large. Errors count rows from `first`."""
+    if array.dtype == np.float32:
+        block = np.ascontiguousarray(array)
+    else:
         with np.errstate(over="ignore", invalid="ignore"):
-            block = np.ascontiguousarray(array[rows], dtype=np.float32)
-        if (bad := first_outside(block, -MAX_VALUE, MAX_VALUE)) is not None:
-            row, column = start + bad[0], bad[1]
-            value = array[row, column]
-            problem = f"{name}: row {row} holds {'NaN' if np.isnan(value) else 'infinity'} (column {column})"
-            remedy = "correct the vector, or drop it"
-            if np.isfinite(value):
-                problem = f"{name}: row {row} has {value:.3g} in column {column}, beyond {MAX_VALUE:g}"
-                remedy = "scale the vectors down"
-            raise InputError(problem, remedy, argument=name, element=row, feature=column)
-        yield rows, block
+            block = np.ascontiguousarray(array, dtype=np.float32)
+    if (bad := first_beyond(block, MAX_VALUE)) is None:
+        return block
+    value, row, column = array[bad], first + bad[0], bad[1]
+    problem = f"{name}: row {row} holds {'NaN' if np.isnan(value) else 'infinity'} (column {column})"
+    remedy = "correct the vector, or drop it"
+    if np.isfinite(value):
+        problem = f"{name}: row {row} has {value:.3g} in column {column}, beyond {MAX_VALUE:g}"
+        remedy = "scale the vectors down"
+    raise InputError(problem, remedy, argument=name, element=row, feature=column)
 
 
 def check_numbers(array: Array, name: str = "X") -> None:

@@ -182,21 +182,23 @@ class SlicedWasserstein(SetTransformer):
         directions, n_quantiles = self.slicer_.directions_, self.reference_.shape[1]
         points = sets.points if directions is not None else self.slicer_.project(sets.points)
         ragged = Ragged(points, sets.offsets, sets.weights)
+        rule = Quantiles(directions, reference, self.n_slices_, n_quantiles, self.average_, scale)
+        threads = kernel.threads(self.n_jobs)
+        if directions is None or len(points) * self.n_slices_ <= NATIVE_STEPS:
+            kernel.embed(ragged, rule, out, residual, threads)
+            return
         # A set larger than a batch comes alone, and its slices are taken in turns; a multiple of 16 fills the lanes.
-        turns = self.n_slices_
-        if directions is not None and len(points) * self.n_slices_ > NATIVE_STEPS:
-            turns = max(16, NATIVE_STEPS // len(points) // 16 * 16)
-        part = np.zeros(len(sets) if residual is not None else 0)
-        if residual is not None:
-            residual[:] = 0
+        turns, parts = max(16, NATIVE_STEPS // len(points) // 16 * 16), np.zeros(len(sets))
         for first in range(0, self.n_slices_, turns):
             last = min(first + turns, self.n_slices_)
-            some, centre = (None if each is None else each[first:last] for each in (directions, reference))
-            rule = Quantiles(some, centre, last - first, n_quantiles, self.average_, scale)
-            columns = out[:, first * n_quantiles : last * n_quantiles]
-            kernel.embed(ragged, rule, columns, None if residual is None else part, kernel.threads(self.n_jobs))
-            if residual is not None:
-                residual += part * ((last - first) / self.n_slices_)
+            centre = None if reference is None else reference[first:last]
+            some = rule._replace(directions=directions[first:last], reference=centre, n_slices=last - first)
+            part = None if residual is None else np.empty(len(sets))
+            kernel.embed(ragged, some, out[:, first * n_quantiles : last * n_quantiles], part, threads)
+            if part is not None:
+                parts += part * ((last - first) / self.n_slices_)
+        if residual is not None:
+            residual[:] = parts
 
     def _reference_norm(self) -> float:
         """Return the norm of `reference_`; it is kept, because computing it takes a good part of a single query."""
@@ -212,7 +214,7 @@ class SlicedWasserstein(SetTransformer):
     def _transform(self, sets: Sets, out: Float32, residual: Float64 | None = None) -> None:
         """Write the vectors into `out`, and the squares of the residual norms into `residual`, if given."""
         reference = self.reference_ if self._reference_norm() else None
-        self._write_quantiles(sets, out, reference, 1.0 / np.sqrt(self.vector_length), residual)
+        self._write_quantiles(sets, out, reference, 1.0 / math.sqrt(self.vector_length), residual)
 
     def transform(self, X: Any, out: Array | None = None, return_residual: bool = False) -> Any:
         """Return the vectors of the sets, (n, L * M) float32; with `return_residual` also their residual norms.

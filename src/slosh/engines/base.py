@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -54,8 +53,7 @@ class Description(NamedTuple):
     metadata: str
 
 
-@dataclass(frozen=True, eq=False)
-class Candidates:
+class Candidates(NamedTuple):
     """Stored sets near each query: those of query i are keys[offsets[i]:offsets[i + 1]], nearest first.
 
     distances : in the space that was searched, in the unit `kind` ("embedded", "hamming"); or, once the planner has
@@ -135,8 +133,8 @@ class View(Protocol):
     def positions(self, keys: Int64) -> Int64:
         """Return how many of the stored sets were added before each of these."""
 
-    def describe(self, keys: Int64) -> Mapping[int, Description]:
-        """Return id and metadata of these keys, and maybe of others."""
+    def describe(self, keys: Int64) -> Sequence[Description]:
+        """Return id and metadata of each key."""
 
     def nearest(
         self,

@@ -66,6 +66,9 @@ class Version(LocalView):
     next_id: int
     filters: Filters = field(default_factory=dict)
 
+    def __exit__(self, kind: object, *_: object) -> None:
+        """A version holds nothing but memory."""
+
     def keys(self, ids: Sequence[str]) -> Int64:
         alive = self.snapshot.alive
         return np.array([self.names.find(name, alive) for name in ids], np.int64)
@@ -77,12 +80,11 @@ class Version(LocalView):
     def ids(self, keys: Int64) -> list[str]:
         return [self.names.ids[row] for row in keys.tolist()]
 
-    def describe(self, keys: Int64) -> Mapping[int, Description]:
-        slots = self.slots[keys].tolist()
-        return {row: self.described[slot] for row, slot in zip(keys.tolist(), slots, strict=True)}
+    def describe(self, keys: Int64) -> list[Description]:
+        return [self.described[slot] for slot in self.slots[keys].tolist()]
 
     def records(self, keys: Int64) -> Records:
-        described = [self.described[slot] for slot in self.slots[keys].tolist()]
+        described = self.describe(keys)
         return Records(
             self.stored.take(keys),
             [each.id for each in described],
@@ -206,10 +208,9 @@ class MemoryEngine:
         if self.closed:
             raise IndexClosed("the index is closed", "create it again: one in memory is gone with its close")
 
-    @contextmanager
-    def view(self) -> Iterator[Version]:
+    def view(self) -> Version:
         self._check_open()
-        yield self._current
+        return self._current
 
     @contextmanager
     def write(self) -> Iterator[_Write]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -19,6 +19,8 @@ from ..search import Allowed, Calibration, Column, ColumnFactory, Metric, State,
 from ..where import Node
 from .base import Candidates, Capabilities, Float64, Int64, Mask
 from .spec import WHOLE, Embedded, IndexSpec, Vectors
+
+V = TypeVar("V", bound="LocalView")
 
 MAX_FILTERS = 32
 """Filters whose masks are remembered for a version."""
@@ -182,13 +184,16 @@ class Snapshot:
     ) -> Candidates:
         state = self.states[space]
         found = state.nearest(queries.numbers, k, allowed=allowed, recall=recall, exclude=exclude)
-        there = found.positions >= 0
-        offsets = np.concatenate([[0], np.cumsum(there.sum(axis=1))])
-        near = Candidates(
-            offsets, found.positions[there], found.distances[there], state.search.distance_kind, found.promise,
-            found.compared, found.scanned,
-        )  # fmt: skip
-        if found.tied is None or not found.tied.any():
+        there, (n_queries, width) = found.positions >= 0, found.positions.shape
+        if np.count_nonzero(there) == there.size:  # nearly always
+            offsets = width * np.arange(n_queries + 1)
+            keys, distances = found.positions.ravel(), found.distances.ravel()
+        else:
+            offsets = np.concatenate([[0], np.cumsum(there.sum(axis=1))])
+            keys, distances = found.positions[there], found.distances[there]
+        kind = state.search.distance_kind
+        near = Candidates(offsets, keys, distances, kind, found.promise, found.compared, found.scanned)
+        if found.tied is None or not np.count_nonzero(found.tied):
             return near
         return self._with_ties(near, space, queries, np.flatnonzero(found.tied), allowed, exclude)
 
@@ -217,8 +222,7 @@ class Snapshot:
         for i, query in enumerate(tied.tolist()):
             part = slice(more.offsets[i], more.offsets[i + 1])
             parts[query] = more.positions[part], more.distances[part]
-        return replace(
-            near,
+        return near._replace(
             offsets=np.concatenate([[0], np.cumsum([len(keys) for keys, _ in parts])]),
             keys=np.concatenate([keys for keys, _ in parts]),
             distances=np.concatenate([distances for _, distances in parts]),
@@ -290,6 +294,13 @@ class LocalView(ABC):
     snapshot: Snapshot
 
     filters: Filters
+
+    def __enter__(self: V) -> V:
+        return self
+
+    @abstractmethod
+    def __exit__(self, kind: object, *_: object) -> None:
+        """Let go of what the view holds; `kind` is None unless an error is on its way."""
 
     def allowed(self, where: Node) -> Allowed:
         """Return which rows a filter lets through; only rows that were added since it was last asked are looked at."""

@@ -18,7 +18,7 @@ from ..data import tensors
 from ..data.checks import checked_origin, kind_of
 from ..data.precision import MAX_COORDINATE
 from ..data.preprocess import Preprocess
-from ..data.sets import Sets, as_sets
+from ..data.sets import Sets, as_sets, one_set
 from ..embed import DistanceField, LocalShape, SlicedWasserstein, Whitened, Wrapped
 from ..embed.base import SetTransformer
 from ..errors import DamagedError, InputError, bad_value
@@ -88,6 +88,10 @@ class IndexSpec:
         if weights is not None:
             return Sets.from_list(data, weights, dim=self.dim, origin=self.origin)
         return as_sets(data, dim=self.dim, origin=self.origin)
+
+    def one_set(self, data: Any) -> Sets:
+        """Return one set that a user passed as checked sets of this index."""
+        return one_set(data, dim=self.dim, origin=self.origin)
 
     def prepare(self, sets: Sets) -> Sets:
         """Return the sets as they are embedded and compared."""

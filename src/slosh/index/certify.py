@@ -10,7 +10,6 @@ until no bound is left below the k-th distance found. It stands above the engine
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import replace
 
 import numpy as np
 
@@ -167,7 +166,7 @@ def nearest(
         limit = np.minimum(limit, _limits(which, distances, n, k))
         rest.keep(~now & (rest.low <= measure.widen(limit)[rest.which]))
         wave *= 2
-    found = replace(found, compared=near.compared + found.compared, scanned=near.scanned + found.scanned)
+    found = found._replace(compared=near.compared + found.compared, scanned=near.scanned + found.scanned)
     full = np.bincount(which, minlength=n)
     # One of the true k nearest is computed to be at most twice as far off as rounding allows.
     close = distances <= measure.widen(measure.widen(limit))[which]

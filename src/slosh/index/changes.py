@@ -99,8 +99,8 @@ def _metadata_after(view: View, names: list[str], given: Sequence[Any], merge: b
     """Return the metadata that sets have after a change: what is given, what is stored where that is None, or both."""
     keys = view.keys(names)
     kept = keys[[key >= 0 and (merge or new is None) for key, new in zip(keys, given, strict=True)]]
-    described = view.describe(kept)
-    stored = {key: parse_metadata(described[key].metadata) for key in kept.tolist()}
+    described = zip(kept.tolist(), view.describe(kept), strict=True)
+    stored = {key: parse_metadata(each.metadata) for key, each in described}
 
     def after(key: int, new: Any) -> Any:
         if new is None:

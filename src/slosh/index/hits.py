@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, overload
 
@@ -15,15 +15,13 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
 
-from ..engines.base import Candidates, Description, Float64, Int64
+from ..engines.base import Candidates, Description, Float64
 from ..errors import import_extra
 from ..search import Stats
 from ..where import parse_metadata
 
 SHOWN_HITS = 10
 """Lines of a printed table."""
-FEW_KEYS = 64
-"""Keys that are looked up as they come; of more each is looked up once."""
 
 
 @dataclass(frozen=True)
@@ -222,19 +220,17 @@ def _table(columns: dict[str, Any]) -> Any:
 
 
 def make_hits(
-    describe: Callable[[Int64], Mapping[int, Description]], found: Candidates, which: slice
+    found: Candidates, described: Sequence[Description], which: slice
 ) -> list[tuple[list[str], Float64, list[str]]]:
     """Return ids, distances and metadata (JSON) of those of each query that `which` takes.
 
-    Equal distances are in the order of ids.
+    `described` are the candidates; those at equal distances are put in the order of their ids.
     """
-    described = describe(found.keys if len(found.keys) <= FEW_KEYS else np.unique(found.keys))
-    keys, distances, ends = found.keys.tolist(), found.distances.tolist(), found.offsets.tolist()
-    lists = []
-    for first, last in itertools.pairwise(ends):
-        hits = [(distances[i], *described[keys[i]]) for i in range(first, last)]
-        if len(set(distances[first:last])) < last - first:
-            hits.sort()
+    distances, lists = found.distances.tolist(), []
+    for first, last in itertools.pairwise(found.offsets.tolist()):
+        hits, far = described[first:last], distances[first:last]
+        if len(set(far)) < len(far):
+            hits = [hit for _, hit in sorted(zip(far, hits, strict=True))]
         hits = hits[which]
-        lists.append(([hit[1] for hit in hits], np.array([hit[0] for hit in hits]), [hit[2] for hit in hits]))
+        lists.append(([hit.id for hit in hits], found.distances[first:last][which], [hit.metadata for hit in hits]))
     return lists

@@ -6,9 +6,7 @@ It is the only module that knows all of these steps. A view of the index and pre
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from tqdm.auto import tqdm
@@ -16,7 +14,7 @@ from tqdm.auto import tqdm
 from ..data.checks import checked_count, checked_flag
 from ..data.sets import Sets
 from ..engines.base import Candidates, Float64, Int64, View
-from ..engines.spec import WHOLE, Vectors
+from ..engines.spec import WHOLE
 from ..errors import InputError, UnsupportedError
 from ..search import Stats, checked_radii, checked_recall
 from ..where import Node, parse
@@ -33,8 +31,7 @@ MIN_DEPTH, DEPTH_FACTOR = 32, 4
 """Without `depth`, so many candidates are re-ranked for each of the k that are asked for, and at least so many."""
 
 
-@dataclass(frozen=True)
-class Question:
+class Question(NamedTuple):
     """What is asked about each query; `checked` makes one from what a user passed."""
 
     k: int | None = None
@@ -109,10 +106,11 @@ def answer(view: View, queries: Sets, exclude: Int64 | None, question: Question,
     """
     started = time.perf_counter()
     found = rank(view, queries, exclude, question)
-    hits = make_hits(view.describe, found, slice(offset, question.k))
+    lists = make_hits(found, view.describe(found.keys), slice(offset, question.k))
+    kind = view.spec.distance_kind if found.kind == "embedded" else found.kind
     seconds = time.perf_counter() - started
     stats = Stats(found.compared, found.scanned, found.promise, seconds, found.full_distances)
-    return HitLists([Hits(*each, found.kind, stats) for each in hits], found.kind, stats)
+    return HitLists([Hits(*each, kind, stats) for each in lists], kind, stats)
 
 
 def rank(view: View, queries: Sets, exclude: Int64 | None, question: Question) -> Candidates:
@@ -127,14 +125,17 @@ def rank(view: View, queries: Sets, exclude: Int64 | None, question: Question) -
     radii = None if question.radius is None else checked_radii(question.radius, len(queries))
     if not len(view):
         return _nothing(len(queries), question, view.spec.distance_kind)
-    slack = question.certify or question.slack  # a plain search needs no bounds, and so no time for them
+    n, step = len(queries), _batch_size(view, question)
+    if n <= step:
+        return _found(view, queries, exclude, radii, question)
     parts: list[Candidates] = []
-    for part in _batches(view, len(queries), question):
-        batch, own = queries[part], None if exclude is None else exclude[part]
-        limits = None if radii is None else radii[part]
-        parts.append(_found(view, batch, view.spec.vectors(batch, slack=slack), own, limits, question))
-    found = parts[0] if len(parts) == 1 else _joined(parts)
-    return replace(found, kind=view.spec.distance_kind) if found.kind == "embedded" else found
+    with tqdm(total=n, unit="query", delay=2, disable=None, leave=False, desc="search") as bar:
+        for first in range(0, n, step):
+            part = slice(first, first + step)
+            own, limits = None if exclude is None else exclude[part], None if radii is None else radii[part]
+            parts.append(_found(view, queries[part], own, limits, question))
+            bar.update(min(step, n - first))
+    return _joined(parts)
 
 
 def _nothing(n_queries: int, question: Question, kind: str) -> Candidates:
@@ -145,10 +146,11 @@ def _nothing(n_queries: int, question: Question, kind: str) -> Candidates:
     return Candidates(np.zeros(n_queries + 1, np.int64), none, np.empty(0), kind, 1.0, zeros, zeros, None, full)
 
 
-def _found(
-    view: View, queries: Sets, vectors: Vectors, exclude: Int64 | None, radii: Float64 | None, question: Question
-) -> Candidates:
+def _found(view: View, queries: Sets, exclude: Int64 | None, radii: Float64 | None, question: Question) -> Candidates:
+    """Return what is found for one batch of queries."""
     where, recall = question.where, question.recall
+    # A plain search needs no bounds, and so no time for them.
+    vectors = view.spec.vectors(queries, slack=question.certify or question.slack)
     if radii is not None:
         if question.certify:
             return certify.within(view, queries, vectors, radii, where, exclude, question.proved_kind)
@@ -163,19 +165,13 @@ def _found(
     return view.nearest(WHOLE, vectors, question.k, where=where, recall=recall, exclude=exclude)
 
 
-def _batches(view: View, n: int, question: Question) -> Iterator[slice]:
-    """Yield which queries are worked on together: fewer where sets are fetched for each, or vectors are long."""
+def _batch_size(view: View, question: Question) -> int:
+    """Return how many queries are worked on together: fewer where sets are fetched for each, or vectors are long."""
     plain = question.measure is None and not question.certify
     step = max(1, BATCH_NUMBERS // view.spec.spaces[WHOLE].length) if plain else BATCH_RERANKED
     if question.certify and certify.scans(view, question.proved_kind):
         step = max(1, min(step, SCANNED_PAIRS // len(view)))
-    if n <= step:  # a bar would take longer than the search
-        yield slice(0, n)
-        return
-    with tqdm(total=n, unit="query", delay=2, disable=None, leave=False, desc="search") as bar:
-        for first in range(0, n, step):
-            yield slice(first, min(first + step, n))
-            bar.update(min(step, n - first))
+    return step
 
 
 def _joined(parts: list[Candidates]) -> Candidates:
@@ -186,8 +182,7 @@ def _joined(parts: list[Candidates]) -> Candidates:
 
     ends = np.cumsum([0, *(len(part.keys) for part in parts)])
     promises = [part.promise for part in parts]  # a filter may have been answered exactly for some
-    return replace(
-        parts[0],
+    return parts[0]._replace(
         offsets=np.concatenate([[0], *(part.offsets[1:] + end for part, end in zip(parts, ends[:-1], strict=True))]),
         **{name: joined(name) for name in ("keys", "distances", "compared", "scanned")},
         promise=None if None in promises else min(p for p in promises if p is not None),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -73,8 +72,7 @@ def rerank(view: View, queries: Sets, near: Candidates, measure: Measure) -> Can
                 )
             distances[part] = given
     order = np.lexsort((distances, which))
-    return replace(
-        near,
+    return near._replace(
         keys=near.keys[order],
         distances=distances[order],
         kind=measure.kind,

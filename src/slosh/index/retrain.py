@@ -110,9 +110,8 @@ def _stored(view: View, label: str | None, random_state: int) -> tuple[Sets, NDA
     keys = np.sort(drawn[: max(1, int(np.searchsorted(n_numbers, SAMPLED_NUMBERS, side="right")))])
     if label is None:
         return view.prepared(keys), None
-    described = view.describe(keys)
     labels = np.empty(len(keys), object)
-    labels[:] = [parse_metadata(described[key].metadata).get(label) for key in keys.tolist()]
+    labels[:] = [parse_metadata(each.metadata).get(label) for each in view.describe(keys)]
     _check_labels(labels, label)
     return view.prepared(keys), labels
 

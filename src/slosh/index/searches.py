@@ -264,8 +264,8 @@ def _queries(view: View, queries: Any, id: Any) -> tuple[Sets, Int64 | None, boo
     if id is not None:
         keys = changes.known_keys(view, checked_ids(id, repeats=True), "")
         return view.prepared(keys), keys, is_single_id(id)
-    single = is_single_set(queries)
-    return view.spec.prepare(view.spec.sets([queries] if single else queries)), None, single
+    single, spec = is_single_set(queries), view.spec
+    return spec.prepare(spec.one_set(queries) if single else spec.sets(queries)), None, single
 
 
 def _answer(view: View, queries: Any, id: Any, question: Question, offset: int = 0) -> Hits | HitLists:

@@ -64,8 +64,7 @@ def _verify_vectors(view: View, report: Report, sample: int | None) -> None:
             bar.update(len(good))
     report.checked["caches"] = f"{len(keys)} sets embedded again"
     if wrong:
-        described = view.describe(np.array(wrong[:MAX_LISTED], np.int64))
-        names = ", ".join(repr(described[key].id) for key in wrong[:MAX_LISTED])
+        names = ", ".join(map(repr, view.ids(np.array(wrong[:MAX_LISTED], np.int64))))
         report.problems.append(
             f"the vectors or points that are held ready of {len(wrong)} sets are wrong ({names}): call "
             "index.compact(), which makes them anew from what is stored"

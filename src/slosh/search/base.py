@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike
 
 from ..data import tensors
 from ..data.checks import as_array, checked_count
-from ..data.vectors import check_numbers, checked_vectors
+from ..data.vectors import as_float32, check_numbers, checked_vectors
 from ..errors import InputError, bad_value
 from ..native.arrays import Array, Float32, Float64, Int64
 from .calibration import Calibration, checked_calibration
@@ -88,7 +88,8 @@ class Search(SavableSearch):
         """
         with self._lock:
             version = self._version
-            array = self._checked(vectors, "vectors")
+            array = self._shaped(vectors, "vectors")
+            check_numbers(array, "vectors")
             new = (RowTable.empty() if version is None else version.rows).new(rows, len(array))
             if version is None:
                 self.check_params()
@@ -232,12 +233,11 @@ class Search(SavableSearch):
     def _checked_queries(self, queries: Any) -> Float32:
         if not len(self):
             raise InputError("the collection is empty", "add vectors first", argument="queries")
-        return np.ascontiguousarray(self._checked(queries, "queries"), np.float32)
+        return as_float32(self._shaped(queries, "queries"), "queries")
 
-    def _checked(self, vectors: Any, name: str) -> Array:
-        array = checked_vectors(vectors, self.dim, name=name, expected="those of this search have")
-        check_numbers(array, name)
-        return array
+    def _shaped(self, vectors: Any, name: str) -> Array:
+        """Return vectors as an array of this length; the numbers are not looked at yet."""
+        return checked_vectors(vectors, self.dim, name=name, expected="those of this search have")
 
 
 def stats_of(found: Found | FoundWithin, started: float) -> Stats:

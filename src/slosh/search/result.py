@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..native.arrays import Float64, Int64
 
 
-@dataclass(frozen=True, eq=False)
-class Stats:
+class Stats(NamedTuple):
     """What a search did, and what it promises.
 
     candidates : (n_queries,) vectors whose distance to the query was computed in full.

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import slosh
-from builders import clouds, make_index, together
+from builders import clouds, make_index, plain_answer, together
 from slosh.embed import SlicedWasserstein
 from slosh.engines.sqlite.database import Connection, Database
 from slosh.engines.sqlite.schema import FORMAT_VERSION
@@ -125,6 +125,64 @@ def test_a_version_of_another_program_is_refused(tmp_path):
             connection.execute("UPDATE settings SET value = value + 10 WHERE key = 'version'")
         with pytest.raises(slosh.errors.StorageError, match="another program"):
             len(index)
+
+
+@pytest.mark.parametrize("stored", ["value + 0.0", "'text'", "-1", "NULL"])
+def test_a_version_that_is_not_a_number_is_damage(tmp_path, stored):
+    """Also one that is equal to a number that is known, and is no whole number."""
+    path = tmp_path / "a.slosh"
+    with make_index(path) as index, slosh.open(path, read_only=True, n_jobs=1) as reader:
+        index.add(clouds(5))
+        assert len(reader) == 5
+        with closing(sqlite3.connect(path / "index.db", isolation_level=None)) as connection:
+            connection.execute(f"UPDATE settings SET value = {stored} WHERE key = 'version'")
+        for each in (index, reader):
+            with pytest.raises(slosh.errors.DamagedError, match="its setting version is"):
+                len(each)
+
+
+def test_a_search_leaves_no_transaction_open(tmp_path):
+    """Neither one that was answered nor one that was refused, whoever still holds the error."""
+    path = tmp_path / "a.slosh"
+    with make_index(path) as index, closing(sqlite3.connect(path / "index.db", timeout=0)) as connection:
+        index.add(clouds(5))
+        assert len(index.search(clouds(1)[0], k=3)) == 3
+        assert connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0
+        index.add(clouds(5, seed=1))
+        with pytest.raises(slosh.errors.InputError) as kept:
+            index.search(clouds(1)[0], k=0)
+        assert connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0
+        assert kept.value.argument == "k"
+
+
+def test_what_is_seen_after_an_error_in_the_midst_of_reading(tmp_path):
+    """Its traceback holds a cursor that was not read to its end, and so a version: nobody else is to see that one."""
+    path = tmp_path / "a.slosh"
+    with make_index(path) as index, closing(sqlite3.connect(path / "index.db")) as connection:
+        index.add(clouds(5))
+        numbers = "WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers LIMIT 10000)"
+        connection.execute(f"{numbers} INSERT INTO fields SELECT 'year', n, 'no row ' || n FROM numbers")
+        connection.commit()
+        overlapping = [{"year": {">": n}, "shop": n} for n in range(20)]  # so many that all years are read in turns
+        with pytest.raises(slosh.errors.DamagedError) as kept:
+            index.search(clouds(1)[0], where={"or": overlapping})
+        index.add(clouds(5, seed=1))
+        assert len(index.search(clouds(1)[0], k=20)) == len(index) == 10
+        assert "are no rows" in kept.value.problem
+
+
+@pytest.mark.parametrize("remembered", [0, 7, 1000])
+def test_ids_and_metadata_are_right_however_many_are_remembered(tmp_path, monkeypatch, remembered):
+    monkeypatch.setattr("slosh.engines.sqlite.view.MAX_DESCRIBED", remembered)
+    sets, ids = clouds(40), [f"set {i}" for i in range(40)]
+    about = [{"n": i} for i in range(40)]
+    with make_index(tmp_path / "a.slosh") as index, make_index() as other:
+        for each in (index, other):
+            each.add(sets, ids=ids, metadata=about)
+        for queries in (sets[3], sets[30:32], sets, sets[5]):  # several find the same sets
+            assert plain_answer(index.search(queries, k=4)) == plain_answer(other.search(queries, k=4))
+        hits = index.search(sets[9], k=5)
+        assert hits.metadata == [{"n": int(name.removeprefix("set "))} for name in hits.ids]
 
 
 def test_version_2_learns_that_empty_lists_exist(tmp_path):

@@ -103,6 +103,13 @@ class Connection(sqlite3.Connection):
     def executemany(self, *given: Any) -> Any:
         return self.cursor(Cursor).executemany(*given)
 
+    def first_line(self, sql: str) -> Any:
+        """Execute a statement without values and return the first line of its result, None if there is none."""
+        try:
+            return super().execute(sql).fetchone()
+        except sqlite3.Error as error:
+            raise _storage_error(error, self) from None
+
 
 class Database:
     """Connections to one database: one that writes, and one for each thread that reads."""
@@ -199,14 +206,24 @@ class Database:
 
     def _close_idle(self) -> None:
         while self._idle:
-            with suppress(sqlite3.Error, IndexError):
-                self._idle.pop().close()
+            with suppress(IndexError):
+                _close(self._idle.pop())
 
     # Transactions
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
         """Give a connection that sees one state of the database until the end."""
+        connection = self.begin_reading()
+        try:
+            yield connection
+        except BaseException:
+            self.end_reading(connection, failed=True)
+            raise
+        self.end_reading(connection)
+
+    def begin_reading(self) -> Connection:
+        """Return a connection that sees one state of the database until `end_reading`."""
         if self._frozen_state is not None and _state_of(self.path) != self._frozen_state:
             raise StorageError(
                 f"{self.path} was changed, which cannot be followed in a folder that may not be written to",
@@ -221,13 +238,24 @@ class Database:
         try:
             if self.closed:
                 raise IndexClosed("the index is closed", "open it again with slosh.open")
-            connection.execute("BEGIN")
-            yield connection
-            connection.execute("COMMIT")
+            connection.first_line("BEGIN")
         except BaseException:
-            # Whoever holds the error may hold a cursor that was not read to its end, and so the state that it sees.
-            with suppress(sqlite3.Error):
-                connection.close()
+            _close(connection)
+            raise
+        return connection
+
+    def end_reading(self, connection: Connection, failed: bool = False) -> None:
+        """Take a connection back. After an error, say `failed`: it is closed.
+
+        Whoever holds the error may hold a cursor that was not read to its end, and so the state that it sees.
+        """
+        if failed:
+            _close(connection)
+            return
+        try:
+            connection.first_line("COMMIT")
+        except BaseException:
+            _close(connection)
             raise
         self._idle.append(connection)
         if self.closed:
@@ -321,6 +349,11 @@ def _connected(path: Path, name: str, writes: bool) -> Connection:
         raise _cannot_open(path) from None
     connection.path, connection.writes = path, writes
     return connection
+
+
+def _close(connection: Connection) -> None:
+    with suppress(sqlite3.Error):
+        connection.close()
 
 
 def _storage_error(error: sqlite3.Error, connection: Connection) -> SloshError:

@@ -136,15 +136,18 @@ class SqliteEngine:
 
     # Reading
 
-    @contextmanager
-    def view(self) -> Iterator[SqliteView]:
+    def view(self) -> SqliteView:
         while True:
             self._check_open()
-            with self.database.reading() as connection:
+            connection = self.database.begin_reading()
+            try:
                 version, loaded = tables.read_version(connection), self._loaded  # in this order
-                if version in loaded:
-                    yield SqliteView(self, connection, loaded[version])
-                    return
+            except BaseException:
+                self.database.end_reading(connection, failed=True)
+                raise
+            if version in loaded:
+                return SqliteView(self, connection, loaded[version])
+            self.database.end_reading(connection)
             if self.read_only:
                 self._refresh()
             elif version > max(loaded, default=version):  # all that this process commits is in place before

@@ -71,7 +71,10 @@ def write_settings(connection: Connection, **values: Any) -> None:
 
 def read_version(connection: Connection) -> int:
     """Return the number of the last change."""
-    version: int = read_settings(connection, "version")[0]
+    line = connection.first_line("SELECT value FROM settings WHERE key = 'version'")
+    if line is None or not _is_kind(line[0], int):
+        raise damaged(connection, f"its setting version is {'missing' if line is None else line[0]!r:.60}")
+    version: int = line[0]
     return version
 
 

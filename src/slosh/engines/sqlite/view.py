@@ -33,6 +33,9 @@ class SqliteView(LocalView):
         self.version, self.settings, self.spec = loaded.version, loaded.settings, loaded.spec
         self.snapshot, self.filters = loaded.snapshot, loaded.filters
 
+    def __exit__(self, kind: object, *_: object) -> None:
+        self._engine.database.end_reading(self._connection, failed=kind is not None)
+
     @property
     def next_id(self) -> int:
         (next_id,) = tables.read_settings(self._connection, "next_id")
@@ -56,23 +59,22 @@ class SqliteView(LocalView):
 
     def ids(self, keys: Int64) -> list[str]:
         if len(keys) < len(self):
-            described = self.describe(keys)
-            return [described[row].id for row in keys.tolist()]
+            return [each.id for each in self.describe(keys)]
         named = dict(self._connection.execute("SELECT row, id FROM sets"))  # all of them, without a list of rows
         self._check_all(keys.tolist(), named)
         return [named[row] for row in keys.tolist()]
 
-    def describe(self, keys: Int64) -> Mapping[int, Description]:
-        known = self.loaded.described
-        missing = [row for row in dict.fromkeys(keys.tolist()) if row not in known]
-        if not missing:
-            return known
+    def describe(self, keys: Int64) -> list[Description]:
+        known, rows = self.loaded.described, keys.tolist()
+        try:
+            return [known[row] for row in rows]
+        except KeyError:
+            missing = [row for row in dict.fromkeys(rows) if row not in known]
         found = tables.describe(self._connection, missing)
         self._check_all(missing, found)
-        if len(known) + len(found) > MAX_DESCRIBED:
-            return {**{row: known[row] for row in keys.tolist() if row in known}, **found}
-        known.update(found)
-        return known
+        if len(known) + len(found) <= MAX_DESCRIBED:
+            known.update(found)
+        return [found[row] if row in found else known[row] for row in rows]
 
     def _check_all(self, rows: Sequence[int], found: Mapping[int, object]) -> None:
         lost = next((row for row in rows if row not in found), None)
