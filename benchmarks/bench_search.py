@@ -50,16 +50,14 @@ import slosh
 from machine import ROOT, cpu
 from search_data import Collection
 from search_methods import RECALLS, Bench, K, Level, Skipped, certified
-from search_peers import FLAT, peers
-from search_report import print_cell
-from search_timing import batch_seconds, fastest, recall, sweep, time_in_turns
+from search_peers import peers
+from search_report import FLAT, print_cell
+from search_timing import batch_seconds, contenders, fastest, recall, sweep, time_in_turns
 from slosh.native import kernel
 
 AVX2 = os.environ.get("SLOSH_KERNEL") == "avx2"
 CELLS = [f"{name}-{size}" for size in ("60k", "1m") for name in search_data.MODELS]
 STEPS = ("peers", "duels", "filters", "certified")
-CONTENDERS, SINGLE_CONTENDERS = 3, 2
-"""Builds that LadderSearch meets at each recall: the best by batches, and by single queries."""
 KEPT_PARTS = (0.5, 0.1, 0.01, 0.001)
 FILTER_RECALL = 0.99
 
@@ -155,24 +153,6 @@ def measure_peers(bench: Bench, report: Report, options: argparse.Namespace) -> 
         print(f"  {name}: built in {result['build_s']:,.1f} s; {speeds}", flush=True)
 
 
-def contenders(swept: dict[str, Any], reached: dict[float, float]) -> dict[str, set[str]]:
-    """Return the builds, and of each the settings, that are best at the recalls that LadderSearch reached."""
-    chosen: dict[str, set[str]] = {}
-    for asked, least in reached.items():
-        if asked == 1.0:
-            continue
-        for measure, n, sign in (("qps", CONTENDERS, -1), ("p50_us", SINGLE_CONTENDERS, 1)):
-            best = [(name, fastest(result.get("levels", []), least, measure)) for name, result in swept.items()]
-            found = sorted(((sign * row[measure], name, row["level"]) for name, row in best if row))
-            for _, name, level in found[:n]:
-                chosen.setdefault(name, set()).add(level)
-    flat_lists = [(fastest(result.get("levels", []), reached[0.99]), name) for name, result in swept.items()
-                  if name.startswith("FAISS IVF") and name.endswith("flat")]  # fmt: skip
-    if rows := [(row["qps"], name, row["level"]) for row, name in flat_lists if row]:
-        chosen.setdefault(max(rows)[1], set()).add(max(rows)[2])  # its time to build is compared
-    return {FLAT: {"scan"}, **chosen}
-
-
 def measure_duels(bench: Bench, report: Report, options: argparse.Namespace) -> None:
     """Time LadderSearch with the best of the peers, one build after another."""
     builds = peers(len(bench.data), bench.dim, AVX2)
@@ -186,7 +166,7 @@ def measure_duels(bench: Bench, report: Report, options: argparse.Namespace) -> 
              "bytes_per_set": round(sum(search.info()["bytes"].values()) / len(bench.data), 1)}  # fmt: skip
     report.add(bench, "ladder", "LadderSearch", about)
     done = report.cell(bench.name).get("duels", {}) if options.missing else {}
-    swept = report.cell(bench.name).get("peers", {})
+    swept = {name: result for name, result in report.cell(bench.name).get("peers", {}).items() if name in builds}
     for name, settings in contenders(swept, reached).items():
         if set(settings) <= {row["level"] for row in done.get(name, {}).get("levels", [])}:
             continue

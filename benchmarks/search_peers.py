@@ -18,8 +18,8 @@ import faiss
 import numpy as np
 
 from search_methods import LARGE, Array, Bench, Built, K, Level, Skipped
+from search_report import FLAT
 
-FLAT = "FAISS flat"
 TRAINING_SAMPLE, POINTS_PER_CENTROID = 200_000, 64
 HIGHEST_PROBES, HIGHEST_EF = 0.5, 800
 """The part of the lists, and the candidates of a graph, at which a sweep ends."""
@@ -99,6 +99,7 @@ def centroids(bench: Bench, n_lists: int, pca: int) -> tuple[Any, float]:
     return kept(bench, f"centroids{n_lists}-pca{pca}", make, faiss.write_index, faiss.read_index)
 
 
+# Those of a large collection are kept in float16 only: less to read, and no recall that is asked for is lost by it.
 STORES: dict[str, Callable[[int], Any]] = {
     "float32": faiss.IndexFlatL2,
     "float16": lambda dim: faiss.IndexScalarQuantizer(dim, faiss.ScalarQuantizer.QT_fp16),
@@ -133,7 +134,8 @@ def inverted_lists(
     base = lists if transform is None else faiss.IndexPreTransform(transform, lists)
     base.train(bench.sample(min(TRAINING_SAMPLE, POINTS_PER_CENTROID * n_lists)))
     fill(base, bench)
-    stores = {name: fill(make_store(bench.dim), bench) for name, make_store in STORES.items()} if any(factors) else {}
+    kinds = () if not any(factors) else ("float16",) if len(bench.data) > LARGE else tuple(STORES)
+    stores = {kind: fill(STORES[kind](bench.dim), bench) for kind in kinds}
     size = faiss_size(base)
 
     def chain(factor: float, store: str) -> list[Level]:
@@ -287,29 +289,29 @@ def scann_lists(bench: Bench, n_lists: int, best: tuple[int, ...] = (20, 30, 50,
 
 
 def peers(n: int, dim: int, avx2: bool = False) -> dict[str, Callable[[Bench], Built]]:
-    """Return the builds of the peers for so many vectors of this length.
+    """Return the builds of the peers for so many vectors of this length, the usually fast ones first.
 
     FAISS can be held to AVX2, the others cannot: held to it there are only FAISS's.
     """
     large = n > LARGE
     list_counts = (1024, 4096) if large else (256, 512, 1024) if n > 20_000 else (16,)
-    prefixes = [pca for pca in (16, 32, 64) if pca < dim]
-    codes = [(0, dim // 4), (0, dim // 2)] if dim <= 128 else [(32, 16), (64, 32), (0, dim // 4)]
+    prefixes = (dim // 2,) if dim <= 128 else (16, 32, 64)  # whitened vectors are as long in every direction
+    codes = [(0, dim // 4), (0, dim // 2)] if dim <= 128 else [(32, 32), (64, 32), (0, dim // 4)]
     many, few = (1.5, 2, 3, 5, 10), (0, 2, 3, 5, 10, 20)
     builds: dict[str, Callable[[Bench], Built]] = {FLAT: flat}
     for count in list_counts:
-        builds[f"FAISS IVF{count} flat"] = partial(inverted_lists, n_lists=count, make=ivf_flat)
-    for count in list_counts:
-        builds[f"FAISS IVF{count} SQ8"] = partial(inverted_lists, n_lists=count, make=ivf_sq8, factors=(0, 2))
-    for count in list_counts:
+        for pca in prefixes:
+            lists = partial(inverted_lists, n_lists=count, pca=pca, factors=many)
+            builds[f"FAISS PCA{pca} IVF{count}"] = partial(lists, make=ivf_flat)
+    for count in (*list_counts, list_counts[0] // 2):  # its scans are so fast that fewer lists may be better
         for pca, width in codes:
             name = f"FAISS {f'PCA{pca} ' if pca else ''}IVF{count} PQ{width}x4 fast scan"
             lists = partial(inverted_lists, n_lists=count, pca=pca, factors=(2, 3, 5, 10, 20))
             builds[name] = partial(lists, make=ivf_pq(width))
     for count in list_counts:
-        for pca in prefixes:
-            lists = partial(inverted_lists, n_lists=count, pca=pca, factors=many)
-            builds[f"FAISS PCA{pca} IVF{count}"] = partial(lists, make=ivf_flat)
+        builds[f"FAISS IVF{count} flat"] = partial(inverted_lists, n_lists=count, make=ivf_flat)
+    for count in list_counts:
+        builds[f"FAISS IVF{count} SQ8"] = partial(inverted_lists, n_lists=count, make=ivf_sq8, factors=(0, 2))
     for count in list_counts:
         lists = partial(inverted_lists, n_lists=count, rotate=True, factors=few)
         builds[f"FAISS IVF{count} RaBitQ"] = partial(lists, make=ivf_rabitq)

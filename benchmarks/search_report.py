@@ -51,12 +51,12 @@ def goal(machine: dict[str, Any], asked: float) -> float:
 def eligible(cell: dict[str, Any], asked: float) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
     """Yield (build, LadderSearch, peer) of the duels with peers that reach the recall that LadderSearch reached.
 
-    Exact search is compared with FAISS's scan, whose batches are not exact because they round.
+    FAISS's scan always counts, though its batches round; it is all that exact search is compared with.
     """
     for name, duel in cell.get("duels", {}).items():
         own = next(row for row in duel["ladder"] if row["asked"] == asked)
         for row in duel["levels"]:
-            if name == FLAT if asked == 1.0 else row["recall"] >= own["recall"]:
+            if name == FLAT or (asked < 1 and row["recall"] >= own["recall"]):
                 yield name, own, row
 
 
@@ -86,7 +86,7 @@ def verdicts(cell: dict[str, Any], machine: dict[str, Any]) -> list[dict[str, An
 
 def word(reached: bool, ahead: bool = True) -> str:
     """Say whether a goal was reached; what is not is lost, or ahead by less than the goal."""
-    return "yes" if reached else "no: ahead" if ahead else "**lost**"
+    return "yes" if reached else "**no**, but ahead" if ahead else "**lost**"
 
 
 # -- tables ------------------------------------------------------------------------------------------------------------

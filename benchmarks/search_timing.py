@@ -13,15 +13,18 @@ from typing import Any
 
 import numpy as np
 
-from search_methods import Array, Bench, Built, Level
+from search_methods import RECALLS, Array, Bench, Built, Level
+from search_report import FLAT
 from slosh.evaluate import recall_at_k
 
-ENOUGH, LITTLE = 0.9995, 0.0003
+ENOUGH, LITTLE = 0.9998, 0.0002
 """A chain of settings ends at this recall, or where a step adds less recall than that."""
 LEAST_SECONDS = 0.05
 """Calls are repeated for this long in a round."""
 SINGLE_QUERIES = 100
-NEAR_THE_BEST, HOPELESS = 0.8, 0.4
+CONTENDERS, SINGLE_CONTENDERS = 3, 2
+"""Builds that LadderSearch meets at each recall: the best by batches, and by single queries."""
+NEAR_THE_BEST, HOPELESS = 0.85, 0.6
 """Settings are timed again if they are so near to their method's best, and not so far from the best of all."""
 
 
@@ -130,3 +133,24 @@ def sweep(make: Callable[[Bench], Built], bench: Bench, known: list[dict[str, An
     del walked, again
     gc.collect()
     return {"build_s": round(seconds, 2), "note": built.note, "levels": shown}
+
+
+def contenders(swept: dict[str, Any], reached: dict[float, float]) -> dict[str, set[str]]:
+    """Return the builds, and of each the settings, that LadderSearch has to meet, given the recalls that it reached.
+
+    They are the fastest that reach as much, FAISS's scan, and FAISS's plain inverted lists for their time to build.
+    """
+    levels = {name: result.get("levels", []) for name, result in swept.items()}
+    plain = [name for name in levels if name.startswith("FAISS IVF") and name.endswith(" flat")]
+    chosen: dict[str, set[str]] = {FLAT: {"scan"}}
+
+    def choose(names: list[str], least: float, measure: str, n: int) -> None:
+        best = [(row[measure], name, row["level"]) for name in names if (row := fastest(levels[name], least, measure))]
+        for _, name, level in sorted(best, reverse=measure == "qps")[:n]:
+            chosen.setdefault(name, set()).add(level)
+
+    for asked in RECALLS[:-1]:
+        choose(list(levels), reached[asked], "qps", CONTENDERS)
+        choose(list(levels), reached[asked], "p50_us", SINGLE_CONTENDERS)
+    choose(plain, reached[0.99], "qps", 1)
+    return chosen
