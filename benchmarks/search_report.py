@@ -76,6 +76,8 @@ def verdicts(cell: dict[str, Any], machine: dict[str, Any]) -> list[dict[str, An
         found.append({
             "asked": asked, "recall": own["recall"], "qps": own["qps"], "peer": f"{name}, {peer['level']}",
             "peer_recall": peer["recall"], "peer_qps": peer["qps"], "peer_bytes": peer["bytes_per_set"],
+            "asked_qps": max([row["qps"] for result in cell.get("peers", {}).values()
+                              for row in result.get("levels", []) if row["recall"] >= asked], default=None),
             "ratio": ratio, "goal": least, "reached": ratio >= least and not short, "short": short,
             "p50_us": single_own["p50_us"], "single_peer": f"{single_name}, {single_peer['level']}",
             "single_peer_us": single_peer["p50_us"], "part_us": 1e6 / single_own["qps"],
@@ -95,7 +97,7 @@ def word(reached: bool, ahead: bool = True) -> str:
 def batch_table(cells: dict[str, Any], machine: dict[str, Any]) -> str:
     """Return a table with a line for each cell and recall: LadderSearch, the best peer, their ratio, the goal."""
     heads = ["cell", "asked", "recall@10", "queries/s", "bytes per set", "best peer at no less recall", "recall@10",
-             "queries/s", "bytes per set", "ratio", "goal", "reached"]  # fmt: skip
+             "queries/s", "bytes per set", "ratio", "goal", "reached", "best peer at the asked recall"]  # fmt: skip
     rows = []
     for name, cell in cells.items():
         for row in verdicts(cell, machine):
@@ -105,7 +107,7 @@ def batch_table(cells: dict[str, Any], machine: dict[str, Any]) -> str:
                 name, asked, f"{row['recall']:.4f}", number(row["qps"]),
                 number(cell["ladder"]["LadderSearch"]["bytes_per_set"]), row["peer"], f"{row['peer_recall']:.4f}",
                 number(row["peer_qps"]), number(row["peer_bytes"]), f"{row['ratio']:.2f} x", f"{row['goal']:g} x",
-                verdict,
+                verdict, number(row["asked_qps"]) if row["asked_qps"] and row["asked"] < 1 else "",
             ])  # fmt: skip
     return markdown_table(heads, rows) if rows else NOT_YET
 

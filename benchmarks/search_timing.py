@@ -17,8 +17,8 @@ from search_methods import RECALLS, Array, Bench, Built, Level
 from search_report import FLAT
 from slosh.evaluate import recall_at_k
 
-ENOUGH, LITTLE = 0.9998, 0.0002
-"""A chain of settings ends at this recall, or where a step adds less recall than that."""
+ENOUGH, LITTLE, STEPS_TO_GAIN_IT = 0.9999, 0.0002, 3
+"""A chain of settings ends at this recall, or where so many steps add less recall than that."""
 LEAST_SECONDS = 0.05
 """Calls are repeated for this long in a round."""
 SINGLE_QUERIES = 100
@@ -90,19 +90,19 @@ def fastest(rows: list[dict[str, Any]], least_recall: float, measure: str = "qps
 def walk(chain: list[Level], bench: Bench, beaten: Callable[[float], bool]) -> list[tuple[Level, dict[str, Any]]]:
     """Time the settings of a chain once each, until more effort cannot help. Low recalls are passed in long strides."""
     rows: list[tuple[Level, dict[str, Any]]] = []
-    number, before = 0, 0.0
+    reached: list[float] = []
+    number = 0
     while number < len(chain):
         level = chain[number]
         seconds, _, found = batch_seconds(level, bench.queries, 0.0)
         qps = len(bench.queries) / seconds
-        row = {"level": level.name, "recall": recall(found, bench.truth), "qps": round(qps, 2)}
-        row["bytes_per_set"] = round(level.size / len(bench.data), 1)
-        rows.append((level, row))
-        gained = row["recall"] - before
-        if row["recall"] >= ENOUGH or beaten(qps) or (before > 0.5 and gained < LITTLE):
+        reached.append(recall(found, bench.truth))
+        size = round(level.size / len(bench.data), 1)
+        rows.append((level, {"level": level.name, "recall": reached[-1], "qps": round(qps, 2), "bytes_per_set": size}))
+        before = reached[-1 - STEPS_TO_GAIN_IT] if len(reached) > STEPS_TO_GAIN_IT else 0.0
+        if reached[-1] >= ENOUGH or beaten(qps) or (before > 0.5 and reached[-1] - before < LITTLE):
             break
-        number += 1 if row["recall"] > 0.85 else 2 if row["recall"] > 0.6 else 4
-        before = row["recall"]
+        number += 1 if reached[-1] > 0.85 else 2 if reached[-1] > 0.6 else 4
     return rows
 
 

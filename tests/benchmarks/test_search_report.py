@@ -124,7 +124,8 @@ def levels_of(reached: list[int], asked: list[int]) -> tuple[list[Level], Simple
 
 @pytest.mark.parametrize(("reached", "walked"), [
     ([900, 950, 1000, 1000, 1000], [0, 1, 2]),  # all were found
-    ([900, 950, 950, 990], [0, 1, 2]),  # no gain
+    ([900, 950, 950, 950, 950, 990], [0, 1, 2, 3, 4]),  # no gain in three steps
+    ([900, 950, 950, 950, 951, 952], [0, 1, 2, 3, 4, 5]),
     ([100, 100, 100, 100, 700, 800, 900, 950], [0, 4, 6, 7]),  # long strides
 ])  # fmt: skip
 def test_a_chain_is_walked_until_more_effort_cannot_help(reached, walked):
@@ -151,10 +152,12 @@ def test_the_best_at_each_recall_are_met_again():
         "D": {"levels": [peer("too slow", 0.93, 600.0)]},
         "E": {"levels": [peer("one by one", 0.96, 60.0, 10.0)]},
         "FAISS IVF16 flat": {"levels": [peer("nprobe 9", 0.999, 1.0, 500.0)]},
+        "G": {"levels": [peer("medium", 0.999, 95.0)]},
+        "H": {"levels": [peer("medium", 0.999, 94.0)]},
         "F": {"skipped": "too slow to build"},
     }
     chosen = search_timing.contenders(swept, {0.9: 0.92, 0.95: 0.96, 0.99: 0.995, 1.0: 1.0})
     assert chosen == {
         "FAISS flat": {"scan"}, "A": {"fast", "thorough"}, "B": {"fast"}, "C": {"fast"}, "E": {"one by one"},
-        "FAISS IVF16 flat": {"nprobe 9"},
+        "FAISS IVF16 flat": {"nprobe 9"}, "G": {"medium"}, "H": {"medium"},
     }  # fmt: skip
