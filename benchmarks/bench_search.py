@@ -37,6 +37,7 @@ import json
 import platform
 import resource
 import shlex
+import time
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -84,8 +85,10 @@ class Report:
     def __init__(self, path: Path, keep: bool, quick: bool) -> None:
         self.path, self.simd = path, "avx2" if AVX2 else "native"
         results = self.read() if path.exists() else {}
-        if not keep or results.get("quick", quick) != quick or "simd" not in results:
+        if not keep or "simd" not in results:
             results = {"simd": {}}
+        if results.get("quick", quick) != quick:
+            raise SystemExit(f"{path} has the results of a {'full' if quick else 'quick'} run: give another --out")
         part = results["simd"].setdefault(self.simd, {"cells": {}})
         if part.get("machine", environment()) != environment() and part["cells"]:
             raise SystemExit(f"{path} is from another machine or other versions: give another --out, or remove it")
@@ -106,6 +109,12 @@ class Report:
     def cell(self, name: str) -> dict[str, Any]:
         """Return what was measured of a cell."""
         return dict(self.read()["simd"][self.simd]["cells"].get(name, {}))
+
+    def forget(self, cell: str, step: str) -> None:
+        """Remove the results of a step of a cell."""
+        results = self.read()
+        results["simd"][self.simd]["cells"].get(cell, {}).pop(step, None)
+        self.write(results)
 
     def add(self, bench: Bench, step: str, name: str, result: dict[str, Any]) -> None:
         """Add a result to a step of a cell."""
@@ -153,24 +162,35 @@ def measure_peers(bench: Bench, report: Report, options: argparse.Namespace) -> 
         print(f"  {name}: built in {result['build_s']:,.1f} s; {speeds}", flush=True)
 
 
+def ladder_recalls(bench: Bench, report: Report) -> dict[str, float]:
+    """Return the recall that LadderSearch reaches where it is asked for each of the recalls, and write it down."""
+    levels = {asked: bench.ladder_level(asked) for asked in RECALLS}
+    search, seconds = bench.ladder
+    reached = {f"{asked:g}": recall(level.search(bench.queries), bench.truth) for asked, level in levels.items()}
+    size = round(sum(search.info()["bytes"].values()) / len(bench.data), 1)
+    about = {"build_s": round(seconds, 2), "recall": reached, "bytes_per_set": size}
+    report.add(bench, "ladder", "LadderSearch", about)
+    return reached
+
+
 def measure_duels(bench: Bench, report: Report, options: argparse.Namespace) -> None:
     """Time LadderSearch with the best of the peers, one build after another."""
     builds = peers(len(bench.data), bench.dim, AVX2)
-    levels = [bench.ladder_level(asked) for asked in RECALLS]
-    reached = {}
-    for asked, level in zip(RECALLS, levels, strict=True):
-        level.search(bench.queries[:1])  # calibrates
-        reached[asked] = recall(level.search(bench.queries), bench.truth)
-    search, seconds = bench.ladder
-    about = {"build_s": round(seconds, 2), "recall": {f"{asked:g}": found for asked, found in reached.items()},
-             "bytes_per_set": round(sum(search.info()["bytes"].values()) / len(bench.data), 1)}  # fmt: skip
-    report.add(bench, "ladder", "LadderSearch", about)
-    done = report.cell(bench.name).get("duels", {}) if options.missing else {}
-    swept = {name: result for name, result in report.cell(bench.name).get("peers", {}).items() if name in builds}
+    if not options.missing:
+        report.forget(bench.name, "duels")
+        report.forget(bench.name, "ladder")
+    cell = report.cell(bench.name)
+    texts = cell["ladder"]["LadderSearch"]["recall"] if "ladder" in cell else ladder_recalls(bench, report)
+    reached = {float(asked): found for asked, found in texts.items()}
+    swept = {name: result for name, result in cell.get("peers", {}).items() if name in builds}
     for name, settings in contenders(swept, reached).items():
-        if set(settings) <= {row["level"] for row in done.get(name, {}).get("levels", [])}:
+        done = {row["level"] for row in cell.get("duels", {}).get(name, {}).get("levels", [])}
+        if settings <= done:
             continue
+        levels = [bench.ladder_level(asked) for asked in RECALLS]
+        start = time.process_time()
         built = builds[name](bench)
+        build_s = round(time.process_time() - start + built.kept_seconds, 2)
         theirs = [level for chain in built.chains for level in chain if level.name in settings]
         found = [recall(batch_seconds(level, bench.queries, 0.0)[2], bench.truth) for level in theirs]
         figures = time_in_turns([*levels, *theirs], bench.queries, bench.rounds)
@@ -179,7 +199,6 @@ def measure_duels(bench: Bench, report: Report, options: argparse.Namespace) -> 
             {"level": level.name, "recall": part, "bytes_per_set": round(level.size / len(bench.data), 1), **figure}
             for level, part, figure in zip(theirs, found, figures, strict=True)
         ]
-        build_s = swept.get(name, {}).get("build_s")
         report.add(bench, "duels", name, {"build_s": build_s, "ladder": own, "levels": rows})
         print(f"  duel with {name}", flush=True)
         del built, theirs

@@ -25,7 +25,7 @@ HIGHEST_PROBES, HIGHEST_EF = 0.5, 800
 """The part of the lists, and the candidates of a graph, at which a sweep ends."""
 
 
-def steps(first: int, last: float, ratio: float = 1.15) -> list[int]:
+def steps(first: int, last: float, ratio: float = 1.2) -> list[int]:
     """Return whole numbers from first to last, each about `ratio` times the one before."""
     values = [first]
     while (following := max(values[-1] + 1, round(values[-1] * ratio))) <= last:
@@ -99,7 +99,6 @@ def centroids(bench: Bench, n_lists: int, pca: int) -> tuple[Any, float]:
     return kept(bench, f"centroids{n_lists}-pca{pca}", make, faiss.write_index, faiss.read_index)
 
 
-# Those of a large collection are kept in float16 only: less to read, and no recall that is asked for is lost by it.
 STORES: dict[str, Callable[[int], Any]] = {
     "float32": faiss.IndexFlatL2,
     "float16": lambda dim: faiss.IndexScalarQuantizer(dim, faiss.ScalarQuantizer.QT_fp16),
@@ -134,8 +133,7 @@ def inverted_lists(
     base = lists if transform is None else faiss.IndexPreTransform(transform, lists)
     base.train(bench.sample(min(TRAINING_SAMPLE, POINTS_PER_CENTROID * n_lists)))
     fill(base, bench)
-    kinds = () if not any(factors) else ("float16",) if len(bench.data) > LARGE else tuple(STORES)
-    stores = {kind: fill(STORES[kind](bench.dim), bench) for kind in kinds}
+    stores = {kind: fill(make_store(bench.dim), bench) for kind, make_store in STORES.items()} if any(factors) else {}
     size = faiss_size(base)
 
     def chain(factor: float, store: str) -> list[Level]:
@@ -154,7 +152,9 @@ def inverted_lists(
             for n in steps(1, max(2, n_lists * HIGHEST_PROBES))
         ]
 
-    chains = [chain(factor, store) for factor in factors for store in (stores if factor else ("",))]
+    chains = [chain(factor, "float16") for factor in factors]
+    if stores:  # for recalls that float16 does not reach
+        chains.append(chain(factors[len(factors) // 2], "float32"))
     return Built(chains, kept_seconds=seconds)
 
 
@@ -210,7 +210,7 @@ def faiss_graph(bench: Bench, m: int, construction: int, short: bool) -> Built:
     def level(ef: int) -> Level:
         return Level(f"efSearch {ef}", faiss_search(index), size, lambda: setattr(index.hnsw, "efSearch", ef))
 
-    return Built([[level(ef) for ef in steps(K, HIGHEST_EF, 1.2)]], f"efConstruction = {construction}", seconds)
+    return Built([[level(ef) for ef in steps(K, HIGHEST_EF)]], f"efConstruction = {construction}", seconds)
 
 
 def hnswlib_graph(bench: Bench, m: int, construction: int) -> Built:
@@ -236,7 +236,7 @@ def hnswlib_graph(bench: Bench, m: int, construction: int) -> Built:
         return np.asarray(index.knn_query(queries, K, num_threads=1)[0]).astype(np.int64)
 
     size = index.index_file_size()
-    levels = [Level(f"ef {ef}", search, size, partial(index.set_ef, ef)) for ef in steps(K, HIGHEST_EF, 1.2)]
+    levels = [Level(f"ef {ef}", search, size, partial(index.set_ef, ef)) for ef in steps(K, HIGHEST_EF)]
     return Built([levels], f"ef_construction = {construction}", seconds)
 
 
@@ -259,7 +259,7 @@ def usearch_graph(bench: Bench, construction: int, dtype: str) -> Built:
         return Level(f"expansion {expansion}", search, graph.serialized_length, choose)
 
     note = f"connectivity 16, expansion {construction} during the build"
-    return Built([[level(expansion) for expansion in steps(K, HIGHEST_EF, 1.2)]], note, seconds)
+    return Built([[level(expansion) for expansion in steps(K, HIGHEST_EF)]], note, seconds)
 
 
 # -- ScaNN -------------------------------------------------------------------------------------------------------------
@@ -297,11 +297,11 @@ def peers(n: int, dim: int, avx2: bool = False) -> dict[str, Callable[[Bench], B
     list_counts = (1024, 4096) if large else (256, 512, 1024) if n > 20_000 else (16,)
     prefixes = (dim // 2,) if dim <= 128 else (16, 32, 64)  # whitened vectors are as long in every direction
     codes = [(0, dim // 4), (0, dim // 2)] if dim <= 128 else [(32, 32), (64, 32), (0, dim // 4)]
-    many, few = (1.5, 2, 3, 5, 10), (0, 2, 3, 5, 10, 20)
+    few, many = (1.5, 2, 3, 5), (0, 2, 3, 5, 10)
     builds: dict[str, Callable[[Bench], Built]] = {FLAT: flat}
     for count in list_counts:
         for pca in prefixes:
-            lists = partial(inverted_lists, n_lists=count, pca=pca, factors=many)
+            lists = partial(inverted_lists, n_lists=count, pca=pca, factors=few)
             builds[f"FAISS PCA{pca} IVF{count}"] = partial(lists, make=ivf_flat)
     for count in (*list_counts, list_counts[0] // 2):  # its scans are so fast that fewer lists may be better
         for pca, width in codes:
@@ -313,7 +313,7 @@ def peers(n: int, dim: int, avx2: bool = False) -> dict[str, Callable[[Bench], B
     for count in list_counts:
         builds[f"FAISS IVF{count} SQ8"] = partial(inverted_lists, n_lists=count, make=ivf_sq8, factors=(0, 2))
     for count in list_counts:
-        lists = partial(inverted_lists, n_lists=count, rotate=True, factors=few)
+        lists = partial(inverted_lists, n_lists=count, rotate=True, factors=many)
         builds[f"FAISS IVF{count} RaBitQ"] = partial(lists, make=ivf_rabitq)
     graphs = (32,) if large else (16, 32)
     if not avx2 and importlib.util.find_spec("scann"):

@@ -61,12 +61,14 @@ def single_us(level: Level, queries: Any, n: int = SINGLE_QUERIES) -> float:
     return 1e6 * float(np.median(times))
 
 
-def time_in_turns(levels: list[Level], queries: Any, rounds: int, singles: bool = True) -> list[dict[str, float]]:
+def time_in_turns(
+    levels: list[Level], queries: Any, rounds: int, singles: bool = True, least: float = LEAST_SECONDS
+) -> list[dict[str, float]]:
     """Return the best times of settings that take turns, as queries per second and as microseconds of one query."""
     best = [{"cpu": float("inf"), "wall": float("inf"), "single": float("inf")} for _ in levels]
     for _ in range(rounds):
         for level, times in zip(levels, best, strict=True):
-            cpu, wall, _ = batch_seconds(level, queries)
+            cpu, wall, _ = batch_seconds(level, queries, least)
             times["cpu"], times["wall"] = min(times["cpu"], cpu), min(times["wall"], wall)
     for _ in range(rounds if singles else 0):
         for level, times in zip(levels, best, strict=True):
@@ -126,7 +128,7 @@ def sweep(make: Callable[[Bench], Built], bench: Bench, known: list[dict[str, An
         return own is not None and row["qps"] >= NEAR_THE_BEST * own["qps"] and not far
 
     again = [(level, row) for level, row in walked if promising(row)]
-    figures = time_in_turns([level for level, _ in again], bench.queries, bench.rounds)
+    figures = time_in_turns([level for level, _ in again], bench.queries, bench.rounds, least=0.0)
     for (_, row), figure in zip(again, figures, strict=True):
         row |= figure
     shown = [row for row in rows if fastest(rows, row["recall"]) is row or promising(row)]
