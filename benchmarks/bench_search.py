@@ -53,7 +53,7 @@ from search_data import Collection
 from search_methods import RECALLS, Bench, K, Level, Skipped, certified
 from search_peers import peers
 from search_report import FLAT, print_cell
-from search_timing import batch_seconds, contenders, fastest, recall, sweep, time_in_turns
+from search_timing import batch_seconds, check_hopeful, contenders, fastest, recall, sweep, time_in_turns
 from slosh.native import kernel
 
 AVX2 = os.environ.get("SLOSH_KERNEL") == "avx2"
@@ -141,15 +141,16 @@ def collection(cell: str, options: argparse.Namespace) -> Collection:
 
 
 def measure_peers(bench: Bench, report: Report, options: argparse.Namespace) -> None:
-    """Build every peer and sweep its settings."""
+    """Build every peer and sweep its settings; of a kind of index that is far behind, only the first build."""
     for name, make in peers(len(bench.data), bench.dim, AVX2).items():
         swept = report.cell(bench.name).get("peers", {})
         wanted = not options.only or any(part.lower() in name.lower() for part in options.only)
         if not wanted or (options.missing and name in swept):
             continue
-        known = [row for other, result in swept.items() for row in result.get("levels", []) if other != name]
+        others = {other: result["levels"] for other, result in swept.items() if other != name and "levels" in result}
         try:
-            result = sweep(make, bench, known)
+            check_hopeful(name, others)
+            result = sweep(make, bench, [row for rows in others.values() for row in rows])
         except Skipped as reason:
             result = {"skipped": str(reason)}
         report.add(bench, "peers", name, result)

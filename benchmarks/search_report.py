@@ -173,7 +173,7 @@ def certified_table(cells: dict[str, Any]) -> str:
 
 def family(build: str) -> str:
     """Return the kind of index of a build, without its numbers."""
-    return re.sub(r"(?<=IVF)\d+|(?<=PCA)\d+|(?<=PQ)\d+(?=x4)| M\d+| (?<=ScaNN )\d+| f16| f32", "", build)
+    return re.sub(r"(IVF|PCA|PQ)\d+|( M\d+| \d+| f\d+)$", r"\1", build)
 
 
 def peers_table(cell: dict[str, Any]) -> str:

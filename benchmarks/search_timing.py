@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from search_methods import RECALLS, Array, Bench, Built, Level
-from search_report import FLAT
+from search_methods import RECALLS, Array, Bench, Built, Level, Skipped
+from search_report import FLAT, family
 from slosh.evaluate import recall_at_k
 
 ENOUGH, LITTLE, STEPS_TO_GAIN_IT = 0.9999, 0.0002, 3
@@ -24,8 +24,9 @@ LEAST_SECONDS = 0.05
 SINGLE_QUERIES = 100
 CONTENDERS, SINGLE_CONTENDERS = 3, 2
 """Builds that LadderSearch meets at each recall: the best by batches, and by single queries."""
-NEAR_THE_BEST, HOPELESS = 0.85, 0.6
-"""Settings are timed again if they are so near to their method's best, and not so far from the best of all."""
+NEAR_THE_BEST, HOPELESS, HOPELESS_KIND = 0.85, 0.6, 0.4
+"""Settings are timed again if they are so near to their method's best, and not so far from the best of all. No more of
+a kind of index is built if one of it was so far from the best at every recall."""
 
 
 def recall(found: Any, truth: Array) -> float:
@@ -135,6 +136,20 @@ def sweep(make: Callable[[Bench], Built], bench: Bench, known: list[dict[str, An
     del walked, again
     gc.collect()
     return {"build_s": round(seconds, 2), "note": built.note, "levels": shown}
+
+
+def check_hopeful(name: str, others: dict[str, list[dict[str, Any]]]) -> None:
+    """Raise Skipped if another build of the same kind is far behind the best at every recall.
+
+    Plain inverted lists are always built, as their time to build is compared.
+    """
+    everything = [row for rows in others.values() for row in rows]
+    for other, rows in others.items():
+        if family(other) != family(name) or name.endswith(" flat"):
+            continue
+        pairs = [(fastest(rows, least), fastest(everything, least)) for least in RECALLS[:-1]]
+        if not any(own and best and own["qps"] >= HOPELESS_KIND * best["qps"] for own, best in pairs):
+            raise Skipped(f"{other} has less than {HOPELESS_KIND:g} of the speed of the best at every recall")
 
 
 def contenders(swept: dict[str, Any], reached: dict[float, float]) -> dict[str, set[str]]:

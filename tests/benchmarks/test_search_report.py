@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
 import search_report
 import search_timing
-from search_methods import K, Level
+from search_methods import K, Level, Skipped
 
 VNNI, PLAIN = {"vnni": True}, {"vnni": False}
 
@@ -161,3 +161,25 @@ def test_the_best_at_each_recall_are_met_again():
         "FAISS flat": {"scan"}, "A": {"fast", "thorough"}, "B": {"fast"}, "C": {"fast"}, "E": {"one by one"},
         "FAISS IVF16 flat": {"nprobe 9"}, "G": {"medium"}, "H": {"medium"},
     }  # fmt: skip
+
+
+def test_no_more_is_built_of_a_kind_that_is_far_behind():
+    others = {
+        "FAISS IVF256 PQ16x4 fast scan": [peer("a", 0.9, 1000.0), peer("b", 0.99, 100.0)],
+        "FAISS HNSW M16": [peer("c", 0.95, 399.0 / 10)],
+        "hnswlib M16": [peer("d", 0.99, 40.0)],
+        "FAISS IVF256 flat": [peer("e", 0.99, 1.0)],
+    }
+    with pytest.raises(Skipped, match="FAISS HNSW M16"):
+        search_timing.check_hopeful("FAISS HNSW M32", others)
+    for name in ("hnswlib M32", "FAISS IVF512 PQ32x4 fast scan", "FAISS IVF512 flat", "FAISS HNSW SQ8 M16"):
+        search_timing.check_hopeful(name, others)
+
+
+@pytest.mark.parametrize(("build", "kind"), [
+    ("FAISS PCA32 IVF256 PQ16x4 fast scan", "FAISS PCA IVF PQx4 fast scan"), ("FAISS IVF1024 flat", "FAISS IVF flat"),
+    ("FAISS HNSW SQ8 M32", "FAISS HNSW SQ8"), ("ScaNN 512", "ScaNN"), ("usearch f16", "usearch"),
+    ("FAISS flat", "FAISS flat"), ("FAISS IVF256 SQ8", "FAISS IVF SQ8"),
+])  # fmt: skip
+def test_kinds_of_index(build, kind):
+    assert search_report.family(build) == kind
