@@ -171,9 +171,14 @@ def certified_table(cells: dict[str, Any]) -> str:
     return markdown_table(heads, rows) if rows else NOT_YET
 
 
+def size_free(build: str) -> str:
+    """Return the name of a build without its number of lists or links, or its precision."""
+    return re.sub(r"(IVF)\d+|( M\d+| \d+| f\d+)$", r"\1", build)
+
+
 def family(build: str) -> str:
-    """Return the kind of index of a build, without its numbers."""
-    return re.sub(r"(IVF|PCA|PQ)\d+|( M\d+| \d+| f\d+)$", r"\1", build)
+    """Return the kind of index of a build, without any of its numbers."""
+    return re.sub(r"(PCA|PQ)\d+", r"\1", size_free(build))
 
 
 def peers_table(cell: dict[str, Any]) -> str:

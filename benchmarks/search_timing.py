@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from search_methods import RECALLS, Array, Bench, Built, Level, Skipped
-from search_report import FLAT, family
+from search_report import FLAT, size_free
 from slosh.evaluate import recall_at_k
 
 ENOUGH, LITTLE, STEPS_TO_GAIN_IT = 0.9999, 0.0002, 3
@@ -139,13 +139,13 @@ def sweep(make: Callable[[Bench], Built], bench: Bench, known: list[dict[str, An
 
 
 def check_hopeful(name: str, others: dict[str, list[dict[str, Any]]]) -> None:
-    """Raise Skipped if another build of the same kind is far behind the best at every recall.
+    """Raise Skipped if a build that differs in its number of lists or links is far behind the best at every recall.
 
     Plain inverted lists are always built, as their time to build is compared.
     """
     everything = [row for rows in others.values() for row in rows]
     for other, rows in others.items():
-        if family(other) != family(name) or name.endswith(" flat"):
+        if size_free(other) != size_free(name) or name.endswith(" flat"):
             continue
         pairs = [(fastest(rows, least), fastest(everything, least)) for least in RECALLS[:-1]]
         if not any(own and best and own["qps"] >= HOPELESS_KIND * best["qps"] for own, best in pairs):

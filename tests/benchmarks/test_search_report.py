@@ -168,11 +168,18 @@ def test_no_more_is_built_of_a_kind_that_is_far_behind():
         "FAISS IVF256 PQ16x4 fast scan": [peer("a", 0.9, 1000.0), peer("b", 0.99, 100.0)],
         "FAISS HNSW M16": [peer("c", 0.95, 399.0 / 10)],
         "hnswlib M16": [peer("d", 0.99, 40.0)],
+        "FAISS PCA16 IVF256": [peer("f", 0.9, 10.0)],
         "FAISS IVF256 flat": [peer("e", 0.99, 1.0)],
     }
     with pytest.raises(Skipped, match="FAISS HNSW M16"):
         search_timing.check_hopeful("FAISS HNSW M32", others)
-    for name in ("hnswlib M32", "FAISS IVF512 PQ32x4 fast scan", "FAISS IVF512 flat", "FAISS HNSW SQ8 M16"):
+    for name in (
+        "hnswlib M32",
+        "FAISS IVF512 PQ32x4 fast scan",
+        "FAISS IVF512 flat",
+        "FAISS HNSW SQ8 M16",
+        "FAISS PCA32 IVF256",
+    ):
         search_timing.check_hopeful(name, others)
 
 
