@@ -185,10 +185,10 @@ def peers_table(cell: dict[str, Any]) -> str:
     """Return a table of the best setting of every kind of peer at several recalls, as swept."""
     heads = ["", *(f"recall {recall:g}" for recall in RECALLS), "best build at .99", "bytes per set", "build, s"]
     kinds: dict[str, list[tuple[str, dict[str, Any]]]] = {}
-    notes = []
+    skipped: dict[str, list[str]] = {}
     for name, result in cell.get("peers", {}).items():
         if "skipped" in result:
-            notes.append(f"- {name} was skipped: {result['skipped']}.")
+            skipped.setdefault(result["skipped"], []).append(name)
             continue
         kinds.setdefault(family(name), []).extend((name, row) for row in result["levels"])
     rows = []
@@ -204,7 +204,8 @@ def peers_table(cell: dict[str, Any]) -> str:
             about = [f"{last[1]}, {last[2]['level']}", number(last[2]["bytes_per_set"]),
                      f"{cell['peers'][last[1]]['build_s']:,.1f}"]  # fmt: skip
         rows.append([kind, *speeds, *about])
-    return markdown_table(heads, rows) + "".join(f"\n{note}" for note in ["", *notes] if notes)
+    notes = [f"- Skipped: {', '.join(names)}. {reason[:1].upper() + reason[1:]}." for reason, names in skipped.items()]
+    return "\n\n".join([markdown_table(heads, rows), *(["\n".join(notes)] if notes else [])])
 
 
 def setup(results: dict[str, Any]) -> str:
