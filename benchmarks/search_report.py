@@ -29,6 +29,7 @@ SINGLE_ALLOWANCE_US = 15
 """What a single query may cost above its part of a batch."""
 RECALLS = (0.9, 0.95, 0.99)
 SIMD_NAMES = {"native": "with all instructions of the processor", "avx2": "held to AVX2"}
+LOWEST_KEPT_RECALL = 0.85
 NOT_YET = "Not measured yet."
 
 
@@ -261,13 +262,31 @@ def print_cell(results: dict[str, Any], simd: str, name: str) -> None:
     print("\n\n".join(table for table in tables if table != NOT_YET), flush=True)
 
 
+def thinned(results: dict[str, Any]) -> dict[str, Any]:
+    """Return results without those settings of peers that another of their kind beats, and those of low recall."""
+    for part in results["simd"].values():
+        for cell in part["cells"].values():
+            swept = cell.get("peers", {})
+            kinds: dict[str, list[dict[str, Any]]] = {}
+            for name, result in swept.items():
+                kinds.setdefault(family(name), []).extend(result.get("levels", []))
+            for name, result in swept.items():
+                if "levels" in result:
+                    rivals = kinds[family(name)]
+                    result["levels"] = [
+                        row for row in result["levels"] if row["recall"] >= LOWEST_KEPT_RECALL
+                        and not any(one["qps"] > row["qps"] and one["recall"] >= row["recall"] for one in rivals)
+                    ]  # fmt: skip
+    return results
+
+
 def main() -> None:
     """Store the given results, if any, rewrite the page, and draw the figure."""
     if len(sys.argv) > 1:
-        text = Path(sys.argv[1]).read_text(encoding="utf-8")
-        if json.loads(text)["quick"]:
+        given = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+        if given["quick"]:
             raise SystemExit(f"{sys.argv[1]} is from a quick run, whose numbers are meaningless")
-        RESULTS.write_text(text, encoding="utf-8")
+        RESULTS.write_text(json.dumps(thinned(given), separators=(",", ":")) + "\n", encoding="utf-8")
     results = json.loads(RESULTS.read_text(encoding="utf-8"))
     PAGE.write_text(filled(PAGE.read_text(encoding="utf-8"), results), encoding="utf-8")
     subprocess.run([sys.executable, str(ROOT / "docs" / "draw_search.py")], check=True)

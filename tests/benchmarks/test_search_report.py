@@ -102,6 +102,19 @@ def test_every_lost_cell_is_marked():
         assert not [line for line in lost if line[0] == "| s256-60k"]
 
 
+def test_what_another_of_its_kind_beats_is_not_stored():
+    peers = {
+        "FAISS IVF256 flat": {"levels": [peer("low", 0.8, 999.0), peer("a", 0.9, 50.0), peer("b", 0.95, 20.0)]},
+        "FAISS IVF512 flat": {"levels": [peer("c", 0.9, 40.0), peer("d", 0.95, 30.0)]},
+        "FAISS HNSW M16": {"levels": [peer("e", 0.9, 1.0)]},
+        "hnswlib M16": {"skipped": "too slow to build"},
+    }
+    kept = search_report.thinned({"simd": {"native": {"cells": {"w64-60k": {"peers": peers}}}}})
+    found = kept["simd"]["native"]["cells"]["w64-60k"]["peers"]
+    names = {name: [row["level"] for row in result.get("levels", [])] for name, result in found.items()}
+    assert names == {"FAISS IVF256 flat": ["a"], "FAISS IVF512 flat": ["d"], "FAISS HNSW M16": ["e"], "hnswlib M16": []}
+
+
 # -- what is timed -----------------------------------------------------------------------------------------------------
 
 
