@@ -154,7 +154,7 @@ def inverted_lists(
 
     chains = [chain(factor, "float16") for factor in factors]
     if stores:  # for recalls that float16 does not reach
-        chains.append(chain(factors[len(factors) // 2], "float32"))
+        chains.append(chain(factors[-1], "float32"))
     return Built(chains, kept_seconds=seconds)
 
 
