@@ -296,7 +296,7 @@ def peers(n: int, dim: int, avx2: bool = False) -> dict[str, Callable[[Bench], B
     large = n > LARGE
     list_counts = (4096, 1024) if large else (256, 512, 1024) if n > 20_000 else (16,)
     prefixes = (dim // 2,) if dim <= 128 else (16, 32, 64)  # whitened vectors are as long in every direction
-    codes = [(0, dim // 2), (0, dim // 4)] if dim <= 128 else [(32, 32), (64, 32), (0, dim // 4)]
+    codes = [(0, dim // 2), (0, dim)] if dim <= 128 else [(32, 32), (64, 32), (0, dim // 4)]
     few, many = (1.5, 2, 3, 5), (0, 2, 3, 5, 10)
     prefixed: dict[str, Callable[[Bench], Built]] = {}
     coded: dict[str, Callable[[Bench], Built]] = {}
@@ -307,7 +307,9 @@ def peers(n: int, dim: int, avx2: bool = False) -> dict[str, Callable[[Bench], B
     for count in (*list_counts, min(list_counts) // 2):  # its scans are so fast that fewer lists may be better
         for pca, width in codes:
             name = f"FAISS {f'PCA{pca} ' if pca else ''}IVF{count} PQ{width}x4 fast scan"
-            lists = partial(inverted_lists, n_lists=count, pca=pca, factors=(2, 3, 5, 10, 20))
+            lists = partial(
+                inverted_lists, n_lists=count, pca=pca, factors=(3, 5, 10, 20, 50) if large else (2, 3, 5, 10, 20)
+            )
             coded[name] = partial(lists, make=ivf_pq(width))
     builds = {FLAT: flat, **(coded | prefixed if dim <= 128 else prefixed | coded)}
     for count in list_counts:
