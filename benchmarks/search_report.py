@@ -133,7 +133,10 @@ def build_table(cells: dict[str, Any]) -> str:
     rows = []
     for name, cell in cells.items():
         met = list(eligible(cell, 0.99))
-        lists = [(peer["qps"], build) for build, _, peer in met if re.fullmatch(r"FAISS IVF\d+ flat", build)]
+        lists = [
+            (row["qps"], build) for build, duel in cell.get("duels", {}).items() for row in duel["levels"]
+            if re.fullmatch(r"FAISS IVF\d+ flat", build) and row["recall"] >= 0.99
+        ]  # fmt: skip
         if not lists:
             continue
         best = min(met, key=lambda duel: duel[1]["qps"] / duel[2]["qps"])[0]

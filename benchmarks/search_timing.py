@@ -169,5 +169,5 @@ def contenders(swept: dict[str, Any], reached: dict[float, float]) -> dict[str, 
     for asked in RECALLS[:-1]:
         choose(list(levels), reached[asked], "qps", CONTENDERS)
         choose(list(levels), reached[asked], "p50_us", SINGLE_CONTENDERS)
-    choose(plain, reached[0.99], "qps", 1)
+    choose(plain, 0.99, "qps", 1)
     return chosen

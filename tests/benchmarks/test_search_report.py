@@ -102,6 +102,17 @@ def test_every_lost_cell_is_marked():
         assert not [line for line in lost if line[0] == "| s256-60k"]
 
 
+def test_building_is_compared_with_the_fastest_plain_lists():
+    duels = {"FAISS IVF256 flat": duel(peer("a", 0.99, 10.0)), "FAISS IVF512 flat": duel(peer("b", 0.99, 20.0)),
+             "FAISS IVF1024 flat": duel(peer("c", 0.98, 30.0)), "A": duel(peer("d", 0.999, 400.0))}  # fmt: skip
+    for seconds, result in enumerate(duels.values(), 1):
+        result["build_s"] = seconds
+    line = search_report.build_table({"w64-60k": cell_of(**duels)}).splitlines()[-1]
+    assert line == "| w64-60k | 2.0 | FAISS IVF512 flat | 2.0 | A | 4.0 | yes |"
+    duels["FAISS IVF512 flat"]["build_s"] = 1.9
+    assert search_report.build_table({"w64-60k": cell_of(**duels)}).splitlines()[-1].endswith("| **lost** |")
+
+
 def test_what_another_of_its_kind_beats_is_not_stored():
     peers = {
         "FAISS IVF256 flat": {"levels": [peer("low", 0.8, 999.0), peer("a", 0.9, 50.0), peer("b", 0.95, 20.0)]},
