@@ -152,9 +152,8 @@ def inverted_lists(
             for n in steps(1, max(2, n_lists * HIGHEST_PROBES))
         ]
 
-    chains = [chain(factor, "float16") for factor in factors]
-    if stores:  # for recalls that float16 does not reach
-        chains.append(chain(factors[-1], "float32"))
+    # float16 is faster; float32 reaches recalls that it does not.
+    chains = [chain(factor, store) for factor in factors for store in (stores if factor else ("",))]
     return Built(chains, kept_seconds=seconds)
 
 
