@@ -30,7 +30,7 @@ paper-quick: $(VENV)/.ready     ## the same on a part of the sets, minutes; writ
 bench-embed: $(VENV)/.ready     ## the kernel beside its peers; writes benchmarks/results/embed.json
 	$(BIN)/python benchmarks/bench_embed.py
 
-bench-search: $(VENV)/.ready    ## the searches beside FAISS and usearch, an hour; writes benchmarks/results/search.json
+bench-search: $(VENV)/.ready    ## LadderSearch beside the best of its peers, hours; writes benchmarks/results/search.json
 	$(BIN)/python benchmarks/bench_search.py
 
 bench-index: $(VENV)/.ready     ## the durable index, 30 minutes; writes benchmarks/results/index.json

@@ -1,157 +1,81 @@
-"""Compare slosh's searches with FAISS and usearch, with one thread and in one run: `make bench-search`.
+"""Is LadderSearch ahead of the best of its peers? Measured on one thread, in one run, on the same vectors.
 
-On MNIST's 60,000 sets and on about a million made from them (search_data.py), D = 1024, it measures queries per second,
-recall@10 against `ExactSearch`, the latency of a single query, bytes per set and the time to build. Every method is a
-function of search_methods.py that builds it and names its settings. The settings of a method are timed in turn, in
-several rounds, together with the yardstick, a flat scan of 1024-bit codes (FAISS `IndexBinaryFlat`), so that each ratio
-compares times of the same minute.
+    make bench-search
 
-Times are CPU seconds of this process, the best of the rounds; a hidden second thread would count twice. They do not
-include embedding a query, except for certified search, which takes sets. The query codes of FAISS's binary flat index
-are not timed. Results are written at once; `--missing` continues where an earlier run stopped.
+A cell is a kind of vectors and a number of sets: sliced vectors (s256, s1024) and whitened ones (w64, w128) of MNIST's
+60,000 sets (60k), and of 1,020,000 made from them by affine maps (1m). Each cell takes these steps:
+
+  peers      every peer is built in several ways (search_peers.py), and its settings are swept
+  duels      LadderSearch takes turns with those settings of the peers that are best at the recall that it reaches:
+             queries per second, single queries, memory, time to build
+  filters    a filtered LadderSearch takes turns with FAISS's scan of just the rows that are left
+  certified  certified search beside FAISS's scan of the vectors (s1024 only)
+
+Results are written at once to --out; `--missing` goes on where an earlier run was stopped, and leaves out what is
+there. `--simd avx2` holds FAISS and slosh to AVX2; those results have a section of their own in the same file.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 
-os.environ["OMP_NUM_THREADS"] = "1"  # before NumPy and FAISS are imported
-os.environ["OPENBLAS_NUM_THREADS"] = "1"
-os.environ["MKL_NUM_THREADS"] = "1"
-os.environ["OMP_WAIT_POLICY"] = "passive"
+# Before NumPy, FAISS and slosh are imported.
+os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1", OMP_WAIT_POLICY="passive")
+os.environ.update(
+    # FAISS reads the first up to 1.13, the second from then on; the last holds the matrix products of FAISS and NumPy.
+    {"FAISS_OPT_LEVEL": "avx2", "FAISS_SIMD_LEVEL": "AVX2", "SLOSH_KERNEL": "avx2", "OPENBLAS_CORETYPE": "Haswell"}
+    if "avx2" in sys.argv or "--simd=avx2" in sys.argv
+    else {}
+)
 
 import argparse
 import gc
+import importlib.metadata
+import importlib.util
 import json
 import platform
 import resource
 import shlex
-import sys
 import time
 from collections.abc import Callable
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import faiss
 import numpy as np
-import usearch
 
 import search_data
 import slosh
-import slosh.search
 from machine import ROOT, cpu
 from search_data import Collection
-from search_methods import GROWTH_METHODS, METHODS, Array, Bench, Built, K, Level, Skipped, to_json
-from search_report import goals
-from slosh.evaluate import recall_at_k
+from search_methods import RECALLS, Bench, K, Level, Skipped, certified
+from search_peers import peers
+from search_report import FLAT, print_cell
+from search_timing import batch_seconds, check_hopeful, contenders, fastest, recall, sweep, time_in_turns
 from slosh.native import kernel
 
-MIN_TIMED_QUERIES = 400
+AVX2 = os.environ.get("SLOSH_KERNEL") == "avx2"
+CELLS = [f"{name}-{size}" for size in ("60k", "1m") for name in search_data.MODELS]
+STEPS = ("peers", "duels", "filters", "certified")
+KEPT_PARTS = (0.5, 0.1, 0.01, 0.001)
+FILTER_RECALL = 0.99
 
 
-def found_rows(found: Any) -> Array:
-    """Return the rows that any of the searches found, (n_queries, K); -1 where there are fewer."""
-    if isinstance(found, slosh.HitLists):  # ids are the rows as text
-        padded = [[*map(int, ids), *[-1] * (K - len(ids))] for ids in found.ids]
-        return np.array(padded, np.int64).reshape(-1, K)
-    return np.asarray(found.rows if isinstance(found, slosh.search.Result) else found)
-
-
-def recall(found: Any, truth: Array) -> float:
-    """Return recall@K over the queries whose true neighbours are known."""
-    return round(float(np.mean(recall_at_k(found_rows(found)[: len(truth)], truth))), 5)
-
-
-def once(search: Callable[[slice], Any], part: slice) -> tuple[float, float]:
-    """Return the CPU and wall-clock seconds of one call."""
-    wall, cpu = time.perf_counter(), time.process_time()
-    search(part)
-    return time.process_time() - cpu, time.perf_counter() - wall
-
-
-def warm_up(level: Level, n: int) -> tuple[dict[str, Any], Any, slice]:
-    """Search once for all n queries: return what is known about the setting, what it found, and a batch to time."""
-    start = time.process_time()
-    level.search(slice(0, min(100, n)))  # trains and calibrates
-    first = time.process_time() - start
-    start = time.process_time()
-    found = level.search(slice(0, n))
-    spent = time.process_time() - start
-    # Batches of half a second, but never small ones: from 125 queries on (128,000 numbers) FAISS's float scan becomes a
-    # matrix product, and 7 times as fast.
-    batch = slice(0, int(np.clip(n * 0.5 / max(spent, 1e-6), min(MIN_TIMED_QUERIES, n), n)))
-    row: dict[str, Any] = {"level": level.name, "first_s": round(first, 4)}
-    if stats := getattr(found, "stats", None):
-        row["promised"] = stats.recall
-        row["scanned"] = round(float(np.mean(stats.scanned)), 1)
-        row["candidates"] = round(float(np.mean(stats.candidates)), 1)
-        if stats.full_distances is not None:
-            row["full_distances"] = round(float(np.mean(stats.full_distances)), 1)
-    return row, found, batch
-
-
-def single_query_us(level: Level, n: int) -> float:
-    """Return the median CPU microseconds of up to n single queries, for about a second."""
-    times: list[float] = []
-    for i in range(n):
-        times.append(once(level.search, slice(i, i + 1))[0])
-        if sum(times) > 1 and i >= 4:
-            break
-    return round(1e6 * float(np.median(times)), 1)
-
-
-def measure(method: Callable[[Bench], Built], bench: Bench) -> dict[str, Any]:
-    """Build a method and measure its settings in turn."""
-    n = bench.data.n_queries
-    start = time.process_time()
-    built = method(bench)
-    seconds = time.process_time() - start
-    beside = built.beside()
-    truth = bench.truth if built.truth is None else built.truth()
-    timed = [*built.levels, bench.yardstick, *beside]
-    rows: list[dict[str, Any]] = []
-    batches: list[slice] = []
-    for level in timed:
-        row, found, batch = warm_up(level, n)
-        if level in built.levels:
-            row["recall"] = recall(found, truth[:n])
-            if built.truth is None and n < len(bench.queries):
-                row["recall_known_maps"] = recall(level.search(slice(n, None)), truth[n:])
-        rows.append(row)
-        batches.append(batch)
-    rounds = range(bench.rounds)
-    times = [[once(level.search, part) for level, part in zip(timed, batches, strict=True)] for _ in rounds]
-    for number, (row, part) in enumerate(zip(rows, batches, strict=True)):
-        row["batch"] = part.stop
-        row["qps"] = round(part.stop / min(turn[number][0] for turn in times), 2)
-        row["wall_qps"] = round(part.stop / min(turn[number][1] for turn in times), 2)
-    own, yardstick, others = rows[: len(built.levels)], rows[len(built.levels)], rows[len(built.levels) + 1 :]
-    for row, level in zip(own, built.levels, strict=True):
-        row["p50_us"] = single_query_us(level, min(n, 20 * bench.rounds))
-        row["x_yardstick"] = round(row["qps"] / yardstick["qps"], 3)
-    result: dict[str, Any] = {
-        "date": f"{datetime.now():%Y-%m-%d %H:%M}",
-        "build_s": round(seconds if built.build_seconds is None else built.build_seconds, 2),
-        "bytes_per_set": round(built.size() / len(bench.data), 1),
-        "note": built.note,
-        "yardstick_qps": yardstick["qps"],
-        "levels": own,
-        **built.facts(),
-    }
-    if beside:
-        result["beside_qps"] = {level.name: row["qps"] for level, row in zip(beside, others, strict=True)}
-    return result
+def version(package: str) -> str:
+    """Return the installed version of a package, or an empty text."""
+    return importlib.metadata.version(package) if importlib.util.find_spec(package) else ""
 
 
 def environment() -> dict[str, Any]:
     """Return the machine and the versions of the libraries."""
+    flags = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
     return {
         "cpu": cpu(), "cores": os.cpu_count(), "threads": 1, "kernel": kernel.name(),
-        "python": platform.python_version(), "numpy": np.__version__, "faiss": faiss.__version__,
-        "faiss_simd": faiss.SIMDConfig.get_level_name() if hasattr(faiss, "SIMDConfig") else "",
-        "usearch": usearch.__version__, "slosh": slosh.__version__,
+        "vnni": "avx512_vnni" in flags and not AVX2, "python": platform.python_version(), "numpy": np.__version__,
+        "faiss": faiss.__version__, "faiss_simd": faiss.SIMDConfig.get_level_name(), "slosh": slosh.__version__,
+        **{package: version(package) for package in ("hnswlib", "usearch", "scann")},
     }  # fmt: skip
 
 
@@ -159,14 +83,18 @@ class Report:
     """The JSON file of results. It is read again before each change, so that two runs can fill one file."""
 
     def __init__(self, path: Path, keep: bool, quick: bool) -> None:
-        self.path, self.started = path, f"{datetime.now():%Y-%m-%d %H:%M:%S}"
-        results: dict[str, Any] = {"sizes": {}, "growth": {}}
-        if keep and path.exists():
-            results = self.read()
-            if results["machine"] != to_json(environment()):
-                raise SystemExit(f"{path} is from another machine or other versions: measure everything again")
-        command = shlex.join(["python", "benchmarks/bench_search.py", *sys.argv[1:]])
-        results.update(machine=environment(), date=f"{datetime.now():%Y-%m-%d}", command=command, quick=quick)
+        self.path, self.simd = path, "avx2" if AVX2 else "native"
+        results = self.read() if path.exists() else {}
+        if not keep or "simd" not in results:
+            results = {"simd": {}}
+        if results.get("quick", quick) != quick:
+            raise SystemExit(f"{path} has the results of a {'full' if quick else 'quick'} run: give another --out")
+        part = results["simd"].setdefault(self.simd, {"cells": {}})
+        if part.get("machine", environment()) != environment() and part["cells"]:
+            raise SystemExit(f"{path} is from another machine or other versions: give another --out, or remove it")
+        part["machine"] = environment()
+        results["quick"] = quick
+        results["command"] = shlex.join(["python", "benchmarks/bench_search.py", *sys.argv[1:]])
         self.write(results)
 
     def read(self) -> dict[str, Any]:
@@ -174,105 +102,194 @@ class Report:
 
     def write(self, results: dict[str, Any]) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = self.path.with_suffix(".unfinished")
+        unfinished = self.path.with_suffix(f".{os.getpid()}")
         unfinished.write_text(json.dumps(results, indent=1) + "\n")
         unfinished.replace(self.path)
 
-    def measured(self, kind: str, size: int) -> set[str]:
-        """Return the methods that have results for a collection."""
-        methods = self.read()[kind].get(str(size), {}).get("methods", {})
-        return {name for name, result in methods.items() if "levels" in result}
+    def cell(self, name: str) -> dict[str, Any]:
+        """Return what was measured of a cell."""
+        return dict(self.read()["simd"][self.simd]["cells"].get(name, {}))
 
-    def add(self, kind: str, size: int, bench: Bench, name: str, result: dict[str, Any]) -> None:
-        """Add the result of a method to the file."""
+    def forget(self, cell: str, step: str) -> None:
+        """Remove the results of a step of a cell."""
         results = self.read()
-        section = results[kind].setdefault(str(size), {"methods": {}})
-        section.update(data=bench.data.data, rows=len(bench.data), queries=bench.data.n_queries, dim=bench.dim)
-        methods = {**section["methods"], name: {"run": self.started, **result}}
-        section["methods"] = {name: methods[name] for name in METHODS if name in methods}
+        results["simd"][self.simd]["cells"].get(cell, {}).pop(step, None)
+        self.write(results)
+
+    def add(self, bench: Bench, step: str, name: str, result: dict[str, Any]) -> None:
+        """Add a result to a step of a cell."""
+        results = self.read()
+        cell = results["simd"][self.simd]["cells"].setdefault(bench.name, {})
+        cell |= {"data": bench.data.data, "rows": len(bench.data), "dim": bench.dim, "queries": len(bench.queries)}
+        peak = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6, 1)  # so far
+        cell.setdefault(step, {})[name] = {**result, "date": f"{datetime.now():%Y-%m-%d %H:%M}", "peak_gb": peak}
         self.write(results)
 
 
-def run(bench: Bench, names: list[str], write: Callable[[str, dict[str, Any]], None]) -> None:
-    """Measure and write methods one by one, and free the memory of each before the next."""
-    print(f"\n{len(bench.data):,} sets: {bench.data.data}; {bench.data.n_queries} queries, D = {bench.dim}", flush=True)
-    for name in names:
+def collection(cell: str, options: argparse.Namespace) -> Collection:
+    """Return the vectors and queries of a cell."""
+    model_name, size = cell.split("-")
+    n_train, n_maps, n_queries = search_data.N_TRAIN, search_data.N_MAPS, search_data.N_QUERIES
+    if options.quick:
+        n_train, n_maps, n_queries = 1500, 2, 50
+    if size == "60k":
+        return search_data.mnist(n_train, n_queries, model_name)
+    return search_data.million(n_maps, 0, options.cache, n_train, n_queries, model_name)
+
+
+# -- steps -------------------------------------------------------------------------------------------------------------
+
+
+def measure_peers(bench: Bench, report: Report, options: argparse.Namespace) -> None:
+    """Build every peer and sweep its settings; of a kind of index that is far behind, only the first build."""
+    for name, make in peers(len(bench.data), bench.dim, AVX2).items():
+        swept = report.cell(bench.name).get("peers", {})
+        wanted = not options.only or any(part.lower() in name.lower() for part in options.only)
+        if not wanted or (options.missing and name in swept):
+            continue
+        others = {other: result["levels"] for other, result in swept.items() if other != name and "levels" in result}
         try:
-            result = measure(METHODS[name], bench)
+            check_hopeful(name, others)
+            plain = name.endswith(" flat")  # its time to build is compared, so it is swept whatever others can do
+            result = sweep(make, bench, [] if plain else [row for rows in others.values() for row in rows])
         except Skipped as reason:
-            result = {"date": f"{datetime.now():%Y-%m-%d %H:%M}", "skipped": str(reason)}
-            print(f"{name}: {reason}", flush=True)
-        result["peak_gb"] = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6, 1)  # so far
-        write(name, result)
+            result = {"skipped": str(reason)}
+        report.add(bench, "peers", name, result)
         gc.collect()
-        if "skipped" not in result:
-            print_result(name, result)
+        if "skipped" in result:
+            print(f"  {name}: {result['skipped']}", flush=True)
+            continue
+        best = {f"{least:g}": fastest(result["levels"], least) for least in RECALLS[:-1]}
+        speeds = ", ".join(f"{least} {row['qps']:,.0f}/s ({row['level']})" for least, row in best.items() if row)
+        print(f"  {name}: built in {result['build_s']:,.1f} s; {speeds}", flush=True)
 
 
-def print_result(name: str, result: dict[str, Any]) -> None:
-    """Print the figures of one method."""
-    about = f"built in {result['build_s']:.1f} s, {result['bytes_per_set']:,.0f} bytes per set"
-    print(f"{name}: {about}" + (f"; {result['note']}" if result["note"] else ""))
-    for row in result["levels"]:
-        extra = f", {row['full_distances']:.1f} full distances" if "full_distances" in row else ""
-        if "recall_known_maps" in row:
-            extra += f"; known maps {row['recall_known_maps']:.4f}"
-        print(
-            f"  {row['level']:34} recall {row['recall']:.4f} {row['qps']:10,.0f} queries/s "
-            f"({row['x_yardstick']:7.2f} x binary flat)  single query {row['p50_us']:9,.0f} us{extra}",
-            flush=True,
-        )
+def ladder_recalls(bench: Bench, report: Report) -> dict[str, float]:
+    """Return the recall that LadderSearch reaches where it is asked for each of the recalls, and write it down."""
+    levels = {asked: bench.ladder_level(asked) for asked in RECALLS}
+    search, seconds = bench.ladder
+    reached = {f"{asked:g}": recall(level.search(bench.queries), bench.truth) for asked, level in levels.items()}
+    size = round(sum(search.info()["bytes"].values()) / len(bench.data), 1)
+    about = {"build_s": round(seconds, 2), "recall": reached, "bytes_per_set": size}
+    report.add(bench, "ladder", "LadderSearch", about)
+    return reached
+
+
+def measure_duels(bench: Bench, report: Report, options: argparse.Namespace) -> None:
+    """Time LadderSearch with the best of the peers, one build after another."""
+    builds = peers(len(bench.data), bench.dim, AVX2)
+    if not options.missing:
+        report.forget(bench.name, "duels")
+        report.forget(bench.name, "ladder")
+    cell = report.cell(bench.name)
+    texts = cell["ladder"]["LadderSearch"]["recall"] if "ladder" in cell else ladder_recalls(bench, report)
+    reached = {float(asked): found for asked, found in texts.items()}
+    swept = {name: result for name, result in cell.get("peers", {}).items() if name in builds}
+    for name, settings in contenders(swept, reached).items():
+        done = {row["level"] for row in cell.get("duels", {}).get(name, {}).get("levels", [])}
+        if settings <= done:
+            continue
+        levels = [bench.ladder_level(asked) for asked in RECALLS]
+        start = time.process_time()
+        built = builds[name](bench)
+        build_s = round(time.process_time() - start + built.kept_seconds, 2)
+        theirs = [level for chain in built.chains for level in chain if level.name in settings]
+        found = [recall(batch_seconds(level, bench.queries, 0.0)[2], bench.truth) for level in theirs]
+        figures = time_in_turns([*levels, *theirs], bench.queries, bench.rounds)
+        own = [{"asked": asked, "recall": reached[asked], **figures.pop(0)} for asked in RECALLS]
+        rows = [
+            {"level": level.name, "recall": part, "bytes_per_set": round(level.size / len(bench.data), 1), **figure}
+            for level, part, figure in zip(theirs, found, figures, strict=True)
+        ]
+        report.add(bench, "duels", name, {"build_s": build_s, "ladder": own, "levels": rows})
+        print(f"  duel with {name}", flush=True)
+        del built, theirs
+        gc.collect()
+
+
+def measure_filters(bench: Bench, report: Report, options: argparse.Namespace) -> None:
+    """Time a filtered LadderSearch with a scan of the rows that the filter keeps."""
+    done = report.cell(bench.name).get("filters", {}) if options.missing else {}
+    for part in KEPT_PARTS:
+        if f"{part:g}" in done:
+            continue
+        mask = np.random.RandomState(0).uniform(size=len(bench.data)) < part
+        rows = np.flatnonzero(mask)
+        if len(rows) < K:
+            continue
+        index = faiss.IndexFlatL2(bench.dim)
+        for first in range(0, len(rows), 50_000):
+            index.add(np.array(bench.vectors[rows[first : first + 50_000]]))
+        flat = Level("scan", lambda queries, index=index, rows=rows: rows[index.search(queries, K)[1]], 0)
+        ladder = bench.ladder_level(FILTER_RECALL, mask)
+        found = recall(ladder.search(bench.queries), flat.search(bench.queries))
+        own, scan = time_in_turns([ladder, flat], bench.queries, bench.rounds)
+        result = {"rows": len(rows), "recall": found, "ladder": own, "scan": scan}
+        report.add(bench, "filters", f"{part:g}", result)
+        print(f"  {len(rows):,} rows kept: {own['qps']:,.0f}/s, a scan of them {scan['qps']:,.0f}/s", flush=True)
+        del index, flat
+        gc.collect()
+
+
+def measure_certified(bench: Bench, report: Report, options: argparse.Namespace) -> None:
+    """Time certified search, which takes sets and embeds them, and FAISS's scan of their vectors."""
+    if not bench.name.startswith("s1024") or (options.missing and "certified" in report.cell(bench.name)):
+        return
+    level, truth = certified(bench)
+    queries = bench.data.query_sets[: len(bench.queries)]
+    found = recall(level.search(queries[: len(truth)]), truth)
+    flat = peers(len(bench.data), bench.dim, AVX2)[FLAT](bench).chains[0][0]
+    own: dict[str, float] = {}
+    scan: dict[str, float] = {}
+    for _ in range(bench.rounds):
+        for best, contender, batch in ((own, level, queries), (scan, flat, bench.queries)):
+            figure = time_in_turns([contender], batch, 1, singles=False)[0]
+            best.update(max(best or figure, figure, key=lambda figures: figures["qps"]))
+    result = {"recall": found, "bytes_per_set": round(level.size / len(bench.data), 1), "own": own, "scan": scan}
+    report.add(bench, "certified", "certify=True", result)
+
+
+MEASURES: dict[str, Callable[[Bench, Report, argparse.Namespace], None]] = {
+    "peers": measure_peers, "duels": measure_duels, "filters": measure_filters, "certified": measure_certified,
+}  # fmt: skip
 
 
 def parse_options() -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sizes", type=int, nargs="*", default=[60_000, 1_000_000],
-                        help="up to 60000: sets of MNIST; more: mapped sets, 1000000 being all 1,020,000")  # fmt: skip
-    parser.add_argument("--growth", type=int, nargs="*", default=[10_000, 100_000],
-                        help="random parts of the mapped sets, to see how times grow")  # fmt: skip
-    parser.add_argument("--only", nargs="+", metavar="NAME", choices=list(METHODS), help=", ".join(METHODS))
+    parser.add_argument("--cells", nargs="+", choices=CELLS, default=CELLS, metavar="CELL", help=", ".join(CELLS))
+    parser.add_argument("--steps", nargs="+", choices=STEPS, default=STEPS, metavar="STEP", help=", ".join(STEPS))
+    parser.add_argument("--only", nargs="+", metavar="PART", help="sweep only the peers whose names contain a part")
+    parser.add_argument("--simd", choices=("native", "avx2"), default="native", help="avx2: FAISS and slosh held to it")
     parser.add_argument("--missing", action="store_true", help="only what --out does not contain yet")
+    parser.add_argument("--fresh", action="store_true", help="forget what --out contains")
     parser.add_argument("--quick", action="store_true", help="a few thousand sets: only to see that it runs")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--build-limit", type=float, default=600, help="seconds that building a graph may take")
-    parser.add_argument("--cache", type=Path, default=search_data.CACHE, help="for 4.2 GB of vectors, and for graphs")
+    parser.add_argument("--cache", type=Path, default=search_data.CACHE, help="for vectors, centroids and graphs")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "search.json")
     return parser.parse_args()
 
 
 def main() -> None:
-    """Measure the chosen methods on the chosen collections."""
+    """Measure the chosen steps of the chosen cells."""
     options = parse_options()
     faiss.omp_set_num_threads(1)
-    report = Report(options.out, bool(options.only or options.missing), options.quick)
+    # Matrix products for batches from 10,000 numbers on: with the default, 128,000, it takes twice as long to find the
+    # lists of 1,000 short queries. One query stays below it; a matrix product would take longer.
+    faiss.cvar.distance_compute_blas_threshold = 10_000
+    options.rounds = 1 if options.quick else options.rounds
+    report = Report(options.out, not options.fresh, options.quick)
     print(", ".join(f"{key} {value}" for key, value in environment().items()))
-
-    n_train, n_maps, n_queries = search_data.N_TRAIN, search_data.N_MAPS, search_data.N_QUERIES
-    if options.quick:
-        n_train, n_maps, n_queries = 1200, 2, 50
-        options.sizes, options.growth, options.rounds = [n_train, n_train * n_maps], [], 1
-
-    def collection(size: int, growth: bool) -> Collection:
-        if size <= n_train and not growth:
-            return search_data.mnist(size, n_queries)
-        everything = search_data.million(n_maps, cache=options.cache, n_train=n_train, n_queries=n_queries)
-        return everything if size >= min(1_000_000, n_train * n_maps) else everything.subset(size)
-
-    for kind, sizes, among in (("sizes", options.sizes, METHODS), ("growth", options.growth, GROWTH_METHODS)):
-        for size in sizes:
-            names = [name for name in METHODS if name in among and name in (options.only or METHODS)]
-            if options.missing:
-                names = [name for name in names if name not in report.measured(kind, size)]
-            if names:
-                bench = Bench(collection(size, kind == "growth"), options.cache, options.rounds, options.build_limit)
-                run(bench, names, partial(report.add, kind, size, bench))
-                del bench
-                gc.collect()
-
-    print("\nGoals:" + (" (meaningless at this size)" if options.quick else ""))
-    for reached, goal, found in goals(report.read()):
-        print({True: "  pass  ", False: "  FAIL  ", None: "  -     "}[reached] + f"{goal}: {found}")
+    for cell in options.cells:
+        bench = Bench(cell, collection(cell, options), options.cache, options.rounds, options.build_limit)
+        print(f"\n{cell}: {len(bench.data):,} sets ({bench.data.data}), D = {bench.dim}", flush=True)
+        for step in STEPS:
+            if step in options.steps:
+                MEASURES[step](bench, report, options)
+        print_cell(report.read(), report.simd, cell)
+        del bench
+        gc.collect()
     print(f"written to {options.out}")
 
 

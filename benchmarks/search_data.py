@@ -1,14 +1,14 @@
 """The vectors of `make bench-search`: MNIST's 60,000 sets, and about a million made from them by affine maps.
 
-`mnist()` and `million()` return a `Collection`: vectors (n, 1024) to search in and query vectors, embedded with 64
-slices of 16 quantiles, and the sets that they come from. The embedded million is kept as a memory map (4.2 GB) in a
-cache directory. Without ../shared/data generated rings and bars stand in, and `Collection.data` says so.
+`mnist()` and `million()` return a `Collection`: vectors to search in and query vectors, made by one of the MODELS, and
+the sets that they come from. The embedded million is kept as a memory map (up to 4.2 GB) in a cache directory. Without
+../shared/data generated rings and bars stand in, and `Collection.data` says so.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,14 +18,20 @@ from numpy.typing import NDArray
 
 import machine
 from slosh import Sets
-from slosh.embed import SlicedWasserstein
+from slosh.embed import SlicedWasserstein, Whitened
 
 Array = NDArray[Any]
 Maps = list[tuple[Array, Array]]
 DATA = machine.DATA / "pointcloud_mnist_2d.npz"
 CACHE = machine.ROOT / "benchmarks" / "cache"
 
-N_SLICES, N_QUANTILES = 64, 16
+MODELS: dict[str, Callable[[], Any]] = {
+    "s256": lambda: SlicedWasserstein(16, 16),
+    "s1024": lambda: SlicedWasserstein(64, 16),
+    "w64": lambda: Whitened(SlicedWasserstein(), n_components=64),
+    "w128": lambda: Whitened(SlicedWasserstein(), n_components=128),
+}
+"""Sliced vectors and whitened vectors; the number is their length."""
 N_TRAIN, N_MAPS, N_QUERIES = 60_000, 17, 1000
 # A map rotates by at most so many radians, scales each axis within a range, shears and shifts; each point is jittered
 # with this standard deviation. The unit is the image, [0, 1]^2.
@@ -46,7 +52,7 @@ class Collection:
     queries: Array
     query_sets: Sets
     n_queries: int
-    model: SlicedWasserstein
+    model: Any
     train: Sets
     maps: Maps | None = None
     seed: int = 0
@@ -156,16 +162,21 @@ def records(train: Sets, n_maps: int) -> Iterator[tuple[Sets, list[str], list[di
         yield sets, ids, [{"label": int(label), "part": i % 1000} for i, label in enumerate(labels)]
 
 
-def mnist(n_train: int = N_TRAIN, n_queries: int = N_QUERIES) -> Collection:
+def mnist(n_train: int = N_TRAIN, n_queries: int = N_QUERIES, model_name: str = "s1024") -> Collection:
     """Return the first n_train of MNIST's 60,000 training sets; the queries are the first test sets."""
     data, train, query_sets = read(n_train, n_queries)
-    model = SlicedWasserstein(N_SLICES, N_QUANTILES).fit(train)
+    model = MODELS[model_name]().fit(train)
     vectors, queries = model.transform(train), model.transform(query_sets)
     return Collection(data, vectors, queries, query_sets, len(queries), model, train)
 
 
 def million(
-    n_maps: int = N_MAPS, seed: int = 0, cache: Path = CACHE, n_train: int = N_TRAIN, n_queries: int = N_QUERIES
+    n_maps: int = N_MAPS,
+    seed: int = 0,
+    cache: Path = CACHE,
+    n_train: int = N_TRAIN,
+    n_queries: int = N_QUERIES,
+    model_name: str = "s1024",
 ) -> Collection:
     """Return MNIST's training sets under n_maps affine maps.
 
@@ -180,7 +191,7 @@ def million(
     known_maps = transformed_each(test, [maps[i] for i in random.randint(n_maps, size=len(test))], random)
     query_sets = Sets.concat([new_maps, known_maps])
 
-    model = SlicedWasserstein(N_SLICES, N_QUANTILES).fit(next(mapped(train, maps, seed)))
+    model = MODELS[model_name]().fit(next(mapped(train, maps, seed)))
     queries = model.transform(query_sets)
     path = cache / f"vectors-{n_maps}x{len(train)}-seed{seed}-{digest(queries[:n_queries])}.npy"
     vectors = cached_vectors(path, model, train, maps, seed)
@@ -188,7 +199,7 @@ def million(
     return Collection(name, vectors, queries, query_sets, len(test), model, train, maps, seed)
 
 
-def cached_vectors(path: Path, model: SlicedWasserstein, train: Sets, maps: Maps, seed: int) -> Array:
+def cached_vectors(path: Path, model: Any, train: Sets, maps: Maps, seed: int) -> Array:
     """Return a memory map of the vectors of all mapped sets; embed them first if the file does not exist."""
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)

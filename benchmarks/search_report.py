@@ -1,4 +1,4 @@
-"""Write the goals and tables of docs/benchmarks-search.md from the results of `make bench-search`, and draw its figure.
+"""Write the tables of docs/benchmarks-search.md from the results of `make bench-search`, and draw its figure.
 
     python benchmarks/search_report.py [benchmarks/results/search.json]
 
@@ -13,6 +13,7 @@ import re
 import statistics
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,51 +21,16 @@ from machine import ROOT
 from markdown_tables import markdown_table
 
 RESULTS, PAGE = ROOT / "docs" / "results" / "search.json", ROOT / "docs" / "benchmarks-search.md"
-YARDSTICK, FLOAT_SCAN, LADDER, CERTIFIED = "FAISS binary flat", "FAISS flat", "LadderSearch", "certified"
-OURS = ("ExactSearch", "HammingSearch", "LSHSearch", LADDER, CERTIFIED)
-RECALLS = (0.5, 0.9, 0.95, 0.99, 0.999)
-
-
-def sections(results: dict[str, Any], kind: str = "sizes") -> list[dict[str, Any]]:
-    """Return the measured collections, smallest first."""
-    return sorted((part for part in results[kind].values() if "rows" in part), key=lambda section: section["rows"])
-
-
-def fastest_setting(result: dict[str, Any], recall: float, measure: str = "recall") -> dict[str, Any] | None:
-    """Return the fastest setting of a method whose measured recall is at least this, or None."""
-    good = [row for row in result.get("levels", []) if row.get(measure, row["recall"]) >= recall]
-    return max(good, key=lambda row: row["qps"]) if good else None
-
-
-def goals(results: dict[str, Any]) -> list[tuple[bool | None, str, str]]:
-    """Return for each goal whether it was reached (None: not measured), the goal, and the measured value."""
-    lines: list[tuple[bool | None, str, str]] = []
-    for section in sections(results):
-        methods, n = section["methods"], section["rows"]
-        recall, factor = (0.99, 3) if n <= 60_000 else (0.95, 20)
-        ladder, certified = methods.get(LADDER, {}), methods.get(CERTIFIED, {})
-        goal = f"{n:,} sets: {LADDER} at recall@10 of {recall} or more, {factor} x the queries/s of {YARDSTICK}"
-        if row := fastest_setting(ladder, recall):
-            found = f"{row['x_yardstick']:.1f} x ({row['qps']:,.0f}/s with {row['level']}, recall {row['recall']:.4f})"
-            lines.append((row["x_yardstick"] >= factor, goal, found))
-        else:
-            lines.append((False, goal, "no such recall") if "levels" in ladder else (None, goal, "not measured"))
-        goal = f"{n:,} sets: {LADDER} takes at most 2,300 bytes per set in total"
-        if "levels" in ladder:
-            lines.append((ladder["bytes_per_set"] <= 2300, goal, f"{ladder['bytes_per_set']:,.0f}"))
-        else:
-            lines.append((None, goal, "not measured"))
-        goal = f"{n:,} sets: certified search at least as fast as {FLOAT_SCAN}, the float scan of the vectors"
-        if "levels" in certified:
-            scan, row = certified["beside_qps"][FLOAT_SCAN], certified["levels"][0]
-            found = f"{row['qps'] / scan:.1f} x ({row['qps']:,.0f}/s against {scan:,.0f}/s)"
-            lines.append((row["qps"] >= scan, goal, found))
-        else:
-            lines.append((None, goal, "not measured"))
-    return lines
-
-
-# -- tables ------------------------------------------------------------------------------------------------------------
+FLAT = "FAISS flat"
+GOALS_VNNI = {0.9: 1.2, 0.95: 1.5, 0.99: 2.0, 1.0: 1.5}
+"""How many times the queries per second of the best peer are the goal, at each asked recall."""
+GOAL_OTHERWISE = 1.2
+SINGLE_ALLOWANCE_US = 15
+"""What a single query may cost above its part of a batch."""
+RECALLS = (0.9, 0.95, 0.99)
+SIMD_NAMES = {"native": "with all instructions of the processor", "avx2": "held to AVX2"}
+LOWEST_KEPT_RECALL = 0.85
+NOT_YET = "Not measured yet."
 
 
 def number(value: float) -> str:
@@ -72,96 +38,212 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def setup(results: dict[str, Any]) -> str:
-    """Describe the machine, and say whether the results come from one undisturbed run."""
-    machine = results["machine"]
-    measured = [result for kind in ("sizes", "growth") for section in sections(results, kind)
-                for result in section["methods"].values() if "levels" in result]  # fmt: skip
-    dates, runs = [result["date"] for result in measured], {result.get("run") for result in measured}
-    waits = statistics.median(row["qps"] / row["wall_qps"] for result in measured for row in result["levels"])
-    when = "one run" if len(runs) == 1 and None not in runs else "combined from several runs"
-    return (
-        f"{machine['cpu']}, {machine['cores']} cores, one thread; kernel {machine['kernel']}, FAISS {machine['faiss']} "
-        f"({machine['faiss_simd']}), usearch {machine['usearch']}, NumPy {machine['numpy']}, Python "
-        f"{machine['python']}; {when}, {min(dates)} to {max(dates)} (`docs/results/search.json`). The best wall-clock "
-        f"times are {waits:.2f} times the CPU times in the median; more than 1 means that other programs were running."
-    )
+def cells_of(results: dict[str, Any], simd: str) -> dict[str, Any]:
+    """Return the measured cells, the small ones first."""
+    cells = results["simd"].get(simd, {"cells": {}})["cells"]
+    return dict(sorted(cells.items(), key=lambda item: (item[1]["rows"], item[0][0], item[1]["dim"])))
 
 
-def goals_table(results: dict[str, Any]) -> str:
-    """Return the table of goals."""
-    words = {True: "yes", False: "**no**", None: "not measured"}
-    rows = [[goal, found, words[reached]] for reached, goal, found in goals(results)]
-    return markdown_table(["goal", "measured", "reached"], rows)
+def goal(machine: dict[str, Any], asked: float) -> float:
+    """Return the ratio that is the goal at an asked recall."""
+    return GOALS_VNNI[asked] if machine["vnni"] else GOAL_OTHERWISE
 
 
-def methods_table(section: dict[str, Any]) -> str:
-    """Return a table with a row for each method: its cost, and its speed at several recalls."""
-    heads = ["", "bytes per set", "build, s", *(f"recall {recall:g}" for recall in RECALLS), "highest recall"]
-    rows, notes = [], []
-    for name, result in section["methods"].items():
-        shown = f"**{name}**" if name in OURS else name
-        if "levels" not in result:
-            notes.append(f"{name} was skipped: {result['skipped']}.")
+def eligible(cell: dict[str, Any], asked: float) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
+    """Yield (build, LadderSearch, peer) of the duels with peers that reach the recall that LadderSearch reached.
+
+    FAISS's scan always counts, though its batches round; it is all that exact search is compared with.
+    """
+    for name, duel in cell.get("duels", {}).items():
+        own = next(row for row in duel["ladder"] if row["asked"] == asked)
+        for row in duel["levels"]:
+            if name == FLAT or (asked < 1 and row["recall"] >= own["recall"]):
+                yield name, own, row
+
+
+def verdicts(cell: dict[str, Any], machine: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return for each asked recall how LadderSearch compares with the best peer, by batches and by single queries."""
+    found = []
+    for asked in (*RECALLS, 1.0):
+        met = list(eligible(cell, asked))
+        if not met:
             continue
-        cells = [shown, f"{result['bytes_per_set']:,.0f}", f"{result['build_s']:,.1f}"]
+        name, own, peer = min(met, key=lambda duel: duel[1]["qps"] / duel[2]["qps"])
+        ratio = own["qps"] / peer["qps"]
+        least = goal(machine, asked)
+        short = asked < 1 and own["recall"] < asked
+        single_name, single_own, single_peer = max(met, key=lambda duel: duel[1]["p50_us"] / duel[2]["p50_us"])
+        most = min(single_peer["p50_us"], 1e6 / single_own["qps"] + SINGLE_ALLOWANCE_US)
+        found.append({
+            "asked": asked, "recall": own["recall"], "qps": own["qps"], "peer": f"{name}, {peer['level']}",
+            "peer_recall": peer["recall"], "peer_qps": peer["qps"], "peer_bytes": peer["bytes_per_set"],
+            "asked_qps": max([row["qps"] for result in cell.get("peers", {}).values()
+                              for row in result.get("levels", []) if row["recall"] >= asked], default=None),
+            "ratio": ratio, "goal": least, "reached": ratio >= least and not short, "short": short,
+            "p50_us": single_own["p50_us"], "single_peer": f"{single_name}, {single_peer['level']}",
+            "single_peer_us": single_peer["p50_us"], "part_us": 1e6 / single_own["qps"],
+            "single_reached": single_own["p50_us"] <= most,
+        })  # fmt: skip
+    return found
+
+
+def word(reached: bool, ahead: bool = True) -> str:
+    """Say whether a goal was reached; what is not is lost, or ahead by less than the goal."""
+    return "yes" if reached else "**no**, but ahead" if ahead else "**lost**"
+
+
+# -- tables ------------------------------------------------------------------------------------------------------------
+
+
+def batch_table(cells: dict[str, Any], machine: dict[str, Any]) -> str:
+    """Return a table with a line for each cell and recall: LadderSearch, the best peer, their ratio, the goal."""
+    heads = ["cell", "asked", "recall@10", "queries/s", "bytes per set", "best peer at no less recall", "recall@10",
+             "queries/s", "bytes per set", "ratio", "goal", "reached", "best peer at the asked recall"]  # fmt: skip
+    rows = []
+    for name, cell in cells.items():
+        for row in verdicts(cell, machine):
+            asked = "exact" if row["asked"] == 1 else f"{row['asked']:g}"
+            verdict = "**lost**: below the asked recall" if row["short"] else word(row["reached"], row["ratio"] >= 1)
+            rows.append([
+                name, asked, f"{row['recall']:.4f}", number(row["qps"]),
+                number(cell["ladder"]["LadderSearch"]["bytes_per_set"]), row["peer"], f"{row['peer_recall']:.4f}",
+                number(row["peer_qps"]), number(row["peer_bytes"]), f"{row['ratio']:.2f} x", f"{row['goal']:g} x",
+                verdict, number(row["asked_qps"]) if row["asked_qps"] and row["asked"] < 1 else "",
+            ])  # fmt: skip
+    return markdown_table(heads, rows) if rows else NOT_YET
+
+
+def single_table(cells: dict[str, Any], machine: dict[str, Any]) -> str:
+    """Return a table of the median latency of one query at a time."""
+    heads = ["cell", "asked", "single query, us", "part of a batch, us", "fastest peer at no less recall", "its us",
+             "reached"]  # fmt: skip
+    rows = []
+    for name, cell in cells.items():
+        for row in verdicts(cell, machine):
+            asked = "exact" if row["asked"] == 1 else f"{row['asked']:g}"
+            ahead = row["p50_us"] <= row["single_peer_us"]
+            rows.append([name, asked, number(row["p50_us"]), number(row["part_us"]), row["single_peer"],
+                         number(row["single_peer_us"]), word(row["single_reached"], ahead)])  # fmt: skip
+    return markdown_table(heads, rows) if rows else NOT_YET
+
+
+def build_table(cells: dict[str, Any]) -> str:
+    """Return a table of CPU seconds to build, beside FAISS's inverted lists and the peer that is best at .99."""
+    heads = ["cell", "LadderSearch, s", "FAISS inverted lists", "s", "best peer at .99", "s", "reached"]
+    rows = []
+    for name, cell in cells.items():
+        met = list(eligible(cell, 0.99))
+        lists = [
+            (row["qps"], build) for build, duel in cell.get("duels", {}).items() for row in duel["levels"]
+            if re.fullmatch(r"FAISS IVF\d+ flat", build) and row["recall"] >= 0.99
+        ]  # fmt: skip
+        if not lists:
+            continue
+        best = min(met, key=lambda duel: duel[1]["qps"] / duel[2]["qps"])[0]
+        seconds = {build: cell["duels"][build]["build_s"] for build in (max(lists)[1], best)}
+        own = cell["ladder"]["LadderSearch"]["build_s"]
+        ahead = own <= seconds[max(lists)[1]]
+        rows.append([name, f"{own:,.1f}", max(lists)[1], f"{seconds[max(lists)[1]]:,.1f}", best,
+                     f"{seconds[best]:,.1f}", word(ahead, ahead)])  # fmt: skip
+    return markdown_table(heads, rows) if rows else NOT_YET
+
+
+def filter_table(cells: dict[str, Any]) -> str:
+    """Return a table of filtered searches beside a scan of the rows that are left."""
+    heads = ["cell", "rows kept", "recall@10", "queries/s", "scan, queries/s", "ratio", "single query, us", "scan, us",
+             "ahead"]  # fmt: skip
+    rows = []
+    for name, cell in cells.items():
+        for part, row in sorted(cell.get("filters", {}).items(), key=lambda item: -float(item[0])):
+            own, scan = row["ladder"], row["scan"]
+            ahead = own["qps"] >= scan["qps"] and own["p50_us"] <= scan["p50_us"]
+            rows.append([name, f"{row['rows']:,} ({float(part):.1%})", f"{row['recall']:.4f}", number(own["qps"]),
+                         number(scan["qps"]), f"{own['qps'] / scan['qps']:.2f} x", number(own["p50_us"]),
+                         number(scan["p50_us"]), word(ahead, ahead)])  # fmt: skip
+    return markdown_table(heads, rows) if rows else NOT_YET
+
+
+def certified_table(cells: dict[str, Any]) -> str:
+    """Return a table of certified search beside FAISS's scan of the vectors."""
+    heads = ["cell", "recall@10", "queries/s", "bytes per set", f"{FLAT}, queries/s", "ratio", "ahead"]
+    rows = []
+    for name, cell in cells.items():
+        for row in cell.get("certified", {}).values():
+            ratio = row["own"]["qps"] / row["scan"]["qps"]
+            rows.append([name, f"{row['recall']:.4f}", number(row["own"]["qps"]), number(row["bytes_per_set"]),
+                         number(row["scan"]["qps"]), f"{ratio:.2f} x", word(ratio >= 1, ratio >= 1)])  # fmt: skip
+    return markdown_table(heads, rows) if rows else NOT_YET
+
+
+def size_free(build: str) -> str:
+    """Return the name of a build without its number of lists or links, or its precision."""
+    return re.sub(r"(IVF)\d+|( M\d+| \d+| f\d+)$", r"\1", build)
+
+
+def family(build: str) -> str:
+    """Return the kind of index of a build, without any of its numbers."""
+    return re.sub(r"(PCA|PQ)\d+", r"\1", size_free(build))
+
+
+def peers_table(cell: dict[str, Any]) -> str:
+    """Return a table of the best setting of every kind of peer at several recalls, as swept."""
+    heads = ["", *(f"recall {recall:g}" for recall in RECALLS), "best build at .99", "bytes per set", "build, s"]
+    kinds: dict[str, list[tuple[str, dict[str, Any]]]] = {}
+    skipped: dict[str, list[str]] = {}
+    for name, result in cell.get("peers", {}).items():
+        if "skipped" in result:
+            skipped.setdefault(result["skipped"], []).append(name)
+            continue
+        kinds.setdefault(family(name), []).extend((name, row) for row in result["levels"])
+    rows = []
+    for kind, levels in kinds.items():
+        best = {}
         for recall in RECALLS:
-            row = fastest_setting(result, recall)
-            cells.append("" if row is None else f"{number(row['qps'])} ({number(row['x_yardstick'])} x)")
-        rows.append([*cells, f"{max(row['recall'] for row in result['levels']):.4f}"])
-        if result["note"]:
-            notes.append(f"{name}: {result['note']}.")
-    title = f"{section['rows']:,} sets ({section['data']}), D = {section['dim']}, {section['queries']} queries. "
-    about = f"Queries/s at this recall@10 or more, and the ratio to {YARDSTICK}."
-    return "\n\n".join([title + about, markdown_table(heads, rows), "\n".join(f"- {note}" for note in notes)])
+            good = [(row["qps"], name, row) for name, row in levels if row["recall"] >= recall]
+            best[recall] = max(good, key=lambda item: item[0]) if good else None
+        speeds = [number(found[0]) if found else "" for found in best.values()]
+        last = best[0.99]
+        about = ["", "", ""]
+        if last:
+            about = [f"{last[1]}, {last[2]['level']}", number(last[2]["bytes_per_set"]),
+                     f"{cell['peers'][last[1]]['build_s']:,.1f}"]  # fmt: skip
+        rows.append([kind, *speeds, *about])
+    notes = [f"- Skipped: {', '.join(names)}. {reason[:1].upper() + reason[1:]}." for reason, names in skipped.items()]
+    return "\n\n".join([markdown_table(heads, rows), *(["\n".join(notes)] if notes else [])])
 
 
-def settings_table(section: dict[str, Any]) -> str:
-    """Return a table of every setting of slosh's searches and its results."""
-    levels = [row for name in OURS for row in section["methods"].get(name, {}).get("levels", [])]
-    known = any("recall_known_maps" in row for row in levels)
-    recalls = ["recall@10", "recall@10, known maps"] if known else ["recall@10"]
-    heads = ["", "setting", *recalls, "queries/s", "x binary flat", "single query, us", "scanned", "compared"]
-    rows = []
-    for name, result in section["methods"].items():
-        for row in result.get("levels", []) if name in OURS else []:
-            compared = number(row["candidates"])
-            if "full_distances" in row:
-                compared += f" vectors, {number(row['full_distances'])} sets"
-            cells = [row["level"], f"{row['recall']:.4f}"]
-            if known:
-                cells.append(f"{row['recall_known_maps']:.4f}" if "recall_known_maps" in row else "")
-            cells += [number(row[key]) for key in ("qps", "x_yardstick", "p50_us", "scanned")]
-            rows.append([name, *cells, compared])
-    return f"{section['rows']:,} sets:\n\n" + markdown_table(heads, rows)
-
-
-def growth_table(results: dict[str, Any]) -> str:
-    """Return a table of queries/s by the number of sets, at recall .9 or more for queries like the stored sets."""
-    parts = [*sections(results, "growth"), *(part for part in sections(results) if part["rows"] > 60_000)]
-    names = [name for name in (FLOAT_SCAN, "ExactSearch", YARDSTICK, "LSHSearch", LADDER)
-             if any("levels" in part["methods"].get(name, {}) for part in parts)]  # fmt: skip
-    rows = []
-    for part in parts:
-        cells = [f"{part['rows']:,}"]
-        for name in names:
-            least = 0.0 if name == YARDSTICK else 0.9
-            row = fastest_setting(part["methods"].get(name, {}), least, "recall_known_maps")
-            cell = "" if row is None else number(row["qps"])
-            if row is not None and name == "LSHSearch":
-                cell += f" ({row['candidates'] / part['rows']:.2%} compared)"
-            cells.append(cell)
-        rows.append(cells)
-    return markdown_table(["sets", *names], rows)
+def setup(results: dict[str, Any]) -> str:
+    """Describe the machine and when it was measured, and say whether it was busy with other work."""
+    parts = []
+    for simd, part in results["simd"].items():
+        machine, cells = part["machine"], part["cells"].values()
+        met = [duel for cell in cells for duel in cell.get("duels", {}).values()]
+        if not met:
+            continue
+        dates = [duel["date"] for duel in met]
+        waits = statistics.median(row["qps"] / row["wall_qps"] for duel in met for row in duel["levels"])
+        libraries = ", ".join(f"{name} {machine[name]}" for name in ("hnswlib", "usearch", "scann") if machine[name])
+        parts.append(
+            f"{SIMD_NAMES[simd].capitalize()}: {machine['cpu']}, {machine['cores']} cores, one thread; kernel "
+            f"{machine['kernel']}, FAISS {machine['faiss']} ({machine['faiss_simd']}), {libraries}, NumPy "
+            f"{machine['numpy']}, Python {machine['python']}; {min(dates)} to {max(dates)}. The best wall-clock times "
+            f"are {waits:.2f} times the CPU times in the median; more than 1 means that other programs were running."
+        )
+    return "\n\n".join(parts) if parts else NOT_YET
 
 
 def texts_by_marker(results: dict[str, Any]) -> dict[str, str]:
     """Return the text for each marker of the page."""
-    texts = {"setting": setup(results), "goals": goals_table(results), "growth": growth_table(results)}
-    for section in sections(results):
-        size = "million" if section["rows"] > 60_000 else "mnist"
-        texts |= {f"{size} methods": methods_table(section), f"{size} settings": settings_table(section)}
-    return texts
+    texts = {"setting": setup(results)}
+    for simd in SIMD_NAMES:
+        cells = cells_of(results, simd)
+        machine = results["simd"].get(simd, {}).get("machine", {})
+        texts |= {f"batches {simd}": batch_table(cells, machine), f"single {simd}": single_table(cells, machine)}
+    cells = cells_of(results, "native")
+    texts |= {"build": build_table(cells), "filters": filter_table(cells), "certified": certified_table(cells)}
+    swept = [f"{name}: {cell['rows']:,} sets, D = {cell['dim']}\n\n{peers_table(cell)}"
+             for name, cell in cells.items() if "peers" in cell]  # fmt: skip
+    return {**texts, "peers": "\n\n".join(swept) or NOT_YET}
 
 
 def filled(page: str, results: dict[str, Any]) -> str:
@@ -174,13 +256,40 @@ def filled(page: str, results: dict[str, Any]) -> str:
     return page
 
 
+def print_cell(results: dict[str, Any], simd: str, name: str) -> None:
+    """Print the tables of one cell."""
+    part = results["simd"][simd]
+    cells = {name: part["cells"][name]}
+    tables = [batch_table(cells, part["machine"]), single_table(cells, part["machine"]), build_table(cells),
+              filter_table(cells), certified_table(cells)]  # fmt: skip
+    print("\n\n".join(table for table in tables if table != NOT_YET), flush=True)
+
+
+def thinned(results: dict[str, Any]) -> dict[str, Any]:
+    """Return results without those settings of peers that another of their kind beats, and those of low recall."""
+    for part in results["simd"].values():
+        for cell in part["cells"].values():
+            swept = cell.get("peers", {})
+            kinds: dict[str, list[dict[str, Any]]] = {}
+            for name, result in swept.items():
+                kinds.setdefault(family(name), []).extend(result.get("levels", []))
+            for name, result in swept.items():
+                if "levels" in result:
+                    rivals = kinds[family(name)]
+                    result["levels"] = [
+                        row for row in result["levels"] if row["recall"] >= LOWEST_KEPT_RECALL
+                        and not any(one["qps"] > row["qps"] and one["recall"] >= row["recall"] for one in rivals)
+                    ]  # fmt: skip
+    return results
+
+
 def main() -> None:
     """Store the given results, if any, rewrite the page, and draw the figure."""
     if len(sys.argv) > 1:
-        text = Path(sys.argv[1]).read_text(encoding="utf-8")
-        if json.loads(text)["quick"]:
+        given = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+        if given["quick"]:
             raise SystemExit(f"{sys.argv[1]} is from a quick run, whose numbers are meaningless")
-        RESULTS.write_text(text, encoding="utf-8")
+        RESULTS.write_text(json.dumps(thinned(given), separators=(",", ":")) + "\n", encoding="utf-8")
     results = json.loads(RESULTS.read_text(encoding="utf-8"))
     PAGE.write_text(filled(PAGE.read_text(encoding="utf-8"), results), encoding="utf-8")
     subprocess.run([sys.executable, str(ROOT / "docs" / "draw_search.py")], check=True)

@@ -2,8 +2,8 @@
 
     python docs/draw_search.py [output.png]
 
-A panel for each number of sets, a line for each method, through those of its settings that no other setting of it beats
-in speed and recall. Our searches are thick lines with filled marks, other libraries thin lines with open ones.
+A panel for each cell of the benchmark: LadderSearch asked for several recalls, thick and filled, and a thin line for
+each kind of index of the other libraries, through those settings that no other of its kind beats in speed and recall.
 """
 
 from __future__ import annotations
@@ -25,24 +25,45 @@ RECALL_ONE_AT = 4.5
 """Where a recall of 1 is drawn: beyond .9999, at which one neighbour in 10,000 is missed."""
 SAME_TO_THE_EYE = 0.06
 """Settings closer to each other than this look as if they had the same recall."""
-TICKS = (0.5, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999, 0.9999)
+LOWEST_RECALL = 0.85
+TICKS = (0.85, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999, 0.9999)
+LADDER = "LadderSearch"
 # Okabe and Ito's colours, which colour-blind people can tell apart; the marks differ as well.
 STYLES: dict[str, tuple[str, str]] = {
-    "LadderSearch": ("#0072B2", "o"),
-    "LSHSearch": ("#D55E00", "s"),
-    "HammingSearch": ("#009E73", "D"),
-    "ExactSearch": ("#000000", "X"),
-    "certified": ("#CC79A7", "*"),
-    "FAISS IVF prefix, 16-bit": ("#56B4E9", "v"),
-    "FAISS IVF prefix": ("#5B7C99", "^"),
-    "FAISS IVF RaBitQ": ("#B8860B", "s"),
+    LADDER: ("#0072B2", "o"),
+    "FAISS IVF": ("#5B7C99", "^"),
+    "FAISS IVF SQ8": ("#56B4E9", "v"),
+    "FAISS IVF PQ fast scan": ("#D55E00", "s"),
+    "FAISS PCA IVF": ("#009E73", "D"),
+    "FAISS IVF RaBitQ": ("#B8860B", "X"),
     "FAISS HNSW": ("#8A5A9E", "o"),
-    "usearch": ("#7A7A7A", "D"),
-    "FAISS binary flat": ("#222222", "P"),
-    "FAISS LSH": ("#999999", "p"),
-    "FAISS flat": ("#666666", "h"),
+    "FAISS HNSW SQ8": ("#CC79A7", "*"),
+    "hnswlib": ("#222222", "P"),
+    "usearch": ("#7A7A7A", "p"),
+    "ScaNN": ("#A0522D", "h"),
 }
-OURS = ("LadderSearch", "LSHSearch", "HammingSearch", "ExactSearch", "certified")
+
+
+def kind_of(build: str) -> str:
+    """Return the line that a build of another library belongs to."""
+    for name, part in (("FAISS IVF PQ fast scan", "fast scan"), ("FAISS PCA IVF", "PCA"), ("FAISS IVF SQ8", " SQ8"),
+                       ("FAISS IVF RaBitQ", "RaBitQ"), ("FAISS IVF", "FAISS IVF")):  # fmt: skip
+        if part in build and "HNSW" not in build:
+            return name
+    if "HNSW" in build:
+        return "FAISS HNSW SQ8" if "SQ8" in build else "FAISS HNSW"
+    return build.split()[0]
+
+
+def lines_of(cell: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    """Return the settings of each line."""
+    lines: dict[str, list[dict[str, Any]]] = {name: [] for name in STYLES}
+    for build, result in cell.get("peers", {}).items():
+        if build != "FAISS flat":
+            lines[kind_of(build)] += [row for row in result.get("levels", []) if row["recall"] >= LOWEST_RECALL]
+    for duel in cell.get("duels", {}).values():
+        lines[LADDER] += duel["ladder"]
+    return {name: rows for name, rows in lines.items() if rows}
 
 
 def place(recall: np.ndarray) -> np.ndarray:
@@ -62,28 +83,22 @@ def front(levels: list[dict[str, Any]]) -> tuple[np.ndarray, np.ndarray]:
     return x, speeds
 
 
-def draw_size(axes: Axes, section: dict[str, Any]) -> None:
+def draw_cell(axes: Axes, name: str, cell: dict[str, Any]) -> None:
     ends = []
-    for name, (colour, mark) in STYLES.items():
-        result = section["methods"].get(name, {})
-        if "levels" not in result:
-            continue
-        x, speed = front(result["levels"])
-        own = name in OURS
+    for line, rows in lines_of(cell).items():
+        colour, mark = STYLES[line]
+        x, speed = front(rows)
+        own = line == LADDER
         axes.plot(
             x, speed, color=colour, marker=mark, linewidth=2.6 if own else 1.2, zorder=4 if own else 3,
-            linestyle="-" if own else (0, (4, 2)), markersize=12 if mark == "*" else 7 if own else 5.5,
+            linestyle="-" if own else (0, (4, 2)), markersize=7 if own else 4.5,
             markerfacecolor=colour if own else "white", markeredgecolor="white" if own else colour,
             markeredgewidth=0.7 if own else 1.2, clip_on=False,
         )  # fmt: skip
-        ends.append((float(np.log10(speed[-1])), float(x[-1]), name, colour))
-    axes.set(
-        yscale="log",
-        xlim=(place(np.array(0.28)), RECALL_ONE_AT + 0.08),
-        xlabel="recall@10 (the scale spreads what is near 1)",
-    )
+        ends.append((float(np.log10(speed[-1])), float(x[-1]), line, colour))
+    axes.set(yscale="log", xlim=(place(np.array(LOWEST_RECALL)), RECALL_ONE_AT + 0.08), xlabel="recall@10")
     axes.set_xticks([*place(np.array(TICKS)), RECALL_ONE_AT], [f"{t:g}".lstrip("0") for t in TICKS] + ["1"])
-    axes.set_title(f"{section['rows']:,} sets", fontsize=13.5, fontweight="bold")
+    axes.set_title(f"{name}: {cell['rows']:,} sets, D = {cell['dim']}", fontsize=13.5, fontweight="bold")
     axes.grid(color="#E4E4E4", linewidth=0.8)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
@@ -105,7 +120,7 @@ def name_ends(axes: Axes, ends: list[tuple[float, float, str, str]]) -> None:
         at[1:] += push
     side = RECALL_ONE_AT + 0.35
     for (y, x, name, colour), height in zip(ends, at, strict=True):
-        weight = "bold" if name in OURS else "normal"
+        weight = "bold" if name == LADDER else "normal"
         axes.text(side + 0.04, 10**height, name, color=colour, fontsize=11, va="center", fontweight=weight)
         axes.plot([x, RECALL_ONE_AT + 0.1, side], [10**y, 10**y, 10**height], color=colour, linewidth=0.6, alpha=0.55,
                   clip_on=False, linestyle="-" if x > RECALL_ONE_AT - 0.6 else (0, (1, 2)), zorder=1)  # fmt: skip
@@ -113,11 +128,16 @@ def name_ends(axes: Axes, ends: list[tuple[float, float, str, str]]) -> None:
 
 def draw(path: Path, results: dict[str, Any]) -> None:
     plt.rcParams.update({"font.size": 12, "axes.linewidth": 0.8})
-    sizes = sorted(results["sizes"].values(), key=lambda section: section["rows"])
-    figure, panels = plt.subplots(1, len(sizes), figsize=(8.6 * len(sizes), 6.4), squeeze=False)
-    for axes, section in zip(panels[0], sizes, strict=True):
-        draw_size(axes, section)
-    panels[0][0].set_ylabel("queries a second, one thread")
+    cells = {name: cell for name, cell in results["simd"]["native"]["cells"].items() if "duels" in cell}
+    order = sorted(cells, key=lambda name: (name[0], cells[name]["dim"], cells[name]["rows"]))
+    n_columns = 2 if len(order) > 1 else 1
+    shape = (-(-len(order) // n_columns), n_columns)
+    figure, panels = plt.subplots(*shape, figsize=(8.6 * shape[1], 5.6 * shape[0]), squeeze=False)
+    for axes in panels.flat[len(order) :]:
+        axes.set_visible(False)
+    for axes, name in zip(panels.flat, order, strict=False):
+        draw_cell(axes, name, cells[name])
+        axes.set_ylabel("queries a second, one thread")
     figure.tight_layout(w_pad=1.5)
     figure.savefig(path, dpi=110, metadata={"Software": None})
     plt.close(figure)

@@ -21,6 +21,7 @@ import search_data
 import search_report
 import single_query
 import slosh
+from slosh.native import kernel
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -34,47 +35,47 @@ def bench(directory: Path, *options: str) -> dict:
     return json.loads((directory / "search.json").read_text())
 
 
-METHODS = {
-    "part": {"ExactSearch", "LadderSearch", "usearch"},
-    "all": {
-        "ExactSearch", "HammingSearch", "LSHSearch", "LadderSearch", "certified", "FAISS flat", "FAISS LSH",
-        "FAISS binary flat", "FAISS IVF RaBitQ", "FAISS IVF prefix", "FAISS HNSW", "usearch",
-    },
-}  # fmt: skip
-
-
-def test_quick_run_has_every_method(tmp_path, campaign):
+def test_quick_run_measures_every_step(tmp_path, campaign):
     pytest.importorskip("faiss", minversion="1.15")
     pytest.importorskip("usearch")
-    results = bench(tmp_path, *(["--only", *METHODS["part"]] if campaign == "part" else []))
+    cells = ["w64-60k"] if campaign == "part" else ["w64-60k", "s1024-1m"]
+    only = [] if campaign == "all" else ["--only", "IVF16 flat", "PQ32", "usearch f16"]
+    found = bench(tmp_path, "--cells", *cells, *only)
     assert {path.name for path in tmp_path.iterdir()} == {"cache", "search.json"}
-    assert len(results["sizes"]) == 2
-    for section in results["sizes"].values():
-        assert set(section["methods"]) >= METHODS[campaign]
-        for name, result in section["methods"].items():
-            assert "skipped" not in result, name
-            assert result["bytes_per_set"] > 0
-            for row in result["levels"]:
-                assert 0 < row["recall"] <= 1, name
-                assert row["qps"] > 0, name
-        exact = section["methods"]["ExactSearch"]["levels"]
-        assert [row["recall"] for row in exact] == [1.0]
-    assert results["machine"]["threads"] == 1
+    part = found["simd"]["native"]
+    assert part["machine"]["threads"] == 1
+    assert set(part["cells"]) == set(cells)
+    for name, cell in part["cells"].items():
+        assert {"peers", "ladder", "duels", "filters"} <= set(cell)
+        assert ("certified" in cell) == (name == "s1024-1m")
+        assert {"FAISS IVF16 flat", "usearch f16"} <= set(cell["peers"])
+        assert not [build for build, result in cell["peers"].items() if "skipped" in result]
+        assert "FAISS flat" in cell["duels"]
+        rows = [row for step in ("peers", "duels") for result in cell[step].values() for row in result["levels"]]
+        assert all(0 < row["recall"] <= 1 and row["qps"] > 0 and row["bytes_per_set"] > 0 for row in rows)
+        verdicts = search_report.verdicts(cell, part["machine"])
+        assert [row["asked"] for row in verdicts] == [0.9, 0.95, 0.99, 1.0]
+        assert verdicts[-1]["recall"] >= 0.99
+        assert cell["filters"]["0.5"]["recall"] >= 0.98
 
-    if campaign == "part":  # a second run measures what is missing, and keeps the others as they were
-        again = bench(tmp_path, "--missing", "--only", "ExactSearch", "FAISS flat")
-        for size, section in results["sizes"].items():
-            found = again["sizes"][size]["methods"]
-            assert set(found) == {*section["methods"], "FAISS flat"}
-            assert {name: found[name] for name in section["methods"]} == section["methods"]
-        return
-    # One that measures a method again keeps the others, too.
-    again = bench(tmp_path, "--only", "ExactSearch")
-    for size, section in results["sizes"].items():
-        others = {name: result for name, result in section["methods"].items() if name != "ExactSearch"}
-        assert {name: again["sizes"][size]["methods"][name] for name in others} == others
-    before = again["sizes"]
-    assert bench(tmp_path, "--missing", "--only", "ExactSearch", "FAISS flat")["sizes"] == before
+    # A run that goes on measures only what is missing, and leaves the rest as it was.
+    again = bench(tmp_path, "--cells", *cells, *(only and [*only, "IVF16 SQ8"]), "--missing", "--steps", "peers")
+    for name, cell in part["cells"].items():
+        after = again["simd"]["native"]["cells"][name]
+        assert set(after["peers"]) == set(cell["peers"]) | {"FAISS IVF16 SQ8"}
+        assert {build: after["peers"][build] for build in cell["peers"]} == cell["peers"]
+        assert after["duels"] == cell["duels"]
+
+
+def test_avx2_holds_slosh_and_faiss(tmp_path):
+    pytest.importorskip("faiss", minversion="1.15")
+    if kernel.native is None or "avx2" not in kernel.native.names():
+        pytest.skip("this processor has no AVX2")
+    found = bench(tmp_path, "--cells", "s256-60k", "--steps", "peers", "--only", "IVF16 flat", "--simd", "avx2")["simd"]
+    assert list(found) == ["avx2"]
+    assert list(found["avx2"]["cells"]) == ["s256-60k"]
+    machine = found["avx2"]["machine"]
+    assert (machine["kernel"], machine["faiss_simd"], machine["vnni"]) == ("avx2", "AVX2", False)
 
 
 def test_page_says_what_was_measured():
@@ -98,6 +99,16 @@ def test_mapped_sets_are_seeded_and_belong_to_their_vectors(tmp_path):
     assert np.array_equal(part.queries, made.queries)
     other = search_data.million(n_maps=2, seed=1, cache=tmp_path, n_train=40, n_queries=7)
     assert not np.array_equal(other.vectors, made.vectors)
+
+
+@pytest.mark.parametrize("name", search_data.MODELS)
+def test_every_kind_of_vectors_has_the_length_of_its_name(tmp_path, name):
+    few = search_data.mnist(300, 5, name)
+    many = search_data.million(n_maps=2, cache=tmp_path, n_train=300, n_queries=5, model_name=name)
+    assert few.vectors.shape == (300, int(name[1:]))
+    assert many.vectors.shape == (600, int(name[1:]))
+    assert many.queries.shape == (10, int(name[1:]))
+    assert np.array_equal(np.concatenate([many.model.transform(batch) for batch in many.batches()]), many.vectors)
 
 
 def test_generated_sets_stand_in_where_there_is_no_data(monkeypatch):
