@@ -348,7 +348,10 @@ def test_generic_kernel_compiles_clean_and_sorts(machine, tmp_path, campaign):
         found = subprocess.run([compiler, "-print-file-name=libasan.so"], capture_output=True, text=True, check=False)
         flags += SANITIZERS if os.path.isabs(found.stdout.strip()) else []
     flags += ["-DSLOSH_ARCH=generic", "-DSLOSH_LANES=4", "-I", str(native_dir)]
-    sources = [*(str(native_dir / name) for name in ("kernel.cpp", "search.cpp")), str(ROOT / "tests" / "native" / "selftest.cpp")]
+    sources = [
+        *(str(native_dir / name) for name in ("kernel.cpp", "search.cpp")),
+        str(ROOT / "tests" / "native" / "selftest.cpp"),
+    ]
     built = subprocess.run(
         [compiler, *flags, *sources, "-o", str(program)], capture_output=True, text=True, check=False
     )

@@ -151,7 +151,9 @@ class LinearMap:
     def apply(self, vectors: Float32, out: Float32, n_jobs: int | None) -> None:
         """Write the mapped vectors into `out`."""
         if len(self.scales):
-            along = scan.prefixes(vectors, None, self._filled, n_jobs)[0][:, :-1].astype(np.float64)
+            along = scan.prefixes(vectors, None, self._filled[0], self._filled[1:], n_jobs)[0][:, :-1].astype(
+                np.float64
+            )
             mapped = along * (self.scales - self.rest_scale)
         if self.rest_scale:
             moved = self._spread_out(mapped) if self._spread_out is not None else 0.0

@@ -112,7 +112,7 @@ def prefixes(
 
 
 def code_shape(numbers: int) -> tuple[int, int, int]:
-    """Return the shape of a block of rows of so many numbers: four numbers of each of the sixteen rows come together."""
+    """Return the shape of a block of rows of so many numbers: four numbers of each of its rows come together."""
     return -(-numbers // 4), BLOCK_ROWS, 4
 
 
@@ -156,7 +156,8 @@ class Heads:
         largest = np.zeros(n_blocks, np.float32)
         np.maximum.at(largest, about, np.abs(centres - self.middle).max(axis=1))
         self.steps = np.maximum(largest / np.float32(CODE_RANGE), np.float32(1e-30))
-        codes, squares, off = code_rows(centres, np.broadcast_to(self.middle, (n_blocks, len(self.middle))), self.steps, about)
+        middles = np.broadcast_to(self.middle, (n_blocks, len(self.middle)))
+        codes, squares, off = code_rows(centres, middles, self.steps, about)
         self.codes = np.zeros((n_blocks * BLOCK_ROWS, *codes.shape[1:]), np.uint8)
         self.codes[:n] = codes
         self.codes = np.ascontiguousarray(self.codes.reshape(n_blocks, BLOCK_ROWS, -1, 4).transpose(0, 2, 1, 3))
@@ -257,9 +258,7 @@ class Ladder:
         out, positions = np.empty((n, k)), np.empty((n, k), np.int64)
         scanned, compared = np.empty(n, np.int64), np.empty(n, np.int64)
         if kernel.native is not None:
-            self.native.nearest(
-                queries, depth, reach, exact, skip, ranks, out, positions, scanned, compared, threads
-            )
+            self.native.nearest(queries, depth, reach, exact, skip, ranks, out, positions, scanned, compared, threads)
         else:
             climb = scan_numpy.Climb(self, queries)
             for i in range(n):

@@ -28,6 +28,7 @@ DISTANCE_NUMBERS = 1 << 18
 ROW_BITS = 40
 """Bits of a row's rank in a sort key; the Hamming distance stands above them."""
 
+
 def as_stored(vectors: Array, scale: Float32 | None, at: Any) -> Float64:
     """Return the vectors at these positions: floats, or 16-bit integers times the scale of their vector."""
     if scale is None:
@@ -46,7 +47,7 @@ def prefixes(
         centred = as_stored(vectors, scale, part)
         centred -= middle
         norms[part] = np.sqrt(np.square(centred).sum(axis=1))
-        if product is None:
+        if product is None or directions is None:
             out[part] = centred
             continue
         along = product(centred)
@@ -142,7 +143,8 @@ class Climb:
         positions = np.where(there.astype(bool), job.slots[blocks], -1)
         mask = (positions >= 0) & (positions != skip)
         query = self._prefixes[i] - job.heads.centres[which]
-        codes = job.codes[blocks].transpose(0, 2, 1, 3).reshape(len(blocks), 16, 4 * job.codes.shape[1])[:, :, : query.shape[1]]
+        codes = job.codes[blocks].transpose(0, 2, 1, 3).reshape(len(blocks), 16, 4 * job.codes.shape[1])
+        codes = codes[:, :, : query.shape[1]]
         rows = (codes.astype(np.float64) - 128) * job.steps[which][:, None, None]
         away = np.square(rows - query[:, None]).sum(axis=2)
         return away[mask], positions[mask], np.broadcast_to(which[:, None], mask.shape)[mask]

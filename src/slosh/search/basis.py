@@ -23,7 +23,7 @@ the products in float64 and by a basis that is orthonormal up to their rounding.
 
 
 class Basis:
-    """`middle` (D,) and `directions` (p, D), orthonormal; without directions a prefix is the vector, less the middle."""
+    """`middle` (D,) and `directions` (p, D), orthonormal; without directions a prefix is the vector less the middle."""
 
     def __init__(self, middle: Float64, directions: Float64) -> None:
         self.middle, self.directions = middle, directions

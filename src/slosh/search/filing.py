@@ -68,7 +68,7 @@ class Training:
         if is_of_floats(trained):
             arrays = {**arrays, "steps": np.maximum(arrays["radii"] / np.float32(127), np.float32(1e-30))}
         n_lists, width = arrays["centres"].shape
-        lists = {name: ((n_lists,), np.float32) for name in ("radii", "steps")}
+        lists = dict.fromkeys(("radii", "steps"), ((n_lists,), np.float32))
         basis = {"middle": ((dim,), np.float64), "directions": ((len(arrays["directions"]), dim), np.float64)}
         check_arrays(arrays, {**basis, **lists, "centres": ((n_lists, width), np.float32)})
         middle, directions, centres, radii, steps = parts = [np.ascontiguousarray(arrays[name]) for name in cls.NAMES]

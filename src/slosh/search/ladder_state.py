@@ -186,9 +186,8 @@ class LadderState(CalibratedState):
         allowed = None if asked.mask is None else np.flatnonzero(asked.mask)
         wanted = min(asked.k + 1, asked.n_allowed)
         store, ranks = self._store, None if asked.in_order else asked.ranks
-        squares, positions = scan.flat(
-            store.as_stored(asked.queries), store.array, store.scale, allowed, wanted, asked.exclude, ranks, asked.n_jobs
-        )
+        queries, rest = store.as_stored(asked.queries), (asked.exclude, ranks, asked.n_jobs)
+        squares, positions = scan.flat(queries, store.array, store.scale, allowed, wanted, *rest)
         return exact_found(np.sqrt(squares, out=squares), positions, asked.k, asked.counts(), asked.counts(0))
 
     def _climb(

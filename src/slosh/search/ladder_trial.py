@@ -62,4 +62,3 @@ class LadderTrial(Trial):
     def found(self, setting: Setting, k: int, recall: float) -> Mask:
         positions, _ = self._climb(self.measuring, k, setting.reach, setting.depth)
         return which_found(positions, self._truth[self.measuring, :k])
-

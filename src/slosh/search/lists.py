@@ -58,7 +58,7 @@ def steps_for(centres: Float32, sample: Float32, n_jobs: int | None) -> Float32:
     np.maximum.at(farthest, which, np.abs(sample - centres[which]).max(axis=1))
     few = np.bincount(which, minlength=len(centres)) < SAMPLED_ENOUGH
     farthest[few] = np.maximum(farthest[few], np.median(farthest[~few]) if not few.all() else farthest.max())
-    return np.maximum(farthest * np.float32(SPARE_RANGE / scan.CODE_RANGE), np.float32(1e-30))
+    return np.asarray(np.maximum(farthest * np.float32(SPARE_RANGE / scan.CODE_RANGE), np.float32(1e-30)))
 
 
 class Lists:
@@ -178,10 +178,10 @@ class Lists:
         which, far = self.nearest(prefixes)
         if (far > self._limits[which]).any() and len(self.counts) < self._most_lists:
             founded = self._with(**self._found(prefixes, which, far))
-            return founded._append_to(which, prefixes, far)
-        return self._append_to(which, prefixes, far)
+            return founded.append_to(which, prefixes, far)
+        return self.append_to(which, prefixes, far)
 
-    def _append_to(self, which: Int64, prefixes: Float32, far: Float32) -> Lists:
+    def append_to(self, which: Int64, prefixes: Float32, far: Float32) -> Lists:
         """Return the lists with the prefixes of the next positions in these lists, so far from their centres."""
         n, n_lists, n_blocks = len(prefixes), len(self.counts), len(self.masks)
         codes, squares, off = scan.code_rows(prefixes, self.centres, self.steps, which)
@@ -251,12 +251,12 @@ class Lists:
             squares = np.where(lanes_of(self.masks), self.squares, 0).max(axis=1, initial=0)
             np.maximum.at(farthest, self.list_of_block, np.sqrt(squares) * np.float32(1 + 1e-5))
             first_radii = np.minimum(self.radii, np.where(farthest > 0, farthest + self.errors, self.radii))
-        return self._settled(first_radii)._with(radii=np.minimum(self.radii, first_radii))
+        return self._settled(first_radii, radii=np.minimum(self.radii, first_radii))
 
-    def _settled(self, first_radii: Float32) -> Lists:
+    def _settled(self, first_radii: Float32, **changes: Any) -> Lists:
         limits = np.full(len(self.counts), _usual(first_radii), np.float32)
         limits[: len(first_radii)] = np.maximum(OUTSIDE * first_radii, limits[: len(first_radii)])
-        return self._with(first_radii=first_radii, _limits=limits)
+        return self._with(first_radii=first_radii, _limits=limits, **changes)
 
     def packed(self) -> Lists:
         """Return the same lists in columns of their own, the blocks of a list side by side, as memory is read best."""
