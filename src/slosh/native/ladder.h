@@ -18,8 +18,8 @@ struct Visit {
   int32_t list, query;  // of the tile
 };
 
-constexpr int64_t kSpare = 24;                   // rows too many that a query may keep
-constexpr size_t kFetched = 6;                     // vectors that are fetched before they are needed
+constexpr int64_t kSpare = 48;                   // rows too many that a query may keep
+constexpr size_t kFetched = 12;                    // vectors that are fetched before they are needed
 constexpr int kAbreast = 4;                      // queries that scan a list side by side
 constexpr int64_t kRounds[] = {4, 12, 1 << 30};  // lists of a query in a round: what one has found says how many are left for the next
 
@@ -186,14 +186,18 @@ struct Tile {
   void measure(Climb &c) const {
     cut(c);
     if (int64_t(c.n_near) < wanted) return;
+    if (depth == wanted && int64_t(c.n_near) == depth && c.limit < std::numeric_limits<float>::infinity()) {
+      c.kth = c.limit;
+      return;
+    }
     std::nth_element(c.near.begin(), c.near.begin() + wanted - 1, c.near.begin() + int64_t(c.n_near));
     c.kth = c.near[size_t(wanted - 1)].square;
   }
 
-  // A list is scanned if |query - centre|^2 exceeds that of the nearest list by at most reach times the distance of the k-th row found. A row lies in
-  // another list than the nearest if it lies beyond the plane between the two, and the difference of the squares is how far away that plane is (up to
-  // a factor, the distance of the centres).
-  float farthest_list(const Climb &c) const { return c.nearest_list + job.reach * std::sqrt(c.kth); }
+  // A list is scanned if |query - centre|^2 exceeds that of the nearest list by at most reach times the distance of the k-th row found, to the power 1.5.
+  // A row lies in another list than the nearest if it lies beyond the plane between the two, and the difference of the squares is how far away that plane
+  // is, up to a factor, the distance of the centres: that would be a power of 1. With the larger one queries far from all rows find as much as others.
+  float farthest_list(const Climb &c) const { return c.nearest_list + job.reach * std::sqrt(c.kth) * std::sqrt(std::sqrt(c.kth)); }
 
   // The nearest list, and more of them until k rows are found; then the others that may be worth a scan, nearest last.
   void begin(int32_t query) {

@@ -124,7 +124,7 @@ class Climb:
         away = np.square(self._job.heads.centres - self._prefixes[i], dtype=np.float64).sum(axis=1)
         near, positions, kth = np.empty(0), np.empty(0, np.int64), np.inf
         for c in np.argsort(away, kind="stable"):
-            if away[c] > away.min() + reach * np.sqrt(kth):
+            if away[c] > away.min() + reach * kth**0.75:
                 break
             low, more, _ = self._scan(i, np.array([c]), skip)
             near, positions = np.append(near, low), np.append(positions, more)

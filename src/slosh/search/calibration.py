@@ -48,9 +48,9 @@ class Calibration:
     """What was measured, and what it takes.
 
     k, recall : what was asked for.
-    reach : LadderSearch: how many spreads beyond its centroid a list is thought to extend; those that reach the
-        neighbours found so far are scanned. LSHSearch: the distance of the k-th nearest was no larger for 95% of the
-        queries; those beyond it get more probes.
+    reach : LadderSearch: how much farther than the nearest list others may be that are scanned (docs/search.md).
+        LSHSearch: the distance of the k-th nearest was no larger for 95% of the queries; those beyond it get more
+        probes.
     depth : what is looked at: vectors compared at most (LadderSearch), codes to re-rank (HammingSearch) or buckets of
         all tables together (LSHSearch, `n_probes`). 0 stands for an exact search: no depth is enough, or none is
         cheaper.

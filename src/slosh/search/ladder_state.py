@@ -6,6 +6,7 @@ every search compares all vectors.
 
 from __future__ import annotations
 
+import math
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,7 @@ UNLIKE_ROWS = 0.02
 """If more of the rows founded lists of their own since a calibration, it is applied with care: see `_climb_by`."""
 CAREFUL_REACH = 1.15
 """How many times as large the reach is then."""
+NO_QUERIES: Int64 = np.empty(0, np.int64)
 EXACT_REACH = 0.5
 """With this reach an exact search looks for neighbours first: what it finds bounds the distance of the others."""
 
@@ -174,9 +176,11 @@ class LadderState(CalibratedState):
 
     def _short(self, positions: Int64, k: int, asked: Request) -> Int64:
         """Return the queries that have found fewer positions than there are."""
-        short = np.flatnonzero(positions[:, -1] < 0)
-        if asked.exclude is None or not len(short):
-            return short
+        last = positions[:, -1]
+        if last.min() >= 0:
+            return NO_QUERIES
+        if asked.exclude is None:
+            return np.flatnonzero(last < 0)
         there = self.alive if asked.mask is None else asked.mask
         left_out = (asked.exclude >= 0) & there[asked.exclude]
         return np.flatnonzero((positions >= 0).sum(axis=1) < np.minimum(k, asked.n_allowed - left_out))
@@ -195,8 +199,8 @@ class LadderState(CalibratedState):
     ) -> tuple[Float64, Int64, Int64, Int64]:
         """Return distances and positions (n_queries, k), and how many vectors were compared and prefixes scanned.
 
-        A list is scanned if |query - centre|^2 exceeds that of the nearest list by no more than reach times the usual
-        radius of a list times the distance of the k-th row found.
+        A list is scanned if |query - centre|^2 exceeds that of the nearest list by no more than reach times the root of
+        the usual radius of a list times the distance of the k-th row found to the power 1.5.
         """
         allowed, filing = asked.allowed, self._filed
         ladder = self._ladder
@@ -205,7 +209,7 @@ class LadderState(CalibratedState):
         elif ladder is None:
             ladder = self._ladder = self._new_ladder(filing.lists.masks)
         ranks, threads = None if asked.in_order else asked.ranks, kernel.threads(self.search.n_jobs)
-        reach *= filing.lists.usual_radius
+        reach *= math.sqrt(filing.lists.usual_radius)
         squares, positions, scanned, compared = ladder.nearest(
             asked.queries, k, depth, reach, exact, asked.exclude, ranks, threads
         )

@@ -69,6 +69,7 @@ class Lists:
     steps : (n_lists,) float32, what one unit of a code is.
     errors : (n_lists,) float32, no prefix is farther from what its code says.
     radii : (n_lists,) float32, no prefix is farther from its centre; first_radii are those at training.
+    usual_radius : the median radius at training of lists that hold more than their centre.
     counts : (n_lists,) rows ever put into each list.
     since : (n_lists,) the position that founded each list, 0 of those of training.
     masks : (n_blocks,) uint16, bit l: lane l may be found.
@@ -83,6 +84,7 @@ class Lists:
         self.radii: Float32 = np.zeros(n_lists, np.float32)
         self.errors: Float32 = np.zeros(n_lists, np.float32)
         self.first_radii: Float32 = self.radii
+        self.usual_radius = 0.0
         self.counts: Int64 = np.zeros(n_lists, np.int64)
         self.since: Int64 = np.zeros(n_lists, np.int64)
         self._limits: Float32 = np.full(n_lists, np.inf, np.float32)  # who is farther founds a list
@@ -118,11 +120,6 @@ class Lists:
     def place(self) -> Int32:
         """(n,) where each position is: 16 * block + lane."""
         return self._place.view(self.n)
-
-    @property
-    def usual_radius(self) -> float:
-        """The median radius at training of lists that hold more than their centre."""
-        return _usual(self.first_radii)
 
     @property
     def stretched(self) -> Mask:
@@ -254,9 +251,10 @@ class Lists:
         return self._settled(first_radii, radii=np.minimum(self.radii, first_radii))
 
     def _settled(self, first_radii: Float32, **changes: Any) -> Lists:
-        limits = np.full(len(self.counts), _usual(first_radii), np.float32)
+        usual = float(np.median(first_radii[first_radii > 0])) if first_radii.any() else 0.0
+        limits = np.full(len(self.counts), usual, np.float32)
         limits[: len(first_radii)] = np.maximum(OUTSIDE * first_radii, limits[: len(first_radii)])
-        return self._with(first_radii=first_radii, _limits=limits, **changes)
+        return self._with(first_radii=first_radii, usual_radius=usual, _limits=limits, **changes)
 
     def packed(self) -> Lists:
         """Return the same lists in columns of their own, the blocks of a list side by side, as memory is read best."""
@@ -348,10 +346,6 @@ class Lists:
         self._slots = Column((BLOCK_ROWS,), np.int32, slots)
         self._list, self._place = Column((), np.int32, lists), Column((), np.int32, place)
         return self._settled(arrays["first_radii"])
-
-
-def _usual(radii: Float32) -> float:
-    return float(np.median(radii[radii > 0])) if radii.any() else 0.0
 
 
 def _rounded_up(away: Float32) -> Float32:

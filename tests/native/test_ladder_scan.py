@@ -1,0 +1,122 @@
+"""The scan of rows in eight bits, on every kernel: bounds that hold, and answers that do not depend on the company."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slosh.native import kernel, scan
+from slosh.search import LadderSearch
+
+
+@settings(max_examples=60)
+@given(
+    n=st.integers(1, 40),
+    numbers=st.integers(1, 70),
+    step=st.sampled_from([1e-20, 0.003, 0.1, 1e15]),
+    far=st.sampled_from([1.0, 100.0, 1000.0]),
+    seed=st.integers(0, 999),
+)
+def test_codes_say_how_far_off_they_are(n, numbers, step, far, seed):
+    rng = np.random.default_rng(seed)
+    centres = (rng.normal(size=(3, numbers)) * far * step).astype(np.float32)
+    which = rng.integers(3, size=n)
+    rows = centres[which] + (rng.normal(size=(n, numbers)) * far * step).astype(np.float32)
+    steps = np.float32(step) * np.array([1, 2, 0.5], np.float32)
+    codes, squares, off = scan.code_rows(rows, centres, steps, which)
+    assert codes.shape == (n, -(-numbers // 4), 4)
+    flat = codes.reshape(n, -1).astype(float)
+    assert (flat[:, numbers:] == 128).all()
+    said = steps[which].astype(float)[:, None] * (flat[:, :numbers] - 128)
+    away = rows.astype(float) - centres[which].astype(float)
+    scale = np.abs(rows).max() + np.abs(centres).max()
+    assert (np.linalg.norm(said - away, axis=1) <= off + 1e-6 * scale * np.sqrt(numbers)).all()
+    inside = np.abs(away).max(axis=1) < 126 * steps[which]
+    assert (off[inside] <= 0.51 * steps[which][inside] * np.sqrt(numbers) + 1e-6 * scale * np.sqrt(numbers)).all()
+    np.testing.assert_allclose(squares, np.square(said).sum(axis=1), rtol=1e-5, atol=1e-37)
+
+
+@pytest.mark.parametrize(("n_lists", "numbers"), [(1, 3), (15, 16), (16, 1), (100, 33), (700, 64)])
+def test_the_nearest_list_is_the_nearest(n_lists, numbers, each_kernel):
+    rng = np.random.default_rng(n_lists)
+    centres = rng.normal(size=(n_lists, numbers)).astype(np.float32)
+    centres[-1] *= 1000  # far away, as a list that was founded later may be
+    rows = np.concatenate([rng.normal(size=(200, numbers)), centres[-3:] * 1.01]).astype(np.float32)
+    which, squares = scan.nearest_lists(scan.Heads(centres, max(1, n_lists - 1)), rows, 2)
+    table = np.square(rows[:, None].astype(float) - centres[None].astype(float)).sum(axis=2)
+    mine = np.take_along_axis(table, which[:, None], axis=1)[:, 0]
+    assert (mine <= table.min(axis=1) * (1 + 1e-5)).all()
+    np.testing.assert_allclose(squares, mine, rtol=1e-4, atol=1e-6)
+
+
+def collection(dim=20, n=3000, seed=0):
+    rng = np.random.default_rng(seed)
+    centres = rng.normal(size=(15, dim)) * 2
+    vectors = centres[rng.integers(15, size=n)] + rng.normal(size=(n, dim)) * 0.9 ** np.arange(dim)
+    return vectors.astype(np.float32)
+
+
+@pytest.mark.parametrize("recall", [0.9, 1.0])
+@pytest.mark.parametrize("dim", [5, 20, 150])
+def test_an_answer_does_not_depend_on_the_other_queries_or_on_threads(dim, recall, each_kernel):
+    if each_kernel == "numpy":
+        pytest.skip("it takes queries one by one")
+    vectors = collection(dim)
+    search = LadderSearch(n_lists=40, n_jobs=1)
+    search.add(vectors[:2800])
+    search.calibrate(7, 0.9)
+    queries = vectors[2800:]
+    whole = search.search(queries, 7, recall=recall)
+    for n_jobs, part in ((1, slice(0, 1)), (3, slice(0, None)), (2, slice(5, 90)), (1, slice(199, 200))):
+        search.set_params(n_jobs=n_jobs)
+        some = search.search(queries[part], 7, recall=recall)
+        assert np.array_equal(some.rows, whole.rows[part])
+        assert np.array_equal(some.distances, whole.distances[part])
+        assert np.array_equal(some.stats.scanned, whole.stats.scanned[part])
+
+
+@pytest.mark.parametrize("dim", [3, 20, 150])
+def test_an_exact_scan_leaves_nothing_out(dim, each_kernel):
+    """Float32 vectors, filters and own rows, against a table in float64."""
+    vectors = collection(dim, seed=1)
+    search = LadderSearch(precision=32, n_lists=25)
+    search.add(vectors)
+    search.train()
+    n = 10 if each_kernel == "numpy" else 60
+    allowed = np.random.default_rng(2).random(3000) < 0.6
+    queries, own = vectors[:n] + np.float32(0.01), np.arange(n)
+    table = np.linalg.norm(queries[:, None].astype(float) - vectors[None].astype(float), axis=2)
+    table[:, ~allowed] = np.inf
+    table[own, own] = np.inf
+    order = np.argsort(table, axis=1, kind="stable")[:, :9]
+    found = search.search(queries, 9, allowed=np.flatnonzero(allowed), exclude=own, recall=1.0)
+    np.testing.assert_allclose(found.distances, np.take_along_axis(table, order, axis=1), rtol=1e-6)
+    assert np.mean(found.rows == order) > 0.999
+
+
+def test_a_few_rows_are_compared_one_by_one(each_kernel):
+    rng = np.random.default_rng(3)
+    vectors, queries = rng.integers(0, 4, size=(200, 6)).astype(np.float32), np.zeros((5, 6), np.float32)
+    positions, ranks, skip = np.arange(0, 200, 3), rng.permutation(200), np.array([0, -1, 3, 5, 6])
+    squares, found = scan.flat(queries, vectors, None, positions, 8, skip, ranks, 2)
+    for i in range(5):
+        there = positions[positions != skip[i]]
+        exact = np.square(vectors[there]).sum(axis=1)
+        order = np.lexsort((ranks[there], exact))[:8]
+        assert found[i].tolist() == there[order].tolist(), "equal distances by rank"
+        assert squares[i].tolist() == exact[order].tolist()
+    few = scan.flat(queries, vectors, None, np.array([4, 9]), 3, None, None, 1)
+    assert few[1][:, 2].tolist() == [-1] * 5
+    assert np.isinf(few[0][:, 2]).all()
+
+
+def test_what_would_read_outside_of_an_array_is_refused():
+    if kernel.native is None:
+        pytest.skip("there is no kernel here")
+    with pytest.raises(ValueError, match="a position that is not there"):
+        scan.flat(np.zeros((1, 2), np.float32), np.zeros((3, 2), np.float32), None, np.array([3]), 1, None, None, 1)
+    heads = scan.Heads(np.zeros((3, 5), np.float32))
+    with pytest.raises(ValueError, match="rows must be"):
+        scan.nearest_lists(heads, np.zeros((2, 20), np.float32), 1)
