@@ -89,7 +89,7 @@ SLOSH_INLINE void rank_sort(uint32_t *items, int64_t n, int shift) {
   }
 }
 
-// Parts of the range that `sift` looks up in registers; no bucket is wider than a part.
+// Parts of the range that `sift` looks up in registers.
 #if SLOSH_LANES >= 16
 constexpr int kSiftBits = 10;
 #else
@@ -107,7 +107,9 @@ struct Tables {
   uint32_t place[most];                  // where the next element of a cut bucket goes; 0 for the other buckets
   uint8_t is_cut[most];                  // 1, and 2 once it is in order
   uint32_t parts[kSiftParts / 32];           // a bit, from the highest on, for each part of the range that has a cut bucket
-  double of_bucket[most];                // the mean of the bin that a bucket lies in
+  struct Bin {
+    double mean, counts;                 // 0 for a cut bucket, which lies in several bins
+  } bin[most];                           // the bin that a bucket lies in
 
   // The last bucket that begins at or before element `at`: the one that holds it.
   SLOSH_INLINE int64_t bucket_of(int64_t at, int64_t buckets) const {
@@ -175,8 +177,9 @@ SLOSH_INLINE int64_t find_cuts(int64_t n, int64_t M, int64_t buckets, int shift,
     if (tables.is_cut[b] || (int64_t(start[b]) == edge.at && !edge.part)) continue;
     tables.is_cut[b] = 1, tables.place[b] = cut + 1;
     cut += start[b + 1] - start[b];
-    const int64_t part = b << shift >> kSiftShift;
-    tables.parts[part / 32] |= 0x80000000u >> (part % 32);
+    const int64_t last = (((b + 1) << shift) - 1) >> kSiftShift;
+    for (int64_t part = b << shift >> kSiftShift; part <= last; ++part)
+      tables.parts[part / 32] |= 0x80000000u >> (part % 32);
   }
   return M > 1 && int64_t(start[from + 1]) >= n ? -1 : int64_t(cut);
 }
@@ -259,8 +262,23 @@ SLOSH_INLINE double cut_squares(int64_t b, int64_t begin, int64_t end, double me
   return squares;
 }
 
+// The same for the elements of all other buckets. Four sums, because in one each addition would wait for the one before.
+SLOSH_INLINE double whole_squares(const uint32_t *items, int64_t n, int shift, const Tables &tables) {
+  double sum[4] = {};
+  const auto square = [&](uint32_t item) SLOSH_FLAT {
+    const Tables::Bin &bin = tables.bin[item >> shift];
+    const double v = double(int32_t(item)) - bin.mean;
+    return v * v * bin.counts;
+  };
+  int64_t i = 0;
+  for (; i + 4 <= n; i += 4)
+    for (int j = 0; j < 4; ++j) sum[j] += square(items[i + j]);
+  for (; i < n; ++i) sum[0] += square(items[i]);
+  return (sum[0] + sum[1]) + (sum[2] + sum[3]);
+}
+
 // Few elements a bucket, and tables that stay in the cache.
-SLOSH_INLINE int bucket_bits(int64_t n) { return n < 16384 ? 10 : n < 65536 ? 11 : 12; }
+SLOSH_INLINE int bucket_bits(int64_t n) { return n < 4096 ? 9 : n < 16384 ? 10 : n < 65536 ? 11 : 12; }
 
 // The average rule for n values of equal weight, from `low` to `high`, without a full sort. False, with nothing written, where this is
 // not the way: the values crowd into few buckets, so that ordering the cut ones would be as long as a sort, or there are more than 2^21. The
@@ -309,7 +327,7 @@ inline bool select_average(const float *x, int64_t n, float low, float high, int
     const double part = double(to.part) / double(M), end = double(whole) + last * part, mean = (end - upto) * (double(M) / double(n));
     means[(m - 1) * means_step] = float(double(low) + mean * unit);
     if (Residual) {
-      for (int64_t c = from_b; c <= b && c < buckets; ++c) tables.of_bucket[c] = mean;  // of cut buckets it is not used
+      for (int64_t c = from_b; c <= b && c < buckets; ++c) tables.bin[c] = {mean, tables.is_cut[c] ? 0.0 : 1.0};
       if (tables.is_cut[from_b]) {
         const int64_t finish = start[from_b + 1];
         squares += cut_squares(from_b, from.at, finish < to.at ? finish : to.at, mean, tables, cut_items);
@@ -325,14 +343,7 @@ inline bool select_average(const float *x, int64_t n, float low, float high, int
     }
     upto = end, from_b = b, from = to;
   }
-  if (Residual) {
-    for (int64_t i = 0; i < n; ++i)
-      if (!tables.is_cut[items[i] >> shift]) {
-        const double v = double(items[i]) - tables.of_bucket[items[i] >> shift];
-        squares += v * v;
-      }
-    *residual += squares * unit * unit;
-  }
+  if (Residual) *residual += (squares + whole_squares(items, n, shift, tables)) * unit * unit;
   return true;
 }
 
