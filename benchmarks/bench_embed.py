@@ -102,7 +102,8 @@ def floor(sets: Sets, exchange_rate: float, add_rate: float, copy_rate: float) -
     sort = 0.0
     for size, count in zip(sizes, counts, strict=True):
         # The average rule need not sort a large set, but its values must be written and read once.
-        sort += count * (exchanges(int(size)) / exchange_rate if size <= selected else 2 * 4 * size / copy_rate) * N_SLICES
+        seconds = exchanges(int(size)) / exchange_rate if size <= selected else 2 * 4 * size / copy_rate
+        sort += count * seconds * N_SLICES
     project = len(sets.points) * N_SLICES * sets.dim / add_rate
     return sort + project + len(sets) * N_SLICES * N_QUANTILES * 4 / copy_rate
 

@@ -70,7 +70,7 @@ template <int W> SLOSH_INLINE void multiply(const Group &group, int64_t dim, con
   for (int q = 0; q < kSums / 4; ++q) p[q] = points + 4 * q * d;
   for (int64_t k = 0; k < dim; ++k, theta += group.step) {
     const F t = load<F>(theta);
-    __builtin_prefetch(points + kTile * d + k * kSums);  // the next tile, before it is needed: half of the time of long vectors was waiting
+    __builtin_prefetch(points + kTile * d + k * kSums);  // the next tile: long vectors would wait for memory
 #pragma GCC unroll 4
     for (int q = 0; q < kSums / 4; ++q) {
       sum[4 * q] += t * p[q][k], sum[4 * q + 1] += t * p[q][k + d];
