@@ -98,12 +98,10 @@ def exchanges(n: int) -> int:
 def floor(sets: Sets, exchange_rate: float, add_rate: float, copy_rate: float) -> float:
     """Return the seconds that the arithmetic of sort and projection and one pass of the output would take."""
     sizes, counts = np.unique(sets.sizes, return_counts=True)
-    selected = (2048 if kernel.name() == "avx512" else 1024) + 32 * N_QUANTILES  # as in kernel.cpp
     sort = 0.0
     for size, count in zip(sizes, counts, strict=True):
         # The average rule need not sort a large set, but its values must be written and read once.
-        seconds = exchanges(int(size)) / exchange_rate if size <= selected else 2 * 4 * size / copy_rate
-        sort += count * seconds * N_SLICES
+        sort += count * (exchanges(int(size)) / exchange_rate if size <= 3072 else 2 * 4 * size / copy_rate) * N_SLICES
     project = len(sets.points) * N_SLICES * sets.dim / add_rate
     return sort + project + len(sets) * N_SLICES * N_QUANTILES * 4 / copy_rate
 

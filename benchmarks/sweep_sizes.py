@@ -3,9 +3,8 @@
     python benchmarks/sweep_sizes.py
 
 It prints nanoseconds of CPU time of one thread per element and slice, for d = 3 and 64 slices of 16 numbers. Up to
-1,536 elements (2,560 with AVX-512) the average rule uses the sorting network, beyond that it selects bins; the linear
-rule and weights use the network up to 8,192 elements and a radix sort beyond. The columns show where each way starts to
-pay.
+3,072 elements the average rule uses the sorting network, beyond that it selects bins; the linear rule and weights use
+the network up to 8,192 elements and a radix sort beyond. The columns show where each way starts to pay.
 """
 
 from __future__ import annotations

@@ -16,14 +16,9 @@
 namespace slosh {
 namespace SLOSH_ARCH {
 
-// From this many elements on the network loses to counting (docs/kernel.md has the measurements): to the selection of bins, which takes the longer
-// the more bins there are, and to a whole sort.
+// From this many elements on the network loses to counting (docs/kernel.md has the measurements): to the selection of bins, and to a whole sort.
+constexpr int64_t kSelect = 3072;
 constexpr int64_t kRadix = 8192;
-SLOSH_INLINE int64_t select_from(int64_t n_quantiles) {
-  const int64_t n = (SLOSH_LANES >= 16 ? 2048 : 1024) + 32 * n_quantiles;
-  return n < kRadix ? n : kRadix;
-}
-
 constexpr int64_t kTile = 16;
 // Larger sets take four slices at a time: the projected values of a group have to fit in a bounded scratch.
 constexpr int64_t kHuge = int64_t(1) << 17;
@@ -40,7 +35,7 @@ size_t scratch_bytes(const Embedding &job) {
   const int64_t network = padded(n < kRadix ? n : kRadix) * lanes * wide;  // keys, with weights beside them
   const auto counting = [&](int64_t size, int64_t w) { return lane_height(size) * w + 2 * size * wide; };  // keys, one lane's items
   int64_t rows = network;
-  if (n > select_from(job.n_quantiles)) {
+  if (n > kSelect) {
     const int64_t narrow = counting(n, 4), full = counting(n < kHuge ? n : kHuge, lanes);
     rows = n > kHuge && narrow > full ? narrow : full;
     rows = rows > network ? rows : network;
@@ -276,7 +271,7 @@ template <int W> void embed_group(const Embedding &job, const Group &group, int6
   float *few = means + padded(M * W), *rows = few + few_floats(job);
   double residual[W] = {};
   const bool wanted = job.residual != nullptr;
-  const bool large = n > (job.rule == Rule::average && !weights.each ? select_from(M) : kRadix);
+  const bool large = n > (job.rule == Rule::average && !weights.each ? kSelect : kRadix);
   (large ? wanted ? embed_large<W, true> : embed_large<W, false> : wanted ? embed_network<W, true> : embed_network<W, false>)(
       job, group, offset, n, weights, rows, few, means, residual);
   if (wanted) {

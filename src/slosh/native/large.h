@@ -278,7 +278,7 @@ SLOSH_INLINE double whole_squares(const uint32_t *items, int64_t n, int shift, c
 }
 
 // Few elements a bucket, and tables that stay in the cache.
-SLOSH_INLINE int bucket_bits(int64_t n) { return n < 4096 ? 9 : n < 16384 ? 10 : n < 65536 ? 11 : 12; }
+SLOSH_INLINE int bucket_bits(int64_t n) { return n < 16384 ? 10 : n < 65536 ? 11 : 12; }
 
 // The average rule for n values of equal weight, from `low` to `high`, without a full sort. False, with nothing written, where this is
 // not the way: the values crowd into few buckets, so that ordering the cut ones would be as long as a sort, or there are more than 2^21. The
