@@ -167,6 +167,19 @@ def test_one_far_value_costs_the_others_no_digits(each_kernel, n):
     assert residual[0] == pytest.approx(bins.var(axis=1).mean(), rel=1e-5)
 
 
+@pytest.mark.parametrize("rounding", [None, 1 / 256])
+@pytest.mark.parametrize("n", [3073, 4099, 20_000, 150_001])
+def test_selection_is_the_mean_of_every_bin(each_kernel, n, rounding):
+    """Few elements a bucket and many, equal ones among them, and more elements than one count of a bucket holds."""
+    x = np.random.default_rng(0).normal(size=(n, 1)).astype(np.float32)
+    if rounding:
+        x = (np.round(x / rounding) * rounding).astype(np.float32)
+    out, residual = run(kernel.embed, x, np.array([0, n]), None, np.ones((1, 1), np.float32), 16, True)
+    bins = np.repeat(np.sort(x[:, 0].astype(np.float64)), 16).reshape(16, n)
+    np.testing.assert_allclose(2 * out[0], bins.mean(axis=1), rtol=2e-7, atol=1e-7)
+    assert residual[0] == pytest.approx(bins.var(axis=1).mean(), rel=1e-5)
+
+
 @native
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("sizes", [[1, 2, 15, 16, 17, 200], [3073, 5], [8192, 8193, 9001]])

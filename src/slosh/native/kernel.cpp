@@ -42,23 +42,44 @@ size_t scratch_bytes(const Embedding &job) {
   return size_t(rows + few_floats(job) + padded(job.n_quantiles * lanes)) * sizeof(float) + 64;
 }
 
-// The values of 16 elements in W slices. A tile of projections is a small matrix product that never leaves the registers: each number
-// is one chain of multiply-adds over the features, so it is the same wherever the element stands in its tile.
+// Elements that are projected together: each needs a register for its sums, and sixteen registers hold no more than eight of them beside a direction
+// and the elements.
+#if SLOSH_LANES >= 16 || defined(__aarch64__)
+constexpr int kSums = 16;
+#else
+constexpr int kSums = 8;
+#endif
+
+// A tile of a matrix product that never leaves the registers: each number is one chain of multiply-adds over the features, so it is the same
+// wherever the element stands in its tile. d: floats from one element to the next.
+template <int W> SLOSH_INLINE void multiply(const Group &group, int64_t dim, const float *points, int64_t d, typename Lanes<W>::F *x) {
+  typedef typename Lanes<W>::F F;
+  const float *theta = group.directions, *p[kSums / 4];
+  const int64_t d2 = 2 * d, d3 = 3 * d;  // a pointer for four elements, and three steps: sixteen pointers would not fit in the registers
+  F sum[kSums];
+#pragma GCC unroll 16
+  for (int r = 0; r < kSums; ++r) sum[r] = F{};
+#pragma GCC unroll 4
+  for (int q = 0; q < kSums / 4; ++q) p[q] = points + 4 * q * d;
+  for (int64_t k = 0; k < dim; ++k, theta += group.step) {
+    const F t = load<F>(theta);
+    __builtin_prefetch(points + kTile * d + k * kSums);  // the next tile: long vectors would wait for memory
+#pragma GCC unroll 4
+    for (int q = 0; q < kSums / 4; ++q) {
+      sum[4 * q] += t * p[q][k], sum[4 * q + 1] += t * p[q][k + d];
+      sum[4 * q + 2] += t * p[q][k + d2], sum[4 * q + 3] += t * p[q][k + d3];
+    }
+  }
+#pragma GCC unroll 16
+  for (int r = 0; r < kSums; ++r) x[r] = sum[r];
+}
+
+// The values of 16 elements in W slices.
 template <int W>
 SLOSH_INLINE void project(const Embedding &job, const Group &group, const float *points, int64_t d, typename Lanes<W>::F *x) {
-  typedef typename Lanes<W>::F F;  // d: floats from one element to the next
+  typedef typename Lanes<W>::F F;
   if (group.directions) {
-    const float *theta = group.directions, *p0 = points, *p1 = p0 + 4 * d, *p2 = p1 + 4 * d, *p3 = p2 + 4 * d;
-    const int64_t d2 = 2 * d, d3 = 3 * d;  // four pointers and three steps: sixteen pointers would not fit in the registers
-#pragma GCC unroll 16
-    for (int r = 0; r < kTile; ++r) x[r] = F{};
-    for (int64_t k = 0; k < job.dim; ++k, theta += group.step) {
-      const F t = load<F>(theta);
-      x[0] += t * p0[k], x[1] += t * p0[k + d], x[2] += t * p0[k + d2], x[3] += t * p0[k + d3];
-      x[4] += t * p1[k], x[5] += t * p1[k + d], x[6] += t * p1[k + d2], x[7] += t * p1[k + d3];
-      x[8] += t * p2[k], x[9] += t * p2[k + d], x[10] += t * p2[k + d2], x[11] += t * p2[k + d3];
-      x[12] += t * p3[k], x[13] += t * p3[k + d], x[14] += t * p3[k + d2], x[15] += t * p3[k + d3];
-    }
+    for (int64_t r = 0; r < kTile; r += kSums) multiply<W>(group, job.dim, points + r * d, d, x + r);
   } else if (group.count == W) {
     for (int r = 0; r < kTile; ++r) x[r] = load<F>(points + r * d + group.first);
   } else {
