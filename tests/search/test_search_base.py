@@ -513,8 +513,10 @@ def test_numpy_gives_the_same_as_the_kernel():
         kernel.native = native
     same = a.positions == b.positions
     assert a.promise == b.promise == 0.9
-    assert np.mean(same) > 0.99  # a list at the edge may round to the other side
+    # The kernel codes queries in eight bits: a list, or a row, at the edge may round to the other side.
+    assert np.mean([len(set(x) & set(y)) for x, y in zip(a.positions, b.positions, strict=True)]) > 9.5
     np.testing.assert_allclose(a.distances[same], b.distances[same], rtol=1e-12)
+    assert np.mean(same) > 0.7
 
 
 STEPS = {

@@ -42,7 +42,7 @@ class LadderTrial(Trial):
             if not enough(self._try(k, first, deep)[0]):
                 return None
         best, price = Setting(REACHES[first], deep, float(deep)), self._try(k, first, deep)[1]
-        for depth in candidate_depths(max(k, tried.depth), deep - 1):
+        for depth in candidate_depths(max(k, tried.depth + 1), deep - 1):
             for i in range(first, min(first + 3, len(REACHES))):
                 found, what = self._try(k, i, depth)
                 if enough(found):

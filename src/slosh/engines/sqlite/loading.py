@@ -60,6 +60,8 @@ def load(
     )
     if next_row and weighted is None:
         raise tables.damaged(connection, "it has sets, and does not say whether they have weights")
+    if next_row > tables.last_row(connection) + 1:
+        raise tables.damaged(connection, f"it says that it has {next_row} rows, and has fewer")
     settings = {"weighted": None if weighted is None else bool(weighted), "recall": recall}
     embedded, rebuilt, snapshot = 0, None, None
     if before is not None:

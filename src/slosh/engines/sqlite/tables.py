@@ -105,6 +105,14 @@ def removed_since(connection: Connection, version: int = -1) -> Int64:
     return _int64(connection, "SELECT row FROM removed WHERE version > ?", version)
 
 
+def last_row(connection: Connection) -> int:
+    """Return the highest row that a set has or had; -1 if there was none."""
+    n: int = connection.execute(
+        "SELECT max(coalesce((SELECT max(row) FROM sets), -1), coalesce((SELECT max(row) FROM removed), -1))"
+    ).fetchone()[0]
+    return n
+
+
 def count_removed(connection: Connection, first: int = 0) -> int:
     """Return how many rows were removed, from `first` on."""
     n: int = connection.execute("SELECT count(*) FROM removed WHERE row >= ?", (first,)).fetchone()[0]
