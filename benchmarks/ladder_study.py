@@ -2,7 +2,8 @@
 
     python benchmarks/ladder_study.py
 
-It prints recall and scanned rows for queries like the stored sets and unlike them; and for each data set the chosen number of directions and the full distances that prove ten neighbours.
+It prints recall and scanned rows for queries like the stored sets and unlike them; and for each data set the chosen
+number of directions and the full distances that prove ten neighbours.
 """
 
 from __future__ import annotations

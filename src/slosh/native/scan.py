@@ -251,8 +251,9 @@ class Ladder:
 
         The kernel rounds queries as the vectors are rounded. It scans the nearest list, and every list whose centre is,
         squared, at most `reach` times the distance of the k-th row found (to the power 1.5) farther away than the
-        nearest one; of the rows it compares the vectors of the `depth` nearest. If it is to be exact it then compares all that no bound
-        excludes. `skip` are positions that a query must not find, -1 for none; `ranks` decide between equal distances.
+        nearest one; of the rows it compares the vectors of the `depth` nearest. If it is to be exact it then compares
+        all that no bound excludes. `skip` are positions that a query must not find, -1 for none; `ranks` decide between
+        equal distances.
         """
         n = len(queries)
         out, positions = np.empty((n, k)), np.empty((n, k), np.int64)
