@@ -25,7 +25,7 @@ def test_codes_say_how_far_off_they_are(n, numbers, step, far, seed):
     which = rng.integers(3, size=n)
     rows = centres[which] + (rng.normal(size=(n, numbers)) * far * step).astype(np.float32)
     steps = np.float32(step) * np.array([1, 2, 0.5], np.float32)
-    codes, squares, off = scan.code_rows(rows, centres, steps, which)
+    codes, coded, off = scan.code_rows(rows, centres, steps, which)
     assert codes.shape == (n, -(-numbers // 4), 4)
     flat = codes.reshape(n, -1).astype(float)
     assert (flat[:, numbers:] == 128).all()
@@ -35,7 +35,34 @@ def test_codes_say_how_far_off_they_are(n, numbers, step, far, seed):
     assert (np.linalg.norm(said - away, axis=1) <= off + 1e-6 * scale * np.sqrt(numbers)).all()
     inside = np.abs(away).max(axis=1) < 126 * steps[which]
     assert (off[inside] <= 0.51 * steps[which][inside] * np.sqrt(numbers) + 1e-6 * scale * np.sqrt(numbers)).all()
-    np.testing.assert_allclose(squares, np.square(said).sum(axis=1), rtol=1e-5, atol=1e-37)
+    np.testing.assert_allclose(coded, said, rtol=1e-6)
+
+
+@settings(max_examples=60)
+@given(
+    n=st.integers(1, 40),
+    numbers=st.integers(1, 70),
+    far=st.sampled_from([0.0, 1.0, 100.0]),
+    seed=st.integers(0, 999),
+)
+def test_biases_and_rests_give_distances_and_bounds(n, numbers, far, seed):
+    """|q - x|^2 = |q - centre|^2 + bias - 2 <q - m, x - centre>, and the early numbers bound the product."""
+    rng = np.random.default_rng(seed)
+    centres, middle = (
+        rng.normal(size=(3, numbers)).astype(np.float32),
+        (rng.normal(size=numbers) * far).astype(np.float32),
+    )
+    which, query = rng.integers(3, size=n), rng.normal(size=numbers)
+    coded = (rng.normal(size=(n, numbers)) * 0.3).astype(np.float32)
+    biases, rests = scan.biases_of(coded, centres, which, middle), scan.rests_of(coded)
+    exact = np.square(query - centres[which].astype(float) - coded.astype(float)).sum(axis=1)
+    base = np.square(query - centres.astype(float)).sum(axis=1)[which]
+    products = (query - middle.astype(float)) * coded.astype(float)
+    np.testing.assert_allclose(base + biases - 2 * products.sum(axis=1), exact, rtol=1e-4, atol=1e-5 * (1 + far))
+    early = scan.early_numbers(numbers)
+    assert early % 4 == 0
+    rest_of_query = np.linalg.norm((query - middle.astype(float))[early:])
+    assert (products[:, early:].sum(axis=1) <= rest_of_query * rests).all()
 
 
 @pytest.mark.parametrize(("n_lists", "numbers"), [(1, 3), (15, 16), (16, 1), (100, 33), (700, 64)])

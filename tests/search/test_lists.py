@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from slosh.native import scan
 from slosh.search.lists import Lists
 
 
@@ -21,7 +22,7 @@ def described(lists, mask):
     return [
         *(getattr(lists, name).tolist() for name in ("radii", "errors", "steps", "counts", "masks", "order", "start")),
         lists.slots[there].tolist(),
-        lists.squares[there].tolist(),
+        lists.biases[there].tolist(),
         lists.codes.transpose(0, 2, 1, 3)[there].tolist(),
         lists.place.tolist(),
         lists.allowed(mask[: lists.n]).tolist(),
@@ -68,7 +69,9 @@ def test_lists_hold_every_row_once(counts, n_lists, seed):
                 assert which[position] == list_
                 said = decoded(lists, block, lane)
                 assert np.linalg.norm(said - rows[position]) <= lists.errors[list_]
-                assert lists.squares[block, lane] == pytest.approx(np.square(said - centres[list_]).sum(), rel=1e-5)
+                x, centre = said - centres[list_], centres[list_] - centres.mean(axis=0, dtype=float)
+                assert lists.biases[block, lane] == pytest.approx(x @ x + 2 * centre @ x, rel=1e-4, abs=1e-5)
+                assert np.linalg.norm(x[scan.early_numbers(3) :]) <= lists.rests[block]
                 if np.abs(rows[position] - centres[list_]).max() < 127 * 0.03:
                     assert np.abs(said - rows[position]).max() <= 0.5001 * 0.03, "rounded, not cut off"
                 assert np.linalg.norm(rows[position] - centres[list_]) <= lists.radii[list_]
@@ -89,6 +92,23 @@ def test_lists_are_there_again():
     more = rng.normal(size=(40, 3)).astype(np.float32)
     mask = rng.random(140) < 0.5
     assert described(again.append(more), mask) == described(lists.append(more), mask)
+
+
+@pytest.mark.parametrize("numbers", [3, 40])
+def test_radii_of_settled_lists_are_those_of_the_rows_that_are_there(numbers):
+    rng = np.random.default_rng(7)
+    rows = rng.normal(size=(300, numbers)).astype(np.float32)
+    rows[::10] *= 5
+    lists = Lists(rng.normal(size=(4, numbers)).astype(np.float32), steps(4, 0.2)).append(rows)
+    gone = np.arange(0, 300, 10)
+    settled = lists.remove(gone).settle()
+    kept = np.setdiff1d(np.arange(300), gone)
+    which, far = lists.nearest(rows[kept])
+    largest = np.zeros(4)
+    np.maximum.at(largest, which, far)
+    assert (settled.radii >= largest * (1 - 1e-5)).all()
+    assert (settled.radii <= largest + 2.01 * lists.errors + 1e-4).all(), "as near as codes can tell"
+    assert (settled.radii < lists.radii).all()
 
 
 def test_packed_lists_hold_the_same():

@@ -1,5 +1,8 @@
-// Rows in eight bits, and how far a query is from sixteen of them at once. A row is centre + step * (code - 128), number by number, up to an error whose
-// norm is known; a query is coded alike, about the same centre, so that one integer sum gives the distance of the two as coded.
+// Rows in eight bits, and how far a query q is from sixteen of them at once. A row is x = centre + step * (code - 128), number by number, up to an error
+// whose norm is known. The query is coded once, about the middle m of all centres, and with |q - centre|^2 known one integer sum gives the distance:
+//   |q - x|^2 = |q - centre|^2 + bias - 2 <q - m, x - centre>,   bias = |x - centre|^2 + 2 <centre - m, x - centre>, stored for each row.
+// Coding the query moves this by at most 2 blur |x - centre|, blur being how far the coded query is from the query.
+// The first numbers of a row, an early sum, bound the rest from below (Cauchy and Schwarz), and mostly exclude all rows of a block.
 #pragma once
 
 #include <algorithm>
@@ -25,13 +28,15 @@ typedef int32_t Ints __attribute__((vector_size(4 * SLOSH_LANES)));
 typedef int8_t Bytes __attribute__((vector_size(SLOSH_LANES)));
 constexpr int kRegisters = kRows / SLOSH_LANES;  // registers of sixteen numbers
 
-// A query as one list sees it.
+// A query in eight bits, about the middle.
 struct Asked {
   alignas(64) int8_t code[kWidest];
-  int32_t start;  // what the integer sum begins with
-  float square;   // of the norm of the coded query
-  float scale;    // distance^2 = square + the row's square - scale * step * sum
-  float blur;     // how far the coded query is from the query, rounded up
+  int32_t start_early, start_rest;  // what the integer sums of the early and of the other numbers begin with
+  float square;                     // of the norm of the coded query
+  float scale;                      // <coded query, x - centre> = scale / 2 * step * sum
+  float blur;                       // how far the coded query is from the query, rounded up
+  float norm;                       // of the query about the middle, rounded up
+  float twice_rest;                 // twice the norm of the coded query without its early numbers, rounded up
 };
 
 typedef Lanes<4>::F Four;
@@ -49,13 +54,14 @@ SLOSH_INLINE float largest_of(const Four &x) { return std::max(std::max(x[0], x[
 template <class V> SLOSH_INLINE float sum_of(const V &x) { return sum_of(low(x) + high(x)); }
 template <class V> SLOSH_INLINE float largest_of(const V &x) { return largest_of(upper(low(x), high(x))); }
 
-// `stride` numbers, a multiple of sixteen, of which those behind the width are zero.
-inline void code_query(const float *query, const float *centre, int64_t stride, Asked &to) {
-  Floats most{};
+// `stride` numbers, a multiple of sixteen, of which those behind the width are zero; the first `early` of them, a multiple of four, are summed apart.
+inline void code_query(const float *query, const float *middle, int64_t stride, int64_t early, Asked &to) {
+  Floats most{}, norm{};
   const Floats none{};
   for (int64_t i = 0; i < stride; i += SLOSH_LANES) {
-    const Floats d = load<Floats>(query + i) - load<Floats>(centre + i);
+    const Floats d = load<Floats>(query + i) - load<Floats>(middle + i);
     most = upper(most, upper(d, none - d));
+    norm += d * d;
   }
   const float largest = largest_of(most);
   const bool usual = largest > 1e-30f && largest < 1e30f;
@@ -63,17 +69,33 @@ inline void code_query(const float *query, const float *centre, int64_t stride, 
   constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: what is added to it is rounded to a whole number
   Floats whole{}, squares{}, off{};
   for (int64_t i = 0; i < stride; i += SLOSH_LANES) {
-    const Floats d = load<Floats>(query + i) - load<Floats>(centre + i);
+    const Floats d = load<Floats>(query + i) - load<Floats>(middle + i);
     Floats v = d * inverse + kRound;
     v -= kRound;
     const Floats left = d - v * unit;
     whole += v, squares += v * v, off += left * left;
     store(to.code + i, __builtin_convertvector(__builtin_convertvector(v, Ints), Bytes));
   }
-  to.start = -128 * int32_t(sum_of(whole));
-  to.square = unit * unit * sum_of(squares);
+  int32_t first = 0, square = 0;
+  for (int64_t i = 0; i < early; ++i) first += to.code[i], square += to.code[i] * to.code[i];
+  const float total = sum_of(squares);
+  to.start_early = -128 * first;
+  to.start_rest = -128 * int32_t(sum_of(whole)) - to.start_early;
+  to.square = unit * unit * total;
   to.scale = 2 * unit;
   to.blur = std::sqrt(sum_of(off)) * (1 + 1e-5f);
+  to.norm = std::sqrt(sum_of(norm)) * (1 + 1e-5f);
+  to.twice_rest = 2 * unit * std::sqrt(std::max(0.0f, total - float(square))) * (1 + 1e-5f);
+}
+
+// |x - y|^2 of `stride` numbers.
+SLOSH_INLINE float square_of(const float *x, const float *y, int64_t stride) {
+  Floats sum{};
+  for (int64_t i = 0; i < stride; i += SLOSH_LANES) {
+    const Floats d = load<Floats>(x + i) - load<Floats>(y + i);
+    sum += d * d;
+  }
+  return sum_of(sum);
 }
 
 // Adds the products of four numbers of sixteen rows with those of a query.
@@ -99,21 +121,24 @@ SLOSH_INLINE void add_products(Ints *sums, const uint8_t *rows, int32_t four) {
 #endif
 }
 
-// Squared distances of Q coded queries to the sixteen rows of a block.
-template <int Q>
-SLOSH_INLINE void estimate(const Asked *const *asked, const uint8_t *block, const float *squares, float step, int64_t width, Floats (*out)[kRegisters]) {
-  Ints sums[Q][kRegisters];
-  for (int q = 0; q < Q; ++q)
-    for (int part = 0; part < kRegisters; ++part) sums[q][part] = Ints{} + asked[q]->start;
-  for (int64_t i = 0; i < width; i += 4)
+// Adds the products of the numbers `from` to `to` of the sixteen rows of a block with those of Q queries.
+template <int Q> SLOSH_INLINE void add_all_products(const Asked *const *asked, const uint8_t *block, int64_t from, int64_t to, Ints (*sums)[kRegisters]) {
+  for (int64_t i = from; i < to; i += 4)
     for (int q = 0; q < Q; ++q) {
       int32_t four;
       std::memcpy(&four, asked[q]->code + i, 4);
       add_products(sums[q], block + i * kRows, four);
     }
-  for (int q = 0; q < Q; ++q)
-    for (int part = 0; part < kRegisters; ++part)
-      out[q][part] = load<Floats>(squares + part * SLOSH_LANES) + asked[q]->square - __builtin_convertvector(sums[q][part], Floats) * (asked[q]->scale * step);
+}
+
+// Squared distances of a coded query to sixteen rows that are coded about the middle too; `squares` are those of their norms.
+SLOSH_INLINE void estimate(const Asked &asked, const uint8_t *block, const float *squares, float step, int64_t width, Floats *out) {
+  Ints sums[1][kRegisters];
+  for (int part = 0; part < kRegisters; ++part) sums[0][part] = Ints{} + (asked.start_early + asked.start_rest);
+  const Asked *one = &asked;
+  add_all_products<1>(&one, block, 0, width, sums);
+  for (int part = 0; part < kRegisters; ++part)
+    out[part] = load<Floats>(squares + part * SLOSH_LANES) + asked.square - __builtin_convertvector(sums[0][part], Floats) * (asked.scale * step);
 }
 
 // Bit l: lane l is not above `limit`; what float32 cannot tell (NaN) is not.

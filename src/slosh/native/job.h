@@ -97,15 +97,17 @@ constexpr int kTogether = 4;        // vectors that are worked on together
 // rows. See codes8.h.
 struct Coded {
   const uint8_t *codes;   // (n_blocks, width / 4, 16, 4)
-  const float *squares;   // (n_blocks, 16) |step * (code - 128)|^2
+  const float *biases;    // (n_blocks, 16), for the centres |step * (code - 128)|^2
 };
 constexpr int64_t kWidest = 256;  // numbers of a row, at most
 
 // Prefixes of the stored vectors in lists about centres, and the centres themselves as rows of one list; see ladder.h and search/lists.py.
 struct Lists {
   int64_t width, stride;       // numbers of a row: a multiple of 4; and filled up with zeros to one of 16, in `centres` and in queries
+  int64_t early;               // the first numbers of a row, a multiple of 4, which alone exclude most blocks; the width if none are
   int64_t n_lists;
   Coded rows;
+  const float *rests;          // (n_blocks,) no row has a larger norm about its centre without its early numbers, as coded
   const int32_t *slots;        // (n_blocks, 16) positions
   const uint16_t *masks;       // (n_blocks,) bit l: lane l may be found
   const float *centres;        // (n_lists, stride)
@@ -117,7 +119,7 @@ struct Lists {
   Coded heads;                 // the centres in eight bits, (n_lists / 16 rounded up, ...)
   const float *middle;         // (stride,) their centre
   const float *head_steps, *head_errors;  // (n_lists / 16 rounded up,) and theirs, block by block
-  float farthest;              // the largest of the centres' squares
+  float farthest;              // the largest norm of a centre about the middle, rounded up
 };
 
 struct Ladder {

@@ -28,9 +28,10 @@ struct Climb {
   const float *prefix, *vector;
   double slack;
   int64_t skip;
+  Asked asked;
   float nearest_list;       // squared distance
   float limit, kth;         // squared distances: rows beyond the first are not kept; of the k-th row
-  float blur;               // the most by which an estimate may be off
+  float error, shift;       // the most by which a row, and the square of an estimate, may be off
   size_t n_left, n_near;    // of `lists`, nearest last, how many are not scanned; and of `near`, how many are there
   std::vector<Near> lists, near;
   int64_t scanned, candidates;
@@ -41,6 +42,12 @@ struct Line {
 };
 struct Double {
   double value;
+};
+struct Float {
+  float value;
+};
+struct Set64 {
+  uint64_t bits;
 };
 
 // A vector as 16 bits would store it: see search/store.py.
@@ -60,13 +67,13 @@ struct Tile {
   std::vector<Climb> climbs;
   std::vector<Line> heads;                // estimated squared distances of a query to all centres
   std::vector<Visit> visits, sorted;
-  std::vector<Asked> asked;
   std::vector<Near> counts;
+  std::vector<Set64> visitors;          // of each list
   std::vector<Line> vectors, prefixes;  // of the queries
 
   Tile(const Ladder &j, int64_t from, int64_t to)
       : job(j), lists(j.lists), first(from), n(to - from), wanted(j.k + (j.skip ? 1 : 0)), depth(j.depth + (j.skip ? 1 : 0)),
-        full(size_t(depth + std::max<int64_t>(128, depth / 2))), climbs(size_t(n)), heads(size_t((lists.n_lists + kRows - 1) / kRows)), asked(kAbreast) {
+        full(size_t(depth + std::max<int64_t>(128, depth / 2))), climbs(size_t(n)), heads(size_t((lists.n_lists + kRows - 1) / kRows)) {
     constexpr float kInfinity = std::numeric_limits<float>::infinity();
     const int64_t dim = job.vectors.dim;
     const float *queries = job.queries + first * dim;
@@ -84,17 +91,16 @@ struct Tile {
       Climb &c = climbs[size_t(i)];
       c.prefix = prefixes[0].each + i * lists.stride, c.vector = queries + i * dim;
       c.slack = job.rounding * (norms[size_t(i)].value + job.farthest), c.skip = job.skip ? job.skip[q] : -1;
-      c.limit = c.kth = kInfinity, c.blur = 0, c.nearest_list = kInfinity, c.n_left = c.n_near = 0, c.scanned = c.candidates = 0;
+      c.limit = c.kth = kInfinity, c.error = c.shift = 0, c.nearest_list = kInfinity, c.n_left = c.n_near = 0, c.scanned = c.candidates = 0;
+      code_query(c.prefix, lists.middle, lists.stride, lists.early, c.asked);
     }
   }
 
   // Fills `heads`.
   void look_at_heads(const Climb &c) {
-    code_query(c.prefix, lists.middle, lists.stride, asked[0]);
-    const Asked *one = &asked[0];
     for (size_t b = 0; b < heads.size(); ++b) {
-      Floats found[1][kRegisters];
-      estimate<1>(&one, lists.heads.codes + int64_t(b) * kRows * lists.width, lists.heads.squares + b * kRows, lists.head_steps[b], lists.width, found);
+      Floats found[kRegisters];
+      estimate(c.asked, lists.heads.codes + int64_t(b) * kRows * lists.width, lists.heads.biases + b * kRows, lists.head_steps[b], lists.width, found);
       std::memcpy(heads[b].each, found, sizeof(found));
     }
   }
@@ -120,10 +126,12 @@ struct Tile {
     return bits;
   }
 
-  // Rows of a list to Q queries; take(i, found, place) gets those of query i that are not above its limit. Returns how many rows there are.
-  template <int Q, class Limit, class Take> SLOSH_INLINE int64_t scan(int32_t list, const Asked *const *by, Limit limit, Take take) {
-    const int64_t begin = lists.start[list], end = lists.start[list + 1], bytes = lists.width * kRows;
-    const float step = lists.steps[list];
+  // Rows of a list to Q queries whose squared distances to its centre are `base`; take(q, square, place) gets those that are not above limit(q). Returns how
+  // many rows there are.
+  template <int Q, class Limit, class Take> SLOSH_INLINE int64_t scan(int32_t list, const Asked *const *by, const float *base, Limit limit, Take take) {
+    const int64_t begin = lists.start[list], end = lists.start[list + 1], bytes = lists.width * kRows, early = lists.early;
+    float factor[Q];
+    for (int q = 0; q < Q; ++q) factor[q] = by[q]->scale * lists.steps[list];
     int64_t rows = 0;
     for (int64_t i = begin; i < end; ++i) {
       const int64_t block = lists.order[i];
@@ -134,15 +142,32 @@ struct Tile {
       const unsigned mask = lists.masks[block];
       if (!mask) continue;
       rows += __builtin_popcount(mask);
-      Floats found[Q][kRegisters];
-      estimate<Q>(by, lists.rows.codes + block * bytes, lists.rows.squares + block * kRows, step, lists.width, found);
+      const uint8_t *codes = lists.rows.codes + block * bytes;
+      const float rest = lists.rests[block];
+      Floats bias[kRegisters];
+      std::memcpy(bias, lists.rows.biases + block * kRows, sizeof(bias));
+      Ints sums[Q][kRegisters];
+      for (int q = 0; q < Q; ++q)
+        for (int part = 0; part < kRegisters; ++part) sums[q][part] = Ints{} + by[q]->start_early;
+      add_all_products<Q>(by, codes, 0, early, sums);
+      unsigned bits[Q];
       for (int q = 0; q < Q; ++q) {
-        unsigned bits = not_above16(found[q], limit(q)) & mask;
-        if (!bits) continue;
+        Floats low[kRegisters];
+        for (int part = 0; part < kRegisters; ++part) low[part] = bias[part] - __builtin_convertvector(sums[q][part], Floats) * factor[q];
+        bits[q] = not_above16(low, (limit(q) - base[q]) + by[q]->twice_rest * rest) & mask;
+      }
+      for (int q = 0; q < Q; ++q) {
+        if (!bits[q]) continue;
+        for (int part = 0; part < kRegisters; ++part) sums[q][part] += by[q]->start_rest;
+        add_all_products<1>(by + q, codes, early, lists.width, sums + q);
+        Floats found[kRegisters];
+        for (int part = 0; part < kRegisters; ++part) found[part] = (bias[part] + base[q]) - __builtin_convertvector(sums[q][part], Floats) * factor[q];
+        unsigned left = not_above16(found, limit(q)) & mask;
+        if (!left) continue;
         float each[kRows];
-        std::memcpy(each, found[q], sizeof(each));
-        for (; bits; bits &= bits - 1) {
-          const int lane = __builtin_ctz(bits);
+        std::memcpy(each, found, sizeof(each));
+        for (; left; left &= left - 1) {
+          const int lane = __builtin_ctz(left);
           take(q, each[lane], uint32_t(block * kRows + lane));
         }
       }
@@ -168,13 +193,16 @@ struct Tile {
   template <int Q> void approach(int32_t list, const int32_t *who) {
     const Asked *by[Q];
     Climb *c[Q];
+    float base[Q];
+    const float error = lists.errors[list];
     for (int q = 0; q < Q; ++q) {
       c[q] = &climbs[size_t(who[q])];
-      code_query(c[q]->prefix, lists.centres + list * lists.stride, lists.stride, asked[size_t(q)]);
-      by[q] = &asked[size_t(q)];
-      c[q]->blur = std::max(c[q]->blur, by[q]->blur + lists.errors[list]);
+      by[q] = &c[q]->asked;
+      base[q] = square_of(c[q]->prefix, lists.centres + list * lists.stride, lists.stride);
+      c[q]->error = std::max(c[q]->error, error);
+      c[q]->shift = std::max(c[q]->shift, 2 * by[q]->blur * (lists.radii[list] + error));
     }
-    const int64_t rows = scan<Q>(list, by, [&](int q) SLOSH_FLAT { return c[q]->limit; },
+    const int64_t rows = scan<Q>(list, by, base, [&](int q) SLOSH_FLAT { return c[q]->limit; },
                                  [&](int q, float square, uint32_t place) SLOSH_FLAT { keep(*c[q], square, place); });
     for (int q = 0; q < Q; ++q) {
       c[q]->scanned += rows;
@@ -273,7 +301,8 @@ struct Tile {
     c.near.resize(c.n_near);
     std::sort(c.near.begin(), c.near.end());
     for (size_t i = 0; i < std::min<size_t>(c.near.size(), kFetched); ++i) fetch(job.vectors, lists.slots[c.near[i].place]);
-    const double off = bounds ? 0.0 : c.slack + double(c.blur);
+    const double off = bounds ? 0.0 : c.slack + double(c.error);
+    const float shift = bounds ? 0.0f : c.shift;
     float limit = std::numeric_limits<float>::infinity();
     for (size_t i = 0; i < c.near.size() && c.near[i].square <= limit; ++i) {
       if (i + kFetched < c.near.size()) fetch(job.vectors, lists.slots[c.near[i + kFetched].place]);
@@ -281,50 +310,72 @@ struct Tile {
       if (position == c.skip) continue;
       ++c.candidates;
       nearest.take(square(job.vectors, c.vector, position), position);
-      if (nearest.full()) limit = limit_of(std::sqrt(nearest.farthest()), off);
+      if (nearest.full()) limit = limit_of(std::sqrt(nearest.farthest()), off) + shift;
     }
     return nearest;
   }
 
-  // All rows that a vector within the radius may have, with lower bounds of their distances.
-  template <int Q> void surround(int32_t list, const int32_t *who, const double *radius) {
+  // All rows that a vector within the radius may have, with lower bounds of their distances; `reach` is that radius, plus what rounding a prefix may do.
+  template <int Q> void surround(int32_t list, const int32_t *who, const Float *reach) {
     const Asked *by[Q];
     Climb *c[Q];
-    float limit[Q];
-    double off[Q], rounding[Q];
-    const double error = double(lists.errors[list]), farthest = double(lists.radii[list]) + error;
+    float limit[Q], base[Q], shift[Q];
+    const float error = lists.errors[list], radius = lists.radii[list] + error, *centre = lists.centres + list * lists.stride;
     for (int q = 0; q < Q; ++q) {
       c[q] = &climbs[size_t(who[q])];
-      code_query(c[q]->prefix, lists.centres + list * lists.stride, lists.stride, asked[size_t(q)]);
-      by[q] = &asked[size_t(q)];
-      off[q] = c[q]->slack + double(by[q]->blur) + error;
-      rounding[q] = 1e-6 * (double(by[q]->square) + farthest * farthest);
-      limit[q] = limit_of(radius[who[q]], off[q]) + float(rounding[q]);
+      by[q] = &c[q]->asked;
+      base[q] = square_of(c[q]->prefix, centre, lists.stride);
+      const float rounding = 4e-6f * (base[q] + radius * (radius + 2 * (lists.farthest + by[q]->norm)));
+      shift[q] = (rounding + 2 * by[q]->blur * radius) * (1 + 1e-5f);
+      const float most = reach[who[q]].value + error;
+      limit[q] = most * most * (1 + 1e-5f) + shift[q] + 1e-36f;  // below that a square in float32 has few digits
     }
-    const int64_t rows = scan<Q>(list, by, [&](int q) SLOSH_FLAT { return limit[q]; }, [&](int q, float square, uint32_t place) {
-      const double low = std::sqrt(std::max(0.0, double(square) - rounding[q])) * (1 - 1e-5) - off[q];
+    const int64_t rows = scan<Q>(list, by, base, [&](int q) SLOSH_FLAT { return limit[q]; }, [&](int q, float square, uint32_t place) {
+      const float low = std::sqrt(std::max(0.0f, square - shift[q])) * (1 - 1e-5f) - (error + float(c[q]->slack)) * (1 + 1e-5f);
       ++c[q]->n_near;
-      c[q]->near.push_back({low > 0 ? float(low * low * (1 - 1e-6)) : 0.0f, place});
+      c[q]->near.push_back({low > 0 ? low * low * (1 - 1e-5f) : 0.0f, place});
     });
     for (int q = 0; q < Q; ++q) c[q]->scanned += rows;
   }
 
+  // Bit l: list 16 b + l may hold a row within this reach. `rounding` is that of the estimates in `heads`.
+  unsigned may_hold(size_t b, float reach, float rounding) const {
+    float radii[kRows] = {};
+    const int64_t first = int64_t(b) * kRows;
+    std::memcpy(radii, lists.radii + first, sizeof(float) * size_t(std::min<int64_t>(kRows, lists.n_lists - first)));
+    unsigned bits = 0;
+    for (int l = 0; l < kRows; ++l) {
+      const float far = reach + radii[l], near = heads[b].each[l] * (1 - 1e-5f) - rounding;
+      bits |= unsigned(!(near > far * far * (1 + 1e-5f) && near < std::numeric_limits<float>::infinity())) << l;  // infinite: float32 has overflowed
+    }
+    return first + kRows <= lists.n_lists ? bits : bits & ((1u << (lists.n_lists - first)) - 1);
+  }
+
   void surround_all(const double *radius) {
-    visits.clear();
-    for (int32_t q = 0; q < int32_t(n); ++q) {
+    visitors.assign(size_t(lists.n_lists), {0});
+    std::vector<Float> reach(static_cast<size_t>(n));
+    for (int64_t q = 0; q < n; ++q) {
       Climb &c = climbs[size_t(q)];
       c.near.clear(), c.n_near = 0;
       look_at_heads(c);
-      const double rounding = 1e-6 * (double(asked[0].square) + double(lists.farthest));
-      for (int64_t l = 0; l < lists.n_lists; ++l) {
-        // No row of the list is within the radius. Infinite: float32 has overflowed.
-        const double off = double(asked[0].blur) + double(lists.head_errors[l / kRows]) + c.slack;
-        const double far = std::sqrt(std::max(0.0, double(heads[size_t(l / kRows)].each[l % kRows]) * (1 - 1e-5) - rounding)) - off - double(lists.radii[l]) - 1e-18;
-        if (!(far > radius[q] && far < std::numeric_limits<double>::infinity())) visits.push_back({int32_t(l), q});
-      }
+      const float mine = reach[size_t(q)].value = float(std::min((radius[q] + c.slack) * (1 + 1e-5) + 1e-18, 3e38));
+      const float rounding = 4e-6f * (c.asked.square + lists.farthest * lists.farthest);
+      for (size_t b = 0; b < heads.size(); ++b)
+        for (unsigned bits = may_hold(b, mine + c.asked.blur + lists.head_errors[b], rounding); bits; bits &= bits - 1)
+          visitors[b * kRows + size_t(__builtin_ctz(bits))].bits |= uint64_t(1) << q;
     }
-    visit([&](int32_t list, const int32_t *who) { surround<kAbreast>(list, who, radius); }, [&](int32_t list, const int32_t *who) { surround<2>(list, who, radius); },
-          [&](int32_t list, const int32_t *who) { surround<1>(list, who, radius); });
+    for (int32_t list = 0; list < int32_t(lists.n_lists); ++list)
+      for (uint64_t bits = visitors[size_t(list)].bits; bits;) {
+        int32_t who[kAbreast];
+        int n_who = 0;
+        for (; bits && n_who < kAbreast; bits &= bits - 1) who[n_who++] = __builtin_ctzll(bits);
+        if (n_who == kAbreast) {
+          surround<kAbreast>(list, who, reach.data());
+          continue;
+        }
+        if (n_who >= 2) surround<2>(list, who, reach.data());
+        if (n_who % 2) surround<1>(list, who + n_who - 1, reach.data());
+      }
   }
 };
 
@@ -367,31 +418,25 @@ void ladder(const Ladder &job, int64_t first, int64_t last) {
 void nearest_lists(const Lists &lists, const float *rows, int64_t n, int64_t *list, float *square) {
   std::vector<Line> found(size_t((lists.n_lists + kRows - 1) / kRows));
   Asked asked;
-  const Asked *one = &asked;
   for (int64_t row = 0; row < n; ++row) {
     const float *x = rows + row * lists.stride;
-    code_query(x, lists.middle, lists.stride, asked);
+    code_query(x, lists.middle, lists.stride, lists.early, asked);
     float least = std::numeric_limits<float>::infinity();  // no centre that is farther is the nearest
     for (size_t b = 0; b < found.size(); ++b) {
-      Floats some[1][kRegisters];
-      estimate<1>(&one, lists.heads.codes + int64_t(b) * kRows * lists.width, lists.heads.squares + b * kRows, lists.head_steps[b], lists.width, some);
+      Floats some[kRegisters];
+      estimate(asked, lists.heads.codes + int64_t(b) * kRows * lists.width, lists.heads.biases + b * kRows, lists.head_steps[b], lists.width, some);
       std::memcpy(found[b].each, some, sizeof(some));
       float nearest = std::numeric_limits<float>::infinity();
       for (int r = 0; r < kRows; ++r) nearest = std::min(nearest, found[b].each[r]);
       least = std::min(least, std::sqrt(std::max(nearest, 0.0f)) + asked.blur + lists.head_errors[b]);
     }
-    const float rounding = 1e-5f * (asked.square + lists.farthest) + 1e-36f;
+    const float rounding = 1e-5f * (asked.square + lists.farthest * lists.farthest) + 1e-36f;
     int64_t best = 0;
     float nearest = std::numeric_limits<float>::infinity();
     for (int64_t l = 0; l < lists.n_lists; ++l) {
       const float reach = least + asked.blur + lists.head_errors[l / kRows];
       if (found[size_t(l / kRows)].each[l % kRows] > reach * reach * (1 + 1e-5f) + rounding) continue;
-      Floats sum{};
-      for (int64_t i = 0; i < lists.stride; i += SLOSH_LANES) {
-        const Floats d = load<Floats>(x + i) - load<Floats>(lists.centres + l * lists.stride + i);
-        sum += d * d;
-      }
-      const float exact = sum_of(sum);
+      const float exact = square_of(x, lists.centres + l * lists.stride, lists.stride);
       if (exact < nearest) nearest = exact, best = l;
     }
     list[row] = best, square[row] = nearest;

@@ -344,10 +344,10 @@ void nearest_lists(const Heads &heads, const Matrix &rows, Longs which, ndarray<
 class LadderScan {
  public:
   LadderScan(const std::optional<Matrix> &floats, const std::optional<Shorts> &shorts, const std::optional<Vector> &scale, int64_t dim, const ConstDoubles &middle,
-             const std::optional<Directions> &directions, double rounding, double farthest, const Heads &heads, const RowCodes &codes, const RowSquares &squares,
-             const ndarray<const int32_t, shape<-1, 16>, c_contig, nb::device::cpu> &slots, const ndarray<const uint16_t, ndim<1>, c_contig, nb::device::cpu> &masks,
+             const std::optional<Directions> &directions, double rounding, double farthest, const Heads &heads, const RowCodes &codes, const RowSquares &biases,
+             const Vector &rests, int64_t early, const ndarray<const int32_t, shape<-1, 16>, c_contig, nb::device::cpu> &slots, const ndarray<const uint16_t, ndim<1>, c_contig, nb::device::cpu> &masks,
              const Vector &steps, const Vector &errors, const Vector &radii, const Offsets &start, const Offsets &order)
-      : held_(nb::make_tuple(floats, shorts, scale, middle, directions, codes, squares, slots, masks, steps, errors, radii, start, order)), heads_(heads) {
+      : held_(nb::make_tuple(floats, shorts, scale, middle, directions, codes, biases, rests, slots, masks, steps, errors, radii, start, order)), heads_(heads) {
     Lists &to = job_.lists;
     heads_.give(to);
     n_ = floats ? int64_t(floats->shape(0)) : shorts ? int64_t(shorts->shape(0)) : 0;
@@ -356,13 +356,14 @@ class LadderScan {
     job_.rounding = rounding, job_.farthest = farthest;
     check(job_.basis.numbers() <= to.width && job_.basis.numbers() > to.width - 4, "rows must have the numbers of a prefix");
     const int64_t n_blocks = int64_t(codes.shape(0));
-    check(4 * int64_t(codes.shape(1)) == to.width && int64_t(squares.shape(0)) == n_blocks && int64_t(slots.shape(0)) == n_blocks && int64_t(masks.shape(0)) == n_blocks &&
+    check(4 * int64_t(codes.shape(1)) == to.width && int64_t(biases.shape(0)) == n_blocks && int64_t(rests.shape(0)) == n_blocks && int64_t(slots.shape(0)) == n_blocks && int64_t(masks.shape(0)) == n_blocks &&
               int64_t(order.shape(0)) == n_blocks && n_blocks < int64_t(1) << 28, "one of each a block");
     for (const Vector *each : {&steps, &errors, &radii}) check(int64_t(each->shape(0)) == to.n_lists, "one of each a list");
     check(int64_t(start.shape(0)) == to.n_lists + 1 && start.data()[0] == 0 && start.data()[to.n_lists] == n_blocks, "one of each a list");
     for (int64_t l = 0; l < to.n_lists; ++l) check(start.data()[l] <= start.data()[l + 1], "lists must follow each other");
     // What the blocks hold is checked where they are made and read (search/lists.py).
-    to.rows = {codes.data(), squares.data()}, to.slots = slots.data(), to.masks = masks.data();
+    check(early > 0 && early % 4 == 0 && early <= to.width, "early numbers must be a multiple of 4");
+    to.rows = {codes.data(), biases.data()}, to.rests = rests.data(), to.early = early, to.slots = slots.data(), to.masks = masks.data();
     to.steps = steps.data(), to.errors = errors.data(), to.radii = radii.data(), to.start = start.data(), to.order = order.data();
   }
 
@@ -676,11 +677,11 @@ NB_MODULE(_native, m) {
   m.def("nearest_lists", &slosh::nearest_lists, "heads"_a, "rows"_a, "which"_a, "squares"_a, "threads"_a);
   nb::class_<slosh::LadderScan>(m, "LadderScan")
       .def(nb::init<const std::optional<slosh::Matrix> &, const std::optional<slosh::Shorts> &, const std::optional<slosh::Vector> &, int64_t, const slosh::ConstDoubles &,
-                    const std::optional<slosh::Directions> &, double, double, const slosh::Heads &, const slosh::RowCodes &, const slosh::RowSquares &,
-                    const ndarray<const int32_t, shape<-1, 16>, c_contig, nb::device::cpu> &, const ndarray<const uint16_t, ndim<1>, c_contig, nb::device::cpu> &,
+                    const std::optional<slosh::Directions> &, double, double, const slosh::Heads &, const slosh::RowCodes &, const slosh::RowSquares &, const slosh::Vector &,
+                    int64_t, const ndarray<const int32_t, shape<-1, 16>, c_contig, nb::device::cpu> &, const ndarray<const uint16_t, ndim<1>, c_contig, nb::device::cpu> &,
                     const slosh::Vector &, const slosh::Vector &, const slosh::Vector &, const slosh::Offsets &, const slosh::Offsets &>(),
-           "floats"_a.none(), "shorts"_a.none(), "scale"_a.none(), "dim"_a, "middle"_a, "directions"_a.none(), "rounding"_a, "farthest"_a, "heads"_a, "codes"_a, "squares"_a,
-           "slots"_a, "masks"_a, "steps"_a, "errors"_a, "radii"_a, "start"_a, "order"_a)
+           "floats"_a.none(), "shorts"_a.none(), "scale"_a.none(), "dim"_a, "middle"_a, "directions"_a.none(), "rounding"_a, "farthest"_a, "heads"_a, "codes"_a, "biases"_a,
+           "rests"_a, "early"_a, "slots"_a, "masks"_a, "steps"_a, "errors"_a, "radii"_a, "start"_a, "order"_a)
       .def("nearest", &slosh::LadderScan::nearest, "queries"_a, "depth"_a, "reach"_a, "exact"_a, "skip"_a.none(), "ranks"_a.none(), "out"_a, "positions"_a, "scanned"_a,
            "candidates"_a, "threads"_a)
       .def("within", &slosh::LadderScan::within, "queries"_a, "radius"_a, "scanned"_a, "candidates"_a, "threads"_a);

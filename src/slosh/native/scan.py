@@ -116,29 +116,46 @@ def code_shape(numbers: int) -> tuple[int, int, int]:
     return -(-numbers // 4), BLOCK_ROWS, 4
 
 
+def early_numbers(numbers: int) -> int:
+    """Return how many of the first numbers of a row are summed first: by them alone most rows are seen to be too far.
+
+    A multiple of four; all of them, filled up, where a row is short.
+    """
+    width = 4 * code_shape(numbers)[0]
+    return width if width < 24 else 3 * width // 32 * 4
+
+
 def code_rows(rows: Float32, centres: Float32, steps: Float32, which: Array) -> tuple[UInt8, Float32, Float32]:
     """Return rows (n, p) about their centres in eight bits.
 
     They are centre + step * (code - 128), each number of a row having a code from 0 to 255: the codes, (n, width / 4,
-    4), the squared norms of step * (code - 128), and how far that is from row - centre, rounded up. Numbers that fill
-    up the last four have the code 128.
+    4), step * (code - 128), (n, p), and how far that is from row - centre, rounded up. Numbers that fill up the last
+    four have the code 128.
     """
     n, numbers = rows.shape
     away = rows - centres[which]
     unit = steps[which][:, None]
     whole = np.clip(np.rint(away / unit), -CODE_RANGE - 1, CODE_RANGE)
-    squares = np.square(steps[which]) * np.einsum("ij,ij->i", whole, whole)
     codes = np.full((n, 4 * code_shape(numbers)[0]), 128, np.uint8)
     np.add(whole, 128, out=codes[:, :numbers], casting="unsafe")
     whole *= unit
     away -= whole
     off = np.sqrt(np.einsum("ij,ij->i", away, away, dtype=np.float64)) * (1 + 1e-5)
-    return codes.reshape(n, codes.shape[1] // 4, 4), squares, np.nextafter(off.astype(np.float32), np.float32(np.inf))
+    off = np.nextafter(off.astype(np.float32), np.float32(np.inf))
+    return codes.reshape(n, codes.shape[1] // 4, 4), whole, off
 
 
-def decoded(codes: UInt8, step: Array) -> Float32:
-    """Return step * (code - 128) of codes (n, width / 4, 4), as (n, width)."""
-    return np.asarray((codes.reshape(len(codes), -1).astype(np.float32) - 128) * step)
+def biases_of(coded: Float32, centres: Float32, which: Array, middle: Float32) -> Float32:
+    """Return |x|^2 + 2 <centre - middle, x> of each row x (n, p), which is about its centre: see codes8.h."""
+    squares = np.einsum("ij,ij->i", coded, coded, dtype=np.float64)
+    twice = 2 * np.einsum("ij,ij->i", coded, (centres - middle)[which], dtype=np.float64)
+    return np.asarray(squares + twice, np.float32)
+
+
+def rests_of(coded: Float32) -> Float32:
+    """Return the norms of rows without their early numbers, rounded up."""
+    rest = coded[:, early_numbers(coded.shape[1]) :]
+    return np.asarray(np.sqrt(np.einsum("ij,ij->i", rest, rest, dtype=np.float64)) * (1 + 1e-5), np.float32)
 
 
 class Heads:
@@ -157,13 +174,14 @@ class Heads:
         np.maximum.at(largest, about, np.abs(centres - self.middle).max(axis=1))
         self.steps = np.maximum(largest / np.float32(CODE_RANGE), np.float32(1e-30))
         middles = np.broadcast_to(self.middle, (n_blocks, len(self.middle)))
-        codes, squares, off = code_rows(centres, middles, self.steps, about)
+        codes, coded, off = code_rows(centres, middles, self.steps, about)
+        squares = np.einsum("ij,ij->i", coded, coded)
         self.codes = np.zeros((n_blocks * BLOCK_ROWS, *codes.shape[1:]), np.uint8)
         self.codes[:n] = codes
         self.codes = np.ascontiguousarray(self.codes.reshape(n_blocks, BLOCK_ROWS, -1, 4).transpose(0, 2, 1, 3))
         self.squares = np.full((n_blocks, BLOCK_ROWS), np.inf, np.float32)  # where there is none, nothing is near
         self.squares.reshape(-1)[:n] = squares
-        self.errors, self.farthest = np.zeros(n_blocks, np.float32), float(squares.max())
+        self.errors, self.farthest = np.zeros(n_blocks, np.float32), float(np.sqrt(squares.max()) * (1 + 1e-5))
         np.maximum.at(self.errors, about, off)
 
     @cached_property
@@ -218,7 +236,8 @@ class Ladder:
     farthest: float
     heads: Heads
     codes: UInt8
-    squares: Float32
+    biases: Float32
+    rests: Float32
     slots: Int32
     masks: NDArray[np.uint16]
     steps: Float32
@@ -232,8 +251,9 @@ class Ladder:
         """The same for the compiled kernel, checked once."""
         given = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in ("vectors", "heads")}
         floats, shorts = _floats_or_shorts(self.vectors, self.scale)
-        dim = self.vectors.shape[1]
-        return kernel.native.LadderScan(**given, floats=floats, shorts=shorts, dim=dim, heads=self.heads.native)
+        dim, early = self.vectors.shape[1], early_numbers(self.heads.centres.shape[1])
+        heads = self.heads.native
+        return kernel.native.LadderScan(**given, floats=floats, shorts=shorts, dim=dim, heads=heads, early=early)
 
     def nearest(
         self,

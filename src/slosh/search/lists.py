@@ -36,6 +36,8 @@ OUTSIDE = 1.2
 """A row is outside of a list if it is so many times as far from the centre as any was at training."""
 FOUNDED_LISTS = 4
 """At most so many lists are founded for each that training made."""
+DECODED_BLOCKS = 4096
+"""Blocks whose codes are read as numbers in one go."""
 SPARE_RANGE, SAMPLED_ENOUGH = 1.2, 8
 """Codes reach so many times as far as the rows of a sample, if the list has so many of them."""
 
@@ -92,7 +94,8 @@ class Lists:
         self.order: Int64 = np.empty(0, np.int64)
         self.start: Int64 = np.zeros(n_lists + 1, np.int64)
         self._codes = Column(scan.code_shape(centres.shape[1]), np.uint8)
-        self._squares, self._slots = Column((BLOCK_ROWS,), np.float32), Column((BLOCK_ROWS,), np.int32)
+        self._biases, self._slots = Column((BLOCK_ROWS,), np.float32), Column((BLOCK_ROWS,), np.int32)
+        self._rests = Column((), np.float32)  # of each block
         self._list = Column((), np.int32)  # of each block
         self._place = Column((), np.int32)  # by position: 16 * block + lane
 
@@ -102,9 +105,14 @@ class Lists:
         return self._codes.view(len(self.masks))
 
     @property
-    def squares(self) -> Float32:
-        """(n_blocks, 16) squared norms of what the codes say, about the centre."""
-        return self._squares.view(len(self.masks))
+    def biases(self) -> Float32:
+        """(n_blocks, 16) what the distance of a query to a row does not owe to the query: see codes8.h."""
+        return self._biases.view(len(self.masks))
+
+    @property
+    def rests(self) -> Float32:
+        """(n_blocks,) no row of the block has a larger norm about its centre without its first numbers, as coded."""
+        return self._rests.view(len(self.masks))
 
     @property
     def slots(self) -> Int32:
@@ -146,7 +154,8 @@ class Lists:
     def n_bytes(self) -> int:
         """Memory, in bytes."""
         n_blocks = len(self.masks)
-        columns = sum(column.n_bytes(n_blocks) for column in (self._codes, self._squares, self._slots, self._list))
+        of_blocks = (self._codes, self._biases, self._rests, self._slots, self._list)
+        columns = sum(column.n_bytes(n_blocks) for column in of_blocks)
         arrays = (self.centres, self.steps, self.radii, self.errors, self.counts, self.start, self.order, self.masks)
         return columns + self._place.n_bytes(self.n) + self.heads.n_bytes + sum(array.nbytes for array in arrays)
 
@@ -181,7 +190,7 @@ class Lists:
     def append_to(self, which: Int64, prefixes: Float32, far: Float32) -> Lists:
         """Return the lists with the prefixes of the next positions in these lists, so far from their centres."""
         n, n_lists, n_blocks = len(prefixes), len(self.counts), len(self.masks)
-        codes, squares, off = scan.code_rows(prefixes, self.centres, self.steps, which)
+        codes, coded, off = scan.code_rows(prefixes, self.centres, self.steps, which)
         radii, errors = self.radii.copy(), self.errors.copy()
         np.maximum.at(radii, which, far)
         np.maximum.at(errors, which, off)
@@ -195,20 +204,27 @@ class Lists:
         if n_added:
             self._list.write(n_blocks, np.repeat(np.arange(n_lists, dtype=np.int32), added))
             self._codes.room(n_blocks, n_added)[...] = 0
-            self._squares.room(n_blocks, n_added)[...] = 0
+            self._biases.room(n_blocks, n_added)[...] = 0
+            self._rests.room(n_blocks, n_added)[...] = 0
             self._slots.room(n_blocks, n_added)[...] = -1
             order, start = _sorted_blocks(self._list.view(n_blocks + n_added), n_lists)
             masks = np.concatenate([masks, np.zeros(n_added, np.uint16)])
         block, lane = order[start[which[by_list]] + entry // BLOCK_ROWS], entry % BLOCK_ROWS
         last = n_blocks + n_added
         self._codes.view(last)[block, :, lane] = codes[by_list]
-        self._squares.view(last)[block, lane] = squares[by_list]
+        self._biases.view(last)[block, lane] = self._biases_of(coded, which)[by_list]
+        np.maximum.at(
+            self._rests.view(last), block, scan.rests_of(coded)[by_list]
+        )  # a larger bound holds for readers, too
         self._slots.view(last)[block, lane] = self.n + by_list
         np.bitwise_or.at(masks, block, np.left_shift(1, lane).astype(np.uint16))
         self._place.room(self.n, n)[by_list] = block * BLOCK_ROWS + lane
         return self._with(
             n=self.n + n, radii=radii, errors=errors, counts=counts, masks=masks, order=order, start=start
         )
+
+    def _biases_of(self, coded: Float32, which: Array) -> Float32:
+        return scan.biases_of(coded, self.centres, which, self.heads.middle)
 
     def _found(self, prefixes: Float32, which: Int64, far: Float32) -> dict[str, Any]:
         """Found a list at each prefix in turn that is outside of all lists, and put it and those after it that are
@@ -244,11 +260,23 @@ class Lists:
     def settle(self, first_radii: Float32 | None = None) -> Lists:
         """Return the lists as made for what they hold now, or for what had these radii when it was all they held."""
         if first_radii is None:
-            farthest = np.zeros(len(self.radii), np.float32)
-            squares = np.where(lanes_of(self.masks), self.squares, 0).max(axis=1, initial=0)
-            np.maximum.at(farthest, self.list_of_block, np.sqrt(squares) * np.float32(1 + 1e-5))
-            first_radii = np.minimum(self.radii, np.where(farthest > 0, farthest + self.errors, self.radii))
+            first_radii = self._radii_of_present()
         return self._settled(first_radii, radii=np.minimum(self.radii, first_radii))
+
+    def _radii_of_present(self) -> Float32:
+        """Return the radii without what rows that were removed add to them."""
+        there = lanes_of(self.masks)
+        present = np.bincount(self.list_of_block, there.sum(axis=1), minlength=len(self.counts))
+        removed = present < self.counts
+        radii = np.where(removed, 0, self.radii).astype(np.float32)
+        blocks = np.flatnonzero(removed[self.list_of_block])
+        for first in range(0, len(blocks), DECODED_BLOCKS):
+            some = blocks[first : first + DECODED_BLOCKS]
+            which = self.list_of_block[some]
+            coded = (self.codes[some].astype(np.float32) - 128) * self.steps[which][:, None, None, None]
+            far = np.sqrt(np.where(there[some], np.einsum("bilj,bilj->bl", coded, coded), 0).max(axis=1))
+            np.maximum.at(radii, which, far * np.float32(1 + 1e-5) + self.errors[which])
+        return np.minimum(self.radii, np.where(radii > 0, radii, self.radii))
 
     def _settled(self, first_radii: Float32, **changes: Any) -> Lists:
         usual = float(np.median(first_radii[first_radii > 0])) if first_radii.any() else 0.0
@@ -264,7 +292,8 @@ class Lists:
         block, lane = np.divmod(self.place, BLOCK_ROWS)
         return self._with(
             _codes=Column(self._codes.width, np.uint8, self.codes[order]),
-            _squares=Column((BLOCK_ROWS,), np.float32, self.squares[order]),
+            _biases=Column((BLOCK_ROWS,), np.float32, self.biases[order]),
+            _rests=Column((), np.float32, self.rests[order]),
             _slots=Column((BLOCK_ROWS,), np.int32, self.slots[order]),
             _list=Column((), np.int32, self.list_of_block[order]),
             _place=Column((), np.int32, (where[block] * BLOCK_ROWS + lane).astype(np.int32)),
@@ -286,8 +315,9 @@ class Lists:
         block, lane = np.divmod(self.place[positions], BLOCK_ROWS)
         which, nearest = self.list_of_block[block], self.nearest(prefixes, positions)[1]
         right = self._far(prefixes, which) <= nearest * (1 + 1e-4)  # or both are as near
-        codes, squares, off = scan.code_rows(prefixes, self.centres, self.steps, which)
-        right &= (self.slots[block, lane] == positions) & (self.squares[block, lane] == squares)
+        codes, coded, off = scan.code_rows(prefixes, self.centres, self.steps, which)
+        right &= (self.slots[block, lane] == positions) & (self.biases[block, lane] == self._biases_of(coded, which))
+        right &= scan.rests_of(coded) <= self.rests[block]
         right &= (self.codes[block, :, lane] == codes).all(axis=(1, 2)) & (off <= self.errors[which])
         return np.asarray(right & (((self.masks[block] >> lane) & 1 == 1) == alive))
 
@@ -302,7 +332,7 @@ class Lists:
         """Return all of it, for a cache."""
         slots = np.full(self.slots.shape, -1, np.int32)
         slots.reshape(-1)[self.place] = np.arange(self.n)
-        names = ("centres", "steps", *SUMMARIES, "first_radii", "masks", "place", "codes", "squares")
+        names = ("centres", "steps", *SUMMARIES, "first_radii", "masks", "place", "codes", "biases", "rests")
         return {**{name: getattr(self, name) for name in names}, "slots": slots, "list": self.list_of_block}
 
     @classmethod
@@ -321,7 +351,8 @@ class Lists:
             "place": ((place.size,), np.int32),
             "masks": ((masks.size,), np.uint16),
             "codes": ((masks.size, *scan.code_shape(width)), np.uint8),
-            "squares": ((masks.size, BLOCK_ROWS), np.float32),
+            "biases": ((masks.size, BLOCK_ROWS), np.float32),
+            "rests": ((masks.size,), np.float32),
             "slots": ((masks.size, BLOCK_ROWS), np.int32),
             "list": ((masks.size,), np.int32),
         }
@@ -342,7 +373,8 @@ class Lists:
         for name in SUMMARIES:
             setattr(self, name, arrays[name])
         self._codes = Column(self._codes.width, np.uint8, arrays["codes"])
-        self._squares = Column((BLOCK_ROWS,), np.float32, arrays["squares"])
+        self._biases = Column((BLOCK_ROWS,), np.float32, arrays["biases"])
+        self._rests = Column((), np.float32, arrays["rests"])
         self._slots = Column((BLOCK_ROWS,), np.int32, slots)
         self._list, self._place = Column((), np.int32, lists), Column((), np.int32, place)
         return self._settled(arrays["first_radii"])
