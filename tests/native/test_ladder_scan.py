@@ -139,6 +139,39 @@ def test_a_few_rows_are_compared_one_by_one(each_kernel):
     assert np.isinf(few[0][:, 2]).all()
 
 
+@pytest.mark.parametrize("shorts", [False, True])
+@pytest.mark.parametrize(("dim", "n"), [(1, 3), (7, 40), (33, 100), (100, 2000)])
+def test_many_queries_find_what_each_finds_alone(dim, n, shorts, each_kernel):
+    """Whole numbers, so that there are many ties; against a table of them."""
+    rng = np.random.default_rng(dim)
+    vectors, queries = rng.integers(-2, 3, size=(n, dim)), rng.integers(-2, 3, size=(13, dim))
+    positions, ranks = np.flatnonzero(rng.random(n) < 0.7), rng.permutation(n)
+    skip = np.where(rng.random(13) < 0.5, rng.integers(n, size=13), -1)
+    stored = vectors.astype(np.int16 if shorts else np.float32)
+    scale = np.ones(n, np.float32) if shorts else None
+    table = np.square(queries[:, None] - vectors[None]).sum(axis=2)
+    for at in (positions, None):
+        for some in (slice(0, 1), slice(0, 13)):
+            asked = queries[some].astype(np.float32)
+            squares, found = scan.flat(asked, stored, scale, at, 6, skip[some], ranks, 2)
+            for i, row in enumerate(table[some]):
+                there = np.arange(n) if at is None else at
+                there = there[there != skip[some][i]]
+                order = there[np.lexsort((ranks[there], row[there]))[:6]]
+                assert found[i, : len(order)].tolist() == order.tolist()
+                assert squares[i, : len(order)].tolist() == row[order].tolist()
+                assert (found[i, len(order) :] == -1).all()
+
+
+@pytest.mark.parametrize("factor", [1e-25, 1e18])
+def test_many_queries_with_numbers_whose_squares_float32_cannot_hold(factor, each_kernel):
+    rng = np.random.default_rng(5)
+    vectors, queries = (rng.normal(size=(size, 40)).astype(np.float32) for size in (300, 9))
+    usual = scan.flat(queries, vectors, None, None, 5, None, None, 1)[1]
+    found = scan.flat(queries * np.float32(factor), vectors * np.float32(factor), None, None, 5, None, None, 1)[1]
+    assert np.array_equal(found, usual)
+
+
 def test_what_would_read_outside_of_an_array_is_refused():
     if kernel.native is None:
         pytest.skip("there is no kernel here")

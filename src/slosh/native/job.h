@@ -210,7 +210,7 @@ struct Kernel {
   void (*prefixes)(const Prefixes &, int64_t tile, void *scratch);
   void (*nearest_lists)(const Lists &, const float *rows, int64_t n, int64_t *list, float *square);
   void (*ladder)(const Ladder &, int64_t first, int64_t last);
-  void (*flat)(const Flat &, int64_t query);
+  void (*flat)(const Flat &, int64_t first, int64_t last);
   int64_t (*near_codes)(const Codes &, const uint64_t *query, int64_t first, int64_t last, int64_t limit, uint64_t *found);
   void (*rotate)(const Rotation &, int64_t vector, void *spare);
   int64_t field_anchors;  // of a block

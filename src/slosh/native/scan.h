@@ -200,15 +200,122 @@ struct Nearest {
   }
 };
 
-void flat(const Flat &job, int64_t query) {
+// One query with each vector in turn.
+inline void flat_one(const Flat &job, int64_t query) {
   Nearest nearest{job.ranks, job.k, {}};
   const float *q = job.queries + query * job.vectors.dim;
   const int64_t skip = job.skip ? job.skip[query] : -1;
   for (int64_t i = 0; i < job.n_places; ++i) {
     const int64_t position = job.positions ? job.positions[i] : i;
+    if (job.positions && i + 4 < job.n_places) fetch(job.vectors, job.positions[i + 4]);
     if (position != skip) nearest.take(square(job.vectors, q, position), position);
   }
   nearest.write(job.out + query * job.k, job.out_positions + query * job.k);
+}
+
+typedef Lanes<SLOSH_LANES>::F Sixteenth;        // of a register, or all of it
+constexpr int64_t kAside = 16;                   // vectors side by side, number by number
+constexpr int kAsideParts = int(kAside) / SLOSH_LANES;
+constexpr int kAskers = SLOSH_LANES == 4 ? 1 : 4;  // queries that look at them together
+constexpr int64_t kChunkNumbers = 1 << 16;       // numbers of vectors that stay in the cache while all queries look at them
+constexpr int64_t kCheckEvery = 32;              // numbers that are summed before it is seen whether any vector is still near enough
+constexpr int64_t kFewQueries = 3;               // of which each compares the vectors by itself: putting them side by side takes as long
+
+struct Aside {
+  alignas(64) float each[kAside];
+};
+struct Asker {
+  Nearest nearest;
+  float limit;  // a sum of squares in float32 that is above it belongs to a vector that is too far
+};
+
+// Many queries with vectors that lie side by side, number by number: in float32, where a sum of some of the squares excludes most; then as `flat_one`.
+struct FlatTile {
+  const Flat &job;
+  const int64_t dim, first;
+  const float margin;
+  std::vector<Asker> askers;
+  std::vector<Aside> numbers;
+
+  FlatTile(const Flat &j, int64_t from, int64_t to)
+      : job(j), dim(j.vectors.dim), first(from), margin(1 + 2e-7f * float(dim + 8)),
+        askers(size_t(to - from), Asker{Nearest{j.ranks, j.k, {}}, std::numeric_limits<float>::infinity()}) {}
+
+  SLOSH_INLINE int64_t position(int64_t place) const { return job.positions ? job.positions[place] : place; }
+
+  void put_aside(int64_t place, int64_t n_places) {
+    for (int64_t v = 0; v < n_places; ++v) {
+      const int64_t at = position(place + v);
+      float *to = numbers[size_t(v / kAside * dim)].each + v % kAside;
+      if (job.vectors.shorts) {
+        const int16_t *from = job.vectors.shorts + at * dim;
+        const float scale = job.vectors.scale[at];
+        for (int64_t i = 0; i < dim; ++i) to[i * kAside] = one(from + i, scale);
+      } else {
+        const float *from = job.vectors.floats + at * dim;
+        for (int64_t i = 0; i < dim; ++i) to[i * kAside] = from[i];
+      }
+    }
+  }
+
+  // Bit l: the sum of lane l is not above the limit.
+  static SLOSH_INLINE unsigned left(const Sixteenth *sums, float limit) {
+    unsigned bits = 0;
+    for (int part = 0; part < kAsideParts; ++part) bits |= at_most<SLOSH_LANES>(sums[part], limit) << (part * SLOSH_LANES);
+    return bits;
+  }
+
+  template <int Q> void look(int64_t query, int64_t place, int64_t n_places) {
+    const float *asked[Q];
+    for (int q = 0; q < Q; ++q) asked[q] = job.queries + (first + query + q) * dim;
+    for (int64_t from = 0; from < n_places; from += kAside) {
+      const Aside *x = &numbers[size_t(from / kAside * dim)];
+      const unsigned there = n_places - from >= kAside ? 0xffffu : (1u << (n_places - from)) - 1;
+      Sixteenth sums[Q][kAsideParts] = {};
+      unsigned bits[Q], any = 1;
+      for (int64_t i = 0; i < dim && any;) {
+        for (const int64_t end = std::min(dim, i + kCheckEvery); i < end; ++i)
+          for (int part = 0; part < kAsideParts; ++part) {
+            const Sixteenth number = load<Sixteenth>(x[i].each + part * SLOSH_LANES);
+            for (int q = 0; q < Q; ++q) {
+              const Sixteenth d = number - asked[q][i];
+              sums[q][part] += d * d;
+            }
+          }
+        any = 0;
+        for (int q = 0; q < Q; ++q) any |= bits[q] = left(sums[q], askers[size_t(query + q)].limit) & there;
+      }
+      if (!any) continue;
+      for (int q = 0; q < Q; ++q) {
+        Asker &asker = askers[size_t(query + q)];
+        const int64_t skip = job.skip ? job.skip[first + query + q] : -1;
+        for (unsigned rest = bits[q]; rest; rest &= rest - 1) {
+          const int64_t at = position(place + from + __builtin_ctz(rest));
+          if (at == skip) continue;
+          asker.nearest.take(square(job.vectors, asked[q], at), at);
+          if (asker.nearest.full()) asker.limit = float(std::min(asker.nearest.farthest(), 3e38)) * margin + 1e-36f;
+        }
+      }
+    }
+  }
+
+  void run() {
+    const int64_t n = int64_t(askers.size()), step = std::max(kAside, kChunkNumbers / dim / kAside * kAside);
+    numbers.resize(size_t(step / kAside * dim));
+    for (int64_t place = 0; place < job.n_places; place += step) {
+      const int64_t some = std::min(step, job.n_places - place);
+      put_aside(place, some);
+      int64_t query = 0;
+      for (; query + kAskers <= n; query += kAskers) look<kAskers>(query, place, some);
+      for (; query < n; ++query) look<1>(query, place, some);
+    }
+    for (int64_t q = 0; q < n; ++q) askers[size_t(q)].nearest.write(job.out + (first + q) * job.k, job.out_positions + (first + q) * job.k);
+  }
+};
+
+void flat(const Flat &job, int64_t first, int64_t last) {
+  if (last - first > kFewQueries) return FlatTile(job, first, last).run();
+  for (int64_t query = first; query < last; ++query) flat_one(job, query);
 }
 
 typedef int64_t Bits8 __attribute__((vector_size(64)));

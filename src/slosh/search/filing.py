@@ -16,9 +16,10 @@ from ..errors import PrecisionWarning, user_level
 from ..native.arrays import Array, Float32, Float64, Int64, Mask
 from . import basis as bases
 from .basis import Basis
+from .centroids import centroids
 from .columns import check_arrays
 from .cost_model import default_lists, prefix_length, squared_distances
-from .lists import Lists, centroids, steps_for
+from .lists import Lists, steps_for
 from .state import Trained
 from .store import Vectors
 

@@ -220,7 +220,8 @@ class LadderState(CalibratedState):
         lists = filing.lists
         return scan.Ladder(
             store.array, store.scale, *filing.basis.filled, ROUNDING, filing.farthest, lists.heads, lists.codes,
-            lists.biases, lists.rests, lists.slots, masks, lists.steps, lists.errors, lists.radii, lists.start, lists.order,
+            lists.biases, lists.rests, lists.slots, masks, lists.steps, lists.errors, lists.radii, lists.start,
+            lists.order,
         )  # fmt: skip
 
     def _within(self, asked: Request, radii: Float64) -> FoundWithin:

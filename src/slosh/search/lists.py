@@ -17,13 +17,10 @@ The kernel reads a lane that is masked out (it computes sixteen distances at onc
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.cluster import KMeans
-from sklearn.exceptions import ConvergenceWarning
 
 from ..native import scan
 from ..native.arrays import Array, Float32, Int32, Int64, Mask, UInt8
@@ -40,17 +37,6 @@ DECODED_BLOCKS = 4096
 """Blocks whose codes are read as numbers in one go."""
 SPARE_RANGE, SAMPLED_ENOUGH = 1.2, 8
 """Codes reach so many times as far as the rows of a sample, if the list has so many of them."""
-
-
-def centroids(prefixes: Float32, n_lists: int, random: np.random.RandomState) -> Float32:
-    """Return `n_lists` centres of a sample of prefixes."""
-    if n_lists == 1:
-        return np.asarray(prefixes.mean(axis=0, keepdims=True, dtype=np.float64), np.float32)
-    first = prefixes[random.choice(len(prefixes), n_lists, replace=False)]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct prefixes than lists: some stay empty
-        model = KMeans(n_lists, init=first, n_init=1, max_iter=8, tol=1e-3, algorithm="lloyd").fit(prefixes)
-    return np.ascontiguousarray(model.cluster_centers_, np.float32)
 
 
 def steps_for(centres: Float32, sample: Float32, n_jobs: int | None) -> Float32:
