@@ -63,4 +63,5 @@ def backup_index(source: Engine, folder: str | os.PathLike[str], n_jobs: int | N
         shutil.rmtree(draft, ignore_errors=True)
         raise
     sync_folder(target.parent)
+    logger.info("%s: backed up %d sets to %s", changes.place_of(source), n, target)
     return n
