@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import pairwise
+from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +103,23 @@ def together(*works: Callable[[], Any], seconds: float = PATIENCE) -> None:
     if any(thread.is_alive() for thread in threads):
         faulthandler.dump_traceback()
         pytest.fail("threads wait for each other")
+
+
+def calls_of(work: Callable[[], Any], interrupted_at: int = -1) -> int:
+    """Do the work and return how many Python functions it called; Ctrl-C comes as one of them is called."""
+    calls = count()
+
+    def trace(frame: Any, event: str, _: Any) -> None:
+        if next(calls) == interrupted_at:
+            signal.raise_signal(signal.SIGINT)
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        work()
+    finally:
+        sys.settrace(before)
+    return next(calls)
 
 
 @contextmanager

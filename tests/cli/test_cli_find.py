@@ -101,6 +101,15 @@ def test_depth_is_how_many_are_reranked(slosh_, depth):
     assert out.endswith(f", {depth} full distances\n")
 
 
+def test_hits_page_by_page(slosh_):
+    ask = ("search", "clouds.slosh", "query.npy", "--recall", 1)
+    whole = json.loads(slosh_(*ask, "-k", 6, "--json")[1])["hits"]
+    assert json.loads(slosh_(*ask, "-k", 4, "--offset", 2, "--json")[1])["hits"] == whole[2:]
+    shown = slosh_(*ask, "-k", 4, "--offset", 2)[1].splitlines()
+    assert [line.split()[0] for line in shown if ".npy  " in line] == ["3", "4", "5", "6"]
+    assert slosh_("search", "clouds.slosh", "query.npy", "--radius", 1, "--offset", 2)[0] == 2
+
+
 def test_explain(slosh_, tmp_path):
     code, out, _ = slosh_("explain", "clouds.slosh", "query.npy", "fat/0001.npy", "--json")
     assert code == 0

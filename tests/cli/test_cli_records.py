@@ -24,6 +24,16 @@ def test_show(slosh_):
     assert slosh_("show", "clouds.slosh", "--where", "folder = none")[1] == "0 sets\n"
 
 
+def test_sets_page_by_page(slosh_):
+    ids, ends = [], {0: "the first 4 of 6 sets", 4: "5 to 6 of 6 sets", 8: "none left of 6 sets"}
+    for offset, said in ends.items():
+        page = ("show", "clouds.slosh", "--where", "folder = fat", "--limit", 4, "--offset", offset)
+        ids += [json.loads(line)["id"] for line in slosh_(*page, "--json")[1].splitlines()]
+        assert slosh_(*page)[1].endswith(f"{said}\n")
+    assert ids == [f"fat/{i:04}.npy" for i in range(1, 12, 2)]
+    assert slosh_("show", "clouds.slosh", "fat/0001.npy", "--offset", 1)[0] == 2
+
+
 def test_remove_and_compact(slosh_, copied, stored):
     assert "11 are left" in slosh_("remove", copied, "thin/0000.npy")[1]
     code, _, err = slosh_("remove", copied, "thin/0002.npy", "nope")

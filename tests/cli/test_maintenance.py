@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import errno
 import json
+import re
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import slosh
-from builders import make_index
+from builders import cloud_list, make_index
+from slosh import errors
 from slosh.data.preprocess import Preprocess
 from slosh.engines.sqlite.database import Database
 
@@ -58,6 +60,17 @@ def test_tune_with_queries_of_ones_own(slosh_, copied, tmp_path, write_clouds, m
     code, _, err = slosh_("tune", copied, tmp_path / "queries", "solid/fat")
     assert code == 1
     assert "solid/fat: its sets have 3 features, those of the index have 2" in err
+
+
+def test_help_says_how_many_queries_a_recall_takes(slosh_):
+    index = make_index()
+    index.add(cloud_list(1500))
+    told = " ".join(slosh_("tune", "--help")[1].replace("│", "").split())
+    for recall in (0.99, 0.9):
+        with pytest.raises(errors.InputError, match=r"give (\d+) or more") as refused:
+            index.tune(recall, queries=cloud_list(5, seed=1))
+        needed = re.search(r"give (\d+) or more", str(refused.value))[1]
+        assert re.search(rf"\b{needed}( sets)? for( a recall of)? {recall:g}\b", told), told
 
 
 def test_verify_reports_problems(slosh_, monkeypatch):

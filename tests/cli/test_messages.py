@@ -137,8 +137,12 @@ def test_an_index_that_another_has_open(slosh_, copied):
             "there is no set with the id 'a': slosh show lists the ids",
         ),
         (
-            errors.FormatError("a is no index of slosh", "x", location="a"),
+            errors.FormatError("a is no index of slosh", location="a"),
             "a is no index of slosh: give the folder of an index; slosh build makes one",
+        ),
+        (
+            errors.FormatError("a/lock is not a plain file", "remove it", location="a"),
+            "a/lock is not a plain file: remove it",
         ),
         (
             errors.FormatError("a has format 9", "x", location="a", found=9, supported=2),

@@ -220,10 +220,11 @@ def test_remove_by_a_filter(engine):
     assert index.remove(where="n = 7") == []
     assert index.remove(["c"]) == ["c"]
     assert index.ids == ["d"]
-    for bad in ({}, {"ids": "d", "where": {"n": 0}}):
+    for bad in ({}, {"ids": "d", "where": {"n": 0}}, {"where": ""}, {"where": {}}, {"where": {"and": []}}):
         with pytest.raises(errors.InputError):
             index.remove(**bad)
     assert index.ids == ["d"]
+    assert index.remove(where="()") == ["d"]
 
 
 def test_ids_page_by_page(engine):

@@ -2,56 +2,9 @@
 
 from __future__ import annotations
 
-import signal
-import sys
-from itertools import count
-
 import pytest
-from tqdm.auto import tqdm
 
-from builders import cloud_list, together
-
-
-def calls_of(work, interrupted_at=-1):
-    """Do the work and return how many Python functions it called; Ctrl-C comes as one of them is called."""
-    calls = count()
-
-    def trace(frame, event, _):
-        if next(calls) == interrupted_at:
-            signal.raise_signal(signal.SIGINT)
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        work()
-    finally:
-        sys.settrace(before)
-    return next(calls)
-
-
-class NoLock:
-    """Of tqdm: Ctrl-C while it takes the lock of all threads leaves it taken, whoever uses tqdm."""
-
-    def acquire(self, *_):
-        return True
-
-    def release(self):
-        pass
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        pass
-
-
-@pytest.fixture
-def no_tqdm_lock():
-    before = tqdm.get_lock()
-    tqdm.set_lock(NoLock())
-    yield
-    tqdm.set_lock(before)
-
+from builders import calls_of, cloud_list, together
 
 CHANGES = {
     "add": (lambda index: index.add(cloud_list(4, seed=1), metadata={"new": True}), 4),
@@ -62,7 +15,7 @@ CHANGES = {
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a generator that is thrown away
-@pytest.mark.usefixtures("ctrl_c", "no_tqdm_lock")
+@pytest.mark.usefixtures("ctrl_c")
 @pytest.mark.parametrize("change", CHANGES)
 def test_an_interrupt_at_any_call_of_a_change(engine, change, campaign):
     work, more = CHANGES[change]

@@ -12,7 +12,7 @@ import threading
 import numpy as np
 import pytest
 
-from builders import cloud_list, plain_answer, together, wait_for
+from builders import cloud_list, hurried_threads, plain_answer, together, wait_for
 from slosh.search import ExactSearch, LadderSearch
 
 
@@ -166,7 +166,8 @@ def test_threads_with_different_filters_never_get_each_others_sets(engine, n):
         for i in range(10):
             index.add([np.full((1, 2), 50.0 + i)], metadata={"tenant": i % tenants})
 
-    together(*[lambda tenant=tenant: look(tenant) for tenant in range(tenants)], add)
+    with hurried_threads():
+        together(*[lambda tenant=tenant: look(tenant) for tenant in range(tenants)], add)
 
 
 def test_batches_are_seen_whole(engine):

@@ -133,6 +133,18 @@ def test_what_is_damaged_is_refused():
             IndexSpec.unpack(foreign, "here")
 
 
+@pytest.mark.parametrize("error", [MemoryError(), errors.MissingExtra("needs POT", package="ot")], ids=repr)
+def test_what_this_machine_lacks_is_no_damage(monkeypatch, error):
+    packed = make_spec(2, small_embedding()).pack()
+
+    def check_sizes(_):
+        raise error
+
+    monkeypatch.setattr(IndexSpec, "check_sizes", check_sizes)
+    with pytest.raises(type(error)):
+        IndexSpec.unpack(packed, "here")
+
+
 @pytest.mark.parametrize(
     "anchors",
     [

@@ -39,7 +39,7 @@ def test_a_forgotten_index_is_named(tmp_path):
 
 
 def test_pickle_says_how_another_process_gets_it(tmp_path):
-    with pytest.raises(TypeError, match="copy_to"):
+    with pytest.raises(TypeError, match=r"save it with copy_to\(folder\), and call .* in the other process"):
         pickle.dumps(make_index())
     with make_index(tmp_path / "shapes.slosh") as index, pytest.raises(TypeError, match=r"slosh\.open\('.*shapes"):
         pickle.dumps(index)
@@ -102,3 +102,13 @@ def test_what_is_done_is_logged(tmp_path, caplog):
         "opened 1099",
     ):
         assert sum(what in line for line in said) == 1, what
+
+
+def test_a_backup_is_logged_by_its_name(tmp_path, caplog):
+    index = make_index()
+    index.add(cloud_list(3))
+    caplog.set_level("INFO", logger="slosh")
+    index.backup(tmp_path / "b.slosh")
+    assert f"index in memory: backed up 3 sets to {tmp_path / 'b.slosh'}" in [
+        record.getMessage() for record in caplog.records
+    ]

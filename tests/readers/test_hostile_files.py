@@ -266,6 +266,26 @@ def test_off_and_ply_that_claim_too_much(tmp_path):
         everything(tmp_path / "x.off")
 
 
+def test_text_that_is_shorter_than_its_header_claims(tmp_path):
+    """A line that is missing is seen; the last line break may be."""
+    trimesh = pytest.importorskip("trimesh")
+    mesh, points = trimesh.creation.icosphere(subdivisions=1), np.random.default_rng(0).normal(size=(30, 3))
+    mesh.export(tmp_path / "m.ply", encoding="ascii")
+    trimesh.PointCloud(points).export(tmp_path / "c.ply", encoding="ascii")
+    rows = "\n".join(" ".join(map(str, point)) for point in points)
+    (tmp_path / "c.xyz").write_text(f"{len(points)}\n{rows}\n")
+    for name in ("m.ply", "c.ply", "c.xyz"):
+        data = (tmp_path / name).read_bytes().rstrip()
+        for newline in (b"\n", b"\r\n"):
+            lines = data.splitlines()
+            (tmp_path / name).write_bytes(newline.join(lines))
+            everything(tmp_path / name)
+            for n in (1, 5, len(points) // 2):
+                (tmp_path / name).write_bytes(newline.join(lines[:-n]))
+                with raises(name, "it is cut short or damaged"):
+                    everything(tmp_path / name)
+
+
 # ---- HDF5
 
 

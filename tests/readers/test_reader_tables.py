@@ -217,6 +217,16 @@ def test_csv_types_do_not_depend_on_the_first_rows(tmp_path):
         everything(path)
 
 
+def test_csv_of_very_long_lines(tmp_path):
+    """Longer than what pyarrow parses at a time, by itself."""
+    pytest.importorskip("pyarrow")
+    names = [f"{i:0>9000}" for i in range(150)]
+    rows = [",".join(["a", *(f"{row + i / 8:0>9500}" for i in range(150))]) for row in range(3)]
+    (tmp_path / "x.csv").write_text("\n".join([",".join(["id", *names]), *rows, ""]))
+    (batch,) = read(tmp_path / "x.csv")
+    np.testing.assert_array_equal(batch.sets[0], np.arange(3)[:, None] + np.arange(150) / 8)
+
+
 @pytest.mark.parametrize(
     ("text", "options", "words"),
     [

@@ -21,6 +21,7 @@ from .options import (
     AsJson,
     Flip,
     Location,
+    Offset,
     Reading,
     Where,
     choose,
@@ -120,6 +121,7 @@ def search(
     meaning: Meaning,
     reading: Reading,
     k: Annotated[int | None, counted("-k", "--k", help="Number of neighbours to find (default: 10).")] = None,
+    offset: Offset = 0,
     radius: Annotated[
         float | None,
         Option(metavar="DISTANCE", min=0.0, help="Return all sets within this distance instead of the k nearest."),
@@ -157,7 +159,10 @@ def search(
         slosh search shapes.slosh new.ply --certify --json
         slosh search shapes.slosh new.ply --plot neighbours.png
     """
-    options = _search_options(k, radius, rerank, depth, certify) | {"where": parse_where(where), "recall": recall}
+    options = _search_options(k, offset, radius, rerank, depth, certify) | {
+        "where": parse_where(where),
+        "recall": recall,
+    }
     with open_index(index) as opened:
         picture = None
         if plot is not None:
@@ -172,7 +177,7 @@ def search(
                 if json:
                     say_json(_as_document(name, hits, lists.stats.recall))
                 else:
-                    _say_hits(name, hits, first=n == 0)
+                    _say_hits(name, hits, offset, first=n == 0)
                 n, found = n + 1, found + len(hits)
                 if picture is not None:
                     picture.add(name, None if batch.sets is None else batch.sets[i : i + 1], hits)
@@ -187,13 +192,13 @@ def search(
 
 
 def _search_options(
-    k: int | None, radius: float | None, rerank: str | None, depth: int | None, certify: bool
+    k: int | None, offset: int, radius: float | None, rerank: str | None, depth: int | None, certify: bool
 ) -> dict[str, Any]:
     """Return the arguments of `SetIndex.search` or, with a radius, of `SetIndex.range_search`."""
     if depth is not None and rerank is None:
         raise UsageError("--depth is the number of sets that --rerank reorders: give --rerank, too")
-    if radius is not None and (k is not None or (rerank is not None and not certify)):
-        raise UsageError("--radius returns all sets within a distance: leave -k and --rerank out")
+    if radius is not None and (k is not None or offset or (rerank is not None and not certify)):
+        raise UsageError("--radius returns all sets within a distance: leave -k, --offset and --rerank out")
     if rerank is not None:
         choose("--rerank", rerank, dict.fromkeys(RERANKS))
         if certify and rerank not in PROVABLE:
@@ -201,7 +206,7 @@ def _search_options(
             raise UsageError(f"{told}: leave --rerank {rerank} out")
     if radius is not None:
         return {"radius": radius, "rerank": rerank, "certify": certify}
-    return {"k": k or 10, "rerank": rerank, "depth": depth, "certify": certify}
+    return {"k": k or 10, "offset": offset, "rerank": rerank, "depth": depth, "certify": certify}
 
 
 def _as_document(name: str, hits: Hits, promised: float | None) -> dict[str, Any]:
@@ -209,7 +214,7 @@ def _as_document(name: str, hits: Hits, promised: float | None) -> dict[str, Any
     return {"query": name, "distance_kind": hits.distance_kind, "recall": promised, "hits": found}
 
 
-def _say_hits(name: str, hits: Hits, first: bool) -> None:
+def _say_hits(name: str, hits: Hits, offset: int, first: bool) -> None:
     if not first:
         say()
     if not len(hits):
@@ -217,7 +222,8 @@ def _say_hits(name: str, hits: Hits, first: bool) -> None:
         return
     say(f"{name}: {pluralize(len(hits), 'set')} by {hits.distance_kind} distance\n")
     keys, values = metadata_columns(hits.metadata)
-    lines = [[i + 1, hit.id, hit.distance, *value] for i, (hit, value) in enumerate(zip(hits, values, strict=True))]
+    ranked = enumerate(zip(hits, values, strict=True), offset + 1)
+    lines = [[place, hit.id, hit.distance, *value] for place, (hit, value) in ranked]
     say_table(["", "id", "distance", *keys], lines, ["", "distance"])
 
 

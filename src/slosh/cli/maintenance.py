@@ -77,7 +77,10 @@ def tune(
     index: Location,
     query: Annotated[
         list[str] | None,
-        Argument(metavar="QUERY", help="Files, folders, or quoted patterns with queries of your own, 30 sets or more."),
+        Argument(
+            metavar="QUERY",
+            help="Files, folders, or quoted patterns with your own queries: 354 sets for a recall of 0.99, 36 for 0.9.",
+        ),
     ] = None,
     *,
     reading: Reading,

@@ -103,7 +103,7 @@ def _remedy(error: SloshError) -> str:
         return _REMEDIES_BY_ERRNO[error.errno]
     if isinstance(error, errors.FormatError):
         if error.found is None:
-            return "give the folder of an index; slosh build makes one"
+            return error.remedy or "give the folder of an index; slosh build makes one"
         if error.supported is not None and error.found < error.supported:
             return "slosh compact upgrades it"
         return "install the version of slosh that made it, or a newer one"

@@ -40,6 +40,7 @@ counted = functools.partial(Option, metavar="N", min=1)
 recall_option = functools.partial(Option, metavar="FRACTION", callback=_checked_recall)
 
 Location = Annotated[str, Argument(metavar="INDEX", help="The folder of the index.")]
+Offset = Annotated[int, Option(metavar="N", min=0, help="Skip this many of them, to see the next page.")]
 FILES = 'Files, folders, or quoted patterns such as "clouds/*.ply".'
 Sources = Annotated[list[str], Argument(metavar="SOURCE", help=FILES)]
 FILTER = 'Only sets whose metadata match, for example "kind = chair and year > 2010".'

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..data.interrupts import uninterrupted
 from ..errors import printable
 
 if TYPE_CHECKING:
@@ -53,7 +54,8 @@ def remark(text: str) -> None:
     """Print a line on standard error, above a progress bar if there is one."""
     from tqdm import tqdm
 
-    tqdm.write(printable(text, "\n"), file=sys.stderr)
+    with uninterrupted():  # tqdm holds the lock of all bars
+        tqdm.write(printable(text, "\n"), file=sys.stderr)
 
 
 def one_line(text: str) -> str:

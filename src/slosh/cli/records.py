@@ -10,7 +10,7 @@ import typer
 from typer import Option
 
 from .messages import CommandError, UsageError
-from .options import AsJson, Flip, Location, Meta, Selection, counted, open_index, parse_metadata
+from .options import AsJson, Flip, Location, Meta, Offset, Selection, counted, open_index, parse_metadata
 from .output import flush, metadata_columns, pluralize, say, say_facts, say_json, say_result, say_table
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ def show(
     *,
     selection: Selection,
     limit: Annotated[int, counted(help="Number of sets to list if no ID is given.")] = 20,
+    offset: Offset = 0,
     plot: Annotated[Path | None, Option(metavar="PNG", help="Draw the sets, in 2-D or 3-D.")] = None,
     flip: Flip = False,
     json: AsJson = False,
@@ -35,7 +36,7 @@ def show(
     With --json, each set gives one line.
 
         slosh show shapes.slosh
-        slosh show shapes.slosh --where "folder = chair" --limit 5
+        slosh show shapes.slosh --where "folder = chair" --limit 5 --offset 10
         slosh show shapes.slosh chair_1.ply --plot chair.png
     """
     with open_index(index) as opened:
@@ -44,13 +45,15 @@ def show(
 
             check_drawable(opened.dim)
         matching = selection.names(opened)
-        names = matching if selection.id else matching[:limit]
+        if selection.id and offset:
+            raise UsageError("--offset is for lists: leave the ids out")
+        names = matching if selection.id else matching[offset : offset + limit]
         found: Any = opened.get(names)
         if selection.id or json:
             for i in range(len(names)):
                 _show_one(opened, found, i, json)
         else:
-            _list(found, len(matching))
+            _list(found, offset, len(matching))
     if plot is not None:
         if not names:
             raise UsageError("there is nothing to draw")
@@ -59,13 +62,16 @@ def show(
             say(f"drawn in {plot}")
 
 
-def _list(found: Records, n_matching: int) -> None:
+def _list(found: Records, offset: int, n_matching: int) -> None:
     if found.ids:
         keys, values = metadata_columns(found.metadata)
         lines = [[name, n, *value] for name, n, value in zip(found.ids, found.sets.sizes, values, strict=True)]
         say_table(["id", "points", *keys], lines, ["points"])
-    first = f"the first {len(found.ids):,} of " * (len(found.ids) < n_matching)
-    say(f"{first}{pluralize(n_matching, 'set')}")
+    n = len(found.ids)
+    which = f"the first {n:,} of " * (n < n_matching)
+    if offset:
+        which = f"{offset + 1:,} to {offset + n:,} of " if n else "none left of "
+    say(f"{which}{pluralize(n_matching, 'set')}")
 
 
 def _show_one(index: SetIndex, found: Records, i: int, json: bool) -> None:

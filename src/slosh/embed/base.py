@@ -14,10 +14,10 @@ import numpy as np
 from scipy.spatial.distance import cdist
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
-from tqdm.auto import tqdm
 
 from ..data.batching import MAX_BATCH_SETS
 from ..data.checks import input_error
+from ..data.progress import ProgressBar
 from ..data.sets import Sets, as_sets, check_origin
 from ..errors import InputError
 from ..native.arrays import Array, Float32, Float64
@@ -199,9 +199,8 @@ class SetTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         result = np.empty((1024 if n is None else n, width), np.float32) if out is None else out
         direct = result.dtype == np.float32 and result.strides[1] == result.itemsize
         done = 0
-        # Shown on a terminal only, and after two seconds.
-        progress = {"unit": "set", "unit_scale": True, "delay": 2, "leave": False, "desc": type(self).__name__}
-        with nullcontext() if short else tqdm(total=n, disable=None, **progress) as bar:
+        progress = {"total": n, "unit": "set", "unit_scale": True, "desc": type(self).__name__}
+        with nullcontext() if short else ProgressBar(**progress) as bar:
             for batch in batches:
                 end = done + len(batch)
                 if end > len(result):

@@ -14,11 +14,12 @@ from typing import Any
 
 import numpy as np
 
+from ..data.interrupts import interruptible
 from ..errors import IndexClosed
 from ..search import Calibration, in_memory
 from ..where import FieldColumns, Metadata, Node, checked_metadata, parse_metadata
 from .base import Description, Entries, Int64, Mask, Records
-from .locking import ChangeLock, interruptible
+from .locking import ChangeLock
 from .snapshot import Filters, LocalView, PreparedSets, Snapshot
 from .spec import Embedded, IndexSpec, Vectors
 

@@ -21,7 +21,7 @@ from ..data.preprocess import Preprocess
 from ..data.sets import Sets, as_sets, one_set
 from ..embed import DistanceField, LocalShape, SlicedWasserstein, Whitened, Wrapped
 from ..embed.base import SetTransformer
-from ..errors import DamagedError, InputError, bad_value
+from ..errors import DamagedError, InputError, MissingExtra, bad_value
 from ..hash import SignHash
 from ..native import kernel
 from ..search import HammingSearch, LadderSearch, Search
@@ -173,6 +173,8 @@ class IndexSpec:
             made = cls(**parts, preprocess=Preprocess.from_dict(preprocess))
             made._check()
             return made
+        except (MemoryError, MissingExtra):  # of this machine, not of what is stored
+            raise
         except Exception as error:  # whatever it is that others have put together
             raise DamagedError(
                 f"{location} is damaged, or was not made by slosh ({error!r:.200})",

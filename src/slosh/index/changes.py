@@ -13,11 +13,11 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
-from tqdm.auto import tqdm
 
+from ..data.interrupts import interruptible
+from ..data.progress import ProgressBar
 from ..data.sets import Sets
 from ..engines.base import Engine, Entries, Int64, View, Write
-from ..engines.locking import interruptible
 from ..engines.spec import Embedded, IndexSpec
 from ..errors import DuplicateId, InputError, SloshError, UnknownId, user_level
 from ..where import Node, parse_metadata
@@ -143,7 +143,7 @@ def _store(write: Write, sets: Sets, names: list[str], metadata: list[Any]) -> N
     if len(sets) <= step:
         write.upsert(Entries(sets, names, metadata), _embedded(spec, sets))
         return
-    with tqdm(total=len(sets), unit="set", delay=2, disable=None, leave=False, desc="add") as bar:
+    with ProgressBar(total=len(sets), unit="set", desc="add") as bar:
         for first in range(0, len(sets), step):
             part = slice(first, first + step)
             write.upsert(Entries(sets[part], names[part], metadata[part]), _embedded(spec, sets[part]))
@@ -162,7 +162,7 @@ def add_stream(engine: Engine, items: Iterator[Any], ids: Any, metadata: Any, up
     names = None if ids is None else iter(ids)
     with engine.view() as view:
         spec = view.spec
-    with tqdm(unit="set", delay=2, disable=None, leave=False, desc="add") as bar:
+    with ProgressBar(unit="set", desc="add") as bar:
         for sets, own, about in stream_batches(items, spec):
             if own is not None and names is not None:
                 raise InputError("ids are given, and the batches bring their own", "leave ids out", argument="ids")

@@ -10,9 +10,8 @@ from copy import deepcopy
 from errno import EEXIST
 from pathlib import Path
 
-from tqdm.auto import tqdm
-
 from ..data.atomic import sync_folder
+from ..data.progress import ProgressBar
 from ..engines.base import Engine
 from ..engines.registry import Location, create_engine
 from ..engines.spec import IndexSpec
@@ -33,7 +32,7 @@ def copy_index(source: Engine, target: Location, n_jobs: int | None) -> int:
         copy = create_engine(target, spec, view.settings["weighted"], n_jobs)
         try:
             keys = view.select()
-            with tqdm(total=len(keys), unit="set", delay=2, disable=None, leave=False, desc="copy") as bar:
+            with ProgressBar(total=len(keys), unit="set", desc="copy") as bar:
                 for first in range(0, len(keys), COPY_BATCH_SETS):
                     sets, ids, metadata = view.records(keys[first : first + COPY_BATCH_SETS])
                     changes.add(copy, sets, ids, metadata, False, [])
@@ -64,4 +63,5 @@ def backup_index(source: Engine, folder: str | os.PathLike[str], n_jobs: int | N
         shutil.rmtree(draft, ignore_errors=True)
         raise
     sync_folder(target.parent)
+    logger.info("%s: backed up %d sets to %s", changes.place_of(source), n, target)
     return n

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from tqdm.auto import tqdm
 
 from ..data.atomic import replacing
+from ..data.progress import ProgressBar
 from ..engines.base import Records
 from ..errors import InputError, import_extra
 from ..readers.tables import EXPORT_KEY
@@ -33,7 +33,7 @@ def export(index: SetIndex, path: str | os.PathLike[str]) -> int:
     about = {"format": 1, "dim": index.dim, "weighted": weighted}
     schema = pa.schema(fields, metadata={EXPORT_KEY: json.dumps(about).encode()})
     done = 0
-    bar = tqdm(total=len(index), unit="set", delay=2, disable=None, leave=False, desc="export")
+    bar = ProgressBar(total=len(index), unit="set", desc="export")
     with bar, replacing(path) as stream, pq.ParquetWriter(stream, schema, compression="zstd") as writer:
         for batch in index.records():
             writer.write_table(pa.table(_columns(pa, index, batch, weighted), schema=schema))

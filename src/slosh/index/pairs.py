@@ -7,8 +7,8 @@ from typing import TypeVar
 
 import numpy as np
 from scipy.sparse import csr_matrix
-from tqdm.auto import tqdm
 
+from ..data.progress import ProgressBar
 from ..data.sets import Sets
 from ..engines.base import Float64, Int64, View
 from ..where import Node
@@ -27,7 +27,7 @@ def _each(
 ) -> Iterator[tuple[Int64, Found]]:
     """Ask for the neighbours of these stored sets, batch by batch; none is its own."""
     hidden = None if progress is None else True
-    with tqdm(total=len(keys), unit="set", delay=2, disable=hidden, leave=False, desc="neighbours") as bar:
+    with ProgressBar(total=len(keys), unit="set", disable=hidden, desc="neighbours") as bar:
         for first in range(0, len(keys), QUERY_BATCH_SETS):
             part = keys[first : first + QUERY_BATCH_SETS]
             yield part, ask(view, view.prepared(part), part, question)

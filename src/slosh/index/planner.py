@@ -9,9 +9,9 @@ import time
 from typing import Any, NamedTuple
 
 import numpy as np
-from tqdm.auto import tqdm
 
 from ..data.checks import checked_count, checked_flag
+from ..data.progress import ProgressBar
 from ..data.sets import Sets
 from ..engines.base import Candidates, Float64, Int64, View
 from ..engines.spec import WHOLE
@@ -129,7 +129,7 @@ def rank(view: View, queries: Sets, exclude: Int64 | None, question: Question) -
     if n <= step:
         return _found(view, queries, exclude, radii, question)
     parts: list[Candidates] = []
-    with tqdm(total=n, unit="query", delay=2, disable=None, leave=False, desc="search") as bar:
+    with ProgressBar(total=n, unit="query", desc="search") as bar:
         for first in range(0, n, step):
             part = slice(first, first + step)
             own, limits = None if exclude is None else exclude[part], None if radii is None else radii[part]

@@ -25,7 +25,7 @@ from ..engines.registry import Location, create_engine, open_engine
 from ..engines.spec import WHOLE, IndexSpec, make_spec
 from ..errors import InputError
 from ..search import checked_recall
-from ..where import parse
+from ..where import ALL, Node, parse
 from . import changes
 from .planner import Question, answer
 from .records import Record, checked_ids, is_single_id
@@ -216,8 +216,11 @@ class SetIndex(Searches):
 
     def __reduce__(self) -> Any:
         place = self._engine.location
-        how = "save it with copy_to, and open that" if place is None else f"slosh.open({place!r}, read_only=True)"
-        raise TypeError(f"an index cannot be pickled: in the other process, {how}")
+        saved = "" if place is not None else "save it with copy_to(folder), and "
+        folder = "folder" if place is None else repr(place)
+        raise TypeError(
+            f"an index cannot be pickled: {saved}call slosh.open({folder}, read_only=True) in the other process"
+        )
 
     def close(self) -> None:
         """Let go of files and lock. What was changed is on disk without it."""
@@ -296,12 +299,16 @@ class SetIndex(Searches):
     def remove(self, ids: Any = None, *, where: Any = None) -> list[str]:
         """Remove the sets of these ids, or those whose metadata match, and return their ids.
 
-        If an id is not there (`UnknownId`), nothing is changed.
+        If an id is not there (`UnknownId`), nothing is changed. An empty dict as `where` is refused, so that a filter
+        which was never filled in does not empty the index; the text "()" means every set.
         """
         if (ids is None) == (where is None):
             raise InputError("give the ids to remove, or where=..., and not both", argument="ids")
         names = [] if ids is None else checked_ids(ids)
         node = None if where is None else parse(where)
+        if node == ALL and not isinstance(where, str | Node):
+            remedy = 'give a condition, or where="()" to remove all of them'
+            raise InputError(f"where={where!r:.60} matches every set", remedy, argument="where")
         return changes.remove(self._engine, names, node)
 
     def get(self, ids: Any) -> Record | Records:

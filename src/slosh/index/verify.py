@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from tqdm.auto import tqdm
 
 from ..data.batching import batches_by_points
+from ..data.progress import ProgressBar
 from ..engines.base import Engine, View
 from .planner import Question, answer
 
@@ -57,7 +57,7 @@ def _verify_vectors(view: View, report: Report, sample: int | None) -> None:
     if sample is not None and sample < len(keys):
         keys = keys[:: -(-len(keys) // max(1, sample))]
     wrong: list[int] = []
-    with tqdm(total=len(keys), unit="set", delay=2, disable=None, leave=False, desc="vectors") as bar:
+    with ProgressBar(total=len(keys), unit="set", desc="vectors") as bar:
         for part in batches_by_points(view.prepared_sizes(keys), EMBEDDED_POINTS):
             good = view.holds(keys[part], view.spec.embed(view.records(keys[part]).sets))
             wrong += keys[part][~good].tolist()

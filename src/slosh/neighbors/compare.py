@@ -16,9 +16,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.exceptions import ConvergenceWarning
-from tqdm.auto import tqdm
 
 from ..data.checks import as_array, checked_count, kind_of, random_stream
+from ..data.progress import ProgressBar
 from ..data.sets import Sets, as_sets
 from ..embed import (
     Covariance,
@@ -272,7 +272,7 @@ def compare(
     with warnings.catch_warnings():
         # Of k-means, where sets have fewer different elements than it looks for: the embedding is as good.
         warnings.simplefilter("ignore", ConvergenceWarning)
-        for name, method in tqdm(chosen.items(), unit="method", delay=2, disable=None, leave=False, desc="compare"):
+        for name, method in ProgressBar(chosen.items(), unit="method", desc="compare"):
             measured += list(_measure(name, method, trial, n_jobs))
     of_all = f" of {len(known):,}" * (len(collection) < len(known))
     left_out = f"{len(given) - len(known):,} without a label left out; " * (len(known) < len(given))

@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from tqdm.auto import tqdm
 
 from ..data.batching import batches_by_points
 from ..data.checks import random_stream
 from ..data.points import is_set_item
+from ..data.progress import ProgressBar
 from ..data.sets import Sets, as_sets
 from ..embed.sliced_wasserstein import auto_slicer
 from ..errors import InputError
@@ -72,7 +72,7 @@ def pairwise(
     batch_points = max(1, SORTED_NUMBERS // slicer.n_slices_)
     blocks_x, blocks_y = (list(batches_by_points(each.sizes, batch_points)) for each in (x, y))
     total = result.size if other is not None else result.size // 2
-    with tqdm(total=total, unit="pair", unit_scale=True, delay=2, disable=None, leave=False, desc="pairwise") as bar:
+    with ProgressBar(total=total, unit="pair", unit_scale=True, desc="pairwise") as bar:
         for i, rows in enumerate(blocks_x):
             a = sorted_slices(x[rows], slicer, threads)
             for j, columns in enumerate(blocks_y):

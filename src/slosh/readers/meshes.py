@@ -66,6 +66,8 @@ def _by_trimesh(file: File, data: bytes) -> tuple[Array, Array]:
     is_binary_stl = len(data) >= 84 and len(data) == 84 + 50 * int.from_bytes(data[80:84], "little")
     if file.suffix == ".glb":
         _check_glb(file, data)
+    elif file.suffix == ".ply":
+        _check_ply(data)
     elif file.suffix == ".stl" and not is_binary_stl:
         try:
             data.decode("utf-8")
@@ -192,6 +194,17 @@ def _arrays(geometry: Any) -> tuple[Array, Array]:
     return np.asarray(geometry.vertices, np.float64).reshape(-1, 3), faces
 
 
+def _check_ply(data: bytes) -> None:
+    """Refuse text that ends before all lines have come that the header claims: trimesh takes what there is."""
+    header, _, body = data.partition(b"end_header")
+    lines = [line.split() for line in header.splitlines()]
+    if any(b"ascii" in line for line in lines[:2]):
+        claimed = sum(int(line[2]) for line in lines if line[:1] == [b"element"] and len(line) == 3)
+        found = max(0, len(body.splitlines()) - 1)
+        if found < claimed:
+            raise ValueError(f"claims {claimed} vertices and faces, and has {found} lines: it is cut short or damaged")
+
+
 def _check_glb(file: File, data: bytes) -> None:
     """Refuse what a GLB may claim and not have: numbers without bytes, nodes that repeat, other files."""
     if len(data) < 20 or data[:4] != b"glTF" or data[16:20] != b"JSON":
@@ -231,4 +244,6 @@ def read_xyz(file: File, options: Options) -> Iterator[Piece]:
             points = np.loadtxt(stream, delimiter=delimiter, skiprows=skip, **form)
         if not len(points):
             raise ValueError("no lines of numbers were found in it")
+        if skip and len(points) < int(start[0]):
+            raise ValueError(f"claims {int(start[0])} points, and has {len(points)}: it is cut short or damaged")
     yield Piece.one(file, points)

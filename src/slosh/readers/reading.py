@@ -14,10 +14,10 @@ from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
-from tqdm.auto import tqdm
 
 from ..data.checks import checked_count, checked_origin, checked_seed
 from ..data.precision import Origin
+from ..data.progress import ProgressBar
 from ..errors import InputError, ReaderError, bad_value, import_extra
 from .batches import Batch, check_alone, join
 from .files import MAX_EXPANSION, File, Options, Piece, reading
@@ -130,7 +130,7 @@ def _readable(files: list[File], options: Options, origin: Origin) -> Iterator[I
 def _pieces(opened: Iterable[Iterable[Piece]], files: list[File], progress: bool) -> Iterator[Piece]:
     several = len(files) > 1
     unit, total = ("file", len(files)) if several else ("set", None)
-    with tqdm(total=total, unit=unit, delay=2, disable=None if progress else True, leave=False, desc="read") as bar:
+    with ProgressBar(total=total, unit=unit, disable=None if progress else True, desc="read") as bar:
         for pieces in opened:
             for piece in pieces:
                 yield piece

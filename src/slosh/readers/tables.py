@@ -21,6 +21,9 @@ from ..native.arrays import Array
 from .files import File, Options, Piece, metadata_rows, to_ids
 from .long_form import ROWS_AT_ONCE, Table, is_number, read_long
 
+BLOCK_BYTES, MAX_BLOCK_BYTES = 1 << 20, 1 << 28
+"""Of a CSV table, what is parsed at a time: more where lines are long."""
+LINES_IN_BLOCK = 8
 EXPORT_KEY = b"slosh"
 """The key in the metadata of a schema that marks the export of an index, whose metadata are JSON in one column."""
 
@@ -80,7 +83,8 @@ def read_csv(file: File, options: Options) -> Iterator[Piece]:
     separator = "\t" if file.suffix == ".tsv" else ","
     _check_separator(file, separator)
     parse = csv.ParseOptions(delimiter=separator, newlines_in_values=True)
-    with csv.open_csv(file.path, parse_options=parse) as first:
+    blocks = csv.ReadOptions(block_size=_block_bytes(file))
+    with csv.open_csv(file.path, read_options=blocks, parse_options=parse) as first:
         guessed = first.schema
         _check_header(file, guessed.names, options.id_column or options.by)
         if all(pa.types.is_null(field.type) for field in guessed) and not any(len(batch) for batch in first):
@@ -95,7 +99,7 @@ def read_csv(file: File, options: Options) -> Iterator[Piece]:
         # Only what is empty is missing: NA may be an id.
         missing = {"null_values": [""], "strings_can_be_null": True}
         convert = csv.ConvertOptions(column_types=kinds, include_columns=names, **missing)
-        with csv.open_csv(file.path, parse_options=parse, convert_options=convert) as stream:
+        with csv.open_csv(file.path, read_options=blocks, parse_options=parse, convert_options=convert) as stream:
             yield from stream
 
     return read_long(Table(file, pa.schema(list(kinds.items())), batches), options, named)
@@ -107,6 +111,12 @@ _SEPARATORS = {
     ";": ("a semicolon", "save the table with commas, and with points in the numbers"),
     "|": ("a bar", "save the table with commas"),
 }
+
+
+def _block_bytes(file: File) -> int:
+    """Return how many bytes are parsed at a time: a line must fit, and may be longer than that of the names."""
+    with open(file.path, "rb") as stream:
+        return max(BLOCK_BYTES, min(LINES_IN_BLOCK * len(stream.readline(MAX_BLOCK_BYTES)), MAX_BLOCK_BYTES))
 
 
 def _check_separator(file: File, separator: str) -> None:

@@ -22,6 +22,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ...data.atomic import check_folder, sync_folder
+from ...data.interrupts import interruptible
 from ...errors import (
     FormatError,
     IndexClosed,
@@ -34,7 +35,7 @@ from ...errors import (
 )
 from ...native import kernel
 from ...search import Calibration
-from ..locking import ChangeLock, interruptible
+from ..locking import ChangeLock
 from ..snapshot import Snapshot
 from ..spec import IndexSpec, Vectors
 from . import tables, upgrade

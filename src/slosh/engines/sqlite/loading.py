@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from tqdm.auto import tqdm
 
 from ...data import tensors
+from ...data.progress import ProgressBar
 from ...data.sets import Sets
 from ...errors import DamagedError, SloshError
 from ...search import Trained
@@ -157,7 +157,7 @@ def _embed_missing(connection: Connection, spec: IndexSpec, snapshot: Snapshot, 
     if len(rows) + tables.count_removed(connection, snapshot.n) != next_row - snapshot.n or np.any(rows >= next_row):
         raise tables.damaged(connection, "its counters do not fit its sets")
     parts = tables.stream_sets(connection, rows, spec.dim, snapshot.weighted, spec.origin)
-    with tqdm(total=len(rows), unit="set", delay=2, disable=None, leave=False, desc="embed") as bar:
+    with ProgressBar(total=len(rows), unit="set", desc="embed") as bar:
         for part, sets in parts:
             snapshot = _extended(snapshot, part, spec.embed(sets), int(part[-1]) + 1)
             bar.update(len(part))

@@ -109,6 +109,8 @@ def _read_spec(content: Any, location: str) -> IndexSpec:
         tree["embedding"]["has"] = {
             RENAMED.get(name, name): part for name, part in tree["embedding"].get("has", {}).items()
         }
+    except MemoryError:  # of this machine, not of what is stored
+        raise
     except Exception as error:  # whatever it is that others have put together
         raise DamagedError(
             f"the specification of {location} is damaged ({error!r:.200})", "restore it from a copy", location=location

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from tqdm.auto import tqdm
-
+from ...data.progress import ProgressBar
 from ...errors import DamagedError, StorageError
 from ...where import fields_of, parse_metadata
 from . import tables
@@ -57,15 +56,8 @@ def _verify_points(connection: Connection, dim: int) -> tuple[str, str, list[str
     damaged, n = [], 0
     sql = "SELECT id, size, crc, points, weights FROM sets JOIN bodies USING (body) ORDER BY row"
     total = connection.execute("SELECT count(*) FROM sets").fetchone()[0]
-    lines: Any = tqdm(
-        iter(connection.execute(sql).fetchone, None),
-        total=total,
-        unit="set",
-        delay=2,
-        disable=None,
-        leave=False,
-        desc="points",
-    )
+    found: Any = iter(connection.execute(sql).fetchone, None)
+    lines: Any = ProgressBar(found, total=total, unit="set", desc="points")
     for name, size, crc, points, weights in lines:
         if not tables.is_whole(size, points, weights, crc, dim):
             damaged.append(repr(name))

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...data.interrupts import interruptible
 from ...errors import UnknownOutcome
 from ...where import Metadata
 from ..base import Entries, Int64
-from ..locking import interruptible
 from ..snapshot import Snapshot
 from ..spec import Embedded
 from . import tables
