@@ -128,6 +128,7 @@ struct Ladder {
   Basis basis;
   double rounding, farthest;   // rounding moves a prefix by at most this part of its vector's norm about the middle; the largest norm that is stored
   const float *queries;        // (n_queries, dim), which are rounded as the vectors are
+  const bool *allowed;         // (n,) which positions may be found; null: all of them
   const int64_t *skip;         // (n_queries,) a position that is not to be found, or null
   const int64_t *ranks;        // (n,) for equal distances; null: the position
   int64_t k, depth;            // nearest: how many, vectors to compare at most

@@ -183,8 +183,11 @@ struct Tile {
     c.limit = c.near[c.n_near - 1].square;
   }
 
+  // Asked only of rows that are near enough: few are, and so a filter costs next to nothing.
+  SLOSH_INLINE bool permitted(uint32_t place) const { return !job.allowed || job.allowed[lists.slots[place]]; }
+
   SLOSH_INLINE void keep(Climb &c, float square, uint32_t place) const {
-    if (!(square <= c.limit)) return;
+    if (!(square <= c.limit) || !permitted(place)) return;
     c.near[c.n_near++] = {square, place};
     if (c.n_near == full) cut(c);
   }
@@ -331,6 +334,7 @@ struct Tile {
       limit[q] = most * most * (1 + 1e-5f) + shift[q] + 1e-36f;  // below that a square in float32 has few digits
     }
     const int64_t rows = scan<Q>(list, by, base, [&](int q) SLOSH_FLAT { return limit[q]; }, [&](int q, float square, uint32_t place) {
+      if (!permitted(place)) return;
       const float low = std::sqrt(std::max(0.0f, square - shift[q])) * (1 - 1e-5f) - (error + float(c[q]->slack)) * (1 + 1e-5f);
       ++c[q]->n_near;
       c[q]->near.push_back({low > 0 ? low * low * (1 - 1e-5f) : 0.0f, place});

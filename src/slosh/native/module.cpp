@@ -266,8 +266,186 @@ void squares(const Matrix &queries, const std::optional<Matrix> &floats, const s
   const Pairs job{queries.data(), vectors, offsets.data(), positions.data(), out.data()};
   threads = int(std::min<int64_t>(threads, 1 + int64_t(positions.shape(0)) * dim / 400000));
   nb::gil_scoped_release free;
-// Queries that go together put the vectors side by side once.
-  const int64_t tile = std::max<int64_t>(1, std::min<int64_t>(1024, (n_queries + threads - 1) / threads));
+  parallel(n_queries, std::max<int64_t>(1, std::min<int64_t>(64, n_queries / (8 * threads))), threads, 0,
+           [&job, kernel = chosen](int64_t i, void *) { kernel->squares(job, i); });
+}
+
+typedef ndarray<const double, ndim<2>, c_contig, nb::device::cpu> Directions;
+
+Basis new_basis(const ConstDoubles &middle, const std::optional<Directions> &directions, int64_t dim) {
+  const int64_t padded = int64_t(middle.shape(0));
+  check(padded % 8 == 0 && padded >= dim && (!directions || (int64_t(directions->shape(1)) == padded && directions->shape(0) > 0)),
+        "directions and middle must be filled up to a multiple of eight");
+  return {dim, directions ? int64_t(directions->shape(0)) : 0, padded, middle.data(), directions ? directions->data() : nullptr};
+}
+
+void prefixes(const std::optional<Matrix> &floats, const std::optional<Shorts> &shorts, const std::optional<Vector> &scale, const ConstDoubles &middle,
+              const std::optional<Directions> &directions, int64_t dim, Columns out, Doubles norms, int threads) {
+  const int64_t n = int64_t(out.shape(0));
+  const Prefixes job{new_basis(middle, directions, dim), new_vectors(floats, shorts, scale, n, dim), n, int64_t(out.shape(1)), out.data(), norms.data()};
+  const int64_t p = job.basis.n_directions, padded = job.basis.padded;
+  check(int64_t(out.shape(1)) >= job.basis.numbers() && int64_t(norms.shape(0)) == n, "out must be (n, directions + 1)");
+  threads = int(std::min<int64_t>(threads, 1 + n * dim * (p + 1) / 400000));
+  const int64_t tiles = (n + kTogether - 1) / kTogether;
+  nb::gil_scoped_release free;
+  parallel(tiles, std::max<int64_t>(1, std::min<int64_t>(32, tiles / (8 * threads))), threads, size_t(kTogether * (padded + p)) * sizeof(double) + 64,
+           [&job, kernel = chosen](int64_t i, void *scratch) { kernel->prefixes(job, i, scratch); });
+}
+
+struct Found {
+  double square;
+  int64_t position;
+};
+
+// An array that Python will free.
+template <class T> ndarray<nb::numpy, T, ndim<1>> owned(T *data, size_t size) {
+  nb::capsule owner(data, [](void *p) noexcept { delete[] static_cast<T *>(p); });
+  return ndarray<nb::numpy, T, ndim<1>>(data, {size}, owner);
+}
+
+typedef ndarray<const uint8_t, shape<-1, -1, 16, 4>, c_contig, nb::device::cpu> RowCodes;
+typedef ndarray<const float, shape<-1, 16>, c_contig, nb::device::cpu> RowSquares;
+typedef ndarray<const bool, ndim<1>, c_contig, nb::device::cpu> Allowed;
+typedef ndarray<double, ndim<2>, c_contig, nb::device::cpu> Distances;
+typedef ndarray<int64_t, ndim<2>, c_contig, nb::device::cpu> Positions;
+
+// The centres of lists, in full and as rows of eight bits.
+struct Heads {
+  const Matrix centres;
+  const RowCodes codes;
+  const RowSquares squares;
+  const Vector middle, steps, errors;
+  const float farthest;
+
+  void give(Lists &to) const {
+    to.n_lists = int64_t(centres.shape(0)), to.stride = int64_t(centres.shape(1)), to.width = 4 * int64_t(codes.shape(1));
+    check(to.n_lists > 0 && to.n_lists < int64_t(1) << 31 && int64_t(codes.shape(0)) == (to.n_lists + 15) / 16 && codes.shape(0) == squares.shape(0) &&
+              codes.shape(0) == steps.shape(0) && codes.shape(0) == errors.shape(0), "one of each a list");
+    check(to.width > 0 && to.stride == (to.width + 15) / 16 * 16 && to.stride <= kWidest && int64_t(middle.shape(0)) == to.stride, "centres must be filled up to a multiple of 16");
+    to.centres = centres.data(), to.heads = {codes.data(), squares.data()}, to.middle = middle.data();
+    to.head_steps = steps.data(), to.head_errors = errors.data(), to.farthest = farthest;
+  }
+};
+
+// Rows (n, stride) to the lists whose centres are nearest, and their squared distances.
+void nearest_lists(const Heads &heads, const Matrix &rows, Longs which, ndarray<float, ndim<1>, c_contig, nb::device::cpu> squares, int threads) {
+  Lists lists{};
+  heads.give(lists);
+  const int64_t n = int64_t(rows.shape(0)), step = 64;
+  check(int64_t(rows.shape(1)) == lists.stride && int64_t(which.shape(0)) == n && int64_t(squares.shape(0)) == n, "rows must be (n, stride)");
+  threads = int(std::min<int64_t>(threads, 1 + n * lists.n_lists * lists.stride / 4000000));
+  nb::gil_scoped_release free;
+  parallel((n + step - 1) / step, 1, threads, 0, [&, kernel = chosen](int64_t i, void *) {
+    const int64_t from = i * step;
+    kernel->nearest_lists(lists, rows.data() + from * lists.stride, std::min(step, n - from), which.data() + from, squares.data() + from);
+  });
+}
+
+// What the searches of one state have in common. Arrays are checked once, and held.
+class LadderScan {
+ public:
+  LadderScan(const std::optional<Matrix> &floats, const std::optional<Shorts> &shorts, const std::optional<Vector> &scale, int64_t dim, const ConstDoubles &middle,
+             const std::optional<Directions> &directions, double rounding, double farthest, const Heads &heads, const RowCodes &codes, const RowSquares &biases,
+             const Vector &rests, int64_t early, const ndarray<const int32_t, shape<-1, 16>, c_contig, nb::device::cpu> &slots, const ndarray<const uint16_t, ndim<1>, c_contig, nb::device::cpu> &masks,
+             const Vector &steps, const Vector &errors, const Vector &radii, const Offsets &start, const Offsets &order)
+      : held_(nb::make_tuple(floats, shorts, scale, middle, directions, codes, biases, rests, slots, masks, steps, errors, radii, start, order)), heads_(heads) {
+    Lists &to = job_.lists;
+    heads_.give(to);
+    n_ = floats ? int64_t(floats->shape(0)) : shorts ? int64_t(shorts->shape(0)) : 0;
+    job_.vectors = new_vectors(floats, shorts, scale, n_, dim);
+    job_.basis = new_basis(middle, directions, dim);
+    job_.rounding = rounding, job_.farthest = farthest;
+    check(job_.basis.numbers() <= to.width && job_.basis.numbers() > to.width - 4, "rows must have the numbers of a prefix");
+    const int64_t n_blocks = int64_t(codes.shape(0));
+    check(4 * int64_t(codes.shape(1)) == to.width && int64_t(biases.shape(0)) == n_blocks && int64_t(rests.shape(0)) == n_blocks && int64_t(slots.shape(0)) == n_blocks && int64_t(masks.shape(0)) == n_blocks &&
+              int64_t(order.shape(0)) == n_blocks && n_blocks < int64_t(1) << 28, "one of each a block");
+    for (const Vector *each : {&steps, &errors, &radii}) check(int64_t(each->shape(0)) == to.n_lists, "one of each a list");
+    check(int64_t(start.shape(0)) == to.n_lists + 1 && start.data()[0] == 0 && start.data()[to.n_lists] == n_blocks, "one of each a list");
+    for (int64_t l = 0; l < to.n_lists; ++l) check(start.data()[l] <= start.data()[l + 1], "lists must follow each other");
+    // What the blocks hold is checked where they are made and read (search/lists.py).
+    check(early > 0 && early % 4 == 0 && early <= to.width, "early numbers must be a multiple of 4");
+    to.rows = {codes.data(), biases.data()}, to.rests = rests.data(), to.early = early, to.slots = slots.data(), to.masks = masks.data();
+    to.steps = steps.data(), to.errors = errors.data(), to.radii = radii.data(), to.start = start.data(), to.order = order.data();
+  }
+
+  void nearest(const Matrix &queries, int64_t depth, double reach, bool exact, const std::optional<Allowed> &allowed, const std::optional<Offsets> &skip,
+               const std::optional<Offsets> &ranks, Distances out, Positions positions, Longs scanned, Longs candidates, int threads) const {
+    Ladder job = asked(queries, allowed, skip, ranks, scanned, candidates);
+    const int64_t n = int64_t(queries.shape(0));
+    check(int64_t(out.shape(0)) == n && out.shape(0) == positions.shape(0) && out.shape(1) == positions.shape(1) && out.shape(1) > 0 && depth > 0,
+          "out and positions must be (n_queries, k)");
+    job.out = out.data(), job.out_positions = positions.data(), job.k = int64_t(out.shape(1));
+    job.depth = std::max(depth, job.k), job.reach = float(reach), job.exact = exact;
+    nb::gil_scoped_release free;
+    run(job, n, threads);
+  }
+
+  nb::tuple within(const Matrix &queries, const ConstDoubles &radius, const std::optional<Allowed> &allowed, Longs scanned, Longs candidates, int threads) const {
+    Ladder job = asked(queries, allowed, std::nullopt, std::nullopt, scanned, candidates);
+    const int64_t n = int64_t(queries.shape(0));
+    check(int64_t(radius.shape(0)) == n, "one radius a query");
+    job.radius = radius.data(), job.k = job.depth = 1, job.exact = true;
+    std::vector<std::vector<Found>> found(static_cast<size_t>(n));
+    job.sink = &found;
+    job.put = [](void *sink, int64_t query, double square, int64_t position) {
+      (*static_cast<std::vector<std::vector<Found>> *>(sink))[size_t(query)].push_back({square, position});
+    };
+    {
+      nb::gil_scoped_release free;
+      run(job, n, threads);
+    }
+    size_t total = 0;
+    for (const auto &f : found) total += f.size();
+    int64_t *starts = new int64_t[size_t(n) + 1], *positions = new int64_t[total];
+    double *result = new double[total];
+    starts[0] = 0;
+    for (int64_t i = 0, at = 0; i < n; ++i) {
+      for (const Found &f : found[size_t(i)]) result[at] = f.square, positions[at++] = f.position;
+      starts[i + 1] = at;
+    }
+    return nb::make_tuple(owned(starts, size_t(n) + 1), owned(result, total), owned(positions, total));
+  }
+
+ private:
+  Ladder asked(const Matrix &queries, const std::optional<Allowed> &allowed, const std::optional<Offsets> &skip, const std::optional<Offsets> &ranks, Longs &scanned,
+               Longs &candidates) const {
+    const size_t n = queries.shape(0);
+    check(!allowed || int64_t(allowed->shape(0)) >= n_, "one bit a position");
+    check(int64_t(queries.shape(1)) == job_.basis.dim && (!skip || skip->shape(0) == n) && (!ranks || int64_t(ranks->shape(0)) >= n_) && scanned.shape(0) == n &&
+              candidates.shape(0) == n, "one of each a query");
+    Ladder job = job_;
+    job.queries = queries.data(), job.allowed = allowed ? allowed->data() : nullptr, job.skip = skip ? skip->data() : nullptr, job.ranks = ranks ? ranks->data() : nullptr;
+    job.scanned = scanned.data(), job.candidates = candidates.data();
+    return job;
+  }
+
+  // Queries that climb together read a list once; an exact search visits nearly all lists, and remembers them.
+  static void run(const Ladder &job, int64_t n, int threads) {
+    const int64_t most = job.exact ? 64 : 1024, tile = std::max<int64_t>(1, std::min(most, (n + threads - 1) / threads));
+    parallel((n + tile - 1) / tile, 1, threads, 0, [&job, n, tile, kernel = chosen](int64_t i, void *) { kernel->ladder(job, i * tile, std::min(n, (i + 1) * tile)); });
+  }
+
+  nb::object held_;
+  Heads heads_;
+  Ladder job_{};
+  int64_t n_ = 0;
+};
+
+// The nearest of some vectors, or of all of them, by comparing each.
+void flat(const Matrix &queries, const std::optional<Matrix> &floats, const std::optional<Shorts> &shorts, const std::optional<Vector> &scale,
+          const std::optional<Offsets> &positions, const std::optional<Offsets> &skip, const std::optional<Offsets> &ranks, Distances out, Positions found, int threads) {
+  const int64_t dim = int64_t(queries.shape(1)), n_queries = int64_t(queries.shape(0));
+  const int64_t n = floats ? int64_t(floats->shape(0)) : shorts ? int64_t(shorts->shape(0)) : 0;
+  for (size_t i = 0; positions && i < positions->shape(0); ++i) check(positions->data()[i] >= 0 && positions->data()[i] < n, "a position that is not there");
+  check(int64_t(out.shape(0)) == n_queries && found.shape(0) == out.shape(0) && found.shape(1) == out.shape(1) && out.shape(1) > 0 &&
+            (!skip || int64_t(skip->shape(0)) == n_queries) && (!ranks || int64_t(ranks->shape(0)) >= n), "out must be (n_queries, k)");
+  const Flat job{queries.data(), new_vectors(floats, shorts, scale, n, dim), positions ? positions->data() : nullptr, positions ? int64_t(positions->shape(0)) : n,
+                 int64_t(out.shape(1)), skip ? skip->data() : nullptr, ranks ? ranks->data() : nullptr, out.data(), found.data()};
+  threads = int(std::min<int64_t>(threads, 1 + n_queries * job.n_places * dim / 400000));
+  nb::gil_scoped_release free;
+  // Queries that go together put the vectors side by side once.
+  const int64_t most = std::max<int64_t>(4, std::min<int64_t>(1024, (int64_t(1) << 20) / (job.k + 64)));  // that of which the best are held at a time
+  const int64_t tile = std::max<int64_t>(1, std::min<int64_t>(most, (n_queries + threads - 1) / threads));
   parallel((n_queries + tile - 1) / tile, 1, threads, 0,
            [&job, n_queries, tile, kernel = chosen](int64_t i, void *) { kernel->flat(job, i * tile, std::min(n_queries, (i + 1) * tile)); });
 }
@@ -511,9 +689,9 @@ NB_MODULE(_native, m) {
                     const slosh::Vector &, const slosh::Vector &, const slosh::Vector &, const slosh::Offsets &, const slosh::Offsets &>(),
            "floats"_a.none(), "shorts"_a.none(), "scale"_a.none(), "dim"_a, "middle"_a, "directions"_a.none(), "rounding"_a, "farthest"_a, "heads"_a, "codes"_a, "biases"_a,
            "rests"_a, "early"_a, "slots"_a, "masks"_a, "steps"_a, "errors"_a, "radii"_a, "start"_a, "order"_a)
-      .def("nearest", &slosh::LadderScan::nearest, "queries"_a, "depth"_a, "reach"_a, "exact"_a, "skip"_a.none(), "ranks"_a.none(), "out"_a, "positions"_a, "scanned"_a,
+      .def("nearest", &slosh::LadderScan::nearest, "queries"_a, "depth"_a, "reach"_a, "exact"_a, "allowed"_a.none(), "skip"_a.none(), "ranks"_a.none(), "out"_a, "positions"_a, "scanned"_a,
            "candidates"_a, "threads"_a)
-      .def("within", &slosh::LadderScan::within, "queries"_a, "radius"_a, "scanned"_a, "candidates"_a, "threads"_a);
+      .def("within", &slosh::LadderScan::within, "queries"_a, "radius"_a, "allowed"_a.none(), "scanned"_a, "candidates"_a, "threads"_a);
   m.def("flat", &slosh::flat, "queries"_a, "floats"_a.none(), "shorts"_a.none(), "scale"_a.none(), "positions"_a.none(), "skip"_a.none(), "ranks"_a.none(), "out"_a, "found"_a,
         "threads"_a);
   m.def("nearest_codes", &slosh::nearest_codes, "queries"_a, "groups"_a, "allowed"_a, "active"_a.none(), "rows"_a.none(), "distances"_a, "positions"_a,

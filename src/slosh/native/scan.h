@@ -200,20 +200,59 @@ struct Nearest {
   }
 };
 
-// One query with each vector in turn.
+typedef Lanes<SLOSH_LANES>::F Sixteenth;  // sixteen numbers, or as many as a register holds
+
+SLOSH_INLINE Sixteenth many(const float *from, float) { return load<Sixteenth>(from); }
+SLOSH_INLINE Sixteenth many(const int16_t *from, float scale) {
+#if SLOSH_LANES == 16
+  return Sixteenth(_mm512_cvtepi32_ps(_mm512_cvtepi16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i *>(from))))) * scale;
+#elif SLOSH_LANES == 8
+  return Sixteenth(_mm256_cvtepi32_ps(_mm256_cvtepi16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i *>(from))))) * scale;
+#else
+  return Sixteenth{one(from, scale), one(from + 1, scale), one(from + 2, scale), one(from + 3, scale)};
+#endif
+}
+
+// |q - x|^2 in float32, a part of `dim` 2^-23 off or less.
+template <class T> SLOSH_INLINE float rough_square(const float *q, const T *x, float scale, int64_t dim) {
+  Sixteenth parts[2] = {};
+  int64_t i = 0;
+  for (; i + 2 * SLOSH_LANES <= dim; i += 2 * SLOSH_LANES)
+    for (int part = 0; part < 2; ++part) {
+      const Sixteenth d = load<Sixteenth>(q + i + part * SLOSH_LANES) - many(x + i + part * SLOSH_LANES, scale);
+      parts[part] += d * d;
+    }
+  float lane[SLOSH_LANES], total = 0;
+  store(lane, parts[0] + parts[1]);
+  for (int l = 0; l < SLOSH_LANES; ++l) total += lane[l];
+  for (; i < dim; ++i) {
+    const float d = q[i] - one(x + i, scale);
+    total += d * d;
+  }
+  return total;
+}
+
+// A sum of squares in float32 that is above it belongs to a vector that is farther than `square`.
+SLOSH_INLINE float rough_limit(double square, int64_t dim) { return float(std::min(square, 3e38)) * (1 + 2e-7f * float(dim + 8)) + 1e-36f; }
+
+// One query with each vector in turn: in float32, and in double those that may be among the nearest.
 inline void flat_one(const Flat &job, int64_t query) {
   Nearest nearest{job.ranks, job.k, {}};
-  const float *q = job.queries + query * job.vectors.dim;
+  const Vectors &v = job.vectors;
+  const float *q = job.queries + query * v.dim;
   const int64_t skip = job.skip ? job.skip[query] : -1;
+  float limit = std::numeric_limits<float>::infinity();
   for (int64_t i = 0; i < job.n_places; ++i) {
     const int64_t position = job.positions ? job.positions[i] : i;
-    if (job.positions && i + 4 < job.n_places) fetch(job.vectors, job.positions[i + 4]);
-    if (position != skip) nearest.take(square(job.vectors, q, position), position);
+    if (job.positions && i + 6 < job.n_places) fetch(v, job.positions[i + 6]);
+    const float near = v.shorts ? rough_square(q, v.shorts + position * v.dim, v.scale[position], v.dim) : rough_square(q, v.floats + position * v.dim, 1, v.dim);
+    if (near > limit || position == skip) continue;
+    nearest.take(square(v, q, position), position);
+    if (nearest.full()) limit = rough_limit(nearest.farthest(), v.dim);
   }
   nearest.write(job.out + query * job.k, job.out_positions + query * job.k);
 }
 
-typedef Lanes<SLOSH_LANES>::F Sixteenth;        // of a register, or all of it
 constexpr int64_t kAside = 16;                   // vectors side by side, number by number
 constexpr int kAsideParts = int(kAside) / SLOSH_LANES;
 constexpr int kAskers = SLOSH_LANES == 4 ? 1 : 4;  // queries that look at them together
@@ -224,22 +263,29 @@ constexpr int64_t kFewQueries = 3;               // of which each compares the v
 struct Aside {
   alignas(64) float each[kAside];
 };
-struct Asker {
-  Nearest nearest;
-  float limit;  // a sum of squares in float32 that is above it belongs to a vector that is too far
+struct Rough {
+  float square;
+  int64_t place;
 };
+SLOSH_INLINE bool operator<(const Rough &a, const Rough &b) { return a.square < b.square; }
 
-// Many queries with vectors that lie side by side, number by number: in float32, where a sum of some of the squares excludes most; then as `flat_one`.
+struct Asker {
+  float limit;  // a sum of squares in float32 that is above it belongs to a vector that is too far
+  int64_t n;
+};
+constexpr int64_t kSpareRoom = 54;  // rough squares beyond k that a query keeps before it sorts them out
+
+// Many queries with vectors that lie side by side, number by number: in float32, where a sum of some of the squares excludes most; and in double the nearest.
 struct FlatTile {
   const Flat &job;
-  const int64_t dim, first;
-  const float margin;
+  const int64_t dim, first, wanted, room;  // the own row of a query takes a place
   std::vector<Asker> askers;
+  std::vector<Rough> near;                 // `room` for each query
   std::vector<Aside> numbers;
 
   FlatTile(const Flat &j, int64_t from, int64_t to)
-      : job(j), dim(j.vectors.dim), first(from), margin(1 + 2e-7f * float(dim + 8)),
-        askers(size_t(to - from), Asker{Nearest{j.ranks, j.k, {}}, std::numeric_limits<float>::infinity()}) {}
+      : job(j), dim(j.vectors.dim), first(from), wanted(std::min(j.k, j.n_places) + (j.skip ? 1 : 0)), room(wanted + std::max(kSpareRoom, wanted / 2)),
+        askers(size_t(to - from), Asker{std::numeric_limits<float>::infinity(), 0}), near(size_t((to - from) * room)) {}
 
   SLOSH_INLINE int64_t position(int64_t place) const { return job.positions ? job.positions[place] : place; }
 
@@ -265,6 +311,18 @@ struct FlatTile {
     return bits;
   }
 
+  // Keeps what may be among the nearest.
+  void sort_out(int64_t query) {
+    Asker &asker = askers[size_t(query)];
+    Rough *mine = near.data() + query * room;
+    std::nth_element(mine, mine + wanted - 1, mine + asker.n);
+    asker.limit = rough_limit(double(mine[wanted - 1].square), dim) * (1 + 2e-7f * float(dim + 8));
+    int64_t kept = 0;
+    for (int64_t i = 0; i < asker.n; ++i)
+      if (mine[i].square <= asker.limit) mine[kept++] = mine[i];
+    asker.n = kept;
+  }
+
   template <int Q> void look(int64_t query, int64_t place, int64_t n_places) {
     const float *asked[Q];
     for (int q = 0; q < Q; ++q) asked[q] = job.queries + (first + query + q) * dim;
@@ -272,7 +330,7 @@ struct FlatTile {
       const Aside *x = &numbers[size_t(from / kAside * dim)];
       const unsigned there = n_places - from >= kAside ? 0xffffu : (1u << (n_places - from)) - 1;
       Sixteenth sums[Q][kAsideParts] = {};
-      unsigned bits[Q], any = 1;
+      unsigned bits[Q] = {}, any = 1;
       for (int64_t i = 0; i < dim && any;) {
         for (const int64_t end = std::min(dim, i + kCheckEvery); i < end; ++i)
           for (int part = 0; part < kAsideParts; ++part) {
@@ -285,23 +343,41 @@ struct FlatTile {
         any = 0;
         for (int q = 0; q < Q; ++q) any |= bits[q] = left(sums[q], askers[size_t(query + q)].limit) & there;
       }
-      if (!any) continue;
-      for (int q = 0; q < Q; ++q) {
+      for (int q = 0; any && q < Q; ++q) {
+        if (!bits[q]) continue;
         Asker &asker = askers[size_t(query + q)];
-        const int64_t skip = job.skip ? job.skip[first + query + q] : -1;
+        float each[kAside];
+        std::memcpy(each, sums[q], sizeof(each));
         for (unsigned rest = bits[q]; rest; rest &= rest - 1) {
-          const int64_t at = position(place + from + __builtin_ctz(rest));
-          if (at == skip) continue;
-          asker.nearest.take(square(job.vectors, asked[q], at), at);
-          if (asker.nearest.full()) asker.limit = float(std::min(asker.nearest.farthest(), 3e38)) * margin + 1e-36f;
+          const int lane = __builtin_ctz(rest);
+          if (asker.n == room) sort_out(query + q);
+          if (asker.n == room) make_room(query + q);
+          if (each[lane] <= asker.limit) near[size_t((query + q) * room + asker.n++)] = {each[lane], place + from + lane};
         }
       }
     }
   }
 
+  // So many vectors are as near as float32 can tell that they fill the room: the best of them are kept, by their distances in double and their ranks.
+  void make_room(int64_t query) {
+    Asker &asker = askers[size_t(query)];
+    Rough *mine = near.data() + query * room;
+    const float *q = job.queries + (first + query) * dim;
+    std::vector<Hit> hits(static_cast<size_t>(asker.n));
+    std::vector<Rough> kept(static_cast<size_t>(wanted));
+    for (int64_t i = 0; i < asker.n; ++i) {
+      const int64_t at = position(mine[i].place);
+      hits[size_t(i)] = {square(job.vectors, q, at), job.ranks ? job.ranks[at] : at, i};
+    }
+    std::nth_element(hits.begin(), hits.begin() + wanted - 1, hits.end());
+    for (int64_t i = 0; i < wanted; ++i) kept[size_t(i)] = mine[hits[size_t(i)].position];
+    std::copy(kept.begin(), kept.end(), mine);
+    asker.n = wanted;
+  }
+
   void run() {
     const int64_t n = int64_t(askers.size()), step = std::max(kAside, kChunkNumbers / dim / kAside * kAside);
-    numbers.resize(size_t(step / kAside * dim));
+    numbers.resize(size_t(std::min(step, (job.n_places + kAside - 1) / kAside * kAside) / kAside * dim));
     for (int64_t place = 0; place < job.n_places; place += step) {
       const int64_t some = std::min(step, job.n_places - place);
       put_aside(place, some);
@@ -309,7 +385,18 @@ struct FlatTile {
       for (; query + kAskers <= n; query += kAskers) look<kAskers>(query, place, some);
       for (; query < n; ++query) look<1>(query, place, some);
     }
-    for (int64_t q = 0; q < n; ++q) askers[size_t(q)].nearest.write(job.out + (first + q) * job.k, job.out_positions + (first + q) * job.k);
+    for (int64_t query = 0; query < n; ++query) {
+      if (askers[size_t(query)].n > wanted) sort_out(query);
+      Nearest nearest{job.ranks, job.k, {}};
+      nearest.hits.reserve(size_t(std::min(job.k, job.n_places)));
+      const float *q = job.queries + (first + query) * dim;
+      const int64_t skip = job.skip ? job.skip[first + query] : -1;
+      for (int64_t i = 0; i < askers[size_t(query)].n; ++i) {
+        const int64_t at = position(near[size_t(query * room + i)].place);
+        if (at != skip) nearest.take(square(job.vectors, q, at), at);
+      }
+      nearest.write(job.out + (first + query) * job.k, job.out_positions + (first + query) * job.k);
+    }
   }
 };
 

@@ -262,6 +262,7 @@ class Ladder:
         depth: int,
         reach: float,
         exact: bool,
+        allowed: Mask | None,
         skip: Int64 | None,
         ranks: Int64 | None,
         threads: int,
@@ -272,29 +273,32 @@ class Ladder:
         The kernel rounds queries as the vectors are rounded. It scans the nearest list, and every list whose centre is,
         squared, at most `reach` times the distance of the k-th row found (to the power 1.5) farther away than the
         nearest one; of the rows it compares the vectors of the `depth` nearest. If it is to be exact it then compares
-        all that no bound excludes. `skip` are positions that a query must not find, -1 for none; `ranks` decide between
-        equal distances.
+        all that no bound excludes. `allowed` (n,) says which positions may be found (None: all); `skip` are positions
+        that a query must not find, -1 for none; `ranks` decide between equal distances.
         """
         n = len(queries)
         out, positions = np.empty((n, k)), np.empty((n, k), np.int64)
         scanned, compared = np.empty(n, np.int64), np.empty(n, np.int64)
         if kernel.native is not None:
-            self.native.nearest(queries, depth, reach, exact, skip, ranks, out, positions, scanned, compared, threads)
+            rest = skip, ranks, out, positions, scanned, compared, threads
+            self.native.nearest(queries, depth, reach, exact, allowed, *rest)
         else:
-            climb = scan_numpy.Climb(self, queries)
+            climb = scan_numpy.Climb(self, queries, allowed)
             for i in range(n):
                 own = -1 if skip is None else int(skip[i])
                 found = climb.nearest(i, k, depth, reach, exact, own, ranks)
                 out[i], positions[i], scanned[i], compared[i] = found
         return out, positions, scanned, compared
 
-    def within(self, queries: Float32, radii: Float64, threads: int) -> tuple[Int64, Float64, Int64, Int64, Int64]:
+    def within(
+        self, queries: Float32, radii: Float64, allowed: Mask | None, threads: int
+    ) -> tuple[Int64, Float64, Int64, Int64, Int64]:
         """Return all within a radius of each query: offsets, squares and positions; rows scanned and compared."""
         n = len(queries)
         scanned, compared = np.zeros(n, np.int64), np.zeros(n, np.int64)
         if kernel.native is not None:
-            return *self.native.within(queries, radii, scanned, compared, threads), scanned, compared
-        climb = scan_numpy.Climb(self, queries)
+            return *self.native.within(queries, radii, allowed, scanned, compared, threads), scanned, compared
+        climb = scan_numpy.Climb(self, queries, allowed)
         parts = [climb.within(i, float(radii[i]), -1) for i in range(n)]
         squares, positions, scanned[:], compared[:] = zip(*parts, strict=True)
         offsets = np.cumsum([0, *map(len, squares)], dtype=np.int64)

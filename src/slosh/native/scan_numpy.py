@@ -82,8 +82,8 @@ class Climb:
     The rows are as coded, the queries are not: estimates are a little better than those of the kernel.
     """
 
-    def __init__(self, job: Ladder, queries: Float32) -> None:
-        self._job = job
+    def __init__(self, job: Ladder, queries: Float32, allowed: Mask | None = None) -> None:
+        self._job, self._allowed = job, allowed
         if job.scale is not None:
             scale = np.maximum(np.abs(queries).max(axis=1) / np.float32(32767), np.float32(1e-37))[:, None]
             queries = np.rint(queries / scale) * scale
@@ -142,6 +142,8 @@ class Climb:
         there = np.unpackbits(np.stack([masks & 255, masks >> 8], axis=1).astype(np.uint8), axis=1, bitorder="little")
         positions = np.where(there.astype(bool), job.slots[blocks], -1)
         mask = (positions >= 0) & (positions != skip)
+        if self._allowed is not None:
+            mask &= self._allowed[positions]
         query = self._prefixes[i] - job.heads.centres[which]
         codes = job.codes[blocks].transpose(0, 2, 1, 3).reshape(len(blocks), 16, 4 * job.codes.shape[1])
         codes = codes[:, :, : query.shape[1]]

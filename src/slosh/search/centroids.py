@@ -28,7 +28,7 @@ def centroids(rows: Float32, n_centres: int, random: np.random.RandomState) -> F
         return np.asarray(rows.mean(axis=0, keepdims=True, dtype=np.float64), np.float32)
     largest = np.abs(rows).max()
     if largest > 0 and not SMALLEST < largest < LARGEST:  # squares that float32 cannot hold
-        return centroids(rows / largest, n_centres, random) * largest
+        return np.asarray(centroids(rows / largest, n_centres, random) * largest)
     if n_centres < PARTED_FROM:
         return _lloyd(rows, _drawn(rows, n_centres, random), ROUNDS_IN_PARTS + ROUNDS_WITH_ALL)
     coarse = _lloyd(rows, _drawn(rows, round(n_centres**0.5), random), ROUNDS_IN_PARTS)
@@ -77,4 +77,4 @@ def _shares(sizes: Int64, n: int) -> Int64:
     """Return how many of n centres each part gets: in proportion to its size, and no more than it has rows."""
     ends = np.floor(np.cumsum(sizes) * (n / sizes.sum()) + 1e-9).astype(np.int64)
     ends[-1] = n
-    return np.minimum(np.diff(ends, prepend=0), sizes)
+    return np.asarray(np.minimum(np.diff(ends, prepend=0), sizes))

@@ -6,10 +6,25 @@ import numpy as np
 
 from ..native.arrays import Float32, Float64
 
+QUERIES_ALONE = 3
+"""So few queries compare vectors each by itself (see `flat` of the kernel)."""
+
 
 def cost(scanned: float, width: int, compared: float, dim: int) -> float:
     """Return what a search takes, in nanoseconds or so: rows scanned, vectors compared. Only ratios mean anything."""
     return scanned * (0.15 + 0.008 * width) + compared * (25 + 0.16 * dim)
+
+
+def cost_of_exact(n: int, width: int) -> float:
+    """Return what an exact search among n rows takes, in the same unit: nearly all prefixes are scanned at worst."""
+    return 10_000 + cost(n, width, 0, 0)
+
+
+def cost_of_each(n: int, n_queries: int, dim: int) -> float:
+    """Return what comparing n vectors one by one takes a query: less where several queries read them together."""
+    if n_queries <= QUERIES_ALONE:
+        return n * (4 + 0.12 * dim)
+    return n * (0.45 + 0.018 * dim + 1.2 * dim / n_queries)
 
 
 def default_lists(n: int) -> int:

@@ -17,7 +17,7 @@ from ..native import kernel, scan
 from ..native.arrays import Float32, Float64, Int64, Mask
 from .basis import ROUNDING
 from .calibration import CalibratedState, Calibration
-from .cost_model import cost
+from .cost_model import cost, cost_of_each, cost_of_exact
 from .filing import Filing, Training, is_of_floats, learn, warn_if_coarse
 from .ladder_trial import LadderTrial
 from .state import Found, FoundWithin, Request, Stored, Trained, exact_found
@@ -140,7 +140,7 @@ class LadderState(CalibratedState):
         return Found(distances, positions, compared, scanned, plan.promise(k) if asked.allowed is None else None, None)
 
     def _nearest_exactly(self, asked: Request) -> Found:
-        if self._filing is None or (asked.allowed is not None and self._few(asked.n_allowed)):
+        if self._filing is None or (asked.allowed is not None and self._few(asked)):
             return self._compare_all(asked)
         wanted = min(asked.k + 1, asked.n_allowed)  # one more shows a tie
         distances, positions, compared, scanned = self._climb(asked, wanted, EXACT_REACH, 4 * asked.k, True)
@@ -169,10 +169,10 @@ class LadderState(CalibratedState):
                     whole[which] = some
         return found
 
-    def _few(self, n_allowed: int) -> bool:
+    def _few(self, asked: Request) -> bool:
         """Return whether comparing each allowed vector costs less than a scan of all prefixes."""
-        scan_all = cost(self.n, self._filed.basis.width, 0, self.dim)
-        return cost(0, 0, n_allowed, self.dim) < scan_all
+        each = cost_of_each(asked.n_allowed, len(asked), self.dim)
+        return each < cost_of_exact(self.n, self._filed.basis.width)
 
     def _short(self, positions: Int64, k: int, asked: Request) -> Int64:
         """Return the queries that have found fewer positions than there are."""
@@ -202,30 +202,26 @@ class LadderState(CalibratedState):
         A list is scanned if |query - centre|^2 exceeds that of the nearest list by no more than reach times the root of
         the usual radius of a list times the distance of the k-th row found to the power 1.5.
         """
-        allowed, filing = asked.allowed, self._filed
-        ladder = self._ladder
-        if allowed is not None:
-            ladder = allowed.derived(filing, lambda: self._new_ladder(filing.lists.allowed(allowed.mask)))
-        elif ladder is None:
-            ladder = self._ladder = self._new_ladder(filing.lists.masks)
         ranks, threads = None if asked.in_order else asked.ranks, kernel.threads(self.search.n_jobs)
-        reach *= math.sqrt(filing.lists.usual_radius)
-        squares, positions, scanned, compared = ladder.nearest(
-            asked.queries, k, depth, reach, exact, asked.exclude, ranks, threads
+        reach *= math.sqrt(self._filed.lists.usual_radius)
+        squares, positions, scanned, compared = self._kernel_ladder.nearest(
+            asked.queries, k, depth, reach, exact, asked.mask, asked.exclude, ranks, threads
         )
         return np.sqrt(squares, out=squares), positions, compared, scanned
 
-    def _new_ladder(self, masks: Any) -> scan.Ladder:
-        filing, store = self._filed, self._store
-        lists = filing.lists
-        return scan.Ladder(
-            store.array, store.scale, *filing.basis.filled, ROUNDING, filing.farthest, lists.heads, lists.codes,
-            lists.biases, lists.rests, lists.slots, masks, lists.steps, lists.errors, lists.radii, lists.start,
-            lists.order,
-        )  # fmt: skip
+    @property
+    def _kernel_ladder(self) -> scan.Ladder:
+        if self._ladder is None:
+            filing, store = self._filed, self._store
+            lists = filing.lists
+            self._ladder = scan.Ladder(
+                store.array, store.scale, *filing.basis.filled, ROUNDING, filing.farthest, lists.heads, lists.codes,
+                lists.biases, lists.rests, lists.slots, lists.masks, lists.steps, lists.errors, lists.radii,
+                lists.start, lists.order,
+            )  # fmt: skip
+        return self._ladder
 
     def _within(self, asked: Request, radii: Float64) -> FoundWithin:
-        allowed, threads = asked.allowed, kernel.threads(self.search.n_jobs)
         if self._filing is None:
             self._check_precision()
             at = np.arange(self.n) if asked.mask is None else np.flatnonzero(asked.mask)
@@ -233,9 +229,9 @@ class LadderState(CalibratedState):
             each = (Batch(slice(i, i + 1), np.array([0, len(at)]), at) for i in range(len(asked)))
             found = self._store.within(asked, radii, each)
             return FoundWithin(*found, asked.counts(), asked.counts(0), 1.0)
-        lists = self._filing.lists
-        ladder = self._new_ladder(lists.masks if allowed is None else lists.allowed(allowed.mask))
-        offsets, squares, positions, scanned, compared = ladder.within(asked.queries, radii, threads)
+        threads = kernel.threads(self.search.n_jobs)
+        found_by_query = self._kernel_ladder.within(asked.queries, radii, asked.mask, threads)
+        offsets, squares, positions, scanned, compared = found_by_query
         offsets, squares, positions = scan.within(squares, positions, offsets, asked.ranks, radii)
         return FoundWithin(offsets, np.sqrt(squares), positions, compared, scanned, 1.0)
 

@@ -307,13 +307,6 @@ class Lists:
         right &= (self.codes[block, :, lane] == codes).all(axis=(1, 2)) & (off <= self.errors[which])
         return np.asarray(right & (((self.masks[block] >> lane) & 1 == 1) == alive))
 
-    def allowed(self, mask: Mask) -> NDArray[np.uint16]:
-        """Return the masks of the blocks where only these positions may be found."""
-        there = np.append(mask, False)[np.minimum(self.slots, len(mask))]  # a lane that is being written is masked out
-        low, high = np.packbits(there, axis=1, bitorder="little").astype(np.uint16).T
-        found: NDArray[np.uint16] = np.asarray((low | (high << 8)) & self.masks)
-        return found
-
     def arrays(self) -> dict[str, Array]:
         """Return all of it, for a cache."""
         slots = np.full(self.slots.shape, -1, np.int32)
