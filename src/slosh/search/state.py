@@ -63,8 +63,7 @@ class Allowed:
         return made
 
 
-@dataclass(frozen=True, eq=False)
-class Found:
+class Found(NamedTuple):
     """The nearest positions of each query.
 
     distances : (n_queries, k), increasing, equal distances by position; inf where there is none.
@@ -378,6 +377,10 @@ class State(ABC):
     def lacks(self, k: int, recall: float | None) -> bool:
         """Return whether a search for this would be faster, or promise something, after `calibrate`."""
         return False
+
+    def is_ready(self, k: int, recall: float | None) -> bool:
+        """Return whether a search for this has to wait for neither `train` nor `calibrate`."""
+        return not self.train_due and not self.lacks(k, recall)
 
     def calibrated(self: S, again: Iterable[tuple[int, float]] = ()) -> S:
         """Return the state with enough measured to serve the usual questions, and those that were measured before.
