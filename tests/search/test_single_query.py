@@ -25,7 +25,7 @@ def stored() -> np.ndarray:
 
 @pytest.fixture
 def search(stored: np.ndarray) -> LadderSearch:
-    made = LadderSearch(n_jobs=1)
+    made = LadderSearch(n_lists=64, n_jobs=1)
     made.add(stored)
     return made
 
@@ -49,7 +49,7 @@ def test_one_query_finds_what_it_finds_in_a_batch(search: LadderSearch, recall: 
 
 
 def test_rows_of_the_users_own_decide_between_equal_distances(stored: np.ndarray) -> None:
-    search, order = LadderSearch(n_jobs=1), np.random.default_rng(3).permutation(6000)
+    search, order = LadderSearch(n_lists=64, n_jobs=1), np.random.default_rng(3).permutation(6000)
     search.add(np.concatenate([stored, stored]), order + 100)
     for _ in range(3):
         found = search.search(stored[5:6], 2, recall=0.9)
@@ -65,10 +65,23 @@ def test_every_change_is_seen(search: LadderSearch, stored: np.ndarray) -> None:
     assert search.add(query) == [3000]
     assert search.search(query, K, recall=0.9).rows[0, 0] == 3000
     check_one_by_one(search, clouds(5, 5), 0.9)
-    far = clouds(900, 6, spread=30.0)  # rows that are unlike those which the recall was measured on
-    search.add(far)
-    check_one_by_one(search, far[:5], 0.9)
-    check_one_by_one(search, clouds(5, 7), 0.9)
+
+
+def test_rows_unlike_those_that_were_measured_are_searched_with_care() -> None:
+    search, queries = (
+        LadderSearch(n_lists=64, n_jobs=1),
+        clouds(50, 6, spread=5.0),
+    )  # no gaps: a larger reach scans more lists
+    search.add(clouds(3000, 1, spread=5.0))
+
+    def scanned() -> int:
+        return sum(int(search.search(query[None], K, recall=0.9).stats.scanned[0]) for query in queries)
+
+    before = scanned()
+    aside = np.random.default_rng(7).normal(size=(400, 24)).astype(np.float32) + 100
+    search.add(aside)
+    check_one_by_one(search, np.concatenate([queries[:5], aside[:5]]), 0.9)
+    assert scanned() > before  # more lists than were measured
 
 
 def test_parameters_are_those_of_the_moment(search: LadderSearch) -> None:
