@@ -11,6 +11,13 @@ else".
 
 The floor of an index in a folder is what cannot be left out: the native embedding and the native search, and a read
 transaction of SQLite that looks at the version and at ten rows.
+
+    python benchmarks/single_query.py SRC --beside-faiss w64 [--rounds 3] [--sets 60000]
+
+compares a `LadderSearch` over vectors (a name of `search_data.MODELS`) with FAISS's inverted lists, both from Python in
+one process and with one thread: the median over single queries, and the part of a query in a batch of all of them, each
+the best of the rounds. The peer is the fastest of several numbers of lists, flat and in eight bits, with the fewest
+probes that reach the recall which `LadderSearch` measured.
 """
 
 from __future__ import annotations
@@ -35,6 +42,9 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 N_QUERIES, N_QUANTILES, K = 1000, 16, 10
 PASSES = 3
+RECALLS = (0.9, 0.95, 0.99)
+PEERS = ("IVF256,Flat", "IVF512,Flat", "IVF1024,Flat", "IVF512,SQ8", "IVF1024,SQ8")
+MOST_PROBES = 128
 STAGES = {  # what the time is for: functions, as module:name
     "open and close the view": ["engines.sqlite.engine:SqliteEngine.view", "engines.sqlite.view:SqliteView.__exit__"],
     "check the arguments": ["index.planner:Question.checked"],
@@ -165,14 +175,81 @@ def measure_here(source: str, n_sets: int, n_slices: int) -> dict[str, Any]:
     return {"totals": totals, "stages": parts, "sqlite": sqlite}
 
 
-def measure_tree(source: Path, *about: Any) -> dict[str, Any]:
-    """Run all measurements in a fresh process with this source tree."""
-    command = [sys.executable, __file__, "--measure", json.dumps([str(source), *about])]
+def compare_here(name: str, n_sets: int, rounds: int) -> list[dict[str, Any]]:
+    """Measure LadderSearch and FAISS over the same vectors, in this process: a line for each recall."""
+    import faiss
+    import numpy as np
+
+    import search_data
+    from slosh.evaluate import recall_at_k
+    from slosh.search import LadderSearch
+
+    faiss.omp_set_num_threads(1)
+    collection = search_data.mnist(n_sets, N_QUERIES, name)
+    vectors, queries = (np.ascontiguousarray(each, np.float32) for each in (collection.vectors, collection.queries))
+    each = [query[None] for query in queries]
+    flat = faiss.IndexFlatL2(vectors.shape[1])
+    flat.add(vectors)
+    truth, ladder = flat.search(queries, K)[1], LadderSearch(n_jobs=1)
+    ladder.add(vectors)
+    peers = {}
+    for kind in PEERS:
+        peers[kind] = faiss.index_factory(vectors.shape[1], kind)
+        peers[kind].train(vectors)
+        peers[kind].add(vectors)
+
+    def reached(rows: Any) -> float:
+        return float(np.mean(recall_at_k(rows, truth)))
+
+    def probing(kind: str, probes: int) -> Callable[[Any], Any]:
+        def search(some: Any) -> Any:
+            peers[kind].nprobe = probes
+            return peers[kind].search(some, K)[1]
+
+        return search
+
+    lines = []
+    for recall in RECALLS:
+        ours: Callable[[Any], Any] = lambda some, recall=recall: ladder.search(some, K, recall=recall).rows  # noqa: E731
+        found = reached(ours(queries))
+        runs = {"LadderSearch": ours}
+        for kind in PEERS:
+            enough = (n for n in range(1, MOST_PROBES + 1) if reached(probing(kind, n)(queries)) >= found)
+            if (probes := next(enough, None)) is not None:
+                runs[f"{kind}, {probes} probes"] = probing(kind, probes)
+        times: dict[str, list[tuple[float, float]]] = {run: [] for run in runs}
+        for _ in range(rounds):
+            for run, search in runs.items():
+                batch = min(time_each(search, [queries] * PASSES))
+                times[run].append((median(time_each(search, each)), 1e6 * batch / len(queries)))
+        best = {run: [min(column) for column in zip(*rows, strict=True)] for run, rows in times.items()}
+        one, part = best.pop("LadderSearch")
+        line: dict[str, Any] = {"asked": recall, "recall": found, "one": one, "part": part, "peer": "none"}
+        if best:
+            line["peer"] = min(best, key=lambda run: best[run][0])
+            line["peer_one"], line["peer_part"] = best[line["peer"]]
+        lines.append(line)
+    return lines
+
+
+def print_peers(lines: list[dict[str, Any]]) -> None:
+    """Print what `compare_here` measured."""
+    print(f"{'asked':>6}{'recall':>8}{'one query':>12}{'of a batch':>12}{'FAISS: one':>14}{'of a batch':>12}  setting")
+    for line in lines:
+        ours = f"{line['asked']:6}{line['recall']:8.4f}{line['one']:9.1f} us{line['part']:9.1f} us"
+        theirs = f"{line['peer_one']:11.1f} us{line['peer_part']:9.1f} us" if "peer_one" in line else " " * 26
+        print(f"{ours}{theirs}  {line['peer']}")
+
+
+def measure_tree(source: Path, *about: Any, beside: bool = False) -> Any:
+    """Run all measurements, or those beside FAISS, in a fresh process with this source tree."""
+    given = ["--compare", json.dumps(about)] if beside else ["--measure", json.dumps([str(source), *about])]
+    command = [sys.executable, __file__, *given]
     environment = {**os.environ, "PYTHONPATH": str(source)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"{source}:\n{done.stderr[-3000:]}")
-    return dict(json.loads(done.stdout.splitlines()[-1]))
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def print_tables(results: dict[str, list[dict[str, Any]]]) -> None:
@@ -203,13 +280,23 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--sets", type=int, default=60_000, help="stored sets")
     parser.add_argument("--slices", type=int, default=64)
+    parser.add_argument("--beside-faiss", metavar="VECTORS", help="vectors to compare LadderSearch with FAISS by")
     parser.add_argument("--measure", help=argparse.SUPPRESS)
+    parser.add_argument("--compare", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.compare:
+        print(json.dumps(compare_here(*json.loads(options.compare))))
+        return
     if options.measure:
         print(json.dumps(measure_here(*json.loads(options.measure))))
         return
     if options.new is None:
         parser.error("pass the source tree")
+    if options.beside_faiss:
+        about = options.beside_faiss, options.sets, options.rounds
+        print(f"{options.sets:,} vectors {options.beside_faiss}, k = {K}, one thread, wall-clock")
+        print_peers(measure_tree(options.new.resolve(), *about, beside=True))
+        return
     trees = {name: path.resolve() for name, path in (("old", options.old), ("new", options.new)) if path is not None}
     results: dict[str, list[dict[str, Any]]] = {name: [] for name in trees}
     for number in range(options.rounds):

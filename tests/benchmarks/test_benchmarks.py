@@ -212,6 +212,16 @@ def test_a_single_query_is_taken_apart():
     assert "SetIndex in memory, p50" in done.stdout
 
 
+def test_single_queries_are_measured_beside_faiss():
+    command = [sys.executable, str(ROOT / "benchmarks" / "single_query.py"), str(ROOT / "src")]
+    given = ["--beside-faiss", "w64", "--rounds", "1", "--sets", "2000"]
+    done = subprocess.run([*command, *given], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    lines = [line.split() for line in done.stdout.splitlines()[2:]]
+    assert [float(line[0]) for line in lines] == list(single_query.RECALLS)
+    assert all(float(line[1]) >= float(line[0]) and float(line[2]) > 0 < float(line[4]) for line in lines)
+
+
 def test_page_of_the_index_says_what_was_measured():
     page = index_report.PAGE.read_text(encoding="utf-8")
     results = json.loads(index_report.RESULTS.read_text(encoding="utf-8"))

@@ -339,19 +339,6 @@ def test_adding_one_row_copies_neither_vectors_nor_blocks(monkeypatch):
     assert state.n == 3400
 
 
-def test_a_filter_remembers_what_was_made_of_it_for_one_owner():
-    allowed, calls = Allowed.from_mask(np.array([True, False, True])), []
-    first, second = object(), object()
-
-    def make():
-        calls.append(1)
-        return len(calls)
-
-    assert allowed.n == 2
-    assert [allowed.derived(first, make), allowed.derived(first, make)] == [1, 1]
-    assert [allowed.derived(second, make), allowed.derived(second, make)] == [2, 2]
-
-
 def test_nothing_to_find(make):
     state = make().start(3).extend(np.eye(3))
     for found in (

@@ -20,6 +20,7 @@ from .checks import CHECKED_AT_ONCE, checked_origin, first_beyond, input_error, 
 Origin: TypeAlias = ArrayLike | Literal["auto"] | None
 
 MAX_COORDINATE = 1e15  # in a thousand dimensions a projection is below 4e16, and the sum of 10,000 squares fits float32
+FLOAT32 = np.dtype(np.float32)
 EXACT_TYPES = set("?bBhHef")  # the codes of the types whose values float32 holds as they are
 UNSAID_LOSS = 1e-4  # the part of a feature's spread that float32 may round away without a warning
 DOMINANT_SHARE = 0.99  # the part of the variance that one feature may carry without a warning
@@ -34,9 +35,9 @@ def to_float32(
     returned as it is. Errors call the set at offsets[0] `first`.
     """
     dim = parts[0].shape[1]
-    if origin is None and len(parts) == 1 and parts[0].dtype == np.float32 and parts[0].flags.c_contiguous:
+    if origin is None and len(parts) == 1 and parts[0].dtype == FLOAT32 and parts[0].flags.c_contiguous:
         row = 0
-        for block in _blocks(parts):
+        for block in parts if parts[0].size <= CHECKED_AT_ONCE else _blocks(parts):
             _check_finite(block, block, row, offsets, first)
             row += len(block)
         return parts[0], None

@@ -438,7 +438,7 @@ def one_set(data: Any, *, dim: int | None = None, origin: Origin = None) -> Sets
     if isinstance(data, SetPoints):
         return Sets.from_list([data], dim=dim, origin=origin)
     array = checks.set_array(data, 0)
-    if dim not in (None, array.shape[1]):
+    if dim is not None and array.shape[1] != dim:
         raise checks.wrong_dim(0, array.shape[1], dim)
     offsets = np.array([0, len(array)], np.int64)
     points, shift = to_float32([array], offsets, origin)

@@ -18,6 +18,7 @@ from .checks import CHECKED_AT_ONCE, as_array, check_numeric, first_beyond, inpu
 
 MAX_VALUE = 1e18  # a sum of a hundred squares still fits float32
 HASHES_STREAM = 0x4A54
+FLOAT32 = np.dtype(np.float32)
 
 
 def hash_stream(random_state: Any) -> np.random.RandomState:
@@ -71,8 +72,8 @@ def blocks(array: Array, n_rows: int, name: str = "X") -> Iterator[tuple[slice, 
 
 def as_float32(array: Array, name: str = "X", first: int = 0) -> Float32:
     """Return vectors as C-contiguous float32; refuse NaN and what is too large. Errors count rows from `first`."""
-    if array.dtype == np.float32:
-        block = np.ascontiguousarray(array)
+    if array.dtype == FLOAT32:
+        block = array if array.flags.c_contiguous else np.ascontiguousarray(array)
     else:
         with np.errstate(over="ignore", invalid="ignore"):
             block = np.ascontiguousarray(array, dtype=np.float32)

@@ -22,6 +22,8 @@ NATIVE_STEPS = 1 << 26
 """Elements times slices of one native call: a fraction of a second, so that Ctrl-C is heard."""
 PROJECTED_NUMBERS = 1 << 23
 """Elements times slices of one batch whose slices are not linear: their projections are held in memory."""
+STEPS_OF_A_THREAD = 200_000
+"""Elements times slices, more in many dimensions, that are not worth a second thread; the kernel counts alike."""
 DIRECT_SETS = 256
 """`index_vectors` embeds up to this many sets in one native call, without the loop over batches."""
 REFERENCES = (*KINDS, "barycenter")
@@ -110,6 +112,7 @@ class SlicedWasserstein(SetTransformer):
     slicer_: Slicer
     average_: bool
     _norm: float | None = None
+    _known: tuple[Float32, Slicer, Quantiles] | None = None
 
     def __init__(
         self,
@@ -142,7 +145,7 @@ class SlicedWasserstein(SetTransformer):
         self.average_ = self.quantiles == "average"  # what is fitted stays, whatever set_params changes later
         self.n_slices_ = self.slicer_.n_slices_
         self.slices_ = self.slicer_ if self.slicer_.directions_ is None else self.slicer_.directions_
-        self._norm = None
+        self._norm = self._known = None
         self.reference_ = np.zeros((self.n_slices_, self.n_quantiles), np.float32)
         if self.reference is not None:
             self.reference_ = self._reference(sets, random)
@@ -176,17 +179,28 @@ class SlicedWasserstein(SetTransformer):
         steps = NATIVE_STEPS if self.slicer_.directions_ is not None else PROJECTED_NUMBERS
         return max(1 << 10, min(steps // self.n_slices_, (1 << 22) // self.n_features_in_))
 
-    def _write_quantiles(
-        self, sets: Sets, out: Float32, reference: Float32 | None, scale: float, residual: Float64 | None
-    ) -> None:
-        directions, n_quantiles = self.slicer_.directions_, self.reference_.shape[1]
+    def _rule(self, reference: Float32 | None, scale: float) -> Quantiles:
+        shape = self.reference_.shape
+        return Quantiles(self.slicer_.directions_, reference, self.n_slices_, shape[1], self.average_, scale)
+
+    def _vector_rule(self) -> Quantiles:
+        """Return what a vector is; it is kept, because making it takes a part of a single query that can be saved."""
+        known = self._known
+        if known is None or known[0] is not self.reference_ or known[1] is not self.slicer_:
+            rule = self._rule(self.reference_ if self._reference_norm() else None, 1.0 / math.sqrt(self.vector_length))
+            self._known = known = self.reference_, self.slicer_, rule
+        return known[2]
+
+    def _write_quantiles(self, sets: Sets, out: Float32, rule: Quantiles, residual: Float64 | None) -> None:
+        directions, reference = rule.directions, rule.reference
         points = sets.points if directions is not None else self.slicer_.project(sets.points)
         ragged = Ragged(points, sets.offsets, sets.weights)
-        rule = Quantiles(directions, reference, self.n_slices_, n_quantiles, self.average_, scale)
-        threads = kernel.threads(self.n_jobs)
-        if directions is None or len(points) * self.n_slices_ <= NATIVE_STEPS:
+        steps = len(points) * self.n_slices_
+        threads = kernel.threads(self.n_jobs, 1 if steps * (1 + points.shape[1] // 32) < STEPS_OF_A_THREAD else None)
+        if directions is None or steps <= NATIVE_STEPS:
             kernel.embed(ragged, rule, out, residual, threads)
             return
+        n_quantiles = rule.n_quantiles
         # A set larger than a batch comes alone, and its slices are taken in turns; a multiple of 16 fills the lanes.
         turns, parts = max(16, NATIVE_STEPS // len(points) // 16 * 16), np.zeros(len(sets))
         for first in range(0, self.n_slices_, turns):
@@ -208,13 +222,12 @@ class SlicedWasserstein(SetTransformer):
 
     def _quantiles(self, sets: Sets) -> Float32:
         out = np.empty((len(sets), self.vector_length), np.float32)
-        self._write_quantiles(sets, out, None, 1.0, None)
+        self._write_quantiles(sets, out, self._rule(None, 1.0), None)
         return out
 
     def _transform(self, sets: Sets, out: Float32, residual: Float64 | None = None) -> None:
         """Write the vectors into `out`, and the squares of the residual norms into `residual`, if given."""
-        reference = self.reference_ if self._reference_norm() else None
-        self._write_quantiles(sets, out, reference, 1.0 / math.sqrt(self.vector_length), residual)
+        self._write_quantiles(sets, out, self._vector_rule(), residual)
 
     def transform(self, X: Any, out: Array | None = None, return_residual: bool = False) -> Any:
         """Return the vectors of the sets, (n, L * M) float32; with `return_residual` also their residual norms.
@@ -252,11 +265,12 @@ class SlicedWasserstein(SetTransformer):
         """
         if not self.average_:
             return super().index_vectors(sets, slack=slack)
-        vectors = np.empty((len(sets), self.index_length), np.float32)
-        if len(sets) <= DIRECT_SETS and len(sets.points) <= self._batch_points():
+        n = len(sets)
+        vectors = np.empty((n, self.index_length), np.float32)
+        if n <= DIRECT_SETS and len(sets.points) <= self._batch_points():
             check_origin(sets, self.origin_)
-            residuals = np.empty(len(sets))
-            if len(sets):
+            residuals = np.empty(n)
+            if n:
                 self._transform(sets, vectors[:, :-1], residuals)
             np.sqrt(residuals, out=residuals)
         else:

@@ -5,7 +5,7 @@ It is the only module that knows all of these steps. A view of the index and pre
 
 from __future__ import annotations
 
-import time
+from time import perf_counter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -104,11 +104,11 @@ def answer(view: View, queries: Sets, exclude: Int64 | None, question: Question,
 
     `exclude` are keys that the queries themselves have and must not find.
     """
-    started = time.perf_counter()
+    started = perf_counter()
     found = rank(view, queries, exclude, question)
     lists = make_hits(found, view.describe(found.keys), slice(offset, question.k))
     kind = view.spec.distance_kind if found.kind == "embedded" else found.kind
-    seconds = time.perf_counter() - started
+    seconds = perf_counter() - started
     stats = Stats(found.compared, found.scanned, found.promise, seconds, found.full_distances)
     return HitLists([Hits(*each, kind, stats) for each in lists], kind, stats)
 
@@ -125,8 +125,8 @@ def rank(view: View, queries: Sets, exclude: Int64 | None, question: Question) -
     radii = None if question.radius is None else checked_radii(question.radius, len(queries))
     if not len(view):
         return _nothing(len(queries), question, view.spec.distance_kind)
-    n, step = len(queries), _batch_size(view, question)
-    if n <= step:
+    n = len(queries)
+    if n == 1 or n <= (step := _batch_size(view, question)):
         return _found(view, queries, exclude, radii, question)
     parts: list[Candidates] = []
     with ProgressBar(total=n, unit="query", desc="search") as bar:

@@ -40,6 +40,8 @@ def is_single_id(ids: Any) -> bool:
 
 def is_single_set(queries: Any) -> bool:
     """Return whether this is one set (N, d), and not a collection."""
+    if type(queries) is np.ndarray:
+        return queries.ndim == 2
     if isinstance(queries, Sets) or getattr(queries, "is_nested", False):
         return False
     if hasattr(queries, "ndim"):

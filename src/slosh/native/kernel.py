@@ -59,13 +59,15 @@ def _is_compiled() -> bool:
     return native is not None
 
 
-def threads(n_jobs: int | None) -> int:
+def threads(n_jobs: int | None, tasks: int | None = None) -> int:
     """Return the number of threads that `n_jobs` stands for: None is one, -1 all cores of this process, -2 all but one.
 
-    >>> threads(3)
-    3
+    For one task it is one, and the cores are not counted.
+
+    >>> threads(3), threads(-1, tasks=1)
+    (3, 1)
     """
-    if n_jobs is None:
+    if n_jobs is None or (tasks == 1 and type(n_jobs) is int and n_jobs):
         return 1
     if not isinstance(n_jobs, (int, np.integer)) or isinstance(n_jobs, bool) or n_jobs == 0:
         raise bad_value("n_jobs", n_jobs, "pass a number of threads, or -1 for all cores")

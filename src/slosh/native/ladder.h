@@ -53,8 +53,15 @@ struct Set64 {
 // A vector as 16 bits would store it: see search/store.py.
 inline void round_to_16_bits(const float *from, int64_t dim, float *to) {
   constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: what is added to it is rounded to a whole number
-  float largest = 0;
-  for (int64_t i = 0; i < dim; ++i) largest = std::max(largest, std::fabs(from[i]));
+  Floats most{};
+  const Floats none{};
+  int64_t whole = 0;
+  for (; whole + SLOSH_LANES <= dim; whole += SLOSH_LANES) {
+    const Floats x = load<Floats>(from + whole);
+    most = upper(most, upper(x, none - x));
+  }
+  float largest = largest_of(most);
+  for (int64_t i = whole; i < dim; ++i) largest = std::max(largest, std::fabs(from[i]));
   const float scale = std::max(largest / 32767.0f, 1e-37f);
   for (int64_t i = 0; i < dim; ++i) to[i] = ((from[i] / scale + kRound) - kRound) * scale;
 }
@@ -255,6 +262,10 @@ struct Tile {
 
   // Calls four(list, queries), two and one for the visits, list after list.
   template <class Four, class Two, class One> void visit(Four four, Two two, One one) {
+    if (n == 1) {  // nobody to share a list with; what is found does not depend on the order
+      for (const Visit &v : visits) one(v.list, &v.query);
+      return;
+    }
     counts.assign(size_t(lists.n_lists) + 1, {0, 0});
     sorted.resize(visits.size());
     for (const Visit &v : visits) ++counts[size_t(v.list) + 1].place;

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from numbers import Real
+from time import perf_counter
 from typing import Any, TypeVar
 
 import numpy as np
@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike
 
 from ..data import tensors
 from ..data.checks import as_array, checked_count
-from ..data.vectors import as_float32, check_numbers, checked_vectors
+from ..data.vectors import FLOAT32, as_float32, check_numbers, checked_vectors
 from ..errors import InputError, bad_value
 from ..native.arrays import Array, Float32, Float64, Int64
 from .calibration import Calibration, checked_calibration
@@ -134,14 +134,17 @@ class Search(SavableSearch):
         -------
         Result : unpacks as (distances, rows), each (n_queries, min(k, number allowed)); `.stats`.
         """
-        started = time.perf_counter()
+        started = perf_counter()
         k = checked_count("k", k)
         array, recall = self._checked_queries(queries), checked_recall(recall)
         version = self._ready(k, recall)
         rows, state = version.rows, version.state
-        own = None if exclude is None else _excluded(exclude, len(array), rows)
-        permitted = rows.allowed(allowed)
-        found = state.nearest(array, k, allowed=permitted, recall=recall, exclude=own, ranks=rows.ranks)
+        if allowed is None and exclude is None:
+            found = state.nearest(array, k, recall=recall, ranks=rows.ranks)
+        else:
+            own = None if exclude is None else _excluded(exclude, len(array), rows)
+            permitted = rows.allowed(allowed)
+            found = state.nearest(array, k, allowed=permitted, recall=recall, exclude=own, ranks=rows.ranks)
         return Result(found.distances, rows.at(found.positions), stats_of(found, started), self.distance_kind)
 
     def range_search(
@@ -151,7 +154,7 @@ class Search(SavableSearch):
 
         `radius` is one number for all queries, or one for each. The other parameters are those of `search`.
         """
-        started = time.perf_counter()
+        started = perf_counter()
         array = self._checked_queries(queries)
         radii, recall = checked_radii(radius, len(array)), checked_recall(recall)
         version = self._ready(10, recall, measure=False)
@@ -193,6 +196,9 @@ class Search(SavableSearch):
 
     def _ready(self, k: int, recall: float | None, *, measure: bool = True) -> Version:
         """Return the version to be searched for the k nearest: trained if that is due, and calibrated for these."""
+        version = self._version
+        if measure and version is not None and version.state.is_ready(k, recall):
+            return version
         version = self._train_if(lambda state: state.train_due, lambda state: state.train())
         return self._calibrated(k, recall) if measure else version
 
@@ -231,9 +237,12 @@ class Search(SavableSearch):
         return Version(version.rows.keep(kept), moved)
 
     def _checked_queries(self, queries: Any) -> Float32:
-        if not len(self):
+        version = self._version
+        if version is None or not version.state.n_alive:
             raise InputError("the collection is empty", "add vectors first", argument="queries")
-        return as_float32(self._shaped(queries, "queries"), "queries")
+        dim = version.state.dim
+        plain = type(queries) is np.ndarray and queries.dtype == FLOAT32 and queries.shape[1:] == (dim,)
+        return as_float32(queries if plain else self._shaped(queries, "queries"), "queries")
 
     def _shaped(self, vectors: Any, name: str) -> Array:
         """Return vectors as an array of this length; the numbers are not looked at yet."""
@@ -242,7 +251,7 @@ class Search(SavableSearch):
 
 def stats_of(found: Found | FoundWithin, started: float) -> Stats:
     """Return what a search did, and the time since `started`."""
-    return Stats(found.compared, found.scanned, found.promise, time.perf_counter() - started)
+    return Stats(found.compared, found.scanned, found.promise, perf_counter() - started)
 
 
 def _excluded(exclude: Any, n: int, rows: RowTable) -> Int64:
@@ -262,6 +271,8 @@ def needed_recall(recall: Any) -> float:
     """Return a recall as a float; refuse anything else, also None."""
     if recall is None:
         raise bad_value("recall", recall, "give a number up to 1.0")
+    if type(recall) is float and 0 < recall <= 1:
+        return recall
     if not isinstance(recall, Real) or isinstance(recall, bool) or not 0 < float(recall) <= 1:
         raise InputError(f"recall={recall!r} must be more than 0 and at most 1", "1.0 is exact", argument="recall")
     return float(recall)

@@ -29,7 +29,7 @@ class ExactState(State):
     _store: FloatVectors
 
     def _nearest(self, asked: Request) -> Found:
-        return replace(scan_nearest(self._store, asked), scanned=asked.counts(self.n))
+        return scan_nearest(self._store, asked)._replace(scanned=asked.counts(self.n))
 
     def _within(self, asked: Request, radii: Float64) -> FoundWithin:
         return replace(scan_within(self._store, asked, radii), scanned=asked.counts(self.n))

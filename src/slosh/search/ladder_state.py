@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from .calibration import CalibratedState, Calibration
 from .cost_model import cost, cost_of_each, cost_of_exact
 from .filing import Filing, Training, is_of_floats, learn, warn_if_coarse
 from .ladder_trial import LadderTrial
-from .state import Found, FoundWithin, Request, Stored, Trained, exact_found
+from .state import Allowed, Found, FoundWithin, Request, Stored, Trained, exact_found
 from .store import Batch, FloatVectors, Vectors
 
 if TYPE_CHECKING:
@@ -41,6 +41,19 @@ EXACT_REACH = 0.5
 """With this reach an exact search looks for neighbours first: what it finds bounds the distance of the others."""
 
 
+KNOWN_ROUTES = 256
+"""Questions of which a state remembers how they are answered."""
+
+
+class Route(NamedTuple):
+    """How a state answers a question for k neighbours with a recall, without a filter: see `Ladder.nearest`."""
+
+    ladder: scan.Ladder
+    depth: int
+    reach: float
+    promise: float
+
+
 class LadderState(CalibratedState):
     """See the module. `training` and the filing are None before `train`."""
 
@@ -48,6 +61,8 @@ class LadderState(CalibratedState):
     training: Training | None
     _filing: Filing | None
     _ladder: scan.Ladder | None  # made by the first search; two that make it at a time make the same
+    _ready: dict[tuple[int, float], bool]  # by k and recall, what follows from the state alone
+    _routes: dict[tuple[int, float], Route]
 
     def __init__(self, search: LadderSearch, stored: Stored, store: Vectors) -> None:
         super().__init__(search, stored, store)
@@ -61,7 +76,7 @@ class LadderState(CalibratedState):
                 self._calibrations = self._outdated()
 
     def _own(self) -> dict[str, Any]:
-        return {"_ladder": None}
+        return {"_ladder": None, "_ready": {}, "_routes": {}}
 
     # Changes
 
@@ -123,6 +138,37 @@ class LadderState(CalibratedState):
         # What a filter leaves may lie anywhere: what was measured without it says nothing about it.
         return recall == 1.0 or small or n_allowed < LOOSE_FILTER * self.n_alive
 
+    def is_ready(self, k: int, recall: float | None) -> bool:
+        question = k, self.target(recall)
+        if question in self._ready:
+            return True
+        if ready := super().is_ready(k, recall):
+            _remember(self._ready, question, True)
+        return ready
+
+    def nearest(
+        self,
+        queries: Float32,
+        k: int,
+        *,
+        allowed: Allowed | None = None,
+        recall: float | None = None,
+        exclude: Int64 | None = None,
+        ranks: Int64 | None = None,
+    ) -> Found:
+        # One query takes so little time that finding out how to answer it would take as much.
+        route = self._routes.get((k, self.target(recall)))
+        if route is None or len(queries) != 1 or allowed is not None or exclude is not None:
+            return super().nearest(queries, k, allowed=allowed, recall=recall, exclude=exclude, ranks=ranks)
+        ladder, depth, reach, promise = route
+        threads = kernel.threads(self.search.n_jobs, 1)
+        distances, positions, scanned, compared = ladder.nearest(
+            queries, k, depth, reach, False, None, None, ranks, threads
+        )
+        if positions.item(k - 1) < 0:  # float32 overflowed
+            return super().nearest(queries, k, recall=recall, ranks=ranks)
+        return Found(np.sqrt(distances, distances), positions, compared, scanned, promise, None)
+
     def _nearest(self, asked: Request) -> Found:
         k, n_allowed, target = asked.k, asked.n_allowed, self.target(asked.recall)
         if self._filing is None:
@@ -131,6 +177,7 @@ class LadderState(CalibratedState):
         if plan is None or plan.exact:
             return self._nearest_exactly(asked)
         distances, positions, compared, scanned = self._climb_by(plan, asked)
+        self._note_route(plan, asked)
         short = self._short(positions, k, asked)
         if len(short):  # float32 overflowed
             found = self._compare_all(asked.part(short))
@@ -154,7 +201,7 @@ class LadderState(CalibratedState):
     def _climb_by(self, plan: Calibration, asked: Request) -> tuple[Float64, Int64, Int64, Int64]:
         """Climb as was calibrated; with more care if rows were added since that are unlike those it was measured on."""
         filing, k, depth = self._filed, asked.k, min(plan.depth, self.n)
-        if filing.lists.n_founded_since(plan.n_added) <= UNLIKE_ROWS * self.n:
+        if not self._is_unlike(plan):
             return self._climb(asked, k, plan.reach, depth, False)
         assert self.training is not None
         prefixes = filing.basis.prefixes(self._store.as_stored(asked.queries), None, asked.n_jobs)[0]
@@ -168,6 +215,18 @@ class LadderState(CalibratedState):
                 for whole, some in zip(found, part, strict=True):
                     whole[which] = some
         return found
+
+    def _note_route(self, plan: Calibration, asked: Request) -> None:
+        """Remember how this question was answered, if nothing about its queries decided that."""
+        question, filing, ladder = (asked.k, self.target(asked.recall)), self._filed, self._ladder
+        if question in self._routes or asked.allowed is not None or ladder is None or self._is_unlike(plan):
+            return
+        reach = plan.reach * math.sqrt(filing.lists.usual_radius)
+        _remember(self._routes, question, Route(ladder, min(plan.depth, self.n), reach, plan.promise(asked.k)))
+
+    def _is_unlike(self, plan: Calibration) -> bool:
+        """Return whether rows that were added since a calibration are unlike those that it was measured on."""
+        return self._filed.lists.n_founded_since(plan.n_added) > UNLIKE_ROWS * self.n
 
     def _few(self, asked: Request) -> bool:
         """Return whether comparing each allowed vector costs less than a scan of all prefixes."""
@@ -204,8 +263,9 @@ class LadderState(CalibratedState):
         """
         ranks, threads = None if asked.in_order else asked.ranks, kernel.threads(self.search.n_jobs)
         reach *= math.sqrt(self._filed.lists.usual_radius)
+        mask = None if asked.allowed is None else asked.mask  # the lists know which positions are alive
         squares, positions, scanned, compared = self._kernel_ladder.nearest(
-            asked.queries, k, depth, reach, exact, asked.mask, asked.exclude, ranks, threads
+            asked.queries, k, depth, reach, exact, mask, asked.exclude, ranks, threads
         )
         return np.sqrt(squares, out=squares), positions, compared, scanned
 
@@ -229,8 +289,8 @@ class LadderState(CalibratedState):
             each = (Batch(slice(i, i + 1), np.array([0, len(at)]), at) for i in range(len(asked)))
             found = self._store.within(asked, radii, each)
             return FoundWithin(*found, asked.counts(), asked.counts(0), 1.0)
-        threads = kernel.threads(self.search.n_jobs)
-        found_by_query = self._kernel_ladder.within(asked.queries, radii, asked.mask, threads)
+        mask, threads = None if asked.allowed is None else asked.mask, kernel.threads(self.search.n_jobs)
+        found_by_query = self._kernel_ladder.within(asked.queries, radii, mask, threads)
         offsets, squares, positions, scanned, compared = found_by_query
         offsets, squares, positions = scan.within(squares, positions, offsets, asked.ranks, radii)
         return FoundWithin(offsets, np.sqrt(squares), positions, compared, scanned, 1.0)
@@ -284,3 +344,10 @@ class LadderState(CalibratedState):
     @property
     def derived_from(self) -> object:
         return self.training
+
+
+def _remember(known: dict[Any, Any], question: tuple[int, float], answer: Any) -> None:
+    """Keep an answer, for few enough questions."""
+    if len(known) >= KNOWN_ROUTES:
+        known.clear()
+    known[question] = answer

@@ -186,7 +186,7 @@ class LSHState(CalibratedState):
         distances, positions = found.distances, found.positions
         if asked.exclude is not None:
             distances, positions = leave_out(distances, positions, asked.exclude)
-        return replace(found, distances=distances[:, :k], positions=positions[:, :k], promise=promise)
+        return found._replace(distances=distances[:, :k], positions=positions[:, :k], promise=promise)
 
     def _look_farther(self, tables: Tables, plan: Calibration, asked: Request, found: Found) -> None:
         """Take more probes, as the formula says, for queries farther from the rows than the stored vectors are.
@@ -256,7 +256,7 @@ class LSHState(CalibratedState):
         found = self._or_scan(by_tables, lambda: scan_nearest(self._store, asked))
         there = (found.distances <= factor * radius) & (found.positions >= 0)
         distances, positions = np.where(there, found.distances, np.inf), np.where(there, found.positions, -1)
-        return replace(found, distances=distances, positions=positions, tied=None)
+        return found._replace(distances=distances, positions=positions, tied=None)
 
     def _for_radius(self, radius: float, asked: Request) -> tuple[Tables | None, int, float]:
         """Return tables and probes that find a row at this distance with the probability to reach, and the probability.

@@ -62,8 +62,15 @@ class RowTable:
         """What decides between equal distances, for `State.nearest`."""
         return None if self.ascending else self.row
 
+    @property
+    def is_position(self) -> bool:
+        """Whether every row is its position, as where all are counted from 0."""
+        return self.ascending and self.highest == len(self.alive) - 1  # n increasing rows from 0 on, none of them above
+
     def at(self, positions: Int64) -> Int64:
         """Return the rows at positions, -1 where these are -1."""
+        if self.is_position:
+            return positions
         rows = self.row[positions]
         rows[positions < 0] = -1
         return rows

@@ -14,7 +14,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from .store import Vectors
 
 S = TypeVar("S", bound="State")
-T = TypeVar("T")
 Pairs: TypeAlias = tuple[Float64, Int64]
 """Distances and positions, (n_queries, k) each."""
 Metric: TypeAlias = Literal["euclidean", "chebyshev"]
@@ -46,25 +45,14 @@ class Allowed:
 
     mask: Mask
     n: int
-    _derived: list[tuple[object, Any]] = field(default_factory=list, init=False, repr=False)
 
     @classmethod
     def from_mask(cls, mask: Mask) -> Allowed:
         """Return the positions that a mask allows."""
         return cls(mask, int(np.count_nonzero(mask)))
 
-    def derived(self, owner: object, make: Callable[[], T]) -> T:
-        """Return what `make` makes of this mask for `owner`; the last of it is remembered, for the next query."""
-        known = self._derived[-1:]  # one read, so that another thread cannot come between look and take
-        if known and known[0][0] is owner:
-            return known[0][1]  # type: ignore[no-any-return]
-        made = make()
-        self._derived[:] = [(owner, made)]
-        return made
 
-
-@dataclass(frozen=True, eq=False)
-class Found:
+class Found(NamedTuple):
     """The nearest positions of each query.
 
     distances : (n_queries, k), increasing, equal distances by position; inf where there is none.
@@ -378,6 +366,10 @@ class State(ABC):
     def lacks(self, k: int, recall: float | None) -> bool:
         """Return whether a search for this would be faster, or promise something, after `calibrate`."""
         return False
+
+    def is_ready(self, k: int, recall: float | None) -> bool:
+        """Return whether a search for this has to wait for neither `train` nor `calibrate`."""
+        return not self.train_due and not self.lacks(k, recall)
 
     def calibrated(self: S, again: Iterable[tuple[int, float]] = ()) -> S:
         """Return the state with enough measured to serve the usual questions, and those that were measured before.
