@@ -1,0 +1,62 @@
+"""Promises hold: a part of benchmarks/promise_study.py; and searches tell which queries they say little about."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from slosh.search import ExactSearch, HammingSearch, LadderSearch, LSHSearch, load
+
+SEARCHES = {
+    "ladder": lambda: LadderSearch(n_jobs=1),
+    "hamming": lambda: HammingSearch(rerank=50, n_jobs=1),
+    "lsh": lambda: LSHSearch(n_jobs=1),
+}
+
+
+def clusters(n, seed, dim=12):
+    random = np.random.RandomState(seed)
+    centres, of = random.normal(size=(40, dim)), random.randint(40, size=n)
+    return (centres[of] + random.uniform(0.1, 0.5, (40, 1))[of] * random.normal(size=(n, dim))).astype(np.float32)
+
+
+@pytest.mark.parametrize("name", list(SEARCHES))
+def test_queries_unlike_the_collection_are_named(name, tmp_path):
+    vectors = clusters(8000, 1)
+    stored, like = vectors[:5000], vectors[5000:]
+    search = SEARCHES[name]()
+    search.add(stored)
+    plan = search.calibrate(10, 0.9)
+    nearest = np.sqrt(np.square(stored[:, None] - like[None, :500]).sum(axis=2).min(axis=0))
+    assert np.mean(nearest <= plan.nearest_within) == pytest.approx(0.99, abs=0.02)
+    for recall in (0.9, 1.0):
+        found = search.search(like, 10, recall=recall)
+        assert np.mean(found.stats.unlike) == pytest.approx(0.01, abs=0.01)
+        np.testing.assert_array_equal(found.stats.unlike, found.distances[:, 0] > plan.nearest_within)
+    far = search.search(like[:20] + 9, 10, recall=0.9)
+    assert far.stats.unlike.all()
+    assert "20 unlike the collection" in str(far.stats)
+    assert "unlike" not in str(search.search(stored[:3], 1, recall=0.9).stats)  # each finds itself
+    assert search.search(like[:5], 10, allowed=np.arange(4990), recall=0.9).stats.unlike is None
+    assert search.range_search(like[:5], 0.1).stats.unlike is None
+    search.save(tmp_path / "saved")
+    assert load(tmp_path / "saved").search(like[:20] + 9, 10, recall=0.9).stats.unlike.all()
+
+
+def test_nothing_is_said_where_nothing_was_calibrated():
+    vectors = clusters(1500, 2)
+    for search in (ExactSearch(), HammingSearch(), LadderSearch()):
+        search.add(vectors[:1000])
+        assert search.search(vectors[1000:], 5).stats.unlike is None
+
+
+def test_queries_that_were_given_set_the_bound():
+    """With queries of one's own, what is unlike is counted from them."""
+    vectors = clusters(6000, 3)
+    search = LadderSearch(n_jobs=1)
+    search.add(vectors[:5000])
+    far = vectors[5000:] + 1.5
+    search.calibrate(10, 0.9)
+    assert search.search(far, 10, recall=0.9).stats.unlike.mean() > 0.9
+    search.calibrate(10, 0.9, queries=far[:500])
+    assert search.search(far[500:], 10, recall=0.9).stats.unlike.mean() < 0.05
