@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from slosh.search import ExactSearch, HammingSearch, LadderSearch, LSHSearch, load
+from slosh.search.calibration import sample_positions
 
 SEARCHES = {
     "ladder": lambda: LadderSearch(n_jobs=1),
@@ -60,3 +61,52 @@ def test_queries_that_were_given_set_the_bound():
     assert search.search(far, 10, recall=0.9).stats.unlike.mean() > 0.9
     search.calibrate(10, 0.9, queries=far[:500])
     assert search.search(far[500:], 10, recall=0.9).stats.unlike.mean() < 0.05
+
+
+def true_neighbours(vectors, queries, k, mask=None):
+    """Return the k nearest rows of each stored row that is a query, itself left out, by all distances in NumPy."""
+    whole = vectors.astype(np.float64)
+    lengths = np.square(whole).sum(axis=1)
+    squares = lengths[queries, None] + lengths - 2 * (whole[queries] @ whole.T)
+    squares[np.arange(len(queries)), queries] = np.inf
+    if mask is not None:
+        squares[:, ~mask] = np.inf
+    return np.argpartition(squares, k, axis=1)[:, :k]
+
+
+def share_found(rows, truth):
+    return float((rows[:, :, None] == truth[:, None]).any(axis=2).mean())
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda seed: LadderSearch(precision=32, random_state=seed, n_jobs=1),
+        lambda _: HammingSearch(rerank=50, n_jobs=1),
+    ],
+    ids=["ladder", "hamming"],
+)
+def test_the_stated_recall_is_kept_as_often_as_its_confidence_says(make, campaign):
+    """Of stored rows that did not calibrate at least as many neighbours are found as stated, 95 times of 100."""
+    n, n_seeds, kept, stated = 4500, 6 if campaign == "part" else 60, 0, 0
+    for seed in range(n_seeds):
+        vectors = clusters(n, 100 + seed)
+        search = make(seed)
+        search.add(vectors)
+        used = sample_positions(np.ones(n, np.bool_), 0.95, getattr(search, "random_state", 0))
+        others = np.setdiff1d(np.arange(n), used)[::2]
+        truth = true_neighbours(vectors, others, 10)
+        for recall in (0.9, 0.95):
+            search.calibrate(10, recall)
+            found = search.search(vectors[others], 10, recall=recall, exclude=others)
+            share = share_found(found.rows, truth)
+            assert found.stats.recall >= recall
+            assert share >= recall - 0.02
+            stated, kept = stated + 1, kept + (share >= found.stats.recall)
+        mask = np.random.RandomState(seed).rand(n) < 0.5
+        found = search.search(vectors[others[:100]], 10, recall=0.9, exclude=others[:100], allowed=mask)
+        if found.stats.recall is not None:
+            assert found.stats.recall == 1.0
+            assert share_found(found.rows, true_neighbours(vectors, others[:100], 10, mask)) == 1.0
+    # The measurement errs, too: two of twelve is as much as chance explains.
+    assert stated - kept <= 0.05 * stated + 2 * np.sqrt(0.05 * 0.95 * stated)
