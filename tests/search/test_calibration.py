@@ -58,6 +58,8 @@ def test_the_first_that_holds():
     for n in range(5):
         for first in range(n + 1):
             assert first_that_holds(n, lambda i, first=first: i >= first) == first
+            for guess in range(-1, n + 2):
+                assert first_that_holds(n, lambda i, first=first: i >= first, guess) == first
 
 
 class Ranks(Trial):

@@ -40,6 +40,8 @@ MEASURED_AGAIN_GROWTH = 1.5
 """A writer measures it again from this factor on, so that it still holds for those who search meanwhile."""
 USUAL_SHARE = 0.99
 """A query is unlike the collection if its nearest is farther than that of this part of the queries."""
+EACH_WITH_EACH = 1024
+"""Up to so many pairs of true and found neighbours of a query are compared one by one."""
 GRID_RECALLS = (0.9, 0.95, 0.99)
 GRID_ROWS = {10: 0, 100: 1 << 17}
 """What a writer measures: these numbers of neighbours, from so many rows on. With fewer, an exact search is as good."""
@@ -372,9 +374,24 @@ def _quantile(degrees: int) -> float:
     return float(student.ppf(CONFIDENCE, degrees))
 
 
-def first_that_holds(n: int, holds: Callable[[int], bool]) -> int:
-    """Return the first i in [0, n) that holds, where all after one that holds do; n if none does."""
+def first_that_holds(n: int, holds: Callable[[int], bool], guess: int | None = None) -> int:
+    """Return the first i in [0, n) that holds, where all after one that holds do; n if none does.
+
+    It is looked for around the guess first, in steps that double.
+    """
     low, high = 0, n
+    if guess is not None and 0 <= guess < n:
+        step = 1
+        if holds(guess):
+            high = guess
+            while high > 0 and holds(at := max(0, high - step)):
+                high, step = at, 2 * step
+            low = max(0, high - step + 1) if high else 0
+        else:
+            low = guess + 1
+            while low < n and not holds(at := min(n - 1, low + step - 1)):
+                low, step = at + 1, 2 * step
+            high = min(n, low + step - 1)
     while low < high:
         middle = (low + high) // 2
         if holds(middle):
@@ -386,5 +403,7 @@ def first_that_holds(n: int, holds: Callable[[int], bool]) -> int:
 
 def which_found(found: Int64, truth: Int64) -> Mask:
     """Return which true neighbours (n, k) of each query are among those found (n, m)."""
+    if truth.shape[1] * found.shape[1] <= EACH_WITH_EACH:
+        return np.asarray((truth[:, :, None] == found[:, None, :]).any(axis=2))
     query = np.arange(len(truth))[:, None] * (int(max(found.max(initial=0), truth.max(initial=0))) + 2)
     return np.isin(truth + query, np.where(found >= 0, found + query, -1))
