@@ -2,11 +2,12 @@
 
     make bench-growth
 
-Whitened vectors of 64 numbers, of MNIST's sets under affine maps with jitter (search_data.py): 10,000 to 10,000,000 of
-them. One thread. For each size: LadderSearch asked for .95 and 1.0, FAISS's inverted lists with as many lists, at the
+Whitened vectors of 64 numbers: those of MNIST's sets under 17 affine maps with jitter (search_data.py), 1,020,000 of
+them, and beyond that copies of these vectors with jitter of their own. 10,000 to 10,000,000 in all.
+One thread. For each size: LadderSearch asked for .95 and 1.0, FAISS's inverted lists with as many lists, at the
 number of probes that is the first to reach the recall of LadderSearch, and FAISS's scan. Each size is written to --out
 as soon as it is measured; sizes that are there are left out, so that a run can go on. Then the exponents are fitted and
-docs/search_growth.png is drawn. The vectors (2.6 GB for ten million) are kept in benchmarks/cache.
+docs/search_growth.png is drawn. Ten million take 8 GB of memory.
 """
 
 from __future__ import annotations
@@ -39,21 +40,36 @@ Array = NDArray[Any]
 SIZES = (10_000, 31_600, 100_000, 316_000, 1_000_000, 3_160_000, 10_000_000)
 K, RECALL, CHUNK = 10, 0.95, 500_000
 ROUNDS = 3
-LISTS_FROM_ROWS = 20_000
-"""Below that FAISS's lists get as many as the root of the rows, times four."""
+JITTER = 0.2
+"""Of the standard deviation of each number, added to copies: they lie about as far from each other as neighbours do."""
+LISTS_FROM_ROWS, MOST_LISTS = 20_000, 4096
+"""FAISS gets as many lists as LadderSearch from so many rows on, below that the root of the rows times four; and at most
+so many, as learning them takes it longest."""
 
 
-def chunks(vectors: Array, step: int) -> Iterator[Array]:
-    """Yield every step-th vector, in arrays of up to CHUNK rows."""
-    n = -(-len(vectors) // step)
-    for first in range(0, n, CHUNK):
-        yield np.ascontiguousarray(vectors[first * step : min(first + CHUNK, n) * step : step])
+def collection(base: Array, n: int) -> Array:
+    """Return n vectors: every so many of those given or, if these are too few, copies of them with jitter."""
+    if n <= len(base):
+        return np.ascontiguousarray(base[:: len(base) // n][:n])
+    vectors, spread = np.empty((n, base.shape[1]), np.float32), JITTER * np.std(base[::100], axis=0)
+    for copy, first in enumerate(range(0, n, len(base))):
+        part = vectors[first : first + len(base)]
+        part[:] = base[: len(part)]
+        if copy:
+            random = np.random.default_rng([0, copy])
+            part += random.standard_normal(part.shape, np.float32) * spread.astype(np.float32)
+    return vectors
 
 
-def true_rows(vectors: Array, step: int, queries: Array) -> Array:
+def chunks(vectors: Array) -> Iterator[Array]:
+    """Yield the vectors in arrays of up to CHUNK rows."""
+    return (vectors[first : first + CHUNK] for first in range(0, len(vectors), CHUNK))
+
+
+def true_rows(vectors: Array, queries: Array) -> Array:
     """Return the K nearest rows of each query, by FAISS's scan chunk after chunk."""
     distances, rows, first = np.empty((len(queries), 0), np.float32), np.empty((len(queries), 0), np.int64), 0
-    for chunk in chunks(vectors, step):
+    for chunk in chunks(vectors):
         near, at = faiss.knn(queries, chunk, K)
         distances, rows = np.concatenate([distances, near], axis=1), np.concatenate([rows, at + first], axis=1)
         order = np.argsort(distances, axis=1, kind="stable")[:, :K]
@@ -62,10 +78,10 @@ def true_rows(vectors: Array, step: int, queries: Array) -> Array:
     return rows
 
 
-def measure_ladder(vectors: Array, step: int, queries: Array, truth: Array) -> dict[str, Any]:
+def measure_ladder(vectors: Array, queries: Array, truth: Array) -> dict[str, Any]:
     search = LadderSearch(n_jobs=1)
     start = time.process_time()
-    for chunk in chunks(vectors, step):
+    for chunk in chunks(vectors):
         search.add(chunk)
     search.train()
     trained = time.process_time()
@@ -73,7 +89,7 @@ def measure_ladder(vectors: Array, step: int, queries: Array, truth: Array) -> d
     built = time.process_time()
     result: dict[str, Any] = {"build_s": built - start, "calibrate_s": built - trained}
     for name, recall in (("ladder", RECALL), ("exact", 1.0)):
-        some = queries if recall < 1 or len(vectors) // step <= 1_000_000 else queries[:200]
+        some = queries if recall < 1 or len(vectors) <= 1_000_000 else queries[:200]
         search.search(some, K, recall=recall)
         seconds, found = fastest(lambda some=some, recall=recall: search.search(some, K, recall=recall), ROUNDS)
         reached = float(np.mean(recall_at_k(found.rows, truth[: len(some)])))
@@ -83,15 +99,13 @@ def measure_ladder(vectors: Array, step: int, queries: Array, truth: Array) -> d
     return {**result, "bytes_per_set": about["bytes_per_row"], "n_lists": about["n_lists"]}
 
 
-def measure_lists(
-    vectors: Array, step: int, n_lists: int, queries: Array, truth: Array, least: float
-) -> dict[str, Any]:
-    dim, n = vectors.shape[1], -(-len(vectors) // step)
+def measure_lists(vectors: Array, n_lists: int, queries: Array, truth: Array, least: float) -> dict[str, Any]:
+    n, dim = vectors.shape
     start = time.process_time()
     index = faiss.IndexIVFFlat(faiss.IndexFlatL2(dim), dim, n_lists)
     sample = np.random.RandomState(0).choice(n, min(n, 64 * n_lists), replace=False)
-    index.train(np.ascontiguousarray(vectors[np.sort(sample) * step]))
-    for chunk in chunks(vectors, step):
+    index.train(vectors[np.sort(sample)])
+    for chunk in chunks(vectors):
         index.add(chunk)
     built = time.process_time() - start
     probes = 1
@@ -106,26 +120,25 @@ def measure_lists(
     return {"qps": len(queries) / seconds, "recall": reached, "probes": probes, "build_s": built, "bytes_per_set": size}
 
 
-def measure_scan(vectors: Array, step: int, queries: Array) -> dict[str, Any]:
+def measure_scan(vectors: Array, queries: Array) -> dict[str, Any]:
     index = faiss.IndexFlatL2(vectors.shape[1])
-    for chunk in chunks(vectors, step):
+    for chunk in chunks(vectors):
         index.add(chunk)
     some = queries if index.ntotal <= 1_000_000 else queries[:200]
     seconds, _ = fastest(lambda: index.search(some, K), ROUNDS)
     return {"qps": len(some) / seconds}
 
 
-def measure(vectors: Array, n: int, queries: Array) -> dict[str, Any]:
-    """Return all figures of a collection of n of the vectors."""
-    step = max(1, len(vectors) // n)
-    vectors = vectors[: n * step]
-    truth = true_rows(vectors, step, queries)
-    own = measure_ladder(vectors, step, queries, truth)
+def measure(vectors: Array, queries: Array) -> dict[str, Any]:
+    """Return all figures of a collection."""
+    n = len(vectors)
+    truth = true_rows(vectors, queries)
+    own = measure_ladder(vectors, queries, truth)
     gc.collect()
-    n_lists = own["n_lists"] if n > LISTS_FROM_ROWS else int(4 * n**0.5)
-    lists = measure_lists(vectors, step, n_lists, queries, truth, own["ladder"]["recall"])
+    n_lists = min(own["n_lists"], MOST_LISTS) if n > LISTS_FROM_ROWS else int(4 * n**0.5)
+    lists = measure_lists(vectors, n_lists, queries, truth, own["ladder"]["recall"])
     gc.collect()
-    return {"rows": n, **own, "lists": lists, "scan": measure_scan(vectors, step, queries)}
+    return {"rows": n, **own, "lists": lists, "scan": measure_scan(vectors, queries)}
 
 
 def exponents(rows: list[dict[str, Any]]) -> dict[str, float]:
@@ -139,8 +152,10 @@ def exponents(rows: list[dict[str, Any]]) -> dict[str, float]:
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    heads = ["sets", "asked .95: recall@10", "queries/s", "rows scanned", "bytes per set", "build, s",
-             "FAISS lists, queries/s", "ratio", "bytes per set", "build, s", "exact, queries/s", "FAISS scan, queries/s", "ratio"]  # fmt: skip
+    heads = [
+        "sets", "asked .95: recall@10", "queries/s", "rows scanned", "bytes per set", "build, s",
+        "FAISS lists, queries/s", "ratio", "bytes per set", "build, s", "exact, queries/s", "FAISS scan, queries/s", "ratio",
+    ]  # fmt: skip
     cells = []
     for row in rows:
         own, lists, exact, scan = row["ladder"], row["lists"], row["exact"], row["scan"]
@@ -192,13 +207,13 @@ def main() -> None:
     )
     missing = [n for n in options.sizes if n not in {row["rows"] for row in results["rows"]}]
     if missing:
-        largest = max(missing)
-        n_train = min(search_data.N_TRAIN, largest)
-        data = search_data.million(-(-largest // n_train), 0, options.cache, n_train, model_name="w64")
+        data = search_data.million(cache=options.cache, model_name="w64")
         queries = np.ascontiguousarray(data.queries[: data.n_queries])
-        results["data"] = data.data
+        results["data"] = f"{data.data}; beyond {len(data):,} copies with jitter"
         for n in missing:
-            results["rows"] = sorted([*results["rows"], measure(data.vectors, n, queries)], key=lambda row: row["rows"])
+            results["rows"] = sorted(
+                [*results["rows"], measure(collection(data.vectors, n), queries)], key=lambda row: row["rows"]
+            )
             results["exponents"] = exponents(results["rows"]) if len(results["rows"]) > 2 else {}
             options.out.parent.mkdir(parents=True, exist_ok=True)
             options.out.write_text(json.dumps(results, indent=1) + "\n")
