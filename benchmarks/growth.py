@@ -43,8 +43,8 @@ ROUNDS = 3
 JITTER = 0.2
 """Of the standard deviation of each number, added to copies: they lie about as far from each other as neighbours do."""
 LISTS_FROM_ROWS, MOST_LISTS = 20_000, 4096
-"""FAISS gets as many lists as LadderSearch from so many rows on, below that the root of the rows times four; and at most
-so many, as learning them takes it longest."""
+"""FAISS gets as many lists as LadderSearch from so many rows on, below that the root of the rows times four; at most so
+many, as learning them takes it longest."""
 
 
 def collection(base: Array, n: int) -> Array:
@@ -154,7 +154,8 @@ def exponents(rows: list[dict[str, Any]]) -> dict[str, float]:
 def table(rows: list[dict[str, Any]]) -> str:
     heads = [
         "sets", "asked .95: recall@10", "queries/s", "rows scanned", "bytes per set", "build, s",
-        "FAISS lists, queries/s", "ratio", "bytes per set", "build, s", "exact, queries/s", "FAISS scan, queries/s", "ratio",
+        "FAISS lists, queries/s", "ratio", "bytes per set", "build, s", "exact, queries/s",
+        "FAISS scan, queries/s", "ratio",
     ]  # fmt: skip
     cells = []
     for row in rows:
