@@ -16,6 +16,7 @@ import numpy as np
 
 from ..data.sets import Sets
 from ..search import Allowed, Calibration, Column, ColumnFactory, Metric, State, Trained
+from ..search.state import Deferred
 from ..where import Node
 from .base import Candidates, Capabilities, Float64, Int64, Mask
 from .spec import WHOLE, Embedded, IndexSpec, Vectors
@@ -76,6 +77,26 @@ class PreparedSets:
 
 
 @dataclass(frozen=True, eq=False)
+class MaxSlack:
+    """The largest slack of a vector: of the first rows, which are looked at when it is first asked for, and of others.
+
+    first : of the rows that were there at the beginning.
+    since : of those that were added.
+    """
+
+    first: Deferred[float]
+    since: float = 0.0
+
+    @property
+    def value(self) -> float:
+        return max(self.first.value, self.since)
+
+    def including(self, slack: Float64) -> MaxSlack:
+        """Return that of more rows."""
+        return replace(self, since=max(self.since, float(slack.max(initial=0.0))))
+
+
+@dataclass(frozen=True, eq=False)
 class Snapshot:
     """States of the spaces, and the sets that distances are computed from."""
 
@@ -83,7 +104,7 @@ class Snapshot:
     sets: PreparedSets
     slack: Column
     """By row, how far rounding may have moved the vectors before they were stored."""
-    max_slack: Mapping[str, float]
+    max_slack: Mapping[str, MaxSlack]
 
     @classmethod
     def start(
@@ -101,13 +122,9 @@ class Snapshot:
         space = spec.spaces[WHOLE]
         state = space.search.start(space.length, n=n, columns=columns, alive=alive, trained=trained, derived=derived)
         slack = columns("slack", (), np.float64)
-        everything = np.arange(n)
-        return cls(
-            {WHOLE: state},
-            PreparedSets.start(spec.dim, weighted, spec.origin, n, columns),
-            slack,
-            {WHOLE: float((slack.view(n) + state.slack(everything)).max(initial=0.0))},
-        )
+        most = Deferred(lambda: float((slack.view(n) + state.slack(slice(n))).max(initial=0.0)))
+        sets = PreparedSets.start(spec.dim, weighted, spec.origin, n, columns)
+        return cls({WHOLE: state}, sets, slack, {WHOLE: MaxSlack(most)})
 
     @property
     def n(self) -> int:
@@ -132,9 +149,8 @@ class Snapshot:
             vectors = embedded.vectors[name]
             assert vectors.slack is not None
             states[name] = state.extend(vectors.numbers)
-            new = np.arange(self.n, self.n + len(vectors.numbers))
-            most = float((vectors.slack + states[name].slack(new)).max(initial=0.0))
-            max_slack[name] = max(self.max_slack[name], most)
+            new = slice(self.n, self.n + len(vectors.numbers))
+            max_slack[name] = self.max_slack[name].including(vectors.slack + states[name].slack(new))
             if name == WHOLE:
                 self.slack.write(self.n, vectors.slack)
         return replace(self, states=states, sets=self.sets.extend(embedded.sets), max_slack=max_slack)
@@ -142,9 +158,9 @@ class Snapshot:
     def adopt(self, n: int) -> Snapshot:
         """Return the snapshot of n rows, where another process has written the columns up to there."""
         states = {name: state.adopt(n) for name, state in self.states.items()}
-        new = np.arange(self.n, n)
+        new = slice(self.n, n)
         max_slack = {
-            name: max(self.max_slack[name], float((self.slack.view(n)[new] + state.slack(new)).max(initial=0.0)))
+            name: self.max_slack[name].including(self.slack.view(n)[new] + state.slack(new))
             for name, state in states.items()
         }
         return replace(self, states=states, sets=replace(self.sets, n=n), max_slack=max_slack)
@@ -246,7 +262,7 @@ class Snapshot:
         if bounds:
             assert queries.slack is not None
             of_queries = queries.slack + state.query_slack(queries.numbers)
-            reach = radii + of_queries + self.max_slack[space]
+            reach = radii + of_queries + self.max_slack[space].value
         found = state.within(queries.numbers, reach, allowed=allowed, recall=recall, exclude=exclude, metric=metric)
         if bounds:
             which = found.query

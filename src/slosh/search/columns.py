@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import IO, Any, Final, TypeAlias
@@ -125,7 +125,7 @@ def filled(arrays: dict[str, Array]) -> ColumnFactory:
     return make
 
 
-def check_arrays(arrays: dict[str, Array], shapes: Specs, whose: str = "") -> None:
+def check_arrays(arrays: Mapping[str, Array], shapes: Specs, whose: str = "") -> None:
     """Refuse stored arrays (ValueError, KeyError) if one is missing, or has another shape or type."""
     for name, (shape, dtype) in shapes.items():
         if arrays[name].shape != shape or arrays[name].dtype != dtype:

@@ -150,7 +150,8 @@ class Cache:
         """Of the last commit that the arrays are known to cover."""
         self.problem: str | None = None
         """Why there are no stamps."""
-        self.epoch, self.derived_rows = 0, 0
+        self.epoch, self._derived_rows = 0, 0
+        self._derived_arrays: tensors.MappedArrays | None = None
         if writable and (folder.is_symlink() or not folder.is_dir()):
             _clear(folder)
             folder.mkdir()
@@ -241,7 +242,7 @@ class Cache:
 
     def start_again(self) -> None:
         """Forget all that is there: the writer begins a new epoch, a reader arrays of its own in memory."""
-        self.stamp, self._columns, self.derived_rows = None, {}, 0
+        self.stamp, self._columns, self._derived_rows = None, {}, 0
         if self._writable:
             self.epoch = max([self.epoch, *(_epoch(path) for path in self._folder.iterdir())]) + 1
 
@@ -326,21 +327,30 @@ class Cache:
         _clear(self._path("derived"))
         about = {"for": self._made_for, "epoch": self.epoch, "rows": rows, "token": self.stamp.token}
         tensors.write(self._path("derived"), DERIVED, {**about, "derived": derived.header}, derived.arrays)
-        self.derived_rows = rows
+        self._derived_rows, self._derived_arrays = rows, None
+
+    @property
+    def derived_rows(self) -> int:
+        """Rows of which there is something derived in a file; 0 if that was found damaged."""
+        damaged = self._derived_arrays is not None and self._derived_arrays.damaged
+        return 0 if damaged else self._derived_rows
 
     def read_derived(self, is_commit: Callable[[int, str], bool]) -> Trained | None:
-        """Return what was written last, if it is for these arrays; None if there is none, or it is damaged."""
-        self.derived_rows = 0
+        """Return what was written last, if it is for these arrays; None if there is none, or it is damaged.
+
+        The arrays are read and checked when one of them is first asked for.
+        """
+        self._derived_rows, self._derived_arrays = 0, None
         if self.stamp is None:
             return None
         try:
-            header, arrays = tensors.read(self._path("derived"), DERIVED)
+            header, arrays = tensors.read_mapped(self._path("derived"), DERIVED)
             rows, token = int(header["rows"]), str(header["token"])
             # Of these very rows: after a crash there may be others at the same positions.
             fits = (header["for"], header["epoch"]) == (self._made_for, self.epoch) and 0 < rows <= self.stamp.rows
             if not fits or not is_commit(rows, token):
                 return None
-            self.derived_rows = rows
+            self._derived_rows, self._derived_arrays = rows, arrays
             return Trained(header["derived"], arrays)
         except (OSError, SloshError, ValueError, KeyError, TypeError):
             return None
