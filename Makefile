@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := $(wildcard src/slosh/native/*) CMakeLists.txt pyproject.toml
 
-.PHONY: demo test test-long test-sanitize lint paper paper-quick bench-embed bench-search bench-index docs clean
+.PHONY: demo test test-long test-sanitize lint paper paper-quick bench-embed bench-search bench-index bench-promise docs clean
 
 demo: $(VENV)/.ready            ## build an index of handwritten digits, search it, draw neighbours; writes demo/
 	$(BIN)/slosh demo
@@ -35,6 +35,9 @@ bench-search: $(VENV)/.ready    ## LadderSearch beside the best of its peers, ho
 
 bench-index: $(VENV)/.ready     ## the durable index, 30 minutes; writes benchmarks/results/index.json
 	$(BIN)/python benchmarks/bench_index.py
+
+bench-promise: $(VENV)/.ready   ## whether the stated recall is kept, an hour; writes benchmarks/results/promise.json
+	$(BIN)/python benchmarks/promise_study.py
 
 docs: $(VENV)/.ready            ## redraw the pictures of docs/
 	$(BIN)/python docs/draw_embedding.py

@@ -49,9 +49,11 @@ def test_quick_run_measures_every_step(tmp_path, campaign):
         assert {"peers", "ladder", "duels", "filters"} <= set(cell)
         assert ("certified" in cell) == (name == "s1024-1m")
         assert {"FAISS IVF16 flat", "usearch f16"} <= set(cell["peers"])
-        assert not [build for build, result in cell["peers"].items() if "skipped" in result]
+        skipped = [result["skipped"] for result in cell["peers"].values() if "skipped" in result]
+        assert all("of the speed of the best" in reason for reason in skipped), "a busy machine may make one slow"
         assert "FAISS flat" in cell["duels"]
-        rows = [row for step in ("peers", "duels") for result in cell[step].values() for row in result["levels"]]
+        results = [result for step in ("peers", "duels") for result in cell[step].values()]
+        rows = [row for result in results for row in result.get("levels", [])]
         assert all(0 < row["recall"] <= 1 and row["qps"] > 0 and row["bytes_per_set"] > 0 for row in rows)
         verdicts = search_report.verdicts(cell, part["machine"])
         assert [row["asked"] for row in verdicts] == [0.9, 0.95, 0.99, 1.0]

@@ -62,6 +62,31 @@ def test_counts_below_a_table():
     assert find.summarize(stats, 2) == "2 queries in 0.5 s, no promise; a query: 1.5 vectors compared"
 
 
+def test_a_remark_on_queries_unlike_the_collection(tmp_path, slosh_):
+    """Where the index was calibrated: far queries are named, others and exact small indexes are not."""
+    rng = np.random.default_rng(3)
+    with slosh.SetIndex.create(tmp_path / "rings", dim=2) as index:
+        index.add([rng.normal(size=(12, 2)) * scale for scale in rng.uniform(0.5, 2, 1200)])
+    np.save("near.npy", rng.normal(size=(12, 2)))
+    np.save("far.npy", rng.normal(size=(12, 2)) + 30)
+    for names, unlike, told in (
+        (["near.npy"], [False], None),
+        (["far.npy"], [True], "the query is farther from every stored set"),
+        (["near.npy", "far.npy"], [False, True], "1 of 2 queries is farther from every stored set"),
+    ):
+        for how in ([], ["--certify"], ["--rerank", "chamfer"]):
+            code, out, err = slosh_("search", tmp_path / "rings", *names, *how, "--json")
+            assert code == 0
+            assert [json.loads(line)["unlike"] for line in out.splitlines()] == unlike
+            assert err == "" if told is None else told in err
+    assert "farther" in slosh_("search", tmp_path / "rings", "far.npy")[2]
+    for how in (["--radius", 9], ["--where", "not kind = 1"]):
+        document = json.loads(slosh_("search", tmp_path / "rings", "far.npy", *how, "--json")[1])
+        assert document["unlike"] is None
+    small = json.loads(slosh_("search", "clouds.slosh", "query.npy", "--json")[1])
+    assert small["unlike"] is None
+
+
 @pytest.mark.parametrize(
     "command",
     ["search {} thin/0000.npy --where", "show {} --where", "remove {} --yes --where", "duplicates {} --where"],

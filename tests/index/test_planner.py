@@ -36,14 +36,17 @@ def small_batches(monkeypatch, index, n):
 def counts(stats):
     """Return what a search has counted for each query, and what it promises."""
     full = None if stats.full_distances is None else stats.full_distances.tolist()
-    return stats.candidates.tolist(), stats.scanned.tolist(), full, stats.recall
+    unlike = None if stats.unlike is None else stats.unlike.tolist()
+    return stats.candidates.tolist(), stats.scanned.tolist(), full, stats.recall, unlike
 
 
 @pytest.mark.parametrize("n", [1, 4, 11])
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_answers_do_not_depend_on_the_batches(index, monkeypatch, question, n):
-    queries, options = Sets.from_list(cloud_list(11, seed=1)), QUESTIONS[question]
+    clouds, options = cloud_list(11, seed=1), QUESTIONS[question]
+    queries = Sets.from_list([*clouds[:7], *(cloud + 50 for cloud in clouds[7:])])
     whole = index.search(queries, k=4, **options)
+    assert counts(whole.stats)[-1] == (None if "where" in options else [False] * 7 + [True] * 4)
     stored = index.search(id=[str(i) for i in range(11)], k=4, **options)
     small_batches(monkeypatch, index, n)
     parts = index.search(queries, k=4, **options)

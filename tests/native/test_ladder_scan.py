@@ -163,6 +163,22 @@ def test_many_queries_find_what_each_finds_alone(dim, n, shorts, each_kernel):
                 assert (found[i, len(order) :] == -1).all()
 
 
+@pytest.mark.parametrize("n_queries", [1, 9])
+def test_copies_are_at_no_distance_and_by_rank(n_queries, each_kernel):
+    """Stored numbers are rounded products, and so is the query: nothing is left, whatever the precision."""
+    rng = np.random.default_rng(6)
+    whole, scale, ranks = (
+        rng.integers(-32767, 32767, size=37).astype(np.int16),
+        np.float32(0.1 / 32767),
+        rng.permutation(500),
+    )
+    query = np.tile(whole * scale, (n_queries, 1)).astype(np.float32)
+    vectors, scales = np.tile(whole, (500, 1)), np.full(500, scale, np.float32)
+    squares, found = scan.flat(query, vectors, scales, None, 40, None, ranks, 1)
+    assert not squares.any()
+    assert (ranks[found] == np.arange(40)).all()
+
+
 @pytest.mark.parametrize("factor", [1e-25, 1e18])
 def test_many_queries_with_numbers_whose_squares_float32_cannot_hold(factor, each_kernel):
     rng = np.random.default_rng(5)

@@ -58,6 +58,8 @@ def test_the_first_that_holds():
     for n in range(5):
         for first in range(n + 1):
             assert first_that_holds(n, lambda i, first=first: i >= first) == first
+            for guess in range(-1, n + 2):
+                assert first_that_holds(n, lambda i, first=first: i >= first, guess) == first
 
 
 class Ranks(Trial):
@@ -158,10 +160,23 @@ def test_a_calibration_holds_until_the_collection_has_doubled_or_halved():
 
 @pytest.mark.parametrize(
     "change",
-    [{"k": 0}, {"k": 1.5}, {"depth": -1}, {"recall": "x"}, {"promised": float("nan")}, {"reach": None}, {"more": 1}],
+    [
+        {"k": 0},
+        {"k": 1.5},
+        {"depth": -1},
+        {"recall": "x"},
+        {"promised": float("nan")},
+        {"reach": None},
+        {"more": 1},
+        {"nearest_within": ""},
+        {"nearest_within": float("inf")},
+    ],
 )
 def test_one_form_for_json(change):
     about = calibration().as_dict()
     assert Calibration.from_dict(json.loads(json.dumps(about))) == calibration()
+    older = {name: value for name, value in about.items() if name != "nearest_within"}
+    assert Calibration.from_dict(older).nearest_within is None
+    assert Calibration.from_dict({**about, "nearest_within": 0.5}).nearest_within == 0.5
     with pytest.raises((ValueError, TypeError)):
         Calibration.from_dict({**about, **change})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import pickle
 
 import numpy as np
@@ -164,6 +165,24 @@ def test_the_recall_asked_for_is_calibrated_kept_and_reached(tmp_path):
     assert filtered.stats.recall is None  # measured without a filter
     few = search.search(vectors[:2], 10, allowed=np.arange(30), recall=0.95)
     assert few.stats.recall == 1.0
+
+
+def test_a_promise_holds_while_the_collection_grows():
+    """Among more rows, more codes come before that of a neighbour: the depth grows with them."""
+    vectors = data(9000, seed=6)
+    search = HammingSearch(SignHash(128), rerank=20)
+    search.add(vectors[:3000])
+    plan = search.calibrate(10, 0.9)
+    search.add(vectors[3000:5900])
+    result = search.search(vectors[5900:], 10, recall=0.9)
+    assert result.stats.recall == plan.promised  # not measured again
+    assert (result.stats.candidates == math.ceil(plan.depth * 5900 / 3000)).all()
+    distances = np.linalg.norm(vectors[:5900, None] - vectors[5900:6400], axis=2).T
+    truth = np.argsort(distances, axis=1)[:, :10]
+    assert (result.rows[:500, :, None] == truth[:, None]).any(axis=1).mean() >= plan.promised
+    search.remove(np.arange(5000, 5900))
+    result = search.search(vectors[5900:5902], 10, recall=0.9)
+    assert (result.stats.candidates == math.ceil(plan.depth * 5000 / 3000)).all()
 
 
 def test_a_recall_that_cannot_be_promised_is_exact():

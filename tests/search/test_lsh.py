@@ -88,7 +88,7 @@ def test_held_out_queries_get_the_recall_and_little_is_looked_at(data, target):
     assert recall_at_k(found.rows, truth.rows) >= target - 0.02
     assert found.stats.recall >= target
     assert found.stats.candidates.mean() < 0.2 * N
-    assert np.all(found.stats.scanned > 0)
+    assert np.all((found.stats.scanned > 0) | (found.stats.candidates >= N))  # buckets, or a scan
     tuned = search.tuning_
     assert tuned.recall >= target
     assert tuned.n_tables * 12 <= 4 * vectors.shape[1]
@@ -304,7 +304,7 @@ def test_near_between_R_and_cR_and_beyond(small):
     assert len(search.near(queries[:0], R)) == 0
 
 
-def test_queries_unlike_the_collection_get_more_probes(grouped):
+def test_queries_unlike_the_collection_get_more_probes_or_a_scan(grouped):
     vectors, queries, _ = grouped
     search = LSHSearch(recall=0.9)
     search.add(vectors)
@@ -319,8 +319,9 @@ def test_queries_unlike_the_collection_get_more_probes(grouped):
     plain_probes.add(vectors)
     few = plain_probes.search(moved, 10).rows
     exact = search.search(moved, 10, recall=1.0).rows
-    assert found.stats.scanned.mean() > usual.stats.scanned.mean()
-    assert recall_at_k(found.rows, exact) > recall_at_k(few, exact)
+    assert found.stats.candidates.mean() > usual.stats.candidates.mean()
+    assert np.any(found.stats.candidates < N)  # not all of them
+    assert recall_at_k(found.rows, exact) >= 0.9 > recall_at_k(few, exact)
     alone = search.search(np.full((1, vectors.shape[1]), 1e3), 10)  # where there is nothing at all
     assert alone.stats.candidates[0] >= N
     assert np.all(alone.rows >= 0)

@@ -40,3 +40,15 @@ def test_buckets_of_another_hash_are_not_used():
     assert empty.with_derived(Trained({}, {}), 300).filed == 0
     other = Tables(PStableHash(1.0, 3, 4, random_state=1).fit(vectors))
     assert other.with_derived(derived, 300).filed == 0
+
+
+def test_far_queries_get_as_many_probes_as_the_formula_says_or_a_scan():
+    tables = Tables(PStableHash(1.0, 8, 6, random_state=0).fit(np.zeros((1, 4), np.float32)))
+    distances = np.repeat(np.array([[0.05], [0.3], [0.4], [3.0]]), 5, axis=1)
+    probes = tables.farther(distances, 10, 0.9)
+    assert probes[0] == 10  # near enough: no more than the others
+    assert 10 < probes[1] < probes[2] <= 1024
+    assert probes[3] == 0  # no number finds rows that far off
+    for distance, n_probes in zip(distances[1:3, 0], probes[1:3], strict=True):
+        assert tables.success(float(distance), int(n_probes)) == pytest.approx(0.93, abs=0.07)
+    assert (tables.farther(distances[:1], 2000, 0.9) == 2000).all()

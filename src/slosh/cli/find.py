@@ -31,7 +31,7 @@ from .options import (
     recall_option,
     remark_unknown_fields,
 )
-from .output import metadata_columns, pluralize, say, say_facts, say_json, say_table
+from .output import metadata_columns, pluralize, remark, say, say_facts, say_json, say_table
 
 if TYPE_CHECKING:
     from ..data.sets import Sets
@@ -169,13 +169,13 @@ def search(
             from .draw import Picture
 
             picture = Picture(opened)
-        n = found = 0
+        n = found = n_unlike = 0
         for batch in read_queries(opened, query, meaning, reading):
             ask: Any = opened.search if radius is None else opened.range_search
             lists = ask(**batch.arguments(), **options)
             for i, (name, hits) in enumerate(zip(batch.names, lists, strict=True)):
                 if json:
-                    say_json(_as_document(name, hits, lists.stats.recall))
+                    say_json(_as_document(name, hits, lists.stats, i))
                 else:
                     _say_hits(name, hits, offset, first=n == 0)
                 n, found = n + 1, found + len(hits)
@@ -183,6 +183,9 @@ def search(
                     picture.add(name, None if batch.sets is None else batch.sets[i : i + 1], hits)
             if not json and batch.names:
                 say(f"\n{summarize(lists.stats, len(opened))}")
+            n_unlike += 0 if lists.stats.unlike is None else int(lists.stats.unlike.sum())
+        if n_unlike:
+            remark(f"slosh: {describe_unlike(n_unlike, n)}")
         if not found:
             remark_unknown_fields(opened, options["where"])
         if picture is not None and plot is not None:
@@ -209,9 +212,13 @@ def _search_options(
     return {"k": k or 10, "offset": offset, "rerank": rerank, "depth": depth, "certify": certify}
 
 
-def _as_document(name: str, hits: Hits, promised: float | None) -> dict[str, Any]:
+def _as_document(name: str, hits: Hits, stats: Stats, i: int) -> dict[str, Any]:
+    """Return what JSON shows of query i."""
     found = [{"id": hit.id, "distance": hit.distance, "metadata": hit.metadata} for hit in hits]
-    return {"query": name, "distance_kind": hits.distance_kind, "recall": promised, "hits": found}
+    unlike = None if stats.unlike is None else bool(stats.unlike[i])
+    return {
+        "query": name, "distance_kind": hits.distance_kind, "recall": stats.recall, "unlike": unlike, "hits": found
+    }  # fmt: skip
 
 
 def _say_hits(name: str, hits: Hits, offset: int, first: bool) -> None:
@@ -240,6 +247,13 @@ def summarize(stats: Stats, n_sets: int) -> str:
     seconds = f"{stats.seconds:.3g}" if stats.seconds < 100 else f"{stats.seconds:,.0f}"
     asked = "1 query" if n == 1 else f"{n:,} queries"
     return f"{asked} in {seconds} s, {promise}; {'a query: ' * (n != 1)}{', '.join(work)}"
+
+
+def describe_unlike(n_unlike: int, n: int) -> str:
+    """Return a remark on queries that are unlike those that the index was calibrated with; there are n in all."""
+    which = "the query is" if n == 1 else f"{n_unlike:,} of {n:,} queries {'is' if n_unlike == 1 else 'are'}"
+    told = f"{which} farther from every stored set than 99% of the queries that the index was calibrated with"
+    return f"{told}: less may be found than is promised, unless it is exact"
 
 
 def _mean_count(numbers: Any, thing: str) -> str:

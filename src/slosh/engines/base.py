@@ -63,6 +63,7 @@ class Candidates(NamedTuple):
     compared, scanned : (n_queries,) vectors compared in full, and rows of which a shorter form was looked at.
     slack : how far each distance may be from that of the vectors before anything was rounded; None if not asked for.
     full_distances : (n_queries,) distances between sets that were computed from points, None if there were none.
+    unlike : (n_queries,) whether a query is unlike what was calibrated with (`slosh.search.Stats`); None if unknown.
     """
 
     offsets: Int64
@@ -74,6 +75,7 @@ class Candidates(NamedTuple):
     scanned: Int64
     slack: Float64 | None = None
     full_distances: Int64 | None = None
+    unlike: Mask | None = None
 
     @property
     def query(self) -> Int64:

@@ -211,7 +211,10 @@ class Snapshot:
             offsets = np.concatenate([[0], np.cumsum(there.sum(axis=1))])
             keys, distances = found.positions[there], found.distances[there]
         kind = state.search.distance_kind
-        near = Candidates(offsets, keys, distances, kind, found.promise, found.compared, found.scanned)
+        unlike = state.unlike(found) if allowed is None else None
+        near = Candidates(
+            offsets, keys, distances, kind, found.promise, found.compared, found.scanned, unlike=unlike
+        )  # fmt: skip
         if found.tied is None or not np.count_nonzero(found.tied):
             return near
         return self._with_ties(near, space, queries, np.flatnonzero(found.tied), allowed, exclude)

@@ -173,7 +173,7 @@ def nearest(
     which, keys = which[close], keys[close]
     distances = measure.settle(which, keys, distances[close])
     good = np.flatnonzero(distances <= _limits(which, distances, n, k)[which])
-    return _certified(found, which[good], keys[good], distances[good], full, kind)
+    return _certified(found, which[good], keys[good], distances[good], full, kind)._replace(unlike=near.unlike)
 
 
 def within(

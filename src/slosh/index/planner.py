@@ -109,7 +109,7 @@ def answer(view: View, queries: Sets, exclude: Int64 | None, question: Question,
     lists = make_hits(found, view.describe(found.keys), slice(offset, question.k))
     kind = view.spec.distance_kind if found.kind == "embedded" else found.kind
     seconds = perf_counter() - started
-    stats = Stats(found.compared, found.scanned, found.promise, seconds, found.full_distances)
+    stats = Stats(found.compared, found.scanned, found.promise, seconds, found.full_distances, found.unlike)
     return HitLists([Hits(*each, kind, stats) for each in lists], kind, stats)
 
 
@@ -188,4 +188,5 @@ def _joined(parts: list[Candidates]) -> Candidates:
         promise=None if None in promises else min(p for p in promises if p is not None),
         slack=None,
         full_distances=None if parts[0].full_distances is None else joined("full_distances"),
+        unlike=None if any(part.unlike is None for part in parts) else joined("unlike"),
     )

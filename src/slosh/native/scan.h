@@ -202,14 +202,27 @@ struct Nearest {
 
 typedef Lanes<SLOSH_LANES>::F Sixteenth;  // sixteen numbers, or as many as a register holds
 
+// A product that is to be rounded before anything is added to it: a stored number is scale * whole in float32, which a fused multiplication would miss.
+template <class T> SLOSH_INLINE T rounded(T x) {
+#if defined(__x86_64__)
+  asm("" : "+v"(x));
+#elif defined(__aarch64__)
+  asm("" : "+w"(x));
+#else
+  volatile T kept = x;
+  x = kept;
+#endif
+  return x;
+}
+
 SLOSH_INLINE Sixteenth many(const float *from, float) { return load<Sixteenth>(from); }
 SLOSH_INLINE Sixteenth many(const int16_t *from, float scale) {
 #if SLOSH_LANES == 16
-  return Sixteenth(_mm512_cvtepi32_ps(_mm512_cvtepi16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i *>(from))))) * scale;
+  return rounded(Sixteenth(_mm512_cvtepi32_ps(_mm512_cvtepi16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i *>(from))))) * scale);
 #elif SLOSH_LANES == 8
-  return Sixteenth(_mm256_cvtepi32_ps(_mm256_cvtepi16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i *>(from))))) * scale;
+  return rounded(Sixteenth(_mm256_cvtepi32_ps(_mm256_cvtepi16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i *>(from))))) * scale);
 #else
-  return Sixteenth{one(from, scale), one(from + 1, scale), one(from + 2, scale), one(from + 3, scale)};
+  return rounded(Sixteenth{one(from, scale), one(from + 1, scale), one(from + 2, scale), one(from + 3, scale)});
 #endif
 }
 
@@ -226,7 +239,7 @@ template <class T> SLOSH_INLINE float rough_square(const float *q, const T *x, f
   store(lane, parts[0] + parts[1]);
   for (int l = 0; l < SLOSH_LANES; ++l) total += lane[l];
   for (; i < dim; ++i) {
-    const float d = q[i] - one(x + i, scale);
+    const float d = q[i] - rounded(one(x + i, scale));
     total += d * d;
   }
   return total;
@@ -273,7 +286,7 @@ struct Asker {
   float limit;  // a sum of squares in float32 that is above it belongs to a vector that is too far
   int64_t n;
 };
-constexpr int64_t kSpareRoom = 54;  // rough squares beyond k that a query keeps before it sorts them out
+constexpr int64_t kSpareRoom = 22;  // rough squares beyond k that a query keeps before it sorts them out
 
 // Many queries with vectors that lie side by side, number by number: in float32, where a sum of some of the squares excludes most; and in double the nearest.
 struct FlatTile {

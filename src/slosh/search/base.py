@@ -21,7 +21,7 @@ from ..data import tensors
 from ..data.checks import as_array, checked_count
 from ..data.vectors import FLOAT32, as_float32, check_numbers, checked_vectors
 from ..errors import InputError, bad_value
-from ..native.arrays import Array, Float32, Float64, Int64
+from ..native.arrays import Array, Float32, Float64, Int64, Mask
 from .calibration import Calibration, checked_calibration
 from .result import RangeResult, Result, Stats
 from .row_table import RowTable
@@ -145,7 +145,8 @@ class Search(SavableSearch):
             own = None if exclude is None else _excluded(exclude, len(array), rows)
             permitted = rows.allowed(allowed)
             found = state.nearest(array, k, allowed=permitted, recall=recall, exclude=own, ranks=rows.ranks)
-        return Result(found.distances, rows.at(found.positions), stats_of(found, started), self.distance_kind)
+        stats = stats_of(found, started, state.unlike(found) if allowed is None else None)
+        return Result(found.distances, rows.at(found.positions), stats, self.distance_kind)
 
     def range_search(
         self, queries: Any, radius: ArrayLike, *, allowed: Any = None, recall: float | None = None
@@ -249,9 +250,9 @@ class Search(SavableSearch):
         return checked_vectors(vectors, self.dim, name=name, expected="those of this search have")
 
 
-def stats_of(found: Found | FoundWithin, started: float) -> Stats:
+def stats_of(found: Found | FoundWithin, started: float, unlike: Mask | None = None) -> Stats:
     """Return what a search did, and the time since `started`."""
-    return Stats(found.compared, found.scanned, found.promise, perf_counter() - started)
+    return Stats(found.compared, found.scanned, found.promise, perf_counter() - started, None, unlike)
 
 
 def _excluded(exclude: Any, n: int, rows: RowTable) -> Int64:

@@ -22,7 +22,7 @@ from scipy.stats import t as student
 from ..data.checks import checked_count, random_stream
 from ..errors import InputError
 from ..native.arrays import Float32, Float64, Int64, Mask
-from .state import State, Stored
+from .state import Found, State, Stored
 
 C = TypeVar("C", bound="CalibratedState")
 
@@ -38,6 +38,10 @@ HOLDS_FOR_GROWTH = 2.0
 """What was measured holds until the collection has grown, or shrunk, by this factor."""
 MEASURED_AGAIN_GROWTH = 1.5
 """A writer measures it again from this factor on, so that it still holds for those who search meanwhile."""
+USUAL_SHARE = 0.99
+"""A query is unlike the collection if its nearest is farther than that of this part of the queries."""
+EACH_WITH_EACH = 1024
+"""Up to so many pairs of true and found neighbours of a query are compared one by one."""
 GRID_RECALLS = (0.9, 0.95, 0.99)
 GRID_ROWS = {10: 0, 100: 1 << 17}
 """What a writer measures: these numbers of neighbours, from so many rows on. With fewer, an exact search is as good."""
@@ -62,6 +66,7 @@ class Calibration:
     smallest : with the same work, cut to fewer neighbours, the bound is at least `recall` for every number of them from
         this on, measured alike; 0 is k.
     candidates : vectors compared for a query, on average, as predicted or measured; 0 if that is not known.
+    nearest_within : of 99% of the queries the nearest row was no farther than this; None if that is not known.
     """
 
     k: int
@@ -75,6 +80,7 @@ class Calibration:
     smallest: int = 0
     candidates: float = 0.0
     n_added: int = 0
+    nearest_within: float | None = None
 
     @classmethod
     def exact_search(cls, k: int, recall: float, n_queries: int, n_rows: int) -> Calibration:
@@ -88,7 +94,8 @@ class Calibration:
         counts = (made.k, made.depth, made.n_queries, made.n_rows, made.smallest, made.n_added)
         if any(type(x) is not int or x < 0 for x in counts) or not made.k:
             raise ValueError(f"a calibration counts by {counts!r:.100}")
-        numbers = (made.recall, made.reach, made.measured, made.promised, made.candidates)
+        numbers = [made.recall, made.reach, made.measured, made.promised, made.candidates]
+        numbers += [] if made.nearest_within is None else [made.nearest_within]
         if any(isinstance(x, bool) or not isinstance(x, int | float) or not math.isfinite(x) for x in numbers):
             raise ValueError(f"a calibration has {numbers!r:.100}")
         return made
@@ -186,6 +193,7 @@ class CalibratedState(State):
     """A state that knows what a recall takes, as far as it was measured. A question that nothing covers is exact."""
 
     _calibrations: tuple[Calibration, ...] = ()
+    _nearest_within: float | None = None
 
     @property
     def _seed(self) -> Any:
@@ -195,6 +203,7 @@ class CalibratedState(State):
         super().__init__(search, stored, store)
         if stored.trained is not None:
             self._calibrations = tuple(Calibration.from_dict(each) for each in stored.trained.header["calibrations"])
+            self._nearest_within = largest_known(each.nearest_within for each in self._calibrations)
 
     @abstractmethod
     def target(self, recall: float | None) -> float | None:
@@ -273,8 +282,25 @@ class CalibratedState(State):
             queries = self._store.take(own)
         trial = self._trial(queries, own, min(max(k for k, _ in pairs), self.n_alive - 1))
         known = {(each.k, each.recall): each for each in self._calibrations}
-        known |= {(k, recall): replace(settle(trial, k, recall, self.n_alive), n_added=self.n) for k, recall in pairs}
-        return self._with(_calibrations=tuple(known.values()))
+        new = {(k, recall): replace(settle(trial, k, recall, self.n_alive), n_added=self.n) for k, recall in pairs}
+        # What a search with the least of these finds is near enough, and costs little.
+        least, lowest = min(new)
+        made = self._with(_calibrations=tuple(new.values()))
+        distances = made.nearest(queries, min(least, self.n_alive - 1), recall=lowest, exclude=own).distances[:, 0]
+        usual = float(np.quantile(distances[np.isfinite(distances)], USUAL_SHARE))
+        known |= {pair: replace(each, nearest_within=usual) for pair, each in new.items()}
+        largest = largest_known(each.nearest_within for each in known.values())
+        return self._with(_calibrations=tuple(known.values()), _nearest_within=largest)
+
+    def unlike(self, found: Found) -> Mask | None:
+        if self._nearest_within is None or not found.distances.shape[1]:
+            return None
+        return np.asarray(found.distances[:, 0] > self._nearest_within)
+
+
+def largest_known(numbers: Iterable[float | None]) -> float | None:
+    """Return the largest of the numbers that are not None; None if there is none."""
+    return max((each for each in numbers if each is not None), default=None)
 
 
 def checked_calibration(k: Any, n_rows: int) -> int:
@@ -348,9 +374,24 @@ def _quantile(degrees: int) -> float:
     return float(student.ppf(CONFIDENCE, degrees))
 
 
-def first_that_holds(n: int, holds: Callable[[int], bool]) -> int:
-    """Return the first i in [0, n) that holds, where all after one that holds do; n if none does."""
+def first_that_holds(n: int, holds: Callable[[int], bool], guess: int | None = None) -> int:
+    """Return the first i in [0, n) that holds, where all after one that holds do; n if none does.
+
+    It is looked for around the guess first, in steps that double.
+    """
     low, high = 0, n
+    if guess is not None and 0 <= guess < n:
+        step = 1
+        if holds(guess):
+            high = guess
+            while high > 0 and holds(at := max(0, high - step)):
+                high, step = at, 2 * step
+            low = max(0, high - step + 1) if high else 0
+        else:
+            low = guess + 1
+            while low < n and not holds(at := min(n - 1, low + step - 1)):
+                low, step = at + 1, 2 * step
+            high = min(n, low + step - 1)
     while low < high:
         middle = (low + high) // 2
         if holds(middle):
@@ -362,5 +403,7 @@ def first_that_holds(n: int, holds: Callable[[int], bool]) -> int:
 
 def which_found(found: Int64, truth: Int64) -> Mask:
     """Return which true neighbours (n, k) of each query are among those found (n, m)."""
+    if truth.shape[1] * found.shape[1] <= EACH_WITH_EACH:
+        return np.asarray((truth[:, :, None] == found[:, None, :]).any(axis=2))
     query = np.arange(len(truth))[:, None] * (int(max(found.max(initial=0), truth.max(initial=0))) + 2)
     return np.isin(truth + query, np.where(found >= 0, found + query, -1))

@@ -17,14 +17,14 @@ def cost(scanned: float, width: int, compared: float, dim: int) -> float:
 
 def cost_of_exact(n: int, width: int) -> float:
     """Return what an exact search among n rows takes, in the same unit: nearly all prefixes are scanned at worst."""
-    return 10_000 + cost(n, width, 0, 0)
+    return 15_000 + n * (0.15 + 0.0095 * width)
 
 
 def cost_of_each(n: int, n_queries: int, dim: int) -> float:
     """Return what comparing n vectors one by one takes a query: less where several queries read them together."""
     if n_queries <= QUERIES_ALONE:
         return n * (4 + 0.12 * dim)
-    return n * (0.45 + 0.018 * dim + 1.2 * dim / n_queries)
+    return n * (0.4 + 0.022 * dim + 1.2 * dim / n_queries)
 
 
 def default_lists(n: int) -> int:

@@ -5,6 +5,7 @@ A code is 128 bytes at 1024 bits, where a vector of 1024 numbers is 4096. Withou
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from copy import copy
 from numbers import Integral
@@ -84,13 +85,17 @@ class HammingState(CalibratedState):
         depth = int(self.search.rerank)
         if recall is not None:
             plan = None if self.is_exact(asked.k, asked.n_allowed, recall) else self.plan(asked.k, recall)
-            depth = 0 if plan is None else plan.depth
+            depth = 0 if plan is None else self._depth_now(plan)
             promise = None if plan is None or asked.allowed is not None else plan.promise(asked.k)
         depth = max(depth, asked.k) if depth else asked.n_allowed
         if depth >= asked.n_allowed:
             return scan_nearest(store, asked)
         found = store.nearest(asked, asked.k, self._to_rerank(asked, depth))
         return Found(*found, asked.counts(depth), asked.counts(), promise, None)
+
+    def _depth_now(self, plan: Calibration) -> int:
+        """Return the depth of a plan for the rows of now: as many more codes come before that of a neighbour."""
+        return math.ceil(plan.depth * max(1.0, self.n_alive / plan.n_rows))
 
     def _to_rerank(self, asked: Request, depth: int) -> Iterator[Batch]:
         """Yield the `depth` nearest by code."""

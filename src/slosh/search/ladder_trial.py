@@ -26,6 +26,7 @@ class LadderTrial(Trial):
         super().__init__(len(truth))
         self._truth, self._climb, self._price_of_exact = truth, climb, price_of_exact
         self._known: dict[tuple[int, int, int], tuple[Mask, float]] = {}
+        self._first: dict[float, int] = {}  # the reach that was enough for each recall
 
     def choose(self, k: int, recall: float, enough: Callable[[Mask], bool], tried: Setting) -> Setting | None:
         """First the least reach that is enough if many vectors are compared, then the cheapest way to compare fewer."""
@@ -36,19 +37,24 @@ class LadderTrial(Trial):
         def reached(i: int) -> bool:
             return enough(self._try(k, least + i, deep)[0])
 
-        first = least + first_that_holds(len(REACHES) - least, reached)
+        # Other numbers of neighbours need about the same reach, and higher recalls a larger one.
+        known = self._first.get(recall, max(self._first.values(), default=least))
+        first = least + first_that_holds(len(REACHES) - least, reached, max(0, known - least) if self._first else None)
+        self._first[recall] = min(first, len(REACHES) - 1)
         if first == len(REACHES):
             deep, first = LAST_DEPTH * k, len(REACHES) - 1
             if not enough(self._try(k, first, deep)[0]):
                 return None
         best, price = Setting(REACHES[first], deep, float(deep)), self._try(k, first, deep)[1]
         for depth in candidate_depths(max(k, tried.depth + 1), deep - 1):
-            for i in range(first, min(first + 3, len(REACHES))):
-                found, what = self._try(k, i, depth)
-                if enough(found):
-                    if what < price:
-                        best, price = Setting(REACHES[i], depth, float(depth)), what
-                    break
+            larger = range(first, min(first + 3, len(REACHES)))
+            i = next((i for i in larger if enough(self._try(k, i, depth)[0])), None)
+            if i is None:
+                continue
+            if (what := self._try(k, i, depth)[1]) < price:
+                best, price = Setting(REACHES[i], depth, float(depth)), what
+            if i == first:
+                break  # with a greater depth it would only cost more
         return best if price < self._price_of_exact else None
 
     def _try(self, k: int, i: int, depth: int) -> tuple[Mask, float]:

@@ -56,9 +56,9 @@ class LSHSearch(Search):
     confidence bound of the recall; if no number of them is enough the search is exact, and `info()` says so.
 
     A calibration is made of stored vectors, and holds for queries like them. A query whose k-th neighbour is farther
-    than theirs gets more probes, as many as the formula says, up to eight times the number; one that finds fewer than k
-    rows is scanned. With a filter (`allowed`) many queries are of this kind, and `stats.recall` is None, since nothing
-    was measured for the filter. Allowed rows that are 2048 or fewer, or not one of 16, are compared one by one.
+    than theirs gets more probes, as many as the formula says; where no number of them is enough, or fewer than k rows
+    are found, it is scanned. With a filter (`allowed`) many queries are of this kind, and `stats.recall` is None, since
+    nothing was measured for the filter. Allowed rows that are 2048 or fewer, or not one of 16, are compared one by one.
 
     Parameters
     ----------

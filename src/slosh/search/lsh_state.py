@@ -191,12 +191,15 @@ class LSHState(CalibratedState):
     def _look_farther(self, tables: Tables, plan: Calibration, asked: Request, found: Found) -> None:
         """Take more probes, as the formula says, for queries farther from the rows than the stored vectors are.
 
-        Those that find too few rows even then are scanned. The arrays of `found` are changed.
+        Those for which no number of them is enough, or that find too few rows even then, are scanned. The arrays of
+        `found` are changed.
         """
         far = np.flatnonzero(found.distances[:, -1] > plan.reach)  # infinite where fewer than k were found
         probes = tables.farther(found.distances[far], plan.n_probes, plan.recall)
         for n_probes in [*np.unique(probes[probes > plan.n_probes]).tolist(), 0]:
-            part = far[probes == n_probes] if n_probes else np.flatnonzero(np.isinf(found.distances[:, -1]))
+            part = far[probes == n_probes]
+            if not n_probes:
+                part = np.union1d(part, np.flatnonzero(np.isinf(found.distances[:, -1])))
             if len(part):
                 few = asked.part(part)
                 more = self._looked_up(tables, few, n_probes) if n_probes else scan_nearest(self._store, few)
@@ -348,4 +351,4 @@ class LSHTrial(Trial):
         probes = np.full(len(distances), setting.depth)
         far = distances[:, -1] > setting.reach
         probes[far] = self._tables.farther(distances[far], setting.depth, recall)
-        return np.asarray(self._seen_in[part, :k] < probes[:, None])
+        return np.asarray((self._seen_in[part, :k] < probes[:, None]) | (probes[:, None] == 0))

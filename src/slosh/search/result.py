@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from ..native.arrays import Float64, Int64
+from ..native.arrays import Float64, Int64, Mask
 
 
 class Stats(NamedTuple):
@@ -19,6 +19,9 @@ class Stats(NamedTuple):
         the search compares, which an index makes of the embedding and the residual norm.
     seconds : for all queries together.
     full_distances : (n_queries,) distances between sets, from their points; None where none was asked for.
+    unlike : (n_queries,) bool, whether a query is farther from its nearest row than 99% of the queries that the search
+        was calibrated with: what was measured with those says little about it. None where nothing was calibrated, with
+        a filter, and for a range search.
     """
 
     candidates: Int64
@@ -26,13 +29,16 @@ class Stats(NamedTuple):
     recall: float | None
     seconds: float
     full_distances: Int64 | None = None
+    unlike: Mask | None = None
 
     def __str__(self) -> str:
         promise = "no promise" if self.recall is None else "exact" if self.recall == 1 else f"recall {self.recall:.3f}"
         parts = [f"{_mean(self.scanned)} scanned", f"{_mean(self.candidates)} vectors compared"]
         if self.full_distances is not None:
             parts.append(f"{_mean(self.full_distances)} full distances")
-        n = len(self.candidates)
+        n, n_unlike = len(self.candidates), 0 if self.unlike is None else int(self.unlike.sum())
+        if n_unlike:
+            promise += f" ({n_unlike} unlike the collection)"
         return f"{n} quer{'y' if n == 1 else 'ies'} in {self.seconds:.3g} s, {promise}; a query: {', '.join(parts)}"
 
 

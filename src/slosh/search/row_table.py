@@ -137,18 +137,21 @@ class RowTable:
         if allowed is None:
             return None
         array = as_array(allowed, "allowed")
-        mask = np.zeros(len(self.alive), np.bool_)
         if array.dtype.kind != "b":
+            mask = np.zeros(len(self.alive), np.bool_)
             mask[self.positions(allowed, "allowed", "leave it out of allowed")] = True
             return Allowed.from_mask(mask)
         if array.ndim != 1:
             problem, remedy = f"allowed is a mask of shape {array.shape}", "give one entry for each row"
             raise InputError(problem, f"{remedy}, in one dimension", argument="allowed")
+        if self.is_position and len(array) >= len(self.alive):
+            return Allowed.from_mask(array[: len(self.alive)] & self.alive)
         there = self.row[self.alive]
         if len(array) <= (last := int(there.max(initial=-1))):
             problem = f"allowed is a mask of {len(array)} entries, but row {last} is there"
             remedy = f"give an entry for each row from 0 to {last}, or a list of rows"
             raise InputError(problem, remedy, argument="allowed")
+        mask = np.zeros(len(self.alive), np.bool_)
         mask[self.alive] = array[there]
         return Allowed.from_mask(mask)
 

@@ -274,6 +274,12 @@ class State(ABC):
             return Found(np.empty(shape), np.empty(shape, np.int64), none, none, 1.0, none.astype(np.bool_))
         return self._nearest(asked)
 
+    def unlike(self, found: Found) -> Mask | None:
+        """Return which queries of an answer without a filter are farther from everything than 99% of those that this
+        was calibrated with; None if nothing was.
+        """
+        return None
+
     def within(
         self,
         queries: Float32,

@@ -21,8 +21,6 @@ from .store import Batch
 
 EXTRA_PROBES = 1024
 """Buckets that are looked into besides those of the query itself, at most."""
-FARTHER_PROBES = 8
-"""A query far from its neighbours gets so many times the calibrated probes, at most."""
 FAR_RATIOS = np.array([0.0, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.85, 1.0, 1.5, 3.0])
 """Distances in widths, for these."""
 BATCH_ENTRIES, BATCH_QUERIES = 1 << 18, 512
@@ -115,19 +113,18 @@ class Tables:
         return out
 
     def farther(self, distances: Float64, n_probes: int, target: float) -> Int64:
-        """Return probes for queries that are farther from their k neighbours than others: up to 8 times `n_probes`.
+        """Return probes for queries that are farther from their k neighbours than others: `n_probes` or more.
 
-        As many as find `target` of rows at these distances (n, k), on average. If they are the distances of the k
-        nearest found so far, the true ones are no larger, and the recall over the draws of the hash is no less.
+        As many as find `target` of rows at these distances (n, k), on average; 0 stands for a scan, where no such
+        number does. If they are the distances of the k nearest found so far, the true ones are no larger, and the
+        recall over the draws of the hash is no less.
         """
-        levels = [self.T << i for i in range(12) if self.T << i <= EXTRA_PROBES] or [self.T]
+        levels = [*(self.T << i for i in range(12) if self.T << i < EXTRA_PROBES), max(self.T, EXTRA_PROBES)]
         ratios = np.clip(self._largest(distances) / float(self.hash.width), 0.0, FAR_RATIOS[-1])
         table = _success_table(self.T, self.k, self.p, tuple(levels))
         found = [np.interp(ratios, FAR_RATIOS, line).mean(axis=1) >= target for line in table]
-        first = np.array([*found, np.ones(len(ratios), np.bool_)]).argmax(axis=0)
-        most = min(FARTHER_PROBES * n_probes, max(n_probes, EXTRA_PROBES))
-        probes: Int64 = np.clip(np.array([*levels, most])[first], n_probes, most)
-        return probes
+        enough = np.array(found)
+        return np.where(enough.any(axis=0), np.maximum(np.array(levels)[enough.argmax(axis=0)], n_probes), 0)
 
     def success(self, radius: float, n_probes: int) -> float:
         """Return how likely a row at this (Euclidean) distance is found, at least."""
