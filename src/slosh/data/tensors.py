@@ -171,7 +171,9 @@ def _opened(name: str) -> IO[bytes]:
     return open(handle, "rb")
 
 
-def _prepared(kind: str, header: dict[str, Any], arrays: Mapping[str, Array]) -> tuple[dict[str, Array], dict[str, str]]:
+def _prepared(
+    kind: str, header: dict[str, Any], arrays: Mapping[str, Array]
+) -> tuple[dict[str, Array], dict[str, str]]:
     if sys.byteorder != "little":  # pragma: no cover
         raise NotImplementedError("files are little-endian")
     tensors = {name: np.asarray(array, order="C") for name, array in arrays.items()}

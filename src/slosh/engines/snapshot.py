@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..data.sets import Sets
+from ..errors import DamagedError
 from ..search import Allowed, Calibration, Column, ColumnFactory, Metric, State, Trained
 from ..search.state import Deferred
 from ..where import Node
@@ -46,7 +47,7 @@ class PreparedSets:
 
     @property
     def n_points(self) -> int:
-        return int(self.ends.view(self.n)[-1]) if self.n else 0
+        return int(self.ends.unchecked_view(self.n)[-1]) if self.n else 0  # which was checked when it was opened
 
     def extend(self, sets: Sets) -> PreparedSets:
         first = self.n_points
@@ -57,19 +58,33 @@ class PreparedSets:
             self.weights.write(first, weights)
         return replace(self, n=self.n + len(sets))
 
+    def _limits(self, rows: Int64) -> tuple[Int64, Int64]:
+        """Return where the points of these rows begin and end."""
+        self.ends.check(np.maximum(rows - 1, 0), rows + 1)
+        ends = self.ends.unchecked_view(self.n)
+        first, last = np.where(rows > 0, ends[rows - 1], 0), ends[rows]
+        if len(rows) and (first.min() < 0 or (last - first).min() < 0 or last.max() > self.n_points):
+            remedy = "close the index, delete its folder cache, and open it again"
+            raise DamagedError("the points that are held ready of some sets overlap", remedy)
+        return first, last
+
     def sizes(self, rows: Int64) -> Int64:
-        ends = self.ends.view(self.n)
-        return np.asarray(ends[rows] - np.where(rows > 0, ends[rows - 1], 0))
+        first, last = self._limits(rows)
+        return np.asarray(last - first)
 
     def take(self, rows: Int64) -> Sets:
         """Return copies of the sets of these rows."""
-        ends, sizes = self.ends.view(self.n), self.sizes(rows)
-        starts = ends[rows] - sizes
+        first, last = self._limits(rows)
+        sizes, n_points = last - first, self.n_points
         offsets = np.concatenate([[0], np.cumsum(sizes)])
-        at = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], sizes)
-        n_points = self.n_points
-        weights = None if self.weights is None else self.weights.view(n_points)[at]
-        return Sets.from_checked(self.points.view(n_points)[at], offsets, weights, self.origin)
+        at = np.arange(offsets[-1]) + np.repeat(first - offsets[:-1], sizes)
+
+        def taken(column: Column) -> Any:
+            column.check(first, last)
+            return column.unchecked_view(n_points)[at]
+
+        weights = None if self.weights is None else taken(self.weights)
+        return Sets.from_checked(taken(self.points), offsets, weights, self.origin)
 
     def n_bytes(self) -> int:
         per_point = [part for part in (self.points, self.weights) if part is not None]
@@ -160,10 +175,15 @@ class Snapshot:
         states = {name: state.adopt(n) for name, state in self.states.items()}
         new = slice(self.n, n)
         max_slack = {
-            name: self.max_slack[name].including(self.slack.view(n)[new] + state.slack(new))
+            name: self.max_slack[name].including(self._slack(new, n) + state.slack(new))
             for name, state in states.items()
         }
         return replace(self, states=states, sets=replace(self.sets, n=n), max_slack=max_slack)
+
+    def _slack(self, rows: Int64 | slice, n: int) -> Float64:
+        """Return the slack of some of n rows."""
+        self.slack.check(*((rows.start, rows.stop) if isinstance(rows, slice) else (rows, rows + 1)))
+        return np.asarray(self.slack.unchecked_view(n)[rows])
 
     def remove(self, rows: Int64) -> Snapshot:
         if not len(rows):
@@ -269,7 +289,7 @@ class Snapshot:
         found = state.within(queries.numbers, reach, allowed=allowed, recall=recall, exclude=exclude, metric=metric)
         if bounds:
             which = found.query
-            slack = of_queries[which] + self.slack.view(self.n)[found.positions] + state.slack(found.positions)
+            slack = of_queries[which] + self._slack(found.positions, self.n) + state.slack(found.positions)
             kept = found.distances - slack <= radii[which]
             found, slack = found.keep(kept), slack[kept]
         kind = state.search.distance_kind if metric == "euclidean" else metric

@@ -259,7 +259,10 @@ class LadderState(CalibratedState):
         wanted = min(asked.k + 1, asked.n_allowed)
         store, ranks = self._store, None if asked.in_order else asked.ranks
         queries, rest = store.as_stored(asked.queries), (asked.exclude, ranks, asked.n_jobs)
-        squares, positions = scan.flat(queries, store.array, store.scale, allowed, wanted, *rest)
+        if allowed is not None:
+            store.check(allowed)
+        vectors = store.array if allowed is None else store.unchecked
+        squares, positions = scan.flat(queries, vectors, store.scale, allowed, wanted, *rest)
         return exact_found(np.sqrt(squares, out=squares), positions, asked.k, asked.counts(), asked.counts(0))
 
     def _climb(
@@ -283,10 +286,12 @@ class LadderState(CalibratedState):
         if self._ladder is None:
             filing, store = self._filed, self._store
             lists = filing.lists
+            marks = None if kernel.native is None else store.marks()
+            vectors = store.array if marks is None else store.unchecked
             self._ladder = scan.Ladder(
-                store.array, store.scale, *filing.basis.filled, ROUNDING, filing.farthest, lists.heads, lists.codes,
+                vectors, store.scale, *filing.basis.filled, ROUNDING, filing.farthest, lists.heads, lists.codes,
                 lists.biases, lists.rests, lists.slots, lists.masks, lists.steps, lists.errors, lists.radii,
-                lists.start, lists.order,
+                lists.start, lists.order, marks,
             )  # fmt: skip
         return self._ladder
 

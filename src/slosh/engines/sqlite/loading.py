@@ -24,6 +24,7 @@ from ..spec import Embedded, IndexSpec, Vectors
 from . import tables
 from .cache import Cache, StaleCache, Stamp
 from .database import Connection
+from .mapped_column import DamagedCache
 
 logger = logging.getLogger(__name__)
 
@@ -106,9 +107,9 @@ def _adopt(snapshot: Snapshot, cache: Cache, stamps: Sequence[Stamp]) -> Snapsho
         if cache.stamp is not None and stamp.epoch == cache.stamp.epoch and stamp.rows > snapshot.n:
             try:
                 cache.use(stamp)
-            except StaleCache:
+                return snapshot.adopt(stamp.rows)
+            except (StaleCache, DamagedCache):
                 return None
-            return snapshot.adopt(stamp.rows)
     return snapshot
 
 
@@ -129,8 +130,8 @@ def _start(
         options: dict[str, Any] = {"n": n, "alive": alive[:n], "derived": derived}
         try:
             return Snapshot.start(spec, weighted, cache.column, trained=trained, **options)
-        except DamagedError:
-            if trained is None:
+        except DamagedError as error:
+            if trained is None or isinstance(error, DamagedCache):
                 raise
             return Snapshot.start(spec, weighted, cache.column, **options)  # trained by other code
 
@@ -143,7 +144,7 @@ def _start(
             raise StaleCache("the stamp has other arrays")
         cache.use(stamps[0])
         return begin(stamps[0].rows), None
-    except StaleCache as reason:
+    except (StaleCache, DamagedCache) as reason:
         cache.start_again()
         if not len(alive):
             return begin(0), None
