@@ -476,6 +476,26 @@ def set_or_none(reader, name):
 
 
 @pytest.mark.parametrize("read_only", [False, True])
+def test_damage_that_opening_comes_across_is_mended(trained_in_small_blocks, tmp_path, read_only):
+    """The caches lack a set, and what has to be filed before it is damaged."""
+    path = trained_in_small_blocks
+    with slosh.open(path, n_jobs=1) as index:
+        index.add([child.points_of(str(i), 0) for i in range(1300, 1500)], [str(i) for i in range(1300, 1500)])
+    shutil.copytree(path / "cache", tmp_path / "before")
+    with slosh.open(path, n_jobs=1) as index:
+        index.add([child.points_of("1", 7)], ["last"])
+        expected = ask(index)
+    shutil.rmtree(path / "cache")
+    shutil.copytree(tmp_path / "before", path / "cache")
+    flip_at(path / "cache" / "vectors.1", 2 * 16 * 1400)
+    with slosh.open(path, read_only=read_only, n_jobs=1) as index:
+        assert index.info()["embedded_on_open"] == 1501
+        assert "vectors" in index.info()["cache_rebuilt"]
+        assert ask(index) == expected
+        assert index.verify().ok
+
+
+@pytest.mark.parametrize("read_only", [False, True])
 def test_damaged_lists_are_found_by_the_first_search_and_filed_again(fast_disk, trained, monkeypatch, read_only):
     path, answers = trained
     copy = fast_disk / "copy"

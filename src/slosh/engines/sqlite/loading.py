@@ -69,12 +69,22 @@ def load(
         embedded, rebuilt = before.embedded, before.rebuilt
         if before.snapshot.n and (before.generation, before.trained) == (generation, trained):
             snapshot = _adopt(before.snapshot, cache, stamps or ())
-    if snapshot is None:
+
+    def start(valid: Sequence[Stamp] | None) -> tuple[Snapshot, str | None]:
         alive = np.ones(next_row, np.bool_)
         alive[_within(tables.removed_since(connection), next_row)] = False
-        snapshot, rebuilt = _start(connection, spec, cache, stamps, alive, bool(weighted), trained)
+        return _start(connection, spec, cache, valid, alive, bool(weighted), trained)
+
+    if snapshot is None:
+        snapshot, rebuilt = start(stamps)
     first = snapshot.n
-    snapshot = _embed_missing(connection, spec, snapshot, next_row)
+    try:
+        snapshot = _embed_missing(connection, spec, snapshot, next_row)
+    except DamagedCache as damage:  # found by filing what is embedded together with what was not filed before
+        cache.problem = damage.problem
+        snapshot, rebuilt = start(())
+        first = snapshot.n
+        snapshot = _embed_missing(connection, spec, snapshot, next_row)
     embedded += int(np.count_nonzero(snapshot.alive[first:]))
     if before is not None:
         removed = _within(tables.removed_since(connection, before.version), next_row)
