@@ -23,6 +23,7 @@ from slosh.engines.sqlite import cache
 from slosh.engines.sqlite.database import Database
 from slosh.engines.sqlite.mapped_column import MappedColumn
 from slosh.errors import DamagedError, StorageError
+from slosh.native import kernel
 from slosh.search import LadderSearch, store
 from slosh.search.lists import Lists
 
@@ -424,7 +425,8 @@ def test_what_a_damaged_block_says_is_never_in_an_answer(trained_in_small_blocks
             if 0 < found.count(None) < len(found):
                 some_answered.add(file.stem)
         assert raised > 0, file.name
-    assert {"vectors", "points", "ends"} <= some_answered
+    lazily = {"points", "ends"} | ({"vectors"} if kernel.native is not None else set())  # NumPy checks all vectors
+    assert lazily <= some_answered
     assert answers_or_errors(path) == expected
 
 
