@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := $(wildcard src/slosh/native/*) CMakeLists.txt pyproject.toml
 
-.PHONY: demo test test-long test-sanitize lint paper paper-quick bench-embed bench-search bench-index bench-promise docs clean
+.PHONY: demo test test-long test-sanitize lint paper paper-quick bench-embed bench-search bench-growth bench-index bench-promise docs clean
 
 demo: $(VENV)/.ready            ## build an index of handwritten digits, search it, draw neighbours; writes demo/
 	$(BIN)/slosh demo
@@ -32,6 +32,9 @@ bench-embed: $(VENV)/.ready     ## the kernel beside its peers; writes benchmark
 
 bench-search: $(VENV)/.ready    ## LadderSearch beside the best of its peers, hours; writes benchmarks/results/search.json
 	$(BIN)/python benchmarks/bench_search.py
+
+bench-growth: $(VENV)/.ready    ## queries per second and memory up to ten million vectors, half an hour; writes docs/results/growth.json
+	$(BIN)/python benchmarks/growth.py
 
 bench-index: $(VENV)/.ready     ## the durable index, 30 minutes; writes benchmarks/results/index.json
 	$(BIN)/python benchmarks/bench_index.py

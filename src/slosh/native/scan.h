@@ -268,7 +268,7 @@ inline void flat_one(const Flat &job, int64_t query) {
 
 constexpr int64_t kAside = 16;                   // vectors side by side, number by number
 constexpr int kAsideParts = int(kAside) / SLOSH_LANES;
-constexpr int kAskers = SLOSH_LANES == 4 ? 1 : 4;  // queries that look at them together
+constexpr int kAskers = SLOSH_LANES == 4 ? 1 : SLOSH_LANES / 2;  // queries that look at them together
 constexpr int64_t kChunkNumbers = 1 << 16;       // numbers of vectors that stay in the cache while all queries look at them
 constexpr int64_t kCheckEvery = 32;              // numbers that are summed before it is seen whether any vector is still near enough
 constexpr int64_t kFewQueries = 3;               // of which each compares the vectors by itself: putting them side by side takes as long

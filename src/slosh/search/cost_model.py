@@ -24,7 +24,7 @@ def cost_of_each(n: int, n_queries: int, dim: int) -> float:
     """Return what comparing n vectors one by one takes a query: less where several queries read them together."""
     if n_queries <= QUERIES_ALONE:
         return n * (4 + 0.12 * dim)
-    return n * (0.4 + 0.022 * dim + 1.2 * dim / n_queries)
+    return n * (0.4 + 0.027 * dim + 1.2 * dim / n_queries)
 
 
 def default_lists(n: int) -> int:

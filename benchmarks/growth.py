@@ -1,0 +1,212 @@
+"""How the time of a query and the memory grow with the collection, beside FAISS.
+
+    make bench-growth
+
+Whitened vectors of 64 numbers, of MNIST's sets under affine maps with jitter (search_data.py): 10,000 to 10,000,000 of
+them. One thread. For each size: LadderSearch asked for .95 and 1.0, FAISS's inverted lists with as many lists, at the
+number of probes that is the first to reach the recall of LadderSearch, and FAISS's scan. Each size is written to --out
+as soon as it is measured; sizes that are there are left out, so that a run can go on. Then the exponents are fitted and
+docs/search_growth.png is drawn. The vectors (2.6 GB for ten million) are kept in benchmarks/cache.
+"""
+
+from __future__ import annotations
+
+import os
+
+# Before NumPy, FAISS and slosh are imported.
+os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1", OMP_WAIT_POLICY="passive")
+
+import argparse
+import gc
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import faiss
+import numpy as np
+from numpy.typing import NDArray
+
+import search_data
+from machine import ROOT, cpu, fastest
+from markdown_tables import markdown_table
+from slosh.evaluate import recall_at_k
+from slosh.native import kernel
+from slosh.search import LadderSearch
+
+Array = NDArray[Any]
+SIZES = (10_000, 31_600, 100_000, 316_000, 1_000_000, 3_160_000, 10_000_000)
+K, RECALL, CHUNK = 10, 0.95, 500_000
+ROUNDS = 3
+LISTS_FROM_ROWS = 20_000
+"""Below that FAISS's lists get as many as the root of the rows, times four."""
+
+
+def chunks(vectors: Array, step: int) -> Iterator[Array]:
+    """Yield every step-th vector, in arrays of up to CHUNK rows."""
+    n = -(-len(vectors) // step)
+    for first in range(0, n, CHUNK):
+        yield np.ascontiguousarray(vectors[first * step : min(first + CHUNK, n) * step : step])
+
+
+def true_rows(vectors: Array, step: int, queries: Array) -> Array:
+    """Return the K nearest rows of each query, by FAISS's scan chunk after chunk."""
+    distances, rows, first = np.empty((len(queries), 0), np.float32), np.empty((len(queries), 0), np.int64), 0
+    for chunk in chunks(vectors, step):
+        near, at = faiss.knn(queries, chunk, K)
+        distances, rows = np.concatenate([distances, near], axis=1), np.concatenate([rows, at + first], axis=1)
+        order = np.argsort(distances, axis=1, kind="stable")[:, :K]
+        distances, rows = np.take_along_axis(distances, order, axis=1), np.take_along_axis(rows, order, axis=1)
+        first += len(chunk)
+    return rows
+
+
+def measure_ladder(vectors: Array, step: int, queries: Array, truth: Array) -> dict[str, Any]:
+    search = LadderSearch(n_jobs=1)
+    start = time.process_time()
+    for chunk in chunks(vectors, step):
+        search.add(chunk)
+    search.train()
+    trained = time.process_time()
+    search.calibrate(K, RECALL)
+    built = time.process_time()
+    result: dict[str, Any] = {"build_s": built - start, "calibrate_s": built - trained}
+    for name, recall in (("ladder", RECALL), ("exact", 1.0)):
+        some = queries if recall < 1 or len(vectors) // step <= 1_000_000 else queries[:200]
+        search.search(some, K, recall=recall)
+        seconds, found = fastest(lambda some=some, recall=recall: search.search(some, K, recall=recall), ROUNDS)
+        reached = float(np.mean(recall_at_k(found.rows, truth[: len(some)])))
+        scanned = float(found.stats.scanned.mean())
+        result[name] = {"qps": len(some) / seconds, "recall": reached, "scanned": scanned}
+    about = search.info()
+    return {**result, "bytes_per_set": about["bytes_per_row"], "n_lists": about["n_lists"]}
+
+
+def measure_lists(
+    vectors: Array, step: int, n_lists: int, queries: Array, truth: Array, least: float
+) -> dict[str, Any]:
+    dim, n = vectors.shape[1], -(-len(vectors) // step)
+    start = time.process_time()
+    index = faiss.IndexIVFFlat(faiss.IndexFlatL2(dim), dim, n_lists)
+    sample = np.random.RandomState(0).choice(n, min(n, 64 * n_lists), replace=False)
+    index.train(np.ascontiguousarray(vectors[np.sort(sample) * step]))
+    for chunk in chunks(vectors, step):
+        index.add(chunk)
+    built = time.process_time() - start
+    probes = 1
+    while True:
+        index.nprobe = probes
+        seconds, found = fastest(lambda: index.search(queries, K)[1], ROUNDS)
+        reached = float(np.mean(recall_at_k(found, truth)))
+        if reached >= least or probes >= n_lists:
+            break
+        probes = min(n_lists, max(probes + 1, round(probes * 1.15)))
+    size = 4 * dim + 8 + 4 * dim * n_lists / n
+    return {"qps": len(queries) / seconds, "recall": reached, "probes": probes, "build_s": built, "bytes_per_set": size}
+
+
+def measure_scan(vectors: Array, step: int, queries: Array) -> dict[str, Any]:
+    index = faiss.IndexFlatL2(vectors.shape[1])
+    for chunk in chunks(vectors, step):
+        index.add(chunk)
+    some = queries if index.ntotal <= 1_000_000 else queries[:200]
+    seconds, _ = fastest(lambda: index.search(some, K), ROUNDS)
+    return {"qps": len(some) / seconds}
+
+
+def measure(vectors: Array, n: int, queries: Array) -> dict[str, Any]:
+    """Return all figures of a collection of n of the vectors."""
+    step = max(1, len(vectors) // n)
+    vectors = vectors[: n * step]
+    truth = true_rows(vectors, step, queries)
+    own = measure_ladder(vectors, step, queries, truth)
+    gc.collect()
+    n_lists = own["n_lists"] if n > LISTS_FROM_ROWS else int(4 * n**0.5)
+    lists = measure_lists(vectors, step, n_lists, queries, truth, own["ladder"]["recall"])
+    gc.collect()
+    return {"rows": n, **own, "lists": lists, "scan": measure_scan(vectors, step, queries)}
+
+
+def exponents(rows: list[dict[str, Any]]) -> dict[str, float]:
+    """Return the exponent of n in the time of a query, fitted to the sizes from 100,000 on, if there are three."""
+    large = [row for row in rows if row["rows"] >= 100_000] if len(rows) > 4 else rows
+    n = np.log([row["rows"] for row in large])
+    return {
+        name: float(np.polyfit(n, [-np.log(row[name]["qps"]) for row in large], 1)[0])
+        for name in ("ladder", "exact", "lists", "scan")
+    }
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    heads = ["sets", "asked .95: recall@10", "queries/s", "rows scanned", "bytes per set", "build, s",
+             "FAISS lists, queries/s", "ratio", "bytes per set", "build, s", "exact, queries/s", "FAISS scan, queries/s", "ratio"]  # fmt: skip
+    cells = []
+    for row in rows:
+        own, lists, exact, scan = row["ladder"], row["lists"], row["exact"], row["scan"]
+        cells.append([
+            f"{row['rows']:,}", f"{own['recall']:.3f}", f"{own['qps']:,.0f}", f"{own['scanned']:,.0f}",
+            f"{row['bytes_per_set']:.0f}", f"{row['build_s']:.1f}", f"{lists['qps']:,.0f}",
+            f"{own['qps'] / lists['qps']:.1f} x", f"{lists['bytes_per_set']:.0f}", f"{lists['build_s']:.1f}",
+            f"{exact['qps']:,.0f}", f"{scan['qps']:,.0f}", f"{exact['qps'] / scan['qps']:.1f} x",
+        ])  # fmt: skip
+    return markdown_table(heads, cells)
+
+
+def draw(rows: list[dict[str, Any]], path: Path) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    n, slopes = [row["rows"] for row in rows], exponents(rows)
+    figure, axes = plt.subplots(figsize=(7.5, 4.6))
+    names = {
+        "ladder": ("LadderSearch, .95", "C0", "o-"), "lists": ("FAISS lists, the same recall", "C1", "s-"),
+        "exact": ("LadderSearch, exact", "C0", "o--"), "scan": ("FAISS scan", "C1", "s--"),
+    }  # fmt: skip
+    for name, (label, color, style) in names.items():
+        axes.loglog(
+            n, [row[name]["qps"] for row in rows], style, color=color, label=f"{label}: time ~ n^{slopes[name]:.2f}"
+        )
+    axes.set(xlabel="sets", ylabel="queries per second, one thread")
+    axes.set_title("Whitened vectors of 64 numbers, ten nearest")
+    axes.grid(which="both", alpha=0.25)
+    axes.legend(frameon=False)
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+
+
+def main() -> None:
+    """Measure the sizes that are missing, print the table and draw the picture."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", nargs="+", type=int, default=SIZES)
+    parser.add_argument("--cache", type=Path, default=search_data.CACHE)
+    parser.add_argument("--out", type=Path, default=ROOT / "docs" / "results" / "growth.json")
+    parser.add_argument("--picture", type=Path, default=ROOT / "docs" / "search_growth.png")
+    options = parser.parse_args()
+    faiss.omp_set_num_threads(1)
+    results = json.loads(options.out.read_text()) if options.out.exists() else {"rows": []}
+    results["machine"] = (
+        f"{cpu()}, {os.cpu_count()} cores, one thread; kernel {kernel.name()}, FAISS {faiss.__version__}"
+    )
+    missing = [n for n in options.sizes if n not in {row["rows"] for row in results["rows"]}]
+    if missing:
+        largest = max(missing)
+        n_train = min(search_data.N_TRAIN, largest)
+        data = search_data.million(-(-largest // n_train), 0, options.cache, n_train, model_name="w64")
+        queries = np.ascontiguousarray(data.queries[: data.n_queries])
+        results["data"] = data.data
+        for n in missing:
+            results["rows"] = sorted([*results["rows"], measure(data.vectors, n, queries)], key=lambda row: row["rows"])
+            results["exponents"] = exponents(results["rows"]) if len(results["rows"]) > 2 else {}
+            options.out.parent.mkdir(parents=True, exist_ok=True)
+            options.out.write_text(json.dumps(results, indent=1) + "\n")
+            print(json.dumps(results["rows"][[row["rows"] for row in results["rows"]].index(n)]), flush=True)
+    print(results["machine"], table(results["rows"]), results.get("exponents"), sep="\n\n")
+    if len(results["rows"]) > 2:
+        draw(results["rows"], options.picture)
+
+
+if __name__ == "__main__":
+    main()
