@@ -224,6 +224,18 @@ def test_single_queries_are_measured_beside_faiss():
     assert all(float(line[1]) >= float(line[0]) and float(line[2]) > 0 < float(line[4]) for line in lines)
 
 
+def test_opening_is_measured(tmp_path):
+    command = [sys.executable, str(ROOT / "benchmarks" / "bench_open.py"), str(ROOT / "src")]
+    given = ["--index", str(tmp_path / "index"), "--maps", "0", "--slices", "4", "--sets", "1200", "--rounds", "1"]
+    done = subprocess.run([*command, *given], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.startswith("1,200 sets")
+    seconds = [float(line.split()[-5]) for line in done.stdout.splitlines() if line.endswith("CPU")]
+    assert len(seconds) in (3, 6)
+    assert min(seconds) > 0
+    assert os.listdir(tmp_path) == ["index"]
+
+
 def test_page_of_the_index_says_what_was_measured():
     page = index_report.PAGE.read_text(encoding="utf-8")
     results = json.loads(index_report.RESULTS.read_text(encoding="utf-8"))

@@ -191,3 +191,66 @@ def test_what_is_written_is_flushed_and_readable(tmp_path, monkeypatch):
     assert flushed.get(about.st_ino) == about.st_size > 8000
     (tmp_path / "plain").touch()
     assert about.st_mode == (tmp_path / "plain").stat().st_mode
+
+
+def test_mapped_arrays_are_those_that_were_written(tmp_path):
+    header, arrays = example()
+    arrays |= {f"x{i}": np.arange(3).astype(dtype) for i, dtype in enumerate(DTYPES)}
+    tensors.write(tmp_path / "x", KIND, header, arrays)
+    before = (tmp_path / "x").read_bytes()
+    found, back = tensors.read_mapped(tmp_path / "x", KIND)
+    assert found == header
+    assert same(arrays, dict(back))
+    back["a"][:] = 7  # in memory only
+    assert (tmp_path / "x").read_bytes() == before
+    tensors.write(tmp_path / "none", KIND, header, {})
+    assert dict(tensors.read_mapped(tmp_path / "none", KIND)[1]) == {}
+
+
+def test_a_damaged_array_is_never_given_out(tmp_path):
+    header, arrays = example()
+    tensors.write(tmp_path / "x", KIND, header, arrays)
+    whole = (tmp_path / "x").read_bytes()
+    for place in range(0, len(whole), 7):
+        content = bytearray(whole)
+        content[place] ^= 0x11
+        (tmp_path / "x").write_bytes(content)
+        try:
+            _, back = tensors.read_mapped(tmp_path / "x", KIND)
+        except REFUSED:
+            continue
+        for name in list(back):
+            with pytest.raises((DamagedError, KeyError)):
+                back[name]
+        assert back.damaged
+
+
+def test_a_file_that_is_cut_short_is_not_mapped(tmp_path):
+    header, arrays = example()
+    tensors.write(tmp_path / "x", KIND, header, arrays)
+    whole = (tmp_path / "x").read_bytes()
+    for length in (0, 5, 8, 9, 40, len(whole) - 1):
+        (tmp_path / "x").write_bytes(whole[:length])
+        with pytest.raises(REFUSED):
+            tensors.read_mapped(tmp_path / "x", KIND)
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"dtype": "F32", "shape": [2], "data_offsets": [0, 9]},
+        {"dtype": "F32", "shape": [-2, -1], "data_offsets": [0, 8]},
+        {"dtype": "F32", "shape": [2], "data_offsets": [-8, 0]},
+        {"dtype": "F32", "shape": [1 << 62, 4], "data_offsets": [0, 8]},
+        {"dtype": "object", "shape": [1], "data_offsets": [0, 8]},
+        {"dtype": "F32", "shape": "ab", "data_offsets": [0, 8]},
+        {"dtype": "F32", "data_offsets": [0, 8]},
+        [1, 2],
+    ],
+)
+def test_arrays_that_reach_out_of_the_file_are_not_mapped(tmp_path, entry):
+    about = {"kind": KIND, "version": str(tensors.VERSION), "header": "{}", "crc32": "0"}
+    text = json.dumps({"__metadata__": about, "a": entry}).encode()
+    (tmp_path / "x").write_bytes(len(text).to_bytes(8, "little") + text + bytes(8))
+    with pytest.raises(DamagedError):
+        tensors.read_mapped(tmp_path / "x", KIND)

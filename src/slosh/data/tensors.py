@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import os
 import stat
 import sys
+import threading
 import zlib
+from collections.abc import Iterator, Mapping
 from typing import IO, Any
 
 import numpy as np
@@ -32,15 +35,19 @@ HEADER_LIMIT = 1 << 24
 _VALUES = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError)
 BROKEN = (SafetensorError, *_VALUES, RecursionError, MemoryError, EOFError)
 """What reading a damaged or hostile file may end with."""
+_DTYPES = {
+    "BOOL": "|b1", "U8": "|u1", "I8": "|i1", "U16": "<u2", "I16": "<i2", "F16": "<f2", "U32": "<u4", "I32": "<i4",
+    "F32": "<f4", "U64": "<u8", "I64": "<i8", "F64": "<f8",
+}  # fmt: skip
 
 
-def pack(kind: str, header: dict[str, Any], arrays: dict[str, Array]) -> bytes:
+def pack(kind: str, header: dict[str, Any], arrays: Mapping[str, Array]) -> bytes:
     """Return the file as bytes."""
     tensors, metadata = _prepared(kind, header, arrays)
     return safetensors_numpy.save(tensors, metadata)
 
 
-def write(path: str | os.PathLike[str], kind: str, header: dict[str, Any], arrays: dict[str, Array]) -> None:
+def write(path: str | os.PathLike[str], kind: str, header: dict[str, Any], arrays: Mapping[str, Array]) -> None:
     """Write the file, atomically: an existing one is replaced whole or not at all."""
     tensors, metadata = _prepared(kind, header, arrays)
     with replacing(path) as stream:
@@ -69,14 +76,8 @@ def unpack(content: bytes, kind: str, name: str) -> tuple[dict[str, Any], dict[s
 def read(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Any], dict[str, Array]]:
     """Return header and arrays of a file that `write` wrote; errors as for `unpack`, and OSError if it is not there."""
     name = os.fspath(path)
-    if os.path.isdir(name):
-        raise not_a_file(name)
-    handle = os.open(name, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))  # of a pipe too
-    with open(handle, "rb") as stream:
-        about = os.fstat(stream.fileno())
-        if not stat.S_ISREG(about.st_mode):
-            raise FormatError(f"{name} is not a plain file", "give the path of a saved file", location=name)
-        _check_start(stream, about.st_size, kind, name)
+    with _opened(name) as stream:
+        _check_start(stream, os.fstat(stream.fileno()).st_size, kind, name)
         try:
             with safe_open(name, framework="np") as file:
                 metadata = file.metadata()
@@ -86,7 +87,93 @@ def read(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Any], dict[
     return _checked(metadata, arrays, kind, name)
 
 
-def _prepared(kind: str, header: dict[str, Any], arrays: dict[str, Array]) -> tuple[dict[str, Array], dict[str, str]]:
+class MappedArrays(Mapping[str, Array]):
+    """The arrays of a file, mapped into memory, which none is given out of before all fit the checksum.
+
+    A file is read when an array is first asked for. If it is damaged, that and whatever is asked for later ends with a
+    DamagedError. The arrays may be written to; the file stays as it is.
+    """
+
+    def __init__(self, name: str, header: str, crc: str, arrays: dict[str, Array]) -> None:
+        self._name, self._header, self._crc, self._arrays = name, header, crc, arrays
+        self._checked, self._lock = False, threading.Lock()
+        self.damaged = False
+        """Whether a check has failed."""
+
+    def __getitem__(self, name: str) -> Array:
+        if not self._checked:
+            self._check()
+        return self._arrays[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._arrays)
+
+    def __len__(self) -> int:
+        return len(self._arrays)
+
+    def _check(self) -> None:
+        with self._lock:
+            if not self._checked and not self.damaged:
+                self.damaged = str(_checksum(self._header, self._arrays)) != self._crc
+                self._checked = not self.damaged
+        if self.damaged:
+            raise _damaged(self._name, "its checksum is wrong")
+
+
+def read_mapped(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Any], MappedArrays]:
+    """Return the header and the arrays of a file that `write` wrote without reading the arrays; errors as for `read`.
+
+    The header is checked together with the arrays: until one of them was asked for it may be damaged.
+    """
+    name = os.fspath(path)
+    with _opened(name) as stream:
+        size = os.fstat(stream.fileno()).st_size
+        n_header = _check_start(stream, size, kind, name)
+        try:
+            stream.seek(8)
+            entries = json.loads(stream.read(n_header))
+            metadata = entries.pop("__metadata__")
+            content = np.memmap(stream, np.uint8, "c", 8 + n_header) if size > 8 + n_header else np.empty(0, np.uint8)
+            arrays = {key: _part(content.view(np.ndarray), **entry) for key, entry in entries.items()}
+        except BROKEN as error:
+            raise _damaged(name, error) from None
+    _check_kind(metadata, kind, name)
+    try:
+        text, crc = str(metadata["header"]), str(metadata["crc32"])
+        header = _parsed(text)
+    except BROKEN as error:
+        raise _damaged(name, error) from None
+    return header, MappedArrays(name, text, crc, arrays)
+
+
+def _part(content: Array, dtype: str, shape: list[int], data_offsets: list[int]) -> Array:
+    """Return one array of a file of safetensors."""
+    first, last = data_offsets
+    number = np.dtype(_DTYPES[dtype])
+    lengths = [int(length) for length in shape]
+    fits = 0 <= first <= last <= len(content) and last - first == number.itemsize * math.prod(lengths)
+    if not fits or min(lengths, default=0) < 0:
+        raise ValueError("an array does not fit the file")
+    part = content[first:last]
+    aligned = part.ctypes.data % number.itemsize == 0
+    found: Array = (part if aligned else part.copy()).view(number).reshape(lengths)
+    return found
+
+
+def _opened(name: str) -> IO[bytes]:
+    """Open a plain file; refuse anything else without waiting for it."""
+    if os.path.isdir(name):
+        raise not_a_file(name)
+    handle = os.open(name, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))  # of a pipe too
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise FormatError(f"{name} is not a plain file", "give the path of a saved file", location=name)
+    return open(handle, "rb")
+
+
+def _prepared(
+    kind: str, header: dict[str, Any], arrays: Mapping[str, Array]
+) -> tuple[dict[str, Array], dict[str, str]]:
     if sys.byteorder != "little":  # pragma: no cover
         raise NotImplementedError("files are little-endian")
     tensors = {name: np.asarray(array, order="C") for name, array in arrays.items()}
@@ -131,6 +218,25 @@ def _check_start(stream: IO[bytes], size: int, kind: str, name: str) -> int:
 
 
 def _checked(metadata: Any, arrays: dict[str, Array], kind: str, name: str) -> tuple[dict[str, Any], dict[str, Array]]:
+    _check_kind(metadata, kind, name)
+    try:
+        text = metadata["header"]
+        if str(_checksum(text, arrays)) != metadata["crc32"]:
+            raise ValueError("its checksum is wrong")
+        return _parsed(text), arrays
+    except BROKEN as error:
+        raise _damaged(name, error) from None
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    header = json.loads(text)
+    if not isinstance(header, dict):
+        raise ValueError("its header is not an object")
+    return header
+
+
+def _check_kind(metadata: Any, kind: str, name: str) -> None:
+    """Refuse a file of another kind, or of another version."""
     if not isinstance(metadata, dict) or metadata.get("kind") != kind:
         raise _foreign(name, kind)
     version = metadata.get("version")
@@ -139,16 +245,6 @@ def _checked(metadata: Any, arrays: dict[str, Array], kind: str, name: str) -> t
         problem = f"{name} has the format version {version!s:.20}; this slosh reads version {VERSION}"
         remedy = "load it with the slosh that wrote it, or build it again"
         raise FormatError(problem, remedy, location=name, found=found, supported=VERSION)
-    try:
-        text = metadata["header"]
-        if str(_checksum(text, arrays)) != metadata["crc32"]:
-            raise ValueError("its checksum is wrong")
-        header = json.loads(text)
-        if not isinstance(header, dict):
-            raise ValueError("its header is not an object")
-    except BROKEN as error:
-        raise _damaged(name, error) from None
-    return header, arrays
 
 
 def _foreign(name: str, kind: str) -> FormatError:

@@ -15,7 +15,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..data.sets import Sets
+from ..errors import DamagedError
 from ..search import Allowed, Calibration, Column, ColumnFactory, Metric, State, Trained
+from ..search.state import Deferred
 from ..where import Node
 from .base import Candidates, Capabilities, Float64, Int64, Mask
 from .spec import WHOLE, Embedded, IndexSpec, Vectors
@@ -45,7 +47,7 @@ class PreparedSets:
 
     @property
     def n_points(self) -> int:
-        return int(self.ends.view(self.n)[-1]) if self.n else 0
+        return int(self.ends.unchecked_view(self.n)[-1]) if self.n else 0  # which was checked when it was opened
 
     def extend(self, sets: Sets) -> PreparedSets:
         first = self.n_points
@@ -56,23 +58,57 @@ class PreparedSets:
             self.weights.write(first, weights)
         return replace(self, n=self.n + len(sets))
 
+    def _limits(self, rows: Int64) -> tuple[Int64, Int64]:
+        """Return where the points of these rows begin and end."""
+        self.ends.check(np.maximum(rows - 1, 0), rows + 1)
+        ends = self.ends.unchecked_view(self.n)
+        first, last = np.where(rows > 0, ends[rows - 1], 0), ends[rows]
+        if len(rows) and (first.min() < 0 or (last - first).min() < 0 or last.max() > self.n_points):
+            remedy = "close the index, delete its folder cache, and open it again"
+            raise DamagedError("the points that are held ready of some sets overlap", remedy)
+        return first, last
+
     def sizes(self, rows: Int64) -> Int64:
-        ends = self.ends.view(self.n)
-        return np.asarray(ends[rows] - np.where(rows > 0, ends[rows - 1], 0))
+        first, last = self._limits(rows)
+        return np.asarray(last - first)
 
     def take(self, rows: Int64) -> Sets:
         """Return copies of the sets of these rows."""
-        ends, sizes = self.ends.view(self.n), self.sizes(rows)
-        starts = ends[rows] - sizes
+        first, last = self._limits(rows)
+        sizes, n_points = last - first, self.n_points
         offsets = np.concatenate([[0], np.cumsum(sizes)])
-        at = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], sizes)
-        n_points = self.n_points
-        weights = None if self.weights is None else self.weights.view(n_points)[at]
-        return Sets.from_checked(self.points.view(n_points)[at], offsets, weights, self.origin)
+        at = np.arange(offsets[-1]) + np.repeat(first - offsets[:-1], sizes)
+
+        def taken(column: Column) -> Any:
+            column.check(first, last)
+            return column.unchecked_view(n_points)[at]
+
+        weights = None if self.weights is None else taken(self.weights)
+        return Sets.from_checked(taken(self.points), offsets, weights, self.origin)
 
     def n_bytes(self) -> int:
         per_point = [part for part in (self.points, self.weights) if part is not None]
         return self.ends.n_bytes(self.n) + sum(part.n_bytes(self.n_points) for part in per_point)
+
+
+@dataclass(frozen=True, eq=False)
+class MaxSlack:
+    """The largest slack of a vector: of the first rows, which are looked at when it is first asked for, and of others.
+
+    first : of the rows that were there at the beginning.
+    since : of those that were added.
+    """
+
+    first: Deferred[float]
+    since: float = 0.0
+
+    @property
+    def value(self) -> float:
+        return max(self.first.value, self.since)
+
+    def including(self, slack: Float64) -> MaxSlack:
+        """Return that of more rows."""
+        return replace(self, since=max(self.since, float(slack.max(initial=0.0))))
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +119,7 @@ class Snapshot:
     sets: PreparedSets
     slack: Column
     """By row, how far rounding may have moved the vectors before they were stored."""
-    max_slack: Mapping[str, float]
+    max_slack: Mapping[str, MaxSlack]
 
     @classmethod
     def start(
@@ -101,13 +137,9 @@ class Snapshot:
         space = spec.spaces[WHOLE]
         state = space.search.start(space.length, n=n, columns=columns, alive=alive, trained=trained, derived=derived)
         slack = columns("slack", (), np.float64)
-        everything = np.arange(n)
-        return cls(
-            {WHOLE: state},
-            PreparedSets.start(spec.dim, weighted, spec.origin, n, columns),
-            slack,
-            {WHOLE: float((slack.view(n) + state.slack(everything)).max(initial=0.0))},
-        )
+        most = Deferred(lambda: float((slack.view(n) + state.slack(slice(n))).max(initial=0.0)))
+        sets = PreparedSets.start(spec.dim, weighted, spec.origin, n, columns)
+        return cls({WHOLE: state}, sets, slack, {WHOLE: MaxSlack(most)})
 
     @property
     def n(self) -> int:
@@ -132,9 +164,8 @@ class Snapshot:
             vectors = embedded.vectors[name]
             assert vectors.slack is not None
             states[name] = state.extend(vectors.numbers)
-            new = np.arange(self.n, self.n + len(vectors.numbers))
-            most = float((vectors.slack + states[name].slack(new)).max(initial=0.0))
-            max_slack[name] = max(self.max_slack[name], most)
+            new = slice(self.n, self.n + len(vectors.numbers))
+            max_slack[name] = self.max_slack[name].including(vectors.slack + states[name].slack(new))
             if name == WHOLE:
                 self.slack.write(self.n, vectors.slack)
         return replace(self, states=states, sets=self.sets.extend(embedded.sets), max_slack=max_slack)
@@ -142,12 +173,17 @@ class Snapshot:
     def adopt(self, n: int) -> Snapshot:
         """Return the snapshot of n rows, where another process has written the columns up to there."""
         states = {name: state.adopt(n) for name, state in self.states.items()}
-        new = np.arange(self.n, n)
+        new = slice(self.n, n)
         max_slack = {
-            name: max(self.max_slack[name], float((self.slack.view(n)[new] + state.slack(new)).max(initial=0.0)))
+            name: self.max_slack[name].including(self._slack(new, n) + state.slack(new))
             for name, state in states.items()
         }
         return replace(self, states=states, sets=replace(self.sets, n=n), max_slack=max_slack)
+
+    def _slack(self, rows: Int64 | slice, n: int) -> Float64:
+        """Return the slack of some of n rows."""
+        self.slack.check(*((rows.start, rows.stop) if isinstance(rows, slice) else (rows, rows + 1)))
+        return np.asarray(self.slack.unchecked_view(n)[rows])
 
     def remove(self, rows: Int64) -> Snapshot:
         if not len(rows):
@@ -249,11 +285,11 @@ class Snapshot:
         if bounds:
             assert queries.slack is not None
             of_queries = queries.slack + state.query_slack(queries.numbers)
-            reach = radii + of_queries + self.max_slack[space]
+            reach = radii + of_queries + self.max_slack[space].value
         found = state.within(queries.numbers, reach, allowed=allowed, recall=recall, exclude=exclude, metric=metric)
         if bounds:
             which = found.query
-            slack = of_queries[which] + self.slack.view(self.n)[found.positions] + state.slack(found.positions)
+            slack = of_queries[which] + self._slack(found.positions, self.n) + state.slack(found.positions)
             kept = found.distances - slack <= radii[which]
             found, slack = found.keep(kept), slack[kept]
         kind = state.search.distance_kind if metric == "euclidean" else metric

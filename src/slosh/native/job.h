@@ -122,6 +122,7 @@ struct Lists {
   float farthest;              // the largest norm of a centre about the middle, rounded up
 };
 
+constexpr uint8_t kMarkRead = 1, kMarkChecked = 2;
 struct Ladder {
   Lists lists;
   Vectors vectors;
@@ -138,6 +139,9 @@ struct Ladder {
   double *out;                 // (n_queries, k)
   int64_t *out_positions;
   int64_t *scanned, *candidates;  // (n_queries,)
+  uint8_t *marks;              // of each group of 2^mark_shift vectors, what is read of them: kMarkRead unless it is kMarkChecked; null: nothing is noted
+  int mark_shift;
+  bool *unchecked;             // set if a vector was read whose group is not kMarkChecked
   void *sink;                  // with radius: where what is found goes
   void (*put)(void *sink, int64_t query, double square, int64_t position);
 };

@@ -322,6 +322,15 @@ struct Tile {
     return squared < 3e38 ? float(squared) : std::numeric_limits<float>::infinity();
   }
 
+  // Notes that a vector is read, for those who check the file it lies in before they use what was found. Threads may note the same one at a time.
+  static void note(const Ladder &job, int64_t position) {
+    if (!job.marks) return;
+    uint8_t *mark = job.marks + (position >> job.mark_shift);
+    if (__atomic_load_n(mark, __ATOMIC_RELAXED) == kMarkChecked) return;
+    __atomic_store_n(mark, kMarkRead, __ATOMIC_RELAXED);
+    __atomic_store_n(job.unchecked, true, __ATOMIC_RELAXED);
+  }
+
   // The vectors of `near`, in order, until no later one can be among the k nearest.
   Nearest rerank(Climb &c, bool bounds) {
     Nearest nearest{job.ranks, job.k, {}};
@@ -337,6 +346,7 @@ struct Tile {
       const int64_t position = lists.slots[c.near[i].place];
       if (position == c.skip) continue;
       ++c.candidates;
+      note(job, position);
       nearest.take(square(job.vectors, c.vector, position), position);
       if (nearest.full()) limit = limit_of(std::sqrt(nearest.farthest()), off) + shift;
     }
@@ -420,6 +430,7 @@ void ladder(const Ladder &job, int64_t first, int64_t last) {
         const int64_t position = job.lists.slots[c.near[j].place];
         if (position == c.skip) continue;
         ++c.candidates;
+        Tile::note(job, position);
         const double found = square(job.vectors, c.vector, position);
         if (std::sqrt(found) <= radius) job.put(job.sink, first + i, found, position);
       }

@@ -341,14 +341,16 @@ void nearest_lists(const Heads &heads, const Matrix &rows, Longs which, ndarray<
   });
 }
 
+typedef ndarray<uint8_t, ndim<1>, c_contig, nb::device::cpu> Marks;
+
 // What the searches of one state have in common. Arrays are checked once, and held.
 class LadderScan {
  public:
   LadderScan(const std::optional<Matrix> &floats, const std::optional<Shorts> &shorts, const std::optional<Vector> &scale, int64_t dim, const ConstDoubles &middle,
              const std::optional<Directions> &directions, double rounding, double farthest, const Heads &heads, const RowCodes &codes, const RowSquares &biases,
              const Vector &rests, int64_t early, const ndarray<const int32_t, shape<-1, 16>, c_contig, nb::device::cpu> &slots, const ndarray<const uint16_t, ndim<1>, c_contig, nb::device::cpu> &masks,
-             const Vector &steps, const Vector &errors, const Vector &radii, const Offsets &start, const Offsets &order)
-      : held_(nb::make_tuple(floats, shorts, scale, middle, directions, codes, biases, rests, slots, masks, steps, errors, radii, start, order)), heads_(heads) {
+             const Vector &steps, const Vector &errors, const Vector &radii, const Offsets &start, const Offsets &order, const std::optional<Marks> &marks, int mark_shift)
+      : held_(nb::make_tuple(floats, shorts, scale, middle, directions, codes, biases, rests, slots, masks, steps, errors, radii, start, order, marks)), heads_(heads) {
     Lists &to = job_.lists;
     heads_.give(to);
     n_ = floats ? int64_t(floats->shape(0)) : shorts ? int64_t(shorts->shape(0)) : 0;
@@ -365,10 +367,13 @@ class LadderScan {
     // What the blocks hold is checked where they are made and read (search/lists.py).
     check(early > 0 && early % 4 == 0 && early <= to.width, "early numbers must be a multiple of 4");
     to.rows = {codes.data(), biases.data()}, to.rests = rests.data(), to.early = early, to.slots = slots.data(), to.masks = masks.data();
+    check(!marks || (mark_shift >= 0 && mark_shift < 40 && int64_t(marks->shape(0)) >= (n_ + (int64_t(1) << mark_shift) - 1) >> mark_shift), "one mark a group of vectors");
+    job_.marks = marks ? marks->data() : nullptr, job_.mark_shift = mark_shift;
     to.steps = steps.data(), to.errors = errors.data(), to.radii = radii.data(), to.start = start.data(), to.order = order.data();
   }
 
-  void nearest(const Matrix &queries, int64_t depth, double reach, bool exact, const std::optional<Allowed> &allowed, const std::optional<Offsets> &skip,
+  // Whether vectors were read that are not marked as checked.
+  bool nearest(const Matrix &queries, int64_t depth, double reach, bool exact, const std::optional<Allowed> &allowed, const std::optional<Offsets> &skip,
                const std::optional<Offsets> &ranks, Distances out, Positions positions, Longs scanned, Longs candidates, int threads) const {
     Ladder job = asked(queries, allowed, skip, ranks, scanned, candidates);
     const int64_t n = int64_t(queries.shape(0));
@@ -376,8 +381,11 @@ class LadderScan {
           "out and positions must be (n_queries, k)");
     job.out = out.data(), job.out_positions = positions.data(), job.k = int64_t(out.shape(1));
     job.depth = std::max(depth, job.k), job.reach = float(reach), job.exact = exact;
+    bool unchecked = false;
+    job.unchecked = &unchecked;
     nb::gil_scoped_release free;
     run(job, n, threads);
+    return unchecked;
   }
 
   nb::tuple within(const Matrix &queries, const ConstDoubles &radius, const std::optional<Allowed> &allowed, Longs scanned, Longs candidates, int threads) const {
@@ -387,6 +395,8 @@ class LadderScan {
     job.radius = radius.data(), job.k = job.depth = 1, job.exact = true;
     std::vector<std::vector<Found>> found(static_cast<size_t>(n));
     job.sink = &found;
+    bool unchecked = false;
+    job.unchecked = &unchecked;
     job.put = [](void *sink, int64_t query, double square, int64_t position) {
       (*static_cast<std::vector<std::vector<Found>> *>(sink))[size_t(query)].push_back({square, position});
     };
@@ -403,7 +413,7 @@ class LadderScan {
       for (const Found &f : found[size_t(i)]) result[at] = f.square, positions[at++] = f.position;
       starts[i + 1] = at;
     }
-    return nb::make_tuple(owned(starts, size_t(n) + 1), owned(result, total), owned(positions, total));
+    return nb::make_tuple(owned(starts, size_t(n) + 1), owned(result, total), owned(positions, total), unchecked);
   }
 
  private:
@@ -686,9 +696,10 @@ NB_MODULE(_native, m) {
       .def(nb::init<const std::optional<slosh::Matrix> &, const std::optional<slosh::Shorts> &, const std::optional<slosh::Vector> &, int64_t, const slosh::ConstDoubles &,
                     const std::optional<slosh::Directions> &, double, double, const slosh::Heads &, const slosh::RowCodes &, const slosh::RowSquares &, const slosh::Vector &,
                     int64_t, const ndarray<const int32_t, shape<-1, 16>, c_contig, nb::device::cpu> &, const ndarray<const uint16_t, ndim<1>, c_contig, nb::device::cpu> &,
-                    const slosh::Vector &, const slosh::Vector &, const slosh::Vector &, const slosh::Offsets &, const slosh::Offsets &>(),
+                    const slosh::Vector &, const slosh::Vector &, const slosh::Vector &, const slosh::Offsets &, const slosh::Offsets &,
+                    const std::optional<slosh::Marks> &, int>(),
            "floats"_a.none(), "shorts"_a.none(), "scale"_a.none(), "dim"_a, "middle"_a, "directions"_a.none(), "rounding"_a, "farthest"_a, "heads"_a, "codes"_a, "biases"_a,
-           "rests"_a, "early"_a, "slots"_a, "masks"_a, "steps"_a, "errors"_a, "radii"_a, "start"_a, "order"_a)
+           "rests"_a, "early"_a, "slots"_a, "masks"_a, "steps"_a, "errors"_a, "radii"_a, "start"_a, "order"_a, "marks"_a.none(), "mark_shift"_a)
       .def("nearest", &slosh::LadderScan::nearest, "queries"_a, "depth"_a, "reach"_a, "exact"_a, "allowed"_a.none(), "skip"_a.none(), "ranks"_a.none(), "out"_a, "positions"_a, "scanned"_a,
            "candidates"_a, "threads"_a)
       .def("within", &slosh::LadderScan::within, "queries"_a, "radius"_a, "allowed"_a.none(), "scanned"_a, "candidates"_a, "threads"_a);

@@ -6,6 +6,8 @@ positions.
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
@@ -220,12 +222,36 @@ def nearest_lists(heads: Heads, rows: Float32, n_jobs: int | None) -> tuple[Int6
     return which, squares
 
 
+class Marks:
+    """Which vectors the native kernel has read, in groups of 2^shift: they are checked before its answer is used.
+
+    The kernel notes what it reads instead of asking whether it may, so that nothing waits in its loops. A call that has
+    read vectors of groups that were not checked says so, and whoever made it calls `check`.
+    """
+
+    READ, CHECKED = 1, 2
+
+    def __init__(self, n: int, shift: int, check_rows: Callable[[Int64, Int64], None]) -> None:
+        """Of n vectors; `check_rows` checks those from first[i] up to last[i], and raises what it finds wrong."""
+        self._n, self.shift, self._check_rows = n, shift, check_rows
+        self.of_groups: UInt8 = np.zeros(((n - 1) >> shift) + 1, np.uint8)
+        self._lock = threading.Lock()
+
+    def check(self) -> None:
+        """Check the groups that were read, by this thread or another, and not checked yet."""
+        with self._lock:
+            groups = np.flatnonzero(self.of_groups == self.READ)
+            self._check_rows(groups << self.shift, np.minimum((groups + 1) << self.shift, self._n))
+            self.of_groups[groups] = self.CHECKED
+
+
 @dataclass(eq=False)
 class Ladder:
     """Stored vectors, their prefixes in lists, and the basis of these (see search/lists.py and search/basis.py).
 
     rounding : rounding moves a prefix by at most this part of its vector's norm about the middle.
     farthest : the largest of these norms.
+    marks : where the kernel notes which vectors it reads; None: they need no check.
     """
 
     vectors: Array
@@ -245,11 +271,15 @@ class Ladder:
     radii: Float32
     start: Int64
     order: Int64
+    marks: Marks | None = None
 
     @cached_property
     def native(self) -> Any:
         """The same for the compiled kernel, checked once."""
-        given = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in ("vectors", "heads")}
+        others = ("vectors", "heads", "marks")
+        given = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in others}
+        marks = self.marks
+        given["marks"], given["mark_shift"] = (None, 0) if marks is None else (marks.of_groups, marks.shift)
         floats, shorts = _floats_or_shorts(self.vectors, self.scale)
         dim, early = self.vectors.shape[1], early_numbers(self.heads.centres.shape[1])
         heads = self.heads.native
@@ -274,14 +304,16 @@ class Ladder:
         squared, at most `reach` times the distance of the k-th row found (to the power 1.5) farther away than the
         nearest one; of the rows it compares the vectors of the `depth` nearest. If it is to be exact it then compares
         all that no bound excludes. `allowed` (n,) says which positions may be found (None: all); `skip` are positions
-        that a query must not find, -1 for none; `ranks` decide between equal distances.
+        that a query must not find, -1 for none; `ranks` decide between equal distances. The vectors that the native
+        kernel has read are checked before it returns (see `Marks`).
         """
         n = len(queries)
         out, positions = np.empty((n, k)), np.empty((n, k), np.int64)
         scanned, compared = np.empty(n, np.int64), np.empty(n, np.int64)
         if kernel.native is not None:
             rest = skip, ranks, out, positions, scanned, compared, threads
-            self.native.nearest(queries, depth, reach, exact, allowed, *rest)
+            if self.native.nearest(queries, depth, reach, exact, allowed, *rest) and self.marks is not None:
+                self.marks.check()
         else:
             climb = scan_numpy.Climb(self, queries, allowed)
             for i in range(n):
@@ -297,7 +329,10 @@ class Ladder:
         n = len(queries)
         scanned, compared = np.zeros(n, np.int64), np.zeros(n, np.int64)
         if kernel.native is not None:
-            return *self.native.within(queries, radii, allowed, scanned, compared, threads), scanned, compared
+            *found, unchecked = self.native.within(queries, radii, allowed, scanned, compared, threads)
+            if unchecked and self.marks is not None:
+                self.marks.check()
+            return found[0], found[1], found[2], scanned, compared
         climb = scan_numpy.Climb(self, queries, allowed)
         parts = [climb.within(i, float(radii[i]), -1) for i in range(n)]
         squares, positions, scanned[:], compared[:] = zip(*parts, strict=True)

@@ -6,6 +6,7 @@ buckets are found by bisection. Keys of probes come in, the positions in their b
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TypeAlias
 
 import numpy as np
@@ -149,9 +150,9 @@ class Buckets:
         return {"keys": keys, "positions": positions}
 
     @classmethod
-    def from_arrays(cls, arrays: dict[str, Array], n_tables: int, n_hashes: int, n_filed: int) -> Buckets:
+    def from_arrays(cls, arrays: Mapping[str, Array], n_tables: int, n_hashes: int, n_filed: int) -> Buckets:
         """Return what `arrays` returned; the positions of every table must be those from 0 to n_filed, each once."""
-        keys, positions = arrays["keys"], arrays["positions"]
+        keys, positions = np.array(arrays["keys"]), np.array(arrays["positions"])  # of a file that may be changed
         size = n_tables * n_filed
         check_arrays(arrays, {"keys": ((size,), np.uint64), "positions": ((size,), np.int32)}, " of the buckets")
         if size:

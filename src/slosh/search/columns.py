@@ -1,14 +1,15 @@
 """Append-only arrays: where the vectors of a search lie, in memory or in a file.
 
 A column is written at its end and read through views. A view never changes: rows that a view shows are not written
-again, and where a column has to grow the views that exist keep the memory they have.
+again, and where a column has to grow the views that exist keep the memory they have. What another process has written
+to a file may be damaged: it is checked when it is first used, and never used unchecked.
 """
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import IO, Any, Final, TypeAlias
@@ -55,8 +56,20 @@ class Column:
         return self._data[at : at + n]
 
     def view(self, n: int) -> Array:
-        """Return the first n rows."""
+        """Return the first n rows. If they lie in a file of another process, all of them are checked first."""
         return self._data[:n]
+
+    def unchecked_view(self, n: int) -> Array:
+        """Return the first n rows to one who calls `check` for those it uses, before it uses what they say."""
+        return self._data[:n]
+
+    @property
+    def is_checked(self) -> bool:
+        """Whether no row needs a check any more."""
+        return True
+
+    def check(self, first: Int64 | int, last: Int64 | int) -> None:
+        """Refuse (DamagedError) the rows from first[i] up to last[i] if they are not what was written."""
 
     def n_bytes(self, n: int) -> int:
         """Return how much memory n rows take; 0 for a column in a file."""
@@ -125,7 +138,7 @@ def filled(arrays: dict[str, Array]) -> ColumnFactory:
     return make
 
 
-def check_arrays(arrays: dict[str, Array], shapes: Specs, whose: str = "") -> None:
+def check_arrays(arrays: Mapping[str, Array], shapes: Specs, whose: str = "") -> None:
     """Refuse stored arrays (ValueError, KeyError) if one is missing, or has another shape or type."""
     for name, (shape, dtype) in shapes.items():
         if arrays[name].shape != shape or arrays[name].dtype != dtype:

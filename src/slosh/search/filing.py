@@ -150,7 +150,7 @@ class Filing:
         """
         first, last = self.lists.n, store.n if last is None else last
         lists, farthest, rest = self.lists, self.farthest, self.rest
-        step = max(1, PREFIX_NUMBERS // store.array.shape[1])
+        step = max(1, PREFIX_NUMBERS // store.unchecked.shape[1])
         for start in range(first, last, step):
             prefixes, norms = prefixes_of(store, slice(start, min(start + step, last)), self.basis, n_jobs)
             lists = lists.append(prefixes)
@@ -214,7 +214,7 @@ def learn(
 ) -> tuple[Training, Filing, Float32]:
     """Learn basis and lists from the vectors that are alive; return them, all filed, and the sample of the basis."""
     n_components, n_lists, n_jobs = params.n_components, params.n_lists, params.n_jobs
-    there, dim = np.flatnonzero(alive), store.array.shape[1]
+    there, dim = np.flatnonzero(alive), store.unchecked.shape[1]
     size = min(max(SMALLEST_BASIS_SAMPLE, 4 * dim), LARGEST_BASIS_SAMPLE)
     at = there if len(there) <= size else np.sort(random.choice(there, size, replace=False))
     sample = store.take(at)
@@ -255,7 +255,8 @@ def left_out(basis: Basis, prefixes: Float32) -> Float64:
 
 def prefixes_of(store: Vectors, at: Any, basis: Basis, n_jobs: int | None) -> tuple[Float32, Float64]:
     """Return the prefixes of stored vectors, and their norms about the middle."""
-    return basis.prefixes(store.array[at], None if store.scale is None else store.scale[at], n_jobs)
+    store.check(at)
+    return basis.prefixes(store.unchecked[at], None if store.scale is None else store.scale[at], n_jobs)
 
 
 def warn_if_coarse(errors: Float32 | None, sample: Float32) -> None:

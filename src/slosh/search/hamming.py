@@ -49,7 +49,7 @@ class HammingState(CalibratedState):
         if stored.trained is not None:
             header, arrays = stored.trained
             self.hash, self.fitted_on = SignHash(**header["hash"]), int(header["fitted_on"])
-            self.hash.set_state(arrays, self.dim)
+            self.hash.set_state(dict(arrays), self.dim)
         if self.hash is None and self.n:
             raise ValueError("its hash is missing")
         self._codes = Codes(search.n_bits if self.hash is None else fitted_bits(self.hash))

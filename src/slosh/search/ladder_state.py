@@ -20,7 +20,7 @@ from .calibration import CalibratedState, Calibration
 from .cost_model import cost, cost_of_each, cost_of_exact
 from .filing import Filing, Training, is_of_floats, learn, warn_if_coarse
 from .ladder_trial import LadderTrial
-from .state import Allowed, Found, FoundWithin, Request, Stored, Trained, exact_found
+from .state import Allowed, Deferred, Found, FoundWithin, Request, Stored, Trained, checking_trained, exact_found
 from .store import Batch, FloatVectors, Vectors
 
 if TYPE_CHECKING:
@@ -55,11 +55,14 @@ class Route(NamedTuple):
 
 
 class LadderState(CalibratedState):
-    """See the module. `training` and the filing are None before `train`."""
+    """See the module. `training` and the filing are None before `train`.
+
+    What a cache holds of the filing is read, and rows that it lacks are filed, when the filing is first needed.
+    """
 
     search: LadderSearch
     training: Training | None
-    _filing: Filing | None
+    _deferred: Deferred[Filing] | None
     _ladder: scan.Ladder | None  # made by the first search; two that make it at a time make the same
     _ready: dict[tuple[int, float], bool]  # by k and recall, what follows from the state alone
     _routes: dict[tuple[int, float], Route]
@@ -67,25 +70,31 @@ class LadderState(CalibratedState):
     def __init__(self, search: LadderSearch, stored: Stored, store: Vectors) -> None:
         super().__init__(search, stored, store)
         self._precision_checked = threading.Event()
-        self.training = self._filing = None
+        self.training = self._deferred = None
         self.__dict__.update(self._own())
         if stored.trained is not None:
             self.training = Training.from_trained(stored.trained, self.dim)
-            self._filing = Filing.start(self.training, stored.derived, store, self.alive, search.n_jobs)
+            self._deferred = _started(self.training, stored.derived, store, self.alive, search.n_jobs)
+            if stored.derived is None:
+                self._deferred.value  # noqa: B018  (if it cannot be made, that is said now)
             if is_of_floats(stored.trained):
                 self._calibrations = self._outdated()
 
     def _own(self) -> dict[str, Any]:
         return {"_ladder": None, "_ready": {}, "_routes": {}}
 
+    @property
+    def _filing(self) -> Filing | None:
+        return None if self._deferred is None else self._deferred.value
+
     # Changes
 
     def _grown(self, store: Vectors, **changes: Any) -> LadderState:
         filing = None if self._filing is None else self._filing.extend(store, None, self.search.n_jobs)
-        return super()._grown(store, _filing=filing)
+        return super()._grown(store, _deferred=_known(filing))
 
     def _without(self, positions: Int64) -> dict[str, Any]:
-        return {"_filing": None if self._filing is None else self._filing.remove(positions)}
+        return {"_deferred": _known(None if self._filing is None else self._filing.remove(positions))}
 
     # Training and calibration
 
@@ -104,7 +113,7 @@ class LadderState(CalibratedState):
     def train(self) -> LadderState:
         training, filing, sample = learn(self._store, self.alive, self.search, random_stream(self.search.random_state))
         warn_if_coarse(self._store.errors, sample)
-        return self._with(training=training, _filing=filing, _calibrations=self._outdated())
+        return self._with(training=training, _deferred=_known(filing), _calibrations=self._outdated())
 
     def _check_precision(self) -> None:
         """Warn once, of a collection that is too small to train, if 16 bits are not enough for it."""
@@ -134,7 +143,7 @@ class LadderState(CalibratedState):
         return self.search.recall if recall is None else recall
 
     def is_exact(self, k: int, n_allowed: int, recall: float) -> bool:
-        small = self._filing is None or self.n_alive < TRAIN_FROM_ROWS or 32 * k >= n_allowed
+        small = self._deferred is None or self.n_alive < TRAIN_FROM_ROWS or 32 * k >= n_allowed
         # What a filter leaves may lie anywhere: what was measured without it says nothing about it.
         return recall == 1.0 or small or n_allowed < LOOSE_FILTER * self.n_alive
 
@@ -171,7 +180,7 @@ class LadderState(CalibratedState):
 
     def _nearest(self, asked: Request) -> Found:
         k, n_allowed, target = asked.k, asked.n_allowed, self.target(asked.recall)
-        if self._filing is None:
+        if self._deferred is None:
             self._check_precision()
         plan = None if self.is_exact(k, n_allowed, target) else self.plan(k, target)
         if plan is None or plan.exact:
@@ -250,7 +259,10 @@ class LadderState(CalibratedState):
         wanted = min(asked.k + 1, asked.n_allowed)
         store, ranks = self._store, None if asked.in_order else asked.ranks
         queries, rest = store.as_stored(asked.queries), (asked.exclude, ranks, asked.n_jobs)
-        squares, positions = scan.flat(queries, store.array, store.scale, allowed, wanted, *rest)
+        if allowed is not None:
+            store.check(allowed)
+        vectors = store.array if allowed is None else store.unchecked
+        squares, positions = scan.flat(queries, vectors, store.scale, allowed, wanted, *rest)
         return exact_found(np.sqrt(squares, out=squares), positions, asked.k, asked.counts(), asked.counts(0))
 
     def _climb(
@@ -274,10 +286,12 @@ class LadderState(CalibratedState):
         if self._ladder is None:
             filing, store = self._filed, self._store
             lists = filing.lists
+            marks = None if kernel.native is None else store.marks()
+            vectors = store.array if marks is None else store.unchecked
             self._ladder = scan.Ladder(
-                store.array, store.scale, *filing.basis.filled, ROUNDING, filing.farthest, lists.heads, lists.codes,
+                vectors, store.scale, *filing.basis.filled, ROUNDING, filing.farthest, lists.heads, lists.codes,
                 lists.biases, lists.rests, lists.slots, lists.masks, lists.steps, lists.errors, lists.radii,
-                lists.start, lists.order,
+                lists.start, lists.order, marks,
             )  # fmt: skip
         return self._ladder
 
@@ -344,6 +358,20 @@ class LadderState(CalibratedState):
     @property
     def derived_from(self) -> object:
         return self.training
+
+
+def _started(
+    training: Training, derived: Trained | None, store: Vectors, alive: Mask, n_jobs: int | None
+) -> Deferred[Filing]:
+    def start() -> Filing:
+        with checking_trained():
+            return Filing.start(training, derived, store, alive, n_jobs)
+
+    return Deferred(start)
+
+
+def _known(filing: Filing | None) -> Deferred[Filing] | None:
+    return None if filing is None else Deferred.of(filing)
 
 
 def _remember(known: dict[Any, Any], question: tuple[int, float], answer: Any) -> None:

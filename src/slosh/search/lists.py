@@ -17,6 +17,7 @@ The kernel reads a lane that is masked out (it computes sixteen distances at onc
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -315,8 +316,13 @@ class Lists:
         return {**{name: getattr(self, name) for name in names}, "slots": slots, "list": self.list_of_block}
 
     @classmethod
-    def from_arrays(cls, arrays: dict[str, Array], width: int) -> Lists:
-        """Return what `arrays` returned; the kernel reads by these numbers, so refuse what does not fit together."""
+    def from_arrays(cls, arrays: Mapping[str, Array], width: int) -> Lists:
+        """Return what `arrays` returned; the kernel reads by these numbers, so refuse what does not fit together.
+
+        Codes and biases stay where they are, which may be a file. What the kernel finds rows by is copied first: a file
+        may be changed after it was checked.
+        """
+        arrays = {**arrays, **{name: np.array(arrays[name]) for name in ("masks", "slots", "list", "counts")}}
         centres, place, masks = arrays["centres"], arrays["place"], arrays["masks"]
         n_trained = min(arrays["first_radii"].size, len(centres))
         if centres.ndim != 2 or centres.shape[1] != width or not len(centres) or centres.dtype != np.float32:

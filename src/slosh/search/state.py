@@ -11,11 +11,12 @@ do not. Once it is there no lock is taken.
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from .store import Vectors
 
 S = TypeVar("S", bound="State")
+T = TypeVar("T")
 Pairs: TypeAlias = tuple[Float64, Int64]
 """Distances and positions, (n_queries, k) each."""
 Metric: TypeAlias = Literal["euclidean", "chebyshev"]
@@ -147,7 +149,32 @@ class Trained(NamedTuple):
     """What was learnt from a collection: a header for JSON, and arrays."""
 
     header: dict[str, Any]
-    arrays: dict[str, Array]
+    arrays: Mapping[str, Array]
+
+
+class Deferred(Generic[T]):
+    """A value that is computed when it is first asked for. Threads that ask meanwhile wait for it."""
+
+    def __init__(self, compute: Callable[[], T]) -> None:
+        self._compute: Callable[[], T] | None = compute
+        self._lock = threading.Lock()
+        self._found: list[T] = []
+
+    @classmethod
+    def of(cls, value: T) -> Deferred[T]:
+        """Return a value that is there already."""
+        made = cls(lambda: value)
+        made._found, made._compute = [value], None
+        return made
+
+    @property
+    def value(self) -> T:
+        if not self._found:
+            with self._lock:
+                if self._compute is not None:
+                    self._found.append(self._compute())
+                    self._compute = None  # and let go of what it was computed from
+        return self._found[0]
 
 
 class State(ABC):
@@ -312,10 +339,12 @@ class State(ABC):
         """Return the vectors at these positions, as they are stored."""
         return self._store.take(positions)
 
-    def slack(self, positions: Int64) -> Float64:
+    def slack(self, positions: Int64 | slice) -> Float64:
         """Return how far storing has moved these vectors, at most."""
         errors = self._store.errors
-        return np.zeros(len(positions)) if errors is None else errors[positions].astype(np.float64)
+        if errors is not None:
+            return np.asarray(errors[positions], np.float64)
+        return np.zeros(len(range(self.n)[positions]) if isinstance(positions, slice) else len(positions))
 
     def query_slack(self, queries: Float32) -> Float64:
         """Return how far a search moves these queries, at most."""

@@ -24,6 +24,8 @@ MIDDLE_SAMPLE = 4096
 """Vectors whose mean is the middle that a scan computes about, at most twice as many."""
 WRITE_BLOCK_NUMBERS = 1 << 18
 """Numbers that are converted and written to columns in one go."""
+MARKED_BYTES = 1 << 22
+"""Bytes of vectors of which one mark says that some of them were read, at most."""
 NORM_BLOCK_NUMBERS = 1 << 20
 """Numbers of which norms are computed in one go."""
 
@@ -62,8 +64,27 @@ class Vectors:
 
     @property
     def array(self) -> NDArray[Any]:
-        """What is stored, (n, dim)."""
+        """What is stored, (n, dim), all of it checked."""
         return self._columns["vectors"].view(self.n)
+
+    @property
+    def unchecked(self) -> NDArray[Any]:
+        """The same for one who calls `check` for the positions it uses."""
+        return self._columns["vectors"].unchecked_view(self.n)
+
+    def check(self, positions: Int64 | slice) -> None:
+        """Refuse (DamagedError) vectors that are not what was stored."""
+        column = self._columns["vectors"]
+        if not column.is_checked:
+            where = (positions, positions + 1) if not isinstance(positions, slice) else positions.indices(self.n)[:2]
+            column.check(*where)
+
+    def marks(self) -> scan.Marks | None:
+        """Return where the native kernel notes which vectors it reads; None if none of them needs a check."""
+        column = self._columns["vectors"]
+        if column.is_checked or not self.n:
+            return None
+        return scan.Marks(self.n, max(0, (MARKED_BYTES // column.row_bytes).bit_length() - 1), column.check)
 
     @property
     def n_bytes(self) -> int:
@@ -95,8 +116,9 @@ class Vectors:
     def holds(self, positions: Int64, vectors: Float32) -> Mask:
         """Return which positions hold exactly these vectors, as they are stored."""
         same = np.ones(len(positions), np.bool_)
-        for held, right in zip(self.columns().values(), self.content(vectors), strict=True):
-            equal = held[positions] == right
+        for column, right in zip(self._columns.values(), self.content(vectors), strict=True):
+            column.check(positions, positions + 1)
+            equal = column.unchecked_view(self.n)[positions] == right
             same &= equal if equal.ndim == 1 else equal.all(axis=1)
         return same
 
@@ -141,7 +163,8 @@ class Vectors:
         return scan.largest_within(queries, self.array, self.scale, asked.mask, asked.ranks, radii, asked.n_jobs)
 
     def _squares(self, asked: Request, part: slice, offsets: Int64, positions: Int64) -> Float64:
-        return scan.squares(asked.queries[part], self.array, self.scale, offsets, positions, asked.n_jobs)
+        self.check(positions)
+        return scan.squares(asked.queries[part], self.unchecked, self.scale, offsets, positions, asked.n_jobs)
 
 
 class Middle(NamedTuple):
@@ -170,7 +193,8 @@ class FloatVectors(Vectors):
         return (vectors,)
 
     def take(self, positions: Int64 | slice) -> Float32:
-        return np.array(self.array[positions])
+        self.check(positions)
+        return np.array(self.unchecked[positions])
 
     def about_middle(self) -> tuple[Float32, Float64, Float64]:
         """Return a point near the mean of the vectors (dim,), and of each vector |x - point|^2 and |x|, (n,).
@@ -223,7 +247,8 @@ class ShortVectors(Vectors):
         return rounded(vectors)
 
     def take(self, positions: Int64 | slice) -> Float32:
-        taken: Float32 = self.array[positions] * self.scale[positions][:, None]
+        self.check(positions)
+        taken: Float32 = self.unchecked[positions] * self.scale[positions][:, None]
         return taken
 
     def as_stored(self, vectors: Float32) -> Float32:

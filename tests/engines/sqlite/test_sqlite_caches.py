@@ -5,10 +5,13 @@ Files are damaged as a user or a disk would do it; which files there are is not 
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import zlib
 
 import index_child as child
+import numpy as np
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
@@ -18,8 +21,10 @@ from builders import cloud_list, make_index, plain_answer, small_embedding, with
 from history import SEARCHES, History, run_histories
 from slosh.engines.sqlite import cache
 from slosh.engines.sqlite.database import Database
-from slosh.errors import StorageError
-from slosh.search import LadderSearch
+from slosh.engines.sqlite.mapped_column import MappedColumn
+from slosh.errors import DamagedError, StorageError
+from slosh.native import kernel
+from slosh.search import LadderSearch, store
 from slosh.search.lists import Lists
 
 
@@ -316,6 +321,7 @@ def test_many_changes_that_add_nothing_keep_the_cache(fast_disk):
 def small_blocks(monkeypatch):
     """Checksums of so few bytes that a small array has many."""
     monkeypatch.setattr(cache, "CHECKSUM_BYTES", 512)
+    monkeypatch.setattr(store, "MARKED_BYTES", 128)
 
 
 def array_files(path):
@@ -340,14 +346,186 @@ def test_opening_does_not_read_what_was_flushed_and_verify_does(fast_disk, small
     for file in files:
         change_first_byte(file)
         with slosh.open(path, read_only=True, n_jobs=1) as index:
-            if file.stem != "ends":  # which are checked, since positions follow from them
-                assert index.info()["embedded_on_open"] == 0, file.name
+            assert index.info()["embedded_on_open"] == 0, file.name
             report = index.verify(sample=1)
             assert not report.ok, file.name
-            assert any(file.stem in problem for problem in report.problems) or file.stem == "ends"
+            assert any(file.stem in problem for problem in report.problems)
         change_first_byte(file)
         with slosh.open(path, read_only=True, n_jobs=1) as index:
             assert index.verify().ok
+
+
+def answers_or_errors(path, n_jobs=1):
+    """Return the answer to each of many questions, each of a reader that has used nothing before; None if damaged."""
+    queries = [child.points_of(str(i), 7) for i in range(8)]
+    questions = [
+        *(lambda index, query=query: index.search(query, k=2, recall=0.8) for query in queries),
+        *(lambda index, query=query: index.search(query, k=2, where={"mod": 1}, recall=1.0) for query in queries[:2]),
+        lambda index: index.search(queries, k=5),
+        lambda index: index.search(queries, k=5, recall=1.0),
+        lambda index: index.search(queries[:2], k=3, certify=True),
+        lambda index: index.search(queries[:2], k=3, rerank="sliced"),
+        lambda index: index.range_search(queries[:2], 0.3),
+        lambda index: index.search(id=["3", "7"], k=4),
+        lambda index: index.duplicates(0.001),
+    ]
+
+    def ask_one(question):
+        with slosh.open(path, read_only=True, n_jobs=n_jobs) as index:
+            try:
+                found = question(index)
+            except DamagedError:
+                return None
+            return plain_answer(found) if hasattr(found, "distances") else list(found)
+
+    return [ask_one(question) for question in questions]
+
+
+def stamp_of(path):
+    return json.loads(json.loads((path / "cache" / "stamp").read_bytes())["content"])
+
+
+def flip_at(file, place, n=1):
+    with open(file, "r+b") as stream:
+        stream.seek(place)
+        content = stream.read(n)
+        stream.seek(place)
+        stream.write(bytes(byte ^ 0x11 for byte in content))
+
+
+@pytest.fixture
+def trained_in_small_blocks(fast_disk, small_blocks):
+    path = fast_disk / "index"
+    index, _ = child.made(path, 1300)
+    index.tune(recall=0.8, k=2)
+    assert index.search(child.points_of("1", 7), k=2, recall=0.8).stats.recall < 1.0
+    index.close()
+    return path
+
+
+def test_what_a_damaged_block_says_is_never_in_an_answer(trained_in_small_blocks):
+    """Whatever part is changed, an answer is the right one or an error, and who does not need the part gets one."""
+    path = trained_in_small_blocks
+    expected = answers_or_errors(path)
+    assert None not in expected
+    stamped = stamp_of(path)
+    some_answered = set()
+    for file in array_files(path):
+        about = stamped["arrays"][file.stem]
+        n = stamped["points" if file.stem == "points" else "rows"]
+        size = np.dtype(about["dtype"]).itemsize * int(np.prod(about["width"])) * n
+        raised = 0
+        for place in (0, size // 3, 2 * size // 3):
+            flip_at(file, place, size // 12)
+            found = answers_or_errors(path, n_jobs=2)
+            flip_at(file, place, size // 12)
+            for answer, right in zip(found, expected, strict=True):
+                assert answer is None or answer == right, (file.name, place)
+            raised += found.count(None)
+            if 0 < found.count(None) < len(found):
+                some_answered.add(file.stem)
+        assert raised > 0, file.name
+    lazily = {"points", "ends"} | ({"vectors"} if kernel.native is not None else set())  # NumPy checks all vectors
+    assert lazily <= some_answered
+    assert answers_or_errors(path) == expected
+
+
+def test_a_block_is_checked_once_and_only_when_it_is_used(tmp_path):
+    data = np.arange(100, dtype=np.int16).reshape(50, 2)  # 200 bytes in blocks of 32: the last has 8
+    (tmp_path / "x").write_bytes(data.tobytes() + bytes(40))
+    column = MappedColumn(tmp_path / "x", (2,), np.int16, False)
+    sums = [zlib.crc32(data.tobytes()[i : i + 32]) for i in range(0, 200, 32)]
+    sums[2] ^= 1
+    column.expect(sums, 50, 32, range(6))
+    assert not column.is_checked
+    column.check(np.array([0, 24]), np.array([16, 27]))  # blocks 0, 1 and 3
+    assert column.unchecked_blocks() == {2, 4, 5}
+    column.check(np.array([48, 55]), np.array([60, 60]))  # the last one, and nothing
+    column.check(7, 7)
+    for rows in ((23, 24), (0, 50), (np.array([1, 20]), np.array([2, 21]))):
+        with pytest.raises(DamagedError, match=str(tmp_path / "x")):
+            column.check(*rows)
+    with pytest.raises(DamagedError):
+        column.view(20)
+    assert np.array_equal(column.unchecked_view(50), data)
+    assert 2 in column.unchecked_blocks()
+    sums[2] ^= 1
+    assert np.array_equal(column.view(50), data)
+    assert column.is_checked
+
+
+def test_a_reader_that_follows_checks_what_was_added(fast_disk, small_blocks):
+    """Also what was flushed to disk in between."""
+    path = fast_disk / "index"
+    index, _ = child.made(path, 200)
+    index.close()
+    with slosh.open(path, read_only=True, n_jobs=1) as reader:
+        before = reader.search(id="3", k=1).ids
+        with slosh.open(path, n_jobs=1) as index:
+            index.add([child.points_of(str(i), 0) for i in range(1000, 1200)], [str(i) for i in range(1000, 1200)])
+        flip_at(path / "cache" / "points.1", 8 * stamp_of(path)["points"] * 3 // 4)
+        found = [set_or_none(reader, str(i)) for i in (*range(200), *range(1000, 1200))]
+        assert found.count(None) > 0
+        assert None not in found[:100]
+        assert reader.search(id="3", k=1).ids == before
+
+
+def set_or_none(reader, name):
+    try:
+        return reader.search(id=name, k=1).ids  # which needs the points of this set alone
+    except DamagedError:
+        return None
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_damage_that_opening_comes_across_is_mended(trained_in_small_blocks, tmp_path, read_only):
+    """The caches lack a set, and what has to be filed before it is damaged."""
+    path = trained_in_small_blocks
+    with slosh.open(path, n_jobs=1) as index:
+        index.add([child.points_of(str(i), 0) for i in range(1300, 1500)], [str(i) for i in range(1300, 1500)])
+    shutil.copytree(path / "cache", tmp_path / "before")
+    with slosh.open(path, n_jobs=1) as index:
+        index.add([child.points_of("1", 7)], ["last"])
+        expected = ask(index)
+    shutil.rmtree(path / "cache")
+    shutil.copytree(tmp_path / "before", path / "cache")
+    flip_at(path / "cache" / "vectors.1", 2 * 16 * 1400)
+    with slosh.open(path, read_only=read_only, n_jobs=1) as index:
+        assert index.info()["embedded_on_open"] == 1501
+        assert "vectors" in index.info()["cache_rebuilt"]
+        assert ask(index) == expected
+        assert index.verify().ok
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_damaged_lists_are_found_by_the_first_search_and_filed_again(fast_disk, trained, monkeypatch, read_only):
+    path, answers = trained
+    copy = fast_disk / "copy"
+    shutil.copytree(path, copy)
+    flip(next(copy.glob("cache/derived.*")), 0.7)
+    filed, append = [], Lists.append
+    monkeypatch.setattr(Lists, "append", lambda lists, rows: filed.append(len(rows)) or append(lists, rows))
+    with slosh.open(copy, read_only=read_only, n_jobs=1) as index:
+        assert not filed
+        assert ask(index) == answers
+        assert sum(filed) > 1000
+    filed.clear()
+    with slosh.open(copy, read_only=True, n_jobs=1) as index:
+        assert ask(index) == answers
+    assert (sum(filed) > 1000) == read_only  # a writer has stored them when it was closed
+
+
+def test_closing_leaves_little_to_file(fast_disk, monkeypatch):
+    path = fast_disk / "index"
+    n = 40_000  # of which a sixteenth is more than may be missing
+    with make_index(path) as index:
+        index.add(cloud_list(n, largest=4))
+        index.add(cloud_list(2000, seed=1, largest=4), ids=[f"n{i}" for i in range(2000)])
+    filed, append = [], Lists.append
+    monkeypatch.setattr(Lists, "append", lambda lists, rows: filed.append(len(rows)) or append(lists, rows))
+    with slosh.open(path, read_only=True, n_jobs=1) as index:
+        index.search(cloud_list(1)[0])
+    assert sum(filed) == 0
 
 
 def test_what_was_not_flushed_is_checked(fast_disk, small_blocks):

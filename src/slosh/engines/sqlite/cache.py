@@ -12,9 +12,10 @@ Only the writer writes. It appends to the arrays, replaces the stamp, and then c
 a commit finds its stamp, and a stamp whose token is not in the database is of a change that was not committed (yet):
 the one before is valid then. What a valid stamp covers never changes.
 
-Opening trusts what was flushed to disk before the stamp said so: it checks the rest, which a power cut may have torn,
-and the last block of each array, which shows files of another time. `verify` checks every byte. If anything is wrong
-nothing of it is used: the writer begins a new epoch, a reader works in its own memory.
+Opening reads little: it checks what was not flushed to disk before the stamp said so, which a power cut may have torn,
+and the last block of each array, which shows files of another time. If anything is wrong there nothing is used: the
+writer begins a new epoch, a reader works in its own memory. Every other block is checked when it is first used
+(`mapped_column.py`); what was computed from a damaged one ends with a DamagedError. `verify` checks every byte.
 """
 
 from __future__ import annotations
@@ -32,20 +33,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...data import tensors
 from ...data.atomic import check_plain_file, replacing
-from ...data.checks import Array
 from ...errors import SloshError
 from ...search import Column, Trained, in_memory
-from ...search.columns import lengthen
 from ..snapshot import PreparedSets
+from .mapped_column import MappedColumn
 
 CHECKSUM_BYTES = 1 << 22
 """Bytes of one checksum."""
-MAX_SPARE_BYTES = 1 << 26
-"""Bytes that a file is made longer than it has to be, at most."""
 FLUSH_BYTES = 1 << 28
 """When so many bytes were appended since, the arrays are flushed to disk; closing the index flushes the rest."""
 RAGGED = ("points", "weights")
@@ -61,48 +58,6 @@ UNREADABLE = (*tensors.BROKEN, SloshError, OSError)
 
 class StaleCache(Exception):
     """The caches are not those of this index as it is now, or are damaged."""
-
-
-class MappedColumn(Column):
-    """An array in a file. A reader's own additions stay in its memory."""
-
-    def __init__(self, path: Path, width: tuple[int, ...], dtype: Any, writable: bool) -> None:
-        super().__init__(width, dtype)
-        self._path, self._writable = path, writable
-        self.map()
-
-    def map(self) -> None:
-        """Map the file as long as it is now. Views of before stay valid."""
-        check_plain_file(self._path)  # a link could lead to a file of the user's
-        n = self._path.stat().st_size // self.row_bytes
-        mode: Any = "r+" if self._writable else "c"  # copy on write: the file stays as it is
-        self._map = np.memmap(self._path, self.dtype, mode, shape=(n, *self.width)) if n else None
-        self._data = np.empty((0, *self.width), self.dtype) if self._map is None else self._map.view(np.ndarray)
-        self._in_file = True
-
-    def flush(self) -> None:
-        """Return when everything that was written is on disk."""
-        if self._map is not None:
-            self._map.flush()
-
-    def room(self, at: int, n: int) -> Array:
-        end = at + n
-        if end > len(self._data):
-            if self._writable:
-                spare = min(end // 4, MAX_SPARE_BYTES // self.row_bytes)
-                lengthen(self._path, (end + spare) * self.row_bytes)
-                self.map()
-            else:
-                larger = np.empty((end + end // 8, *self.width), self.dtype)
-                larger[:at] = self._data[:at]
-                self._data, self._in_file = larger, False
-        return self._data[at:end]
-
-    def n_bytes(self, n: int) -> int:
-        return 0 if self._in_file else n * self.row_bytes
-
-    def bytes(self, n: int) -> NDArray[np.uint8]:
-        return self._data.reshape(-1).view(np.uint8)[: n * self.row_bytes]
 
 
 @dataclass(frozen=True)
@@ -150,7 +105,8 @@ class Cache:
         """Of the last commit that the arrays are known to cover."""
         self.problem: str | None = None
         """Why there are no stamps."""
-        self.epoch, self.derived_rows = 0, 0
+        self.epoch, self._derived_rows = 0, 0
+        self._derived_arrays: tensors.MappedArrays | None = None
         if writable and (folder.is_symlink() or not folder.is_dir()):
             _clear(folder)
             folder.mkdir()
@@ -191,17 +147,27 @@ class Cache:
                     column = MappedColumn(self._path(name), tuple(about["width"]), about["dtype"], self._writable)
                     self._columns[name] = column
                 n = stamp.length(name)
-                if len(column.view(n)) < n or len(about["crc"]) != -(-n * column.row_bytes // CHECKSUM_BYTES):
+                if len(column.unchecked_view(n)) < n or len(about["crc"]) != -(-n * column.row_bytes // CHECKSUM_BYTES):
                     raise StaleCache(f"{name} does not fit its stamp")
             if before is not None and set(before.arrays) != set(stamp.arrays):
                 raise StaleCache("the stamp has other arrays than before")
         except UNREADABLE as error:
             raise StaleCache(f"the stamp does not fit the files ({error!r:.80})") from None
         good = stamp.flushed if before is None else max(stamp.flushed, (before.rows, before.points))
+        for name, about in stamp.arrays.items():
+            column, n = self._file(name), stamp.length(name)
+            whole = 0 if before is None else before.length(name) * column.row_bytes // CHECKSUM_BYTES
+            later = column.unchecked_blocks() | set(range(whole, self._first_to_check(stamp, name, *good)))
+            column.expect(about["crc"], n, CHECKSUM_BYTES, later)
         if wrong := self._first_damaged(stamp, *good):
             raise StaleCache(f"{wrong} is damaged")
-        self._check_ends(stamp)
+        self._check_last(stamp)
         self.stamp = stamp
+
+    def _first_to_check(self, stamp: Stamp, name: str, rows: int, points: int) -> int:
+        """Return the first block behind so many rows, or the last one."""
+        good = (points if name in RAGGED else rows) * self._file(name).row_bytes // CHECKSUM_BYTES
+        return max(0, min(good, len(stamp.arrays[name]["crc"]) - 1))
 
     def _first_damaged(self, stamp: Stamp, rows: int = 0, points: int = 0) -> str | None:
         """Return an array that is not what the stamp says, looking behind so many rows and at the last block."""
@@ -214,8 +180,8 @@ class Cache:
 
         tasks = []
         for name, about in stamp.arrays.items():
-            good = (points if name in RAGGED else rows) * self._file(name).row_bytes // CHECKSUM_BYTES
-            tasks += [(name, i) for i in range(min(good, len(about["crc"]) - 1), len(about["crc"])) if i >= 0]
+            first = self._first_to_check(stamp, name, rows, points)
+            tasks += [(name, i) for i in range(first, len(about["crc"]))]
         with ThreadPoolExecutor(self._threads) as pool:
             return next((name for (name, _), bad in zip(tasks, pool.map(is_wrong, tasks), strict=True) if bad), None)
 
@@ -226,12 +192,12 @@ class Cache:
         problem = f"the cache {name} is damaged: close the index, delete its folder cache, and open it again"
         return "arrays", f"{n_bytes} bytes of the caches against their checksums", [problem] if name else []
 
-    def _check_ends(self, stamp: Stamp) -> None:
-        """The arrays fit together, so that no position is out of them."""
-        ends = self._columns["ends"].view(stamp.rows) if "ends" in self._columns else np.empty(0, np.int64)
+    def _check_last(self, stamp: Stamp) -> None:
+        """The last set ends with the last point. Of the others, those who use their ends look (`PreparedSets`)."""
+        ends = self._columns["ends"].unchecked_view(stamp.rows) if "ends" in self._columns else np.empty(0, np.int64)
         if len(ends) != stamp.rows or ends.dtype != np.int64:
             raise StaleCache("ends are missing")
-        if stamp.rows and (ends[-1] != stamp.points or ends[0] < 0 or np.any(ends[1:] < ends[:-1])):
+        if stamp.rows and ends[-1] != stamp.points:
             raise StaleCache("ends are out of order")
 
     def _file(self, name: str) -> MappedColumn:
@@ -241,7 +207,7 @@ class Cache:
 
     def start_again(self) -> None:
         """Forget all that is there: the writer begins a new epoch, a reader arrays of its own in memory."""
-        self.stamp, self._columns, self.derived_rows = None, {}, 0
+        self.stamp, self._columns, self._derived_rows = None, {}, 0
         if self._writable:
             self.epoch = max([self.epoch, *(_epoch(path) for path in self._folder.iterdir())]) + 1
 
@@ -326,21 +292,30 @@ class Cache:
         _clear(self._path("derived"))
         about = {"for": self._made_for, "epoch": self.epoch, "rows": rows, "token": self.stamp.token}
         tensors.write(self._path("derived"), DERIVED, {**about, "derived": derived.header}, derived.arrays)
-        self.derived_rows = rows
+        self._derived_rows, self._derived_arrays = rows, None
+
+    @property
+    def derived_rows(self) -> int:
+        """Rows of which there is something derived in a file; 0 if that was found damaged."""
+        damaged = self._derived_arrays is not None and self._derived_arrays.damaged
+        return 0 if damaged else self._derived_rows
 
     def read_derived(self, is_commit: Callable[[int, str], bool]) -> Trained | None:
-        """Return what was written last, if it is for these arrays; None if there is none, or it is damaged."""
-        self.derived_rows = 0
+        """Return what was written last, if it is for these arrays; None if there is none, or it is damaged.
+
+        The arrays are read and checked when one of them is first asked for.
+        """
+        self._derived_rows, self._derived_arrays = 0, None
         if self.stamp is None:
             return None
         try:
-            header, arrays = tensors.read(self._path("derived"), DERIVED)
+            header, arrays = tensors.read_mapped(self._path("derived"), DERIVED)
             rows, token = int(header["rows"]), str(header["token"])
             # Of these very rows: after a crash there may be others at the same positions.
             fits = (header["for"], header["epoch"]) == (self._made_for, self.epoch) and 0 < rows <= self.stamp.rows
             if not fits or not is_commit(rows, token):
                 return None
-            self.derived_rows = rows
+            self._derived_rows, self._derived_arrays = rows, arrays
             return Trained(header["derived"], arrays)
         except (OSError, SloshError, ValueError, KeyError, TypeError):
             return None

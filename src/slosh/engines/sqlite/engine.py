@@ -51,6 +51,8 @@ KEPT_VERSIONS = 4
 """Versions whose snapshots stay in memory: a reader may have begun with one that is not the newest any more."""
 DERIVED_GROWTH = 16
 """What is derived is written again when the index has grown by one part in so many."""
+DERIVED_LACKS = 1024
+"""Rows that may be missing from it when the index is closed: the first search after opening derives them."""
 
 
 class SqliteEngine:
@@ -280,14 +282,14 @@ class SqliteEngine:
             self._store_training()
             return found
 
-    def _store_training(self) -> None:
+    def _store_training(self, closing: bool = False) -> None:
         """Store what the search has learnt, if that is not stored yet, and cache what it derives from it.
 
         The cache comes first: readers that see what was learnt find it there, and need not derive it themselves.
         """
         loaded = self._newest
         training = _training_of(loaded.snapshot)
-        self._cache_derived(loaded.snapshot)
+        self._cache_derived(loaded.snapshot, closing)
         if training != self._stored_training:
             after = replace(loaded, version=loaded.version + 1, trained=loaded.trained + 1)
             with self.database.writing() as connection:
@@ -297,10 +299,10 @@ class SqliteEngine:
                 self.commit(after)
             self._stored_training = training
 
-    def _cache_derived(self, snapshot: Snapshot) -> None:
+    def _cache_derived(self, snapshot: Snapshot, closing: bool) -> None:
         """Write what the search derives, if it was trained anew or the index has grown since it was written."""
         state, known = next(iter(snapshot.states.values())), self.cache.derived_rows
-        grown = snapshot.n - known > max(1024, known // DERIVED_GROWTH)
+        grown = snapshot.n - known > (DERIVED_LACKS if closing else max(DERIVED_LACKS, known // DERIVED_GROWTH))
         if not grown and (not known or state.derived_from is self._derived_from):
             return
         self._derived_from = state.derived_from
@@ -345,7 +347,7 @@ class SqliteEngine:
             try:
                 if not self.read_only and not sys.is_finalizing():  # then nothing can be written any more
                     with suppress(OSError, SloshError):  # no room, or damaged: it is learnt again
-                        self._store_training()
+                        self._store_training(closing=True)
                     with suppress(OSError):  # no room: what was not flushed is checked when the index is opened
                         self.cache.flush()
             finally:

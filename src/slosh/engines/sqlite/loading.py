@@ -24,6 +24,7 @@ from ..spec import Embedded, IndexSpec, Vectors
 from . import tables
 from .cache import Cache, StaleCache, Stamp
 from .database import Connection
+from .mapped_column import DamagedCache
 
 logger = logging.getLogger(__name__)
 
@@ -68,12 +69,22 @@ def load(
         embedded, rebuilt = before.embedded, before.rebuilt
         if before.snapshot.n and (before.generation, before.trained) == (generation, trained):
             snapshot = _adopt(before.snapshot, cache, stamps or ())
-    if snapshot is None:
+
+    def start(valid: Sequence[Stamp] | None) -> tuple[Snapshot, str | None]:
         alive = np.ones(next_row, np.bool_)
         alive[_within(tables.removed_since(connection), next_row)] = False
-        snapshot, rebuilt = _start(connection, spec, cache, stamps, alive, bool(weighted), trained)
+        return _start(connection, spec, cache, valid, alive, bool(weighted), trained)
+
+    if snapshot is None:
+        snapshot, rebuilt = start(stamps)
     first = snapshot.n
-    snapshot = _embed_missing(connection, spec, snapshot, next_row)
+    try:
+        snapshot = _embed_missing(connection, spec, snapshot, next_row)
+    except DamagedCache as damage:  # found by filing what is embedded together with what was not filed before
+        cache.problem = damage.problem
+        snapshot, rebuilt = start(())
+        first = snapshot.n
+        snapshot = _embed_missing(connection, spec, snapshot, next_row)
     embedded += int(np.count_nonzero(snapshot.alive[first:]))
     if before is not None:
         removed = _within(tables.removed_since(connection, before.version), next_row)
@@ -106,9 +117,9 @@ def _adopt(snapshot: Snapshot, cache: Cache, stamps: Sequence[Stamp]) -> Snapsho
         if cache.stamp is not None and stamp.epoch == cache.stamp.epoch and stamp.rows > snapshot.n:
             try:
                 cache.use(stamp)
-            except StaleCache:
+                return snapshot.adopt(stamp.rows)
+            except (StaleCache, DamagedCache):
                 return None
-            return snapshot.adopt(stamp.rows)
     return snapshot
 
 
@@ -129,8 +140,8 @@ def _start(
         options: dict[str, Any] = {"n": n, "alive": alive[:n], "derived": derived}
         try:
             return Snapshot.start(spec, weighted, cache.column, trained=trained, **options)
-        except DamagedError:
-            if trained is None:
+        except DamagedError as error:
+            if trained is None or isinstance(error, DamagedCache):
                 raise
             return Snapshot.start(spec, weighted, cache.column, **options)  # trained by other code
 
@@ -143,7 +154,7 @@ def _start(
             raise StaleCache("the stamp has other arrays")
         cache.use(stamps[0])
         return begin(stamps[0].rows), None
-    except StaleCache as reason:
+    except (StaleCache, DamagedCache) as reason:
         cache.start_again()
         if not len(alive):
             return begin(0), None
