@@ -20,6 +20,7 @@ struct Visit {
 
 constexpr int64_t kSpare = 48;                   // rows too many that a query may keep
 constexpr size_t kFetched = 12;                    // vectors that are fetched before they are needed
+constexpr int64_t kFetchedBlocks = 6;              // and blocks of the next list
 constexpr int kAbreast = 4;                      // queries that scan a list side by side
 constexpr int64_t kRounds[] = {4, 12, 1 << 30};  // lists of a query in a round: what one has found says how many are left for the next
 
@@ -260,10 +261,23 @@ struct Tile {
     c.n_left = c.lists.size();
   }
 
+  // Fetches what is looked at first of the first blocks of a list.
+  void fetch_list(int32_t list) const {
+    const int64_t begin = lists.start[list], end = std::min(lists.start[list + 1], begin + kFetchedBlocks);
+    for (int64_t i = begin; i < end; ++i) {
+      const uint8_t *codes = lists.rows.codes + lists.order[i] * lists.width * kRows;
+      for (int64_t b = 0; b < lists.early * kRows; b += 64) __builtin_prefetch(codes + b);
+      __builtin_prefetch(lists.rows.biases + lists.order[i] * kRows);
+    }
+  }
+
   // Calls four(list, queries), two and one for the visits, list after list.
   template <class Four, class Two, class One> void visit(Four four, Two two, One one) {
     if (n == 1) {  // nobody to share a list with; what is found does not depend on the order
-      for (const Visit &v : visits) one(v.list, &v.query);
+      for (size_t i = 0; i < visits.size(); ++i) {
+        if (i + 1 < visits.size()) fetch_list(visits[i + 1].list);
+        one(visits[i].list, &visits[i].query);
+      }
       return;
     }
     counts.assign(size_t(lists.n_lists) + 1, {0, 0});
