@@ -136,10 +136,11 @@ def test_a_filter_on_a_small_collection_does_not_compare_all(share):
     index = LadderSearch()
     index.add(vectors)
     allowed = np.arange(int(2000 * share))
-    found = index.search(vectors[:50], 5, allowed=allowed, recall=1.0)
+    queries = vectors[:3]  # of many queries each would compare half of so few rows sooner than climb
+    found = index.search(queries, 5, allowed=allowed, recall=1.0)
     exact = ExactSearch()
     exact.add(vectors[: len(allowed)])
-    np.testing.assert_allclose(found.distances, exact.search(vectors[:50], 5).distances, rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(found.distances, exact.search(queries, 5).distances, rtol=1e-3, atol=1e-3)
     assert found.stats.recall == 1.0
     assert found.stats.candidates.mean() < 400
 
@@ -339,6 +340,27 @@ def test_rows_added_elsewhere_are_found():
     found = index.search(queries, 10, recall=0.95)
     assert recall_at_k(found.rows, exact.search(queries, 10).rows) > 0.93
     assert "train()" in index.info()["retrain"]
+
+
+def test_closing_up_knows_which_rows_were_there_at_training():
+    """Positions become others then: rows that were added since training are not taken for those it has seen."""
+    rng = np.random.default_rng(12)
+    first = rng.normal(size=(3000, 8)).astype(np.float32)
+    far = (rng.normal(size=(1000, 8)) * 0.5 + 6).astype(np.float32)
+    index = LadderSearch(precision=32, n_lists=40)
+    index.add(first)
+    index.calibrate(10, 0.9)
+    index.add(far)
+    index.remove(np.arange(2600))
+    assert index.state.n == 1400, "closed up"
+    queries = far[::20] + rng.normal(size=(50, 8)).astype(np.float32) * np.float32(0.3)
+    vectors = np.concatenate([first[2600:], far])
+    near = np.linalg.norm(queries[:, None].astype(float) - vectors[None].astype(float), axis=2) <= 1.5
+    found = index.range_search(queries, 1.5)
+    assert [sorted(rows - 2600) for _, rows in found] == [np.flatnonzero(each).tolist() for each in near]
+    assert index.state.training.n_positions == 400
+    assert [each["n_added"] for each in index.state.trained().header["calibrations"]] == [400]
+    assert "founded since training" in index.info()["retrain"]
 
 
 @pytest.mark.parametrize("scale", [1e18, 1e-20, 1e-24])

@@ -108,6 +108,15 @@ def test_radii_of_settled_lists_are_those_of_the_rows_that_are_there(numbers):
     assert (settled.radii < lists.radii).all()
 
 
+def test_settled_lists_keep_bounds_whatever_is_said_of_the_radii():
+    rng = np.random.default_rng(8)
+    rows = rng.normal(size=(300, 5)).astype(np.float32)
+    lists = Lists(rng.normal(size=(4, 5)).astype(np.float32), steps(4)).append(rows)
+    settled = lists.settle(lists.radii / 2)
+    assert np.array_equal(settled.radii, lists.radii)
+    assert np.array_equal(settled.first_radii, lists.radii / 2)
+
+
 def test_packed_lists_hold_the_same():
     rng = np.random.default_rng(5)
     lists = Lists(rng.normal(size=(7, 6)).astype(np.float32), steps(7))

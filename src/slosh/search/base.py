@@ -234,7 +234,7 @@ class Search(SavableSearch):
         state = version.state
         kept = np.flatnonzero(state.alive)
         content = {name: array[kept] for name, array in state.columns().items()}
-        moved = self.start(state.dim, n=len(kept), columns=self._columns(content), trained=state.trained())
+        moved = self.start(state.dim, n=len(kept), columns=self._columns(content), trained=state.trained_among(kept))
         return Version(version.rows.keep(kept), moved)
 
     def _checked_queries(self, queries: Any) -> Float32:

@@ -22,7 +22,7 @@ from scipy.stats import t as student
 from ..data.checks import checked_count, random_stream
 from ..errors import InputError
 from ..native.arrays import Float32, Float64, Int64, Mask
-from .state import Found, State, Stored
+from .state import Found, State, Stored, Trained
 
 C = TypeVar("C", bound="CalibratedState")
 
@@ -233,6 +233,13 @@ class CalibratedState(State):
     def _as_dicts(self) -> list[dict[str, Any]]:
         """Return all that was measured, for JSON."""
         return [each.as_dict() for each in self._calibrations]
+
+    def trained_among(self, kept: Int64) -> Trained | None:
+        trained = self.trained()
+        if trained is None:
+            return None
+        measured = [replace(each, n_added=int(np.searchsorted(kept, each.n_added))) for each in self._calibrations]
+        return trained._replace(header={**trained.header, "calibrations": [each.as_dict() for each in measured]})
 
     def _outdated(self) -> tuple[Calibration, ...]:
         """Return what was measured as something to be measured again, after a training."""

@@ -348,6 +348,13 @@ class LadderState(CalibratedState):
         header = {**self.training.header(), "calibrations": self._as_dicts()}
         return Trained(header, self.training.arrays())
 
+    def trained_among(self, kept: Int64) -> Trained | None:
+        trained = super().trained_among(kept)
+        if trained is None or self.training is None:
+            return None
+        n_positions = int(np.searchsorted(kept, self.training.n_positions))
+        return trained._replace(header={**trained.header, "positions": n_positions})
+
     @property
     def trained_version(self) -> object:
         return self.training, self._calibrations

@@ -246,9 +246,8 @@ class Lists:
 
     def settle(self, first_radii: Float32 | None = None) -> Lists:
         """Return the lists as made for what they hold now, or for what had these radii when it was all they held."""
-        if first_radii is None:
-            first_radii = self._radii_of_present()
-        return self._settled(first_radii, radii=np.minimum(self.radii, first_radii))
+        present = self._radii_of_present()  # never less: these are bounds, whatever is said of the radii then
+        return self._settled(present if first_radii is None else first_radii, radii=present)
 
     def _radii_of_present(self) -> Float32:
         """Return the radii without what rows that were removed add to them."""

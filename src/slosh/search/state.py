@@ -417,6 +417,10 @@ class State(ABC):
         """Return what was learnt, calibrations included; None if nothing was."""
         return None
 
+    def trained_among(self, kept: Int64) -> Trained | None:
+        """Return what `trained` does for the positions `kept` alone (increasing), where kept[i] becomes position i."""
+        return self.trained()
+
     @property
     def trained_version(self) -> object:
         """A value that changes (by ==) when `trained` would return something else."""
