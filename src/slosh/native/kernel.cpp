@@ -31,13 +31,14 @@ SLOSH_INLINE int64_t few_floats(const Embedding &job) { return padded(kTile * (j
 size_t scratch_bytes(const Embedding &job) {
   const int64_t lanes = job.groups[0].lanes, wide = job.weights ? 2 : 1, n = job.largest;
   const int64_t network = padded(n < kRadix ? n : kRadix) * lanes * wide;  // keys, with weights beside them
-  const auto counting = [&](int64_t size, int64_t w) { return lane_height(size) * w + 2 * size * wide; };  // keys, one lane's items
+  // Keys of all lanes, and items of one lane or two.
+  const auto counting = [&](int64_t size, int64_t w) { return lane_height(size) * w + 4 * padded(size); };
   int64_t rows = network;
   if (n > kSelect) {
     const int64_t narrow = counting(n, 4), full = counting(n < kHuge ? n : kHuge, lanes);
     rows = n > kHuge && narrow > full ? narrow : full;
     rows = rows > network ? rows : network;
-    rows += int64_t(sizeof(Tables) / sizeof(float));
+    rows += 2 * int64_t(sizeof(Tables) / sizeof(float));
   }
   return size_t(rows + few_floats(job) + padded(job.n_quantiles * lanes)) * sizeof(float) + 64;
 }
@@ -48,16 +49,17 @@ constexpr int kRegisters = 32;
 constexpr int kRegisters = 16;
 #endif
 
-// Vectors of slices that are projected together: an element is read once for all of them. Where there are sixteen registers of which each takes eight slices,
-// two vectors of six elements need the fewest loads for a multiply-add; see docs/kernel.md.
+// Vectors of slices that are projected together: an element is read once for all of them. Where there are sixteen
+// registers, two vectors by six elements need the fewest loads for a multiply-add; see docs/kernel.md.
 #if defined(__x86_64__) && SLOSH_LANES == 8
 constexpr int kVectors = 2;
 #else
 constexpr int kVectors = 1;
 #endif
 
-// A tile of a matrix product that never leaves the registers, of R elements by V vectors of slices: each number is one chain of multiply-adds over the
-// features, so it is the same wherever the element stands in its tile. d: floats from one element to the next. The values of vector v go to x[v].
+// A tile of a matrix product that never leaves the registers, of R elements by V vectors of slices: each number is one
+// chain of multiply-adds over the features, so it is the same wherever the element stands in its tile. d: floats from one
+// element to the next. The values of vector v go to x[v * 16] and after.
 template <int W, int V, int R>
 SLOSH_INLINE void multiply(const Group &group, int64_t dim, const float *points, int64_t d, typename Lanes<W>::F *x) {
   typedef typename Lanes<W>::F F;
@@ -91,7 +93,8 @@ SLOSH_INLINE void multiply(const Group &group, int64_t dim, const float *points,
 
 // The values of 16 elements in V vectors of W slices: x[v * 16 + r].
 template <int W, int V>
-SLOSH_INLINE void multiply_tile(const Group &group, int64_t dim, const float *points, int64_t d, typename Lanes<W>::F *x) {
+SLOSH_INLINE void multiply_tile(const Group &group, int64_t dim, const float *points, int64_t d,
+                                typename Lanes<W>::F *x) {
   if (V == 2) {  // twelve sums and two directions leave a register for the element and one to spare
     multiply<W, V, 6>(group, dim, points, d, x);
     multiply<W, V, 6>(group, dim, points + 6 * d, d, x + 6);
@@ -102,9 +105,11 @@ SLOSH_INLINE void multiply_tile(const Group &group, int64_t dim, const float *po
   }
 }
 
-// The same in a function of its own. Where it is inlined GCC keeps what comes after it in registers, and some of the sums in memory.
+// The same in a function of its own. Where it is inlined, GCC keeps what comes after it in registers, and some of the
+// sums in memory.
 template <int W, int V>
-__attribute__((noinline)) void multiply_apart(const Group &group, int64_t dim, const float *points, int64_t d, typename Lanes<W>::F *x) {
+__attribute__((noinline)) void multiply_apart(const Group &group, int64_t dim, const float *points, int64_t d,
+                                              typename Lanes<W>::F *x) {
   multiply_tile<W, V>(group, dim, points, d, x);
 }
 
@@ -126,10 +131,12 @@ SLOSH_INLINE void project(const Embedding &job, const Group &group, const float 
   }
 }
 
-// Calls use(v, i, x, skip) for the tiles of a set and each vector v of slices: x holds the values of elements i to i + 15, of which the
-// first `skip` were in an earlier tile: the last tile ends with the set. Fewer than 16 elements are copied to `few`, and then the rest of x
-// means nothing. So are elements at a distance of a power of two, which would all fall into the same set of the first cache.
-template <int W, int V, class Use> SLOSH_INLINE void for_tiles(const Embedding &job, const Group &group, int64_t offset, int64_t n, float *few, Use use) {
+// Calls use(v, i, x, skip) for the tiles of a set and each vector v of slices: x holds the values of elements i to i + 15,
+// of which the first `skip` were in an earlier tile: the last tile ends with the set. Fewer than 16 elements are copied to
+// `few`, and then the rest of x means nothing. So are elements at a distance of a power of two, which would all fall into
+// the same set of the first cache.
+template <int W, int V, class Use>
+SLOSH_INLINE void for_tiles(const Embedding &job, const Group &group, int64_t offset, int64_t n, float *few, Use use) {
   typename Lanes<W>::F x[V * kTile];
   const int64_t d = job.dim;
   const float *points = job.points + offset * d;
@@ -141,7 +148,8 @@ template <int W, int V, class Use> SLOSH_INLINE void for_tiles(const Embedding &
     if (copy) {
       const int64_t rows = n < kTile ? n : kTile;
       if (!aliased) std::memcpy(few, tile, size_t(rows * d) * sizeof(float));
-      for (int64_t r = 0; aliased && r < rows; ++r) std::memcpy(few + r * step, tile + r * d, size_t(d) * sizeof(float));
+      for (int64_t r = 0; aliased && r < rows; ++r)
+        std::memcpy(few + r * step, tile + r * d, size_t(d) * sizeof(float));
       tile = few;
     }
     project<W, V>(job, group, tile, step, x);
@@ -220,7 +228,8 @@ void embed_network(const Embedding &job, const Group &group, int64_t offset, int
       else if (job.rule == Rule::linear)
         linear<F>(rows, W, n, M, means, W);
       else
-        for (int64_t l = 0; l < W && v * W + l < group.count; ++l) put_sorted(job, group, offset, n, n, v * W + l, rows + l, nullptr, W);
+        for (int64_t l = 0; l < W && v * W + l < group.count; ++l)
+          put_sorted(job, group, offset, n, n, v * W + l, rows + l, nullptr, W);
     }
     return;
   }
@@ -249,6 +258,46 @@ void embed_network(const Embedding &job, const Group &group, int64_t offset, int
   }
 }
 
+// The average rule for lanes of n values, `height` apart, by selection; the means of lane l go to column l % W of the
+// l / W-th block of means. In `done`: the lanes for which this was the way. `spare` has 4 * padded(n) places.
+template <int W, bool Residual>
+void select_lanes(const float *values, int64_t height, int64_t n, int64_t lanes, const float *low, const float *high,
+                  int64_t M, uint32_t *spare, Tables *tables, float *means, double *residual, bool *done) {
+  Selection selection[2];
+  for (int k = 0; k < 2; ++k) {
+    selection[k].items = spare + k * padded(n), selection[k].kept = spare + 2 * padded(n);
+    selection[k].tables = tables + k;
+  }
+  spare += 3 * padded(n);
+  const auto to = [&](int64_t l) { return means + l / W * M * W + l % W; };
+  Selection *now = selection, *before = selection + 1;
+  int64_t counted = -1;  // the lane of `before`, which is still to be sifted
+  for (int64_t l = 0; l < lanes; ++l) {
+    if (!(high[l] > low[l])) {
+      for (int64_t m = 0; m < M; ++m) to(l)[m * W] = low[l];
+      done[l] = true;
+      continue;
+    }
+    done[l] = begin(*now, values + l * height, n, low[l], high[l], M);
+    if (!done[l]) continue;
+    if (counted < 0) {
+      count_and_sift<true, false>(*now, *before);
+    } else {
+      count_and_sift<true, true>(*now, *before);
+      finish<Residual>(*before, M, spare, to(counted), W, residual + counted);
+      counted = -1;
+    }
+    done[l] = can_finish(*now, M);
+    if (!done[l]) continue;
+    counted = l;
+    Selection *t = now;
+    now = before, before = t;
+  }
+  if (counted < 0) return;
+  count_and_sift<false, true>(*now, *before);
+  finish<Residual>(*before, M, spare, to(counted), W, residual + counted);
+}
+
 template <int W, int V, bool Residual>
 void embed_large(const Embedding &job, const Group &group, int64_t offset, int64_t n, const Weights &weights, float *values, float *few,
                  float *means, double *residual) {
@@ -265,11 +314,14 @@ void embed_large(const Embedding &job, const Group &group, int64_t offset, int64
   float low[V * W], high[V * W];
   std::memcpy(low, least, sizeof(low)), std::memcpy(high, most, sizeof(high));
   uint32_t *items = reinterpret_cast<uint32_t *>(values + V * W * height);
-  Tables *tables = reinterpret_cast<Tables *>(items + 2 * n);  // used without weights only
+  Tables *tables = reinterpret_cast<Tables *>(items + 4 * padded(n));
+  bool done[V * W] = {};
+  if (job.rule == Rule::average && !weights.each)
+    select_lanes<W, Residual>(values, height, n, group.count, low, high, M, items, tables, means, residual, done);
   for (int64_t l = 0; l < group.count; ++l) {
+    if (done[l]) continue;
     float *v = values + l * height, *to = means + l / W * M * W + l % W;
     if (!weights.each) {
-      if (job.rule == Rule::average && select_average<Residual>(v, n, low[l], high[l], M, items, items + n, *tables, to, W, residual + l)) continue;
       for (int64_t i = 0; i < n; ++i) items[i] = to_ordered(v[i]);
       radix_sort(items, items + n, n);
       for (int64_t i = 0; i < n; ++i) v[i] = from_ordered(items[i]);
@@ -358,7 +410,8 @@ template <int W> SLOSH_INLINE void embed_parts(const Embedding &job, const Group
 
 void embed(const Embedding &job, int64_t set, int64_t g, void *scratch) {
   const Group &group = job.groups[g];
-  if (group.lanes > 4 && job.offsets[set + 1] - job.offsets[set] > kHuge) return embed_parts<4>(job, group, set, scratch);
+  const int64_t n = job.offsets[set + 1] - job.offsets[set];
+  if (group.lanes > 4 && n > kHuge) return embed_parts<4>(job, group, set, scratch);
 #if SLOSH_LANES >= 16
   if (group.lanes == 16) return embed_group<16, 1>(job, group, set, scratch);
 #endif
