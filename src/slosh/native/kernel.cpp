@@ -213,11 +213,13 @@ void embed_network(const Embedding &job, const Group &group, int64_t offset, int
     int64_t height = 0;
     for_tiles<W, V>(job, group, offset, n, few, [&](int v, int64_t, F *x, int64_t skip) SLOSH_FLAT {
       Key<W> key[kTile];
+#pragma GCC unroll 16
       for (int r = 0; r < kTile; ++r) key[r] = {x[r]};
       if (skip || n < kTile)
         for (int64_t r = 0; r < kTile; ++r)
           if (r < skip || r >= n) key[r] = Key<W>::last();
       sort16(key);
+#pragma GCC unroll 16
       for (int r = 0; r < kTile; ++r) key[r].put(rows + v * size + (height + r) * W);
       height += v + 1 == V ? kTile : 0;
     });
@@ -307,6 +309,7 @@ void embed_large(const Embedding &job, const Group &group, int64_t offset, int64
   for (int v = 0; v < V; ++v) least[v] = Key<W>::last().key, most[v] = -least[v];
   for_tiles<W, V>(job, group, offset, n, few, [&](int v, int64_t i, F *x, int64_t) SLOSH_FLAT {
     F low = x[0], high = x[0];
+#pragma GCC unroll 16
     for (int r = 1; r < kTile; ++r) low = lower(low, x[r]), high = upper(high, x[r]);
     least[v] = lower(least[v], low), most[v] = upper(most[v], high);
     transpose_tile<W>(x, values + v * W * height + i, height);

@@ -134,8 +134,7 @@ SLOSH_INLINE void transpose8(const float *from, int64_t from_step, float *to, in
 
 // The values of 16 elements in W lanes to W columns, `to_step` apart.
 template <int W> SLOSH_INLINE void transpose_tile(const typename Lanes<W>::F *x, float *to, int64_t to_step) {
-  float tile[16 * W];
-  std::memcpy(tile, x, sizeof(tile));
+  const float *tile = reinterpret_cast<const float *>(x);  // read by `load` only
 #if SLOSH_LANES >= 8
   if (W >= 8) {
 #pragma GCC unroll 2
