@@ -180,6 +180,23 @@ def test_selection_is_the_mean_of_every_bin(each_kernel, n, rounding):
     assert residual[0] == pytest.approx(bins.var(axis=1).mean(), rel=1e-5)
 
 
+@pytest.mark.parametrize("n", [3073, 20_000, 150_001])
+def test_slices_that_cannot_be_selected_in_stand_between_others(each_kernel, n):
+    """Normal, constant, crowded by one far value, and of many equal values; with residuals and without."""
+    x = np.random.default_rng(0).normal(size=(n, 4)).astype(np.float32)
+    x[:, 1] = 3.0
+    x[0, 2] = -1e6
+    x[:, 3] = np.round(4 * x[:, 3]) / 4
+    axes = np.array([0, 0, 2, 0, 1, 0, 3, 2, 2, 1, 1, 0, 0, 3, 3, 1, 2, 0, 1, 2, 3])
+    theta, sets = np.eye(4, dtype=np.float32)[axes], Ragged(x, np.array([0, n]), None)
+    out, _ = run(kernel.embed, x, sets.offsets, None, theta, 16, True)
+    alone = np.full_like(out, np.nan)
+    kernel.embed(sets, Quantiles(theta, None, len(theta), 16, True, 0.5), alone, None, 1)
+    assert np.array_equal(out, alone)
+    bins = np.repeat(np.sort(x.T.astype(np.float64), axis=1), 16, axis=1).reshape(4, 16, n)
+    np.testing.assert_allclose(2 * out.reshape(-1, 16), bins.mean(axis=2)[axes], rtol=2e-6, atol=2e-7)
+
+
 @native
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("sizes", [[1, 2, 15, 16, 17, 200], [3073, 5], [8192, 8193, 9001]])

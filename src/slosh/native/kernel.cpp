@@ -31,55 +31,95 @@ SLOSH_INLINE int64_t few_floats(const Embedding &job) { return padded(kTile * (j
 size_t scratch_bytes(const Embedding &job) {
   const int64_t lanes = job.groups[0].lanes, wide = job.weights ? 2 : 1, n = job.largest;
   const int64_t network = padded(n < kRadix ? n : kRadix) * lanes * wide;  // keys, with weights beside them
-  const auto counting = [&](int64_t size, int64_t w) { return lane_height(size) * w + 2 * size * wide; };  // keys, one lane's items
+  // Keys of all lanes, and items of one lane or two.
+  const auto counting = [&](int64_t size, int64_t w) { return lane_height(size) * w + 4 * padded(size); };
   int64_t rows = network;
   if (n > kSelect) {
     const int64_t narrow = counting(n, 4), full = counting(n < kHuge ? n : kHuge, lanes);
     rows = n > kHuge && narrow > full ? narrow : full;
     rows = rows > network ? rows : network;
-    rows += int64_t(sizeof(Tables) / sizeof(float));
+    rows += 2 * int64_t(sizeof(Tables) / sizeof(float));
   }
   return size_t(rows + few_floats(job) + padded(job.n_quantiles * lanes)) * sizeof(float) + 64;
 }
 
-// Elements that are projected together: each needs a register for its sums, and sixteen registers hold no more than eight of them beside a direction
-// and the elements.
 #if SLOSH_LANES >= 16 || defined(__aarch64__)
-constexpr int kSums = 16;
+constexpr int kRegisters = 32;
 #else
-constexpr int kSums = 8;
+constexpr int kRegisters = 16;
 #endif
 
-// A tile of a matrix product that never leaves the registers: each number is one chain of multiply-adds over the features, so it is the same
-// wherever the element stands in its tile. d: floats from one element to the next.
-template <int W> SLOSH_INLINE void multiply(const Group &group, int64_t dim, const float *points, int64_t d, typename Lanes<W>::F *x) {
+// Vectors of slices that are projected together: an element is read once for all of them. Where there are sixteen
+// registers, two vectors by six elements need the fewest loads for a multiply-add; see docs/kernel.md.
+#if defined(__x86_64__) && SLOSH_LANES == 8
+constexpr int kVectors = 2;
+#else
+constexpr int kVectors = 1;
+#endif
+
+// A tile of a matrix product that never leaves the registers, of R elements by V vectors of slices: each number is one
+// chain of multiply-adds over the features, so it is the same wherever the element stands in its tile. d: floats from one
+// element to the next. The values of vector v go to x[v * 16] and after.
+template <int W, int V, int R>
+SLOSH_INLINE void multiply(const Group &group, int64_t dim, const float *points, int64_t d, typename Lanes<W>::F *x) {
   typedef typename Lanes<W>::F F;
-  const float *theta = group.directions, *p[kSums / 4];
+  const float *theta = group.directions, *p[(R + 3) / 4];
   const int64_t d2 = 2 * d, d3 = 3 * d;  // a pointer for four elements, and three steps: sixteen pointers would not fit in the registers
-  F sum[kSums];
+  F sum[V][R];
 #pragma GCC unroll 16
-  for (int r = 0; r < kSums; ++r) sum[r] = F{};
+  for (int r = 0; r < R; ++r)
+#pragma GCC unroll 2
+    for (int v = 0; v < V; ++v) sum[v][r] = F{};
 #pragma GCC unroll 4
-  for (int q = 0; q < kSums / 4; ++q) p[q] = points + 4 * q * d;
+  for (int q = 0; q < (R + 3) / 4; ++q) p[q] = points + 4 * q * d;
   for (int64_t k = 0; k < dim; ++k, theta += group.step) {
-    const F t = load<F>(theta);
-    __builtin_prefetch(points + kTile * d + k * kSums);  // the next tile: long vectors would wait for memory
-#pragma GCC unroll 4
-    for (int q = 0; q < kSums / 4; ++q) {
-      sum[4 * q] += t * p[q][k], sum[4 * q + 1] += t * p[q][k + d];
-      sum[4 * q + 2] += t * p[q][k + d2], sum[4 * q + 3] += t * p[q][k + d3];
+    F t[V];
+#pragma GCC unroll 2
+    for (int v = 0; v < V; ++v) t[v] = load<F>(theta + v * W);
+    __builtin_prefetch(points + kTile * d + k * R);  // the next tile: long vectors would wait for memory
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r) {
+      const float *q = p[r / 4] + k;
+      const float each = r % 4 == 0 ? q[0] : r % 4 == 1 ? q[d] : r % 4 == 2 ? q[d2] : q[d3];
+#pragma GCC unroll 2
+      for (int v = 0; v < V; ++v) sum[v][r] += t[v] * each;
     }
   }
 #pragma GCC unroll 16
-  for (int r = 0; r < kSums; ++r) x[r] = sum[r];
+  for (int r = 0; r < R; ++r)
+#pragma GCC unroll 2
+    for (int v = 0; v < V; ++v) x[v * kTile + r] = sum[v][r];
 }
 
-// The values of 16 elements in W slices.
-template <int W>
+// The values of 16 elements in V vectors of W slices: x[v * 16 + r].
+template <int W, int V>
+SLOSH_INLINE void multiply_tile(const Group &group, int64_t dim, const float *points, int64_t d,
+                                typename Lanes<W>::F *x) {
+  if (V == 2) {  // twelve sums and two directions leave a register for the element and one to spare
+    multiply<W, V, 6>(group, dim, points, d, x);
+    multiply<W, V, 6>(group, dim, points + 6 * d, d, x + 6);
+    multiply<W, V, 4>(group, dim, points + 12 * d, d, x + 12);
+  } else {  // sixteen registers hold no more than eight sums beside a direction and the elements
+    constexpr int sums = kRegisters >= 32 ? 16 : 8;
+    for (int64_t r = 0; r < kTile; r += sums) multiply<W, V, sums>(group, dim, points + r * d, d, x + r);
+  }
+}
+
+// The same in a function of its own. Where it is inlined, GCC keeps what comes after it in registers, and some of the
+// sums in memory.
+template <int W, int V>
+__attribute__((noinline)) void multiply_apart(const Group &group, int64_t dim, const float *points, int64_t d,
+                                              typename Lanes<W>::F *x) {
+  multiply_tile<W, V>(group, dim, points, d, x);
+}
+
+template <int W, int V>
 SLOSH_INLINE void project(const Embedding &job, const Group &group, const float *points, int64_t d, typename Lanes<W>::F *x) {
   typedef typename Lanes<W>::F F;
-  if (group.directions) {
-    for (int64_t r = 0; r < kTile; r += kSums) multiply<W>(group, job.dim, points + r * d, d, x + r);
+  if (V > 1) {
+    multiply_apart<W, V>(group, job.dim, points, d, x);
+  } else if (group.directions) {
+    multiply_tile<W, 1>(group, job.dim, points, d, x);
   } else if (group.count == W) {
     for (int r = 0; r < kTile; ++r) x[r] = load<F>(points + r * d + group.first);
   } else {
@@ -91,37 +131,34 @@ SLOSH_INLINE void project(const Embedding &job, const Group &group, const float 
   }
 }
 
-// Calls use(i, x, skip) for the tiles of a set: x holds the values of elements i to i + 15, of which the first `skip` were in an
-// earlier tile: the last tile ends with the set. Fewer than 16 elements are copied to `few`, and then the rest of x means nothing. So are
-// elements at a distance of a power of two, which would all fall into the same set of the first cache.
-template <int W, class Use> SLOSH_INLINE void for_tiles(const Embedding &job, const Group &group, int64_t offset, int64_t n, float *few, Use use) {
-  typename Lanes<W>::F x[kTile];
+// Calls use(v, i, x, skip) for the tiles of a set and each vector v of slices: x holds the values of elements i to i + 15,
+// of which the first `skip` were in an earlier tile: the last tile ends with the set. Fewer than 16 elements are copied to
+// `few`, and then the rest of x means nothing. So are elements at a distance of a power of two, which would all fall into
+// the same set of the first cache.
+template <int W, int V, class Use>
+SLOSH_INLINE void for_tiles(const Embedding &job, const Group &group, int64_t offset, int64_t n, float *few, Use use) {
+  typename Lanes<W>::F x[V * kTile];
   const int64_t d = job.dim;
   const float *points = job.points + offset * d;
-  if (n < kTile) {
-    std::memcpy(few, points, size_t(n * d) * sizeof(float));
-    std::memset(few + n * d, 0, size_t((kTile - n) * d) * sizeof(float));
-    project<W>(job, group, few, d, x);
-    return use(int64_t(0), x, int64_t(0));
-  }
-  const bool aliased = d % 512 == 0 && group.directions;
-  const auto values = [&](int64_t i) SLOSH_FLAT {
-    if (aliased) {
-      for (int64_t r = 0; r < kTile; ++r) std::memcpy(few + r * (d + kTile), points + (i + r) * d, size_t(d) * sizeof(float));
-      project<W>(job, group, few, d + kTile, x);
-    } else {
-      project<W>(job, group, points + i * d, d, x);
+  const bool aliased = d % 512 == 0 && group.directions, copy = aliased || n < kTile;
+  const int64_t step = aliased ? d + kTile : d;
+  if (n < kTile) std::memset(few, 0, size_t(kTile * step) * sizeof(float));
+  const auto take = [&](int64_t at, int64_t skip) SLOSH_FLAT {
+    const float *tile = points + at * d;
+    if (copy) {
+      const int64_t rows = n < kTile ? n : kTile;
+      if (!aliased) std::memcpy(few, tile, size_t(rows * d) * sizeof(float));
+      for (int64_t r = 0; aliased && r < rows; ++r)
+        std::memcpy(few + r * step, tile + r * d, size_t(d) * sizeof(float));
+      tile = few;
     }
+    project<W, V>(job, group, tile, step, x);
+#pragma GCC unroll 2
+    for (int v = 0; v < V; ++v) use(v, at, x + v * kTile, skip);
   };
   int64_t i = 0;
-  for (; i + kTile <= n; i += kTile) {
-    values(i);
-    use(i, x, int64_t(0));
-  }
-  if (i < n) {
-    values(n - kTile);
-    use(n - kTile, x, i - (n - kTile));
-  }
+  for (; i + kTile <= n; i += kTile) take(i, 0);
+  if (i < n) take(n < kTile ? 0 : n - kTile, n < kTile ? 0 : i - (n - kTile));
 }
 
 // Writes the sorted values of one lane, and their weights, as columns of the (P, n_slices) output. Only k of the n elements have a
@@ -158,80 +195,143 @@ inline Weights look_at(const float *w, int64_t n) {
   return {w, positive, total};
 }
 
-template <int W, bool Residual>
+// Some of the lanes of a group, as a group.
+SLOSH_INLINE Group part_of(const Group &group, int64_t lane, int64_t lanes) {
+  Group part = group;
+  part.first += lane, part.lanes = lanes, part.count = group.count - lane < lanes ? group.count - lane : lanes;
+  if (part.directions) part.directions += lane;
+  if (part.reference) part.reference += lane;
+  return part;
+}
+
+template <int W, int V, bool Residual>
 void embed_network(const Embedding &job, const Group &group, int64_t offset, int64_t n, const Weights &weights, float *rows, float *few,
                    float *means, double *residual) {
   typedef typename Lanes<W>::F F;
-  const int64_t M = job.n_quantiles;
+  const int64_t M = job.n_quantiles, size = padded(n) * W * (weights.each ? 2 : 1);  // of the rows of a vector
   if (!weights.each) {
     int64_t height = 0;
-    for_tiles<W>(job, group, offset, n, few, [&](int64_t, F *x, int64_t skip) SLOSH_FLAT {
+    for_tiles<W, V>(job, group, offset, n, few, [&](int v, int64_t, F *x, int64_t skip) SLOSH_FLAT {
       Key<W> key[kTile];
+#pragma GCC unroll 16
       for (int r = 0; r < kTile; ++r) key[r] = {x[r]};
       if (skip || n < kTile)
         for (int64_t r = 0; r < kTile; ++r)
           if (r < skip || r >= n) key[r] = Key<W>::last();
       sort16(key);
-      for (int r = 0; r < kTile; ++r) key[r].put(rows + (height + r) * W);
-      height += kTile;
+#pragma GCC unroll 16
+      for (int r = 0; r < kTile; ++r) key[r].put(rows + v * size + (height + r) * W);
+      height += v + 1 == V ? kTile : 0;
     });
-    merge_blocks<Key<W>>(rows, height);
-    if (job.rule == Rule::average)
-      average<F, Residual>(rows, W, n, M, means, W, residual);
-    else if (job.rule == Rule::linear)
-      linear<F>(rows, W, n, M, means, W);
-    else
-      for (int64_t l = 0; l < group.count; ++l) put_sorted(job, group, offset, n, n, l, rows + l, nullptr, W);
+    for (int v = 0; v < V; ++v, rows += size, means += M * W, residual += W) {
+      merge_blocks<Key<W>>(rows, height);
+      if (job.rule == Rule::average)
+        average<F, Residual>(rows, W, n, M, means, W, residual);
+      else if (job.rule == Rule::linear)
+        linear<F>(rows, W, n, M, means, W);
+      else
+        for (int64_t l = 0; l < W && v * W + l < group.count; ++l)
+          put_sorted(job, group, offset, n, n, v * W + l, rows + l, nullptr, W);
+    }
     return;
   }
   int64_t height = 0;
-  for_tiles<W>(job, group, offset, n, few, [&](int64_t i, F *x, int64_t skip) SLOSH_FLAT {
+  for_tiles<W, V>(job, group, offset, n, few, [&](int v, int64_t i, F *x, int64_t skip) SLOSH_FLAT {
+    float *tile = rows + v * size + height * 2 * W;
     for (int64_t r = 0; r < kTile; ++r) {
       WeightedKey<W> key = WeightedKey<W>::last();
       if (r >= skip && i + r < n && weights.each[i + r] > 0) key = {x[r], all<F>(weights.each[i + r])};
-      key.put(rows + (height + r) * 2 * W);
+      key.put(tile + r * 2 * W);
     }
-    sort_block<WeightedKey<W>>(rows + height * 2 * W);
-    height += kTile;
+    sort_block<WeightedKey<W>>(tile);
+    height += v + 1 == V ? kTile : 0;
   });
-  merge_blocks<WeightedKey<W>>(rows, height);
-  for (int64_t l = 0; l < group.count; ++l) {
-    const float *v = rows + l, *w = rows + W + l;
-    if (job.rule == Rule::average)
-      weighted_average<Residual>(v, w, 2 * W, weights.positive, weights.total, M, means + l, W, residual + l);
-    else if (job.rule == Rule::linear)
-      weighted_linear(v, w, 2 * W, weights.positive, weights.total, M, means + l, W);
-    else
-      put_sorted(job, group, offset, n, weights.positive, l, v, w, 2 * W);
+  for (int v = 0; v < V; ++v, rows += size, means += M * W, residual += W) {
+    merge_blocks<WeightedKey<W>>(rows, height);
+    for (int64_t l = 0; l < W && v * W + l < group.count; ++l) {
+      const float *x = rows + l, *w = rows + W + l;
+      if (job.rule == Rule::average)
+        weighted_average<Residual>(x, w, 2 * W, weights.positive, weights.total, M, means + l, W, residual + l);
+      else if (job.rule == Rule::linear)
+        weighted_linear(x, w, 2 * W, weights.positive, weights.total, M, means + l, W);
+      else
+        put_sorted(job, group, offset, n, weights.positive, v * W + l, x, w, 2 * W);
+    }
   }
 }
 
+// The average rule for lanes of n values, `height` apart, by selection; the means of lane l go to column l % W of the
+// l / W-th block of means. In `done`: the lanes for which this was the way. `spare` has 4 * padded(n) places.
 template <int W, bool Residual>
+void select_lanes(const float *values, int64_t height, int64_t n, int64_t lanes, const float *low, const float *high,
+                  int64_t M, uint32_t *spare, Tables *tables, float *means, double *residual, bool *done) {
+  Selection selection[2];
+  for (int k = 0; k < 2; ++k) {
+    selection[k].items = spare + k * padded(n), selection[k].kept = spare + 2 * padded(n);
+    selection[k].tables = tables + k;
+  }
+  spare += 3 * padded(n);
+  const auto to = [&](int64_t l) { return means + l / W * M * W + l % W; };
+  Selection *now = selection, *before = selection + 1;
+  int64_t counted = -1;  // the lane of `before`, which is still to be sifted
+  for (int64_t l = 0; l < lanes; ++l) {
+    if (!(high[l] > low[l])) {
+      for (int64_t m = 0; m < M; ++m) to(l)[m * W] = low[l];
+      done[l] = true;
+      continue;
+    }
+    done[l] = begin(*now, values + l * height, n, low[l], high[l], M);
+    if (!done[l]) continue;
+    if (counted < 0) {
+      count_and_sift<true, false>(*now, *before);
+    } else {
+      count_and_sift<true, true>(*now, *before);
+      finish<Residual>(*before, M, spare, to(counted), W, residual + counted);
+      counted = -1;
+    }
+    done[l] = can_finish(*now, M);
+    if (!done[l]) continue;
+    counted = l;
+    Selection *t = now;
+    now = before, before = t;
+  }
+  if (counted < 0) return;
+  count_and_sift<false, true>(*now, *before);
+  finish<Residual>(*before, M, spare, to(counted), W, residual + counted);
+}
+
+template <int W, int V, bool Residual>
 void embed_large(const Embedding &job, const Group &group, int64_t offset, int64_t n, const Weights &weights, float *values, float *few,
                  float *means, double *residual) {
   typedef typename Lanes<W>::F F;
   const int64_t M = job.n_quantiles, height = lane_height(n);
-  F low = Key<W>::last().key, high = -low;
-  for_tiles<W>(job, group, offset, n, few, [&](int64_t i, F *x, int64_t) SLOSH_FLAT {
-    for (int r = 0; r < kTile; ++r) low = lower(low, x[r]), high = upper(high, x[r]);
-    float tile[kTile * W];
-    std::memcpy(tile, x, sizeof(tile));
-    for (int l = 0; l < W; l += 4)
-      for (int r = 0; r < kTile; r += 4) transpose4(tile + r * W + l, W, values + l * height + i + r, height);
+  F least[V], most[V];
+  for (int v = 0; v < V; ++v) least[v] = Key<W>::last().key, most[v] = -least[v];
+  for_tiles<W, V>(job, group, offset, n, few, [&](int v, int64_t i, F *x, int64_t) SLOSH_FLAT {
+    F low = x[0], high = x[0];
+#pragma GCC unroll 16
+    for (int r = 1; r < kTile; ++r) low = lower(low, x[r]), high = upper(high, x[r]);
+    least[v] = lower(least[v], low), most[v] = upper(most[v], high);
+    transpose_tile<W>(x, values + v * W * height + i, height);
   });
-  uint32_t *items = reinterpret_cast<uint32_t *>(values + W * height);
-  Tables *tables = reinterpret_cast<Tables *>(items + 2 * n);  // used without weights only
+  float low[V * W], high[V * W];
+  std::memcpy(low, least, sizeof(low)), std::memcpy(high, most, sizeof(high));
+  uint32_t *items = reinterpret_cast<uint32_t *>(values + V * W * height);
+  Tables *tables = reinterpret_cast<Tables *>(items + 4 * padded(n));
+  bool done[V * W] = {};
+  if (job.rule == Rule::average && !weights.each)
+    select_lanes<W, Residual>(values, height, n, group.count, low, high, M, items, tables, means, residual, done);
   for (int64_t l = 0; l < group.count; ++l) {
-    float *v = values + l * height;
+    if (done[l]) continue;
+    float *v = values + l * height, *to = means + l / W * M * W + l % W;
     if (!weights.each) {
-      if (job.rule == Rule::average && select_average<Residual>(v, n, low[l], high[l], M, items, items + n, *tables, means + l, W, residual + l)) continue;
       for (int64_t i = 0; i < n; ++i) items[i] = to_ordered(v[i]);
       radix_sort(items, items + n, n);
       for (int64_t i = 0; i < n; ++i) v[i] = from_ordered(items[i]);
       if (job.rule == Rule::average)
-        average<float, Residual>(v, 1, n, M, means + l, W, residual + l);
+        average<float, Residual>(v, 1, n, M, to, W, residual + l);
       else if (job.rule == Rule::linear)
-        linear<float>(v, 1, n, M, means + l, W);
+        linear<float>(v, 1, n, M, to, W);
       else
         put_sorted(job, group, offset, n, n, l, v, nullptr, 1);
       continue;
@@ -253,35 +353,18 @@ void embed_large(const Embedding &job, const Group &group, int64_t offset, int64
       std::memcpy(w + i, &bits, 4);
     }
     if (job.rule == Rule::average)
-      weighted_average<Residual>(v, w, 1, k, weights.total, M, means + l, W, residual + l);
+      weighted_average<Residual>(v, w, 1, k, weights.total, M, to, W, residual + l);
     else if (job.rule == Rule::linear)
-      weighted_linear(v, w, 1, k, weights.total, M, means + l, W);
+      weighted_linear(v, w, 1, k, weights.total, M, to, W);
     else
       put_sorted(job, group, offset, n, k, l, v, w, 1);
   }
 }
 
-template <int W> void embed_group(const Embedding &job, const Group &group, int64_t set, void *scratch) {
+// The numbers of a group, lane beside lane, to the output.
+template <int W> SLOSH_INLINE void put_means(const Embedding &job, const Group &group, int64_t set, float *means) {
   typedef typename Lanes<W>::F F;
-  const int64_t offset = job.offsets[set], n = job.offsets[set + 1] - offset, M = job.n_quantiles;
-  const Weights weights = look_at(job.weights ? job.weights + offset : nullptr, n);
-  float *means = reinterpret_cast<float *>((reinterpret_cast<uintptr_t>(scratch) + 63) & ~uintptr_t(63));
-  float *few = means + padded(M * W), *rows = few + few_floats(job);
-  double residual[W] = {};
-  const bool wanted = job.residual != nullptr;
-  const bool large = n > (job.rule == Rule::average && !weights.each ? kSelect : kRadix);
-  (large ? wanted ? embed_large<W, true> : embed_large<W, false> : wanted ? embed_network<W, true> : embed_network<W, false>)(
-      job, group, offset, n, weights, rows, few, means, residual);
-  if (wanted) {
-    // Four slices a sum, whatever the lanes: the total must not depend on how slices are grouped.
-    double *parts = job.residual + set * ((job.n_slices + 3) / 4) + group.first / 4;
-    for (int64_t l = 0; l < group.count; l += 4) {
-      double sum = 0;
-      for (int64_t k = l; k < group.count && k < l + 4; ++k) sum += residual[k];
-      parts[l / 4] = sum / weights.total;
-    }
-  }
-  if (job.rule == Rule::sort) return;
+  const int64_t M = job.n_quantiles;
   for (int64_t m = 0; m < M; ++m) {
     F v = load<F>(means + m * W);
     if (group.reference) v -= load<F>(group.reference + m * group.step);
@@ -299,27 +382,47 @@ template <int W> void embed_group(const Embedding &job, const Group &group, int6
     for (int64_t m = 0; m < M; ++m) to[l * M + m] = means[m * W + l];
 }
 
+// V vectors of W slices.
+template <int W, int V> void embed_group(const Embedding &job, const Group &group, int64_t set, void *scratch) {
+  const int64_t offset = job.offsets[set], n = job.offsets[set + 1] - offset, M = job.n_quantiles;
+  const Weights weights = look_at(job.weights ? job.weights + offset : nullptr, n);
+  float *means = reinterpret_cast<float *>((reinterpret_cast<uintptr_t>(scratch) + 63) & ~uintptr_t(63));
+  float *few = means + padded(M * V * W), *rows = few + few_floats(job);
+  double residual[V * W] = {};
+  const bool wanted = job.residual != nullptr;
+  const bool large = n > (job.rule == Rule::average && !weights.each ? kSelect : kRadix);
+  (large ? wanted ? embed_large<W, V, true> : embed_large<W, V, false> : wanted ? embed_network<W, V, true> : embed_network<W, V, false>)(
+      job, group, offset, n, weights, rows, few, means, residual);
+  if (wanted) {
+    // Four slices a sum, whatever the lanes: the total must not depend on how slices are grouped.
+    double *parts = job.residual + set * ((job.n_slices + 3) / 4) + group.first / 4;
+    for (int64_t l = 0; l < group.count; l += 4) {
+      double sum = 0;
+      for (int64_t k = l; k < group.count && k < l + 4; ++k) sum += residual[k];
+      parts[l / 4] = sum / weights.total;
+    }
+  }
+  if (job.rule == Rule::sort) return;
+  for (int v = 0; v < V; ++v) put_means<W>(job, part_of(group, v * W, W), set, means + v * M * W);
+}
+
+// A group by parts of so many lanes.
+template <int W> SLOSH_INLINE void embed_parts(const Embedding &job, const Group &group, int64_t set, void *scratch) {
+  for (int64_t l = 0; l < group.count; l += W) embed_group<W, 1>(job, part_of(group, l, W), set, scratch);
+}
+
 void embed(const Embedding &job, int64_t set, int64_t g, void *scratch) {
   const Group &group = job.groups[g];
-  if (group.lanes > 4 && job.offsets[set + 1] - job.offsets[set] > kHuge) {
-    for (int64_t l = 0; l < group.count; l += 4) {
-      Group part = group;
-      part.first += l, part.lanes = 4, part.count = group.count - l < 4 ? group.count - l : 4;
-      if (part.directions) part.directions += l;
-      if (part.reference) part.reference += l;
-      embed_group<4>(job, part, set, scratch);
-    }
-    return;
-  }
-  switch (group.lanes) {
+  const int64_t n = job.offsets[set + 1] - job.offsets[set];
+  if (group.lanes > 4 && n > kHuge) return embed_parts<4>(job, group, set, scratch);
 #if SLOSH_LANES >= 16
-    case 16: return embed_group<16>(job, group, set, scratch);
+  if (group.lanes == 16) return embed_group<16, 1>(job, group, set, scratch);
 #endif
 #if SLOSH_LANES >= 8
-    case 8: return embed_group<8>(job, group, set, scratch);
+  if (kVectors > 1 && group.lanes > 8 && group.directions) return embed_group<8, kVectors>(job, group, set, scratch);
+  if (group.lanes >= 8) return embed_parts<8>(job, group, set, scratch);
 #endif
-    default: return embed_group<4>(job, group, set, scratch);
-  }
+  embed_parts<4>(job, group, set, scratch);
 }
 
 // Sorts sixteen rows that never leave the registers: as many compare-exchanges a second as this machine has to give.
@@ -340,7 +443,7 @@ double exchange_rate(int64_t rounds) {
 
 #define SLOSH_TEXT2(x) #x
 #define SLOSH_TEXT(x) SLOSH_TEXT2(x)
-const Kernel kernel = {SLOSH_TEXT(SLOSH_ARCH), SLOSH_LANES, scratch_bytes, embed, transport, squares, prefixes, nearest_lists, ladder, flat, near_codes, rotate, kFieldAnchors, field, largest_within, local::scratch_bytes, local_shape, exchange_rate};
+const Kernel kernel = {SLOSH_TEXT(SLOSH_ARCH), kVectors * SLOSH_LANES, scratch_bytes, embed, transport, squares, prefixes, nearest_lists, ladder, flat, near_codes, rotate, kFieldAnchors, field, largest_within, local::scratch_bytes, local_shape, exchange_rate};
 
 }  // namespace SLOSH_ARCH
 }  // namespace slosh

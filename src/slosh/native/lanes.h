@@ -109,5 +109,44 @@ SLOSH_INLINE void transpose4(const float *from, int64_t from_step, float *to, in
   store(to + 3 * to_step, __builtin_shufflevector(ab2, cd2, 2, 3, 6, 7));
 }
 
+// The same for 8 by 8.
+#if SLOSH_LANES >= 8
+SLOSH_INLINE void transpose8(const float *from, int64_t from_step, float *to, int64_t to_step) {
+  typedef Lanes<4>::F H;
+  typedef Lanes<8>::F F;
+#pragma GCC unroll 2
+  for (int half = 0; half < 8; half += 4) {
+    const auto both = [&](int64_t row) SLOSH_FLAT {  // four numbers of a row, and of the fourth after it
+      const float *p = from + row * from_step + half;
+      return __builtin_shufflevector(load<H>(p), load<H>(p + 4 * from_step), 0, 1, 2, 3, 4, 5, 6, 7);
+    };
+    const F a = both(0), b = both(1), c = both(2), d = both(3);
+    const F ab = __builtin_shufflevector(a, b, 0, 8, 1, 9, 4, 12, 5, 13), cd = __builtin_shufflevector(c, d, 0, 8, 1, 9, 4, 12, 5, 13);
+    const F ab2 = __builtin_shufflevector(a, b, 2, 10, 3, 11, 6, 14, 7, 15), cd2 = __builtin_shufflevector(c, d, 2, 10, 3, 11, 6, 14, 7, 15);
+    float *t = to + half * to_step;
+    store(t, __builtin_shufflevector(ab, cd, 0, 1, 8, 9, 4, 5, 12, 13));
+    store(t + to_step, __builtin_shufflevector(ab, cd, 2, 3, 10, 11, 6, 7, 14, 15));
+    store(t + 2 * to_step, __builtin_shufflevector(ab2, cd2, 0, 1, 8, 9, 4, 5, 12, 13));
+    store(t + 3 * to_step, __builtin_shufflevector(ab2, cd2, 2, 3, 10, 11, 6, 7, 14, 15));
+  }
+}
+#endif
+
+// The values of 16 elements in W lanes to W columns, `to_step` apart.
+template <int W> SLOSH_INLINE void transpose_tile(const typename Lanes<W>::F *x, float *to, int64_t to_step) {
+  const float *tile = reinterpret_cast<const float *>(x);  // read by `load` only
+#if SLOSH_LANES >= 8
+  if (W >= 8) {
+#pragma GCC unroll 2
+    for (int l = 0; l < W; l += 8)
+#pragma GCC unroll 2
+      for (int r = 0; r < 16; r += 8) transpose8(tile + r * W + l, W, to + l * to_step + r, to_step);
+    return;
+  }
+#endif
+  for (int l = 0; l < W; l += 4)
+    for (int r = 0; r < 16; r += 4) transpose4(tile + r * W + l, W, to + l * to_step + r, to_step);
+}
+
 }  // namespace SLOSH_ARCH
 }  // namespace slosh

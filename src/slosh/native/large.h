@@ -1,6 +1,6 @@
 // Sets too large for the network to win: one lane at a time, its n values contiguous.
 //
-// `radix_sort` orders them whole, in three passes over 11 bits, whatever their distribution. `select_average` needs no order inside a
+// `radix_sort` orders them whole, in three passes over 11 bits, whatever their distribution. Selection needs no order inside a
 // bin: it counts and sums the values in buckets of equal width, and orders only the few buckets that a bin's edge cuts. It sums in
 // integers, so that the result does not depend on the order of the elements.
 #pragma once
@@ -68,7 +68,7 @@ template <class Item> inline void radix_sort(Item *items, Item *spare, int64_t n
   }
 }
 
-// Items of `select_average` are whole numbers of so many bits: finer than the rounding of the largest difference in float32.
+// Items of a selection are whole numbers of so many bits: finer than the rounding of the largest difference in float32.
 constexpr int kItemBits = 30;
 constexpr int kFewBits = 6;
 
@@ -89,20 +89,56 @@ SLOSH_INLINE void rank_sort(uint32_t *items, int64_t n, int shift) {
   }
 }
 
+// Of such items, the sum of the `count` < n smallest; and in `next` the one after them.
+SLOSH_INLINE uint64_t sum_smallest(const uint32_t *items, int64_t n, int shift, int64_t count, uint32_t &next) {
+  typedef int32_t I __attribute__((vector_size(4 * SLOSH_LANES)));
+  constexpr int64_t both = 2 * SLOSH_LANES;
+  const uint32_t inside = (uint32_t(1) << shift) - 1, base = items[0] & ~inside;
+  int32_t key[(1 << kFewBits) + both];
+  for (int64_t i = 0; i < n; ++i) key[i] = int32_t((items[i] & inside) << kFewBits | uint32_t(i));  // no two are equal
+  for (int64_t i = n; i < n + both; ++i) key[i] = INT32_MAX;
+  const I wanted = I{} + int32_t(count);
+  I sum{}, after{};
+  for (int64_t i = 0; i < n; i += both) {
+    const I a = load<I>(key + i), b = load<I>(key + i + SLOSH_LANES);
+    I smaller_a{}, smaller_b{};
+    for (int64_t j = 0; j < n; ++j) {
+      const I each = I{} + key[j];
+      smaller_a -= each < a, smaller_b -= each < b;
+    }
+    // 2^6 numbers below 2^25 have a sum that fits.
+    sum += ((smaller_a < wanted) & (a >> kFewBits)) + ((smaller_b < wanted) & (b >> kFewBits));
+    after |= ((smaller_a == wanted) & (a >> kFewBits)) | ((smaller_b == wanted) & (b >> kFewBits));
+  }
+  int32_t sums[SLOSH_LANES], afters[SLOSH_LANES];
+  store(sums, sum), store(afters, after);
+  uint64_t total = uint64_t(base) * uint64_t(count);
+  next = base;
+  for (int l = 0; l < SLOSH_LANES; ++l) total += uint32_t(sums[l]), next |= uint32_t(afters[l]);
+  return total;
+}
+
 // Parts of the range that `sift` looks up in registers.
 #if SLOSH_LANES >= 16
 constexpr int kSiftBits = 10;
 #else
-constexpr int kSiftBits = 8;
+constexpr int kSiftBits = 9;
 #endif
 constexpr int kSiftParts = 1 << kSiftBits, kSiftShift = kItemBits - kSiftBits;
 
-// What `select_average` counts in: more than the whole stack of a thread on some systems (musl: 128 KiB).
+// An element is counted and summed in one addition: of 64 bits the lower 47 hold the sum of 2^16 elements, and the others
+// their number. There are two tables because in one, equal neighbours would wait for each other's store.
+constexpr int kAtCount = 47;
+constexpr uint64_t kOne = uint64_t(1) << kAtCount;
+
+// What a selection counts in: more than the whole stack of a thread on some systems (musl: 128 KiB).
 struct Tables {
   static constexpr int64_t most = 4096;  // buckets
-  uint64_t both[2][most];                // number and sum of the elements of a bucket, see `count_buckets`
-  uint64_t before[most + 1];             // the sum of the elements before the bucket
-  uint32_t start[most + 1];              // and how many these are
+  uint64_t both[2][most];                // number and sum of the elements of a bucket, see `count_items`
+  uint64_t sums[most + 1];               // number and sum of the elements before the bucket
+  uint64_t far_sums[most + 1];           // the same apart, for sets of more than 2^16 elements
+  uint32_t far_starts[most + 1];
+  bool far;                              // whether the set is one of these
   uint32_t edge[most];                   // the bucket in which bin m begins
   uint32_t place[most];                  // where the next element of a cut bucket goes; 0 for the other buckets
   uint8_t is_cut[most];                  // 1, and 2 once it is in order
@@ -111,43 +147,17 @@ struct Tables {
     double mean, counts;                 // 0 for a cut bucket, which lies in several bins
   } bin[most];                           // the bin that a bucket lies in
 
+  SLOSH_INLINE int64_t start(int64_t b) const { return far ? int64_t(far_starts[b]) : int64_t(sums[b] >> kAtCount); }
+  SLOSH_INLINE int64_t size(int64_t b) const { return start(b + 1) - start(b); }
+  SLOSH_INLINE uint64_t before(int64_t b) const { return far ? far_sums[b] : sums[b] & (kOne - 1); }
+
   // The last bucket that begins at or before element `at`: the one that holds it.
   SLOSH_INLINE int64_t bucket_of(int64_t at, int64_t buckets) const {
     int64_t b = 0;
-    for (int64_t half = buckets / 2; half > 0; half /= 2) b += int64_t(start[b + half]) <= at ? half : 0;
+    for (int64_t half = buckets / 2; half > 0; half /= 2) b += start(b + half) <= at ? half : 0;
     return b;
   }
 };
-
-// Fills `start` and `before`. An element is counted and summed in one addition: of 64 bits the lower 47 hold the sum of 2^16 elements, and the
-// others their number. There are two tables because in one, equal neighbours would wait for each other's store.
-SLOSH_INLINE void count_buckets(const uint32_t *items, int64_t n, int64_t buckets, int shift, Tables &tables) {
-  constexpr int64_t block = int64_t(1) << 16;
-  constexpr int at_count = 47;
-  constexpr uint64_t one = uint64_t(1) << at_count;
-  uint64_t *even = tables.both[0], *odd = tables.both[1], *before = tables.before;
-  uint32_t *start = tables.start;
-  std::memset(start, 0, size_t(buckets + 1) * sizeof(*start));
-  std::memset(before, 0, size_t(buckets + 1) * sizeof(*before));
-  for (int64_t from = 0; from < n; from += block) {
-    std::memset(even, 0, size_t(buckets) * sizeof(*even));
-    std::memset(odd, 0, size_t(buckets) * sizeof(*odd));
-    const int64_t to = from + block < n ? from + block : n;
-    int64_t i = from;
-    for (; i + 4 <= to; i += 4) {
-      const uint32_t a = items[i], b = items[i + 1], c = items[i + 2], d = items[i + 3];
-      even[a >> shift] += one + a, odd[b >> shift] += one + b;
-      even[c >> shift] += one + c, odd[d >> shift] += one + d;
-    }
-    for (; i < to; ++i) even[items[i] >> shift] += one + items[i];
-    uint64_t upto = 0;
-    for (int64_t b = 0; b < buckets; ++b) {
-      start[b] += uint32_t(upto >> at_count), before[b] += upto & (one - 1);
-      upto += even[b] + odd[b];
-    }
-    start[buckets] += uint32_t(upto >> at_count), before[buckets] += upto & (one - 1);
-  }
-}
 
 // Where a bin begins: `part / M` into element `at`.
 struct Edge {
@@ -162,7 +172,6 @@ struct Edge {
 // or -1 if a whole bin lies in one bucket: its spread may be far below a bucket's width.
 SLOSH_INLINE int64_t find_cuts(int64_t n, int64_t M, int64_t buckets, int shift, Tables &tables) {
   if (M > buckets) return -1;
-  const uint32_t *start = tables.start;
   std::memset(tables.place, 0, size_t(buckets) * sizeof(*tables.place));
   std::memset(tables.is_cut, 0, size_t(buckets));
   std::memset(tables.parts, 0, sizeof(tables.parts));
@@ -171,17 +180,17 @@ SLOSH_INLINE int64_t find_cuts(int64_t n, int64_t M, int64_t buckets, int shift,
   Edge edge;
   for (int64_t m = 1; m < M; ++m) {
     edge.advance(n, M);
-    if (int64_t(start[from + 1]) >= edge.at + (edge.part > 0)) return -1;
+    if (tables.start(from + 1) >= edge.at + (edge.part > 0)) return -1;
     const int64_t b = from = tables.bucket_of(edge.at, buckets);
     tables.edge[m] = uint32_t(b);
-    if (tables.is_cut[b] || (int64_t(start[b]) == edge.at && !edge.part)) continue;
+    if (tables.is_cut[b] || (tables.start(b) == edge.at && !edge.part)) continue;
     tables.is_cut[b] = 1, tables.place[b] = cut + 1;
-    cut += start[b + 1] - start[b];
+    cut += uint32_t(tables.size(b));
     const int64_t last = (((b + 1) << shift) - 1) >> kSiftShift;
     for (int64_t part = b << shift >> kSiftShift; part <= last; ++part)
       tables.parts[part / 32] |= 0x80000000u >> (part % 32);
   }
-  return M > 1 && int64_t(start[from + 1]) >= n ? -1 : int64_t(cut);
+  return M > 1 && tables.start(from + 1) >= n ? -1 : int64_t(cut);
 }
 
 #if SLOSH_LANES == 8
@@ -197,52 +206,165 @@ struct Compressed {
 constexpr Compressed kCompressed;
 #endif
 
-// Copies the elements that may be in cut buckets, in their order; returns how many these are. `to` has n places.
-SLOSH_INLINE int64_t sift(const uint32_t *items, int64_t n, int shift, const Tables &tables, uint32_t *to) {
-  int64_t kept = 0, i = 0;
-#if SLOSH_LANES >= 16
-  const __m512i low = _mm512_loadu_si512(tables.parts), high = _mm512_loadu_si512(tables.parts + 16);
-  for (; i + 16 <= n; i += 16) {
-    const __m512i x = _mm512_loadu_si512(items + i), word = _mm512_permutex2var_epi32(low, _mm512_srli_epi32(x, kSiftShift + 5), high);
-    const __mmask16 mask = _mm512_movepi32_mask(_mm512_rolv_epi32(word, _mm512_srli_epi32(x, kSiftShift)));
-    _mm512_storeu_si512(to + kept, _mm512_maskz_compress_epi32(mask, x));
-    kept += __builtin_popcount(mask);
+// One lane on its way through the selection: its values as whole numbers, what was counted, and the elements that may be
+// in cut buckets.
+struct Selection {
+  const float *values;
+  int64_t n;
+  float low, scale;
+  int shift;            // an item without so many of its bits is its bucket
+  uint32_t *items;      // (n,)
+  Tables *tables;
+  uint32_t *kept;       // (n,)
+  int64_t n_kept;
+
+  SLOSH_INLINE int64_t buckets() const { return int64_t(1) << (kItemBits - shift); }
+};
+
+constexpr int64_t kChunk = 16;
+// So many items are converted before they are counted, or counting would wait for their stores.
+constexpr int64_t kAhead = 8 * kChunk;
+
+SLOSH_INLINE uint32_t to_item(float value, float low, float scale) { return uint32_t(int32_t((value - low) * scale)); }
+
+// Turns sixteen values into items.
+SLOSH_INLINE void convert(const float *values, float low, float scale, uint32_t *items) {
+  typedef Lanes<SLOSH_LANES>::F F;
+  typedef int32_t I __attribute__((vector_size(4 * SLOSH_LANES)));
+#pragma GCC unroll 4
+  for (int64_t k = 0; k < kChunk; k += SLOSH_LANES)
+    store(items + k, __builtin_convertvector((load<F>(values + k) - low) * scale, I));
+}
+
+SLOSH_INLINE void count_items(const uint32_t *items, int shift, uint64_t *even, uint64_t *odd) {
+#pragma GCC unroll 16
+  for (int64_t k = 0; k < kChunk; k += 2) {
+    const uint32_t a = items[k], b = items[k + 1];
+    even[a >> shift] += kOne + a, odd[b >> shift] += kOne + b;
   }
+}
+
+// Which parts of the range have a cut bucket, in registers.
+struct Sieve {
+#if SLOSH_LANES >= 16
+  __m512i low, high;
+  SLOSH_INLINE explicit Sieve(const uint32_t *parts)
+      : low(_mm512_loadu_si512(parts)), high(_mm512_loadu_si512(parts + 16)) {}
 #elif SLOSH_LANES >= 8
-  const __m256i words = load<__m256i>(tables.parts), bit = _mm256_set1_epi32(31);
-  for (; i + 8 <= n; i += 8) {
-    const __m256i x = load<__m256i>(items + i), word = _mm256_permutevar8x32_epi32(words, _mm256_srli_epi32(x, kSiftShift + 5));
+  __m256i low, high;
+  SLOSH_INLINE explicit Sieve(const uint32_t *parts) : low(load<__m256i>(parts)), high(load<__m256i>(parts + 8)) {}
+#else
+  SLOSH_INLINE explicit Sieve(const uint32_t *) {}
+#endif
+};
+
+// Copies those of sixteen items that may be in cut buckets; returns how many these are. There are sixteen places.
+SLOSH_INLINE int64_t sift(const uint32_t *items, const Sieve &sieve, const uint8_t *is_cut, int shift, uint32_t *to) {
+#if SLOSH_LANES >= 16
+  (void)is_cut, (void)shift;
+  const __m512i x = _mm512_loadu_si512(items);
+  const __m512i word = _mm512_permutex2var_epi32(sieve.low, _mm512_srli_epi32(x, kSiftShift + 5), sieve.high);
+  const __mmask16 mask = _mm512_movepi32_mask(_mm512_rolv_epi32(word, _mm512_srli_epi32(x, kSiftShift)));
+  _mm512_storeu_si512(to, _mm512_maskz_compress_epi32(mask, x));
+  return __builtin_popcount(mask);
+#elif SLOSH_LANES >= 8
+  (void)is_cut, (void)shift;
+  const __m256i bit = _mm256_set1_epi32(31);
+  int64_t kept = 0;
+#pragma GCC unroll 2
+  for (int64_t k = 0; k < kChunk; k += 8) {
+    const __m256i x = load<__m256i>(items + k), at = _mm256_srli_epi32(x, kSiftShift + 5);
+    const __m256 lower_half = _mm256_castsi256_ps(_mm256_permutevar8x32_epi32(sieve.low, at));
+    const __m256 upper_half = _mm256_castsi256_ps(_mm256_permutevar8x32_epi32(sieve.high, at));
+    const __m256 is_upper = _mm256_castsi256_ps(_mm256_slli_epi32(x, 32 - kItemBits));
+    const __m256i word = _mm256_castps_si256(_mm256_blendv_ps(lower_half, upper_half, is_upper));
     const __m256i found = _mm256_sllv_epi32(word, _mm256_and_si256(_mm256_srli_epi32(x, kSiftShift), bit));
     const int mask = _mm256_movemask_ps(_mm256_castsi256_ps(found));
     const __m256i order = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i *>(kCompressed.lanes + mask)));
     store(to + kept, _mm256_permutevar8x32_epi32(x, order));
     kept += __builtin_popcount(unsigned(mask));
   }
-#endif
-  for (; i < n; ++i) {
-    to[kept] = items[i];
-    kept += tables.is_cut[items[i] >> shift];
+  return kept;
+#else
+  (void)sieve;
+  int64_t kept = 0;
+  for (int64_t k = 0; k < kChunk; ++k) {
+    to[kept] = items[k];
+    kept += is_cut[items[k] >> shift];
   }
   return kept;
+#endif
+}
+
+// Counts one lane, and meanwhile sifts another: sixteen elements of each in turn. Counting waits for loads and stores,
+// sifting and converting for vectors, so together they take less than one after the other.
+template <bool Count, bool Sift>
+__attribute__((noinline)) void count_and_sift(const Selection &counted, Selection &sifted) {
+  constexpr int64_t block = int64_t(1) << 16;
+  const int64_t n = Count ? counted.n : sifted.n, size = Count ? counted.buckets() : 0;
+  const float *values = Count ? counted.values : nullptr;
+  const float low = Count ? counted.low : 0, scale = Count ? counted.scale : 0;
+  const uint32_t *others = Sift ? sifted.items : nullptr;
+  uint32_t *items = Count ? counted.items : nullptr, *kept = Sift ? sifted.kept : nullptr;
+  const uint8_t *is_cut = Sift ? sifted.tables->is_cut : nullptr;
+  uint64_t *even = Count ? counted.tables->both[0] : nullptr, *odd = Count ? counted.tables->both[1] : nullptr;
+  const int shift = (Count ? counted : sifted).shift;
+  const uint32_t none[kSiftParts / 32] = {};
+  const Sieve sieve(Sift ? sifted.tables->parts : none);
+  for (int64_t from = 0; from < n; from += block) {
+    const int64_t to = from + block < n ? from + block : n;
+    if (Count) {
+      std::memset(even, 0, size_t(size) * sizeof(*even));
+      std::memset(odd, 0, size_t(size) * sizeof(*odd));
+    }
+    int64_t i = from;
+    for (int64_t k = from; Count && k < from + kAhead && k + kChunk <= to; k += kChunk)
+      convert(values + k, low, scale, items + k);
+    for (; i + kChunk <= to; i += kChunk) {
+      if (Count && i + kAhead + kChunk <= to) convert(values + i + kAhead, low, scale, items + i + kAhead);
+      if (Sift) kept += sift(others + i, sieve, is_cut, shift, kept);
+      if (Count) count_items(items + i, shift, even, odd);
+    }
+    for (; i < to; ++i) {
+      if (Count) {
+        const uint32_t item = items[i] = to_item(values[i], low, scale);
+        even[item >> shift] += kOne + item;
+      }
+      if (Sift) {
+        *kept = others[i];
+        kept += is_cut[others[i] >> shift];
+      }
+    }
+    if (!Count) continue;
+    Tables &tables = *counted.tables;
+    uint64_t upto = 0;
+    for (int64_t b = 0; b < size; ++b) {
+      tables.sums[b] = upto;
+      upto += even[b] + odd[b];
+    }
+    tables.sums[size] = upto;
+    tables.far = n > block;
+    for (int64_t b = 0; tables.far && b <= size; ++b) {
+      tables.far_starts[b] = (from ? tables.far_starts[b] : 0) + uint32_t(tables.sums[b] >> kAtCount);
+      tables.far_sums[b] = (from ? tables.far_sums[b] : 0) + (tables.sums[b] & (kOne - 1));
+    }
+  }
+  if (Sift) sifted.n_kept = kept - sifted.kept;
 }
 
 // Moves the elements of cut buckets to their places, bucket after bucket.
-SLOSH_INLINE void move_cuts(const uint32_t *items, int64_t n, int shift, Tables &tables, uint32_t *cut_items) {
-  constexpr int64_t chunk = 1024;
-  uint32_t some[chunk];
-  for (int64_t from = 0; from < n; from += chunk) {
-    const int64_t kept = sift(items + from, n - from < chunk ? n - from : chunk, shift, tables, some);
-    for (int64_t k = 0; k < kept; ++k) {
-      const uint32_t b = some[k] >> shift;
-      cut_items[tables.place[b]] = some[k];  // those of other buckets go to place 0, one over the other
-      tables.place[b] += tables.is_cut[b];
-    }
+SLOSH_INLINE void move_cuts(const Selection &lane, uint32_t *cut_items) {
+  Tables &tables = *lane.tables;
+  for (int64_t k = 0; k < lane.n_kept; ++k) {
+    const uint32_t item = lane.kept[k], b = item >> lane.shift;
+    cut_items[tables.place[b]] = item;  // those of other buckets go to place 0, one over the other
+    tables.place[b] += tables.is_cut[b];
   }
 }
 
 // The elements of a cut bucket, in order from the first call on.
 SLOSH_INLINE const uint32_t *in_order(int64_t b, int shift, Tables &tables, uint32_t *cut_items, uint32_t *spare) {
-  const int64_t size = int64_t(tables.start[b + 1]) - int64_t(tables.start[b]);
+  const int64_t size = tables.size(b);
   if (tables.is_cut[b] == 1) {
     tables.is_cut[b] = 2;
     tables.place[b] -= uint32_t(size);  // it had moved on to the bucket's end
@@ -258,57 +380,62 @@ SLOSH_INLINE const uint32_t *in_order(int64_t b, int shift, Tables &tables, uint
 SLOSH_INLINE double cut_squares(int64_t b, int64_t begin, int64_t end, double mean, const Tables &tables, const uint32_t *cut_items) {
   const uint32_t *p = cut_items + tables.place[b];
   double squares = 0;
-  for (int64_t k = begin - tables.start[b]; k < end - tables.start[b]; ++k) squares += (double(p[k]) - mean) * (double(p[k]) - mean);
+  for (int64_t k = begin - tables.start(b); k < end - tables.start(b); ++k)
+    squares += (double(p[k]) - mean) * (double(p[k]) - mean);
   return squares;
 }
 
 // The same for the elements of all other buckets. Four sums, because in one each addition would wait for the one before.
-SLOSH_INLINE double whole_squares(const uint32_t *items, int64_t n, int shift, const Tables &tables) {
+SLOSH_INLINE double whole_squares(const Selection &lane) {
   double sum[4] = {};
   const auto square = [&](uint32_t item) SLOSH_FLAT {
-    const Tables::Bin &bin = tables.bin[item >> shift];
+    const Tables::Bin &bin = lane.tables->bin[item >> lane.shift];
     const double v = double(int32_t(item)) - bin.mean;
     return v * v * bin.counts;
   };
   int64_t i = 0;
-  for (; i + 4 <= n; i += 4)
-    for (int j = 0; j < 4; ++j) sum[j] += square(items[i + j]);
-  for (; i < n; ++i) sum[0] += square(items[i]);
+  for (; i + 4 <= lane.n; i += 4)
+    for (int j = 0; j < 4; ++j) sum[j] += square(lane.items[i + j]);
+  for (; i < lane.n; ++i) sum[0] += square(lane.items[i]);
   return (sum[0] + sum[1]) + (sum[2] + sum[3]);
 }
 
 // Few elements a bucket, and tables that stay in the cache.
 SLOSH_INLINE int bucket_bits(int64_t n) { return n < 16384 ? 10 : n < 65536 ? 11 : 12; }
 
-// The average rule for n values of equal weight, from `low` to `high`, without a full sort. False, with nothing written, where this is
-// not the way: the values crowd into few buckets, so that ordering the cut ones would be as long as a sort, or there are more than 2^21. The
-// caller then sorts. `items` and `spare` have n places each.
-template <bool Residual>
-inline bool select_average(const float *x, int64_t n, float low, float high, int64_t M, uint32_t *items, uint32_t *spare, Tables &tables,
-                           float *means, int64_t means_step, double *residual) {
-  constexpr int32_t top = (1 << kItemBits) - 1;
-  const double range = double(high) - double(low);
-  if (!(range > 0)) {
-    for (int64_t m = 0; m < M; ++m) means[m * means_step] = low;
-    return true;
-  }
-  const float scale = float(double(top) / range);
-  if (!(scale < 3e38f) || n > (1 << 21) || M > n) return false;
-  for (int64_t i = 0; i < n; ++i) {
-    const int32_t u = int32_t((x[i] - low) * scale);
-    items[i] = uint32_t(u > top ? top : u);
-  }
-  const int bits = bucket_bits(n), shift = kItemBits - bits;
-  const int64_t buckets = int64_t(1) << bits;
-  count_buckets(items, n, buckets, shift, tables);
-  const int64_t cut = find_cuts(n, M, buckets, shift, tables);
-  if (cut < 0 || 2 * cut >= n) return false;
-  uint32_t *cut_items = spare;
-  spare += cut + 1;
-  move_cuts(items, n, shift, tables, cut_items);
+// The average rule for a lane of n values of equal weight, without a full sort, takes these steps: `begin`; count, by
+// `count_and_sift`; `can_finish`; sift, while the next lane is counted; `finish`.
 
-  const uint32_t *start = tables.start;
-  const double unit = 1.0 / double(scale);
+// Prepares the selection in n values from `low` to `high`. False if there are too many, or they are too close together.
+SLOSH_INLINE bool begin(Selection &lane, const float *values, int64_t n, float low, float high, int64_t M) {
+  // So far below 2^30 that rounding does not reach it.
+  constexpr double top = double((1 << kItemBits) - (1 << (kItemBits - 20)));
+  const float scale = float(top / (double(high) - double(low)));
+  if (!(scale < 3e38f) || n > (1 << 21) || M > n) return false;
+  lane.values = values, lane.n = n, lane.n_kept = 0;
+  lane.low = low, lane.scale = scale, lane.shift = kItemBits - bucket_bits(n);
+  return true;
+}
+
+// Finds the cut buckets of a lane that was counted. False if the values crowd into few buckets, so that ordering the cut
+// ones would be as long as a sort.
+SLOSH_INLINE bool can_finish(const Selection &lane, int64_t M) {
+  const int64_t cut = find_cuts(lane.n, M, lane.buckets(), lane.shift, *lane.tables);
+  return cut >= 0 && 2 * cut < lane.n;
+}
+
+// The means of a lane that was sifted. `spare` has n places.
+template <bool Residual>
+inline void finish(const Selection &lane, int64_t M, uint32_t *spare, float *means, int64_t means_step, double *residual) {
+  Tables &tables = *lane.tables;
+  const int64_t n = lane.n, buckets = lane.buckets();
+  const int shift = lane.shift;
+  const double low = lane.low;
+  uint32_t *cut_items = spare;
+  spare += n / 2 + 1;
+  move_cuts(lane, cut_items);
+
+  const double unit = 1.0 / double(lane.scale);
   double upto = 0, squares = 0;  // the integral up to the bin's beginning; all these sums are exact in a double
   int64_t from_b = 0;
   Edge from, to;
@@ -316,35 +443,40 @@ inline bool select_average(const float *x, int64_t n, float low, float high, int
     to.advance(n, M);
     const int64_t b = m < M ? int64_t(tables.edge[m]) : buckets;
     const bool is_cut = m < M && tables.is_cut[b];
-    uint64_t whole = tables.before[b];
+    uint64_t whole = tables.before(b);
     double last = 0;  // the element that the edge cuts
     if (is_cut) {
-      const uint32_t *inner = in_order(b, shift, tables, cut_items, spare);
-      const int64_t size = to.at - int64_t(start[b]);
-      for (int64_t k = 0; k < size; ++k) whole += inner[k];
-      if (to.part) last = double(inner[size]);
+      const int64_t size = tables.size(b), count = to.at - tables.start(b);
+      uint32_t next = 0;
+      if (!Residual && size <= 1 << kFewBits) {
+        whole += sum_smallest(cut_items + tables.place[b] - size, size, shift, count, next);
+      } else {
+        const uint32_t *inner = in_order(b, shift, tables, cut_items, spare);
+        for (int64_t k = 0; k < count; ++k) whole += inner[k];
+        next = inner[count];
+      }
+      if (to.part) last = double(next);
     }
     const double part = double(to.part) / double(M), end = double(whole) + last * part, mean = (end - upto) * (double(M) / double(n));
-    means[(m - 1) * means_step] = float(double(low) + mean * unit);
+    means[(m - 1) * means_step] = float(low + mean * unit);
     if (Residual) {
       for (int64_t c = from_b; c <= b && c < buckets; ++c) tables.bin[c] = {mean, tables.is_cut[c] ? 0.0 : 1.0};
       if (tables.is_cut[from_b]) {
-        const int64_t finish = start[from_b + 1];
+        const int64_t finish = tables.start(from_b + 1);
         squares += cut_squares(from_b, from.at, finish < to.at ? finish : to.at, mean, tables, cut_items);
         if (from.part) {
-          const double v = double((cut_items + tables.place[from_b])[from.at - start[from_b]]) - mean;
+          const double v = double((cut_items + tables.place[from_b])[from.at - tables.start(from_b)]) - mean;
           squares -= v * v * (double(from.part) / double(M));
         }
       }
       if (is_cut) {
-        if (b != from_b) squares += cut_squares(b, start[b], to.at, mean, tables, cut_items);
+        if (b != from_b) squares += cut_squares(b, tables.start(b), to.at, mean, tables, cut_items);
         if (to.part) squares += (last - mean) * (last - mean) * part;
       }
     }
     upto = end, from_b = b, from = to;
   }
-  if (Residual) *residual += (squares + whole_squares(items, n, shift, tables)) * unit * unit;
-  return true;
+  if (Residual) *residual += (squares + whole_squares(lane)) * unit * unit;
 }
 
 }  // namespace SLOSH_ARCH

@@ -80,6 +80,7 @@ template <class T, int Q> SLOSH_INLINE void merge_head(float *rows, int64_t unit
   for (int64_t r = from; r < to; ++r) {
     float *p = rows + r * T::floats;
     T x[8];
+#pragma GCC unroll 8
     for (int q = 0; q < 8; ++q)
       if (q < Q) x[q] = T::get(p + q * step);
     if (Q > 4) order(x[0], x[4]);
@@ -91,6 +92,7 @@ template <class T, int Q> SLOSH_INLINE void merge_head(float *rows, int64_t unit
     order(x[1], x[2]);
     order(x[3], x[4]);
     if (Q > 6) order(x[5], x[6]);
+#pragma GCC unroll 8
     for (int q = 0; q < 8; ++q)
       if (q < Q) x[q].put(p + q * step);
   }
@@ -196,8 +198,10 @@ template <class T> void merge_blocks(float *rows, int64_t n) {
 
 template <class T> SLOSH_INLINE void sort_block(float *rows) {
   T x[16];
+#pragma GCC unroll 16
   for (int i = 0; i < 16; ++i) x[i] = T::get(rows + i * T::floats);
   sort16(x);
+#pragma GCC unroll 16
   for (int i = 0; i < 16; ++i) x[i].put(rows + i * T::floats);
 }
 
