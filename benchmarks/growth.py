@@ -20,6 +20,7 @@ os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS
 import argparse
 import gc
 import json
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -169,6 +170,18 @@ def table(rows: list[dict[str, Any]]) -> str:
     return markdown_table(heads, cells)
 
 
+def report(results: dict[str, Any]) -> str:
+    """Return the table, the machine and the exponents as Markdown."""
+    slopes, n = results.get("exponents", {}), len(results["rows"])
+    names = {
+        "ladder": "`LadderSearch` asked for .95", "lists": "FAISS's lists at the same recall",
+        "exact": "`LadderSearch`, exact", "scan": "FAISS's scan",
+    }  # fmt: skip
+    fitted = "; ".join(f"{names[name]} n^{slope:.2f}" for name, slope in slopes.items())
+    over = "from 100,000 sets on" if n > 4 else "over all sizes"
+    return f"{table(results['rows'])}\n\nThe time of a query grows as, {over}: {fitted}.\n\n{results['machine']}."
+
+
 def draw(rows: list[dict[str, Any]], path: Path) -> None:
     import matplotlib
 
@@ -199,6 +212,7 @@ def main() -> None:
     parser.add_argument("--sizes", nargs="+", type=int, default=SIZES)
     parser.add_argument("--cache", type=Path, default=search_data.CACHE)
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "results" / "growth.json")
+    parser.add_argument("--page", type=Path, default=ROOT / "docs" / "growth.md", help="its table is written anew")
     parser.add_argument("--picture", type=Path, default=ROOT / "docs" / "search_growth.png")
     options = parser.parse_args()
     faiss.omp_set_num_threads(1)
@@ -219,9 +233,15 @@ def main() -> None:
             options.out.parent.mkdir(parents=True, exist_ok=True)
             options.out.write_text(json.dumps(results, indent=1) + "\n")
             print(json.dumps(results["rows"][[row["rows"] for row in results["rows"]].index(n)]), flush=True)
-    print(results["machine"], table(results["rows"]), results.get("exponents"), sep="\n\n")
+    text = report(results)
+    print(text)
     if len(results["rows"]) > 2:
         draw(results["rows"], options.picture)
+    if options.page.exists():
+        place = re.compile(r"<!-- growth -->\n.*?<!-- / -->", re.DOTALL)
+        options.page.write_text(
+            place.sub(lambda _: f"<!-- growth -->\n\n{text}\n\n<!-- / -->", options.page.read_text())
+        )
 
 
 if __name__ == "__main__":
