@@ -179,13 +179,33 @@ def test_copies_are_at_no_distance_and_by_rank(n_queries, each_kernel):
     assert (ranks[found] == np.arange(40)).all()
 
 
-@pytest.mark.parametrize("factor", [1e-25, 1e18])
-def test_many_queries_with_numbers_whose_squares_float32_cannot_hold(factor, each_kernel):
+@pytest.mark.parametrize("n_queries", [1, 9])
+@pytest.mark.parametrize("dim", [40, 300])  # of 300 numbers some squared distances are above all of float32, and some below
+@pytest.mark.parametrize("factor", [1e-25, 8e17])
+def test_numbers_whose_squares_float32_cannot_hold(factor, dim, n_queries, each_kernel):
     rng = np.random.default_rng(5)
-    vectors, queries = (rng.normal(size=(size, 40)).astype(np.float32) for size in (300, 9))
+    vectors, queries = (rng.normal(size=(size, dim)).astype(np.float32) for size in (300, n_queries))
     usual = scan.flat(queries, vectors, None, None, 5, None, None, 1)[1]
     found = scan.flat(queries * np.float32(factor), vectors * np.float32(factor), None, None, 5, None, None, 1)[1]
     assert np.array_equal(found, usual)
+
+
+@pytest.mark.parametrize("recall", [0.9, 1.0])
+@pytest.mark.parametrize("precision", [16, 32])
+def test_queries_too_far_for_float32_find_each_row_once(precision, recall, each_kernel):
+    rng = np.random.default_rng(7)
+    vectors = rng.normal(size=(2000, 400)).astype(np.float32)
+    vectors[:, 0] *= 50
+    search = LadderSearch(precision=precision, n_lists=150)
+    search.add(vectors)
+    search.train()
+    if recall < 1:
+        search.calibrate(10, recall)
+    queries = np.full((5, 400), 1e18, np.float32) * rng.uniform(0.95, 1, size=(5, 400)).astype(np.float32)
+    for some in (queries, queries[:1]):
+        found = search.search(some, 10, recall=recall)
+        assert (found.rows >= 0).all()
+        assert all(len(set(rows)) == 10 for rows in found.rows.tolist())
 
 
 def test_what_would_read_outside_of_an_array_is_refused():

@@ -342,6 +342,30 @@ def test_rows_added_elsewhere_are_found():
     assert "train()" in index.info()["retrain"]
 
 
+@pytest.mark.filterwarnings("error")
+def test_rows_far_from_a_collection_of_copies_are_found():
+    """A list of copies has next to no step, and the codes of rows that join it are as far as codes go."""
+    index = LadderSearch(precision=32, n_lists=3)
+    index.add(np.ones((2000, 5)))
+    index.train()
+    far = np.full((2, 5), [[1e10], [-1e18]])
+    index.add(far)
+    assert index.search(far, 1, recall=1.0).rows.tolist() == [[2000], [2001]]
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("precision", [16, 32])
+def test_prefixes_whose_squares_float32_cannot_hold(precision, each_kernel):
+    rng = np.random.default_rng(13)
+    vectors = np.sign(rng.normal(size=(1200, 1))) * rng.uniform(0.8, 1, size=(1200, 600)) * 1e18
+    index = LadderSearch(precision=precision, n_lists=20)
+    index.add(vectors)
+    stored = index.vectors(np.arange(1200)) / 1e18
+    found = index.search(vectors[:10], 5, recall=1.0)
+    table = np.sqrt(np.square(stored[:10, None] - stored[None]).sum(axis=2))
+    np.testing.assert_allclose(found.distances / 1e18, np.sort(table, axis=1)[:, :5], rtol=1e-5, atol=1e-6)
+
+
 def test_closing_up_knows_which_rows_were_there_at_training():
     """Positions become others then: rows that were added since training are not taken for those it has seen."""
     rng = np.random.default_rng(12)

@@ -19,8 +19,8 @@ struct Visit {
 };
 
 constexpr int64_t kSpare = 48;                   // rows too many that a query may keep
-constexpr size_t kFetched = 12;                    // vectors that are fetched before they are needed
-constexpr int64_t kFetchedBlocks = 6;              // and blocks of the next list
+constexpr size_t kFetched = 12;                  // vectors that are fetched before they are needed
+constexpr int64_t kFetchedBlocks = 6;            // and blocks of the next list
 constexpr int kAbreast = 4;                      // queries that scan a list side by side
 constexpr int64_t kRounds[] = {4, 12, 1 << 30};  // lists of a query in a round: what one has found says how many are left for the next
 
@@ -113,7 +113,7 @@ struct Tile {
     }
   }
 
-  // The nearest of `heads`, the first of several.
+  // The nearest of `heads`, the first of several; -1 if none is left, or float32 has overflowed.
   int64_t nearest_head() const {
     Floats least = all<Floats>(std::numeric_limits<float>::infinity());
     for (const Line &line : heads)
@@ -121,7 +121,7 @@ struct Tile {
     float lane[SLOSH_LANES], best = std::numeric_limits<float>::infinity();
     store(lane, least);
     for (int l = 0; l < SLOSH_LANES; ++l) best = std::min(best, lane[l]);
-    for (size_t b = 0; b < heads.size(); ++b) {
+    for (size_t b = 0; b < heads.size() && best < std::numeric_limits<float>::infinity(); ++b) {
       const unsigned bits = at_most16(heads[b].each, best);
       if (bits) return int64_t(b) * kRows + __builtin_ctz(bits);
     }
@@ -236,7 +236,10 @@ struct Tile {
   // A list is scanned if |query - centre|^2 exceeds that of the nearest list by at most reach times the distance of the k-th row found, to the power 1.5.
   // A row lies in another list than the nearest if it lies beyond the plane between the two, and the difference of the squares is how far away that plane
   // is, up to a factor, the distance of the centres: that would be a power of 1. With the larger one queries far from all rows find as much as others.
-  float farthest_list(const Climb &c) const { return c.nearest_list + job.reach * std::sqrt(c.kth) * std::sqrt(std::sqrt(c.kth)); }
+  float farthest_list(const Climb &c) const {
+    const float kth = std::sqrt(std::max(0.0f, c.kth));  // an estimate may be less than nothing
+    return c.nearest_list + job.reach * kth * std::sqrt(kth);
+  }
 
   // The nearest list, and more of them until k rows are found; then the others that may be worth a scan, nearest last.
   void begin(int32_t query) {
@@ -245,7 +248,7 @@ struct Tile {
     look_at_heads(c);
     for (int64_t scanned = 0; scanned < lists.n_lists && int64_t(c.n_near) < wanted; ++scanned) {
       const int64_t l = nearest_head();
-      if (l < 0) break;  // float32 has overflowed
+      if (l < 0) break;
       if (!scanned) c.nearest_list = heads[size_t(l / kRows)].each[l % kRows];
       heads[size_t(l / kRows)].each[l % kRows] = std::numeric_limits<float>::infinity();
       approach<1>(int32_t(l), &query);
@@ -461,6 +464,7 @@ void nearest_lists(const Lists &lists, const float *rows, int64_t n, int64_t *li
   for (int64_t row = 0; row < n; ++row) {
     const float *x = rows + row * lists.stride;
     code_query(x, lists.middle, lists.stride, lists.early, asked);
+    const float rounding = 4e-6f * (asked.square + lists.farthest * lists.farthest) + 1e-36f;
     float least = std::numeric_limits<float>::infinity();  // no centre that is farther is the nearest
     for (size_t b = 0; b < found.size(); ++b) {
       Floats some[kRegisters];
@@ -468,9 +472,8 @@ void nearest_lists(const Lists &lists, const float *rows, int64_t n, int64_t *li
       std::memcpy(found[b].each, some, sizeof(some));
       float nearest = std::numeric_limits<float>::infinity();
       for (int r = 0; r < kRows; ++r) nearest = std::min(nearest, found[b].each[r]);
-      least = std::min(least, std::sqrt(std::max(nearest, 0.0f)) + asked.blur + lists.head_errors[b]);
+      least = std::min(least, std::sqrt(std::max(nearest, 0.0f) + rounding) + asked.blur + lists.head_errors[b]);
     }
-    const float rounding = 1e-5f * (asked.square + lists.farthest * lists.farthest) + 1e-36f;
     int64_t best = 0;
     float nearest = std::numeric_limits<float>::infinity();
     for (int64_t l = 0; l < lists.n_lists; ++l) {

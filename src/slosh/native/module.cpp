@@ -431,7 +431,8 @@ class LadderScan {
 
   // Queries that climb together read a list once; an exact search visits nearly all lists, and remembers them.
   static void run(const Ladder &job, int64_t n, int threads) {
-    const int64_t most = job.exact ? 64 : 1024, tile = std::max<int64_t>(1, std::min(most, (n + threads - 1) / threads));
+    const int64_t held = std::max<int64_t>(1, (int64_t(1) << 22) / (job.depth + 64));  // queries of which the best rows are held at a time
+    const int64_t most = std::min<int64_t>(job.exact ? 64 : 1024, held), tile = std::max<int64_t>(1, std::min(most, (n + threads - 1) / threads));
     parallel((n + tile - 1) / tile, 1, threads, 0, [&job, n, tile, kernel = chosen](int64_t i, void *) { kernel->ladder(job, i * tile, std::min(n, (i + 1) * tile)); });
   }
 

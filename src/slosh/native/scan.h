@@ -246,7 +246,10 @@ template <class T> SLOSH_INLINE float rough_square(const float *q, const T *x, f
 }
 
 // A sum of squares in float32 that is above it belongs to a vector that is farther than `square`.
-SLOSH_INLINE float rough_limit(double square, int64_t dim) { return float(std::min(square, 3e38)) * (1 + 2e-7f * float(dim + 8)) + 1e-36f; }
+SLOSH_INLINE float rough_limit(double square, int64_t dim) {
+  const double limit = square * (1 + 2e-7 * double(dim + 8)) + 1e-36;  // below that a square in float32 has few digits
+  return limit < 3e38 ? float(limit) : std::numeric_limits<float>::infinity();
+}
 
 // One query with each vector in turn: in float32, and in double those that may be among the nearest.
 inline void flat_one(const Flat &job, int64_t query) {

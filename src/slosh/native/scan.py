@@ -137,7 +137,8 @@ def code_rows(rows: Float32, centres: Float32, steps: Float32, which: Array) -> 
     n, numbers = rows.shape
     away = rows - centres[which]
     unit = steps[which][:, None]
-    whole = np.clip(np.rint(away / unit), -CODE_RANGE - 1, CODE_RANGE)
+    with np.errstate(over="ignore"):  # the step of a list of copies is tiny
+        whole = np.clip(np.rint(away / unit), -CODE_RANGE - 1, CODE_RANGE)
     codes = np.full((n, 4 * code_shape(numbers)[0]), 128, np.uint8)
     np.add(whole, 128, out=codes[:, :numbers], casting="unsafe")
     whole *= unit
@@ -151,7 +152,8 @@ def biases_of(coded: Float32, centres: Float32, which: Array, middle: Float32) -
     """Return |x|^2 + 2 <centre - middle, x> of each row x (n, p), which is about its centre: see codes8.h."""
     squares = np.einsum("ij,ij->i", coded, coded, dtype=np.float64)
     twice = 2 * np.einsum("ij,ij->i", coded, (centres - middle)[which], dtype=np.float64)
-    return np.asarray(squares + twice, np.float32)
+    with np.errstate(over="ignore"):  # the kernel compares rows whose squares float32 cannot hold
+        return np.asarray(squares + twice, np.float32)
 
 
 def rests_of(coded: Float32) -> Float32:
@@ -177,12 +179,13 @@ class Heads:
         self.steps = np.maximum(largest / np.float32(CODE_RANGE), np.float32(1e-30))
         middles = np.broadcast_to(self.middle, (n_blocks, len(self.middle)))
         codes, coded, off = code_rows(centres, middles, self.steps, about)
-        squares = np.einsum("ij,ij->i", coded, coded)
+        squares = np.einsum("ij,ij->i", coded, coded, dtype=np.float64)
         self.codes = np.zeros((n_blocks * BLOCK_ROWS, *codes.shape[1:]), np.uint8)
         self.codes[:n] = codes
         self.codes = np.ascontiguousarray(self.codes.reshape(n_blocks, BLOCK_ROWS, -1, 4).transpose(0, 2, 1, 3))
         self.squares = np.full((n_blocks, BLOCK_ROWS), np.inf, np.float32)  # where there is none, nothing is near
-        self.squares.reshape(-1)[:n] = squares
+        with np.errstate(over="ignore"):  # the kernel looks at lists whose squares float32 cannot hold
+            self.squares.reshape(-1)[:n] = squares
         self.errors, self.farthest = np.zeros(n_blocks, np.float32), float(np.sqrt(squares.max()) * (1 + 1e-5))
         np.maximum.at(self.errors, about, off)
 

@@ -209,7 +209,7 @@ class LadderState(CalibratedState):
 
     def _climb_by(self, plan: Calibration, asked: Request) -> tuple[Float64, Int64, Int64, Int64]:
         """Climb as was calibrated; with more care if rows were added since that are unlike those it was measured on."""
-        filing, k, depth = self._filed, asked.k, min(plan.depth, self.n)
+        filing, k, depth = self._filed, asked.k, plan.depth
         if not self._is_unlike(plan):
             return self._climb(asked, k, plan.reach, depth, False)
         assert self.training is not None
@@ -277,7 +277,7 @@ class LadderState(CalibratedState):
         reach *= math.sqrt(self._filed.lists.usual_radius)
         mask = None if asked.allowed is None else asked.mask  # the lists know which positions are alive
         squares, positions, scanned, compared = self._kernel_ladder.nearest(
-            asked.queries, k, depth, reach, exact, mask, asked.exclude, ranks, threads
+            asked.queries, k, min(depth, self.n), reach, exact, mask, asked.exclude, ranks, threads
         )
         return np.sqrt(squares, out=squares), positions, compared, scanned
 
