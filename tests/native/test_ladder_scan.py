@@ -180,7 +180,7 @@ def test_copies_are_at_no_distance_and_by_rank(n_queries, each_kernel):
 
 
 @pytest.mark.parametrize("n_queries", [1, 9])
-@pytest.mark.parametrize("dim", [40, 300])  # of 300 numbers some squared distances are above all of float32, and some below
+@pytest.mark.parametrize("dim", [40, 300])  # of 300 numbers some squared distances are beyond float32, and some are not
 @pytest.mark.parametrize("factor", [1e-25, 8e17])
 def test_numbers_whose_squares_float32_cannot_hold(factor, dim, n_queries, each_kernel):
     rng = np.random.default_rng(5)

@@ -62,7 +62,8 @@ def nearest_lists(centres: Float32, rows: Float32) -> tuple[Int64, Float32]:
     step = max(1, DISTANCE_NUMBERS // centres.size)
     for first in range(0, len(rows), step):
         part = slice(first, first + step)
-        table = np.square(rows[part, None] - centres[None]).sum(axis=2)
+        with np.errstate(over="ignore"):
+            table = np.square(rows[part, None] - centres[None]).sum(axis=2)
         which[part] = table.argmin(axis=1)
         squares[part] = table.min(axis=1)
     return which, squares

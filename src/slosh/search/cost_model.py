@@ -65,9 +65,10 @@ def prefix_length(prefixes: Float32, sample: Float32) -> int | None:
 
 def squared_distances(vectors: Float32, n_queries: int) -> Float64:
     """Return squared distances from the first few vectors to all, up to rounding; none is near to itself."""
-    middle = vectors.mean(axis=0)
-    centred = vectors - middle
+    centred = vectors - vectors.mean(axis=0)
+    exponent = int(np.frexp(np.abs(centred).max(initial=0.0))[1])
+    centred = np.ldexp(centred, -exponent)  # squares that float32 can hold; by a power of two nothing is rounded
     squares = np.einsum("ij,ij->i", centred, centred, dtype=np.float64)
     table: Float64 = squares[:n_queries, None] + squares - 2.0 * (centred[:n_queries] @ centred.T)
     table[np.arange(n_queries), np.arange(n_queries)] = np.inf
-    return table
+    return np.ldexp(table, 2 * exponent)
