@@ -318,10 +318,10 @@ class Lists:
     def from_arrays(cls, arrays: Mapping[str, Array], width: int) -> Lists:
         """Return what `arrays` returned; the kernel reads by these numbers, so refuse what does not fit together.
 
-        Codes and biases stay where they are, which may be a file. What the kernel finds rows by is copied first: a file
-        may be changed after it was checked.
+        What the kernel reads is copied: a file may be changed after it was checked, and is mapped in small pages, which
+        every scan of a list would pay for. Where each position is (`place`) may stay in the file.
         """
-        arrays = {**arrays, **{name: np.array(arrays[name]) for name in ("masks", "slots", "list", "counts")}}
+        arrays = {name: array if name == "place" else np.array(array) for name, array in arrays.items()}
         centres, place, masks = arrays["centres"], arrays["place"], arrays["masks"]
         n_trained = min(arrays["first_radii"].size, len(centres))
         if centres.ndim != 2 or centres.shape[1] != width or not len(centres) or centres.dtype != np.float32:
