@@ -37,7 +37,7 @@ from slosh.cli import messages
             1,
             "Hausdorff distance, and this index embeds by",
         ),
-        ("search clouds.slosh query.npy --radius 1 --rerank hausdorff", 2, "leave -k and --rerank"),
+        ("search clouds.slosh query.npy --radius 1 --rerank hausdorff", 2, "leave -k, --offset and --rerank"),
         ("search clouds.slosh query.npy --certify --recall .5", 1, "recall"),
         ("search clouds.slosh query.npy --where 'folder ='", 2, "--where, character"),
         ("search clouds.slosh", 2, "QUERY"),
