@@ -139,7 +139,7 @@ def draw(path: Path, results: dict[str, Any]) -> None:
         draw_cell(axes, name, cells[name])
         axes.set_ylabel("queries a second, one thread")
     figure.tight_layout(w_pad=1.5)
-    figure.savefig(path, dpi=90, metadata={"Software": None})
+    figure.savefig(path, dpi=80, metadata={"Software": None})
     plt.close(figure)
 
 

@@ -342,7 +342,7 @@ def test_rows_added_elsewhere_are_found():
     assert "train()" in index.info()["retrain"]
 
 
-@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("error::RuntimeWarning")
 def test_rows_far_from_a_collection_of_copies_are_found():
     """A list of copies has next to no step, and the codes of rows that join it are as far as codes go."""
     index = LadderSearch(precision=32, n_lists=3)
@@ -353,7 +353,7 @@ def test_rows_far_from_a_collection_of_copies_are_found():
     assert index.search(far, 1, recall=1.0).rows.tolist() == [[2000], [2001]]
 
 
-@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("error::RuntimeWarning")
 @pytest.mark.parametrize("precision", [16, 32])
 def test_prefixes_whose_squares_float32_cannot_hold(precision, each_kernel):
     rng = np.random.default_rng(13)
