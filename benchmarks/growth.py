@@ -216,6 +216,8 @@ def main() -> None:
     parser.add_argument("--picture", type=Path, default=ROOT / "docs" / "search_growth.png")
     options = parser.parse_args()
     faiss.omp_set_num_threads(1)
+    # Matrix products for batches of short vectors, too: see bench_search.py.
+    faiss.cvar.distance_compute_blas_threshold = 10_000
     results = json.loads(options.out.read_text()) if options.out.exists() else {"rows": []}
     results["machine"] = (
         f"{cpu()}, {os.cpu_count()} cores, one thread; kernel {kernel.name()}, FAISS {faiss.__version__}"
