@@ -46,4 +46,24 @@ from slosh import hash, where as filters
 assert open is slosh.open and search.ExactSearch is slosh.search.exact.ExactSearch and slosh.native.kernel.name()
 assert hash.SignHash and filters.parse("a = 1") == slosh.where.Equal("a", 1) and SetIndex.create(None, dim=2).dim == 2
 """
-    subprocess.run([sys.executable, "-c", checks], cwd=tmp_path, check=True, timeout=240)
+    subprocess.run([sys.executable, "-c", checks], cwd=tmp_path, check=True, timeout=900)
+
+
+def test_a_thread_that_searches_at_exit_leaves_no_message(tmp_path):
+    """What it holds is never freed, and nanobind would tell the user of a leak."""
+    script = """
+import threading, numpy, slosh
+index = slosh.SetIndex.create(None, dim=2)
+index.add(numpy.random.default_rng(0).normal(size=(3000, 4, 2)))
+searched = threading.Event()
+def search():
+    while True:
+        index.search([[0.0, 1.0]], k=3)
+        searched.set()
+threading.Thread(target=search, daemon=True).start()
+searched.wait()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, check=True, timeout=900, capture_output=True, text=True
+    )
+    assert "leaked" not in done.stderr

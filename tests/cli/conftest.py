@@ -72,7 +72,7 @@ def process():
 
     def run(*arguments, cwd, **more):
         given = [*SLOSH, *map(str, arguments)]
-        return subprocess.run(given, cwd=cwd, capture_output=True, text=True, timeout=300, **more)
+        return subprocess.run(given, cwd=cwd, capture_output=True, text=True, timeout=900, **more)
 
     return run
 
@@ -111,6 +111,6 @@ def on_a_terminal():
         except OSError:  # how Linux says that the other side is closed
             pass
         os.close(ours)
-        return child.wait(timeout=240), shown.decode()
+        return child.wait(timeout=900), shown.decode()
 
     return run

@@ -50,7 +50,7 @@ def test_the_traceback_is_shown_when_asked_for(tmp_path, process):
 def test_a_closed_pipe_is_silent(built):
     np.savez(built / "many.npz", points=np.random.default_rng(0).normal(size=(9000, 2)), offsets=np.arange(0, 9001, 3))
     command = f"{shlex.join(SLOSH)} search clouds.slosh many.npz --json | head -1; echo ${{PIPESTATUS[0]}}"
-    done = subprocess.run(["bash", "-c", command], cwd=built, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(["bash", "-c", command], cwd=built, capture_output=True, text=True, timeout=900)
     line, code = done.stdout.splitlines()
     assert json.loads(line)["query"] == "many/0"
     assert (code, done.stderr) == ("141", "")
@@ -89,7 +89,7 @@ def test_ctrl_c_leaves_a_valid_index(tmp_path, process, stored, write_clouds, ca
             assert time.monotonic() < deadline
             time.sleep(0.02)
         child.send_signal(signal.SIGINT)
-        out, err = child.communicate(timeout=240)
+        out, err = child.communicate(timeout=900)
     finally:
         child.kill()
         child.wait()
@@ -132,7 +132,7 @@ sys.exit(run(work))
     try:
         assert child.stderr.readline() == "slosh: finishing what is being stored ...\n"
         assert child.poll() is None  # said while it works
-        said, errors = child.communicate("go on\n", timeout=120)
+        said, errors = child.communicate("go on\n", timeout=900)
         assert (child.returncode, said, errors) == (130, "stored True\n", "slosh: stopped\n")
     finally:
         child.kill()

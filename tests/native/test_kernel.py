@@ -301,7 +301,7 @@ def python(code, **environment):
         env={**kept, **environment},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=900,
         check=False,
     )
 

@@ -677,6 +677,8 @@ double exchange_rate(int64_t rounds) {
 
 NB_MODULE(_native, m) {
   using namespace nb::literals;
+  // A daemon thread that searches when the interpreter exits keeps what it holds, which is no leak of ours: its user would be told of one.
+  nb::set_leak_warnings(false);
   m.doc() = "The native kernel; slosh.native.kernel is its Python face.";
   m.def("embed", &slosh::embed, "points"_a, "offsets"_a, "weights"_a.none(), "directions"_a.none(), "reference"_a.none(), "n_slices"_a,
         "n_quantiles"_a, "average"_a, "scale"_a, "out"_a, "residual"_a.none(), "threads"_a);
