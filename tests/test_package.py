@@ -49,9 +49,10 @@ assert hash.SignHash and filters.parse("a = 1") == slosh.where.Equal("a", 1) and
     subprocess.run([sys.executable, "-c", checks], cwd=tmp_path, check=True, timeout=900)
 
 
-def test_a_thread_that_searches_at_exit_leaves_no_message(tmp_path):
-    """What it holds is never freed, and nanobind would tell the user of a leak."""
-    script = """
+@pytest.mark.parametrize("n_threads", [1, 4])
+def test_threads_that_search_at_exit_do_no_harm(n_threads, tmp_path):
+    """They must not abort the process, nor make nanobind tell the user of a leak (what they hold is never freed)."""
+    script = f"""
 import threading, numpy, slosh
 index = slosh.SetIndex.create(None, dim=2)
 index.add(numpy.random.default_rng(0).normal(size=(3000, 4, 2)))
@@ -60,10 +61,12 @@ def search():
     while True:
         index.search([[0.0, 1.0]], k=3)
         searched.set()
-threading.Thread(target=search, daemon=True).start()
+for _ in range({n_threads}):
+    threading.Thread(target=search, daemon=True).start()
 searched.wait()
 """
-    done = subprocess.run(
-        [sys.executable, "-c", script], cwd=tmp_path, check=True, timeout=900, capture_output=True, text=True
-    )
-    assert "leaked" not in done.stderr
+    for _ in range(4):  # it depends on where the threads are
+        done = subprocess.run(
+            [sys.executable, "-c", script], cwd=tmp_path, check=False, timeout=900, capture_output=True, text=True
+        )
+        assert (done.returncode, done.stderr) == (0, "")

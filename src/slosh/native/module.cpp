@@ -22,6 +22,7 @@
 #include <utility>
 #include <vector>
 
+#include "gil.h"
 #include "job.h"
 #include "nearest.h"
 
@@ -199,7 +200,7 @@ void embed(const Matrix &points, const Offsets &offsets, const std::optional<Vec
   job.out = out.data();
   job.out_step = out.stride(0);
   job.residual = residual ? residual->data() : nullptr;
-  nb::gil_scoped_release free;
+  Unlocked free;
   run_embedding(job, n, directions ? directions->data() : nullptr, reference ? reference->data() : nullptr, threads);
 }
 
@@ -212,7 +213,7 @@ void sort(const Matrix &points, const Offsets &offsets, const std::optional<Vect
   job.rule = Rule::sort;
   job.out = out.data();
   job.out_weights = out_weights ? out_weights->data() : nullptr;
-  nb::gil_scoped_release free;
+  Unlocked free;
   run_embedding(job, int64_t(offsets.shape(0)) - 1, directions ? directions->data() : nullptr, nullptr, threads);
 }
 
@@ -235,7 +236,7 @@ void transport(const Matrix &a, const Offsets &a_offsets, const std::optional<Ma
   threads = int(std::min<int64_t>(threads, 1 + steps / 200000));
   const Transport job{a.data(), b.data(), a_weights ? a_weights->data() : nullptr, b_weights ? b_weights->data() : nullptr,
                       a_offsets.data(), b_offsets.data(), pairs.data(), int64_t(a.shape(1)), out.data()};
-  nb::gil_scoped_release free;
+  Unlocked free;
   parallel(n, std::max<int64_t>(1, std::min<int64_t>(256, n / (16 * std::max(threads, 1)))), threads, 0,
            [&job, kernel = chosen](int64_t i, void *) { kernel->transport(job, i); });
 }
@@ -265,7 +266,7 @@ void squares(const Matrix &queries, const std::optional<Matrix> &floats, const s
   for (size_t i = 0; i < positions.shape(0); ++i) check(positions.data()[i] >= 0 && positions.data()[i] < n, "a position that is not there");
   const Pairs job{queries.data(), vectors, offsets.data(), positions.data(), out.data()};
   threads = int(std::min<int64_t>(threads, 1 + int64_t(positions.shape(0)) * dim / 400000));
-  nb::gil_scoped_release free;
+  Unlocked free;
   parallel(n_queries, std::max<int64_t>(1, std::min<int64_t>(64, n_queries / (8 * threads))), threads, 0,
            [&job, kernel = chosen](int64_t i, void *) { kernel->squares(job, i); });
 }
@@ -287,7 +288,7 @@ void prefixes(const std::optional<Matrix> &floats, const std::optional<Shorts> &
   check(int64_t(out.shape(1)) >= job.basis.numbers() && int64_t(norms.shape(0)) == n, "out must be (n, directions + 1)");
   threads = int(std::min<int64_t>(threads, 1 + n * dim * (p + 1) / 400000));
   const int64_t tiles = (n + kTogether - 1) / kTogether;
-  nb::gil_scoped_release free;
+  Unlocked free;
   parallel(tiles, std::max<int64_t>(1, std::min<int64_t>(32, tiles / (8 * threads))), threads, size_t(kTogether * (padded + p)) * sizeof(double) + 64,
            [&job, kernel = chosen](int64_t i, void *scratch) { kernel->prefixes(job, i, scratch); });
 }
@@ -334,7 +335,7 @@ void nearest_lists(const Heads &heads, const Matrix &rows, Longs which, ndarray<
   const int64_t n = int64_t(rows.shape(0)), step = 64;
   check(int64_t(rows.shape(1)) == lists.stride && int64_t(which.shape(0)) == n && int64_t(squares.shape(0)) == n, "rows must be (n, stride)");
   threads = int(std::min<int64_t>(threads, 1 + n * lists.n_lists * lists.stride / 4000000));
-  nb::gil_scoped_release free;
+  Unlocked free;
   parallel((n + step - 1) / step, 1, threads, 0, [&, kernel = chosen](int64_t i, void *) {
     const int64_t from = i * step;
     kernel->nearest_lists(lists, rows.data() + from * lists.stride, std::min(step, n - from), which.data() + from, squares.data() + from);
@@ -383,7 +384,7 @@ class LadderScan {
     job.depth = std::max(depth, job.k), job.reach = float(reach), job.exact = exact;
     bool unchecked = false;
     job.unchecked = &unchecked;
-    nb::gil_scoped_release free;
+    Unlocked free;
     run(job, n, threads);
     return unchecked;
   }
@@ -401,7 +402,7 @@ class LadderScan {
       (*static_cast<std::vector<std::vector<Found>> *>(sink))[size_t(query)].push_back({square, position});
     };
     {
-      nb::gil_scoped_release free;
+      Unlocked free;
       run(job, n, threads);
     }
     size_t total = 0;
@@ -453,7 +454,7 @@ void flat(const Matrix &queries, const std::optional<Matrix> &floats, const std:
   const Flat job{queries.data(), new_vectors(floats, shorts, scale, n, dim), positions ? positions->data() : nullptr, positions ? int64_t(positions->shape(0)) : n,
                  int64_t(out.shape(1)), skip ? skip->data() : nullptr, ranks ? ranks->data() : nullptr, out.data(), found.data()};
   threads = int(std::min<int64_t>(threads, 1 + n_queries * job.n_places * dim / 400000));
-  nb::gil_scoped_release free;
+  Unlocked free;
   // Queries that go together put the vectors side by side once.
   const int64_t most = std::max<int64_t>(4, std::min<int64_t>(1024, (int64_t(1) << 20) / (job.k + 64)));  // that of which the best are held at a time
   const int64_t tile = std::max<int64_t>(1, std::min<int64_t>(most, (n_queries + threads - 1) / threads));
@@ -511,7 +512,7 @@ void nearest_codes(const Words &queries, const CodeGroups &groups, const Masks &
   const int64_t *order = rows ? rows->data() : nullptr;
   double *out = distances.data();
   int64_t *out_positions = positions.data();
-  nb::gil_scoped_release free;
+  Unlocked free;
   std::vector<uint64_t> found(size_t(n * parts * k));  // (n, parts, k)
   parallel(tiles * parts, 1, threads, 0, [&](int64_t i, void *) {
     const int64_t from = i / parts * tile, to = std::min(n, from + tile), part = i % parts;
@@ -537,7 +538,7 @@ nb::tuple codes_within(const Words &queries, const CodeGroups &groups, const Mas
   std::vector<std::vector<uint64_t>> found(static_cast<size_t>(n));
   {
     const Kernel &kernel = code_kernel();
-    nb::gil_scoped_release free;
+    Unlocked free;
     parallel((n + tile - 1) / tile, 1, code_threads(job, n, threads), 0, [&](int64_t i, void *) {
       std::vector<uint64_t> some(size_t(step * kCodes));
       for (int64_t place = 0; place < job.n_places; place += step)
@@ -565,7 +566,7 @@ void rotate(Columns vectors, const Matrix &signs, int threads) {
   check(size >= 16 && (size & (size - 1)) == 0 && signs.shape(0) == 2 && int64_t(signs.shape(1)) == size, "vectors must be (n, a power of two), signs (2, like it)");
   Rotation job{vectors.data(), signs.data(), 0};
   while (int64_t(1) << job.log_size < size) ++job.log_size;
-  nb::gil_scoped_release free;
+  Unlocked free;
   parallel(n, 32, threads, size_t(size) * sizeof(float), [&job, kernel = chosen](int64_t i, void *spare) { kernel->rotate(job, i, spare); });
 }
 
@@ -577,7 +578,7 @@ void field(const Matrix &points, const Offsets &offsets, const std::optional<Vec
   check(dim > 0 && int64_t(anchors.shape(1)) == dim && n_anchors > 0, "anchors must be (n_anchors, dim)");
   check(int64_t(out.shape(0)) == n && int64_t(out.shape(1)) == n_anchors && out.stride(1) == 1, "out must be (sets, n_anchors) with contiguous rows");
   Field job{points.data(), weights ? weights->data() : nullptr, offsets.data(), dim, n_anchors, nullptr, out.data(), out.stride(0)};
-  nb::gil_scoped_release free;
+  Unlocked free;
   const Kernel *const kernel = chosen;
   const int64_t width = kernel->field_anchors, n_blocks = (n_anchors + width - 1) / width;
   std::vector<float> store(size_t(n_blocks * dim * width));  // what fills up the last block is computed and thrown away
@@ -611,7 +612,7 @@ nb::tuple largest_within(const Matrix &queries, const std::optional<Matrix> &flo
   const int64_t parts = (n_places + step - 1) / step;
   std::vector<std::vector<Near>> found(static_cast<size_t>(parts));
   {
-    nb::gil_scoped_release free;
+    Unlocked free;
     const Kernel *const kernel = chosen;
     parallel(parts, 1, threads, 0, [&](int64_t part, void *) {
       for (int64_t q = 0; q < n_queries; ++q) kernel->largest_within(job, q, part * step, std::min(n_places, (part + 1) * step), &found[size_t(part)]);
@@ -645,7 +646,7 @@ void local_shape(const Matrix &points, const Offsets &offsets, const std::option
   job.points = points.data(), job.weights = weights ? weights->data() : nullptr, job.offsets = offsets.data();
   job.sizes = sizes.data(), job.scale = scale ? scale->data() : nullptr, job.out = out.data();
   threads = int(std::min<int64_t>(threads, 1 + int64_t(points.shape(0)) / 256));  // about 100 us of work for each
-  nb::gil_scoped_release free;
+  Unlocked free;
   const Kernel *const kernel = chosen;
   parallel(n, std::max<int64_t>(1, std::min<int64_t>(16, n / (16 * std::max(threads, 1)))), threads, kernel->local_bytes(job),
            [&](int64_t i, void *scratch) { kernel->local_shape(job, i, scratch); });
@@ -679,6 +680,7 @@ NB_MODULE(_native, m) {
   using namespace nb::literals;
   // A daemon thread that searches when the interpreter exits keeps what it holds, which is no leak of ours: its user would be told of one.
   nb::set_leak_warnings(false);
+  nb::module_::import_("atexit").attr("register")(nb::cpp_function(&slosh::Unlocked::end));
   m.doc() = "The native kernel; slosh.native.kernel is its Python face.";
   m.def("embed", &slosh::embed, "points"_a, "offsets"_a, "weights"_a.none(), "directions"_a.none(), "reference"_a.none(), "n_slices"_a,
         "n_quantiles"_a, "average"_a, "scale"_a, "out"_a, "residual"_a.none(), "threads"_a);
