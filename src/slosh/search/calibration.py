@@ -54,10 +54,10 @@ class Calibration:
     k, recall : what was asked for.
     reach : LadderSearch: how much farther than the nearest list others may be that are scanned (docs/search.md).
         LSHSearch: the distance of the k-th nearest was no larger for 95% of the queries; those beyond it get more
-        probes.
-    depth : what is looked at: vectors compared at most (LadderSearch), codes to re-rank (HammingSearch) or buckets of
-        all tables together (LSHSearch, `n_probes`). 0 stands for an exact search: no depth is enough, or none is
-        cheaper.
+        probes. FaissSearch: lists probed (nprobe), or candidates that a graph keeps (efSearch).
+    depth : what is looked at: vectors compared at most (LadderSearch), codes to re-rank (HammingSearch), buckets of all
+        tables together (LSHSearch, `n_probes`), or candidates of FAISS whose vectors are compared (FaissSearch). 0
+        stands for an exact search: no depth is enough, or none is cheaper.
     measured : the mean recall of queries that the setting was not chosen by.
     promised : its one-sided 95% lower confidence bound; at least `recall`.
     n_queries : how many queries these are.
