@@ -21,12 +21,16 @@ from .cost_model import default_lists
 
 LONGEST_FACTORY = 100
 """Characters of a factory string."""
-MAX_LISTS, MAX_LINKS, MAX_PARTS, MAX_WIDTH = 1 << 18, 128, 1 << 12, 1 << 16
+MAX_LISTS, MAX_LINKS, MAX_PARTS, MAX_WIDTH = 1 << 18, 128, 1 << 12, 1 << 12
 """Lists; links of a row in a graph; parts of a product code; numbers that a transform gives: at most."""
+MAX_TURNED = 1 << 12
+"""Numbers of vectors that are rotated whole, by RR or OPQ: the rotation has as many squared."""
 MIN_BITS, MAX_BITS = 4, 10
 """Bits of a part of a product code."""
 TRAIN_FROM_ROWS = 1024
 """With fewer rows every search is exact."""
+ROWS_FOR_OPQ = 39 * 256
+"""With fewer rows FAISS warns that its 256 codes of a part, which OPQ is learnt with, are learnt from too few."""
 ROWS_PER_LIST, ROWS_PER_CODE = 8, 4
 """Rows that are needed to train, for each list, and for each code of a part."""
 LONG_VECTOR, KEPT_DIRECTIONS = 128, 64
@@ -46,6 +50,7 @@ _REMEDIES = (
     (r"(?i),R(?:Flat|efine)", "leave the refinement out: the candidates are always compared by their vectors"),
     (r"(?i)^B", "binary indexes hold codes, not vectors: use HammingSearch for sign codes"),
     (r"(?i)IDMap", "leave IDMap out: rows are counted by slosh"),
+    (r"^(?:.*,)?PQ", 'put product codes into lists, as in "IVF1,PQ16": FAISS takes no filter without'),
     (r"(?i)L2norm", "bring the vectors to unit length before you add them"),
 )
 
@@ -81,7 +86,8 @@ class Factory:
     @property
     def rows_needed(self) -> int:
         """Rows that it takes to train."""
-        return max(TRAIN_FROM_ROWS, ROWS_PER_LIST * self.n_lists, ROWS_PER_CODE * (1 << self.n_bits), self.n_out + 1)
+        least = ROWS_FOR_OPQ if self.transform == "OPQ" else TRAIN_FROM_ROWS
+        return max(least, ROWS_PER_LIST * self.n_lists, ROWS_PER_CODE * (1 << self.n_bits), self.n_out + 1)
 
     def transformed_width(self, dim: int) -> int:
         """Return how many numbers the transform makes of vectors of `dim` numbers."""
@@ -98,6 +104,9 @@ class Factory:
         width = self.transformed_width(dim)
         if not 1 <= width <= dim:
             raise _wrong(self.text, f"{self.transform} gives {width or self.n_turned} numbers, vectors have {dim}")
+        if self.transform in ("RR", "OPQ") and dim > MAX_TURNED:
+            problem = f"factory={self.text!r}: {self.transform} rotates vectors of {dim:,} numbers"
+            raise InputError(problem, f"use PCA or PCAR from {MAX_TURNED:,} numbers on", argument="factory")
         if self.n_parts > width:
             raise _wrong(self.text, f"a product code of {self.n_parts} parts is made of {width} numbers")
 
