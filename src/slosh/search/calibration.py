@@ -127,6 +127,8 @@ class Calibration:
         """Return whether it still holds: until the collection has shrunk by this factor, or would have grown by it if
         nothing had been removed. So rows that are replaced count as new ones.
         """
+        if not self.n_rows:  # measured before the last training
+            return False
         return self.n_rows / growth <= n_rows and n_added - self.n_added <= self.n_rows * (growth - 1)
 
     def as_dict(self) -> dict[str, Any]:
