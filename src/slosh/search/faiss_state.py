@@ -8,6 +8,7 @@ one (`Filled` in faiss_index.py). A state that is not trained has no such index:
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +16,7 @@ import numpy as np
 from ..data.checks import random_stream
 from ..native import scan
 from ..native.arrays import Float32, Float64, Int64, Mask
-from .calibration import CalibratedState, Calibration
+from .calibration import CalibratedState, Calibration, sample_positions
 from .columns import positions_up_to
 from .comparing import compare_all, compare_within, unfilled
 from .faiss_factory import TRAIN_FROM_ROWS, Factory, default_factory, parse_factory
@@ -37,6 +38,8 @@ SCAN_BELOW_ROWS, SCAN_BELOW_SHARE = 2048, 16
 RERANKED_PAIRS = 1 << 20
 """Vectors compared in one go, for all queries together."""
 PRECISION_SAMPLE = 512
+DRAWN_NEIGHBOURS = 8
+"""A vector like a stored one is moved by the difference of two of so many neighbours."""
 
 
 class FaissState(CalibratedState):
@@ -74,9 +77,10 @@ class FaissState(CalibratedState):
 
     @property
     def train_due(self) -> bool:
-        if self.n_alive < TRAIN_FROM_ROWS or self.n_alive < self._factory().rows_needed:
+        # Asked by every search: the factory is parsed only where it decides.
+        if self.training is not None and self.n_alive < TRAIN_AGAIN_GROWTH * self.training.n_rows:
             return False
-        return self.training is None or self.n_alive >= TRAIN_AGAIN_GROWTH * self.training.n_rows
+        return self.n_alive >= TRAIN_FROM_ROWS and self.n_alive >= self._factory().rows_needed
 
     @property
     def outgrown(self) -> bool:
@@ -100,6 +104,28 @@ class FaissState(CalibratedState):
             return True
         few = max(SCAN_BELOW_ROWS, self.n_alive // SCAN_BELOW_SHARE)
         return n_allowed < self.n_alive and n_allowed < few
+
+    def _measure(self, pairs: Sequence[tuple[int, float]], queries: Float32 | None = None) -> FaissState:
+        """A graph is measured with vectors like the stored ones: the links of a stored one lead to its neighbours."""
+        if queries is None and self.filled.training.factory.n_links:
+            queries = self._like_stored(sample_positions(self.alive, max(recall for _, recall in pairs), self._seed))
+        return super()._measure(pairs, queries)
+
+    def _like_stored(self, positions: Int64) -> Float32:
+        """Return stored vectors, each moved by the difference of two of its neighbours.
+
+        So they lie about as far from the stored ones as these from each other, or a little farther, and in the same
+        directions.
+        """
+        vectors = self._store.take(positions)
+        asked = self._request(vectors, DRAWN_NEIGHBOURS, exclude=positions)
+        near = compare_all(self._store, asked).positions
+        random = np.random.RandomState(len(positions))
+        one = random.randint(near.shape[1], size=len(near))
+        other = (one + random.randint(1, near.shape[1], size=len(near))) % near.shape[1]
+        line = np.arange(len(near))
+        moved = self._store.take(near[line, one]) - self._store.take(near[line, other])
+        return np.asarray(vectors + moved, np.float32)
 
     def _trial(self, queries: Float32, own: Int64 | None, k: int) -> FaissTrial:
         asked, filled, training = self._request(queries, k, exclude=own), self.filled, self.training
