@@ -218,7 +218,7 @@ class FaissState(CalibratedState):
         if own is None:
             return filled.candidates(mapped, depth, effort, selector, asked.n_jobs)
         near = filled.candidates(mapped, depth + 1, effort, selector, asked.n_jobs)
-        is_own = near == own[:, None]
+        is_own = (near == own[:, None]) & (near >= 0)  # -1 is no row, and there may be several
         is_own[:, -1] |= ~is_own.any(axis=1)  # of each query one is left out
         left: Int64 = near[~is_own].reshape(len(near), -1)
         return left
