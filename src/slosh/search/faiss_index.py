@@ -433,7 +433,8 @@ def checked_parts(training: Training, derived: Trained, n: int) -> dict[str, Arr
     check_arrays(arrays, {"levels": ((rows,), np.int32), "links": ((n_links,), np.int32), "entry": ((1,), np.int64)})
     levels, links, entry = (np.array(arrays[name]) for name in ("levels", "links", "entry"))
     faiss = import_faiss()
-    per_level = faiss.vector_to_array(training.empty_index().hnsw.cum_nneighbor_per_level).astype(np.int64)
+    index = training.empty_index()  # kept: what is read of it dies with it
+    per_level = faiss.vector_to_array(index.hnsw.cum_nneighbor_per_level).astype(np.int64)
     if levels.min() < 1 or levels.max() >= len(per_level) or not 0 <= entry[0] < rows:
         raise ValueError("its levels, or where it is entered, are not there")
     sizes = per_level[levels]
