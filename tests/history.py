@@ -31,7 +31,7 @@ from builders import plain_answer
 from oracle import Oracle, check_hits, check_nearest, check_within, holds
 from slosh import Sets
 from slosh.embed import SlicedWasserstein
-from slosh.search import ExactSearch, LadderSearch
+from slosh.search import ExactSearch, FaissSearch, LadderSearch
 
 SLICES = np.array([[1.0, 0.0], [0.6, 0.8], [-0.28, 0.96]])
 ORACLE = Oracle(SLICES, 4)
@@ -496,7 +496,12 @@ class History(RuleBasedStateMachine):
             self.reader.close()
 
 
-SEARCHES = {"exact": (ExactSearch(), 1e-5), "32 bits": (LadderSearch(precision=32), 1e-5), "default": (None, 6e-3)}
+SEARCHES = {
+    "exact": (ExactSearch(), 1e-5),
+    "32 bits": (LadderSearch(precision=32), 1e-5),
+    "default": (None, 6e-3),
+    "faiss": (FaissSearch("IVF16,SQ8"), 6e-3),
+}
 """Searches, and how far rounding may move a distance."""
 
 

@@ -76,7 +76,7 @@ def test_every_embedding(slosh_, tmp_path, embedding):
     assert len(json.loads(out)["hits"]) == 1
 
 
-@pytest.mark.parametrize("search", ["ladder", "exact", "hamming", "lsh"])
+@pytest.mark.parametrize("search", ["ladder", "exact", "hamming", "lsh", "faiss", "faiss:IVF16,SQ8"])
 def test_every_search(slosh_, tmp_path, search):
     code, _, err = slosh_("build", tmp_path / "a", "clouds", "--search", search, "--standardize")
     assert code == 0, err

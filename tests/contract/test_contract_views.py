@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from builders import cloud_list, hurried_threads, plain_answer, together, wait_for
-from slosh.search import ExactSearch, LadderSearch
+from slosh.search import ExactSearch, FaissSearch, LadderSearch
 
 
 @contextlib.contextmanager
@@ -25,7 +25,7 @@ def ending(stop):
         stop.set()
 
 
-SEARCHES = {"default": LadderSearch(), "exact": ExactSearch()}
+SEARCHES = {"default": LadderSearch(), "exact": ExactSearch(), "faiss": FaissSearch("IVF16,PQ2x4fs")}
 
 
 def test_a_reader_sees_each_change_at_its_next_call(engine):

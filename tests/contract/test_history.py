@@ -14,7 +14,7 @@ def test_answers_are_those_of_the_oracle_after_any_history(engine, search, campa
     run_histories(lambda: History(engine, *SEARCHES[search], many=False), name, campaign, examples, steps=30)
 
 
-@pytest.mark.parametrize("search", ["32 bits", "default"])
+@pytest.mark.parametrize("search", ["32 bits", "default", "faiss"])
 def test_answers_are_those_of_the_oracle_where_the_search_is_trained(engine, search, campaign):
     examples = {"part": 3, "all": 40}[campaign]
     name = f"{engine.name} {search} trained"

@@ -10,7 +10,7 @@ from builders import cloud_list, make_index, plain_answer, small_embedding, spli
 from oracle import Oracle, check_nearest
 from slosh import Preprocess, Sets
 from slosh.embed import Covariance, FSPool, GeM, MeanPool, SlicedWasserstein, WassersteinEmbedding
-from slosh.search import ExactSearch, HammingSearch, LadderSearch, LSHSearch
+from slosh.search import ExactSearch, FaissSearch, HammingSearch, LadderSearch, LSHSearch
 
 SMALL = {"n_slices": 4, "n_quantiles": 4}
 
@@ -52,7 +52,7 @@ EMBEDDINGS = [
     MeanPool(),
     WassersteinEmbedding(np.random.default_rng(0).normal(size=(6, 3))),
 ]
-SEARCHES = [LadderSearch(), ExactSearch(), LSHSearch(), HammingSearch(rerank=20)]
+SEARCHES = [LadderSearch(), ExactSearch(), LSHSearch(), HammingSearch(rerank=20), FaissSearch()]
 BOTH = [(embedding, search) for search in SEARCHES[:2] for embedding in EMBEDDINGS]
 BOTH += [(embedding, search) for search in SEARCHES[2:] for embedding in EMBEDDINGS[:1] + EMBEDDINGS[8:10]]
 

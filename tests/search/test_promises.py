@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from slosh.search import ExactSearch, HammingSearch, LadderSearch, LSHSearch, load
+from slosh.search import ExactSearch, FaissSearch, HammingSearch, LadderSearch, LSHSearch, load
 from slosh.search.calibration import sample_positions
 
 SEARCHES = {
     "ladder": lambda: LadderSearch(n_jobs=1),
     "hamming": lambda: HammingSearch(rerank=50, n_jobs=1),
     "lsh": lambda: LSHSearch(n_jobs=1),
+    "faiss": lambda: FaissSearch(n_jobs=1),
 }
 
 
@@ -83,8 +84,10 @@ def share_found(rows, truth):
     [
         lambda seed: LadderSearch(precision=32, random_state=seed, n_jobs=1),
         lambda _: HammingSearch(rerank=50, n_jobs=1),
+        lambda seed: FaissSearch("IVF32,PQ6x4fs", random_state=seed, n_jobs=1),
+        lambda seed: FaissSearch("HNSW16", random_state=seed, n_jobs=1),
     ],
-    ids=["ladder", "hamming"],
+    ids=["ladder", "hamming", "faiss lists", "faiss graph"],
 )
 def test_the_stated_recall_is_kept_as_often_as_its_confidence_says(make, campaign):
     """Of stored rows that did not calibrate at least as many neighbours are found as stated, 95 times of 100."""

@@ -30,6 +30,9 @@ MAKERS = {
     "lists16": lambda: LadderSearch(n_components=2, n_lists=4),
     "lsh": lambda: search.LSHSearch(n_jobs=1),
     "hamming": lambda: search.HammingSearch(rerank=16, n_jobs=1),
+    "faiss": lambda: search.FaissSearch(n_jobs=1),
+    "faiss lists": lambda: search.FaissSearch("IVF16,PQ1x4fs", n_jobs=2),
+    "faiss graph": lambda: search.FaissSearch("HNSW8,SQ8", n_jobs=1),
 }
 
 

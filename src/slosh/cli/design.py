@@ -33,6 +33,7 @@ EMBEDDINGS = (
     "sliced (default), local, field:256, gem:2, cov, fspool, wasserstein, mean, max or sum. With --whiten, several "
     "joined by +, as in sliced+field."
 )
+SEARCHES = "How vectors are searched: ladder, exact, hamming, lsh, or faiss (faiss:HNSW32 names one of its indexes)."
 WHITEN = "Learn from the stored sets which differences of the vectors tell sets apart."
 POWER = "With --whiten, from 0, which only leaves directions out, to 0.5, which makes all count alike (default: 0.35)."
 LABEL = (
@@ -198,7 +199,7 @@ class Design:
 
     origin: Annotated[str | None, _name(metavar="auto|X,Y,Z", help=ORIGIN)] = None
     weighted: Annotated[bool, _flag("--weighted", help="Allow weights even if the first sets have none.")] = False
-    search: Annotated[str, _name(help="How vectors are searched: ladder, exact, hamming or lsh.")] = "ladder"
+    search: Annotated[str, _name(help=SEARCHES)] = "ladder"
 
     def settings(self) -> dict[str, Any]:
         """Return arguments of `SetIndex.create`."""
@@ -208,6 +209,11 @@ class Design:
             # Codes alone give no distance to tune for.
             "hamming": functools.partial(slosh.search.HammingSearch, rerank=100),
             "lsh": slosh.search.LSHSearch,
+            "faiss": slosh.search.FaissSearch,
         }
-        search = options.choose("--search", self.search.lower(), known)()
+        kind, colon, factory = self.search.partition(":")
+        made = options.choose("--search", kind.lower(), known)
+        if colon and kind.lower() != "faiss":
+            raise UsageError(f"--search {self.search}: only faiss takes a factory string, as in faiss:HNSW32")
+        search = made(factory) if colon else made()
         return {"search": search, "weighted": True if self.weighted else None}

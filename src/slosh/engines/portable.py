@@ -30,7 +30,7 @@ EMBEDDINGS = (
     embed.SumPool,
 )
 SLICERS = (slices.Linear, slices.Polynomial, slices.Circular, slices.Neural)
-SEARCHES = (search.ExactSearch, search.HammingSearch, search.LSHSearch, search.LadderSearch)
+SEARCHES = (search.ExactSearch, search.HammingSearch, search.LSHSearch, search.LadderSearch, search.FaissSearch)
 CLASSES: dict[str, Any] = {kind.__name__: kind for kind in (*EMBEDDINGS, *SLICERS, hash.PStableHash, *SEARCHES)}
 MAX_DEPTH = 16
 

@@ -127,6 +127,7 @@ class IndexSpec:
             search = _with_fitted_hash(HammingSearch(_fresh(search.hash), rerank=search.rerank), chosen, sample)
         made = IndexSpec(self.dim, chosen, _fresh(search), self.preprocess, self.origin)
         made.check_sizes()
+        made.search.check_dim(chosen.index_length)
         return made
 
     def checked_embedding(self, embedding: Any) -> SetTransformer:
@@ -219,6 +220,7 @@ class IndexSpec:
         if vectors.shape != (2, length) or not np.isfinite(vectors).all():
             raise ValueError("its vectors are not numbers")
         self.search.check_params()
+        self.search.check_dim(embedding.index_length)
         repr(embedding), repr(self.search)
 
 
@@ -313,6 +315,7 @@ def make_spec(
     made = IndexSpec(dim, chosen, _fresh(finder), steps, shift)
     made.check_sizes()
     made.search.check_params()
+    made.search.check_dim(made.embedding.index_length)
     return made
 
 

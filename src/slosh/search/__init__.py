@@ -8,6 +8,7 @@ from .calibration import Calibration
 from .codes import nearest_codes
 from .columns import Column, ColumnFactory, in_memory
 from .exact import ExactSearch
+from .faiss_search import FaissSearch
 from .hamming import HammingSearch
 from .ladder import LadderSearch
 from .lsh import LSHSearch, NearResult
@@ -20,6 +21,7 @@ __all__ = [
     "Column",
     "ColumnFactory",
     "ExactSearch",
+    "FaissSearch",
     "HammingSearch",
     "LSHSearch",
     "LadderSearch",

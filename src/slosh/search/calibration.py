@@ -54,10 +54,10 @@ class Calibration:
     k, recall : what was asked for.
     reach : LadderSearch: how much farther than the nearest list others may be that are scanned (docs/search.md).
         LSHSearch: the distance of the k-th nearest was no larger for 95% of the queries; those beyond it get more
-        probes.
-    depth : what is looked at: vectors compared at most (LadderSearch), codes to re-rank (HammingSearch) or buckets of
-        all tables together (LSHSearch, `n_probes`). 0 stands for an exact search: no depth is enough, or none is
-        cheaper.
+        probes. FaissSearch: lists probed (nprobe), or candidates that a graph keeps (efSearch).
+    depth : what is looked at: vectors compared at most (LadderSearch), codes to re-rank (HammingSearch), buckets of all
+        tables together (LSHSearch, `n_probes`), or candidates of FAISS whose vectors are compared (FaissSearch). 0
+        stands for an exact search: no depth is enough, or none is cheaper.
     measured : the mean recall of queries that the setting was not chosen by.
     promised : its one-sided 95% lower confidence bound; at least `recall`.
     n_queries : how many queries these are.
@@ -127,6 +127,8 @@ class Calibration:
         """Return whether it still holds: until the collection has shrunk by this factor, or would have grown by it if
         nothing had been removed. So rows that are replaced count as new ones.
         """
+        if not self.n_rows:  # measured before the last training
+            return False
         return self.n_rows / growth <= n_rows and n_added - self.n_added <= self.n_rows * (growth - 1)
 
     def as_dict(self) -> dict[str, Any]:

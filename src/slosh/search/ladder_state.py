@@ -17,11 +17,12 @@ from ..native import kernel, scan
 from ..native.arrays import Float32, Float64, Int64, Mask
 from .basis import ROUNDING
 from .calibration import CalibratedState, Calibration
+from .comparing import compare_all, compare_within, unfilled
 from .cost_model import cost, cost_of_each, cost_of_exact
 from .filing import Filing, Training, is_of_floats, learn, warn_if_coarse
 from .ladder_trial import LadderTrial
 from .state import Allowed, Deferred, Found, FoundWithin, Request, Stored, Trained, checking_trained, exact_found
-from .store import Batch, FloatVectors, Vectors
+from .store import FloatVectors, Vectors
 
 if TYPE_CHECKING:
     from .ladder import LadderSearch
@@ -36,7 +37,6 @@ UNLIKE_ROWS = 0.02
 """If more of the rows founded lists of their own since a calibration, it is applied with care: see `_climb_by`."""
 CAREFUL_REACH = 1.15
 """How many times as large the reach is then."""
-NO_QUERIES: Int64 = np.empty(0, np.int64)
 EXACT_REACH = 0.5
 """With this reach an exact search looks for neighbours first: what it finds bounds the distance of the others."""
 
@@ -187,9 +187,9 @@ class LadderState(CalibratedState):
             return self._nearest_exactly(asked)
         distances, positions, compared, scanned = self._climb_by(plan, asked)
         self._note_route(plan, asked)
-        short = self._short(positions, k, asked)
+        short = unfilled(positions, k, asked, self.alive)
         if len(short):  # float32 overflowed
-            found = self._compare_all(asked.part(short))
+            found = compare_all(self._store, asked.part(short))
             distances[short], positions[short] = found.distances, found.positions
             compared[short] += n_allowed
         # Nothing was measured for a filter, not even for one that leaves nearly all.
@@ -197,12 +197,12 @@ class LadderState(CalibratedState):
 
     def _nearest_exactly(self, asked: Request) -> Found:
         if self._filing is None or (asked.allowed is not None and self._few(asked)):
-            return self._compare_all(asked)
+            return compare_all(self._store, asked)
         wanted = min(asked.k + 1, asked.n_allowed)  # one more shows a tie
         distances, positions, compared, scanned = self._climb(asked, wanted, EXACT_REACH, 4 * asked.k, True)
-        short = self._short(positions, wanted, asked)
+        short = unfilled(positions, wanted, asked, self.alive)
         if len(short):  # float32 overflowed
-            found = self._compare_all(asked.part(short, wanted))
+            found = compare_all(self._store, asked.part(short, wanted))
             distances[short], positions[short] = found.distances, found.positions
             compared[short] += asked.n_allowed
         return exact_found(distances, positions, asked.k, compared, scanned)
@@ -242,29 +242,6 @@ class LadderState(CalibratedState):
         each = cost_of_each(asked.n_allowed, len(asked), self.dim)
         return each < cost_of_exact(self.n, self._filed.basis.width)
 
-    def _short(self, positions: Int64, k: int, asked: Request) -> Int64:
-        """Return the queries that have found fewer positions than there are."""
-        last = positions[:, -1]
-        if last.min() >= 0:
-            return NO_QUERIES
-        if asked.exclude is None:
-            return np.flatnonzero(last < 0)
-        there = self.alive if asked.mask is None else asked.mask
-        left_out = (asked.exclude >= 0) & there[asked.exclude]
-        return np.flatnonzero((positions >= 0).sum(axis=1) < np.minimum(k, asked.n_allowed - left_out))
-
-    def _compare_all(self, asked: Request) -> Found:
-        """Compare every allowed vector with every query."""
-        allowed = None if asked.mask is None else np.flatnonzero(asked.mask)
-        wanted = min(asked.k + 1, asked.n_allowed)
-        store, ranks = self._store, None if asked.in_order else asked.ranks
-        queries, rest = store.as_stored(asked.queries), (asked.exclude, ranks, asked.n_jobs)
-        if allowed is not None:
-            store.check(allowed)
-        vectors = store.array if allowed is None else store.unchecked
-        squares, positions = scan.flat(queries, vectors, store.scale, allowed, wanted, *rest)
-        return exact_found(np.sqrt(squares, out=squares), positions, asked.k, asked.counts(), asked.counts(0))
-
     def _climb(
         self, asked: Request, k: int, reach: float, depth: int, exact: bool
     ) -> tuple[Float64, Int64, Int64, Int64]:
@@ -298,11 +275,7 @@ class LadderState(CalibratedState):
     def _within(self, asked: Request, radii: Float64) -> FoundWithin:
         if self._filing is None:
             self._check_precision()
-            at = np.arange(self.n) if asked.mask is None else np.flatnonzero(asked.mask)
-            asked.queries = self._store.as_stored(asked.queries)
-            each = (Batch(slice(i, i + 1), np.array([0, len(at)]), at) for i in range(len(asked)))
-            found = self._store.within(asked, radii, each)
-            return FoundWithin(*found, asked.counts(), asked.counts(0), 1.0)
+            return compare_within(self._store, asked, radii)
         mask, threads = None if asked.allowed is None else asked.mask, kernel.threads(self.search.n_jobs)
         found_by_query = self._kernel_ladder.within(asked.queries, radii, mask, threads)
         offsets, squares, positions, scanned, compared = found_by_query

@@ -94,6 +94,9 @@ class SavableSearch(BaseEstimator):  # type: ignore[misc]
                 raise InputError(problem, argument="hash")
             hash_.check_params()
 
+    def check_dim(self, dim: int) -> None:
+        """Refuse (InputError) vectors of a length that the parameters are not made for."""
+
     def saved_params(self) -> dict[str, Any]:
         """Return the parameters of the constructor, for JSON."""
         return json_params(self)
