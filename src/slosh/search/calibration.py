@@ -60,7 +60,8 @@ class Calibration:
         all tables together (LSHSearch, `n_probes`). 0 stands for an exact search: no depth is enough, or none is
         cheaper.
     measured : the mean recall of queries that the setting was not chosen by.
-    promised : its one-sided 95% lower confidence bound; at least `recall`.
+    promised : its one-sided 95% lower confidence bound, at least `recall`; and `recall` if the queries that measured it
+        also chose it (see `settle`).
     n_queries : how many queries these are.
     n_rows : size of the collection then.
     n_added : rows that had ever been added then, those that were removed since included.
