@@ -58,8 +58,10 @@ class LadderTrial(Trial):
             i = first + larger
             if (what := self._try(k, i, depth)[1]) < price:
                 best, price = Setting(REACHES[i], depth, float(depth)), what
-            if larger <= 1:
-                break  # with a greater depth it would hardly cost less
+            elif best.depth < deep:
+                break  # one that compares fewer vectors costs less
+            if i == first:
+                break  # with a greater depth it would only cost more
         return best if price < self._price_of_exact else None
 
     def cheaper(self, setting: Setting) -> Iterator[Setting]:
