@@ -127,6 +127,33 @@ def test_promises_hold_on_fresh_queries_over_many_seeds():
     assert broken <= n_seeds * 0.05 + 3 * np.sqrt(n_seeds * 0.05 * 0.95)
 
 
+class RanksWalkedDown(Ranks):
+    """The same, which also offers every depth below the one that was chosen."""
+
+    def cheaper(self, setting):
+        return (setting._replace(depth=depth) for depth in range(setting.depth - 1, 0, -1))
+
+
+def test_a_cheaper_setting_is_taken_while_the_others_confirm_it():
+    trial, plain = RanksWalkedDown(geometric(0)), Ranks(geometric(0))
+    found, chosen = settle(trial, 10, 0.9, 5000), settle(plain, 10, 0.9, 5000)
+    assert found.depth < chosen.depth
+    assert trial.asked == list(range(chosen.depth, found.depth - 2, -1))  # the last one had not enough
+    bounds = [lower_bound(np.mean(trial.ranks[trial.measuring] < found.depth - i, axis=1)) for i in (0, 1)]
+    assert bounds[0] >= 0.9 > bounds[1]
+    assert found.promised == 0.9  # what was chosen by the same queries states no more than was asked for
+    assert found.measured == pytest.approx(np.mean(trial.ranks[trial.measuring] < found.depth))
+
+
+def test_promises_hold_on_fresh_queries_over_many_seeds_if_settings_are_made_cheaper():
+    n_seeds, broken = 400, 0
+    fresh = geometric(10**6, 200_000)
+    for seed in range(n_seeds):
+        found = settle(RanksWalkedDown(geometric(seed, 400)), 10, 0.9, 5000)
+        broken += not found.exact and found.promised > np.mean(fresh < found.depth)
+    assert broken <= n_seeds * 0.05 + 3 * np.sqrt(n_seeds * 0.05 * 0.95)
+
+
 def test_a_sample_shows_no_more_than_it_can():
     assert provable(0.99, 900)
     assert not provable(0.99, 200)

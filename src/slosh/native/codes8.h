@@ -123,7 +123,21 @@ SLOSH_INLINE void add_products(Ints *sums, const uint8_t *rows, int32_t four) {
 
 // Adds the products of the numbers `from` to `to` of the sixteen rows of a block with those of Q queries.
 template <int Q> SLOSH_INLINE void add_all_products(const Asked *const *asked, const uint8_t *block, int64_t from, int64_t to, Ints (*sums)[kRegisters]) {
-  for (int64_t i = from; i < to; i += 4)
+  int64_t i = from;
+  if (Q * kRegisters < 2) {  // each addition would wait for the one before: two sums are added at the end
+    constexpr int kSums = 2;
+    Ints parts[kSums - 1][Q][kRegisters] = {};
+    for (; i + 4 * kSums <= to; i += 4 * kSums)
+      for (int part = 0; part < kSums; ++part)
+        for (int q = 0; q < Q; ++q) {
+          int32_t four;
+          std::memcpy(&four, asked[q]->code + i + 4 * part, 4);
+          add_products(part ? parts[part - 1][q] : sums[q], block + (i + 4 * part) * kRows, four);
+        }
+    for (int q = 0; q < Q; ++q)
+      for (int r = 0; r < kRegisters; ++r) sums[q][r] += parts[0][q][r];
+  }
+  for (; i < to; i += 4)
     for (int q = 0; q < Q; ++q) {
       int32_t four;
       std::memcpy(&four, asked[q]->code + i, 4);
@@ -131,14 +145,15 @@ template <int Q> SLOSH_INLINE void add_all_products(const Asked *const *asked, c
     }
 }
 
-// Squared distances of a coded query to sixteen rows that are coded about the middle too; `squares` are those of their norms.
-SLOSH_INLINE void estimate(const Asked &asked, const uint8_t *block, const float *squares, float step, int64_t width, Floats *out) {
-  Ints sums[1][kRegisters];
-  for (int part = 0; part < kRegisters; ++part) sums[0][part] = Ints{} + (asked.start_early + asked.start_rest);
-  const Asked *one = &asked;
-  add_all_products<1>(&one, block, 0, width, sums);
-  for (int part = 0; part < kRegisters; ++part)
-    out[part] = load<Floats>(squares + part * SLOSH_LANES) + asked.square - __builtin_convertvector(sums[0][part], Floats) * (asked.scale * step);
+// Squared distances of Q coded queries to sixteen rows that are coded about the middle too; `squares` are those of their norms.
+template <int Q> SLOSH_INLINE void estimate(const Asked *const *asked, const uint8_t *block, const float *squares, float step, int64_t width, Floats (*out)[kRegisters]) {
+  Ints sums[Q][kRegisters];
+  for (int q = 0; q < Q; ++q)
+    for (int part = 0; part < kRegisters; ++part) sums[q][part] = Ints{} + (asked[q]->start_early + asked[q]->start_rest);
+  add_all_products<Q>(asked, block, 0, width, sums);
+  for (int q = 0; q < Q; ++q)
+    for (int part = 0; part < kRegisters; ++part)
+      out[q][part] = load<Floats>(squares + part * SLOSH_LANES) + asked[q]->square - __builtin_convertvector(sums[q][part], Floats) * (asked[q]->scale * step);
 }
 
 // Bit l: lane l is not above `limit`; what float32 cannot tell (NaN) is not.

@@ -73,7 +73,8 @@ struct Tile {
   const int64_t first, n, wanted, depth;  // queries; the own row of a query takes a place
   const size_t full;
   std::vector<Climb> climbs;
-  std::vector<Line> heads;                // estimated squared distances of a query to all centres
+  const size_t n_heads;                   // lines of sixteen
+  std::vector<Line> heads;                // estimated squared distances of up to kAbreast queries to all centres
   std::vector<Visit> visits, sorted;
   std::vector<Near> counts;
   std::vector<Set64> visitors;          // of each list
@@ -81,7 +82,8 @@ struct Tile {
 
   Tile(const Ladder &j, int64_t from, int64_t to)
       : job(j), lists(j.lists), first(from), n(to - from), wanted(j.k + (j.skip ? 1 : 0)), depth(j.depth + (j.skip ? 1 : 0)),
-        full(size_t(depth + std::max<int64_t>(128, depth / 2))), climbs(size_t(n)), heads(size_t((lists.n_lists + kRows - 1) / kRows)) {
+        full(size_t(depth + std::max<int64_t>(128, depth / 2))), climbs(size_t(n)), n_heads(size_t((lists.n_lists + kRows - 1) / kRows)),
+        heads(n_heads * size_t(std::min<int64_t>(n, kAbreast))) {
     constexpr float kInfinity = std::numeric_limits<float>::infinity();
     const int64_t dim = job.vectors.dim;
     const float *queries = job.queries + first * dim;
@@ -104,25 +106,40 @@ struct Tile {
     }
   }
 
-  // Fills `heads`.
-  void look_at_heads(const Climb &c) {
-    for (size_t b = 0; b < heads.size(); ++b) {
-      Floats found[kRegisters];
-      estimate(c.asked, lists.heads.codes + int64_t(b) * kRows * lists.width, lists.heads.biases + b * kRows, lists.head_steps[b], lists.width, found);
-      std::memcpy(heads[b].each, found, sizeof(found));
+  template <int Q> void look_at_heads(const Asked *const *by) {
+    for (size_t b = 0; b < n_heads; ++b) {
+      Floats found[Q][kRegisters];
+      estimate<Q>(by, lists.heads.codes + int64_t(b) * kRows * lists.width, lists.heads.biases + b * kRows, lists.head_steps[b], lists.width, found);
+      for (int q = 0; q < Q; ++q) std::memcpy(heads[size_t(q) * n_heads + b].each, found[q], sizeof(found[q]));
     }
   }
 
-  // The nearest of `heads`, the first of several; -1 if none is left, or float32 has overflowed.
-  int64_t nearest_head() const {
+  // Calls use(query, its heads) for every query. Several look at the centres together.
+  template <class Use> void with_heads(Use use) {
+    int32_t q = 0;
+    for (; q + kAbreast <= int32_t(n); q += kAbreast) {
+      const Asked *by[kAbreast];
+      for (int i = 0; i < kAbreast; ++i) by[i] = &climbs[size_t(q + i)].asked;
+      look_at_heads<kAbreast>(by);
+      for (int i = 0; i < kAbreast; ++i) use(q + i, heads.data() + size_t(i) * n_heads);
+    }
+    for (; q < int32_t(n); ++q) {
+      const Asked *by = &climbs[size_t(q)].asked;
+      look_at_heads<1>(&by);
+      use(q, heads.data());
+    }
+  }
+
+  // The nearest of the heads of a query, the first of several; -1 if none is left, or float32 has overflowed.
+  int64_t nearest_head(const Line *mine) const {
     Floats least = all<Floats>(std::numeric_limits<float>::infinity());
-    for (const Line &line : heads)
-      for (int part = 0; part < kRegisters; ++part) least = lower(least, load<Floats>(line.each + part * SLOSH_LANES));
+    for (size_t b = 0; b < n_heads; ++b)
+      for (int part = 0; part < kRegisters; ++part) least = lower(least, load<Floats>(mine[b].each + part * SLOSH_LANES));
     float lane[SLOSH_LANES], best = std::numeric_limits<float>::infinity();
     store(lane, least);
     for (int l = 0; l < SLOSH_LANES; ++l) best = std::min(best, lane[l]);
-    for (size_t b = 0; b < heads.size() && best < std::numeric_limits<float>::infinity(); ++b) {
-      const unsigned bits = at_most16(heads[b].each, best);
+    for (size_t b = 0; b < n_heads && best < std::numeric_limits<float>::infinity(); ++b) {
+      const unsigned bits = at_most16(mine[b].each, best);
       if (bits) return int64_t(b) * kRows + __builtin_ctz(bits);
     }
     return -1;
@@ -242,23 +259,22 @@ struct Tile {
   }
 
   // The nearest list, and more of them until k rows are found; then the others that may be worth a scan, nearest last.
-  void begin(int32_t query) {
+  void begin(int32_t query, Line *mine) {
     Climb &c = climbs[size_t(query)];
     c.near.resize(full);
-    look_at_heads(c);
     for (int64_t scanned = 0; scanned < lists.n_lists && int64_t(c.n_near) < wanted; ++scanned) {
-      const int64_t l = nearest_head();
+      const int64_t l = nearest_head(mine);
       if (l < 0) break;
-      if (!scanned) c.nearest_list = heads[size_t(l / kRows)].each[l % kRows];
-      heads[size_t(l / kRows)].each[l % kRows] = std::numeric_limits<float>::infinity();
+      if (!scanned) c.nearest_list = mine[size_t(l / kRows)].each[l % kRows];
+      mine[size_t(l / kRows)].each[l % kRows] = std::numeric_limits<float>::infinity();
       approach<1>(int32_t(l), &query);
     }
     measure(c);
     const float farthest = std::min(farthest_list(c), std::numeric_limits<float>::max());
-    for (size_t b = 0; b < heads.size(); ++b)
-      for (unsigned bits = at_most16(heads[b].each, farthest); bits; bits &= bits - 1) {
+    for (size_t b = 0; b < n_heads; ++b)
+      for (unsigned bits = at_most16(mine[b].each, farthest); bits; bits &= bits - 1) {
         const int lane = __builtin_ctz(bits);
-        c.lists.push_back({heads[b].each[lane], uint32_t(b * kRows) + uint32_t(lane)});
+        c.lists.push_back({mine[b].each[lane], uint32_t(b * kRows) + uint32_t(lane)});
       }
     std::sort(c.lists.rbegin(), c.lists.rend());
     c.n_left = c.lists.size();
@@ -303,7 +319,7 @@ struct Tile {
   }
 
   void approach_all() {
-    for (int32_t q = 0; q < int32_t(n); ++q) begin(q);
+    with_heads([this](int32_t q, Line *mine) { begin(q, mine); });
     for (const int64_t some : kRounds) {
       visits.clear();
       for (int32_t q = 0; q < int32_t(n); ++q) {
@@ -334,13 +350,17 @@ struct Tile {
     __atomic_store_n(job.unchecked, true, __ATOMIC_RELAXED);
   }
 
+  // Sorts `near`, and fetches the vectors that are compared first.
+  void line_up(Climb &c) const {
+    c.near.resize(c.n_near);
+    std::sort(c.near.begin(), c.near.end());
+    for (size_t i = 0; i < std::min<size_t>(c.near.size(), kFetched); ++i) fetch(job.vectors, lists.slots[c.near[i].place]);
+  }
+
   // The vectors of `near`, in order, until no later one can be among the k nearest.
   Nearest rerank(Climb &c, bool bounds) {
     Nearest nearest{job.ranks, job.k, {}};
     nearest.hits.reserve(size_t(job.k));
-    c.near.resize(c.n_near);
-    std::sort(c.near.begin(), c.near.end());
-    for (size_t i = 0; i < std::min<size_t>(c.near.size(), kFetched); ++i) fetch(job.vectors, lists.slots[c.near[i].place]);
     const double off = bounds ? 0.0 : c.slack + double(c.error);
     const float shift = bounds ? 0.0f : c.shift;
     float limit = std::numeric_limits<float>::infinity();
@@ -380,32 +400,40 @@ struct Tile {
     for (int q = 0; q < Q; ++q) c[q]->scanned += rows;
   }
 
-  // Bit l: list 16 b + l may hold a row within this reach. `rounding` is that of the estimates in `heads`.
-  unsigned may_hold(size_t b, float reach, float rounding) const {
+  // Bit l: list 16 b + l, estimated at `line`, may hold a row within this reach. `rounding` is that of the estimates.
+  unsigned may_hold(size_t b, const Line &line, float reach, float rounding) const {
     float radii[kRows] = {};
     const int64_t first = int64_t(b) * kRows;
     std::memcpy(radii, lists.radii + first, sizeof(float) * size_t(std::min<int64_t>(kRows, lists.n_lists - first)));
     unsigned bits = 0;
     for (int l = 0; l < kRows; ++l) {
-      const float far = reach + radii[l], near = heads[b].each[l] * (1 - 1e-5f) - rounding;
+      const float far = reach + radii[l], near = line.each[l] * (1 - 1e-5f) - rounding;
       bits |= unsigned(!(near > far * far * (1 + 1e-5f) && near < std::numeric_limits<float>::infinity())) << l;  // infinite: float32 has overflowed
     }
     return first + kRows <= lists.n_lists ? bits : bits & ((1u << (lists.n_lists - first)) - 1);
   }
 
+  // Calls use(query, what it finds), query by query. The vectors of one are on their way while those of the one before are compared.
+  template <class Use> void rerank_all(bool bounds, Use use) {
+    line_up(climbs[0]);
+    for (int64_t i = 0; i < n; ++i) {
+      if (i + 1 < n) line_up(climbs[size_t(i + 1)]);
+      use(i, rerank(climbs[size_t(i)], bounds));
+    }
+  }
+
   void surround_all(const double *radius) {
     visitors.assign(size_t(lists.n_lists), {0});
     std::vector<Float> reach(static_cast<size_t>(n));
-    for (int64_t q = 0; q < n; ++q) {
+    with_heads([&](int32_t q, const Line *mine) {
       Climb &c = climbs[size_t(q)];
       c.near.clear(), c.n_near = 0;
-      look_at_heads(c);
-      const float mine = reach[size_t(q)].value = float(std::min((radius[q] + c.slack) * (1 + 1e-5) + 1e-18, 3e38));
+      const float far = reach[size_t(q)].value = float(std::min((radius[q] + c.slack) * (1 + 1e-5) + 1e-18, 3e38));
       const float rounding = 4e-6f * (c.asked.square + lists.farthest * lists.farthest);
-      for (size_t b = 0; b < heads.size(); ++b)
-        for (unsigned bits = may_hold(b, mine + c.asked.blur + lists.head_errors[b], rounding); bits; bits &= bits - 1)
+      for (size_t b = 0; b < n_heads; ++b)
+        for (unsigned bits = may_hold(b, mine[b], far + c.asked.blur + lists.head_errors[b], rounding); bits; bits &= bits - 1)
           visitors[b * kRows + size_t(__builtin_ctz(bits))].bits |= uint64_t(1) << q;
-    }
+    });
     for (int32_t list = 0; list < int32_t(lists.n_lists); ++list)
       for (uint64_t bits = visitors[size_t(list)].bits; bits;) {
         int32_t who[kAbreast];
@@ -441,16 +469,13 @@ void ladder(const Ladder &job, int64_t first, int64_t last) {
   } else {
     tile.approach_all();
     std::vector<Double> radii(static_cast<size_t>(tile.n));
-    for (int64_t i = 0; i < tile.n; ++i) {
-      Nearest nearest = tile.rerank(tile.climbs[size_t(i)], false);
-      if (job.exact)
-        radii[size_t(i)].value = std::sqrt(nearest.farthest());
-      else
-        nearest.write(job.out + (first + i) * job.k, job.out_positions + (first + i) * job.k);
-    }
+    const auto write = [&job, first](int64_t i, Nearest &&found) { found.write(job.out + (first + i) * job.k, job.out_positions + (first + i) * job.k); };
     if (job.exact) {
+      tile.rerank_all(false, [&radii](int64_t i, const Nearest &found) { radii[size_t(i)].value = std::sqrt(found.farthest()); });
       tile.surround_all(&radii[0].value);
-      for (int64_t i = 0; i < tile.n; ++i) tile.rerank(tile.climbs[size_t(i)], true).write(job.out + (first + i) * job.k, job.out_positions + (first + i) * job.k);
+      tile.rerank_all(true, write);
+    } else {
+      tile.rerank_all(false, write);
     }
   }
   for (int64_t i = 0; i < tile.n; ++i) job.scanned[first + i] = tile.climbs[size_t(i)].scanned, job.candidates[first + i] = tile.climbs[size_t(i)].candidates;
@@ -458,32 +483,52 @@ void ladder(const Ladder &job, int64_t first, int64_t last) {
 
 // The list whose centre is nearest to each row of `stride` numbers, and its squared distance; of two that are as near, the first. The centres in eight
 // bits leave few to compare.
-void nearest_lists(const Lists &lists, const float *rows, int64_t n, int64_t *list, float *square) {
-  std::vector<Line> found(size_t((lists.n_lists + kRows - 1) / kRows));
-  Asked asked;
-  for (int64_t row = 0; row < n; ++row) {
-    const float *x = rows + row * lists.stride;
-    code_query(x, lists.middle, lists.stride, lists.early, asked);
-    const float rounding = 4e-6f * (asked.square + lists.farthest * lists.farthest) + 1e-36f;
-    float least = std::numeric_limits<float>::infinity();  // no centre that is farther is the nearest
-    for (size_t b = 0; b < found.size(); ++b) {
-      Floats some[kRegisters];
-      estimate(asked, lists.heads.codes + int64_t(b) * kRows * lists.width, lists.heads.biases + b * kRows, lists.head_steps[b], lists.width, some);
-      std::memcpy(found[b].each, some, sizeof(some));
+template <int Q> inline void nearest_lists_of(const Lists &lists, const float *rows, int64_t *list, float *square, Line *found) {
+  const size_t n_heads = size_t((lists.n_lists + kRows - 1) / kRows);
+  Asked asked[Q];
+  const Asked *by[Q];
+  float rounding[Q], least[Q];  // no centre that is farther than `least` is the nearest
+  for (int q = 0; q < Q; ++q) {
+    code_query(rows + q * lists.stride, lists.middle, lists.stride, lists.early, asked[q]);
+    by[q] = &asked[q];
+    rounding[q] = 4e-6f * (asked[q].square + lists.farthest * lists.farthest) + 1e-36f;
+    least[q] = std::numeric_limits<float>::infinity();
+  }
+  for (size_t b = 0; b < n_heads; ++b) {
+    Floats some[Q][kRegisters];
+    estimate<Q>(by, lists.heads.codes + int64_t(b) * kRows * lists.width, lists.heads.biases + b * kRows, lists.head_steps[b], lists.width, some);
+    for (int q = 0; q < Q; ++q) {
+      Line &line = found[size_t(q) * n_heads + b];
+      std::memcpy(line.each, some[q], sizeof(some[q]));
       float nearest = std::numeric_limits<float>::infinity();
-      for (int r = 0; r < kRows; ++r) nearest = std::min(nearest, found[b].each[r]);
-      least = std::min(least, std::sqrt(std::max(nearest, 0.0f) + rounding) + asked.blur + lists.head_errors[b]);
+      for (int r = 0; r < kRows; ++r) nearest = std::min(nearest, line.each[r]);
+      least[q] = std::min(least[q], std::sqrt(std::max(nearest, 0.0f) + rounding[q]) + asked[q].blur + lists.head_errors[b]);
     }
+  }
+  for (int q = 0; q < Q; ++q) {
+    const float *x = rows + q * lists.stride;
     int64_t best = 0;
     float nearest = std::numeric_limits<float>::infinity();
-    for (int64_t l = 0; l < lists.n_lists; ++l) {
-      const float reach = least + asked.blur + lists.head_errors[l / kRows];
-      if (found[size_t(l / kRows)].each[l % kRows] > reach * reach * (1 + 1e-5f) + rounding) continue;
-      const float exact = square_of(x, lists.centres + l * lists.stride, lists.stride);
-      if (exact < nearest) nearest = exact, best = l;
+    for (size_t b = 0; b < n_heads; ++b) {
+      const float reach = least[q] + asked[q].blur + lists.head_errors[b], limit = reach * reach * (1 + 1e-5f) + rounding[q];
+      Floats near[kRegisters];
+      std::memcpy(near, found[size_t(q) * n_heads + b].each, sizeof(near));
+      for (unsigned bits = not_above16(near, limit); bits; bits &= bits - 1) {
+        const int64_t l = int64_t(b) * kRows + __builtin_ctz(bits);
+        if (l >= lists.n_lists) break;
+        const float exact = square_of(x, lists.centres + l * lists.stride, lists.stride);
+        if (exact < nearest) nearest = exact, best = l;
+      }
     }
-    list[row] = best, square[row] = nearest;
+    list[q] = best, square[q] = nearest;
   }
+}
+
+void nearest_lists(const Lists &lists, const float *rows, int64_t n, int64_t *list, float *square) {
+  std::vector<Line> found(size_t((lists.n_lists + kRows - 1) / kRows * kAbreast));
+  int64_t row = 0;
+  for (; row + kAbreast <= n; row += kAbreast) nearest_lists_of<kAbreast>(lists, rows + row * lists.stride, list + row, square + row, found.data());
+  for (; row < n; ++row) nearest_lists_of<1>(lists, rows + row * lists.stride, list + row, square + row, found.data());
 }
 
 }  // namespace SLOSH_ARCH

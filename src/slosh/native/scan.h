@@ -64,6 +64,7 @@ SLOSH_INLINE void fetch(const Vectors &v, int64_t position) {
   const char *at = v.shorts ? reinterpret_cast<const char *>(v.shorts + position * v.dim) : reinterpret_cast<const char *>(v.floats + position * v.dim);
   const int64_t bytes = std::min<int64_t>(v.dim * (v.shorts ? 2 : 4), 512);  // the machine goes on by itself
   for (int64_t b = 0; b < bytes; b += 64) __builtin_prefetch(at + b);
+  if (v.shorts) __builtin_prefetch(v.scale + position);
 }
 
 void squares(const Pairs &job, int64_t query) {

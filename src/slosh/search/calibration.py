@@ -2,8 +2,9 @@
 
 One rule for all searches. Stored vectors are the queries (`sample_positions`), none of them its own neighbour. Two
 parts are made of them. One part chooses the cheapest setting that promises to be enough; the other one, which had no
-part in the choice, says what recall that setting has (`settle`). What was measured holds until the collection has
-doubled or halved. A state never measures while it searches: writers, `tune` and the plain searches do.
+part in the choice, says what recall that setting has, and whether a little less work is enough, too (`settle`). What
+was measured holds until the collection has doubled or halved. A state never measures while it searches: writers, `tune`
+and the plain searches do.
 """
 
 from __future__ import annotations
@@ -59,7 +60,8 @@ class Calibration:
         tables together (LSHSearch, `n_probes`), or candidates of FAISS whose vectors are compared (FaissSearch). 0
         stands for an exact search: no depth is enough, or none is cheaper.
     measured : the mean recall of queries that the setting was not chosen by.
-    promised : its one-sided 95% lower confidence bound; at least `recall`.
+    promised : its one-sided 95% lower confidence bound, at least `recall`; and `recall` if the queries that measured it
+        also chose it (see `settle`).
     n_queries : how many queries these are.
     n_rows : size of the collection then.
     n_added : rows that had ever been added then, those that were removed since included.
@@ -167,26 +169,44 @@ class Trial(ABC):
     def found(self, setting: Setting, k: int, recall: float) -> Mask:
         """Return what the queries of the second part find."""
 
+    def cheaper(self, setting: Setting) -> Iterator[Setting]:
+        """Yield settings that look at less and less, in an order that the second part has no say in."""
+        return iter(())
+
 
 def settle(trial: Trial, k: int, recall: float, n_rows: int) -> Calibration:
-    """Choose a setting by one part of the queries, and state its recall from the other part."""
+    """Choose a setting by one part of the queries, and state its recall from the other part.
+
+    If it has enough, cheaper ones are measured in turn until one has not. That asks the same queries several times, and
+    yet is no more likely to end with a setting of less than `recall` than one measurement would be: to pass the last
+    one that has enough, the first one that has not would have to seem enough. So no more than `recall` is stated then.
+    """
     n, k_there, tried = trial.n_measuring, min(k, n_rows - 1), Setting(-np.inf, 0, 0.0)
 
     def enough(hits: Mask) -> bool:
         return expected_bound(hits.mean(axis=1), n) >= recall
 
+    def measure(setting: Setting) -> Calibration | None:
+        means = np.cumsum(trial.found(setting, k_there, recall), axis=1) / np.arange(1, k_there + 1)
+        bounds = lower_bounds(means)
+        if bounds[-1] < recall:
+            return None
+        too_few = np.flatnonzero(bounds < recall)
+        smallest = int(too_few[-1]) + 2 if len(too_few) else 1
+        measured, promised = float(means[:, -1].mean()), float(bounds[-1])
+        reach, depth, candidates = setting
+        return Calibration(k, recall, reach, depth, measured, promised, n, n_rows, smallest, candidates)
+
     for _ in range(TRIES if provable(recall, n) else 0):
         setting = trial.choose(k_there, recall, enough, tried)
         if setting is None:
             break
-        means = np.cumsum(trial.found(setting, k_there, recall), axis=1) / np.arange(1, k_there + 1)
-        bounds = lower_bounds(means)
-        if bounds[-1] >= recall:
-            too_few = np.flatnonzero(bounds < recall)
-            smallest = int(too_few[-1]) + 2 if len(too_few) else 1
-            measured, promised = float(means[:, -1].mean()), float(bounds[-1])
-            reach, depth, candidates = setting
-            return Calibration(k, recall, reach, depth, measured, promised, n, n_rows, smallest, candidates)
+        if found := measure(setting):
+            for less in trial.cheaper(setting):
+                if (next_found := measure(less)) is None:
+                    break
+                found = replace(next_found, promised=recall)
+            return found
         tried = setting
     return Calibration.exact_search(k, recall, n, n_rows)
 

@@ -33,10 +33,10 @@ def default_lists(n: int) -> int:
 
 
 def candidate_depths(first: int, last: int) -> list[int]:
-    """Return depths from `first` to `last`, each about a third more than the one before."""
+    """Return depths from `first` to `last`, each about a tenth more than the one before."""
     found = [min(first, last)]
     while found[-1] < last:
-        found.append(min(last, max(found[-1] + 1, int(found[-1] * 1.35))))
+        found.append(min(last, max(found[-1] + 1, int(found[-1] * 1.1))))
     return found
 
 

@@ -115,8 +115,9 @@ class LadderSearch(Search):
     def calibrate(self, k: int = 10, recall: float | None = None, queries: Any = None) -> Calibration:
         """Measure what it takes to find this fraction of the k nearest, and keep it.
 
-        A quarter of the queries choose the least work that should be enough; the others state its recall. A search does
-        this by itself when it is first asked for a recall, and again when the number of rows has doubled or halved.
+        A quarter of the queries choose the least work that should be enough; the others state its recall, and go on to
+        less work while that is enough, too. A search does this by itself when it is first asked for a recall, and again
+        when the number of rows has doubled or halved.
 
         Parameters
         ----------
