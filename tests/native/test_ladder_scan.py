@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from slosh.native import kernel, scan
 from slosh.search import LadderSearch
+from slosh.search.store import ShortVectors, to_int16
 
 
 @settings(max_examples=60)
@@ -123,44 +124,59 @@ def test_an_exact_scan_leaves_nothing_out(dim, each_kernel):
     assert np.mean(found.rows == order) > 0.999
 
 
+def mask_of(positions, n):
+    mask = np.zeros(n, np.bool_)
+    mask[positions] = True
+    return mask
+
+
 def test_a_few_rows_are_compared_one_by_one(each_kernel):
     rng = np.random.default_rng(3)
     vectors, queries = rng.integers(0, 4, size=(200, 6)).astype(np.float32), np.zeros((5, 6), np.float32)
     positions, ranks, skip = np.arange(0, 200, 3), rng.permutation(200), np.array([0, -1, 3, 5, 6])
-    squares, found = scan.flat(queries, vectors, None, positions, 8, skip, ranks, 2)
+    distances, found, _ = scan.flat(queries, vectors, None, mask_of(positions, 200), 8, skip, ranks, 2)
     for i in range(5):
         there = positions[positions != skip[i]]
         exact = np.square(vectors[there]).sum(axis=1)
         order = np.lexsort((ranks[there], exact))[:8]
         assert found[i].tolist() == there[order].tolist(), "equal distances by rank"
-        assert squares[i].tolist() == exact[order].tolist()
-    few = scan.flat(queries, vectors, None, np.array([4, 9]), 3, None, None, 1)
+        assert distances[i].tolist() == np.sqrt(exact[order].astype(float)).tolist()
+    few = scan.flat(queries, vectors, None, mask_of([4, 9], 200), 3, None, None, 1)
     assert few[1][:, 2].tolist() == [-1] * 5
     assert np.isinf(few[0][:, 2]).all()
+    assert not few[2].any()
+    none = scan.flat(queries, vectors, None, mask_of([], 200), 3, None, None, 1)
+    assert (none[1] == -1).all()
 
 
+@pytest.mark.parametrize("k", [1, 6, 40])
 @pytest.mark.parametrize("shorts", [False, True])
-@pytest.mark.parametrize(("dim", "n"), [(1, 3), (7, 40), (33, 100), (100, 2000)])
-def test_many_queries_find_what_each_finds_alone(dim, n, shorts, each_kernel):
+@pytest.mark.parametrize(("dim", "n"), [(1, 3), (7, 40), (33, 100), (100, 2000), (64, 4500)])
+def test_many_queries_find_what_each_finds_alone(dim, n, shorts, k, each_kernel):
     """Whole numbers, so that there are many ties; against a table of them."""
+    if each_kernel == "numpy" and n > 2000:
+        pytest.skip("it has no blocks of vectors")
     rng = np.random.default_rng(dim)
-    vectors, queries = rng.integers(-2, 3, size=(n, dim)), rng.integers(-2, 3, size=(13, dim))
+    vectors, queries = rng.integers(-2, 3, size=(n, dim)), rng.integers(-1, 2, size=(13, dim))
     positions, ranks = np.flatnonzero(rng.random(n) < 0.7), rng.permutation(n)
     skip = np.where(rng.random(13) < 0.5, rng.integers(n, size=13), -1)
     stored = vectors.astype(np.int16 if shorts else np.float32)
-    scale = np.ones(n, np.float32) if shorts else None
+    scale = np.ones(n, np.float32) if shorts else None  # rounding a query to 16 bits leaves ones as they are
     table = np.square(queries[:, None] - vectors[None]).sum(axis=2)
-    for at in (positions, None):
+    for at in (positions, positions[:1], None):
+        mask = None if at is None else mask_of(at, n)
         for some in (slice(0, 1), slice(0, 13)):
             asked = queries[some].astype(np.float32)
-            squares, found = scan.flat(asked, stored, scale, at, 6, skip[some], ranks, 2)
+            distances, found, tied = scan.flat(asked, stored, scale, mask, k, skip[some], ranks, 2)
             for i, row in enumerate(table[some]):
                 there = np.arange(n) if at is None else at
                 there = there[there != skip[some][i]]
-                order = there[np.lexsort((ranks[there], row[there]))[:6]]
-                assert found[i, : len(order)].tolist() == order.tolist()
-                assert squares[i, : len(order)].tolist() == row[order].tolist()
-                assert (found[i, len(order) :] == -1).all()
+                order = there[np.lexsort((ranks[there], row[there]))]
+                first = order[:k]
+                assert found[i, : len(first)].tolist() == first.tolist()
+                assert distances[i, : len(first)].tolist() == np.sqrt(row[first]).tolist()
+                assert (found[i, len(first) :] == -1).all()
+                assert tied[i] == (len(order) > k and row[order[k]] == row[order[k - 1]])
 
 
 @pytest.mark.parametrize("n_queries", [1, 9])
@@ -172,11 +188,33 @@ def test_copies_are_at_no_distance_and_by_rank(n_queries, each_kernel):
         np.float32(0.1 / 32767),
         rng.permutation(500),
     )
+    whole[5] = 32767  # the largest number of a vector decides about its scale
     query = np.tile(whole * scale, (n_queries, 1)).astype(np.float32)
     vectors, scales = np.tile(whole, (500, 1)), np.full(500, scale, np.float32)
-    squares, found = scan.flat(query, vectors, scales, None, 40, None, ranks, 1)
-    assert not squares.any()
+    distances, found, tied = scan.flat(query, vectors, scales, None, 40, None, ranks, 1)
+    assert not distances.any()
     assert (ranks[found] == np.arange(40)).all()
+    assert tied.all()
+
+
+@pytest.mark.parametrize("n_queries", [1, 20])
+@pytest.mark.parametrize("dim", [3, 37, 64, 130])
+def test_distances_have_the_bits_of_single_comparisons(dim, n_queries, each_kernel):
+    """Numbers that are no whole ones, in 16 bits and in float32: rounded queries, and sums in one order."""
+    rng = np.random.default_rng(dim)
+    vectors, queries = (rng.normal(size=(n, dim)).astype(np.float32) for n in (1500, n_queries))
+    whole, scale = to_int16(vectors)
+    mask = rng.random(1500) < 0.8
+    for stored, scales in ((vectors, None), (whole, scale)):
+        rounded = queries if scales is None else ShortVectors({}, 0).as_stored(queries)
+        positions = np.tile(np.flatnonzero(mask), n_queries)
+        offsets = np.arange(n_queries + 1) * np.count_nonzero(mask)
+        exact = scan.squares(rounded, stored, scales, offsets, positions, 1)
+        squares, expected = scan.best(exact, positions, offsets, np.arange(1500), 11)
+        distances, found, tied = scan.flat(queries, stored, scales, mask, 11, None, None, 2)
+        assert np.array_equal(found, expected)
+        assert np.array_equal(distances, np.sqrt(squares))
+        assert not tied.any()
 
 
 @pytest.mark.parametrize("n_queries", [1, 9])
@@ -211,8 +249,8 @@ def test_queries_too_far_for_float32_find_each_row_once(precision, recall, each_
 def test_what_would_read_outside_of_an_array_is_refused():
     if kernel.native is None:
         pytest.skip("there is no kernel here")
-    with pytest.raises(ValueError, match="a position that is not there"):
-        scan.flat(np.zeros((1, 2), np.float32), np.zeros((3, 2), np.float32), None, np.array([3]), 1, None, None, 1)
+    with pytest.raises(ValueError, match="one entry of the mask a vector"):
+        scan.flat(np.zeros((1, 2), np.float32), np.zeros((3, 2), np.float32), None, np.ones(4, bool), 1, None, None, 1)
     heads = scan.Heads(np.zeros((3, 5), np.float32))
     with pytest.raises(ValueError, match="rows must be"):
         scan.nearest_lists(heads, np.zeros((2, 20), np.float32), 1)

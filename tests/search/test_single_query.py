@@ -140,3 +140,30 @@ def test_more_questions_than_are_remembered(search: LadderSearch) -> None:
             assert state is not None
             state.nearest(query, k, recall=recall)
     assert search.search(query, 40, recall=0.9).rows.tolist() == right.tolist()
+
+
+@pytest.mark.parametrize("precision", [16, 32])
+@pytest.mark.parametrize("n_allowed", [0, 1, 5, 40, 900, 2999, 3000])
+def test_a_filtered_query_alone_finds_what_it_finds_in_a_batch(
+    stored: np.ndarray, n_allowed: int, precision: int
+) -> None:
+    """With copies that tie, holes, and more or fewer rows than are asked for; an excluded row takes the long way."""
+    search = LadderSearch(n_lists=64, n_jobs=1, precision=precision)
+    search.add(np.concatenate([stored[:2900], stored[:100]]))
+    removed = np.arange(50, 60)
+    search.remove(removed)
+    mask = np.zeros(3000, np.bool_)
+    mask[np.random.default_rng(4).permutation(3000)[:n_allowed]] = True
+    queries = np.concatenate([stored[:10], clouds(10, 5)])
+    together, own = search.search(queries, K, allowed=mask), np.arange(20)
+    without = search.search(queries, K, allowed=mask, exclude=own)
+    there = mask.copy()
+    there[removed] = False
+    assert together.rows.shape[1] == min(K, np.count_nonzero(there))
+    assert there[together.rows].all()
+    for i in range(20):
+        alone = search.search(queries[i : i + 1], K, allowed=mask)
+        np.testing.assert_array_equal(alone.rows, together.rows[i : i + 1])
+        np.testing.assert_array_equal(alone.distances, together.distances[i : i + 1])
+        excluded = search.search(queries[i : i + 1], K, allowed=mask, exclude=own[i : i + 1])
+        np.testing.assert_array_equal(excluded.rows, without.rows[i : i + 1])

@@ -70,8 +70,9 @@ struct Flat {
   int64_t n_places, k;
   const int64_t *skip;       // (n_queries,) a position that is not to be found, or null
   const int64_t *ranks;      // (n,) for equal distances; null: the position
-  double *out;               // (n_queries, k)
+  double *out;               // (n_queries, k) distances
   int64_t *out_positions;
+  bool *tied;                // (n_queries,) whether another one is as far as the last of the k
 };
 
 // Orthonormal directions; none: the prefix of a vector is the whole of it. Rows of `directions` and `middle` are filled up with zeros to a multiple of eight.
@@ -216,6 +217,7 @@ struct Kernel {
   void (*nearest_lists)(const Lists &, const float *rows, int64_t n, int64_t *list, float *square);
   void (*ladder)(const Ladder &, int64_t first, int64_t last);
   void (*flat)(const Flat &, int64_t first, int64_t last);
+  int64_t (*true_positions)(const bool *mask, int64_t n, int64_t *out);
   int64_t (*near_codes)(const Codes &, const uint64_t *query, int64_t first, int64_t last, int64_t limit, uint64_t *found);
   void (*rotate)(const Rotation &, int64_t vector, void *spare);
   int64_t field_anchors;  // of a block

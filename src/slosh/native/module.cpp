@@ -443,18 +443,31 @@ class LadderScan {
   int64_t n_ = 0;
 };
 
-// The nearest of some vectors, or of all of them, by comparing each.
+int64_t count_true(const Allowed &mask) { return chosen->true_positions(mask.data(), int64_t(mask.shape(0)), nullptr); }
+
+typedef ndarray<bool, ndim<1>, c_contig, nb::device::cpu> Flags;
+
+// The nearest of the vectors that a mask allows, or of all of them, by comparing each.
 void flat(const Matrix &queries, const std::optional<Matrix> &floats, const std::optional<Shorts> &shorts, const std::optional<Vector> &scale,
-          const std::optional<Offsets> &positions, const std::optional<Offsets> &skip, const std::optional<Offsets> &ranks, Distances out, Positions found, int threads) {
+          const std::optional<Allowed> &allowed, const std::optional<Offsets> &skip, const std::optional<Offsets> &ranks, Distances out, Positions found, Flags tied,
+          int threads) {
   const int64_t dim = int64_t(queries.shape(1)), n_queries = int64_t(queries.shape(0));
   const int64_t n = floats ? int64_t(floats->shape(0)) : shorts ? int64_t(shorts->shape(0)) : 0;
-  for (size_t i = 0; positions && i < positions->shape(0); ++i) check(positions->data()[i] >= 0 && positions->data()[i] < n, "a position that is not there");
+  check(!allowed || int64_t(allowed->shape(0)) == n, "one entry of the mask a vector");
   check(int64_t(out.shape(0)) == n_queries && found.shape(0) == out.shape(0) && found.shape(1) == out.shape(1) && out.shape(1) > 0 &&
-            (!skip || int64_t(skip->shape(0)) == n_queries) && (!ranks || int64_t(ranks->shape(0)) >= n), "out must be (n_queries, k)");
-  const Flat job{queries.data(), new_vectors(floats, shorts, scale, n, dim), positions ? positions->data() : nullptr, positions ? int64_t(positions->shape(0)) : n,
-                 int64_t(out.shape(1)), skip ? skip->data() : nullptr, ranks ? ranks->data() : nullptr, out.data(), found.data()};
-  threads = int(std::min<int64_t>(threads, 1 + n_queries * job.n_places * dim / 400000));
+            int64_t(tied.shape(0)) == n_queries && (!skip || int64_t(skip->shape(0)) == n_queries) && (!ranks || int64_t(ranks->shape(0)) >= n),
+        "out must be (n_queries, k)");
+  const Vectors vectors = new_vectors(floats, shorts, scale, n, dim);
+  check(n < int64_t(1) << 32, "too many vectors");
   Unlocked free;
+  std::vector<int64_t> positions;
+  if (allowed) {
+    positions.resize(size_t(chosen->true_positions(allowed->data(), n, nullptr)));
+    chosen->true_positions(allowed->data(), n, positions.data());
+  }
+  const Flat job{queries.data(), vectors, allowed ? positions.data() : nullptr, allowed ? int64_t(positions.size()) : n, int64_t(out.shape(1)),
+                 skip ? skip->data() : nullptr, ranks ? ranks->data() : nullptr, out.data(), found.data(), tied.data()};
+  threads = int(std::min<int64_t>(threads, 1 + n_queries * job.n_places * dim / 400000));
   // Queries that go together put the vectors side by side once.
   const int64_t most = std::max<int64_t>(4, std::min<int64_t>(1024, (int64_t(1) << 20) / (job.k + 64)));  // that of which the best are held at a time
   const int64_t tile = std::max<int64_t>(1, std::min<int64_t>(most, (n_queries + threads - 1) / threads));
@@ -708,8 +721,9 @@ NB_MODULE(_native, m) {
       .def("nearest", &slosh::LadderScan::nearest, "queries"_a, "depth"_a, "reach"_a, "exact"_a, "allowed"_a.none(), "skip"_a.none(), "ranks"_a.none(), "out"_a, "positions"_a, "scanned"_a,
            "candidates"_a, "threads"_a)
       .def("within", &slosh::LadderScan::within, "queries"_a, "radius"_a, "allowed"_a.none(), "scanned"_a, "candidates"_a, "threads"_a);
-  m.def("flat", &slosh::flat, "queries"_a, "floats"_a.none(), "shorts"_a.none(), "scale"_a.none(), "positions"_a.none(), "skip"_a.none(), "ranks"_a.none(), "out"_a, "found"_a,
+  m.def("flat", &slosh::flat, "queries"_a, "floats"_a.none(), "shorts"_a.none(), "scale"_a.none(), "allowed"_a.none(), "skip"_a.none(), "ranks"_a.none(), "out"_a, "found"_a, "tied"_a,
         "threads"_a);
+  m.def("count_true", &slosh::count_true, "mask"_a);
   m.def("nearest_codes", &slosh::nearest_codes, "queries"_a, "groups"_a, "allowed"_a, "active"_a.none(), "rows"_a.none(), "distances"_a, "positions"_a,
         "threads"_a);
   m.def("codes_within", &slosh::codes_within, "queries"_a, "groups"_a, "allowed"_a, "active"_a.none(), "limits"_a, "threads"_a);

@@ -347,28 +347,32 @@ def flat(
     queries: Float32,
     vectors: Array,
     scale: Float32 | None,
-    positions: Int64 | None,
+    allowed: Mask | None,
     k: int,
     skip: Int64 | None,
     ranks: Int64 | None,
     n_jobs: int | None,
-) -> tuple[Float64, Int64]:
-    """Return the k nearest of the vectors at these positions (None: of all), each of which is compared: squares and
-    positions (n_queries, k), padded with inf and -1. The parameters are those of `squares` and `Ladder.nearest`.
+) -> tuple[Float64, Int64, Mask]:
+    """Return the k nearest of the vectors that are allowed (None: of all), each of which is compared.
+
+    Distances and positions, (n_queries, k), padded with inf and -1; and for each query whether another vector is as far
+    as the last of the k, (n_queries,). Queries are rounded as the vectors are. The parameters are those of `squares`
+    and `Ladder.nearest`.
     """
     n = len(queries)
-    out, found = np.empty((n, k)), np.empty((n, k), np.int64)
-    if kernel.native is not None:
-        floats, shorts = _floats_or_shorts(vectors, scale)
-        threads = kernel.threads(n_jobs)
-        kernel.native.flat(queries, floats, shorts, scale, positions, skip, ranks, out, found, threads)
-        return out, found
-    at = np.arange(len(vectors)) if positions is None else positions
-    for i in range(n):
-        there = at if skip is None else at[at != skip[i]]
-        exact = scan_numpy.squares(queries[i : i + 1], vectors, scale, np.zeros(len(there), np.int64), there)
-        out[i], found[i] = scan_numpy.nearest_of(exact, there, ranks, k)
-    return out, found
+    out, found, tied = np.empty((n, k)), np.empty((n, k), np.int64), np.empty(n, np.bool_)
+    if kernel.native is None:
+        scan_numpy.flat(queries, vectors, scale, allowed, skip, ranks, out, found, tied)
+        return out, found, tied
+    floats, shorts = _floats_or_shorts(vectors, scale)
+    threads = kernel.threads(n_jobs, n)
+    kernel.native.flat(queries, floats, shorts, scale, allowed, skip, ranks, out, found, tied, threads)
+    return out, found, tied
+
+
+def count_true(mask: Mask) -> int:
+    """Return how many entries of a mask, which is contiguous, are true."""
+    return int(np.count_nonzero(mask)) if kernel.native is None else int(kernel.native.count_true(mask))
 
 
 def _floats_or_shorts(vectors: Array, scale: Float32 | None) -> tuple[Any, Any]:

@@ -77,6 +77,35 @@ def nearest_of(squares: Float64, positions: Int64, ranks: Int64 | None, k: int) 
     return out, found
 
 
+def rounded_to_16_bits(queries: Float32) -> Float32:
+    """Return queries as 16 bits would store them (see search/store.py)."""
+    scale = np.maximum(np.abs(queries).max(axis=1) / np.float32(32767), np.float32(1e-37))[:, None]
+    return np.asarray(np.rint(queries / scale) * scale, np.float32)
+
+
+def flat(
+    queries: Float32,
+    vectors: Array,
+    scale: Float32 | None,
+    allowed: Mask | None,
+    skip: Int64 | None,
+    ranks: Int64 | None,
+    out: Float64,
+    found: Int64,
+    tied: Mask,
+) -> None:
+    """Write what `scan.flat` returns."""
+    at, k = np.arange(len(vectors)) if allowed is None else np.flatnonzero(allowed), out.shape[1]
+    if scale is not None:
+        queries = rounded_to_16_bits(queries)
+    for i in range(len(queries)):
+        there = at if skip is None else at[at != skip[i]]
+        exact = squares(queries[i : i + 1], vectors, scale, np.zeros(len(there), np.int64), there)
+        near, positions = nearest_of(exact, there, ranks, k + 1)  # one more shows a tie
+        distances = np.sqrt(near)
+        out[i], found[i], tied[i] = distances[:k], positions[:k], positions[k] >= 0 and distances[k] == distances[k - 1]
+
+
 class Climb:
     """Queries that climb a ladder one by one; the methods return what those of `scan.Ladder` do, of query i.
 
@@ -86,8 +115,7 @@ class Climb:
     def __init__(self, job: Ladder, queries: Float32, allowed: Mask | None = None) -> None:
         self._job, self._allowed = job, allowed
         if job.scale is not None:
-            scale = np.maximum(np.abs(queries).max(axis=1) / np.float32(32767), np.float32(1e-37))[:, None]
-            queries = np.rint(queries / scale) * scale
+            queries = rounded_to_16_bits(queries)
         dim = queries.shape[1]
         numbers, norms = job.heads.centres.shape[1], np.empty(len(queries))
         self._queries, self._prefixes = queries, np.empty((len(queries), numbers), np.float32)

@@ -7,7 +7,7 @@ import numpy as np
 from ..native import scan
 from ..native.arrays import Float64, Int64, Mask
 from .columns import positions_up_to
-from .state import Found, FoundWithin, Request, exact_found
+from .state import Found, FoundWithin, Request
 from .store import Batch, Vectors
 
 NO_QUERIES: Int64 = np.empty(0, np.int64)
@@ -15,15 +15,13 @@ NO_QUERIES: Int64 = np.empty(0, np.int64)
 
 def compare_all(store: Vectors, asked: Request) -> Found:
     """Return the nearest of all allowed vectors."""
-    allowed = None if asked.mask is None else np.flatnonzero(asked.mask)
-    wanted = min(asked.k + 1, asked.n_allowed)  # one more shows a tie
     ranks = None if asked.in_order else asked.ranks
-    queries, rest = store.as_stored(asked.queries), (asked.exclude, ranks, asked.n_jobs)
-    if allowed is not None:
-        store.check(allowed)
-    vectors = store.array if allowed is None else store.unchecked
-    squares, positions = scan.flat(queries, vectors, store.scale, allowed, wanted, *rest)
-    return exact_found(np.sqrt(squares, out=squares), positions, asked.k, asked.counts(), asked.counts(0))
+    if asked.mask is not None and not store.is_checked:
+        store.check(np.flatnonzero(asked.mask))
+    vectors = store.array if asked.mask is None else store.unchecked
+    rest = asked.exclude, ranks, asked.n_jobs
+    distances, positions, tied = scan.flat(asked.queries, vectors, store.scale, asked.mask, asked.k, *rest)
+    return Found(distances, positions, asked.counts(), asked.counts(0), 1.0, tied)
 
 
 def compare_within(store: Vectors, asked: Request, radii: Float64) -> FoundWithin:

@@ -15,16 +15,25 @@ def cost(scanned: float, width: int, compared: float, dim: int) -> float:
     return scanned * (0.15 + 0.008 * width) + compared * (25 + 0.16 * dim)
 
 
-def cost_of_exact(n: int, width: int) -> float:
-    """Return what an exact search among n rows takes, in the same unit: nearly all prefixes are scanned at worst."""
-    return 15_000 + n * (0.15 + 0.0095 * width)
+def cost_of_exact(n: int, width: int, n_queries: int = 1000) -> float:
+    """Return what an exact search among n rows takes, in the same unit: nearly all prefixes are scanned at worst.
+
+    A query that is alone reads every list for itself.
+    """
+    each = 15_000 + n * (0.15 + 0.0095 * width)
+    return 2 * each if n_queries <= QUERIES_ALONE else each
 
 
 def cost_of_each(n: int, n_queries: int, dim: int) -> float:
     """Return what comparing n vectors one by one takes a query: less where several queries read them together."""
     if n_queries <= QUERIES_ALONE:
-        return n * (4 + 0.12 * dim)
-    return n * (0.4 + 0.027 * dim + 1.2 * dim / n_queries)
+        return n * (8 + 0.16 * dim)
+    return n * (0.35 + 0.021 * dim + 1.2 * dim / n_queries)
+
+
+def most_compared_alone(n: int, width: int, dim: int) -> int:
+    """Return of how many vectors one query compares each, rather than scan the prefixes of all n rows."""
+    return int(cost_of_exact(n, width, 1) / cost_of_each(1, 1, dim))
 
 
 def default_lists(n: int) -> int:

@@ -18,7 +18,7 @@ from ..native.arrays import Float32, Float64, Int64, Mask
 from .basis import ROUNDING
 from .calibration import CalibratedState, Calibration
 from .comparing import compare_all, compare_within, unfilled
-from .cost_model import cost, cost_of_each, cost_of_exact
+from .cost_model import cost, cost_of_each, cost_of_exact, most_compared_alone
 from .filing import Filing, Training, is_of_floats, learn, warn_if_coarse
 from .ladder_trial import LadderTrial
 from .state import Allowed, Deferred, Found, FoundWithin, Request, Stored, Trained, checking_trained, exact_found
@@ -66,6 +66,7 @@ class LadderState(CalibratedState):
     _ladder: scan.Ladder | None  # made by the first search; two that make it at a time make the same
     _ready: dict[tuple[int, float], bool]  # by k and recall, what follows from the state alone
     _routes: dict[tuple[int, float], Route]
+    _n_alone: int | None
 
     def __init__(self, search: LadderSearch, stored: Stored, store: Vectors) -> None:
         super().__init__(search, stored, store)
@@ -81,7 +82,7 @@ class LadderState(CalibratedState):
                 self._calibrations = self._outdated()
 
     def _own(self) -> dict[str, Any]:
-        return {"_ladder": None, "_ready": {}, "_routes": {}}
+        return {"_ladder": None, "_ready": {}, "_routes": {}, "_n_alone": None}
 
     @property
     def _filing(self) -> Filing | None:
@@ -166,6 +167,8 @@ class LadderState(CalibratedState):
         ranks: Int64 | None = None,
     ) -> Found:
         # One query takes so little time that finding out how to answer it would take as much.
+        if allowed is not None and k <= allowed.n <= self._n_compared_alone and len(queries) == 1 and exclude is None:
+            return self._compare_allowed(queries, k, allowed, ranks)
         route = self._routes.get((k, self.target(recall)))
         if route is None or len(queries) != 1 or allowed is not None or exclude is not None:
             return super().nearest(queries, k, allowed=allowed, recall=recall, exclude=exclude, ranks=ranks)
@@ -177,6 +180,25 @@ class LadderState(CalibratedState):
         if positions.item(k - 1) < 0:  # float32 overflowed
             return super().nearest(queries, k, recall=recall, ranks=ranks)
         return Found(np.sqrt(distances, distances), positions, compared, scanned, promise, None)
+
+    @property
+    def _n_compared_alone(self) -> int:
+        """A filter that leaves no more rows than this is answered by comparing each, for one query; -1: none is."""
+        if self._n_alone is None:
+            if self._filing is None:
+                return -1
+            few = most_compared_alone(self.n, self._filing.basis.width, self.dim)
+            self._n_alone = min(few, math.ceil(LOOSE_FILTER * self.n_alive) - 1)
+        return self._n_alone
+
+    def _compare_allowed(self, queries: Float32, k: int, allowed: Allowed, ranks: Int64 | None) -> Found:
+        """Compare one query with each of the allowed vectors, of which there are k or more."""
+        store, mask = self._store, allowed.mask
+        if not store.is_checked:
+            store.check(np.flatnonzero(mask))
+        distances, positions, tied = scan.flat(queries, store.unchecked, store.scale, mask, k, None, ranks, 1)
+        compared = np.array((allowed.n,), np.int64)
+        return Found(distances, positions, compared, np.array((0,), np.int64), 1.0, tied)
 
     def _nearest(self, asked: Request) -> Found:
         k, n_allowed, target = asked.k, asked.n_allowed, self.target(asked.recall)
@@ -240,7 +262,7 @@ class LadderState(CalibratedState):
     def _few(self, asked: Request) -> bool:
         """Return whether comparing each allowed vector costs less than a scan of all prefixes."""
         each = cost_of_each(asked.n_allowed, len(asked), self.dim)
-        return each < cost_of_exact(self.n, self._filed.basis.width)
+        return each < cost_of_exact(self.n, self._filed.basis.width, len(asked))
 
     def _climb(
         self, asked: Request, k: int, reach: float, depth: int, exact: bool

@@ -7,6 +7,7 @@ hole until the search closes up.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -145,7 +146,9 @@ class RowTable:
             problem, remedy = f"allowed is a mask of shape {array.shape}", "give one entry for each row"
             raise InputError(problem, f"{remedy}, in one dimension", argument="allowed")
         if self.is_position and len(array) >= len(self.alive):
-            return Allowed.from_mask(array[: len(self.alive)] & self.alive)
+            mask = array[: len(self.alive)]
+            # A copy: the user's own may change while it is searched.
+            return Allowed.from_mask(mask & self.alive if self._has_holes else np.array(mask))
         there = self.row[self.alive]
         if len(array) <= (last := int(there.max(initial=-1))):
             problem = f"allowed is a mask of {len(array)} entries, but row {last} is there"
@@ -154,6 +157,10 @@ class RowTable:
         mask = np.zeros(len(self.alive), np.bool_)
         mask[self.alive] = array[there]
         return Allowed.from_mask(mask)
+
+    @cached_property
+    def _has_holes(self) -> bool:
+        return not bool(self.alive.all())
 
     def find(self, array: Int64) -> Int64:
         """Return the position of each row, -1 where it is not there."""

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeAlias, 
 import numpy as np
 
 from ..errors import DamagedError
+from ..native import scan
 from ..native.arrays import Array, Float32, Float64, Int64, Mask
 from .columns import Column, ColumnFactory, in_memory, positions_up_to
 
@@ -50,8 +51,8 @@ class Allowed:
 
     @classmethod
     def from_mask(cls, mask: Mask) -> Allowed:
-        """Return the positions that a mask allows."""
-        return cls(mask, int(np.count_nonzero(mask)))
+        """Return the positions that a mask allows; it is used as it is, and must never change."""
+        return cls(mask, scan.count_true(mask))
 
 
 class Found(NamedTuple):

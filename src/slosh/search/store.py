@@ -72,6 +72,11 @@ class Vectors:
         """The same for one who calls `check` for the positions it uses."""
         return self._columns["vectors"].unchecked_view(self.n)
 
+    @property
+    def is_checked(self) -> bool:
+        """Whether no vector needs a check."""
+        return self._columns["vectors"].is_checked
+
     def check(self, positions: Int64 | slice) -> None:
         """Refuse (DamagedError) vectors that are not what was stored."""
         column = self._columns["vectors"]
