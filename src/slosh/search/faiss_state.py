@@ -17,7 +17,6 @@ from ..data.checks import random_stream
 from ..native import scan
 from ..native.arrays import Float32, Float64, Int64, Mask
 from .calibration import CalibratedState, Calibration, sample_positions
-from .columns import positions_up_to
 from .comparing import compare_all, compare_within, unfilled
 from .faiss_factory import TRAIN_FROM_ROWS, Factory, default_factory, parse_factory
 from .faiss_index import Filled, Training
@@ -199,14 +198,15 @@ class FaissState(CalibratedState):
         at = np.maximum(near, 0).ravel()
         store.check(at)
         squares = scan.squares(queries, store.unchecked, store.scale, offsets, at, asked.n_jobs).reshape(near.shape)
-        squares[near < 0] = np.inf
+        away = np.sqrt(squares, out=squares)
+        away[near < 0] = np.inf
         if self._n_tail:
-            more, others = self._tail(asked, queries)
-            squares, near = np.concatenate([squares, more], axis=1), np.concatenate([near, others], axis=1)
-        order = np.lexsort((near if asked.in_order else asked.ranks[near], squares))[:, :k]
+            more, others = self._tail(asked)
+            away, near = np.concatenate([away, more], axis=1), np.concatenate([near, others], axis=1)
+        order = np.lexsort((near if asked.in_order else asked.ranks[near], away))[:, :k]
         distances, positions = np.full((n, k), np.inf), np.full((n, k), -1, np.int64)
         width = order.shape[1]
-        distances[:, :width] = np.sqrt(np.take_along_axis(squares, order, axis=1))
+        distances[:, :width] = np.take_along_axis(away, order, axis=1)
         positions[:, :width] = np.take_along_axis(near, order, axis=1)
         return distances, positions
 
@@ -223,16 +223,17 @@ class FaissState(CalibratedState):
         left: Int64 = near[~is_own].reshape(len(near), -1)
         return left
 
-    def _tail(self, asked: Request, queries: Float32) -> tuple[Float64, Int64]:
-        """Return squares and positions of the nearest rows that FAISS does not know."""
+    def _tail(self, asked: Request) -> Pairs:
+        """Return distances and positions of the nearest rows that FAISS does not know."""
         store, first = self._store, self.filled.n
-        at = np.ascontiguousarray(positions_up_to(self.n)[first:])
-        if asked.mask is not None:
-            at = at[asked.mask[first:]]
-        store.check(at)
-        ranks = None if asked.in_order else asked.ranks
-        wanted = min(asked.k, len(at))
-        return scan.flat(queries, store.unchecked, store.scale, at, wanted, asked.exclude, ranks, asked.n_jobs)
+        mask = np.zeros(self.n, np.bool_)
+        mask[first:] = True if asked.mask is None else asked.mask[first:]
+        store.check(slice(first, self.n))
+        ranks, wanted = None if asked.in_order else asked.ranks, min(asked.k, int(np.count_nonzero(mask)))
+        if not wanted:
+            return np.empty((len(asked), 0)), np.empty((len(asked), 0), np.int64)
+        found = scan.flat(asked.queries, store.unchecked, store.scale, mask, wanted, asked.exclude, ranks, asked.n_jobs)
+        return found[:2]
 
     def _within(self, asked: Request, radii: Float64) -> FoundWithin:
         return compare_within(self._store, asked, radii)
