@@ -183,6 +183,25 @@ struct Field {
   int64_t out_step;
 };
 
+// Pairs of sets: of each element of the one, the nearest of the other is asked for; see elements.h.
+struct ElementPairs {
+  const float *x;           // (P, dim)
+  const int64_t *x_offsets;
+  const float *y;           // (Q, dim)
+  const float *y_weights;   // (Q,) or null: elements of weight zero do not count
+  const int64_t *y_offsets;
+  int64_t dim;
+  const int64_t *pairs;     // (n, 2): a set of x, a set of y
+  const int64_t *starts;    // (n,) where what is found of the elements of x begins
+  double *squares;          // squared distances
+  int64_t *which;           // the nearest elements, counted from the first of their set
+};
+// Pairs of one set of x, and some of its elements.
+struct ElementTask {
+  int64_t first, last;      // pairs
+  int64_t from, to;         // elements, counted from the first of the set
+};
+
 // Vectors to compare with every query by their largest difference.
 struct Differences {
   const float *queries;      // (n_queries, dim)
@@ -223,6 +242,9 @@ struct Kernel {
   void (*largest_within)(const Differences &, int64_t query, int64_t first, int64_t last, void *sink);
   size_t (*local_bytes)(const LocalShape &);
   void (*local_shape)(const LocalShape &, int64_t set, void *scratch);
+  int64_t (*element_lanes)(int64_t dim);  // elements of x of a task, at most
+  size_t (*element_bytes)(int64_t dim);
+  void (*nearest_elements)(const ElementPairs &, const ElementTask &, void *scratch);
   double (*exchange_rate)(int64_t rounds);  // compare-exchanges done, for the benchmark's floor
 };
 
