@@ -49,15 +49,27 @@ SLOSH_INLINE void transpose_bytes(Bytes *rows) {
   }
 }
 
+// Sixteen bytes of each sixteenth row, side by side. Put together in memory and loaded as one they would have to wait for the stores.
+SLOSH_INLINE Bytes join_rows(const uint8_t *const *row, int64_t column) {
+#if defined(__x86_64__) && SLOSH_LANES >= 8
+  const auto part = [&](int p) SLOSH_FLAT { return _mm_loadu_si128(reinterpret_cast<const __m128i *>(row[16 * p] + column)); };
+  const __m256i two = _mm256_inserti128_si256(_mm256_castsi128_si256(part(0)), part(1), 1);
+#if SLOSH_LANES == 16
+  const __m256i others = _mm256_inserti128_si256(_mm256_castsi128_si256(part(2)), part(3), 1);
+  return Bytes(_mm512_inserti64x4(_mm512_castsi256_si512(two), others, 1));
+#else
+  return Bytes(two);
+#endif
+#else
+  return load<Bytes>(row[0] + column);
+#endif
+}
+
 // Sixteen columns, from `column` on, of as many rows as a vector has bytes, to vectors: row[s] is where row s begins.
 SLOSH_INLINE void transpose_columns(const uint8_t *const *row, int64_t column, uint8_t *to) {
   Bytes rows[16];
 #pragma GCC unroll 16
-  for (int i = 0; i < 16; ++i) {
-    uint8_t joined[kBlockSets];
-    for (int64_t part = 0; part < kBlockSets; part += 16) std::memcpy(joined + part, row[part + i] + column, 16);
-    rows[i] = load<Bytes>(joined);
-  }
+  for (int i = 0; i < 16; ++i) rows[i] = join_rows(row + i, column);
   transpose_bytes(rows);
 #pragma GCC unroll 16
   for (int i = 0; i < 16; ++i) store(to + i * kBlockSets, rows[i]);
