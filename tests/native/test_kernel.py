@@ -379,7 +379,7 @@ def test_generic_kernel_compiles_clean_and_sorts(machine, tmp_path, campaign):
         flags += SANITIZERS if os.path.isabs(found.stdout.strip()) else []
     flags += ["-DSLOSH_ARCH=generic", "-DSLOSH_LANES=4", "-I", str(native_dir)]
     sources = [
-        *(str(native_dir / name) for name in ("kernel.cpp", "search.cpp")),
+        *(str(native_dir / name) for name in ("kernel.cpp", "search.cpp", "parts.cpp")),
         str(ROOT / "tests" / "native" / "selftest.cpp"),
     ]
     built = subprocess.run(

@@ -44,7 +44,7 @@ def name() -> str:
     return "numpy" if native is None else str(native.name())
 
 
-def _is_compiled() -> bool:
+def is_compiled() -> bool:
     """Return whether the compiled kernel runs; warn once if it was not built."""
     global _warned
     if native is None and not _warned and _asked != "numpy":
@@ -83,7 +83,7 @@ def embed(sets: Ragged, rule: Quantiles, out: Float32, residual: Float64 | None,
     `residual`, if given, receives one number a set, unscaled: the mean over the slices of the integral of (Q - its bin
     means)^2.
     """
-    if _is_compiled():
+    if is_compiled():
         native.embed(*sets, *rule, out, residual, threads)
     else:
         kernel_numpy.embed(sets, rule, out, residual)
@@ -91,7 +91,7 @@ def embed(sets: Ragged, rule: Quantiles, out: Float32, residual: Float64 | None,
 
 def sort(sets: Ragged, directions: Float32 | None, n_slices: int, threads: int) -> Ragged:
     """Return the values of every set, sorted slice by slice, (P, n_slices), and their weights in the same order."""
-    if not _is_compiled():
+    if not is_compiled():
         return kernel_numpy.sort(sets, directions, n_slices)
     values = np.empty((len(sets.points), n_slices), np.float32)
     weights = None if sets.weights is None else np.empty_like(values)
@@ -104,7 +104,7 @@ def transport(a: Ragged, b: Ragged, pairs: Int64, threads: int) -> Float64:
 
     `a` and `b` are what `sort` returned. The distance is exact for any sizes and weights.
     """
-    if not _is_compiled():
+    if not is_compiled():
         return kernel_numpy.transport(a, b, pairs)
     out = np.empty(len(pairs))
     native.transport(*a, *b, np.ascontiguousarray(pairs, np.int64), out, threads)
@@ -116,7 +116,7 @@ def field(sets: Ragged, anchors: Float32, out: Float32, threads: int) -> None:
 
     Elements of weight zero do not count. A number has the same bits whatever else is computed.
     """
-    if _is_compiled():
+    if is_compiled():
         native.field(*sets, anchors, out, threads)
     else:
         kernel_numpy.field(sets, anchors, out)
@@ -134,7 +134,7 @@ def local_shape(sets: Ragged, sizes: Sequence[int], scale: Float64 | None, threa
     """
     dim = sets.points.shape[1]
     found = np.empty((len(sets.points), dim + local_columns(dim, len(sizes))), np.float32)
-    if _is_compiled():
+    if is_compiled():
         native.local_shape(*sets, list(sizes), scale, found, threads)
     else:
         local_numpy.local_shape(sets, sizes, scale, found)

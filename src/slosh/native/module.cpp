@@ -22,22 +22,12 @@
 #include <utility>
 #include <vector>
 
+#include "bindings.h"
 #include "gil.h"
-#include "job.h"
 #include "nearest.h"
-
-namespace nb = nanobind;
-using nb::ndarray, nb::ndim, nb::shape, nb::c_contig;
 
 namespace slosh {
 namespace {
-
-typedef ndarray<const float, ndim<2>, c_contig, nb::device::cpu> Matrix;
-typedef ndarray<const float, ndim<1>, c_contig, nb::device::cpu> Vector;
-typedef ndarray<const int64_t, ndim<1>, c_contig, nb::device::cpu> Offsets;
-typedef ndarray<float, ndim<2>, nb::device::cpu> Output;
-typedef ndarray<float, ndim<2>, c_contig, nb::device::cpu> Columns;
-typedef ndarray<double, ndim<1>, c_contig, nb::device::cpu> Doubles;
 
 std::vector<const Kernel *> kernels() {
   std::vector<const Kernel *> found;
@@ -57,54 +47,6 @@ std::vector<const Kernel *> kernels() {
 }
 
 const Kernel *chosen = kernels().front();
-
-// Calls work(i, scratch) for i in [0, n), `grain` at a time, on several threads. Each i is done by one thread alone, so the result does not
-// depend on how many there are.
-template <class Work> void parallel(int64_t n, int64_t grain, int threads, size_t scratch, Work work) {
-  std::atomic<int64_t> next{0};
-  std::exception_ptr failure;
-  std::mutex lock;
-  const auto run = [&] {
-    try {
-      const std::unique_ptr<char[]> memory(scratch ? new char[scratch] : nullptr);
-      for (int64_t from; (from = next.fetch_add(grain)) < n;)
-        for (int64_t i = from; i < std::min(n, from + grain); ++i) work(i, memory.get());
-    } catch (...) {
-      const std::lock_guard<std::mutex> guard(lock);
-      failure = std::current_exception();
-      next = n;
-    }
-  };
-  const int64_t useful = std::min<int64_t>(threads, (n + grain - 1) / grain);  // a thread without work is not begun
-  std::vector<std::thread> others;
-  for (int64_t t = 1; t < useful; ++t) {
-    try {
-      others.emplace_back(run);
-    } catch (const std::exception &) {
-      break;  // no more threads, or no memory for them: the ones there are do the work
-    }
-  }
-  run();
-  for (std::thread &t : others) t.join();
-  if (failure) std::rethrow_exception(failure);
-}
-
-void check(bool good, const char *what) {
-  if (!good) throw std::invalid_argument(what);
-}
-
-int64_t check_offsets(const Offsets &offsets, int64_t n_points) {
-  const int64_t n = int64_t(offsets.shape(0)) - 1;
-  check(n >= 0 && offsets.data()[0] == 0 && offsets.data()[n] == n_points, "offsets must run from 0 to the number of points");
-  int64_t largest = 0;
-  for (int64_t i = 0; i < n; ++i) {
-    const int64_t size = offsets.data()[i + 1] - offsets.data()[i];
-    check(size > 0, "every set needs at least one point");
-    largest = std::max(largest, size);
-  }
-  check(largest < int64_t(1) << 31, "a set has more than 2^31 points");
-  return largest;
-}
 
 // Slices in groups of lanes, widest first, with their directions and reference numbers laid out lane by lane.
 struct Groups {
@@ -687,6 +629,9 @@ double exchange_rate(int64_t rounds) {
 }
 
 }  // namespace
+
+const Kernel *chosen_kernel() { return chosen; }
+
 }  // namespace slosh
 
 NB_MODULE(_native, m) {
@@ -732,6 +677,7 @@ NB_MODULE(_native, m) {
   m.def("largest_within", &slosh::largest_within, "queries"_a, "floats"_a.none(), "shorts"_a.none(), "scale"_a.none(), "positions"_a.none(), "radius"_a,
         "threads"_a);
   m.def("local_shape", &slosh::local_shape, "points"_a, "offsets"_a, "weights"_a.none(), "sizes"_a, "scale"_a.none(), "out"_a, "threads"_a);
+  slosh::add_parts(m);
   m.def("names", &slosh::names, "The instruction sets this machine can run, best first.");
   m.def("name", [] { return std::string(slosh::chosen->name); }, "The instruction set in use.");
   m.def("use", &slosh::use, "name"_a, "Take another instruction set of `names()`, for tests and benchmarks.");

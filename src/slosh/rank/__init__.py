@@ -1,6 +1,23 @@
 """Exact distances from one set to many, the matching of the elements of two sets, and why two sets differ."""
 
-from .distances import Match, chamfer, hausdorff, match, sliced_wasserstein, wasserstein
+from .distances import Match, chamfer, hausdorff, match, partial_wasserstein, sliced_wasserstein, wasserstein
 from .explain import Explanation, explain
+from .explain_part import PartExplanation, explain_part
+from .part import contained, maxsim, part
 
-__all__ = ["Explanation", "Match", "chamfer", "explain", "hausdorff", "match", "sliced_wasserstein", "wasserstein"]
+__all__ = [
+    "Explanation",
+    "Match",
+    "PartExplanation",
+    "chamfer",
+    "contained",
+    "explain",
+    "explain_part",
+    "hausdorff",
+    "match",
+    "maxsim",
+    "part",
+    "partial_wasserstein",
+    "sliced_wasserstein",
+    "wasserstein",
+]

@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 from joblib import Parallel, delayed
 from scipy.sparse import coo_array
-from scipy.spatial import cKDTree
 from scipy.spatial.distance import cdist
 
 from ..data.sets import Sets
-from ..embed.wasserstein import solve
+from ..embed.wasserstein import MAX_ITERATIONS, import_pot, solve
 from ..native import kernel
 from ..native.arrays import Float64, Int64
-from .hausdorff_pairs import TABLE_NUMBERS, TREE_DIM, TREE_ELEMENTS, HausdorffPairs
+from .hausdorff_pairs import HausdorffPairs
+from .part_pairs import PartPairs, checked_coverage
 from .sliced import pairwise, two_sides
 
 Cloud = tuple[Float64, Float64]
@@ -60,6 +60,35 @@ def wasserstein(query: Any, candidates: Any, *, n_jobs: int | None = -1) -> Floa
     return _against(query, candidates, lambda a, b: float(np.sqrt(_optimal_plan(a, b)[1])), n_jobs)
 
 
+def partial_wasserstein(query: Any, candidates: Any, *, mass: float, n_jobs: int | None = -1) -> Float64:
+    r"""Return how far the share `mass` of the query has to move to become as much of each candidate, at the least.
+
+        sqrt( min over plans of sum_ij P_ij |x_i - y_j|^2 / m ),    sum_ij P_ij = m
+
+    with m = `mass`, in (0, 1], and plans that take at most u_i from element i and bring at most v_j to element j, the
+    weights of the elements, which sum to 1: the root of the mean squared length over the mass
+    that moves, in the units of the data. What is left over, 1 - m on both sides, costs nothing. With mass=1 it is
+    `wasserstein`.
+
+    Exact, by POT (`ot.partial.partial_wasserstein`), and as slow as `wasserstein`: to re-rank few candidates. Needs
+    `pip install "slosh[transport]"`.
+
+    >>> partial_wasserstein([[0.0], [1.0]], [[[0.0], [9.0]], [[3.0], [4.0]]], mass=0.5)
+    array([0., 2.])
+    """
+    share = checked_coverage(mass, "mass")
+    return _against(query, candidates, lambda a, b: _partial(a, b, share), n_jobs)
+
+
+def _partial(a: Cloud, b: Cloud, share: float) -> float:
+    if share == 1:
+        return float(np.sqrt(_optimal_plan(a, b)[1]))
+    cost = cdist(a[0], b[0], "sqeuclidean")
+    largest = cost.max() or 1.0  # the tolerances of the solver are meant for costs of about 1
+    plan = import_pot().partial.partial_wasserstein(a[1], b[1], cost / largest, m=share, numItermax=MAX_ITERATIONS)
+    return float(np.sqrt(np.sum(plan * cost) / share))
+
+
 def chamfer(query: Any, candidates: Any, *, n_jobs: int | None = -1) -> Float64:
     r"""Return the mean distance of an element to the nearest of the other set, in both directions, for each candidate.
 
@@ -69,12 +98,9 @@ def chamfer(query: Any, candidates: Any, *, n_jobs: int | None = -1) -> Float64:
     >>> chamfer([[0.0], [1.0]], [[[0.0], [1.0], [1.0]], [[3.0]]])
     array([0.  , 2.25])
     """
-
-    def distance(a: Cloud, b: Cloud) -> float:
-        there, back = _nearest(a[0], b[0])
-        return float(there @ a[1] + back @ b[1]) / 2
-
-    return _against(query, candidates, distance, n_jobs)
+    x, y = two_sides(query, candidates)
+    pairs = PartPairs(x, "both", n_jobs=n_jobs)
+    return pairs.distances(np.zeros(len(y), np.int64), y, np.arange(len(y)))
 
 
 def hausdorff(query: Any, candidates: Any, *, n_jobs: int | None = -1) -> Float64:
@@ -93,22 +119,9 @@ def hausdorff(query: Any, candidates: Any, *, n_jobs: int | None = -1) -> Float6
 def _against(query: Any, candidates: Any, distance: Callable[[Cloud, Cloud], float], n_jobs: int | None) -> Float64:
     x, y = two_sides(query, candidates)
     one = _cloud(x, 0)
-    # SciPy's trees and POT let go of the GIL while they work.
+    # POT lets go of the GIL while it works.
     workers = Parallel(n_jobs=kernel.threads(n_jobs), prefer="threads")
     return np.array(workers(delayed(distance)(one, _cloud(y, i)) for i in range(len(y))), np.float64)
-
-
-def _nearest(x: Float64, y: Float64) -> tuple[Float64, Float64]:
-    """Return the distance from each element of x, and of y, to the nearest of the other set."""
-    if x.shape[1] <= TREE_DIM and len(x) + len(y) > TREE_ELEMENTS:
-        return cKDTree(y).query(x)[0], cKDTree(x).query(y)[0]
-    rows = max(1, TABLE_NUMBERS // len(y))
-    there, back = np.empty(len(x)), np.full(len(y), np.inf)
-    for first in range(0, len(x), rows):
-        table = cdist(x[first : first + rows], y)
-        there[first : first + rows] = table.min(axis=1)
-        np.minimum(back, table.min(axis=0), out=back)
-    return there, back
 
 
 @dataclass(frozen=True, eq=False)
