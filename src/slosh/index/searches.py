@@ -45,6 +45,8 @@ class Searches:
         depth: int | None = ...,
         certify: bool = ...,
         offset: int = ...,
+        match: str = ...,
+        coverage: float | None = ...,
     ) -> HitLists: ...
     @overload
     def search(
@@ -59,6 +61,8 @@ class Searches:
         depth: int | None = ...,
         certify: bool = ...,
         offset: int = ...,
+        match: str = ...,
+        coverage: float | None = ...,
     ) -> Hits: ...
     @overload
     def search(
@@ -73,6 +77,8 @@ class Searches:
         depth: int | None = ...,
         certify: bool = ...,
         offset: int = ...,
+        match: str = ...,
+        coverage: float | None = ...,
     ) -> Hits | HitLists: ...
 
     def search(
@@ -87,6 +93,8 @@ class Searches:
         depth: int | None = None,
         certify: bool = False,
         offset: int = 0,
+        match: str = "whole",
+        coverage: float | None = None,
     ) -> Hits | HitLists:
         """Return the k nearest sets, nearest first.
 
@@ -108,6 +116,13 @@ class Searches:
         offset : leave out the first so many: page p of k hits has offset = p k. It costs as much as k + offset hits.
             Pages are parts of one answer if that is exact (`recall=1.0`, `certify`), or re-ranked with the same
             `depth`; pages of approximate searches may miss or repeat a set.
+        match : "whole" compares all of both sets. "part" finds the sets that contain the query: the distance is the
+            mean distance from its elements to the nearest element of the set. "contained" finds the sets that lie
+            within the query, by the same from theirs, and "both" takes the mean of the two. These need
+            `enable("parts")`; `certify` proves them, `rerank="maxsim"` compares unit vectors by 1 - MaxSim, and `depth`
+            says how many distances are computed. See docs/parts.md.
+        coverage : with match="part" or "contained", the share of the mass that counts, that of the nearest elements;
+            None is all of it.
         """
         with self._engine.view() as view:
             question = Question.checked(
@@ -119,6 +134,8 @@ class Searches:
                 depth=depth,
                 certify=certify,
                 offset=offset,
+                match=match,
+                coverage=coverage,
             )
             return _answer(view, queries, id, question, offset)
 
@@ -132,6 +149,8 @@ class Searches:
         recall: float | None = ...,
         rerank: str | None = ...,
         certify: bool = ...,
+        match: str = ...,
+        coverage: float | None = ...,
     ) -> HitLists: ...
     @overload
     def range_search(
@@ -144,6 +163,8 @@ class Searches:
         recall: float | None = ...,
         rerank: str | None = ...,
         certify: bool = ...,
+        match: str = ...,
+        coverage: float | None = ...,
     ) -> Hits: ...
     @overload
     def range_search(
@@ -156,6 +177,8 @@ class Searches:
         recall: float | None = ...,
         rerank: str | None = ...,
         certify: bool = ...,
+        match: str = ...,
+        coverage: float | None = ...,
     ) -> Hits | HitLists: ...
 
     def range_search(
@@ -168,16 +191,26 @@ class Searches:
         recall: float | None = None,
         rerank: str | None = None,
         certify: bool = False,
+        match: str = "whole",
+        coverage: float | None = None,
     ) -> Hits | HitLists:
         """Return all sets at most `radius` away, nearest first; `Hits`, or `HitLists`, as `search` gives.
 
         By the embedded distance; with `certify` by the sliced distance, or by the Hausdorff distance with
         `rerank="hausdorff"` where `DistanceField` is the embedding, and none is left out. `radius` is one number, or
-        one for each query.
+        one for each query. `match` and `coverage` are as in `search`; with "part", "contained" and "both" none is left
+        out.
         """
         with self._engine.view() as view:
             question = Question.checked(
-                view, radius=radius, where=where, recall=recall, rerank_by=rerank, certify=certify
+                view,
+                radius=radius,
+                where=where,
+                recall=recall,
+                rerank_by=rerank,
+                certify=certify,
+                match=match,
+                coverage=coverage,
             )
             return _answer(view, queries, id, question)
 
