@@ -19,6 +19,7 @@ from ..embed.part_field import FIELD, SHARES, SPREAD, PartField, PartQueries
 from ..engines.base import Candidates, Float64, Int64, View
 from ..engines.spec import PARTS, Vectors
 from ..errors import InputError, UnsupportedError
+from ..rank.part import check_unit_length
 from ..rank.part_pairs import Direction, PartPairs, checked_coverage
 from ..where import Node
 from . import certify, part_recall
@@ -35,8 +36,6 @@ MIN_DEPTH, DEPTH_FACTOR = 128, 8
 """Where nothing was measured: candidates whose distances are computed, at least, and for each of the k asked for."""
 EXACT_BELOW_SETS = 1024
 """With fewer sets that match a proof takes no longer than finding candidates."""
-UNIT_TOLERANCE = 1e-3
-"""How far the length of an element may be from 1 where it is to be a unit vector."""
 BOUND_ROUNDING = 1 - 1e-5
 """What a bound is multiplied by, for what the sums in its computation round."""
 
@@ -91,24 +90,12 @@ class PartDistances(certify.Distances):
 
     def _of_pairs(self, which: Int64, candidates: Sets, index: Int64) -> Float64:
         if self._squared:
-            check_unit_length(candidates, "the stored sets")
+            check_unit_length(candidates, "stored sets")
             return self._pairs.distances(which, candidates, index) / 2
         return self._pairs.distances(which, candidates, index)
 
     def widen(self, distances: Float64) -> Float64:
         return self._pairs.widen(distances)
-
-
-def check_unit_length(sets: Sets, whose: str) -> None:
-    """Refuse (InputError) elements that are no unit vectors: of others MaxSim is no distance."""
-    points = sets.points.astype(np.float64)
-    if sets.origin is not None:
-        points += sets.origin
-    lengths = np.sqrt(np.einsum("ij,ij->i", points, points))
-    if len(lengths) and np.abs(lengths - 1).max() > UNIT_TOLERANCE:
-        far = float(lengths[np.abs(lengths - 1).argmax()])
-        problem = f"MaxSim needs elements of unit length, and one of {whose} has the length {far:.4g}"
-        raise InputError(problem, "divide each element by its length, or leave rerank out", argument="rerank")
 
 
 class Bounds:
@@ -183,7 +170,7 @@ def nearest(
     assert parts is not None
     asked, measure = parts.queries(queries), PartDistances(view, queries, how)
     if how.squared:
-        check_unit_length(queries, "the query")
+        check_unit_length(queries, "queries")
     plan = part_recall.Plan(depth, None) if depth is not None else _plan(view, k, how, where, recall)
     if prove or recall == 1.0 or plan is None:
         bounds = _Scan(view, Bounds(view, queries, asked, how), where, exclude)
@@ -217,7 +204,7 @@ def within(
     """Return all sets at most a radius away from each query."""
     assert view.spec.parts is not None
     if how.squared:
-        check_unit_length(queries, "the query")
+        check_unit_length(queries, "queries")
     bounds = Bounds(view, queries, view.spec.parts.queries(queries), how)
     measure = PartDistances(view, queries, how)
     found = _Scan(view, bounds, where, exclude).within(measure.widen(radii))
@@ -255,7 +242,7 @@ class _Scan:
             self._low[self._keys[None, :] == exclude[:, None]] = np.inf
 
     def best(self, k: int) -> Candidates:
-        """Return the k sets of the smallest bounds of each query."""
+        """Return the k sets of the smallest bounds of each query, and none that is excluded."""
         n = min(k, len(self._keys))
         if not n:
             return self._made(np.zeros(self._low.shape, np.bool_))

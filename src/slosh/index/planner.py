@@ -121,7 +121,7 @@ class Question(NamedTuple):
         if offset and depth is None and not certify and goal != 1.0:
             problem = "pages of a part search are those of one answer only if all of them compare as many"
             raise InputError(problem, "give depth, k plus the largest offset or more, or certify", argument="depth")
-        measure = rerank.measure_of(rerank_by, view.spec.embedding) if other else None
+        measure = rerank.measure_of(rerank_by, view.spec.embedding, how.coverage) if other else None
         deep = 0 if k is None or depth is None else max(k, depth)
         if other and k is not None and depth is None:
             deep = max(DEPTH_FACTOR * k, MIN_DEPTH)

@@ -5,7 +5,7 @@ A question opens a view, checks what the user passed, and hands it to the planne
 
 from __future__ import annotations
 
-from typing import Any, overload
+from typing import Any, Literal, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -105,10 +105,11 @@ class Searches:
         where : only sets whose metadata match, see `slosh.where`; e.g. {"kind": "chair", "year": {">": 2010}}.
         recall : the fraction of the true nearest to find, on average; 1.0 is exact. None is what `tune` stored, or the
             default of the search.
-        rerank : "sliced", "wasserstein", "chamfer", "hausdorff", or a function: the `depth` nearest are ordered by that
-            distance. A function is called once for each query, as function(query, candidates), with `Sets` of one set
-            and of `depth` sets, preprocessed and with their weights, and returns a distance for each candidate, in
-            their order; smaller is nearer. It may use this index.
+        rerank : "sliced", "wasserstein", "chamfer", "hausdorff", "maxsim", or a function: the `depth` nearest are
+            ordered by that distance; for parts also "partial_wasserstein", which moves the share `coverage`. A function
+            is called once for each query, as function(query, candidates), with `Sets` of one set and of `depth` sets,
+            preprocessed and with their weights, and returns a distance for each candidate, in their order; smaller is
+            nearer. It may use this index.
         depth : how many sets are re-ranked; None is 4 k, at least 32.
         certify : return the true k nearest under the sliced distance, proved; with `rerank="hausdorff"` those under the
             Hausdorff distance, if `DistanceField` is the embedding. `stats.full_distances` says how many distances it
@@ -270,8 +271,19 @@ class Searches:
             question = Question.checked(view, k=k, recall=recall, certify=certify)
             return pairs.neighbor_graph(view, question, mode, progress)
 
-    def explain(self, query: Any, id: Any) -> rank.Explanation:
-        """Explain the distance of a query, which may be an id, and a stored set: see `slosh.rank.explain`."""
+    @overload
+    def explain(self, query: Any, id: Any, *, match: Literal["whole"] = ...) -> rank.Explanation: ...
+    @overload
+    def explain(self, query: Any, id: Any, *, match: str) -> rank.Explanation | rank.PartExplanation: ...
+
+    def explain(self, query: Any, id: Any, *, match: str = "whole") -> rank.Explanation | rank.PartExplanation:
+        """Explain the distance of a query, which may be an id, and a stored set: see `slosh.rank.explain`.
+
+        With match="part" it says which element of the set is nearest to each element of the query, and what of the
+        query is not covered (`slosh.rank.explain_part`); with match="contained" the same of the set's elements.
+        """
+        if match not in ("whole", "part", "contained"):
+            raise InputError(f"match={match!r:.60}", 'give "whole", "part" or "contained"', argument="match")
         with self._engine.view() as view:
             by_id = is_single_id(query)
             sets, _, _ = _queries(view, None if by_id else query, query if by_id else None)
@@ -279,6 +291,8 @@ class Searches:
                 raise InputError(f"explain takes one query, not {len(sets)}", argument="query")
             other, _, _ = _queries(view, None, id)
             slices = getattr(view.spec.embedding.sliced_view, "slices_", None)
+        if match != "whole":
+            return rank.explain_part(sets, other) if match == "part" else rank.explain_part(other, sets)
         return rank.explain(sets, other, **({} if slices is None else {"slices": slices}))
 
 
