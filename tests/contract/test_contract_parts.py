@@ -183,6 +183,7 @@ def test_an_empty_index_answers(engine):
 def test_an_explanation_says_where_a_part_lies(engine):
     sets = clouds(20)
     index = create(engine, sets)
+    sets[5] = np.concatenate([sets[5], sets[6], sets[7], sets[8]])
     index.add(sets)
     piece = np.concatenate([sets[5][:3], sets[5][:1] + 50])
     told = index.explain(piece, "5", match="part")
