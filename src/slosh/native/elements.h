@@ -34,8 +34,6 @@ SLOSH_INLINE int64_t between(int64_t least, int64_t x, int64_t most) { return x 
 // Elements of x and of y that are worked on at once: they stay in the second cache.
 int64_t element_lanes(int64_t dim) { return between(1, (int64_t(1) << 17) / (dim * kPanel), 16) * kPanel; }
 inline int64_t element_rows(int64_t dim) { return between(1, (int64_t(1) << 16) / (dim * kRowTile), 252 / kRowTile) * kRowTile; }
-// Floats from one row to the next: at a distance of a power of two all would fall into the same set of the first cache.
-SLOSH_INLINE int64_t row_step(int64_t dim) { return dim % 256 ? dim : dim + 16; }
 
 // Where things are in the scratch of a thread.
 struct ElementSpace {

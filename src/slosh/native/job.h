@@ -202,6 +202,49 @@ struct ElementTask {
   int64_t from, to;         // elements, counted from the first of the set
 };
 
+// Floats from one row to the next: at a distance of a power of two all would fall into the same set of the first cache.
+__attribute__((always_inline)) inline int64_t row_step(int64_t dim) { return dim % 256 ? dim : dim + 16; }
+
+// Elements whose nearest anchors are asked for; see anchors.h.
+struct Anchors {
+  const float *points;      // (n_points, dim)
+  const float *anchors;     // (n_anchors, dim)
+  int64_t n_points, n_anchors, dim, n_near;
+  const float *middle;      // (dim,)
+  const float *rows;        // (n_anchors filled up to whole tiles, row_step): anchors about the middle
+  const float *start;       // - |row|^2 / 2; of what fills up: - infinity
+  int32_t *ids;             // (n_points, n_near)
+  double *distances;        // (n_points, n_near)
+};
+
+// Distance fields in eight bits, and the queries whose one-sided distances they bound; see bounds.h.
+struct FieldBounds {
+  const uint8_t *fields;    // (sets, n_anchors)
+  const int64_t *rows;      // (n_sets,) which of the sets; null: all of them
+  int64_t n_sets, n_anchors;
+  const bool *used;         // (n_anchors / 16,) whether any of so many anchors is near an element
+  const int32_t *near;      // (elements, n_near) anchors
+  const uint8_t *away;      // (elements, n_near) steps to them, rounded up
+  int64_t n_near;
+  const int64_t *offsets;   // (n_queries + 1,)
+  int64_t n_queries, most_elements;
+  const float *weights;     // (elements,)
+  bool uniform;             // all weights are 0 or 1
+  const double *limits;     // (n_queries,) the mass that counts; null: all of it
+  bool squared;
+  const double *low_scale, *high_scale;  // (n_queries,) what the sums are multiplied by
+  double *lower, *upper;    // (n_queries, n_sets)
+};
+
+// Shares of mass in eight bits, and fields of queries to multiply them with.
+struct Histograms {
+  const uint8_t *shares;    // (sets, n_anchors)
+  const int64_t *rows;      // (n_sets,) which of the sets; null: all of them
+  int64_t n_sets, n_anchors, n_queries;
+  const float *fields;      // (n_queries, n_anchors)
+  double *out;              // (n_queries, n_sets)
+};
+
 // Vectors to compare with every query by their largest difference.
 struct Differences {
   const float *queries;      // (n_queries, dim)
@@ -245,6 +288,14 @@ struct Kernel {
   int64_t (*element_lanes)(int64_t dim);  // elements of x of a task, at most
   size_t (*element_bytes)(int64_t dim);
   void (*nearest_elements)(const ElementPairs &, const ElementTask &, void *scratch);
+  int64_t (*anchor_points)();  // of a panel
+  int64_t (*anchor_tile)();
+  size_t (*anchor_bytes)(const Anchors &);
+  void (*nearest_anchors)(const Anchors &, int64_t panel, void *scratch);
+  int64_t block_sets;  // whose fields are worked on together
+  size_t (*bounds_bytes)(const FieldBounds &);
+  void (*field_bounds)(const FieldBounds &, int64_t block, void *scratch);
+  void (*histogram_products)(const Histograms &, int64_t first, int64_t last);
   double (*exchange_rate)(int64_t rounds);  // compare-exchanges done, for the benchmark's floor
 };
 

@@ -444,7 +444,7 @@ double exchange_rate(int64_t rounds) {
 
 #define SLOSH_TEXT2(x) #x
 #define SLOSH_TEXT(x) SLOSH_TEXT2(x)
-const Kernel kernel = {SLOSH_TEXT(SLOSH_ARCH), kVectors * SLOSH_LANES, scratch_bytes, embed, transport, squares, prefixes, nearest_lists, ladder, flat, near_codes, rotate, kFieldAnchors, field, largest_within, local::scratch_bytes, local_shape, element_lanes, element_bytes, nearest_elements, exchange_rate};
+const Kernel kernel = {SLOSH_TEXT(SLOSH_ARCH), kVectors * SLOSH_LANES, scratch_bytes, embed, transport, squares, prefixes, nearest_lists, ladder, flat, near_codes, rotate, kFieldAnchors, field, largest_within, local::scratch_bytes, local_shape, element_lanes, element_bytes, nearest_elements, anchor_points, anchor_tile, anchor_bytes, nearest_anchors, 4 * SLOSH_LANES, bounds_bytes, field_bounds, histogram_products, exchange_rate};
 
 }  // namespace SLOSH_ARCH
 }  // namespace slosh

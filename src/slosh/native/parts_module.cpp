@@ -101,6 +101,84 @@ void covered_means(const Squares &squares, const Offsets &starts, const Offsets 
   }
 }
 
+typedef ndarray<const uint8_t, ndim<2>, c_contig, nb::device::cpu> Codes8;
+typedef ndarray<const int32_t, ndim<2>, c_contig, nb::device::cpu> Ids;
+typedef ndarray<int32_t, ndim<2>, c_contig, nb::device::cpu> IdsOut;
+typedef ndarray<double, ndim<2>, c_contig, nb::device::cpu> Table;
+
+// The nearest anchors of each point, and their distances: (points, n_near).
+void nearest_anchors(const Matrix &points, const Matrix &anchors, IdsOut ids, Table distances, int threads) {
+  const int64_t n = int64_t(points.shape(0)), K = int64_t(anchors.shape(0)), dim = int64_t(points.shape(1)), A = int64_t(ids.shape(1));
+  check(dim > 0 && int64_t(anchors.shape(1)) == dim, "points and anchors must have the same features");
+  check(A > 0 && A <= K && K < int64_t(1) << 31, "there must be as many anchors as are asked for");
+  check(int64_t(ids.shape(0)) == n && int64_t(distances.shape(0)) == n && int64_t(distances.shape(1)) == A, "ids and distances must be (points, n_near)");
+  nb::gil_scoped_release free;
+  const Kernel *const kernel = chosen_kernel();
+  const int64_t tile = kernel->anchor_tile(), padded = (K + tile - 1) / tile * tile, step = row_step(dim), width = kernel->anchor_points();
+  std::vector<float> rows(size_t(padded * step)), start(size_t(padded), -INFINITY), middle(static_cast<size_t>(dim));
+  for (int64_t k = 0; k < dim; ++k) {
+    double sum = 0;
+    for (int64_t a = 0; a < K; ++a) sum += double(anchors.data()[a * dim + k]);
+    middle[size_t(k)] = float(sum / double(K));
+  }
+  for (int64_t a = 0; a < K; ++a) {
+    double square = 0;
+    for (int64_t k = 0; k < dim; ++k) {
+      const float x = anchors.data()[a * dim + k] - middle[size_t(k)];
+      rows[size_t(a * step + k)] = x;
+      square += double(x) * double(x);
+    }
+    start[size_t(a)] = float(-square / 2);
+  }
+  const Anchors job{points.data(), anchors.data(), n, K, dim, A, middle.data(), rows.data(), start.data(), ids.data(), distances.data()};
+  threads = int(std::min<double>(threads, 1 + double(n) * double(K) * double(dim) / 2e6));
+  parallel((n + width - 1) / width, 1, threads, kernel->anchor_bytes(job), [&](int64_t i, void *scratch) { kernel->nearest_anchors(job, i, scratch); });
+}
+
+int64_t check_rows(const std::optional<Offsets> &rows, int64_t n) {
+  for (size_t i = 0; rows && i < rows->shape(0); ++i) check(rows->data()[i] >= 0 && rows->data()[i] < n, "a row that is not there");
+  return rows ? int64_t(rows->shape(0)) : n;
+}
+
+// Bounds of the one-sided distances from queries to sets, from their fields: (queries, sets).
+void field_bounds(const Codes8 &fields, const std::optional<Offsets> &rows, const Ids &near, const Codes8 &away, const Offsets &offsets, const Vector &weights,
+                  const std::optional<Squares> &limits, bool squared, const Squares &low_scale, const Squares &high_scale, Table lower, Table upper, int threads) {
+  const int64_t K = int64_t(fields.shape(1)), n = check_rows(rows, int64_t(fields.shape(0))), m = int64_t(near.shape(0)), A = int64_t(near.shape(1));
+  const int64_t largest = check_offsets(offsets, m), n_queries = int64_t(offsets.shape(0)) - 1;
+  check(A > 0 && int64_t(away.shape(0)) == m && int64_t(away.shape(1)) == A && int64_t(weights.shape(0)) == m, "near, away and weights must have a row an element");
+  check(int64_t(low_scale.shape(0)) == n_queries && int64_t(high_scale.shape(0)) == n_queries && (!limits || int64_t(limits->shape(0)) == n_queries), "one scale and limit a query");
+  check(int64_t(lower.shape(0)) == n_queries && int64_t(lower.shape(1)) == n && int64_t(upper.shape(0)) == n_queries && int64_t(upper.shape(1)) == n,
+        "lower and upper must be (queries, sets)");
+  bool uniform = true;
+  for (int64_t e = 0; e < m; ++e) uniform &= weights.data()[e] == 1 || weights.data()[e] == 0;
+  const std::unique_ptr<bool[]> used(new bool[size_t((K + 15) / 16)]());
+  for (int64_t j = 0; j < m * A; ++j) {
+    const int32_t id = near.data()[j];
+    check(id >= 0 && id < K, "an anchor that is not there");
+    used[size_t(id / 16)] = true;
+  }
+  nb::gil_scoped_release free;
+  const Kernel *const kernel = chosen_kernel();
+  const FieldBounds job{fields.data(), rows ? rows->data() : nullptr, n, K, used.get(), near.data(), away.data(), A, offsets.data(), n_queries, largest, weights.data(), uniform,
+                        limits ? limits->data() : nullptr, squared, low_scale.data(), high_scale.data(), lower.data(), upper.data()};
+  threads = int(std::min<double>(threads, 1 + double(n) * (double(K) + double(m) * double(A)) / 4e7));
+  if (n_queries)
+    parallel((n + kernel->block_sets - 1) / kernel->block_sets, 1, threads, kernel->bounds_bytes(job), [&](int64_t i, void *scratch) { kernel->field_bounds(job, i, scratch); });
+}
+
+// The products of rows of bytes with the fields of queries: (queries, sets).
+void histogram_products(const Codes8 &shares, const std::optional<Offsets> &rows, const Matrix &fields, Table out, int threads) {
+  const int64_t K = int64_t(shares.shape(1)), n = check_rows(rows, int64_t(shares.shape(0))), n_queries = int64_t(fields.shape(0));
+  check(int64_t(fields.shape(1)) == K, "the fields must have as many anchors as the histograms");
+  check(int64_t(out.shape(0)) == n_queries && int64_t(out.shape(1)) == n, "out must be (queries, sets)");
+  nb::gil_scoped_release free;
+  const Kernel *const kernel = chosen_kernel();
+  const Histograms job{shares.data(), rows ? rows->data() : nullptr, n, K, n_queries, fields.data(), out.data()};
+  threads = int(std::min<double>(threads, 1 + double(n) * double(K) * double(n_queries) / 4e6));
+  constexpr int64_t together = 64;
+  parallel((n + together - 1) / together, 1, threads, 0, [&](int64_t i, void *) { kernel->histogram_products(job, i * together, std::min(n, (i + 1) * together)); });
+}
+
 }  // namespace
 
 void add_parts(nb::module_ &m) {
@@ -108,6 +186,10 @@ void add_parts(nb::module_ &m) {
   m.def("nearest_elements", &nearest_elements, "x"_a, "x_offsets"_a, "y"_a, "y_offsets"_a, "y_weights"_a.none(), "pairs"_a, "starts"_a, "squares"_a, "which"_a,
         "threads"_a);
   m.def("covered_means", &covered_means, "squares"_a, "starts"_a, "sets"_a, "x_offsets"_a, "x_weights"_a.none(), "coverage"_a, "squared"_a, "out"_a);
+  m.def("nearest_anchors", &nearest_anchors, "points"_a, "anchors"_a, "ids"_a, "distances"_a, "threads"_a);
+  m.def("field_bounds", &field_bounds, "fields"_a, "rows"_a.none(), "near"_a, "away"_a, "offsets"_a, "weights"_a, "limits"_a.none(), "squared"_a, "low_scale"_a,
+        "high_scale"_a, "lower"_a, "upper"_a, "threads"_a);
+  m.def("histogram_products", &histogram_products, "shares"_a, "rows"_a.none(), "fields"_a, "out"_a, "threads"_a);
 }
 
 }  // namespace slosh
