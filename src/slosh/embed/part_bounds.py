@@ -1,63 +1,25 @@
-"""Lower bounds of one-sided distances, from what `PartField` keeps of stored sets and makes of queries.
+"""Lower bounds of the distances from stored sets to queries, from what `PartField` keeps of the sets.
 
-A distance field changes no faster than the place moves: an element q is at least f(a) - |q - a| away from a set whose
-field at the anchor a is f(a), for each of the anchors around it. From the other side, an element of the stored set is
-about as far from the query as its anchor is.
+An element of a stored set is about as far from the query as its anchor is. The bounds of the other direction are the
+kernel's (`native/parts.py`).
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from ..native.arrays import Float32, Float64, Int64, UInt8
+from ..native import parts
+from ..native.arrays import Float32, Float64, UInt8
 
 BLOCK_NUMBERS = 1 << 22
 """Numbers that are held at once."""
+ROUNDING = 1e-9
+"""What a sum may be rounded by, as a part of it."""
 
 
-def field_bounds(
-    fields: UInt8,
-    step: float,
-    anchors: Int64,
-    distances: Float32,
-    offsets: Int64,
-    weights: Float64,
-    coverage: float = 1.0,
-    squared: bool = False,
+def contained_bounds(
+    shares: UInt8, spread: Float32, fields: Float32, coverage: float = 1.0, threads: int = 1
 ) -> Float64:
-    """Return lower bounds of the distances from queries to sets, (n_queries, n_sets).
-
-    fields : (n_sets, K) in steps, rounded down. anchors, distances : (P, A) those around each element of the
-    queries, which begin at `offsets`. weights : (P,), which sum to 1 for each query.
-    """
-    low = np.empty((len(offsets) - 1, len(fields)))
-    columns = np.ascontiguousarray(fields.T)
-    for i, (start, stop) in enumerate(zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)):
-        rows = max(1, BLOCK_NUMBERS // (stop - start))
-        for first in range(0, len(fields), rows):
-            part = slice(first, first + rows)
-            each = np.zeros((stop - start, len(fields[part])), np.float32)
-            for a in range(anchors.shape[1]):
-                there = columns[anchors[start:stop, a], part] * np.float32(step)
-                np.maximum(each, there - distances[start:stop, a, None], out=each)
-            if squared:
-                np.square(each, out=each)
-            low[i, part] = covered_mean(each, weights[start:stop], coverage)
-    return low
-
-
-def covered_mean(values: Float32, weights: Float64, coverage: float) -> Float64:
-    """Return the mean of each column over the share of the mass that has the smallest values."""
-    if coverage == 1.0:
-        return np.asarray(weights @ values)
-    order = np.argsort(values, axis=0, kind="stable")
-    mass = weights[order]
-    ends = np.cumsum(mass, axis=0)
-    used = np.clip(coverage - (ends - mass), 0.0, mass)
-    return np.asarray(np.einsum("ij,ij->j", used, np.take_along_axis(values, order, axis=0)) / coverage)
-
-
-def histogram_bounds(shares: UInt8, spread: Float32, fields: Float64, coverage: float = 1.0) -> Float64:
     """Return lower bounds of the distances from sets to queries, (n_queries, n_sets).
 
     shares, spread : what `PartField.features` gives of the sets: the mass at each anchor, rounded down, in units of its
@@ -68,7 +30,8 @@ def histogram_bounds(shares: UInt8, spread: Float32, fields: Float64, coverage: 
     """
     unit, away = spread[:, 0].astype(np.float64), spread[:, 1].astype(np.float64)
     if coverage == 1.0:
-        return np.asarray((fields @ shares.T.astype(np.float64)) * unit - away)
+        low = parts.histogram_bounds(shares, 1.0, np.zeros(len(shares)), fields, threads=threads)
+        return np.asarray(np.maximum(low * (unit * (1 - ROUNDING)) - away * (1 + ROUNDING), 0.0))
     low = np.empty((len(fields), len(shares)))
     for i, field in enumerate(fields):
         order = np.argsort(field, kind="stable")
@@ -78,5 +41,6 @@ def histogram_bounds(shares: UInt8, spread: Float32, fields: Float64, coverage: 
             ends = np.cumsum(mass, axis=1)
             missing = np.maximum(1.0 - ends[:, -1:], 0.0)
             used = np.clip(coverage - missing - (ends - mass), 0.0, mass)
-            low[i, part] = (used @ field[order] - away[part]) / coverage
-    return low
+            near = used @ field[order].astype(np.float64)
+            low[i, part] = (near * (1 - ROUNDING) - away[part] * (1 + ROUNDING)) / coverage
+    return np.asarray(np.maximum(low, 0.0))

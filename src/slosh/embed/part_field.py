@@ -14,18 +14,16 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.spatial import cKDTree
-from scipy.spatial.distance import cdist
 
 from ..data.batching import batches_by_points
 from ..data.checks import checked_count, random_stream
 from ..data.precision import MAX_COORDINATE
 from ..data.sets import Sets
 from ..errors import InputError, bad_value
-from ..native import kernel, scan
-from ..native.arrays import Float32, Float64, Int64, UInt8
+from ..native import kernel, parts, scan
+from ..native.arrays import Float32, Float64, Int32, Int64, UInt8
 from .base import SetTransformer
-from .distance_field import DistanceField
+from .distance_field import NATIVE_STEPS, DistanceField
 from .references import sample_elements
 from .whitening import spread
 
@@ -49,8 +47,6 @@ LONGER = 1.25
 """Sets may be so much longer than the longest of the sample before they are shortened."""
 FIELD_NUMBERS = 1 << 22
 """Numbers of fields that are held at once."""
-TREE_DIM = 12
-"""Up to this dimension a k-d tree finds the nearest anchors faster than a table."""
 
 
 class PartQueries(NamedTuple):
@@ -58,16 +54,16 @@ class PartQueries(NamedTuple):
 
     vectors : (n, p + 1) float32, to be compared with those of `PartField.transform`.
     offsets : where the elements of each query begin; those of weight zero are left out.
-    weights : (P,) float64, which sum to 1 for each query.
+    weights : (P,) of these elements, None if all are the same.
     anchors : (P, A) the nearest anchors of each element, nearest first.
-    distances : (P, A) float32, how far they are, rounded up.
+    distances : (P, A) float64, how far they are.
     """
 
     vectors: Float32
     offsets: Int64
-    weights: Float64
-    anchors: Int64
-    distances: Float32
+    weights: Float32 | None
+    anchors: Int32
+    distances: Float64
 
 
 class PartField(SetTransformer):
@@ -304,36 +300,28 @@ class PartField(SetTransformer):
 
     def queries(self, sets: Sets) -> PartQueries:
         """Return what queries are compared by."""
-        weights, points, offsets = normalised_weights(sets), sets.points, sets.offsets
-        if sets.weights is not None and (weights <= 0).any():
+        share, weights, points, offsets = normalised_weights(sets), sets.weights, sets.points, sets.offsets
+        if weights is not None and (weights <= 0).any():
             kept = weights > 0
             offsets = np.concatenate([[0], np.cumsum(kept)])[offsets]
-            weights, points = weights[kept], points[kept]
+            share, weights, points = share[kept], weights[kept], points[kept]
         near, away = self._nearest(points, min(int(self.n_near), len(self.anchors_)))
         along = np.empty((len(sets), self.vector_length), np.float32)
         along[:, -1] = 0.0
         if len(sets):
-            loads = self.directions_[:, near[:, 0]].T * weights[:, None]
+            loads = self.directions_[:, near[:, 0]].T * share[:, None]
             total = np.add.reduceat(loads, offsets[:-1], axis=0)
             length = np.maximum(np.sqrt(np.einsum("ij,ij->i", total, total)), 1e-30)
             along[:, :-1] = -total * (self.longest_ / length)[:, None]
         return PartQueries(along, offsets, weights, near, away)
 
-    def _nearest(self, points: Float32, n: int) -> tuple[Int64, Float32]:
-        """Return the n nearest anchors of each point and how far they are, rounded up."""
-        near, away = np.empty((len(points), n), np.int64), np.empty((len(points), n), np.float32)
-        step = max(1, FIELD_NUMBERS // len(self.anchors_))
-        tree = cKDTree(self.anchors_) if points.shape[1] <= TREE_DIM else None
+    def _nearest(self, points: Float32, n: int) -> tuple[Int32, Float64]:
+        """Return the n nearest anchors of each point, and how far they are."""
+        near, away = np.empty((len(points), n), np.int32), np.empty((len(points), n))
+        step = max(1, NATIVE_STEPS // self.anchors_.size)
         for first in range(0, len(points), step):
-            some = points[first : first + step].astype(np.float64)
-            if tree is not None:
-                found, ids = tree.query(some, np.arange(1, n + 1))
-            else:
-                table = cdist(some, self.anchors_)
-                ids = np.argsort(table, axis=1, kind="stable")[:, :n]
-                found = np.take_along_axis(table, ids, axis=1)
-            near[first : first + step] = ids
-            away[first : first + step] = np.nextafter((found * (1 + 1e-12)).astype(np.float32), np.float32(np.inf))
+            part = slice(first, first + step)
+            near[part], away[part] = parts.nearest_anchors(points[part], self.anchors_, n, kernel.threads(self.n_jobs))
         return near, away
 
 
@@ -346,15 +334,15 @@ def normalised_weights(sets: Sets) -> Float64:
     return np.asarray(weights / np.repeat(totals, sets.sizes))
 
 
-def checked_parts(parts: Any) -> PartField | None:
+def checked_parts(given: Any) -> PartField | None:
     """Return what a user gave as `parts`: None for False, a field of their own, or one of the usual parameters."""
-    if parts is None or parts is False:
+    if given is None or given is False:
         return None
-    if parts is True:
+    if given is True:
         return PartField()
-    if not isinstance(parts, PartField):
+    if not isinstance(given, PartField):
         raise InputError(
-            f"parts={parts!r:.60}", "give True, False, or a slosh.embed.PartField of your own", argument="parts"
+            f"parts={given!r:.60}", "give True, False, or a slosh.embed.PartField of your own", argument="parts"
         )
-    parts.check_params()
-    return parts
+    given.check_params()
+    return given

@@ -12,13 +12,15 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..data.sets import Sets
-from ..embed.part_bounds import field_bounds, histogram_bounds
+from ..embed.part_bounds import contained_bounds
 from ..embed.part_field import FIELD, SHARES, SPREAD, PartField, PartQueries
 from ..engines.base import Candidates, Float64, Int64, View
 from ..engines.spec import PARTS, Vectors
 from ..errors import InputError, UnsupportedError
+from ..native import kernel, parts
 from ..rank.part import check_unit_length
 from ..rank.part_pairs import Direction, PartPairs, checked_coverage
 from ..where import Node
@@ -36,8 +38,6 @@ MIN_DEPTH, DEPTH_FACTOR = 128, 8
 """Where nothing was measured: candidates whose distances are computed, at least, and for each of the k asked for."""
 EXACT_BELOW_SETS = 1024
 """With fewer sets that match a proof takes no longer than finding candidates."""
-BOUND_ROUNDING = 1 - 1e-5
-"""What a bound is multiplied by, for what the sums in its computation round."""
 
 
 class Matching(NamedTuple):
@@ -102,10 +102,11 @@ class Bounds:
     """Lower bounds of the distances of queries to all sets that match a filter, from what is stored of these."""
 
     def __init__(self, view: View, queries: Sets, asked: PartQueries, how: Matching) -> None:
-        parts = view.spec.parts
-        assert parts is not None
-        self._view, self._how, self._parts, self._asked = view, how, parts, asked
-        self._fields = None if how.match == PART else _rounded_down(parts, queries)
+        field = view.spec.parts
+        assert field is not None
+        self._view, self._how, self._parts, self._asked = view, how, field, asked
+        self._fields = None if how.match == PART else _rounded_down(field, queries)
+        self._threads = kernel.threads(field.n_jobs)
 
     def of(self, keys: Int64) -> Float64:
         """Return the bounds, (n_queries, n_keys)."""
@@ -131,23 +132,22 @@ class Bounds:
     def _of_queries(self, fields: Any) -> Float64:
         """Return bounds from the queries' elements to the sets of these fields."""
         asked, how = self._asked, self._how
-        lower = field_bounds(
+        lower, _ = parts.field_bounds(
             fields, self._parts.step_, asked.anchors, asked.distances, asked.offsets, asked.weights, how.coverage,
-            how.squared,
+            how.squared, threads=self._threads,
         )  # fmt: skip
-        return np.asarray(lower * BOUND_ROUNDING)
+        return lower
 
     def _of_sets(self, shares: Any, spread: Any) -> Float64:
         """Return bounds from the stored sets' elements to the queries."""
         assert self._fields is not None
-        lower = histogram_bounds(shares, spread, self._fields, self._how.coverage)
-        rounding = (1 - BOUND_ROUNDING) * (np.abs(lower) + 2 * spread[:, 1] / self._how.coverage)
-        return np.asarray(np.maximum(lower - rounding, 0.0))
+        return contained_bounds(shares, spread, self._fields, self._how.coverage, self._threads)
 
 
-def _rounded_down(parts: PartField, queries: Sets) -> Float64:
-    fields = parts.field(queries).astype(np.float64)
-    return np.asarray(np.maximum(fields - parts.rounding(fields), 0.0))
+def _rounded_down(field: PartField, queries: Sets) -> NDArray[np.float32]:
+    """Return the fields of queries, no number larger than the true one."""
+    found = field.field(queries)
+    return np.asarray(np.maximum(found - field.rounding(found), 0), np.float32)
 
 
 def nearest(
@@ -166,9 +166,9 @@ def nearest(
 
     `depth` is the number of candidates whose distances are computed, None what was measured for the recall.
     """
-    parts = view.spec.parts
-    assert parts is not None
-    asked, measure = parts.queries(queries), PartDistances(view, queries, how)
+    field = view.spec.parts
+    assert field is not None
+    asked, measure = field.queries(queries), PartDistances(view, queries, how)
     if how.squared:
         check_unit_length(queries, "queries")
     plan = part_recall.Plan(depth, None) if depth is not None else _plan(view, k, how, where, recall)
