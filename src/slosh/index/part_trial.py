@@ -25,11 +25,13 @@ logger = logging.getLogger(__name__)
 
 MEASURED_K = 10
 MEASURED_RECALLS = (0.9, 0.95)
-MEASURED_QUERIES = 160
+MEASURED_QUERIES = 240
 """Enough to show the recalls; each of them takes a proof."""
 QUERIES_AT_ONCE = 16
 KEPT_MASS = 0.5
 """The share of a set's mass that a query keeps of it."""
+MORE = 1.25
+"""If a number of candidates was not enough, the next that is tried is so many times as large, or more."""
 MIN_LOOKED_AT, LOOKED_AT_SHARE = 1024, 8
 """Candidates among which true neighbours are looked for: at least so many, and one set in so many."""
 
@@ -44,7 +46,7 @@ class PartTrial(Trial):
     def choose(self, k: int, recall: float, enough: Callable[[Mask], bool], tried: Setting) -> Setting | None:
         places = self._places[self.choosing, :k]
         depths = np.unique(places[places < self._most]) + 1
-        for depth in depths[depths > tried.depth].tolist():
+        for depth in depths[depths > MORE * tried.depth].tolist():
             if enough(places < depth):
                 return Setting(0.0, max(int(depth), k), float(depth))
         return None
