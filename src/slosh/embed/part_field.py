@@ -35,7 +35,7 @@ FIELD, SHARES, SPREAD = "field", "shares", "spread"
 AUTO_ANCHORS = {1: 256, 2: 1024}
 """Anchors by dimension; MOST_ANCHORS beyond."""
 MOST_ANCHORS = 4096
-ELEMENTS_AN_ANCHOR = 4
+ELEMENTS_AN_ANCHOR = 1
 """Different elements of the sample that each anchor stands for, at least, where `n_anchors` is "auto"."""
 BASIS_SETS = 4096
 """Sets whose fields the directions are learnt from, at most."""

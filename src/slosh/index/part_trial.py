@@ -95,13 +95,21 @@ def measured_of(view: View, n_queries: int = MEASURED_QUERIES) -> list[Calibrati
 
 
 def _places(view: View, keys: Int64, most: int, random: np.random.RandomState) -> Int64:
-    """Return the place among the candidates of each of the true nearest of halves of these sets, or `most`."""
+    """Return how many others are compared before each of the true nearest of halves of these sets, or `most`.
+
+    A set is compared if it is in the pool, by its vector, and has one of the smallest bounds there. Its place among the
+    bounds of all sets is no smaller than in the pool.
+    """
     field, how = view.spec.parts, parts.Matching(parts.PART)
     assert field is not None
     queries = halves(view.prepared(keys), random)
     truth = parts.nearest(view, queries, MEASURED_K, how, where=None, exclude=keys, recall=1.0, depth=None, prove=True)
     vectors = Vectors(field.queries(queries).vectors, None)
-    near = view.nearest(PARTS, vectors, most, recall=1.0, exclude=keys)
+    pool = min(len(view) - 1, parts.POOL_FACTOR * most)
+    near = view.nearest(PARTS, vectors, pool, recall=1.0, exclude=keys)
+    bounds, everyone = parts.Bounds(view, queries, field.queries(queries), how), np.sort(view.select())
+    low = bounds.of(everyone)
+    low[everyone[None, :] == keys[:, None]] = np.inf
     places = np.full((len(keys), MEASURED_K), most, np.int64)
     for i in range(len(keys)):
         true = truth.keys[truth.offsets[i] : truth.offsets[i + 1]][:MEASURED_K]
@@ -109,8 +117,9 @@ def _places(view: View, keys: Int64, most: int, random: np.random.RandomState) -
         order = np.argsort(found)
         at = np.minimum(np.searchsorted(found, true, sorter=order), len(found) - 1)
         there = found[order[at]] == true
-        places[i, : len(true)] = np.where(there, np.minimum(order[at], most), most)
-    return places
+        by_bound = np.searchsorted(np.sort(low[i]), low[i, np.searchsorted(everyone, true)], side="right") - 1
+        places[i, : len(true)] = np.where(there, np.maximum(order[at] // parts.POOL_FACTOR, by_bound), most)
+    return np.minimum(places, most)
 
 
 def halves(sets: Sets, random: np.random.RandomState) -> Sets:

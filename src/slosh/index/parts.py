@@ -2,8 +2,9 @@
 
 Distances are one-sided: the mean distance from the elements of one set to the nearest element of the other. Candidates
 come from the short vectors of the space "parts", or, where these say nothing (`coverage`, the other direction), from
-bounds; their distances are computed from the points. A proof computes a lower bound of every set that matches the
-filter from its stored features, and then distances in the order of the bounds, as `certify.py` does.
+all sets; of those with the smallest bounds the distances are computed from the points. A proof computes a lower bound
+of every set that matches the filter from its stored features, and then distances in the order of the bounds, as
+`certify.py` does.
 """
 
 from __future__ import annotations
@@ -34,8 +35,10 @@ KINDS = {PART: "part", CONTAINED: "contained", BOTH: "chamfer"}
 """What the distances of each are called."""
 BLOCK_BYTES = 1 << 26
 """Bytes of features that are fetched at once."""
-MIN_DEPTH, DEPTH_FACTOR = 128, 8
+MIN_DEPTH, DEPTH_FACTOR = 64, 4
 """Where nothing was measured: candidates whose distances are computed, at least, and for each of the k asked for."""
+POOL_FACTOR = 5
+"""Candidates from the short vectors for each whose distance is computed: bounds choose among them."""
 EXACT_BELOW_SETS = 1024
 """With fewer sets that match a proof takes no longer than finding candidates."""
 
@@ -115,6 +118,18 @@ class Bounds:
             low[:, part] = self._of_block(keys[part])
         return low
 
+    def of_query(self, i: int, keys: Int64) -> Float64:
+        """Return the bounds of one query, for match="part", (n_keys,)."""
+        asked = self._asked
+        part = slice(asked.offsets[i], asked.offsets[i + 1])
+        one = asked._replace(
+            offsets=asked.offsets[i : i + 2] - asked.offsets[i],
+            anchors=asked.anchors[part],
+            distances=asked.distances[part],
+            weights=None if asked.weights is None else asked.weights[part],
+        )
+        return np.asarray(self._of_queries(self._view.features(FIELD, keys), one)[0])
+
     def _blocks(self, n: int) -> Iterator[slice]:
         step = max(1, BLOCK_BYTES // self._parts.n_anchors_)
         for first in range(0, n, step):
@@ -124,14 +139,14 @@ class Bounds:
         match = self._how.match
         total = np.zeros((len(self._asked.offsets) - 1, len(keys)))
         if match in (PART, BOTH):
-            total += self._of_queries(self._view.features(FIELD, keys))
+            total += self._of_queries(self._view.features(FIELD, keys), self._asked)
         if match in (CONTAINED, BOTH):
             total += self._of_sets(self._view.features(SHARES, keys), self._view.features(SPREAD, keys))
         return total / 2 if match == BOTH or self._how.squared else total
 
-    def _of_queries(self, fields: Any) -> Float64:
+    def _of_queries(self, fields: Any, asked: PartQueries) -> Float64:
         """Return bounds from the queries' elements to the sets of these fields."""
-        asked, how = self._asked, self._how
+        how = self._how
         lower, _ = parts.field_bounds(
             fields, self._parts.step_, asked.anchors, asked.distances, asked.offsets, asked.weights, how.coverage,
             how.squared, threads=self._threads,
@@ -227,9 +242,25 @@ def _plan(view: View, k: int, how: Matching, where: Node | None, recall: float |
 def _candidates(
     view: View, queries: Sets, asked: PartQueries, depth: int, how: Matching, where: Node | None, exclude: Int64 | None
 ) -> Candidates:
-    if how.match == PART and how.coverage == 1:
-        return view.nearest(PARTS, Vectors(asked.vectors, None), depth, where=where, recall=1.0, exclude=exclude)
-    return _Scan(view, Bounds(view, queries, asked, how), where, exclude).best(depth)
+    bounds = Bounds(view, queries, asked, how)
+    if how.match != PART or how.coverage < 1:
+        return _Scan(view, bounds, where, exclude).best(depth)
+    pool = view.nearest(
+        PARTS, Vectors(asked.vectors, None), POOL_FACTOR * depth, where=where, recall=1.0, exclude=exclude
+    )
+    chosen = [_best_of(pool, i, bounds, depth) for i in range(len(queries))]
+    offsets = np.concatenate([[0], np.cumsum([len(each) for each in chosen])])
+    at = np.concatenate([np.empty(0, np.int64), *chosen])
+    return pool._replace(offsets=offsets, keys=pool.keys[at], distances=pool.distances[at])
+
+
+def _best_of(pool: Candidates, i: int, bounds: Bounds, depth: int) -> Int64:
+    """Return the places of the candidates of query i that have the smallest bounds, `depth` of them."""
+    first, last = int(pool.offsets[i]), int(pool.offsets[i + 1])
+    if last - first <= depth:
+        return np.arange(first, last)
+    low = bounds.of_query(i, pool.keys[first:last])
+    return np.sort(np.argsort(low, kind="stable")[:depth]) + first
 
 
 class _Scan:
