@@ -125,7 +125,7 @@ def test_the_bits_depend_on_the_set_alone():
 def test_few_elements_get_few_anchors():
     two = Sets.from_list([[[0.0, 0.0]], [[1.0, 0.0], [1.0, 0.0]]])
     field = PartField().fit(two)
-    assert field.n_anchors_ == 1
+    assert field.n_anchors_ == 2
     assert field.transform(two).shape == (2, field.vector_length)
     with pytest.raises(InputError, match="n_anchors=3"):
         PartField(3).fit(two)

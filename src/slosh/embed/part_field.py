@@ -35,8 +35,6 @@ FIELD, SHARES, SPREAD = "field", "shares", "spread"
 AUTO_ANCHORS = {1: 256, 2: 1024}
 """Anchors by dimension; MOST_ANCHORS beyond."""
 MOST_ANCHORS = 4096
-ELEMENTS_AN_ANCHOR = 1
-"""Different elements of the sample that each anchor stands for, at least, where `n_anchors` is "auto"."""
 BASIS_SETS = 4096
 """Sets whose fields the directions are learnt from, at most."""
 LARGEST_CODE = 255
@@ -158,7 +156,7 @@ class PartField(SetTransformer):
             n = AUTO_ANCHORS.get(sets.dim, MOST_ANCHORS)
             elements, weights = sample_elements(sets, n, random_stream(self.random_state))
             elements = elements if weights is None else elements[weights > 0]
-            n = max(1, min(n, len(np.unique(elements, axis=0)) // ELEMENTS_AN_ANCHOR))
+            n = max(1, min(n, len(np.unique(elements, axis=0))))
         return (
             DistanceField(n, anchors=self.anchors, random_state=self.random_state, n_jobs=self.n_jobs)
             .fit(sets)
@@ -309,11 +307,18 @@ class PartField(SetTransformer):
         along = np.empty((len(sets), self.vector_length), np.float32)
         along[:, -1] = 0.0
         if len(sets):
-            loads = self.directions_[:, near[:, 0]].T * share[:, None]
+            loads = self._loads()[near[:, 0]] * share[:, None]
             total = np.add.reduceat(loads, offsets[:-1], axis=0)
             length = np.maximum(np.sqrt(np.einsum("ij,ij->i", total, total)), 1e-30)
             along[:, :-1] = -total * (self.longest_ / length)[:, None]
         return PartQueries(along, offsets, weights, near, away)
+
+    def _loads(self) -> Float32:
+        """Return the directions anchor by anchor, (K, p), as queries add them up."""
+        known: tuple[Float32, Float32] | None = self.__dict__.get("_loaded")
+        if known is None or known[0] is not self.directions_:
+            known = self._loaded = self.directions_, np.ascontiguousarray(self.directions_.T)
+        return known[1]
 
     def _nearest(self, points: Float32, n: int) -> tuple[Int32, Float64]:
         """Return the n nearest anchors of each point, and how far they are."""
