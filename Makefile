@@ -51,6 +51,7 @@ docs: $(VENV)/.ready            ## redraw the pictures of docs/
 	$(BIN)/python docs/draw_when_not.py
 	$(BIN)/python docs/draw_hashing.py
 	$(BIN)/python docs/draw_rank.py
+	$(BIN)/python docs/draw_parts.py
 	$(BIN)/python docs/draw_search.py
 
 $(VENV)/.ready: $(NATIVE)
