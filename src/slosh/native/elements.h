@@ -35,6 +35,12 @@ SLOSH_INLINE int64_t between(int64_t least, int64_t x, int64_t most) { return x 
 int64_t element_lanes(int64_t dim) { return between(1, (int64_t(1) << 17) / (dim * kPanel), 16) * kPanel; }
 inline int64_t element_rows(int64_t dim) { return between(1, (int64_t(1) << 16) / (dim * kRowTile), 252 / kRowTile) * kRowTile; }
 
+// An element of y that may be the nearest: its row, the lane of the element of x, and their squared distance in float.
+struct Near {
+  float square;
+  int32_t row, lane;
+};
+
 // Where things are in the scratch of a thread.
 struct ElementSpace {
   float *panels;     // (lanes / (V W), dim, V W): elements of x, two vectors side by side, about the middle
@@ -46,10 +52,11 @@ struct ElementSpace {
   float *extra;      // (rows,) twice what the products of an element of y may be off for its sake
   float *table;      // (rows, kPanel)
   int64_t *position; // (rows,) which elements of y
+  Near *near;        // (rows * kPanel,)
 
   static size_t bytes(int64_t dim) {
     const int64_t lanes = element_lanes(dim), rows = element_rows(dim);
-    return size_t(lanes * (dim + 2) + dim + 16 + rows * (row_step(dim) + 2 + kPanel)) * sizeof(float) + size_t(rows) * sizeof(int64_t) + 64;
+    return size_t(lanes * (dim + 2) + dim + 16 + rows * (row_step(dim) + 2 + kPanel)) * sizeof(float) + size_t(rows) * (sizeof(int64_t) + size_t(kPanel) * sizeof(Near)) + 64;
   }
 
   ElementSpace(void *scratch, int64_t dim) {
@@ -60,6 +67,7 @@ struct ElementSpace {
     floor = at, at += lanes;
     table = at, at += n * kPanel;
     position = reinterpret_cast<int64_t *>(at), at += 2 * n;
+    near = reinterpret_cast<Near *>(at), at += n * kPanel * int64_t(sizeof(Near) / sizeof(float));
     rows = at, at += n * row_step(dim);
     start = at, at += n;
     extra = at, at += n;
@@ -72,20 +80,39 @@ __attribute__((noinline)) inline double direct_square(const float *a, const floa
   constexpr int W = SLOSH_LANES > 8 ? 8 : 4;
   typedef typename Lanes<W>::F F;
   typedef typename Lanes<W>::D D;
-  D sums{};
+  D sums[2] = {};
   int64_t k = 0;
-  for (; k + W <= dim; k += W) {
-    const D away = widen(load<F>(a + k)) - widen(load<F>(b + k));
-    sums += away * away;
-  }
+  const auto add = [&](D &to, int64_t at) SLOSH_FLAT {
+    const D away = widen(load<F>(a + at)) - widen(load<F>(b + at));
+    to += away * away;
+  };
+  for (; k + 2 * W <= dim; k += 2 * W) add(sums[0], k), add(sums[1], k + W);
+  if (k + W <= dim) add(sums[0], k), k += W;
   double lane[W], sum = 0;
-  store(lane, sums);
+  store(lane, sums[0] + sums[1]);
   if (k)
     for (int l = 0; l < W; ++l) sum += lane[l];
   for (; k < dim; ++k) {
     const double away = double(a[k]) - double(b[k]);
     sum += away * away;
   }
+  return sum;
+}
+
+// The same in float, of all but the last few numbers: no more than the squared distance, but for the rounding of each step.
+SLOSH_INLINE float most_of_square(const float *a, const float *b, int64_t dim) {
+  typedef typename Lanes<SLOSH_LANES>::F F;
+  F sums[2] = {};
+  const auto add = [&](F &to, int64_t at) SLOSH_FLAT {
+    const F away = load<F>(a + at) - load<F>(b + at);
+    to += away * away;
+  };
+  int64_t k = 0;
+  for (; k + 2 * SLOSH_LANES <= dim; k += 2 * SLOSH_LANES) add(sums[0], k), add(sums[1], k + SLOSH_LANES);
+  if (k + SLOSH_LANES <= dim) add(sums[0], k);
+  float lane[SLOSH_LANES], sum = 0;
+  store(lane, sums[0] + sums[1]);
+  for (int l = 0; l < SLOSH_LANES; ++l) sum += lane[l];
   return sum;
 }
 
@@ -102,16 +129,17 @@ SLOSH_INLINE double put_element(const float *from, const float *middle, int64_t 
 
 // The parts of the squared norms by which a product may be off.
 struct Rounding {
-  double x, y, tiny;
+  double x, y, tiny, sure;
   explicit Rounding(int64_t dim) {
     const double d = double(dim) * kRoundings, u = 1.0 / (1 << 24), more = d * u < 0.25 ? 1 / (1 - d * u) : 2;
     x = (d / 2 + 8) * u * more;
     y = (d + 8) * u * more;
     tiny = (d + 8) * 0x1p-147;  // what is lost of numbers too small for float
+    sure = 1 - 2 * y;           // of a square in float, so much is sure
   }
 };
 
-inline void pack_panels(const ElementSpace &space, const float *points, int64_t n, int64_t dim, const Rounding &rounding) {
+inline void find_middle(const ElementSpace &space, const float *points, int64_t n, int64_t dim) {
   const int64_t sample = n < 32 ? n : 32;
   for (int64_t k = 0; k < dim; ++k) space.middle[k] = 0;
   for (int64_t s = 0; s < sample; ++s) {
@@ -119,6 +147,10 @@ inline void pack_panels(const ElementSpace &space, const float *points, int64_t 
     for (int64_t k = 0; k < dim; ++k) space.middle[k] += x[k];
   }
   for (int64_t k = 0; k < dim; ++k) space.middle[k] /= float(sample);
+}
+
+inline void pack_panels(const ElementSpace &space, const float *points, int64_t n, int64_t dim, const Rounding &rounding) {
+  find_middle(space, points, n, dim);
   for (int64_t first = 0; first < n; first += kPanel) {
     const int64_t width = n - first > SLOSH_LANES ? kPanel : SLOSH_LANES, count = n - first < width ? n - first : width;
     float *panel = space.panels + first * dim;
@@ -171,29 +203,62 @@ __attribute__((noinline)) void element_sums(const float *panel, const float *row
   }
 }
 
-// Elements [first, first + kPanel) of x against n rows: x are their points, `best` and `which` what is found of them.
+// Compares element i of x with the element of y of a row in double.
+SLOSH_INLINE void compare_directly(const ElementSpace &space, int64_t dim, int64_t i, int64_t row, const float *x, const float *y, double *best, int64_t *which) {
+  const int64_t position = space.position[row];
+  const double square = direct_square(x + i * dim, y + position * dim, dim);
+  if (square < best[i] || (square == best[i] && position < which[i])) best[i] = square, which[i] = position;
+}
+
+// Whatever of elements [first, first + V W) of x and of n rows may be the nearest is compared in double. x are their points, `best` and `which` what is
+// found of them. Long vectors are first compared in float, and in double the nearest of them first: few others may then be nearer.
 template <int V>
-inline void compare_panel(const ElementSpace &space, int64_t dim, int64_t first, int64_t n, const float *x, const float *y, double *best, int64_t *which) {
+inline void compare_near(const ElementSpace &space, int64_t dim, int64_t first, int64_t n, const float *x, const float *y, double sure, double *best,
+                         int64_t *which) {
   typedef typename Lanes<SLOSH_LANES>::F F;
-  const int64_t step = row_step(dim);
-  const float *panel = space.panels + first * dim;
-  float *floor = space.floor + first;
-  int64_t r = 0;
-  for (; n - r > kFewRows; r += kRowTile)
-    element_sums<V, kRowTile>(panel, space.rows + r * step, step, dim, space.start + r, space.table + r * kPanel, floor);
-  for (; r < n; r += kFewRows) element_sums<V, kFewRows>(panel, space.rows + r * step, step, dim, space.start + r, space.table + r * kPanel, floor);
+  const bool is_long = dim >= 2 * SLOSH_LANES;
   F need[V];
-  for (int v = 0; v < V; ++v) need[v] = load<F>(floor + v * SLOSH_LANES) - load<F>(space.slack + first + v * SLOSH_LANES);
-  for (r = 0; r < n; ++r)
+  int64_t n_near = 0;
+  float least[V * SLOSH_LANES];
+  int32_t nearest[V * SLOSH_LANES];
+  for (int v = 0; v < V; ++v) {
+    need[v] = load<F>(space.floor + first + v * SLOSH_LANES) - load<F>(space.slack + first + v * SLOSH_LANES);
+    for (int l = 0; l < SLOSH_LANES; ++l) least[v * SLOSH_LANES + l] = __builtin_inff(), nearest[v * SLOSH_LANES + l] = -1;
+  }
+  for (int64_t r = 0; r < n; ++r)
     for (int v = 0; v < V; ++v) {
       const F missing = need[v] - (load<F>(space.table + r * kPanel + v * SLOSH_LANES) + space.extra[r]);
       unsigned near = at_most<SLOSH_LANES>(missing, 0.0f);
       for (; near; near &= near - 1) {
-        const int64_t i = first + v * SLOSH_LANES + __builtin_ctz(near);
-        const double square = direct_square(x + i * dim, y + space.position[r] * dim, dim);
-        if (square < best[i]) best[i] = square, which[i] = space.position[r];
+        const int32_t lane = v * SLOSH_LANES + __builtin_ctz(near);
+        if (!is_long) {
+          compare_directly(space, dim, first + lane, r, x, y, best, which);
+          continue;
+        }
+        const float square = most_of_square(x + (first + lane) * dim, y + space.position[r] * dim, dim);
+        if (double(square) * sure > best[first + lane]) continue;
+        space.near[n_near++] = {square, int32_t(r), lane};
+        if (square < least[lane]) least[lane] = square, nearest[lane] = int32_t(r);
       }
     }
+  if (!n_near) return;
+  for (int32_t lane = 0; lane < V * SLOSH_LANES; ++lane)
+    if (nearest[lane] >= 0) compare_directly(space, dim, first + lane, nearest[lane], x, y, best, which);
+  for (int64_t k = 0; k < n_near; ++k) {
+    const Near &one = space.near[k];
+    if (one.row != nearest[one.lane] && double(one.square) * sure <= best[first + one.lane])
+      compare_directly(space, dim, first + one.lane, one.row, x, y, best, which);
+  }
+}
+
+// The products of elements [first, first + V W) of x and of n rows, to the table.
+template <int V> inline void multiply_rows(const ElementSpace &space, int64_t dim, int64_t first, int64_t n) {
+  const int64_t step = row_step(dim);
+  const float *panel = space.panels + first * dim;
+  int64_t r = 0;
+  for (; n - r > kFewRows; r += kRowTile)
+    element_sums<V, kRowTile>(panel, space.rows + r * step, step, dim, space.start + r, space.table + r * kPanel, space.floor + first);
+  for (; r < n; r += kFewRows) element_sums<V, kFewRows>(panel, space.rows + r * step, step, dim, space.start + r, space.table + r * kPanel, space.floor + first);
 }
 
 // Takes elements of y from `at` on that have a weight; returns how many, and moves `at` on.
@@ -213,33 +278,6 @@ inline int64_t pack_rows(const ElementSpace &space, const float *y, const float 
   }
   return count;
 }
-
-void nearest_elements(const ElementPairs &job, const ElementTask &task, void *scratch) {
-  const int64_t dim = job.dim, n = task.to - task.from, set = job.pairs[2 * task.first];
-  const ElementSpace space(scratch, dim);
-  const Rounding rounding(dim);
-  const float *x = job.x + (job.x_offsets[set] + task.from) * dim;
-  pack_panels(space, x, n, dim, rounding);
-  for (int64_t pair = task.first; pair < task.last; ++pair) {
-    const int64_t other = job.pairs[2 * pair + 1], begin = job.y_offsets[other], n_y = job.y_offsets[other + 1] - begin;
-    const float *y = job.y + begin * dim, *weights = job.y_weights ? job.y_weights + begin : nullptr;
-    double *best = job.squares + job.starts[pair] + task.from;
-    int64_t *which = job.which + job.starts[pair] + task.from;
-    for (int64_t i = 0; i < n; ++i) best[i] = __builtin_inf(), which[i] = 0;
-    for (int64_t i = 0; i < (n + kPanel - 1) / kPanel * kPanel; ++i) space.floor[i] = -__builtin_inff();
-    for (int64_t at = 0; at < n_y;) {
-      const int64_t count = pack_rows(space, y, weights, n_y, dim, rounding, at);
-      for (int64_t first = 0; first < n; first += kPanel) {
-        if (n - first > SLOSH_LANES)
-          compare_panel<2>(space, dim, first, count, x, y, best, which);
-        else
-          compare_panel<1>(space, dim, first, count, x, y, best, which);
-      }
-    }
-  }
-}
-
-size_t element_bytes(int64_t dim) { return ElementSpace::bytes(dim); }
 
 }  // namespace SLOSH_ARCH
 }  // namespace slosh

@@ -6,4 +6,4 @@
 
 #include "anchors.h"
 #include "bounds.h"
-#include "elements.h"
+#include "element_pairs.h"
