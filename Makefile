@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := $(wildcard src/slosh/native/*) CMakeLists.txt pyproject.toml
 
-.PHONY: demo test test-long test-sanitize lint paper paper-quick bench-embed bench-search bench-growth bench-index bench-promise docs clean
+.PHONY: demo test test-long test-sanitize lint paper paper-quick bench-embed bench-search bench-growth bench-index bench-promise bench-parts docs clean
 
 demo: $(VENV)/.ready            ## build an index of handwritten digits, search it, draw neighbours; writes demo/
 	$(BIN)/slosh demo
@@ -42,12 +42,16 @@ bench-index: $(VENV)/.ready     ## the durable index, 30 minutes; writes benchma
 bench-promise: $(VENV)/.ready   ## whether the stated recall is kept, an hour; writes benchmarks/results/promise.json
 	$(BIN)/python benchmarks/promise_study.py
 
+bench-parts: $(VENV)/.ready     ## part search beside all distances, minutes; writes docs/results/parts.json
+	$(BIN)/python benchmarks/bench_parts.py
+
 docs: $(VENV)/.ready            ## redraw the pictures of docs/
 	$(BIN)/python docs/draw_embedding.py
 	$(BIN)/python docs/draw_field.py
 	$(BIN)/python docs/draw_when_not.py
 	$(BIN)/python docs/draw_hashing.py
 	$(BIN)/python docs/draw_rank.py
+	$(BIN)/python docs/draw_parts.py
 	$(BIN)/python docs/draw_search.py
 
 $(VENV)/.ready: $(NATIVE)

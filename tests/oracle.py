@@ -240,3 +240,31 @@ def check_hits(hits, stored, distances, tolerance, all_equal_sets=True):
         found = sorted((name for name in names if name in place), key=place.get)
         expected = sorted(names)[: len(found)] if all_equal_sets else sorted(found)
         assert found == expected, f"{found} of the equal sets {sorted(names)}"
+
+
+# -- parts -------------------------------------------------------------------------------------------------------------
+
+
+def one_sided(a, b, coverage=1.0, squared=False):
+    """Return the mean distance of the elements of a to the nearest of b, over the best covered share of the mass.
+
+    Sets are pairs (points, weights); weights None are uniform, and elements of weight zero do not count.
+    """
+    (x, u), (y, v) = ((np.asarray(points, np.float64), weights) for points, weights in (a, b))
+    u = np.ones(len(x)) if u is None else np.asarray(u, np.float64)
+    y = y if v is None else y[np.asarray(v) > 0]
+    away = np.sqrt(((x[:, None, :] - y[None, :, :]) ** 2).sum(axis=2)).min(axis=1) ** (2 if squared else 1)
+    left, total = coverage, 0.0
+    for i in np.argsort(away, kind="stable"):
+        mass = min(u[i] / u.sum(), left)
+        total, left = total + mass * away[i], left - mass
+    return total / coverage
+
+
+def part_distance(match, query, stored, coverage=1.0):
+    """Return the distance that a search with `match` ranks by."""
+    if match == "part":
+        return one_sided(query, stored, coverage)
+    if match == "contained":
+        return one_sided(stored, query, coverage)
+    return (one_sided(query, stored) + one_sided(stored, query)) / 2

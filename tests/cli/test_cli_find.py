@@ -12,6 +12,7 @@ from scipy.spatial.distance import cdist
 import slosh
 from slosh.cli import draw, find
 from slosh.index.certify import PROVABLE
+from slosh.index.parts import MATCHES
 from slosh.index.rerank import DISTANCES
 from slosh.search import Stats
 
@@ -40,7 +41,8 @@ def test_certified_by_the_hausdorff_distance(slosh_, built, tmp_path):
 
 
 def test_the_distances_to_rerank_by_are_those_of_the_library():
-    assert list(find.RERANKS) == ["sliced", *DISTANCES]
+    assert list(find.RERANKS) == ["sliced", *DISTANCES, "partial_wasserstein"]
+    assert find.MATCHES == MATCHES
     assert list(find.PROVABLE) == list(PROVABLE)
 
 
@@ -187,3 +189,32 @@ def test_many_queries_one_line_each(slosh_):
     names = [json.loads(line)["query"] for line in out.splitlines()]
     fat = [f"{i:04}.npy" for i in range(1, 12, 2)]
     assert names == ["thin/0000.npy", "query.npy", *fat, "fat/0001.npy"]
+
+
+def test_parts_by_the_command(slosh_, built, tmp_path):
+    """Build with them, enable them later, and search for them: as the library does, with remedies for a shell."""
+    code, _, said = slosh_("search", "clouds.slosh", "query.npy", "--match", "part")
+    assert code == 1
+    assert "slosh enable" in said
+    assert slosh_("build", tmp_path / "a", "clouds", "--parts", "--json")[0] == 0
+    assert slosh_("build", tmp_path / "b", "clouds", "--json")[0] == 0
+    code, out, _ = slosh_("enable", tmp_path / "b", "parts")
+    assert code == 0
+    assert "anchors is enabled" in out
+    assert "anchors" in slosh_("info", tmp_path / "b")[1]
+    tables = [cdist(np.load("query.npy"), np.load(path)) for path in built.glob("clouds/*/*.npy")]
+    true = np.sort([table.min(axis=1).mean() for table in tables])
+    back = np.sort([table.min(axis=0).mean() for table in tables])
+    for name in ("a", "b"):
+        for match, expected in (("part", true), ("contained", back)):
+            how = ["--match", match, "--json"]
+            found = json.loads(slosh_("search", tmp_path / name, "query.npy", "-k", 5, "--certify", *how)[1])
+            assert (found["distance_kind"], found["recall"]) == (match, 1.0)
+            np.testing.assert_allclose([hit["distance"] for hit in found["hits"]], expected[:5], rtol=1e-5)
+            within = json.loads(slosh_("search", tmp_path / name, "query.npy", "--radius", 1.0, *how)[1])
+            assert len(within["hits"]) == np.sum(expected <= 1.0)
+    for wrong in (["--match", "half"], ["--coverage", "0.5"], ["--match", "part", "--coverage", "2"]):
+        code, _, said = slosh_("search", tmp_path / "a", "query.npy", *wrong)
+        assert code in (1, 2)
+        assert wrong[-2] in said
+    assert slosh_("enable", tmp_path / "a", "wholes")[0] == 2

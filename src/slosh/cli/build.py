@@ -61,6 +61,9 @@ def build(
     recall: Annotated[
         float, recall_option(help="Fraction of the true nearest neighbours that searches find by default; 1 is exact.")
     ] = RECALL,
+    parts: Annotated[
+        bool, Option("--parts", help="Store what slosh search --match part needs, too (see slosh enable).")
+    ] = False,
     json: AsJson = False,
 ) -> None:
     """Build an index from files.
@@ -94,6 +97,8 @@ def build(
             found = None
             if wanted.label is not None or (made.embedding.learns and n > len(first.ids)):
                 found = _settle(made, index, wanted, seed)
+            if parts:
+                made.enable("parts", random_state=seed)
             _report(made, index, n, started, json, "built", recall, found, wanted.label)
         except BaseException:
             with suppress(OSError):

@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from ..index.set_index import SetIndex
     from ..search import Stats
 
-RERANKS = ("sliced", "wasserstein", "chamfer", "hausdorff")
+RERANKS = ("sliced", "wasserstein", "chamfer", "hausdorff", "maxsim", "partial_wasserstein")
+MATCHES = ("whole", "part", "contained", "both")
 PROVABLE = ("sliced", "hausdorff")
 """Distances that --certify can prove, each on an index with the embedding for it."""
 SHOWN_ELEMENTS = 10
@@ -136,13 +137,30 @@ def search(
     rerank: Annotated[
         str | None,
         Option(
-            metavar="NAME", help="Reorder the nearest by another distance: sliced, wasserstein, chamfer, hausdorff."
+            metavar="NAME",
+            help="Reorder the nearest by another distance: sliced, wasserstein, chamfer, hausdorff, maxsim, "
+            "partial_wasserstein.",
         ),
     ] = None,
     depth: Annotated[
-        int | None, counted(help="Number of sets to reorder with --rerank (default: 4 k, and at least 32).")
+        int | None,
+        counted(
+            help="Number of sets to reorder with --rerank (default: 4 k, and at least 32), or to compare by parts."
+        ),
     ] = None,
     certify: Certify = False,
+    match: Annotated[
+        str,
+        Option(
+            metavar="NAME",
+            help="Sets to look for: whole (like the query), part (that contain it), contained (that lie within it), "
+            "both. All but whole need slosh enable.",
+        ),
+    ] = "whole",
+    coverage: Annotated[
+        float | None,
+        Option(metavar="SHARE", help="Share of the mass that must be covered with --match part or contained."),
+    ] = None,
     plot: Annotated[
         Path | None, Option(metavar="PNG", help="Draw the queries and their neighbours, in 2-D or 3-D.")
     ] = None,
@@ -158,10 +176,13 @@ def search(
         slosh search shapes.slosh new.ply -k 5 --where "folder = chair"
         slosh search shapes.slosh new.ply --certify --json
         slosh search shapes.slosh new.ply --plot neighbours.png
+        slosh search shapes.slosh handle.ply --match part
     """
-    options = _search_options(k, offset, radius, rerank, depth, certify) | {
+    options = _search_options(k, offset, radius, rerank, depth, certify, match) | {
         "where": parse_where(where),
         "recall": recall,
+        "match": match,
+        "coverage": coverage,
     }
     with open_index(index) as opened:
         picture = None
@@ -195,16 +216,17 @@ def search(
 
 
 def _search_options(
-    k: int | None, offset: int, radius: float | None, rerank: str | None, depth: int | None, certify: bool
+    k: int | None, offset: int, radius: float | None, rerank: str | None, depth: int | None, certify: bool, match: str
 ) -> dict[str, Any]:
     """Return the arguments of `SetIndex.search` or, with a radius, of `SetIndex.range_search`."""
-    if depth is not None and rerank is None:
+    choose("--match", match, dict.fromkeys(MATCHES))
+    if depth is not None and rerank is None and match == "whole":
         raise UsageError("--depth is the number of sets that --rerank reorders: give --rerank, too")
-    if radius is not None and (k is not None or offset or (rerank is not None and not certify)):
+    if radius is not None and (k is not None or offset or (rerank is not None and not certify and match == "whole")):
         raise UsageError("--radius returns all sets within a distance: leave -k, --offset and --rerank out")
     if rerank is not None:
         choose("--rerank", rerank, dict.fromkeys(RERANKS))
-        if certify and rerank not in PROVABLE:
+        if certify and rerank not in PROVABLE and not (match == "part" and rerank == "maxsim"):
             told = "--certify proves the sliced distance, or with --rerank hausdorff the Hausdorff distance"
             raise UsageError(f"{told}: leave --rerank {rerank} out")
     if radius is not None:

@@ -1,4 +1,4 @@
-"""Commands about a whole index: info, tune, retrain, verify, compact, export and copy."""
+"""Commands about a whole index: info, tune, enable, retrain, verify, compact, export and copy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..errors import InputError
 from .choice import describe, document_of, name_of, say_comparison, settle
 from .design import EmbeddingOptions, command, options_for
 from .messages import CommandError, UsageError, error_message
-from .options import AsJson, Location, Reading, check_free, counted, disk_bytes, open_index, recall_option
+from .options import AsJson, Location, Reading, check_free, choose, counted, disk_bytes, open_index, recall_option
 from .output import format_cell, one_line, pluralize, say, say_facts, say_json, say_result
 from .process import FAILED
 
@@ -40,6 +40,7 @@ def info(index: Location, *, json: AsJson = False) -> None:
         "search": about["search"],
         "preprocessing": about["preprocess"],
         "origin": about["origin"],
+        "parts": None if about["parts"] is None else f"{about['parts']['n_anchors']:,} anchors",
         "recall": "not tuned" if about["recall"] is None else about["recall"],
         "calibrated": _calibrated(about.get("search_info", {}).get("calibrations", [])),
     }
@@ -99,6 +100,27 @@ def tune(
         parts = [batch.sets for source in query or () for batch in reading.read_queries(source, changed)]
         tuned = changed.tune(recall, k, slosh.Sets.concat(parts) if parts else None)
     say_result(json, tuned._asdict(), str(tuned))
+
+
+def enable(
+    index: Location,
+    feature: Annotated[str, Argument(metavar="FEATURE", help="What to enable: parts.")] = "parts",
+    *,
+    seed: Annotated[int, counted(min=0, help="Seed for everything that is drawn at random.")] = 0,
+    json: AsJson = False,
+) -> None:
+    """Store what part search needs: slosh search --match part, contained or both.
+
+    Its anchors are learnt from the stored sets. Searches go on meanwhile, and distances of whole sets do not change.
+
+        slosh enable shapes.slosh parts
+    """
+    choose("FEATURE", feature, {"parts": None})
+    with open_index(index, write=True) as changed:
+        changed.enable(feature, random_state=seed)
+        about = changed.info()
+    told = f"{index}: part search by {about['parts']['n_anchors']:,} anchors is enabled"
+    say_result(json, {"index": index, "sets": about["sets"], "parts": about["parts"]}, told)
 
 
 def retrain(
@@ -214,4 +236,4 @@ def copy(
     say_result(json, document, f"copied {pluralize(n, 'set')} to {target}")
 
 
-COMMANDS = (info, tune, retrain, verify, compact, export, copy)
+COMMANDS = (info, tune, enable, retrain, verify, compact, export, copy)

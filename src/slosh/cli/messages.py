@@ -27,6 +27,7 @@ OPTIONS = {
             *("format", "id_column", "columns", "weights", "by", "obsm", "batch_points", "origin"),
             *("center", "align", "scale", "standardize", "max_points", "weighted", "embedding", "search"),
             *("k", "radius", "recall", "rerank", "certify", "where", "sample", "test_size"),
+            *("match", "coverage", "depth"),
         )
     },
 }
@@ -50,6 +51,7 @@ _REMEDIES_BY_ERRNO = {
     **dict.fromkeys(_NOT_PERMITTED, NOT_WRITABLE),
 }
 _REMEDIES_BY_ARGUMENT = {
+    "match": "give whole, part, contained or both; slosh enable INDEX parts stores what all but whole need",
     "origin": USE_ORIGIN,
     "weighted": "build the index with --weighted",
     "max_expansion": "give a larger --max-expansion if you trust the file",

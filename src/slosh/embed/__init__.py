@@ -2,6 +2,7 @@
 
 from .distance_field import DistanceField
 from .local_shape import LocalShape
+from .part_field import PartField
 from .pooling import Covariance, FSPool, GeM, MaxPool, MeanPool, SumPool
 from .sliced_wasserstein import SlicedWasserstein, default_slices
 from .wasserstein import WassersteinEmbedding
@@ -16,6 +17,7 @@ __all__ = [
     "LocalShape",
     "MaxPool",
     "MeanPool",
+    "PartField",
     "SlicedWasserstein",
     "SumPool",
     "WassersteinEmbedding",

@@ -111,7 +111,9 @@ class View(Protocol):
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """`weighted`: whether elements have weights, None before the first set; `recall`: the default, or None."""
+        """`weighted`: whether elements have weights, None before the first set; `recall`: the default, or None;
+        `part_recalls`: a text, what was measured of part search, or None.
+        """
 
     @property
     def next_id(self) -> int:
@@ -175,6 +177,9 @@ class View(Protocol):
 
     def prepared_sizes(self, keys: Int64) -> Int64:
         """Return how many elements the sets that `prepared` returns have, so that they can be fetched in batches."""
+
+    def features(self, name: str, keys: Int64) -> NDArray[Any]:
+        """Return the rows of `Embedded.features[name]` of these sets. Ask for few enough at a time."""
 
     def records(self, keys: Int64) -> Records:
         """Return the stored sets, ids and metadata, as they were added."""

@@ -193,7 +193,9 @@ class MemoryEngine:
     read_only = False
 
     def __init__(self, spec: IndexSpec, weighted: bool | None, n_jobs: int | None) -> None:
-        self._current = _first_version(spec.with_threads(n_jobs), {"weighted": weighted, "recall": None})
+        self._current = _first_version(
+            spec.with_threads(n_jobs), {"weighted": weighted, "recall": None, "part_recalls": None}
+        )
         self._n_jobs = n_jobs
         self._lock = ChangeLock()
         self._pid = os.getpid()

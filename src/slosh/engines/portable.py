@@ -24,6 +24,7 @@ EMBEDDINGS = (
     embed.WassersteinEmbedding,
     embed.DistanceField,
     embed.LocalShape,
+    embed.PartField,
     embed.Whitened,
     embed.MeanPool,
     embed.MaxPool,

@@ -113,13 +113,17 @@ class MaxSlack:
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """States of the spaces, and the sets that distances are computed from."""
+    """States of the spaces, the sets that distances are computed from, and the features that bounds are.
+
+    The space of whole sets is the only one whose vectors bound distances; slack is theirs.
+    """
 
     states: Mapping[str, State]
     sets: PreparedSets
     slack: Column
-    """By row, how far rounding may have moved the vectors before they were stored."""
-    max_slack: Mapping[str, MaxSlack]
+    """By row, how far rounding may have moved the vectors of whole sets before they were stored."""
+    max_slack: MaxSlack
+    features: Mapping[str, Column]
 
     @classmethod
     def start(
@@ -130,16 +134,26 @@ class Snapshot:
         *,
         n: int = 0,
         alive: Mask | None = None,
-        trained: Trained | None = None,
-        derived: Trained | None = None,
+        trained: Mapping[str, Trained] | None = None,
+        derived: Mapping[str, Trained] | None = None,
     ) -> Snapshot:
-        """Begin with n rows that the columns hold already, of which `alive` are there."""
-        space = spec.spaces[WHOLE]
-        state = space.search.start(space.length, n=n, columns=columns, alive=alive, trained=trained, derived=derived)
-        slack = columns("slack", (), np.float64)
-        most = Deferred(lambda: float((slack.view(n) + state.slack(slice(n))).max(initial=0.0)))
+        """Begin with n rows that the columns hold already, of which `alive` are there.
+
+        `trained` and `derived` are by space. The columns of a space other than that of whole sets have its name before
+        their own (`column_name`).
+        """
+        known, made = trained or {}, derived or {}
+        states: dict[str, State] = {}
+        for name, space in spec.spaces.items():
+            states[name] = space.search.start(
+                space.length, n=n, columns=_columns_of(name, columns), alive=alive, trained=known.get(name),
+                derived=made.get(name),
+            )  # fmt: skip
+        slack, whole = columns("slack", (), np.float64), states[WHOLE]
+        most = Deferred(lambda: float((slack.view(n) + whole.slack(slice(n))).max(initial=0.0)))
         sets = PreparedSets.start(spec.dim, weighted, spec.origin, n, columns)
-        return cls({WHOLE: state}, sets, slack, {WHOLE: MaxSlack(most)})
+        features = {name: columns(name, *shape) for name, shape in spec.features.items()}
+        return cls(states, sets, slack, MaxSlack(most), features)
 
     @property
     def n(self) -> int:
@@ -159,25 +173,20 @@ class Snapshot:
 
     def extend(self, embedded: Embedded) -> Snapshot:
         """Return the snapshot with these sets as its next rows. Only the newest snapshot may be extended."""
-        states, max_slack = {}, {}
-        for name, state in self.states.items():
-            vectors = embedded.vectors[name]
-            assert vectors.slack is not None
-            states[name] = state.extend(vectors.numbers)
-            new = slice(self.n, self.n + len(vectors.numbers))
-            max_slack[name] = self.max_slack[name].including(vectors.slack + states[name].slack(new))
-            if name == WHOLE:
-                self.slack.write(self.n, vectors.slack)
+        states = {name: state.extend(embedded.vectors[name].numbers) for name, state in self.states.items()}
+        slack = embedded.vectors[WHOLE].slack
+        assert slack is not None
+        self.slack.write(self.n, slack)
+        for name, column in self.features.items():
+            column.write(self.n, embedded.features[name])
+        max_slack = self.max_slack.including(slack + states[WHOLE].slack(slice(self.n, self.n + len(slack))))
         return replace(self, states=states, sets=self.sets.extend(embedded.sets), max_slack=max_slack)
 
     def adopt(self, n: int) -> Snapshot:
         """Return the snapshot of n rows, where another process has written the columns up to there."""
         states = {name: state.adopt(n) for name, state in self.states.items()}
         new = slice(self.n, n)
-        max_slack = {
-            name: self.max_slack[name].including(self._slack(new, n) + state.slack(new))
-            for name, state in states.items()
-        }
+        max_slack = self.max_slack.including(self._slack(new, n) + states[WHOLE].slack(new))
         return replace(self, states=states, sets=replace(self.sets, n=n), max_slack=max_slack)
 
     def _slack(self, rows: Int64 | slice, n: int) -> Float64:
@@ -196,16 +205,17 @@ class Snapshot:
         `eager` trains what most of the sets came after; `again` are further pairs of k and recall to measure.
         """
 
-        def trained(state: State) -> State:
-            return (state.train() if state.train_due or (eager and state.outgrown) else state).calibrated(again)
+        def trained(name: str, state: State) -> State:
+            after = state.train() if state.train_due or (eager and state.outgrown) else state
+            return after.calibrated(again) if name == WHOLE else after  # queries for parts are unlike stored vectors
 
-        states = {name: trained(state) for name, state in self.states.items()}
+        states = {name: trained(name, state) for name, state in self.states.items()}
         same = all(state is self.states[name] for name, state in states.items())
         return self if same else replace(self, states=states)
 
     @property
     def calibrated(self) -> list[tuple[int, float]]:
-        """Pairs of k and recall that were measured."""
+        """Pairs of k and recall that were measured for whole sets."""
         return [(each.k, each.recall) for each in self.states[WHOLE].calibrations]
 
     def calibrate(
@@ -285,7 +295,8 @@ class Snapshot:
         if bounds:
             assert queries.slack is not None
             of_queries = queries.slack + state.query_slack(queries.numbers)
-            reach = radii + of_queries + self.max_slack[space].value
+            assert space == WHOLE
+            reach = radii + of_queries + self.max_slack.value
         found = state.within(queries.numbers, reach, allowed=allowed, recall=recall, exclude=exclude, metric=metric)
         if bounds:
             which = found.query
@@ -310,13 +321,36 @@ class Snapshot:
         good = np.logical_and.reduceat(same, kept.offsets[:-1]) if len(rows) else wrong
         for name, state in self.states.items():
             good = good & state.holds(rows, embedded.vectors[name].numbers)
+        for name in self.features:
+            equal = self.take_features(name, rows) == embedded.features[name]
+            good = good & equal.reshape(len(rows), -1).all(axis=1)
         return np.asarray(good)
+
+    def take_features(self, name: str, rows: Int64) -> Any:
+        """Return copies of the rows of a feature."""
+        column = self.features[name]
+        column.check(rows, rows + 1)
+        return np.asarray(column.unchecked_view(self.n)[rows])
 
     def info(self) -> dict[str, Any]:
         """Return memory in bytes and what the search says of itself."""
         about = dict(self.states[WHOLE].info())
         memory = {**self.states[WHOLE].n_bytes(), "points": self.sets.n_bytes(), "bounds": self.slack.n_bytes(self.n)}
+        for name, state in self.states.items():
+            if name != WHOLE:
+                memory[name] = sum(state.n_bytes().values())
+        if self.features:
+            memory["features"] = sum(column.n_bytes(self.n) for column in self.features.values())
         return {"memory_bytes": memory, "search_info": about}
+
+
+def column_name(space: str, name: str) -> str:
+    """Return how a column of a space is called among all of them."""
+    return name if space == WHOLE else f"{space}_{name}"
+
+
+def _columns_of(space: str, columns: ColumnFactory) -> ColumnFactory:
+    return lambda name, width, dtype: columns(column_name(space, name), width, dtype)
 
 
 Filters = dict[Node, tuple[int, Allowed]]
@@ -409,6 +443,9 @@ class LocalView(ABC):
 
     def prepared_sizes(self, keys: Int64) -> Int64:
         return self.snapshot.sets.sizes(keys)
+
+    def features(self, name: str, keys: Int64) -> Any:
+        return self.snapshot.take_features(name, keys)
 
     def holds(self, keys: Int64, embedded: Embedded) -> Mask:
         return self.snapshot.holds(keys, embedded)

@@ -7,7 +7,7 @@ specification is stored as plain data, so that an index of other people can be o
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -16,32 +16,34 @@ from numpy.typing import NDArray
 
 from ..data import tensors
 from ..data.checks import checked_origin, kind_of
-from ..data.precision import MAX_COORDINATE
 from ..data.preprocess import Preprocess
 from ..data.sets import Sets, as_sets, one_set
-from ..embed import DistanceField, LocalShape, SlicedWasserstein, Whitened, Wrapped
+from ..embed import PartField, SlicedWasserstein, Wrapped
 from ..embed.base import SetTransformer
+from ..embed.part_field import Feature, checked_parts
 from ..errors import DamagedError, InputError, MissingExtra, bad_value
 from ..hash import SignHash
 from ..native import kernel
 from ..search import HammingSearch, LadderSearch, Search
-from ..slices import Polynomial
 from . import portable
+from .learnt_checks import MAX_ORDER, check_learnt, fresh, order_of
 
 WHOLE = "whole"
 """The name of the space of whole sets, which every index has."""
+PARTS = "parts"
+"""The name of the space of part search, which an index has that was made for it."""
+PARTS_PREFIX = 16
+"""Directions of the prefixes of that space: its vectors are short, and memory is counted."""
 KIND = "slosh specification"
 MAX_THREADS = 4096
 MAX_LENGTH = 1 << 22
 """Features of an element, and numbers of a vector, at most."""
-MAX_ORDER = 1 << 10
-"""The highest order of GeM, which takes time for each."""
 
 
 class Vectors(NamedTuple):
     """Vectors of sets in one space: (n, D) float32, and how far rounding may have moved each, (n,) float64.
 
-    The slack is None for queries that need no bounds; stored sets always have it.
+    The slack is None for queries that need no bounds, and in spaces that bound nothing.
     """
 
     numbers: NDArray[np.float32]
@@ -49,10 +51,15 @@ class Vectors(NamedTuple):
 
 
 class Embedded(NamedTuple):
-    """What is made of sets: the sets as they are compared, and their vectors in each space."""
+    """What is made of sets: the sets as they are compared, and their vectors in each space.
+
+    features : (n, ...) further numbers of each set by name, that bounds are computed from: see `IndexSpec.features`. An
+        engine stores and fetches them, and does not look into them.
+    """
 
     sets: Sets
     vectors: Mapping[str, Vectors]
+    features: Mapping[str, NDArray[Any]]
 
 
 class Space(NamedTuple):
@@ -72,10 +79,27 @@ class IndexSpec:
     search: Search
     preprocess: Preprocess
     origin: NDArray[np.float64] | None
+    parts: PartField | None = None
+    """Fitted; None where the index has no part search."""
 
     @cached_property
     def spaces(self) -> Mapping[str, Space]:
-        return {WHOLE: Space(WHOLE, self.embedding.index_length, self.search)}
+        """The spaces by name; the first is that of whole sets."""
+        whole = {WHOLE: Space(WHOLE, self.embedding.index_length, self.search)}
+        if self.parts is None:
+            return whole
+        finder = LadderSearch(recall=1.0, n_components=PARTS_PREFIX, n_jobs=self.search.n_jobs)
+        return {**whole, PARTS: Space(PARTS, self.parts.vector_length, finder)}
+
+    @property
+    def features(self) -> Mapping[str, Feature]:
+        """What is stored of a set beside its vectors, by name: the shape of a row, and its type."""
+        return {} if self.parts is None else self.parts.feature_shapes
+
+    @property
+    def stored_numbers(self) -> int:
+        """How many numbers are made of a set, so that they can be made in batches."""
+        return self.embedding.index_length + (0 if self.parts is None else 2 * self.parts.n_anchors_)
 
     @property
     def distance_kind(self) -> str:
@@ -100,7 +124,11 @@ class IndexSpec:
     def embed(self, sets: Sets) -> Embedded:
         """Return what is stored and searched of these sets."""
         prepared = self.prepare(sets)
-        return Embedded(prepared, {WHOLE: self.vectors(prepared)})
+        whole = {WHOLE: self.vectors(prepared)}
+        if self.parts is None:
+            return Embedded(prepared, whole, {})
+        numbers, features = self.parts.stored(prepared)
+        return Embedded(prepared, {**whole, PARTS: Vectors(numbers, None)}, features)
 
     def vectors(self, prepared: Sets, *, slack: bool = True) -> Vectors:
         """Return the vectors of prepared sets, as queries and as stored sets have them."""
@@ -110,25 +138,40 @@ class IndexSpec:
         """Set the threads of embedding and search: those of whoever made the index were for another machine."""
         if hasattr(self.embedding, "n_jobs"):
             self.embedding.n_jobs = n_jobs
-        self.search.n_jobs = n_jobs
+        if self.parts is not None:
+            self.parts.n_jobs = n_jobs
+        for space in self.spaces.values():
+            space.search.n_jobs = n_jobs
         return self
 
     def retrained(self, sample: Sets | None, labels: Any = None, embedding: SetTransformer | None = None) -> IndexSpec:
         """Return the specification with what its parts learn learnt from other sets, which are prepared.
 
         `embedding`, which `checked_embedding` made, takes the place of the one it has; one that is fitted stays as it
-        is. Without a sample only what needs no data can be fitted.
+        is, and so does what parts are found by. Without a sample only what needs no data can be fitted.
         """
-        chosen = _fresh(self.embedding) if embedding is None else embedding
+        parts = self.parts
+        if parts is not None and embedding is None and sample is not None:
+            parts = fresh(parts).fit(sample)
+        chosen = embedding
+        if chosen is None:
+            chosen = fresh(self.embedding) if self.embedding.learns or parts is None else self.embedding
         if not is_fitted(chosen):
             chosen = _fit(chosen, sample, self.dim, self.origin, labels)
         search = self.search
         if isinstance(search, HammingSearch) and search.hash is not None:
-            search = _with_fitted_hash(HammingSearch(_fresh(search.hash), rerank=search.rerank), chosen, sample)
-        made = IndexSpec(self.dim, chosen, _fresh(search), self.preprocess, self.origin)
+            search = _with_fitted_hash(HammingSearch(fresh(search.hash), rerank=search.rerank), chosen, sample)
+        made = IndexSpec(self.dim, chosen, fresh(search), self.preprocess, self.origin, parts)
         made.check_sizes()
         made.search.check_dim(chosen.index_length)
         return made
+
+    def with_parts(self, parts: PartField, sample: Sets | None) -> IndexSpec:
+        """Return the specification with part search, whose anchors are learnt from prepared sets, and nothing else
+        changed.
+        """
+        fitted = _fitted_parts(parts, sample, self.dim, self.origin)
+        return replace(self, search=fresh(self.search), parts=fitted)
 
     def checked_embedding(self, embedding: Any) -> SetTransformer:
         """Return an embedding that a user gave for the sets of this index."""
@@ -149,12 +192,14 @@ class IndexSpec:
             "search": repr(self.search),
             "preprocess": repr(self.preprocess),
             "origin": None if self.origin is None else self.origin.tolist(),
+            "parts": None if self.parts is None else {"field": repr(self.parts), "n_anchors": self.parts.n_anchors_},
         }
 
     def pack(self) -> bytes:
         """Return the specification as plain data; InputError says what cannot be stored."""
         arrays: list[NDArray[Any]] = []
-        parts = {name: getattr(self, name) for name in ("dim", "embedding", "search", "origin")}
+        names = ("dim", "embedding", "search", "origin") + (() if self.parts is None else ("parts",))
+        parts = {name: getattr(self, name) for name in names}
         tree = {name: portable.dump(part, arrays, name) for name, part in parts.items()}
         header = {"parts": tree, "preprocess": self.preprocess.to_dict()}
         return tensors.pack(KIND, header, {str(i): array for i, array in enumerate(arrays)})
@@ -185,7 +230,7 @@ class IndexSpec:
 
     def check_sizes(self) -> None:
         """Refuse sizes (InputError) that nobody can mean, before they cost memory and time."""
-        length, order = self.embedding.vector_length, _order(self.embedding)
+        length, order = self.embedding.vector_length, order_of(self.embedding)
         if not 0 < self.dim <= MAX_LENGTH:
             raise bad_value("dim", self.dim, f"give 1 to {MAX_LENGTH:,}")
         if not 0 < length <= MAX_LENGTH or order > MAX_ORDER:
@@ -199,7 +244,8 @@ class IndexSpec:
         """Refuse what could not have been fitted; it is tried with a small set, so that no later one meets it."""
         embedding, length = self.embedding, self.embedding.vector_length
         checks = {
-            "an embedding": isinstance(embedding, SetTransformer) and isinstance(self.search, Search),
+            "an embedding": isinstance(embedding, SetTransformer) and not isinstance(embedding, PartField),
+            "a search": isinstance(self.search, Search),
             "dim": type(self.dim) is int and embedding.n_features_in_ == self.dim,
             "origin": self.origin is None or (self.origin.shape == (self.dim,) and self.origin.dtype == np.float64),
             "the embedding's origin": _same_origin(embedding.origin_, self.origin),
@@ -210,7 +256,7 @@ class IndexSpec:
         if wrong := [name for name, good in checks.items() if not good]:
             raise ValueError(f"not as it should be: {', '.join(wrong)}")
         self.check_sizes()
-        _check_learnt(embedding, self.dim)
+        check_learnt(embedding, self.dim)
         hash_ = self.search.hash if isinstance(self.search, HammingSearch) else None
         if hash_ is not None and getattr(hash_, "n_features_in_", None) != embedding.index_length:
             raise ValueError("a hash of vectors of another length")
@@ -219,61 +265,24 @@ class IndexSpec:
             vectors = embedding.embed(self.prepare(two))
         if vectors.shape != (2, length) or not np.isfinite(vectors).all():
             raise ValueError("its vectors are not numbers")
+        if self.parts is not None:
+            self._check_parts(self.parts, self.prepare(two))
         self.search.check_params()
         self.search.check_dim(embedding.index_length)
         repr(embedding), repr(self.search)
 
-
-def _inner(embedding: SetTransformer) -> list[SetTransformer]:
-    """Return the fitted embeddings that one wraps."""
-    if isinstance(embedding, LocalShape):
-        return [embedding.embedding_]
-    return embedding.embeddings_ if isinstance(embedding, Whitened) else []
-
-
-def _order(embedding: SetTransformer) -> Any:
-    """Return the order of GeM, also inside of another embedding; 1 for all others."""
-    return max([getattr(embedding, "p", 1), *map(_order, _inner(embedding))])
-
-
-def _check_learnt(embedding: SetTransformer, dim: int) -> None:
-    """Refuse a stored embedding whose parts could not have been learnt together, in d dimensions."""
-    if embedding.n_features_in_ != dim:
-        raise ValueError("an embedding of another dimension")
-    if _order(embedding) > MAX_ORDER:
-        raise ValueError("an order that nobody can mean")
-    if isinstance(embedding, SlicedWasserstein):
-        _check_slicer(embedding, dim)
-    if isinstance(embedding, DistanceField):
-        _check_anchors(embedding.anchors_, dim)
-    if isinstance(embedding, LocalShape):
-        embedding.check_state()
-        _check_learnt(embedding.embedding_, embedding.embedding_.n_features_in_)
-    if isinstance(embedding, Whitened):
-        embedding.check_state()
-        given = embedding.embedding if isinstance(embedding.embedding, list) else [embedding.embedding]
-        fitted = [view for view in given if isinstance(view, SetTransformer) and hasattr(view, "n_features_in_")]
-        for view in embedding.embeddings_ + fitted:
-            _check_learnt(view, dim)
-
-
-def _check_slicer(embedding: SlicedWasserstein, dim: int) -> None:
-    slicer = embedding.slicer_
-    if isinstance(slicer, Polynomial):
-        _fresh(slicer).fit(dim, 1, 0)  # refuses what has too many terms
-    n_slices, directions = embedding.reference_.shape[0], slicer.directions_
-    if embedding.n_slices_ != n_slices or slicer.n_slices_ != n_slices:
-        raise ValueError("another number of slices")
-    if directions is not None and (directions.shape != (n_slices, dim) or directions.dtype != np.float32):
-        raise ValueError("slices of another dimension")
-    embedding.slices_ = slicer if directions is None else directions  # stored twice, and meant once
-
-
-def _check_anchors(anchors: NDArray[Any], dim: int) -> None:
-    if anchors.ndim != 2 or anchors.shape[1] != dim or anchors.dtype != np.float32:
-        raise ValueError("anchors of another dimension")
-    if not (np.abs(anchors) <= MAX_COORDINATE).all():
-        raise ValueError("anchors that are not numbers, or too large")
+    def _check_parts(self, parts: PartField, sets: Sets) -> None:
+        if not isinstance(parts, PartField) or parts.n_features_in_ != self.dim:
+            raise ValueError("a part field of another dimension")
+        if not _same_origin(parts.origin_, self.origin) or kernel.threads(parts.n_jobs) > MAX_THREADS:
+            raise ValueError("a part field of another origin, or for too many threads")
+        parts.check_state()
+        with np.errstate(all="ignore"):
+            vectors, _ = parts.stored(sets)
+            asked = parts.queries(sets)
+        if not (np.isfinite(vectors).all() and np.isfinite(asked.vectors).all()):
+            raise ValueError("its vectors for parts are not numbers")
+        repr(parts)
 
 
 def make_spec(
@@ -284,9 +293,11 @@ def make_spec(
     origin: Any = None,
     sample: Any = None,
     n_jobs: int | None = -1,
+    parts: Any = None,
 ) -> IndexSpec:
     """Check the parts of a specification, and fit what is not fitted, on `sample` where data are needed."""
     chosen, finder = _checked_embedding(embedding, dim, n_jobs), _checked_search(search, n_jobs)
+    field_of_parts = checked_parts(parts)
     steps = Preprocess() if preprocess is None else preprocess
     if not isinstance(steps, Preprocess):
         raise InputError(f"preprocess={steps!r:.60}", "give a slosh.Preprocess, or None", argument="preprocess")
@@ -298,7 +309,8 @@ def make_spec(
     shift = None if origin is None else checked_origin(origin, dim) if sets is None else sets.origin
     _check_origin(chosen, shift)
     hashes = isinstance(finder, HammingSearch) and not hasattr(finder.hash, "n_features_in_")
-    is_learnt_from = steps.needs_sample or hashes or isinstance(origin, str)
+    learns_parts = field_of_parts is not None and not is_fitted(field_of_parts)
+    is_learnt_from = steps.needs_sample or hashes or isinstance(origin, str) or learns_parts
     if steps.needs_sample:
         if sets is None:
             raise _needs_sample("standardize=True learns mean and deviation from data", "preprocess")
@@ -312,7 +324,9 @@ def make_spec(
         chosen = _fit(chosen, ready, dim, shift)
     if isinstance(finder, HammingSearch):
         finder = _with_fitted_hash(finder, chosen, ready)
-    made = IndexSpec(dim, chosen, _fresh(finder), steps, shift)
+    if field_of_parts is not None:
+        field_of_parts = _fitted_parts(field_of_parts, ready, dim, shift)
+    made = IndexSpec(dim, chosen, fresh(finder), steps, shift, field_of_parts)
     made.check_sizes()
     made.search.check_params()
     made.search.check_dim(made.embedding.index_length)
@@ -340,6 +354,9 @@ def _checked_embedding(embedding: Any, dim: int, n_jobs: int | None) -> SetTrans
             "fit it on sets of this index, or give one that is not fitted",
             argument="embedding",
         )
+    if isinstance(embedding, PartField):
+        problem, remedy = "PartField is no embedding of whole sets", "give it as parts=, beside another embedding"
+        raise InputError(problem, remedy, argument="embedding")
     checked: SetTransformer = embedding
     checked.check_dim(dim)
     return checked
@@ -383,13 +400,31 @@ def _fit(embedding: SetTransformer, sample: Sets | None, dim: int, origin: Any, 
     if sample is None and embedding.needs_data is not None:
         raise _needs_sample(embedding.needs_data, "embedding")
     blank = Sets.from_checked(np.zeros((1, dim), np.float32), np.array([0, 1]), None, origin)
-    fitted: SetTransformer = _fresh(embedding).fit(blank if sample is None else sample, labels)
+    fitted: SetTransformer = fresh(embedding).fit(blank if sample is None else sample, labels)
     return fitted
 
 
-def _fresh(estimator: Any) -> Any:
-    """Return another estimator of the same parameters; unlike scikit-learn's clone it leaves a fitted hash fitted."""
-    return type(estimator)(**estimator.get_params(deep=False))
+def _fitted_parts(parts: PartField, sample: Sets | None, dim: int, origin: Any) -> PartField:
+    """Return what parts are found by, learnt from prepared sets; one that is fitted stays as it is."""
+    if not is_fitted(parts):
+        if sample is None:
+            remedy = (
+                "pass some of your sets as sample=, a few hundred or thousand, which are not added; or add your sets "
+                'first, and then call index.enable("parts")'
+            )
+            raise InputError("part search learns its anchors from data", remedy, argument="parts")
+        made: PartField = fresh(parts).fit(sample)
+        return made
+    if parts.n_features_in_ != dim:
+        raise InputError(
+            f"parts was fitted on sets of dimension {parts.n_features_in_}, and dim={dim}",
+            "fit it on sets of this index, or give one that is not fitted",
+            argument="parts",
+        )
+    if not _same_origin(parts.origin_, origin):
+        problem = f"parts was fitted with origin={parts.origin_!r:.60}"
+        raise InputError(problem, "give the same origin to the index", argument="origin")
+    return parts
 
 
 def _with_fitted_hash(search: HammingSearch, embedding: SetTransformer, sample: Sets | None) -> HammingSearch:
@@ -399,7 +434,7 @@ def _with_fitted_hash(search: HammingSearch, embedding: SetTransformer, sample: 
         if sample is None and given.center is not None:
             raise _needs_sample(f"SignHash(center={given.center!r}) learns it from data", "search")
         sets = Sets.from_list([np.zeros((1, embedding.n_features_in_))]) if sample is None else sample
-        given = _fresh(given).fit(embedding.index_vectors(sets.with_origin(embedding.origin_))[0])
+        given = fresh(given).fit(embedding.index_vectors(sets.with_origin(embedding.origin_))[0])
     return HammingSearch(given, rerank=search.rerank, n_jobs=search.n_jobs)
 
 

@@ -10,6 +10,7 @@ until no bound is left below the k-th distance found. It stands above the engine
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 import numpy as np
 
@@ -147,14 +148,25 @@ def nearest(
     view: View, queries: Sets, vectors: Vectors, k: int, where: Node | None, exclude: Int64 | None, kind: str
 ) -> Candidates:
     """Return the k nearest sets of each query by the distance `kind`, and all that are as far as the last of them."""
-    n = len(queries)
     near = view.nearest(WHOLE, vectors, k, where=where, recall=1.0, exclude=exclude)
-    which, keys, measure = near.query, near.keys, PROVABLE[kind](view, queries)
+    measure = PROVABLE[kind](view, queries)
+
+    def bounded(limits: Float64) -> Candidates:
+        return view.within(WHOLE, vectors, limits, where=where, exclude=exclude, bounds=True, metric=measure.metric)
+
+    return prove_nearest(measure, near, bounded, k)._replace(unlike=near.unlike)
+
+
+def prove_nearest(measure: Distances, near: Candidates, bounded: Callable[[Float64], Candidates], k: int) -> Candidates:
+    """Return the k nearest sets of each query by a distance, and all that are as far as the last of them.
+
+    near : k or more sets of each query to begin with, or all there are; the nearer the better.
+    bounded : returns all sets whose lower bound is at most a limit for each query; `distances` less `slack` bound.
+    """
+    n, which, keys = len(near.offsets) - 1, near.query, near.keys
     distances = measure.compute(which, keys)
     limit = _limits(which, distances, n, k)
-    found = view.within(
-        WHOLE, vectors, measure.widen(limit), where=where, exclude=exclude, bounds=True, metric=measure.metric
-    )
+    found = bounded(measure.widen(limit))
     rest = _Remaining(found, which, keys)
     wave = FIRST_WAVE
     while len(rest.which):
@@ -173,7 +185,7 @@ def nearest(
     which, keys = which[close], keys[close]
     distances = measure.settle(which, keys, distances[close])
     good = np.flatnonzero(distances <= _limits(which, distances, n, k)[which])
-    return _certified(found, which[good], keys[good], distances[good], full, kind)._replace(unlike=near.unlike)
+    return _certified(found, which[good], keys[good], distances[good], full, measure.kind)
 
 
 def within(
@@ -184,13 +196,18 @@ def within(
     found = view.within(
         WHOLE, vectors, measure.widen(radii), where=where, exclude=exclude, bounds=True, metric=measure.metric
     )
+    return prove_within(measure, found, radii)
+
+
+def prove_within(measure: Distances, found: Candidates, radii: Float64) -> Candidates:
+    """Return those of the sets that were found, by a bound of a distance, which are within a radius by the distance."""
     which, keys = found.query, found.keys
     distances = measure.compute(which, keys)
     close = distances <= measure.widen(radii)[which]
     which, keys = which[close], keys[close]
     distances = measure.settle(which, keys, distances[close])
     good = np.flatnonzero(distances <= radii[which])
-    return _certified(found, which[good], keys[good], distances[good], np.diff(found.offsets), kind)
+    return _certified(found, which[good], keys[good], distances[good], np.diff(found.offsets), measure.kind)
 
 
 class _Remaining:

@@ -21,6 +21,7 @@ from ..engines.base import Engine, Entries, Int64, View, Write
 from ..engines.spec import Embedded, IndexSpec
 from ..errors import DuplicateId, InputError, SloshError, UnknownId, user_level
 from ..where import Node, parse_metadata
+from . import part_trial
 from .records import (
     checked_ids,
     checked_metadata,
@@ -139,7 +140,7 @@ def _with_weights(write: Write, sets: Sets) -> Sets:
 
 def _store(write: Write, sets: Sets, names: list[str], metadata: list[Any]) -> None:
     spec = write.view.spec
-    step = max(1, CHUNK_NUMBERS // spec.embedding.index_length)
+    step = max(1, CHUNK_NUMBERS // spec.stored_numbers)
     if len(sets) <= step:
         write.upsert(Entries(sets, names, metadata), _embedded(spec, sets))
         return
@@ -197,6 +198,8 @@ def train(engine: Engine, eager: bool = False, again: Sequence[tuple[int, float]
     try:
         if engine.train(eager, again):
             logger.info("%s: trained the search in %.3f s", place_of(engine), time.perf_counter() - started)
+        if eager:
+            part_trial.measure(engine)
     except (OSError, MemoryError) as error:
         warnings.warn(
             f"the sets are stored, but the search could not be trained ({error!r:.200}): searches are slower until "

@@ -18,7 +18,7 @@ from ..engines.spec import WHOLE
 from ..errors import InputError, UnsupportedError
 from ..search import Stats, checked_radii, checked_recall
 from ..where import Node, parse
-from . import certify, rerank
+from . import certify, parts, rerank
 from .hits import HitLists, Hits, make_hits
 
 BATCH_NUMBERS = 1 << 20
@@ -40,13 +40,18 @@ class Question(NamedTuple):
     recall: float | None = None
     measure: rerank.Measure | None = None
     depth: int = 0
+    """Candidates that are re-ranked; 0 for parts is what was measured for the recall."""
     certify: bool = False
+    how: parts.Matching = parts.Matching()
+    """Which sets are looked for: those like the query, or those that contain it, or lie within it."""
     slack: bool = False
     """Widen the radius by what rounding may have moved each pair, so that none is left out."""
 
     @property
     def proved_kind(self) -> str:
         """The distance that `certify` is about."""
+        if self.how.match != parts.WHOLE_SETS:
+            return self.how.kind
         return "sliced" if self.measure is None else self.measure.kind
 
     @classmethod
@@ -62,13 +67,17 @@ class Question(NamedTuple):
         depth: Any = None,
         certify: bool = False,
         offset: int = 0,
+        match: Any = parts.WHOLE_SETS,
+        coverage: Any = None,
     ) -> Question:
         if k is not None:
             k = checked_count("k", k) + checked_count("offset", offset, least=0)
         checked_flag("certify", certify)
         if depth is not None:
             checked_count("depth", depth)
-        goal = checked_recall(recall)
+        goal, how = checked_recall(recall), parts.Matching.checked(view, match, coverage, rerank_by)
+        if how.match != parts.WHOLE_SETS:
+            return cls._about_parts(view, how, k, radius, where, goal, rerank_by, depth, certify, offset)
         if certify:
             _check_certify(rerank_by, depth, goal)
         elif rerank_by is not None and radius is not None:
@@ -85,6 +94,39 @@ class Question(NamedTuple):
         deep = 0 if k is None else max(k, depth or max(DEPTH_FACTOR * k, MIN_DEPTH))
         node = None if where is None else parse(where)
         return cls(None if k is None else int(k), radius, node, goal, measure, deep, certify)
+
+    @classmethod
+    def _about_parts(
+        cls,
+        view: View,
+        how: parts.Matching,
+        k: Any,
+        radius: Any,
+        where: Any,
+        goal: float | None,
+        rerank_by: Any,
+        depth: Any,
+        certify: bool,
+        offset: int,
+    ) -> Question:
+        """Return a question about parts; k includes the offset."""
+        other = rerank_by is not None and not how.squared
+        if other and (certify or radius is not None or goal is not None):
+            name = "certify" if certify else "radius" if radius is not None else "recall"
+            problem = f"part search promises nothing about rerank={rerank_by!r:.60}"
+            raise InputError(problem, f"leave {name} out, or leave rerank out", argument="rerank")
+        if depth is not None and (certify or goal is not None):
+            problem = "depth says how many are compared, and recall and certify find that out"
+            raise InputError(problem, "leave depth out, or recall and certify", argument="depth")
+        if offset and depth is None and not certify and goal != 1.0:
+            problem = "pages of a part search are those of one answer only if all of them compare as many"
+            raise InputError(problem, "give depth, k plus the largest offset or more, or certify", argument="depth")
+        measure = rerank.measure_of(rerank_by, view.spec.embedding, how.coverage) if other else None
+        deep = 0 if k is None or depth is None else max(k, depth)
+        if other and k is not None and depth is None:
+            deep = max(DEPTH_FACTOR * k, MIN_DEPTH)
+        node = None if where is None else parse(where)
+        return cls(None if k is None else int(k), radius, node, goal, measure, deep, certify, how)
 
 
 def _check_certify(rerank_by: Any, depth: Any, goal: float | None) -> None:
@@ -115,7 +157,7 @@ def answer(view: View, queries: Sets, exclude: Int64 | None, question: Question,
 
 def rank(view: View, queries: Sets, exclude: Int64 | None, question: Question) -> Candidates:
     """Return the keys of what is found for each prepared query, in the order of distances; arguments as in `answer`."""
-    if question.certify:
+    if question.certify and question.how.match == parts.WHOLE_SETS:
         certify.check_possible(view, question.proved_kind)
     elif question.recall == 1.0 and not (
         view.capabilities.exact_nearest if question.radius is None else view.capabilities.exact_range
@@ -128,27 +170,33 @@ def rank(view: View, queries: Sets, exclude: Int64 | None, question: Question) -
     n = len(queries)
     if n == 1 or n <= (step := _batch_size(view, question)):
         return _found(view, queries, exclude, radii, question)
-    parts: list[Candidates] = []
+    answers: list[Candidates] = []
     with ProgressBar(total=n, unit="query", desc="search") as bar:
         for first in range(0, n, step):
             part = slice(first, first + step)
             own, limits = None if exclude is None else exclude[part], None if radii is None else radii[part]
-            parts.append(_found(view, queries[part], own, limits, question))
+            answers.append(_found(view, queries[part], own, limits, question))
             bar.update(min(step, n - first))
-    return _joined(parts)
+    return _joined(answers)
 
 
 def _nothing(n_queries: int, question: Question, kind: str) -> Candidates:
     """Return what an empty index answers."""
-    kind = question.proved_kind if question.certify or question.measure is not None else kind
+    of_parts = question.how.match != parts.WHOLE_SETS
+    if question.measure is not None:
+        kind = question.measure.kind
+    elif question.certify or of_parts:
+        kind = question.proved_kind
     none, zeros = np.empty(0, np.int64), np.zeros(n_queries, np.int64)
-    full = None if question.measure is None and not question.certify else zeros
+    full = None if question.measure is None and not question.certify and not of_parts else zeros
     return Candidates(np.zeros(n_queries + 1, np.int64), none, np.empty(0), kind, 1.0, zeros, zeros, None, full)
 
 
 def _found(view: View, queries: Sets, exclude: Int64 | None, radii: Float64 | None, question: Question) -> Candidates:
     """Return what is found for one batch of queries."""
     where, recall = question.where, question.recall
+    if question.how.match != parts.WHOLE_SETS:
+        return _found_by_parts(view, queries, exclude, radii, question)
     # A plain search needs no bounds, and so no time for them.
     vectors = view.spec.vectors(queries, slack=question.certify or question.slack)
     if radii is not None:
@@ -165,8 +213,26 @@ def _found(view: View, queries: Sets, exclude: Int64 | None, radii: Float64 | No
     return view.nearest(WHOLE, vectors, question.k, where=where, recall=recall, exclude=exclude)
 
 
+def _found_by_parts(
+    view: View, queries: Sets, exclude: Int64 | None, radii: Float64 | None, question: Question
+) -> Candidates:
+    how, where = question.how, question.where
+    if radii is not None:
+        return parts.within(view, queries, radii, how, where, exclude)
+    assert question.k is not None
+    if question.measure is not None:
+        near = parts.candidates(view, queries, question.depth, how, where, exclude)
+        return rerank.rerank(view, queries, near, question.measure)
+    return parts.nearest(
+        view, queries, question.k, how, where=where, exclude=exclude, recall=question.recall,
+        depth=question.depth or None, prove=question.certify,
+    )  # fmt: skip
+
+
 def _batch_size(view: View, question: Question) -> int:
     """Return how many queries are worked on together: fewer where sets are fetched for each, or vectors are long."""
+    if question.how.match != parts.WHOLE_SETS:
+        return max(1, min(BATCH_RERANKED, SCANNED_PAIRS // len(view)))
     plain = question.measure is None and not question.certify
     step = max(1, BATCH_NUMBERS // view.spec.spaces[WHOLE].length) if plain else BATCH_RERANKED
     if question.certify and certify.scans(view, question.proved_kind):
@@ -174,19 +240,19 @@ def _batch_size(view: View, question: Question) -> int:
     return step
 
 
-def _joined(parts: list[Candidates]) -> Candidates:
+def _joined(answers: list[Candidates]) -> Candidates:
     """Put the answers of all batches one after the other."""
 
     def joined(name: str) -> Any:
-        return np.concatenate([getattr(part, name) for part in parts])
+        return np.concatenate([getattr(part, name) for part in answers])
 
-    ends = np.cumsum([0, *(len(part.keys) for part in parts)])
-    promises = [part.promise for part in parts]  # a filter may have been answered exactly for some
-    return parts[0]._replace(
-        offsets=np.concatenate([[0], *(part.offsets[1:] + end for part, end in zip(parts, ends[:-1], strict=True))]),
+    ends = np.cumsum([0, *(len(part.keys) for part in answers)])
+    promises = [part.promise for part in answers]  # a filter may have been answered exactly for some
+    return answers[0]._replace(
+        offsets=np.concatenate([[0], *(part.offsets[1:] + end for part, end in zip(answers, ends[:-1], strict=True))]),
         **{name: joined(name) for name in ("keys", "distances", "compared", "scanned")},
         promise=None if None in promises else min(p for p in promises if p is not None),
         slack=None,
-        full_distances=None if parts[0].full_distances is None else joined("full_distances"),
-        unlike=None if any(part.unlike is None for part in parts) else joined("unlike"),
+        full_distances=None if answers[0].full_distances is None else joined("full_distances"),
+        unlike=None if any(part.unlike is None for part in answers) else joined("unlike"),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +23,7 @@ DISTANCES: dict[str, Distance] = {
     "wasserstein": rank.wasserstein,
     "chamfer": rank.chamfer,
     "hausdorff": rank.hausdorff,
+    "maxsim": rank.maxsim,
 }
 
 
@@ -32,8 +34,8 @@ class Measure(NamedTuple):
     function: Distance | None
 
 
-def measure_of(rerank: Any, embedding: SetTransformer) -> Measure | None:
-    """Return what `rerank=` stands for."""
+def measure_of(rerank: Any, embedding: SetTransformer, share: float | None = None) -> Measure | None:
+    """Return what `rerank=` stands for; `share` is the mass that partial transport moves, None for whole sets."""
     if rerank is None:
         return None
     if callable(rerank):
@@ -49,6 +51,11 @@ def measure_of(rerank: Any, embedding: SetTransformer) -> Measure | None:
         return Measure("sliced", None)
     if isinstance(rerank, str) and rerank in DISTANCES:
         return Measure(rerank, DISTANCES[rerank])
+    if isinstance(rerank, str) and rerank == "partial_wasserstein":
+        if share is None:
+            problem = "rerank='partial_wasserstein' moves a share of the mass, and whole sets are compared"
+            raise InputError(problem, "give match='part' and coverage= too", argument="rerank")
+        return Measure(rerank, partial(rank.partial_wasserstein, mass=share))
     names = ", ".join(map(repr, DISTANCES))
     raise InputError(f"rerank={rerank!r:.60}", f"give 'sliced', {names}, or a function", argument="rerank")
 

@@ -12,12 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..data.sets import Sets
+from ..embed.part_field import checked_parts
 from ..embed.whitened import FEWEST_SETS
 from ..engines.base import Engine, View
 from ..engines.spec import IndexSpec, is_fitted
 from ..errors import InputError, user_level
 from ..search import HammingSearch
 from ..where import parse_metadata
+from . import part_trial
 from .changes import place_of
 
 logger = logging.getLogger(__name__)
@@ -30,6 +32,8 @@ LOOKED_AT, LOOKED_AT_POINTS = 256, 1 << 18
 """Stored sets, and their elements, that are looked at to see whether they are like those that were learnt from."""
 NOVEL = 0.15
 """The part of them that may be unlike before there is advice; .05 is what to expect (docs/whitening.md)."""
+LONGER_PARTS = 0.02
+"""The part of the last sets that may be too long for the candidates of part search before there is advice."""
 FEW_LEARNT_FROM, NOVEL_TO_FEW = 100, 0.35
 """With fewer sets learnt from, which do not show all that is usual, more may be unlike."""
 
@@ -40,7 +44,7 @@ def retrain(engine: Engine, sample: Any, embedding: Any, label: str | None, rand
     with engine.view() as view:
         spec = view.spec
         given = None if embedding is None else spec.checked_embedding(embedding)
-        if given is None and not spec.embedding.learns:
+        if given is None and not spec.embedding.learns and spec.parts is None:
             problem = f"{spec.embedding!r:.200} learns nothing from data"
             raise InputError(problem, "give another embedding, e.g. embedding=Whitened()", argument="embedding")
         if sample is not None and label is not None:
@@ -64,8 +68,28 @@ def retrain(engine: Engine, sample: Any, embedding: Any, label: str | None, rand
             sets, labels = _stored(view, label, random_state)
         new = spec.retrained(sets, labels, given)
     engine.compact(new)
+    part_trial.measure(engine)
     n, seconds = 0 if sets is None else len(sets), time.perf_counter() - started
     logger.info("%s: retrained on %d sets in %.3f s", place_of(engine), n, seconds)
+
+
+def enable_parts(engine: Engine, parts: Any, sample: Any, random_state: int) -> None:
+    """Give an index what part search needs, learnt from stored sets or a sample, of all sets as one change."""
+    field = checked_parts(parts)
+    if field is None:
+        raise InputError(f"parts={parts!r:.60}", "give True, or a slosh.embed.PartField", argument="parts")
+    started = time.perf_counter()
+    with engine.view() as view:
+        spec = view.spec
+        if spec.parts is not None and parts is True and sample is None:
+            return
+        sets = _prepared(spec, sample)
+        if sets is None and not is_fitted(field):
+            sets, _ = _stored(view, None, random_state)
+        new = spec.with_parts(field, sets)
+    engine.compact(new)
+    part_trial.measure(engine)
+    logger.info("%s: enabled part search in %.3f s", place_of(engine), time.perf_counter() - started)
 
 
 def _prepared(spec: IndexSpec, sample: Any) -> Sets | None:
@@ -87,6 +111,8 @@ def advice(view: View) -> str | None:
             same = f"all sets to learn from were the same, or copies of fewer than {FEWEST_SETS}"
             return f"nothing is learnt, as {same}: call retrain() when there are others"
         return "nothing is learnt yet, as there were too few sets to learn from: call retrain() when there are more"
+    if longer := _longer_parts(view):
+        return longer
     if not embedding.learns or not len(view):
         return None
     keys, unlike = view.select(), 0.0
@@ -98,6 +124,19 @@ def advice(view: View) -> str | None:
         return None
     far = f"{unlike:.0%} of the sets looked at are farther from those that were learnt from"
     return f"{far} than 95% of those are from each other: call retrain()"
+
+
+def _longer_parts(view: View) -> str | None:
+    """Return advice where sets are longer than any that part search has learnt from, as candidates may miss them."""
+    field = view.spec.parts
+    if field is None or not len(view):
+        return None
+    keys = view.select()[-LOOKED_AT:]
+    few = keys[np.cumsum(view.prepared_sizes(keys)) <= LOOKED_AT_POINTS]
+    longer = field.novelty(view.prepared(few)) if len(few) else None
+    if not longer or longer <= LONGER_PARTS:
+        return None
+    return f"{longer:.0%} of the last sets lie farther off than any that part search has learnt from: call retrain()"
 
 
 def _stored(view: View, label: str | None, random_state: int) -> tuple[Sets, NDArray[Any] | None]:

@@ -5,7 +5,7 @@ A question opens a view, checks what the user passed, and hands it to the planne
 
 from __future__ import annotations
 
-from typing import Any, overload
+from typing import Any, Literal, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -45,6 +45,8 @@ class Searches:
         depth: int | None = ...,
         certify: bool = ...,
         offset: int = ...,
+        match: str = ...,
+        coverage: float | None = ...,
     ) -> HitLists: ...
     @overload
     def search(
@@ -59,6 +61,8 @@ class Searches:
         depth: int | None = ...,
         certify: bool = ...,
         offset: int = ...,
+        match: str = ...,
+        coverage: float | None = ...,
     ) -> Hits: ...
     @overload
     def search(
@@ -73,6 +77,8 @@ class Searches:
         depth: int | None = ...,
         certify: bool = ...,
         offset: int = ...,
+        match: str = ...,
+        coverage: float | None = ...,
     ) -> Hits | HitLists: ...
 
     def search(
@@ -87,6 +93,8 @@ class Searches:
         depth: int | None = None,
         certify: bool = False,
         offset: int = 0,
+        match: str = "whole",
+        coverage: float | None = None,
     ) -> Hits | HitLists:
         """Return the k nearest sets, nearest first.
 
@@ -97,10 +105,11 @@ class Searches:
         where : only sets whose metadata match, see `slosh.where`; e.g. {"kind": "chair", "year": {">": 2010}}.
         recall : the fraction of the true nearest to find, on average; 1.0 is exact. None is what `tune` stored, or the
             default of the search.
-        rerank : "sliced", "wasserstein", "chamfer", "hausdorff", or a function: the `depth` nearest are ordered by that
-            distance. A function is called once for each query, as function(query, candidates), with `Sets` of one set
-            and of `depth` sets, preprocessed and with their weights, and returns a distance for each candidate, in
-            their order; smaller is nearer. It may use this index.
+        rerank : "sliced", "wasserstein", "chamfer", "hausdorff", "maxsim", or a function: the `depth` nearest are
+            ordered by that distance; for parts also "partial_wasserstein", which moves the share `coverage`. A function
+            is called once for each query, as function(query, candidates), with `Sets` of one set and of `depth` sets,
+            preprocessed and with their weights, and returns a distance for each candidate, in their order; smaller is
+            nearer. It may use this index.
         depth : how many sets are re-ranked; None is 4 k, at least 32.
         certify : return the true k nearest under the sliced distance, proved; with `rerank="hausdorff"` those under the
             Hausdorff distance, if `DistanceField` is the embedding. `stats.full_distances` says how many distances it
@@ -108,6 +117,13 @@ class Searches:
         offset : leave out the first so many: page p of k hits has offset = p k. It costs as much as k + offset hits.
             Pages are parts of one answer if that is exact (`recall=1.0`, `certify`), or re-ranked with the same
             `depth`; pages of approximate searches may miss or repeat a set.
+        match : "whole" compares all of both sets. "part" finds the sets that contain the query: the distance is the
+            mean distance from its elements to the nearest element of the set. "contained" finds the sets that lie
+            within the query, by the same from theirs, and "both" takes the mean of the two. These need
+            `enable("parts")`; `certify` proves them, `rerank="maxsim"` compares unit vectors by 1 - MaxSim, and `depth`
+            says how many distances are computed. See docs/parts.md.
+        coverage : with match="part" or "contained", the share of the mass that counts, that of the nearest elements;
+            None is all of it.
         """
         with self._engine.view() as view:
             question = Question.checked(
@@ -119,6 +135,8 @@ class Searches:
                 depth=depth,
                 certify=certify,
                 offset=offset,
+                match=match,
+                coverage=coverage,
             )
             return _answer(view, queries, id, question, offset)
 
@@ -132,6 +150,8 @@ class Searches:
         recall: float | None = ...,
         rerank: str | None = ...,
         certify: bool = ...,
+        match: str = ...,
+        coverage: float | None = ...,
     ) -> HitLists: ...
     @overload
     def range_search(
@@ -144,6 +164,8 @@ class Searches:
         recall: float | None = ...,
         rerank: str | None = ...,
         certify: bool = ...,
+        match: str = ...,
+        coverage: float | None = ...,
     ) -> Hits: ...
     @overload
     def range_search(
@@ -156,6 +178,8 @@ class Searches:
         recall: float | None = ...,
         rerank: str | None = ...,
         certify: bool = ...,
+        match: str = ...,
+        coverage: float | None = ...,
     ) -> Hits | HitLists: ...
 
     def range_search(
@@ -168,16 +192,26 @@ class Searches:
         recall: float | None = None,
         rerank: str | None = None,
         certify: bool = False,
+        match: str = "whole",
+        coverage: float | None = None,
     ) -> Hits | HitLists:
         """Return all sets at most `radius` away, nearest first; `Hits`, or `HitLists`, as `search` gives.
 
         By the embedded distance; with `certify` by the sliced distance, or by the Hausdorff distance with
         `rerank="hausdorff"` where `DistanceField` is the embedding, and none is left out. `radius` is one number, or
-        one for each query.
+        one for each query. `match` and `coverage` are as in `search`; with "part", "contained" and "both" none is left
+        out.
         """
         with self._engine.view() as view:
             question = Question.checked(
-                view, radius=radius, where=where, recall=recall, rerank_by=rerank, certify=certify
+                view,
+                radius=radius,
+                where=where,
+                recall=recall,
+                rerank_by=rerank,
+                certify=certify,
+                match=match,
+                coverage=coverage,
             )
             return _answer(view, queries, id, question)
 
@@ -237,8 +271,19 @@ class Searches:
             question = Question.checked(view, k=k, recall=recall, certify=certify)
             return pairs.neighbor_graph(view, question, mode, progress)
 
-    def explain(self, query: Any, id: Any) -> rank.Explanation:
-        """Explain the distance of a query, which may be an id, and a stored set: see `slosh.rank.explain`."""
+    @overload
+    def explain(self, query: Any, id: Any, *, match: Literal["whole"] = ...) -> rank.Explanation: ...
+    @overload
+    def explain(self, query: Any, id: Any, *, match: str) -> rank.Explanation | rank.PartExplanation: ...
+
+    def explain(self, query: Any, id: Any, *, match: str = "whole") -> rank.Explanation | rank.PartExplanation:
+        """Explain the distance of a query, which may be an id, and a stored set: see `slosh.rank.explain`.
+
+        With match="part" it says which element of the set is nearest to each element of the query, and what of the
+        query is not covered (`slosh.rank.explain_part`); with match="contained" the same of the set's elements.
+        """
+        if match not in ("whole", "part", "contained"):
+            raise InputError(f"match={match!r:.60}", 'give "whole", "part" or "contained"', argument="match")
         with self._engine.view() as view:
             by_id = is_single_id(query)
             sets, _, _ = _queries(view, None if by_id else query, query if by_id else None)
@@ -246,6 +291,8 @@ class Searches:
                 raise InputError(f"explain takes one query, not {len(sets)}", argument="query")
             other, _, _ = _queries(view, None, id)
             slices = getattr(view.spec.embedding.sliced_view, "slices_", None)
+        if match != "whole":
+            return rank.explain_part(sets, other) if match == "part" else rank.explain_part(other, sets)
         return rank.explain(sets, other, **({} if slices is None else {"slices": slices}))
 
 

@@ -26,10 +26,10 @@ from ..engines.spec import WHOLE, IndexSpec, make_spec
 from ..errors import InputError
 from ..search import checked_recall
 from ..where import ALL, Node, parse
-from . import changes
+from . import changes, part_trial
 from .planner import Question, answer
 from .records import Record, checked_ids, is_single_id
-from .retrain import advice, retrain
+from .retrain import advice, enable_parts, retrain
 from .searches import Searches
 from .verify import Report, verify
 
@@ -97,6 +97,7 @@ class SetIndex(Searches):
         sample: Any = None,
         weighted: bool | None = None,
         origin: Any = None,
+        parts: Any = False,
         n_jobs: int | None = -1,
     ) -> SetIndex:
         """Create an empty index in the folder `path`, which must not exist; None keeps it in memory.
@@ -113,17 +114,19 @@ class SetIndex(Searches):
         preprocess : a `slosh.Preprocess`: what is done to each set, and to each query, before it is embedded. The sets
             themselves are stored as they come.
         sample : some sets to learn from, which are not added, where something is learnt from data: `standardize`,
-            `origin="auto"`, a reference or anchors of the data, `Whitened`, `HammingSearch`. If the embedding is fitted
-            and nothing else learns, it is refused.
+            `origin="auto"`, a reference or anchors of the data, `Whitened`, `HammingSearch`, `parts`. If the
+            embedding is fitted and nothing else learns, it is refused.
         weighted : whether elements have weights; None lets the first `add` decide. Sets without weights may be added to
             an index with weights: each element counts the same.
         origin : (d,) float64 numbers subtracted from all coordinates before they become float32, or "auto".
+        parts : True keeps what part search needs (`search(match="part")`, docs/parts.md), whose anchors are learnt from
+            `sample`; or a `slosh.embed.PartField` of your own. `enable("parts")` does it later.
         n_jobs : threads; -1 is all cores.
         """
         checked_count("dim", dim)
         if weighted is not None and not isinstance(weighted, bool):
             raise InputError(f"weighted={weighted!r:.60}", "give True, False, or None", argument="weighted")
-        spec = make_spec(int(dim), embedding, search, preprocess, origin, sample, n_jobs)
+        spec = make_spec(int(dim), embedding, search, preprocess, origin, sample, n_jobs, parts)
         return cls(create_engine(path, spec, weighted, n_jobs))
 
     # About it
@@ -381,7 +384,20 @@ class SetIndex(Searches):
         """
         started = time.perf_counter()
         self._engine.compact()
+        part_trial.measure(self._engine)
         logger.info("%s: compacted in %.3f s", changes.place_of(self._engine), time.perf_counter() - started)
+
+    def enable(self, feature: str, parts: Any = True, *, sample: Any = None, random_state: int = 0) -> None:
+        """Give the index what `feature` needs, for all sets as one change; searches go on meanwhile.
+
+        The one feature is "parts": what `search(match="part")` needs, whose anchors are learnt from stored sets, 20,000
+        at most, by `random_state`, or from `sample`. `parts` may be a `slosh.embed.PartField` of your own. If the index
+        has it already, and neither `parts` nor `sample` asks for another, nothing is done. Distances between whole
+        sets do not change.
+        """
+        if feature != "parts":
+            raise InputError(f"feature={feature!r:.60}", 'give "parts"', argument="feature")
+        enable_parts(self._engine, parts, sample, random_state)
 
     def retrain(
         self, sample: Any = None, *, embedding: Any = None, label: str | None = None, random_state: int = 0

@@ -3,7 +3,8 @@
 In the folder `cache`:
 
     NAME.E     the array NAME of epoch E: plain numbers, row after row; what lies behind the stamped part is nothing
-    derived.E  what the search makes of the vectors of epoch E, so that opening need not make it again
+    derived.E  what the search makes of the vectors of epoch E, so that opening need not make it again; parts_derived.E
+               is that of part search, and its arrays are named alike
     stamp      JSON: the index and the kernel it was made for, the epoch, the number of rows and the token of the commit
                that ends there, for each array its type and a CRC-32 of every 4 MB, and how many rows were flushed to
                disk; the same of the commit before, and a CRC-32 of all that
@@ -36,9 +37,11 @@ import numpy as np
 
 from ...data import tensors
 from ...data.atomic import check_plain_file, replacing
+from ...embed.part_field import FIELD, SHARES, SPREAD
 from ...errors import SloshError
 from ...search import Column, Trained, in_memory
-from ..snapshot import PreparedSets
+from ..snapshot import PreparedSets, column_name
+from ..spec import PARTS, WHOLE
 from .mapped_column import MappedColumn
 
 CHECKSUM_BYTES = 1 << 22
@@ -47,7 +50,11 @@ FLUSH_BYTES = 1 << 28
 """When so many bytes were appended since, the arrays are flushed to disk; closing the index flushes the rest."""
 RAGGED = ("points", "weights")
 """Arrays with a row for each point; all others have one for each set."""
-NAMES = {"vectors", "scale", "moved", "codes", "slack", "ends", "points", "weights", "derived"}
+OF_A_SEARCH = ("vectors", "scale", "moved", "codes", "derived")
+NAMES = {
+    *OF_A_SEARCH, *(f"{PARTS}_{name}" for name in OF_A_SEARCH), "slack", "ends", "points", "weights", FIELD, SHARES,
+    SPREAD,
+}  # fmt: skip
 """All there are: nothing else is deleted, whatever else lies in the folder."""
 FORMAT_VERSION = 2
 MAX_NUMBER = 10**18
@@ -105,8 +112,8 @@ class Cache:
         """Of the last commit that the arrays are known to cover."""
         self.problem: str | None = None
         """Why there are no stamps."""
-        self.epoch, self._derived_rows = 0, 0
-        self._derived_arrays: tensors.MappedArrays | None = None
+        self.epoch = 0
+        self._derived: dict[str, tuple[int, tensors.MappedArrays | None]] = {}  # by space
         if writable and (folder.is_symlink() or not folder.is_dir()):
             _clear(folder)
             folder.mkdir()
@@ -207,7 +214,7 @@ class Cache:
 
     def start_again(self) -> None:
         """Forget all that is there: the writer begins a new epoch, a reader arrays of its own in memory."""
-        self.stamp, self._columns, self._derived_rows = None, {}, 0
+        self.stamp, self._columns, self._derived = None, {}, {}
         if self._writable:
             self.epoch = max([self.epoch, *(_epoch(path) for path in self._folder.iterdir())]) + 1
 
@@ -286,36 +293,36 @@ class Cache:
 
     # What a search makes of the vectors: one file, written whole
 
-    def write_derived(self, derived: Trained, rows: int) -> None:
+    def write_derived(self, derived: Trained, rows: int, space: str = WHOLE) -> None:
         if self.stamp is None:
             return
-        _clear(self._path("derived"))
+        path = self._path(column_name(space, "derived"))
+        _clear(path)
         about = {"for": self._made_for, "epoch": self.epoch, "rows": rows, "token": self.stamp.token}
-        tensors.write(self._path("derived"), DERIVED, {**about, "derived": derived.header}, derived.arrays)
-        self._derived_rows, self._derived_arrays = rows, None
+        tensors.write(path, DERIVED, {**about, "derived": derived.header}, derived.arrays)
+        self._derived[space] = rows, None
 
-    @property
-    def derived_rows(self) -> int:
-        """Rows of which there is something derived in a file; 0 if that was found damaged."""
-        damaged = self._derived_arrays is not None and self._derived_arrays.damaged
-        return 0 if damaged else self._derived_rows
+    def derived_rows(self, space: str = WHOLE) -> int:
+        """Return how many rows of a space there is something derived of in a file; 0 if that was found damaged."""
+        rows, arrays = self._derived.get(space, (0, None))
+        return 0 if arrays is not None and arrays.damaged else rows
 
-    def read_derived(self, is_commit: Callable[[int, str], bool]) -> Trained | None:
+    def read_derived(self, is_commit: Callable[[int, str], bool], space: str = WHOLE) -> Trained | None:
         """Return what was written last, if it is for these arrays; None if there is none, or it is damaged.
 
         The arrays are read and checked when one of them is first asked for.
         """
-        self._derived_rows, self._derived_arrays = 0, None
+        self._derived.pop(space, None)
         if self.stamp is None:
             return None
         try:
-            header, arrays = tensors.read_mapped(self._path("derived"), DERIVED)
+            header, arrays = tensors.read_mapped(self._path(column_name(space, "derived")), DERIVED)
             rows, token = int(header["rows"]), str(header["token"])
             # Of these very rows: after a crash there may be others at the same positions.
             fits = (header["for"], header["epoch"]) == (self._made_for, self.epoch) and 0 < rows <= self.stamp.rows
             if not fits or not is_commit(rows, token):
                 return None
-            self._derived_rows, self._derived_arrays = rows, arrays
+            self._derived[space] = rows, arrays
             return Trained(header["derived"], arrays)
         except (OSError, SloshError, ValueError, KeyError, TypeError):
             return None

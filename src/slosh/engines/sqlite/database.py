@@ -29,7 +29,7 @@ from ...errors import (
     UnknownOutcome,
     system_error,
 )
-from .schema import FORMAT_VERSION, check_tables, create_tables, format_version
+from .schema import FORMAT_VERSION, PARTS_VERSION, check_tables, create_tables, format_version
 
 logger = logging.getLogger(__name__)
 
@@ -145,8 +145,8 @@ class Database:
             raise
 
     @classmethod
-    def create(cls, path: Path, settings: dict[str, Any]) -> Database:
-        """Create a database. The file appears under its name only when it is whole."""
+    def create(cls, path: Path, settings: dict[str, Any], version: int = FORMAT_VERSION) -> Database:
+        """Create a database of a format version. The file appears under its name only when it is whole."""
         draft = path.with_name(f"{path.name}.{os.getpid()}.tmp")
         try:
             connection = _connected(draft, str(draft), writes=True)
@@ -155,7 +155,7 @@ class Database:
                 connection.execute("PRAGMA journal_mode = WAL")
                 connection.execute("PRAGMA synchronous = FULL")
                 connection.execute("BEGIN")
-                create_tables(connection)
+                create_tables(connection, version)
                 connection.executemany("INSERT INTO settings VALUES (?, ?)", settings.items())
                 connection.execute("COMMIT")
             finally:
@@ -169,10 +169,11 @@ class Database:
 
     def check_tables(self) -> None:
         """Refuse a database whose tables are not those of the current format."""
-        if self.format_version != FORMAT_VERSION:
-            newer = self.format_version > FORMAT_VERSION
+        if self.format_version not in (FORMAT_VERSION, PARTS_VERSION):
+            newer = self.format_version > PARTS_VERSION
             raise FormatError(
-                f"{self.path} has the format version {self.format_version}; this slosh reads {FORMAT_VERSION}",
+                f"{self.path} has the format version {self.format_version}; this slosh reads {FORMAT_VERSION}, and "
+                f"{PARTS_VERSION}, which is that of indexes with part search",
                 "use a newer slosh" if newer else "open it for writing once, without read_only: it is then upgraded",
                 location=str(self.path),
                 found=self.format_version,

@@ -43,6 +43,7 @@ from .cache import FLUSH_BYTES, Cache, Stamp
 from .database import Connection, Database
 from .loading import Loaded, load, pack_trained
 from .lock import WriterLock
+from .schema import FORMAT_VERSION, PARTS_VERSION
 from .verify import verify_database
 from .view import SqliteView
 from .write import SqliteWrite
@@ -71,7 +72,7 @@ class SqliteEngine:
         self.cache = self._new_cache()
         self._refresh()
         self._stored_training = _training_of(self._newest.snapshot)
-        self._derived_from = next(iter(self._newest.snapshot.states.values())).derived_from
+        self._derived_from = {name: state.derived_from for name, state in self._newest.snapshot.states.items()}
         if not self.read_only:
             self._stamp_loaded()
         if upgraded:
@@ -98,7 +99,7 @@ class SqliteEngine:
                 raise _exists(folder)
             if made:
                 opened.callback(shutil.rmtree, folder, ignore_errors=True)
-            database = Database.create(folder / "index.db", first)
+            database = Database.create(folder / "index.db", first, _format_of(spec))
             sync_folder(folder.parent)
             return database
 
@@ -301,15 +302,16 @@ class SqliteEngine:
 
     def _cache_derived(self, snapshot: Snapshot, closing: bool) -> None:
         """Write what the search derives, if it was trained anew or the index has grown since it was written."""
-        state, known = next(iter(snapshot.states.values())), self.cache.derived_rows
-        grown = snapshot.n - known > (DERIVED_LACKS if closing else max(DERIVED_LACKS, known // DERIVED_GROWTH))
-        if not grown and (not known or state.derived_from is self._derived_from):
-            return
-        self._derived_from = state.derived_from
-        derived = state.derived()
-        if derived is not None:
-            with suppress(OSError):  # no room: it is made again
-                self.cache.write_derived(derived, snapshot.n)
+        for name, state in snapshot.states.items():
+            known = self.cache.derived_rows(name)
+            grown = snapshot.n - known > (DERIVED_LACKS if closing else max(DERIVED_LACKS, known // DERIVED_GROWTH))
+            if not grown and (not known or state.derived_from is self._derived_from.get(name)):
+                continue
+            self._derived_from[name] = state.derived_from
+            derived = state.derived()
+            if derived is not None:
+                with suppress(OSError):  # no room: it is made again
+                    self.cache.write_derived(derived, snapshot.n, name)
 
     def compact(self, spec: IndexSpec | None = None) -> None:
         with self._changing():
@@ -324,11 +326,13 @@ class SqliteEngine:
                     connection.execute("DELETE FROM trained")
                     numbers = {"version": version + 1, "generation": generation + 1, "trained": 0, "next_row": n}
                     tables.write_settings(connection, **numbers, **changed)
+                    connection.execute(f"PRAGMA user_version = {_format_of(chosen)}")
                     with interruptible():
                         after = replace(load(connection, chosen, cache, None), embedded=before.embedded)
                     stamp = cache.summed(after.snapshot.sets)
                     tables.add_commit(connection, n, stamp.token)
                     self.commit(after, stamp, cache)
+                self.database.format_version = _format_of(chosen)
             finally:
                 with suppress(OSError):
                     self.cache.tidy()  # what was there before, or what an attempt that failed leaves
@@ -380,6 +384,10 @@ def _exists(folder: Path) -> IndexExists:
     return IndexExists(
         f"{folder} exists", "open it with slosh.open, or give another name", errno=errno.EEXIST, location=str(folder)
     )
+
+
+def _format_of(spec: IndexSpec) -> int:
+    return FORMAT_VERSION if spec.parts is None else PARTS_VERSION
 
 
 def _is_left_over(path: Path) -> bool:

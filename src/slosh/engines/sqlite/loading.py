@@ -20,7 +20,7 @@ from ...errors import DamagedError, SloshError
 from ...search import Trained
 from ..base import Description, Int64, Mask
 from ..snapshot import Filters, Snapshot
-from ..spec import Embedded, IndexSpec, Vectors
+from ..spec import WHOLE, Embedded, IndexSpec, Vectors
 from . import tables
 from .cache import Cache, StaleCache, Stamp
 from .database import Connection
@@ -29,6 +29,8 @@ from .mapped_column import DamagedCache
 logger = logging.getLogger(__name__)
 
 TRAINED = "slosh trained state"
+OTHER_SPACE = "space:"
+"""What the names in the trained state begin with that are not those of whole sets."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,14 +58,19 @@ def load(
 
     `stamps` are valid ones, newest first; None if the cache is a new one, to be filled.
     """
-    version, generation, trained, weighted, recall, next_row, metadata_version = tables.read_settings(
-        connection, "version", "generation", "trained", "weighted", "recall", "next_row", "metadata_version"
-    )
+    version, generation, trained, weighted, recall, next_row, metadata_version, measured = tables.read_settings(
+        connection, "version", "generation", "trained", "weighted", "recall", "next_row", "metadata_version",
+        "part_recalls",
+    )  # fmt: skip
     if next_row and weighted is None:
         raise tables.damaged(connection, "it has sets, and does not say whether they have weights")
     if next_row > tables.last_row(connection) + 1:
         raise tables.damaged(connection, f"it says that it has {next_row} rows, and has fewer")
-    settings = {"weighted": None if weighted is None else bool(weighted), "recall": recall}
+    settings = {
+        "weighted": None if weighted is None else bool(weighted),
+        "recall": recall,
+        "part_recalls": measured if isinstance(measured, str) else None,
+    }
     embedded, rebuilt, snapshot = 0, None, None
     if before is not None:
         embedded, rebuilt = before.embedded, before.rebuilt
@@ -97,18 +104,38 @@ def load(
 
 def pack_trained(snapshot: Snapshot) -> bytes:
     """Return what the search has learnt, to be stored."""
-    trained = next(iter(snapshot.states.values())).trained()
-    return b"" if trained is None else tensors.pack(TRAINED, trained.header, trained.arrays)
+    learnt = {name: state.trained() for name, state in snapshot.states.items()}
+    there = {name: trained for name, trained in learnt.items() if trained is not None}
+    if not there:
+        return b""
+    # That of whole sets lies there as it does where there is no other space.
+    header = dict(there[WHOLE].header) if WHOLE in there else {}
+    arrays = dict(there[WHOLE].arrays) if WHOLE in there else {}
+    for name, trained in there.items():
+        if name != WHOLE:
+            header[OTHER_SPACE + name] = trained.header
+            arrays |= {f"{OTHER_SPACE}{name}/{key}": array for key, array in trained.arrays.items()}
+    return tensors.pack(TRAINED, header, arrays)
 
 
-def _read_trained(connection: Connection, version: int) -> Trained | None:
+def _read_trained(connection: Connection, version: int, spec: IndexSpec) -> dict[str, Trained]:
     found = connection.execute("SELECT state FROM trained WHERE version = ?", (version,)).fetchone()
     if found is None or not isinstance(found[0], bytes) or not found[0]:
-        return None
+        return {}
     try:
-        return Trained(*tensors.unpack(found[0], TRAINED, "the trained state"))
+        header, arrays = tensors.unpack(found[0], TRAINED, "the trained state")
     except SloshError:
-        return None  # it is learnt anew
+        return {}  # it is learnt anew
+    whole = {key: part for key, part in header.items() if not key.startswith(OTHER_SPACE)}
+    trained = {}
+    if whole:
+        trained[WHOLE] = Trained(whole, {key: array for key, array in arrays.items() if OTHER_SPACE not in key})
+    for name in spec.spaces:
+        about, start = header.get(OTHER_SPACE + name), f"{OTHER_SPACE}{name}/"
+        if isinstance(about, dict):
+            own = {key[len(start) :]: array for key, array in arrays.items() if key.startswith(start)}
+            trained[name] = Trained(about, own)
+    return trained
 
 
 def _adopt(snapshot: Snapshot, cache: Cache, stamps: Sequence[Stamp]) -> Snapshot | None:
@@ -133,15 +160,19 @@ def _start(
     trained_version: int,
 ) -> tuple[Snapshot, str | None]:
     """Begin with the rows that the caches hold, or with none; and return why."""
-    trained = _read_trained(connection, trained_version)
+    trained = _read_trained(connection, trained_version, spec)
+
+    def is_commit(rows: int, token: str) -> bool:
+        return tables.has_commit(connection, rows, token)
 
     def begin(n: int) -> Snapshot:
-        derived = cache.read_derived(lambda rows, token: tables.has_commit(connection, rows, token))
+        read = {name: cache.read_derived(is_commit, name) for name in spec.spaces}
+        derived = {name: made for name, made in read.items() if made is not None}
         options: dict[str, Any] = {"n": n, "alive": alive[:n], "derived": derived}
         try:
             return Snapshot.start(spec, weighted, cache.column, trained=trained, **options)
         except DamagedError as error:
-            if trained is None or isinstance(error, DamagedCache):
+            if not trained or isinstance(error, DamagedCache):
                 raise
             return Snapshot.start(spec, weighted, cache.column, **options)  # trained by other code
 
@@ -190,11 +221,15 @@ def _extended(snapshot: Snapshot, rows: Int64, embedded: Embedded, end: int) -> 
     vectors = {}
     for name, (numbers, slack) in embedded.vectors.items():
         all_numbers, all_slack = np.zeros((len(sizes), numbers.shape[1]), np.float32), np.zeros(len(sizes))
-        all_numbers[at], all_slack[at] = numbers, slack
-        vectors[name] = Vectors(all_numbers, all_slack)
+        all_numbers[at], all_slack[at] = numbers, 0.0 if slack is None else slack
+        vectors[name] = Vectors(all_numbers, None if slack is None else all_slack)
+    features = {}
+    for name, rows_of in embedded.features.items():
+        features[name] = np.zeros((len(sizes), *rows_of.shape[1:]), rows_of.dtype)
+        features[name][at] = rows_of
     holes = np.ones(len(sizes), np.bool_)
     holes[at] = False
-    return snapshot.extend(Embedded(sets, vectors)).remove(np.flatnonzero(holes) + first)
+    return snapshot.extend(Embedded(sets, vectors, features)).remove(np.flatnonzero(holes) + first)
 
 
 def _within(rows: Int64, end: int) -> Int64:

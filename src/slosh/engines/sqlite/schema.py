@@ -20,6 +20,8 @@ from ...errors import FormatError
 
 APPLICATION_ID = 0x534C4F53  # "SLOS"
 FORMAT_VERSION = 3
+PARTS_VERSION = 4
+"""The format of an index with part search: the same tables, and a specification that older versions cannot read."""
 SCHEMA = """
 CREATE TABLE settings(key TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE sets(row INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, size INTEGER NOT NULL, body INTEGER NOT NULL,
@@ -40,11 +42,11 @@ def statements(schema: str = SCHEMA) -> list[str]:
     return [statement.strip() for statement in schema.split(";") if statement.strip()]
 
 
-def create_tables(connection: sqlite3.Connection) -> None:
+def create_tables(connection: sqlite3.Connection, version: int = FORMAT_VERSION) -> None:
     for statement in statements():
         connection.execute(statement)
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-    connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
+    connection.execute(f"PRAGMA user_version = {version}")
 
 
 def format_version(connection: sqlite3.Connection, location: str) -> int:

@@ -29,9 +29,10 @@ KEPT_COMMITS = 1000
 NUMBERS = ("version", "generation", "next_row", "next_body", "next_id", "trained", "metadata_version")
 SETTING_KINDS: dict[str, type] = {
     **dict.fromkeys(NUMBERS, int), "uid": str, "spec": bytes, "weighted": bool, "recall": float,
+    "part_recalls": object,
 }  # fmt: skip
 FIRST_SETTINGS: dict[str, Any] = {**dict.fromkeys(NUMBERS, 0), "weighted": None, "recall": None}
-MISSING_SETTINGS = {"metadata_version": MAX_INTEGER - 1}
+MISSING_SETTINGS = {"metadata_version": MAX_INTEGER - 1, "part_recalls": None}
 """What stands for a setting that a database does not have yet: its metadata may have been changed just now."""
 
 

@@ -14,7 +14,6 @@ from . import tables
 from .database import Connection
 from .loading import Loaded
 from .masks import mask_of_filter
-from .schema import FORMAT_VERSION
 
 if TYPE_CHECKING:
     from .engine import SqliteEngine
@@ -95,7 +94,7 @@ class SqliteView(LocalView):
         ).fetchone()
         return {
             "engine": "sqlite",
-            "format": FORMAT_VERSION,
+            "format": self._engine.database.format_version,
             "points": total,
             "sizes": None if smallest is None else {"smallest": smallest, "largest": largest},
             "removed_since_compact": tables.count_removed(self._connection),

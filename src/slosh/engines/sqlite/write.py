@@ -132,6 +132,8 @@ class SqliteWrite:
             weighted=None if weighted is None else int(weighted),
             recall=self._settings["recall"],
         )
+        if self._settings["part_recalls"] is not None:
+            tables.write_settings(connection, part_recalls=self._settings["part_recalls"])
 
     def _delete_fields(self, connection: Connection, rows: Int64) -> None:
         described = tables.describe(connection, rows.tolist()) if len(rows) else {}

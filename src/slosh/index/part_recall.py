@@ -1,0 +1,62 @@
+"""How many candidates a part search compares for a recall: what was measured, as it is stored with the index.
+
+`part_trial.py` measures it, and only writers do. What was measured belongs to one part field and holds until the
+collection has doubled or halved.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from typing import NamedTuple
+
+from ..engines.base import View
+from ..search import Calibration
+from ..search.calibration import HOLDS_FOR_GROWTH
+
+SETTING = "part_recalls"
+"""The setting of the index that holds what was measured."""
+DEFAULT_RECALL = 0.95
+"""What a part search is to reach that does not say."""
+
+
+class Plan(NamedTuple):
+    """How many candidates are compared, and the recall that is promised; None if nothing is."""
+
+    depth: int
+    promise: float | None
+
+
+def plan(view: View, k: int, recall: float | None) -> Plan | None:
+    """Return what it takes to find this fraction of the k nearest, None if it was not measured or takes a proof."""
+    goal = DEFAULT_RECALL if recall is None else recall
+    fitting = [each for each in holding(view) if each.covers(k, goal) and not each.exact]
+    if not fitting:
+        return None
+    best = min(fitting, key=lambda each: each.depth)
+    return Plan(best.depth, best.promise(k))
+
+
+def holding(view: View, growth: float = HOLDS_FOR_GROWTH) -> list[Calibration]:
+    """Return what was measured for this collection, as long as it has not changed by more than this factor."""
+    text, field = view.settings.get(SETTING), view.spec.parts
+    if text is None or field is None:
+        return []
+    return [each for each in _parsed(text, field.fingerprint) if each.holds(len(view), view.next_id, growth)]
+
+
+def pack(measured: list[Calibration], fingerprint: int) -> str:
+    """Return what was measured, to be stored."""
+    return json.dumps({"field": fingerprint, "measured": [each.as_dict() for each in measured]})
+
+
+@lru_cache(maxsize=64)
+def _parsed(text: str, fingerprint: int) -> tuple[Calibration, ...]:
+    """Return what is stored, nothing if it is of another field or damaged: it is measured again."""
+    try:
+        content = json.loads(text)
+        if content["field"] != fingerprint:
+            return ()
+        return tuple(Calibration.from_dict(each) for each in content["measured"])
+    except (ValueError, TypeError, KeyError):
+        return ()
