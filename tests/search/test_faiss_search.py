@@ -401,7 +401,7 @@ def test_a_row_of_its_own_is_left_out():
 # -- seeds and threads -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("factory", ["IVF32,PQ6x4fs", "HNSW12", "PCAR12,IVF32,SQ8", "IVF32,PQ6"])
+@pytest.mark.parametrize("factory", ["IVF32,PQ6x4fs", "HNSW12", "PCAR12,IVF32,SQ8", "IVF32,PQ6x5"])
 def test_the_same_seed_gives_the_same_answers_for_any_threads_and_batches(factory):
     vectors, queries = data(3000), data(300, seed=5)
     answers = []

@@ -66,7 +66,6 @@ class LadderState(CalibratedState):
     _ladder: scan.Ladder | None  # made by the first search; two that make it at a time make the same
     _ready: dict[tuple[int, float], bool]  # by k and recall, what follows from the state alone
     _routes: dict[tuple[int, float], Route]
-    _n_alone: int | None
 
     def __init__(self, search: LadderSearch, stored: Stored, store: Vectors) -> None:
         super().__init__(search, stored, store)
@@ -82,7 +81,7 @@ class LadderState(CalibratedState):
                 self._calibrations = self._outdated()
 
     def _own(self) -> dict[str, Any]:
-        return {"_ladder": None, "_ready": {}, "_routes": {}, "_n_alone": None}
+        return {"_ladder": None, "_ready": {}, "_routes": {}}
 
     @property
     def _filing(self) -> Filing | None:
@@ -167,7 +166,7 @@ class LadderState(CalibratedState):
         ranks: Int64 | None = None,
     ) -> Found:
         # One query takes so little time that finding out how to answer it would take as much.
-        if allowed is not None and k <= allowed.n <= self._n_compared_alone and len(queries) == 1 and exclude is None:
+        if allowed is not None and len(queries) == 1 and exclude is None and k <= allowed.n <= self._n_compared_alone:
             return self._compare_allowed(queries, k, allowed, ranks)
         route = self._routes.get((k, self.target(recall)))
         if route is None or len(queries) != 1 or allowed is not None or exclude is not None:
@@ -184,12 +183,11 @@ class LadderState(CalibratedState):
     @property
     def _n_compared_alone(self) -> int:
         """A filter that leaves no more rows than this is answered by comparing each, for one query; -1: none is."""
-        if self._n_alone is None:
-            if self._filing is None:
-                return -1
-            few = most_compared_alone(self.n, self._filing.basis.width, self.dim)
-            self._n_alone = min(few, math.ceil(LOOSE_FILTER * self.n_alive) - 1)
-        return self._n_alone
+        filing = self._filing
+        if filing is None:
+            return -1
+        few = most_compared_alone(self.n, filing.basis.width, self.dim)
+        return min(few, math.ceil(LOOSE_FILTER * self.n_alive) - 1)
 
     def _compare_allowed(self, queries: Float32, k: int, allowed: Allowed, ranks: Int64 | None) -> Found:
         """Compare one query with each of the allowed vectors, of which there are k or more."""
