@@ -83,6 +83,11 @@ class IndexSpec:
     """Fitted; None where the index has no part search."""
 
     @cached_property
+    def parts_fingerprint(self) -> int | None:
+        """A number that tells what part search has learnt from anything else that was; None without part search."""
+        return None if self.parts is None else self.parts.fingerprint
+
+    @cached_property
     def spaces(self) -> Mapping[str, Space]:
         """The spaces by name; the first is that of whole sets."""
         whole = {WHOLE: Space(WHOLE, self.embedding.index_length, self.search)}

@@ -39,10 +39,10 @@ def plan(view: View, k: int, recall: float | None) -> Plan | None:
 
 def holding(view: View, growth: float = HOLDS_FOR_GROWTH) -> list[Calibration]:
     """Return what was measured for this collection, as long as it has not changed by more than this factor."""
-    text, field = view.settings.get(SETTING), view.spec.parts
-    if text is None or field is None:
+    text, fingerprint = view.settings.get(SETTING), view.spec.parts_fingerprint
+    if text is None or fingerprint is None:
         return []
-    return [each for each in _parsed(text, field.fingerprint) if each.holds(len(view), view.next_id, growth)]
+    return [each for each in _parsed(text, fingerprint) if each.holds(len(view), view.next_id, growth)]
 
 
 def pack(measured: list[Calibration], fingerprint: int) -> str:
