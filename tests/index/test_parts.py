@@ -65,7 +65,8 @@ def test_what_was_measured_is_of_one_field_and_one_size():
         """What `holding` looks at."""
 
         def __init__(self, field, n, settings):
-            self.spec, self.n, self.settings, self.next_id = type("Spec", (), {"parts": field}), n, settings, n
+            self.n, self.settings, self.next_id = n, settings, n
+            self.spec = type("Spec", (), {"parts_fingerprint": field.fingerprint})
 
         def __len__(self):
             return self.n

@@ -45,7 +45,7 @@ def holding(view: View, growth: float = HOLDS_FOR_GROWTH) -> list[Calibration]:
     return [each for each in _parsed(text, fingerprint) if each.holds(len(view), view.next_id, growth)]
 
 
-def pack(measured: list[Calibration], fingerprint: int) -> str:
+def pack(measured: list[Calibration], fingerprint: int | None) -> str:
     """Return what was measured, to be stored."""
     return json.dumps({"field": fingerprint, "measured": [each.as_dict() for each in measured]})
 

@@ -63,7 +63,7 @@ def measure(engine: Engine) -> bool:
             return False
         with interruptible():
             measured = measured_of(view)
-        text = part_recall.pack(measured, view.spec.parts.fingerprint)
+        text = part_recall.pack(measured, view.spec.parts_fingerprint)
     with engine.write() as write:
         write.set_settings(**{part_recall.SETTING: text})
     place = engine.location or "index in memory"
