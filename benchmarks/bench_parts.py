@@ -75,7 +75,7 @@ def built(sets: Sets, said: str) -> tuple[SetIndex, dict[str, Any]]:
         "add_cpu_s": time.process_time() - started - fitted,
         "candidate_bytes_a_set": memory["parts"] / n,
         "feature_bytes_a_set": memory["features"] / n,
-        "measured_recalls": json.loads(about["part_recalls"])["measured"],
+        "measured_recalls": about["parts"]["measured"],
     }
     print(said, json.dumps({key: value for key, value in told.items() if key != "measured_recalls"}), flush=True)
     return index, told

@@ -76,6 +76,7 @@ class InputError(SloshError, ValueError):
 
     argument : the name of the parameter, or "".
     set, element, feature : where in a collection of sets the problem is; None where that does not apply.
+    id : the stored set concerned, by its id; None where that does not apply.
     what : for a problem of one set, the problem without its place ("is empty"), for those who name the place
         themselves; otherwise "".
     """
@@ -84,6 +85,7 @@ class InputError(SloshError, ValueError):
     set: int | None = None
     element: int | None = None
     feature: int | None = None
+    id: str | None = None
     what: str = ""
 
 

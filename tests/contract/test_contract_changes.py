@@ -584,6 +584,12 @@ def test_an_iterator_that_fails_leaves_what_came_before(engine, error):
         index.add(iter(cloud_list(3)), ids=["one", "two"])
     with pytest.raises(ValueError, match="iterator"):
         index.add(iter(cloud_list(3)), weights=[[1]])
+    with pytest.raises(errors.InputError, match=r"there are 4 ids, and 3 sets \(3 sets were stored"):
+        index.add(iter(cloud_list(3)), ids=["w", "x", "y", "z"])
+    with pytest.raises(errors.InputError, match="there are 2 metadata, and 1 sets"):
+        index.add(iter(cloud_list(1)), metadata=[{}, {}])
+    with pytest.raises(errors.InputError, match="0 sets were stored before it"):
+        index.add(iter([np.full((2, 2), np.nan)]))
     assert index.verify().ok
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from ragged import each, some_sets
+from scipy.spatial.distance import cdist
+from sklearn.cluster import KMeans
 
 from slosh import Sets
-from slosh.embed.references import reference_points
+from slosh.embed.references import kmeans_centres, reference_points, spread_elements
 
 
 def test_references_drawn_without_data() -> None:
@@ -89,3 +91,25 @@ def test_reference_of_ones_own() -> None:
             reference_points("uniform", sets, count)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="needs as many elements; the sets have"):
         reference_points("kmeans", sets, 10**6)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_many_centres_are_spread_as_well_as_those_of_scikit_learn(weighted):
+    random = np.random.RandomState(0)
+    elements = random.standard_normal((7200, 3)) * np.repeat([[0.1], [1.0], [5.0]], 2400, axis=0)
+    weights = random.uniform(0.1, 2, 7200) if weighted else None
+    own = kmeans_centres(elements, weights, 600, np.random.RandomState(1))
+    peer = KMeans(600, n_init=1, max_iter=25, random_state=1).fit(elements, sample_weight=weights).cluster_centers_
+
+    def spread(centres):
+        return np.average(cdist(elements, centres, "sqeuclidean").min(axis=1), weights=weights)
+
+    assert len(np.unique(own, axis=0)) == 600
+    assert spread(own) < 1.15 * spread(peer)
+
+
+def test_spread_elements_where_many_are_equal():
+    elements = np.repeat(np.arange(20.0)[:, None], 5, axis=0)
+    chosen = spread_elements(elements, None, 40, np.random.RandomState(0))
+    assert len(np.unique(chosen)) == 40
+    assert set(elements[chosen, 0]) == set(range(20))

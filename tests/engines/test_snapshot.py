@@ -61,6 +61,16 @@ def test_what_was_never_trained_is_exact(place, sets, no_training, monkeypatch):
     assert set(ask(index, sets[:3]).values()) == {1.0}
 
 
+def test_a_defect_in_training_reaches_the_caller(place, sets, monkeypatch):
+    """Only what the machine lacks is a warning; the sets are stored all the same."""
+    index = make_index(place)
+    with monkeypatch.context() as patch:
+        patch.setattr("slosh.search.ladder_state.LadderState.train", lambda self: 1 // 0)
+        with pytest.raises(ZeroDivisionError):
+            index.add(sets)
+    assert len(index) == len(sets)
+
+
 def test_tune_measures_what_it_is_asked_for_and_every_process_uses_it(place, sets, no_training):
     index = make_index(place)
     index.add(sets)

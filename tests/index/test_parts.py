@@ -54,7 +54,7 @@ def test_the_stated_recall_is_kept(large):
     assert found.stats.full_distances.max() < len(sets) / 2
     assert index.search(pieces[:1], 10, match="part", recall=0.9).stats.recall >= 0.9
     # Nothing was measured for these.
-    assert index.search(pieces[0], 3, match="part", where="@id > 5").stats.recall is None
+    assert index.search(pieces[0], 3, match="part", where="@id != 5").stats.recall is None
     assert index.search(pieces[0], 3, match="part", coverage=0.5).stats.recall is None
     assert index.search(pieces[0], 3, match="contained").stats.recall is None
     assert index.search(pieces[0], 10, match="part", recall=0.999).stats.recall == 1.0
@@ -74,7 +74,8 @@ def test_what_was_measured_is_of_one_field_and_one_size():
     field, other = (PartField(8, random_state=seed).fit(clouds(30)) for seed in (0, 1))
     each = slosh.search.Calibration(10, 0.95, 0.0, 50, 0.97, 0.96, 120, 2000, n_added=2000)
     settings = {part_recall.SETTING: part_recall.pack([each], field.fingerprint)}
-    assert part_recall.plan(View(field, 2500, settings), 10, 0.95) == part_recall.Plan(50, 0.96)
+    assert part_recall.plan(View(field, 2500, settings), 10, 0.95) == part_recall.Plan(63, 0.96)
+    assert part_recall.plan(View(field, 1500, settings), 10, 0.95) == part_recall.Plan(50, 0.96)
     assert part_recall.plan(View(field, 2500, settings), 11, 0.95) is None
     assert part_recall.plan(View(field, 2500, settings), 10, 0.96) is None
     assert part_recall.plan(View(field, 4500, settings), 10, 0.95) is None
@@ -87,11 +88,11 @@ def test_what_was_measured_lasts(tmp_path):
     sets = clouds(1100)
     with SetIndex.create(tmp_path / "a.slosh", 2, sample=sets[:200], **small()) as index:
         index.add(sets)
-        measured = index.info()["part_recalls"]
+        measured = index.info()["parts"]["measured"]
         before = index.search(sets[0][:4], 5, match="part")
     assert measured
     with slosh.open(tmp_path / "a.slosh", read_only=True) as reader:
-        assert reader.info()["part_recalls"] == measured
+        assert reader.info()["parts"]["measured"] == measured
         after = reader.search(sets[0][:4], 5, match="part")
         assert (after.ids, after.stats.recall) == (before.ids, before.stats.recall)
         assert reader.info()["embedded_on_open"] == 0
@@ -197,3 +198,65 @@ def test_sets_far_off_are_advised_about():
         index.retrain()
         assert index.info()["retrain"] is None
         assert index.search(sets[2][:3] + 500, 1, match="part", certify=True).ids == ["far2"]
+
+
+def test_an_own_set_that_the_filter_leaves_out_is_not_counted_twice():
+    """With as many candidates as match, less one, an answer is not proved."""
+    sets = clouds(31, seed=3)
+    index = SetIndex.create(None, 2, sample=sets, **small(parts=PartField(2, 1, n_near=1)))
+    index.add(sets, metadata=[{"kind": "a" if i < 30 else "b"} for i in range(31)])
+    few = index.search(id="30", k=5, where={"kind": "a"}, match="part", depth=29)
+    assert few.stats.recall is None
+    assert index.search(id="30", k=5, where={"kind": "a"}, match="part", depth=30).stats.recall == 1.0
+    assert index.search(id="29", k=5, where={"kind": "a"}, match="part", depth=29).stats.recall == 1.0
+
+
+def test_fitting_again_what_was_given_changes_no_answer():
+    sets, others = clouds(60), clouds(60, seed=9)
+    field = PartField(16, 4, n_jobs=-1).fit(sets)
+    index = SetIndex.create(None, 2, **small(parts=field))
+    index.add(sets)
+    before = index.search(others[0], 5, match="part", certify=True)
+    field.fit([each + 7 for each in others])
+    after = index.search(others[0], 5, match="part", certify=True)
+    assert (after.ids, after.distances.tolist()) == (before.ids, before.distances.tolist())
+    assert field.n_jobs == -1
+
+
+def test_more_sets_than_were_measured_with_take_more_candidates():
+    sets = clouds(1600)
+    index = SetIndex.create(None, 2, sample=sets[:300], **small(parts=PartField(256, 64)))
+    index.add(sets[:1100])
+    before = index.search(sets[0][:4], 10, match="part").stats.full_distances[0]
+    index.add(sets[1100:])
+    after = index.search(sets[0][:4], 10, match="part").stats.full_distances[0]
+    assert {each["n_rows"] for each in index.info()["parts"]["measured"]} == {1100}
+    assert after == np.ceil(before * 1600 / 1100)
+
+
+def test_another_field_is_measured_by_itself():
+    sets = clouds(60)
+    first = PartField(16, 4).fit(sets)
+    same, other = PartField(16, 4).fit(sets), PartField(16, 4, n_near=1).fit(sets)
+    assert first.fingerprint == same.fingerprint != other.fingerprint
+
+
+def test_few_sets_that_match_are_answered_exactly(large):
+    index, sets = large
+    assert index.search(sets[0][:4], 3, match="part", where="@id < 2").stats.recall == 1.0
+
+
+def test_maxsim_names_the_stored_set_that_is_too_long():
+    sets = [each / np.linalg.norm(each, axis=1, keepdims=True) for each in clouds(12)]
+    sets[7] = sets[7] * 3
+    index = SetIndex.create(None, 2, sample=sets, **small())
+    index.add(sets, ids=[f"s{i}" for i in range(12)])
+    with pytest.raises(errors.InputError, match=r"element 0 of the stored set 's7' has the length 3.*MaxSim") as told:
+        index.search(sets[0], 12, match="part", rerank="maxsim")
+    assert told.value.id == "s7"
+
+
+def test_a_proof_has_no_recall_to_choose(large):
+    index, sets = large
+    with pytest.raises(errors.InputError, match="certify is exact"):
+        index.search(sets[0], 3, match="part", certify=True, recall=0.5)

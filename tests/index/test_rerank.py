@@ -91,6 +91,8 @@ def test_reranked_by_a_function():
     assert np.array_equal(found[0].distances, expected)
     with pytest.raises(ValueError, match="40 distances"):
         index.search(sets[40], 3, rerank=lambda query, candidates: [1.0], depth=40)
+    with pytest.raises(ValueError, match="nan for candidate 3 of 40"):
+        index.search(sets[40], 3, rerank=lambda query, candidates: [0, 0, 0, np.nan] + [1] * 36, depth=40)
     own = index.search(sets[0], k=3, rerank=lambda query, candidates: -candidates.sizes.astype(float), depth=40)
     assert own[0].distance == -max(map(len, sets[:40]))
 

@@ -220,7 +220,7 @@ def test_any_text_is_read_or_refused(parts):
         ({"a": b"x"}, ["where['a']['='] is a bytes"]),
         ({"a": datetime.time(12)}, ["where['a']['='] is a time: give a string, a finite number"]),
         ({"a": np.datetime64("NaT")}, ["is a datetime64"]),
-        ("", ["where is empty text: give a condition, or leave where out"]),
+        ("", ["where is empty text: give a condition, such as 'kind = chair'"]),
         ({"or": [{"a": 1}, " \n"]}, ["where is empty text"]),
         ({"a": {"prefix": 3}}, ["where['a']['prefix'] is an int: give a string"]),
         ({"a": {"prefix": ["x"]}}, ["where['a']['prefix'] is a list"]),

@@ -285,7 +285,8 @@ def set_array(x: Any, number: int) -> Array:
     if array.ndim == 2 and array.dtype.kind in "fiub" and array.size:
         return array
     if array.ndim == 0:
-        raise input_error(number, f"is {kind_of(x)}, not an array of shape (N, d)")
+        remedy = "give a row for each element: a set of one point is [[x, y, z]]"
+        raise input_error(number, f"is {kind_of(x)}, not an array of shape (N, d)", remedy)
     if array.shape[0] == 0:
         raise empty_set(number)
     check_numeric(array, number)

@@ -179,10 +179,9 @@ class PartField(SetTransformer):
     @property
     def fingerprint(self) -> int:
         """A number that tells what was learnt from anything else that was."""
-        told = b"".join(
-            np.ascontiguousarray(each).tobytes() for each in (self.anchors_, self.directions_, self.middle_)
-        )
-        return zlib.crc32(told)
+        numbers = np.array([self.step_, self.longest_, self.n_near], np.float64)
+        learnt = (self.anchors_, self.directions_, self.middle_, numbers)
+        return zlib.crc32(b"".join(np.ascontiguousarray(each).tobytes() for each in learnt))
 
     def checked(self, sets: Any) -> Sets:
         """Return what a user passed as sets that this was fitted for."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..data.precision import MAX_COORDINATE
-from ..embed import DistanceField, LocalShape, SlicedWasserstein, Whitened
+from ..embed import DistanceField, LocalShape, SlicedWasserstein, Whitened, Wrapped
 from ..embed.base import SetTransformer
 from ..slices import Polynomial
 
@@ -19,6 +20,14 @@ MAX_ORDER = 1 << 10
 def fresh(estimator: Any) -> Any:
     """Return another estimator of the same parameters; unlike scikit-learn's clone it leaves a fitted hash fitted."""
     return type(estimator)(**estimator.get_params(deep=False))
+
+
+def own_copy(fitted: Any) -> Any:
+    """Return what a user has fitted as a copy, which stays as it is when they fit theirs anew.
+
+    What wraps the transformer of another library is not copied: that may not be possible.
+    """
+    return fitted if isinstance(fitted, Wrapped) else copy.deepcopy(fitted)
 
 
 def _inner(embedding: SetTransformer) -> list[SetTransformer]:

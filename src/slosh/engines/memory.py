@@ -259,6 +259,7 @@ class MemoryEngine:
                     sets, ids, metadata = old.records(keys)
                     checked = [checked_metadata(each, "metadata") for each in metadata]
                     new.upsert(Entries(sets, ids, checked), chosen.embed(sets))
+                new.set_settings(next_id=old.next_id)  # to store a set again is not to add one
                 version = new.finish()
                 snapshot = version.snapshot.train(again=old.calibrated)
             self._current = version

@@ -26,7 +26,7 @@ from ..hash import SignHash
 from ..native import kernel
 from ..search import HammingSearch, LadderSearch, Search
 from . import portable
-from .learnt_checks import MAX_ORDER, check_learnt, fresh, order_of
+from .learnt_checks import MAX_ORDER, check_learnt, fresh, order_of, own_copy
 
 WHOLE = "whole"
 """The name of the space of whole sets, which every index has."""
@@ -364,7 +364,7 @@ def _checked_embedding(embedding: Any, dim: int, n_jobs: int | None) -> SetTrans
         raise InputError(problem, remedy, argument="embedding")
     checked: SetTransformer = embedding
     checked.check_dim(dim)
-    return checked
+    return own_copy(checked) if is_fitted(checked) else checked
 
 
 def _checked_search(search: Any, n_jobs: int | None) -> Search:
@@ -429,7 +429,8 @@ def _fitted_parts(parts: PartField, sample: Sets | None, dim: int, origin: Any) 
     if not _same_origin(parts.origin_, origin):
         problem = f"parts was fitted with origin={parts.origin_!r:.60}"
         raise InputError(problem, "give the same origin to the index", argument="origin")
-    return parts
+    copied: PartField = own_copy(parts)
+    return copied
 
 
 def _with_fitted_hash(search: HammingSearch, embedding: SetTransformer, sample: Sets | None) -> HammingSearch:

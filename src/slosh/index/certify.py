@@ -78,8 +78,13 @@ class Distances(ABC):
         for part in batches_by_points(self._view.prepared_sizes(unique), FETCHED_POINTS):
             mine = np.flatnonzero((inverse >= part.start) & (inverse < part.stop))
             candidates = self._view.prepared(unique[part])
+            self._check(candidates, unique[part])
             distances[mine] = self._of_pairs(which[mine], candidates, inverse[mine] - part.start)
         return distances
+
+    def _check(self, candidates: Sets, keys: Int64) -> None:
+        """Refuse stored sets that have no such distance."""
+        return
 
     @abstractmethod
     def _of_pairs(self, which: Int64, candidates: Sets, index: Int64) -> Float64:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Sized
 from itertools import islice
 from typing import Any
 
@@ -177,6 +177,10 @@ def add_stream(engine: Engine, items: Iterator[Any], ids: Any, metadata: Any, up
             add(engine, sets, own, merge_metadata(about, for_all, len(sets)), update, added)
             train(engine)  # so that searches stay fast while a long stream goes on
             bar.update(len(sets))
+    for name, given in (("ids", ids), ("metadata", None if isinstance(metadata, dict) else metadata)):
+        if isinstance(given, Sized) and len(given) > len(added):  # a generator may be endless
+            problem = f"there are {len(given)} {name}, and {len(added)} sets"
+            raise InputError(problem, "check whether sets are missing, or out of step", argument=name)
 
 
 def note_stored(error: BaseException, stored: int) -> None:

@@ -7,8 +7,9 @@ collection has doubled or halved.
 from __future__ import annotations
 
 import json
+import math
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..engines.base import View
 from ..search import Calibration
@@ -34,7 +35,9 @@ def plan(view: View, k: int, recall: float | None) -> Plan | None:
     if not fitting:
         return None
     best = min(fitting, key=lambda each: each.depth)
-    return Plan(best.depth, best.promise(k))
+    # With more sets than it was measured with, as many more of them may be nearer by their bounds.
+    grown = max(1.0, len(view) / best.n_rows)
+    return Plan(math.ceil(best.depth * grown), best.promise(k))
 
 
 def holding(view: View, growth: float = HOLDS_FOR_GROWTH) -> list[Calibration]:
@@ -43,6 +46,11 @@ def holding(view: View, growth: float = HOLDS_FOR_GROWTH) -> list[Calibration]:
     if text is None or fingerprint is None:
         return []
     return [each for each in _parsed(text, fingerprint) if each.holds(len(view), view.next_id, growth)]
+
+
+def measured(view: View) -> list[dict[str, Any]]:
+    """Return what was measured and holds, for people to read."""
+    return [each.as_dict() for each in holding(view)]
 
 
 def pack(measured: list[Calibration], fingerprint: int | None) -> str:

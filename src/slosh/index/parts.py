@@ -22,7 +22,7 @@ from ..engines.base import Candidates, Float64, Int64, View
 from ..engines.spec import PARTS, Vectors
 from ..errors import InputError, UnsupportedError
 from ..native import kernel, parts
-from ..rank.part import check_unit_length
+from ..rank.part import check_unit_length, not_of_unit_length
 from ..rank.part_pairs import Direction, PartPairs, checked_coverage
 from ..where import Node
 from . import certify, part_recall
@@ -91,11 +91,17 @@ class PartDistances(certify.Distances):
         n_jobs = getattr(view.spec.parts, "n_jobs", None)
         self._pairs = PartPairs(queries, DIRECTIONS[how.match], how.squared, how.coverage, n_jobs)
 
+    def _check(self, candidates: Sets, keys: Int64) -> None:
+        if self._squared and (found := not_of_unit_length(candidates)):
+            name = self._view.ids(keys[found.set : found.set + 1])[0]
+            at = f"element {found.element} of the stored set {name!r}"
+            problem = f"{at} has the length {found.length:.6g}, and MaxSim needs 1"
+            remedy = "update that set by one of unit vectors, or remove it"
+            raise InputError(problem, remedy, argument="rerank", id=name, element=found.element)
+
     def _of_pairs(self, which: Int64, candidates: Sets, index: Int64) -> Float64:
-        if self._squared:
-            check_unit_length(candidates, "stored sets")
-            return self._pairs.distances(which, candidates, index) / 2
-        return self._pairs.distances(which, candidates, index)
+        distances = self._pairs.distances(which, candidates, index)
+        return distances / 2 if self._squared else distances
 
     def widen(self, distances: Float64) -> Float64:
         return self._pairs.widen(distances)
@@ -186,7 +192,8 @@ def nearest(
     asked, measure = field.queries(queries), PartDistances(view, queries, how)
     if how.squared:
         check_unit_length(queries, "queries")
-    plan = part_recall.Plan(depth, None) if depth is not None else _plan(view, k, how, where, recall)
+    n_match = len(view) if where is None else len(view.select(where))
+    plan = part_recall.Plan(depth, None) if depth is not None else _plan(view, k, how, where, recall, n_match)
     if prove or recall == 1.0 or plan is None:
         bounds = _Scan(view, Bounds(view, queries, asked, how), where, exclude)
         return certify.prove_nearest(measure, bounds.best(k), bounds.within, k)
@@ -197,7 +204,7 @@ def nearest(
     rank = np.arange(len(order)) - near.offsets[which]
     kept = order[rank < k]
     full = np.diff(near.offsets)
-    n_there = len(view.select(where)) - (0 if exclude is None else 1)
+    n_there = n_match if exclude is None else n_match - np.isin(exclude, view.select(where))
     all_seen = bool((full >= n_there).all())
     return Candidates(
         np.searchsorted(which[kept], np.arange(len(queries) + 1)), near.keys[kept], distances[kept], how.kind,
@@ -226,9 +233,11 @@ def within(
     return certify.prove_within(measure, found, radii)
 
 
-def _plan(view: View, k: int, how: Matching, where: Node | None, recall: float | None) -> part_recall.Plan | None:
+def _plan(
+    view: View, k: int, how: Matching, where: Node | None, recall: float | None, n_match: int
+) -> part_recall.Plan | None:
     """Return how many candidates are compared and what is promised; None is a proof."""
-    if len(view) < EXACT_BELOW_SETS:
+    if n_match < EXACT_BELOW_SETS:
         return None
     usual = part_recall.Plan(max(DEPTH_FACTOR * k, MIN_DEPTH), None)
     if how != Matching(PART):

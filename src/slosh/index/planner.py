@@ -115,6 +115,8 @@ class Question(NamedTuple):
             name = "certify" if certify else "radius" if radius is not None else "recall"
             problem = f"part search promises nothing about rerank={rerank_by!r:.60}"
             raise InputError(problem, f"leave {name} out, or leave rerank out", argument="rerank")
+        if certify and goal not in (None, 1.0):
+            raise InputError("certify is exact", "leave recall out", argument="certify")
         if depth is not None and (certify or goal is not None):
             problem = "depth says how many are compared, and recall and certify find that out"
             raise InputError(problem, "leave depth out, or recall and certify", argument="depth")

@@ -60,6 +60,17 @@ def measure_of(rerank: Any, embedding: SetTransformer, share: float | None = Non
     raise InputError(f"rerank={rerank!r:.60}", f"give 'sliced', {names}, or a function", argument="rerank")
 
 
+def _checked(given: Any, n: int) -> Any:
+    """Refuse what a function of the user's own returned unless it is a distance for each of n candidates."""
+    if given.shape != (n,) or given.dtype.kind not in "fiu":
+        remedy = f"return {n} distances, one for each candidate"
+        raise InputError(f"rerank returned {given.dtype} of shape {given.shape}", remedy, argument="rerank")
+    if (bad := np.flatnonzero(np.isnan(given))).size:
+        problem = f"rerank returned nan for candidate {bad[0]} of {n}"
+        raise InputError(problem, "return a number, inf for a candidate that is to come last", argument="rerank")
+    return given
+
+
 def rerank(view: View, queries: Sets, near: Candidates, measure: Measure) -> Candidates:
     """Order the candidates of each query by a measure; nothing is promised of the result."""
     which = near.query
@@ -71,13 +82,7 @@ def rerank(view: View, queries: Sets, near: Candidates, measure: Measure) -> Can
             part = slice(near.offsets[i], near.offsets[i + 1])
             candidates = view.prepared(near.keys[part])
             given = as_array(measure.function(queries[i : i + 1], candidates), "what rerank returned")
-            if given.shape != (len(candidates),) or given.dtype.kind not in "fiu" or np.isnan(given).any():
-                raise InputError(
-                    f"rerank returned {given.dtype} of shape {given.shape}",
-                    f"return {len(candidates)} distances, one for each candidate",
-                    argument="rerank",
-                )
-            distances[part] = given
+            distances[part] = _checked(given, len(candidates))
     order = np.lexsort((distances, which))
     return near._replace(
         keys=near.keys[order],

@@ -104,13 +104,14 @@ class Searches:
         id : instead of queries, the id of a stored set, or a list of ids; the set itself is not among its hits.
         where : only sets whose metadata match, see `slosh.where`; e.g. {"kind": "chair", "year": {">": 2010}}.
         recall : the fraction of the true nearest to find, on average; 1.0 is exact. None is what `tune` stored, or the
-            default of the search.
+            default of the search; for parts it is .95, or as much as was measured to be had.
         rerank : "sliced", "wasserstein", "chamfer", "hausdorff", "maxsim", or a function: the `depth` nearest are
             ordered by that distance; for parts also "partial_wasserstein", which moves the share `coverage`. A function
             is called once for each query, as function(query, candidates), with `Sets` of one set and of `depth` sets,
             preprocessed and with their weights, and returns a distance for each candidate, in their order; smaller is
             nearer. It may use this index.
-        depth : how many sets are re-ranked; None is 4 k, at least 32.
+        depth : how many sets are re-ranked; None is 4 k, at least 32. For parts how many distances are computed; None
+            is what was measured for the recall or, where nothing was, 4 k and at least 64.
         certify : return the true k nearest under the sliced distance, proved; with `rerank="hausdorff"` those under the
             Hausdorff distance, if `DistanceField` is the embedding. `stats.full_distances` says how many distances it
             took.
@@ -120,8 +121,8 @@ class Searches:
         match : "whole" compares all of both sets. "part" finds the sets that contain the query: the distance is the
             mean distance from its elements to the nearest element of the set. "contained" finds the sets that lie
             within the query, by the same from theirs, and "both" takes the mean of the two. These need
-            `enable("parts")`; `certify` proves them, `rerank="maxsim"` compares unit vectors by 1 - MaxSim, and `depth`
-            says how many distances are computed. See docs/parts.md.
+            `enable("parts")`; `certify` proves them, and `rerank="maxsim"` compares unit vectors by 1 - MaxSim. See
+            docs/parts.md.
         coverage : with match="part" or "contained", the share of the mass that counts, that of the nearest elements;
             None is all of it.
         """

@@ -26,7 +26,7 @@ from ..engines.spec import WHOLE, IndexSpec, make_spec
 from ..errors import InputError
 from ..search import checked_recall
 from ..where import ALL, Node, parse
-from . import changes, part_trial
+from . import changes, part_recall, part_trial
 from .planner import Question, answer
 from .records import Record, checked_ids, is_single_id
 from .retrain import advice, enable_parts, retrain
@@ -271,7 +271,7 @@ class SetIndex(Searches):
             if added:
                 changes.train(self._engine, eager=True)
         except BaseException as error:
-            if added:
+            if added or stream:
                 changes.note_stored(error, len(added))
             raise
         return added
@@ -366,6 +366,9 @@ class SetIndex(Searches):
         """Return counts, sizes on disk and in memory, parameters, and what was trained and calibrated."""
         with self._engine.view() as view:
             about = {"path": self._engine.location, "sets": len(view), **view.settings, **view.spec.describe()}
+            del about[part_recall.SETTING]
+            if about["parts"] is not None:
+                about["parts"]["measured"] = part_recall.measured(view)
             return {**about, "retrain": advice(view), **view.info()}
 
     def verify(self, sample: int | None = None) -> Report:

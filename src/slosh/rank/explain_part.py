@@ -13,10 +13,12 @@ from ..data.sets import Sets
 from ..errors import InputError, import_extra
 from ..native import kernel, parts
 from ..native.arrays import Float64, Int64, Ragged
+from .part_pairs import BATCH_STEPS
 from .sliced import two_sides
 
 MAX_LINES = 200
 """Of the pairs, only the longest are drawn: more lines would hide the sets."""
+ONE_PAIR = np.zeros((1, 2), np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,8 +105,14 @@ def explain_part(x: Any, y: Any) -> PartExplanation:
     (0.666667, [1, 0, 2], 0.666667)
     """
     a, b = two_sides(x, y, single=True)
-    one, other = (Ragged(each.points, each.offsets, each.weights) for each in (a, b))
-    squares, nearest, starts = parts.nearest_elements(one, other, np.zeros((1, 2), np.int64), kernel.threads(-1))
-    distance = parts.covered_means(squares, starts, one, np.zeros(1, np.int64), 1.0)[0]
+    n, other = len(a.points), Ragged(b.points, b.offsets, b.weights)
+    squares, nearest = np.empty(n), np.empty(n, np.int64)
+    step = max(1, BATCH_STEPS // b.points.size)
+    for first in range(0, n, step):
+        part = slice(first, min(first + step, n))
+        some = Ragged(a.points[part], np.array([0, part.stop - first]), None)
+        squares[part], nearest[part], _ = parts.nearest_elements(some, other, ONE_PAIR, kernel.threads(-1))
+    one, ends = Ragged(a.points, a.offsets, a.weights), np.array([0, n])
+    distance = parts.covered_means(squares, ends, one, np.zeros(1, np.int64), 1.0)[0]
     mass = np.ones(len(squares)) if a.weights is None else a.weights.astype(np.float64)
     return PartExplanation(float(distance), nearest, np.sqrt(squares), mass / mass.sum(), a, b)

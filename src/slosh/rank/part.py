@@ -6,7 +6,7 @@ besides makes no difference, so that a part is near the sets that contain it.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -72,21 +72,35 @@ def maxsim(query: Any, candidates: Any, *, n_jobs: int | None = -1) -> Float64:
     return _distances(x, y, PartPairs(x, "part", squared=True, n_jobs=n_jobs)) / 2
 
 
-def check_unit_length(sets: Sets, name: str) -> None:
-    """Raise an InputError that says which set and which element is not of unit length, if one is not."""
+class OtherLength(NamedTuple):
+    """The first vector that is not of unit length: which set, which element of it, and its length."""
+
+    set: int
+    element: int
+    length: float
+
+
+def not_of_unit_length(sets: Sets) -> OtherLength | None:
+    """Return the first element that is not of unit length; None if all are."""
     points = sets.points if sets.origin is None else sets.points + sets.origin
     lengths = np.sqrt(np.einsum("ij,ij->i", points, points, dtype=np.float64))
     wrong = np.abs(lengths - 1) > UNIT_TOLERANCE
     if sets.weights is not None:
         wrong &= sets.weights > 0
     if not wrong.any():
-        return
+        return None
     at = int(np.argmax(wrong))
     number = int(np.searchsorted(sets.offsets, at, side="right")) - 1
-    element = at - int(sets.offsets[number])
-    problem = f"{name}: element {element} of set {number} has the length {lengths[at]:.6g}, and MaxSim needs 1"
-    remedy = "divide each vector by its length: x / np.linalg.norm(x, axis=1, keepdims=True)"
-    raise InputError(problem, remedy, set=number, element=element)
+    return OtherLength(number, at - int(sets.offsets[number]), float(lengths[at]))
+
+
+def check_unit_length(sets: Sets, name: str) -> None:
+    """Raise an InputError that says which set and which element is not of unit length, if one is not."""
+    if found := not_of_unit_length(sets):
+        number, element, length = found
+        problem = f"{name}: element {element} of set {number} has the length {length:.6g}, and MaxSim needs 1"
+        remedy = "divide each vector by its length: x / np.linalg.norm(x, axis=1, keepdims=True)"
+        raise InputError(problem, remedy, set=number, element=element)
 
 
 def _one_sided(query: Any, candidates: Any, direction: Direction, coverage: float, n_jobs: int | None) -> Float64:

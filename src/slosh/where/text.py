@@ -72,7 +72,7 @@ def parse_text(text: str) -> Node:
     """
     parser = _Parser(str(checked(text, "where")))
     if parser.token.kind == "end":  # where a variable was not set, "all sets" would be a disaster
-        raise InputError("where is empty text", "give a condition, or leave where out", argument="where")
+        raise InputError("where is empty text", "give a condition, such as 'kind = chair'", argument="where")
     node = parser.expression(0)
     if parser.token.kind != "end":
         parser.fail("expected and, or, or the end here")
