@@ -481,43 +481,52 @@ void ladder(const Ladder &job, int64_t first, int64_t last) {
   for (int64_t i = 0; i < tile.n; ++i) job.scanned[first + i] = tile.climbs[size_t(i)].scanned, job.candidates[first + i] = tile.climbs[size_t(i)].candidates;
 }
 
+constexpr int kRowsAbreast = SLOSH_LANES == 16 ? 8 : 4;  // rows that look for their lists together: as many sums as registers hold
+
 // The list whose centre is nearest to each row of `stride` numbers, and its squared distance; of two that are as near, the first. The centres in eight
-// bits leave few to compare.
+// bits leave few to compare: how far the one that seems nearest is says which of the others may be nearer.
 template <int Q> inline void nearest_lists_of(const Lists &lists, const float *rows, int64_t *list, float *square, Line *found) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
   const size_t n_heads = size_t((lists.n_lists + kRows - 1) / kRows);
   Asked asked[Q];
   const Asked *by[Q];
-  float rounding[Q], least[Q];  // no centre that is farther than `least` is the nearest
+  Floats least[Q];
   for (int q = 0; q < Q; ++q) {
     code_query(rows + q * lists.stride, lists.middle, lists.stride, lists.early, asked[q]);
     by[q] = &asked[q];
-    rounding[q] = 4e-6f * (asked[q].square + lists.farthest * lists.farthest) + 1e-36f;
-    least[q] = std::numeric_limits<float>::infinity();
+    least[q] = all<Floats>(kInfinity);
   }
   for (size_t b = 0; b < n_heads; ++b) {
     Floats some[Q][kRegisters];
     estimate<Q>(by, lists.heads.codes + int64_t(b) * kRows * lists.width, lists.heads.biases + b * kRows, lists.head_steps[b], lists.width, some);
     for (int q = 0; q < Q; ++q) {
-      Line &line = found[size_t(q) * n_heads + b];
-      std::memcpy(line.each, some[q], sizeof(some[q]));
-      float nearest = std::numeric_limits<float>::infinity();
-      for (int r = 0; r < kRows; ++r) nearest = std::min(nearest, line.each[r]);
-      least[q] = std::min(least[q], std::sqrt(std::max(nearest, 0.0f) + rounding[q]) + asked[q].blur + lists.head_errors[b]);
+      std::memcpy(found[size_t(q) * n_heads + b].each, some[q], sizeof(some[q]));
+      for (int part = 0; part < kRegisters; ++part) least[q] = lower(some[q][part], least[q]);
     }
   }
   for (int q = 0; q < Q; ++q) {
-    const float *x = rows + q * lists.stride;
-    int64_t best = 0;
-    float nearest = std::numeric_limits<float>::infinity();
-    for (size_t b = 0; b < n_heads; ++b) {
-      const float reach = least[q] + asked[q].blur + lists.head_errors[b], limit = reach * reach * (1 + 1e-5f) + rounding[q];
+    const float *x = rows + q * lists.stride, seems = -largest_of(Floats{} - least[q]);
+    const Line *mine = found + size_t(q) * n_heads;
+    const auto bits_of = [mine](size_t b, float limit) SLOSH_FLAT {
       Floats near[kRegisters];
-      std::memcpy(near, found[size_t(q) * n_heads + b].each, sizeof(near));
-      for (unsigned bits = not_above16(near, limit); bits; bits &= bits - 1) {
+      std::memcpy(near, mine[b].each, sizeof(near));
+      return not_above16(near, limit);
+    };
+    int64_t best = 0;
+    for (size_t b = 0; b < n_heads && seems < kInfinity; ++b)
+      if (const unsigned bits = bits_of(b, seems)) {
+        best = std::min(int64_t(b) * kRows + __builtin_ctz(bits), lists.n_lists - 1);
+        break;
+      }
+    float nearest = square_of(x, lists.centres + best * lists.stride, lists.stride);
+    const float rounding = 4e-6f * (asked[q].square + lists.farthest * lists.farthest) + 1e-36f, reach = std::sqrt(nearest) * (1 + 1e-5f) + asked[q].blur;
+    for (size_t b = 0; b < n_heads; ++b) {
+      const float far = reach + lists.head_errors[b];
+      for (unsigned bits = bits_of(b, far * far * (1 + 1e-5f) + rounding); bits; bits &= bits - 1) {
         const int64_t l = int64_t(b) * kRows + __builtin_ctz(bits);
         if (l >= lists.n_lists) break;
         const float exact = square_of(x, lists.centres + l * lists.stride, lists.stride);
-        if (exact < nearest) nearest = exact, best = l;
+        if (exact < nearest || (exact == nearest && l < best)) nearest = exact, best = l;
       }
     }
     list[q] = best, square[q] = nearest;
@@ -525,9 +534,9 @@ template <int Q> inline void nearest_lists_of(const Lists &lists, const float *r
 }
 
 void nearest_lists(const Lists &lists, const float *rows, int64_t n, int64_t *list, float *square) {
-  std::vector<Line> found(size_t((lists.n_lists + kRows - 1) / kRows * kAbreast));
+  std::vector<Line> found(size_t((lists.n_lists + kRows - 1) / kRows * kRowsAbreast));
   int64_t row = 0;
-  for (; row + kAbreast <= n; row += kAbreast) nearest_lists_of<kAbreast>(lists, rows + row * lists.stride, list + row, square + row, found.data());
+  for (; row + kRowsAbreast <= n; row += kRowsAbreast) nearest_lists_of<kRowsAbreast>(lists, rows + row * lists.stride, list + row, square + row, found.data());
   for (; row < n; ++row) nearest_lists_of<1>(lists, rows + row * lists.stride, list + row, square + row, found.data());
 }
 

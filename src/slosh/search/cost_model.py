@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import pairwise
+
 import numpy as np
 
 from ..native.arrays import Float32, Float64
@@ -37,8 +40,11 @@ def most_compared_alone(n: int, width: int, dim: int) -> int:
 
 
 def default_lists(n: int) -> int:
-    """Return how many lists n rows are put into: a scan of all is quick up to some thousands."""
-    return 1 if n < 4096 else int(2 ** round(np.log2(n**0.62)))
+    """Return how many lists n rows are put into: a scan of all is quick up to some thousands.
+
+    Sixteen centres are compared at a time.
+    """
+    return 1 if n < 4096 else 16 * round(n**0.6 / 16)
 
 
 def candidate_depths(first: int, last: int) -> list[int]:
@@ -59,17 +65,43 @@ def prefix_length(prefixes: Float32, sample: Float32) -> int | None:
     if len(sample) < 64:
         return None if dim <= 16 else int(min(longest, 15))
     kth = np.partition(squared_distances(sample, n_queries), k - 1, axis=1)[:, k - 1, None]
-    squares = np.square(prefixes, dtype=np.float64)
     best: int | None = None
     least = cost(len(sample) / 8, dim, k, dim) if dim <= longest + 1 else np.inf
-    for p in [p for p in (3, 7, 11, 15, 23, 31, 47, 63, 95, 127) if p <= longest and p + 1 < dim]:
-        rest = np.sqrt(squares[:, p:].sum(axis=1))
-        low = squared_distances(np.column_stack([prefixes[:, :p], rest]).astype(np.float32), n_queries)
-        compared = float(np.mean(np.sum(low <= kth, axis=1)))
+    lengths = [p for p in (3, 7, 11, 15, 23, 31, 47, 63, 95, 127) if p <= longest and p + 1 < dim]
+    for p, compared in zip(lengths, _numbers_compared(prefixes, lengths, kth), strict=True):
         price = cost(len(sample) / 8, p + 1, compared, dim)
         if price < least:
             best, least = p, price
     return best
+
+
+def _numbers_compared(prefixes: Float32, lengths: list[int], kth: Float64) -> Iterator[float]:
+    """Yield for each length how many rows have a prefix nearer than the k-th distance of a query, squared, on average.
+
+    Each length adds to the table of distances what the numbers since the one before do.
+    """
+    n_queries, largest = len(kth), np.abs(prefixes).max(initial=0.0)
+    exponent = int(np.frexp(largest)[1])
+    scaled = np.ldexp(prefixes, -exponent)  # squares that float32 can hold; by a power of two nothing is rounded
+    with np.errstate(over="ignore"):
+        limit = np.ldexp(kth, -2 * exponent).astype(np.float32)
+    squares = np.square(scaled, dtype=np.float64)
+    table = np.zeros((n_queries, len(prefixes)), np.float32)
+    for first, last in pairwise([0, *lengths]):
+        table += _part_of_squares(scaled[:, first:last], n_queries)
+        rest = np.sqrt(squares[:, last:].sum(axis=1)).astype(np.float32)
+        near = table + _part_of_squares(rest[:, None], n_queries) <= limit
+        near[np.arange(n_queries), np.arange(n_queries)] = False
+        yield float(np.count_nonzero(near)) / n_queries
+
+
+def _part_of_squares(numbers: Float32, n_queries: int) -> Float32:
+    """Return |x - y|^2 of the first few rows x and all rows y, up to rounding."""
+    squares = np.einsum("ij,ij->i", numbers, numbers)
+    table: Float32 = numbers[:n_queries] @ (-2 * numbers.T)
+    table += squares
+    table += squares[:n_queries, None]
+    return table
 
 
 def squared_distances(vectors: Float32, n_queries: int) -> Float64:

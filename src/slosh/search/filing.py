@@ -230,7 +230,7 @@ def learn(
     parts = [prefixes_of(store, at[i : i + step], basis, n_jobs)[0] for i in range(0, len(at), step)]
     prefixes = np.concatenate(parts)
     rest = float(left_out(basis, prefixes).mean())
-    centres = centroids(prefixes, n_lists, random)
+    centres = centroids(prefixes, n_lists, random, n_jobs)
     steps = steps_for(centres, prefixes, n_jobs)
     filing = Filing(basis, Lists(centres, steps)).extend(store, alive, n_jobs)
     lists = filing.lists.settle().packed()
