@@ -154,6 +154,25 @@ def test_promises_hold_on_fresh_queries_over_many_seeds_if_settings_are_made_che
     assert broken <= n_seeds * 0.05 + 3 * np.sqrt(n_seeds * 0.05 * 0.95)
 
 
+def test_fewer_neighbours_are_covered_if_they_were_on_the_whole_way_to_a_cheaper_setting():
+    class FirstMissed(RanksWalkedDown):
+        """The nearest is missed by every fifth query, but for the settings below three quarters of the first one."""
+
+        def found(self, setting, k, recall):
+            hits = super().found(setting, k, recall)
+            if setting.depth > 0.75 * self.asked[0]:
+                hits[::5, 0] = False
+            return hits
+
+    ranks = np.zeros((800, 10), np.int64)
+    ranks[:, 9] = np.arange(800) % 40  # of which not many need to be found
+    trial = FirstMissed(ranks)
+    trial.choose = lambda *_: Setting(0.5, 20, 7.0)
+    found = settle(trial, 10, 0.9, 5000)
+    assert found.depth < 15
+    assert found.smallest == 3  # as on the way, where the nearest was missed
+
+
 def test_a_sample_shows_no_more_than_it_can():
     assert provable(0.99, 900)
     assert not provable(0.99, 200)

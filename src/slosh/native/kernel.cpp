@@ -4,12 +4,12 @@
 // cannot run. tests/native/test_symbols.py looks for them.
 #include "field.h"
 #include "job.h"
-#include "large.h"
 #include "local.h"
 #include "network.h"
 #include "parts.h"
 #include "quantiles.h"
 #include "search.h"
+#include "selection.h"
 #include "transport.h"
 
 namespace slosh {

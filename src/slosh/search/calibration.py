@@ -179,7 +179,8 @@ def settle(trial: Trial, k: int, recall: float, n_rows: int) -> Calibration:
 
     If it has enough, cheaper ones are measured in turn until one has not. That asks the same queries several times, and
     yet is no more likely to end with a setting of less than `recall` than one measurement would be: to pass the last
-    one that has enough, the first one that has not would have to seem enough. So no more than `recall` is stated then.
+    one that has enough, the first one that has not would have to seem enough. So no more than `recall` is stated then,
+    and only of numbers of neighbours for which every setting on the way seemed enough.
     """
     n, k_there, tried = trial.n_measuring, min(k, n_rows - 1), Setting(-np.inf, 0, 0.0)
 
@@ -205,7 +206,8 @@ def settle(trial: Trial, k: int, recall: float, n_rows: int) -> Calibration:
             for less in trial.cheaper(setting):
                 if (next_found := measure(less)) is None:
                     break
-                found = replace(next_found, promised=recall)
+                smallest = max(found.smallest, next_found.smallest)
+                found = replace(next_found, promised=recall, smallest=smallest)
             return found
         tried = setting
     return Calibration.exact_search(k, recall, n, n_rows)
