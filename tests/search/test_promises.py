@@ -45,6 +45,23 @@ def test_queries_unlike_the_collection_are_named(name, tmp_path):
     assert load(tmp_path / "saved").search(like[:20] + 9, 10, recall=0.9).stats.unlike.all()
 
 
+@pytest.mark.parametrize("name", list(SEARCHES))
+def test_fewer_neighbours_are_the_first_of_those_that_were_calibrated(name):
+    """What is stated of fewer neighbours was measured by cutting off the others, so that is what a search returns."""
+    vectors = np.random.RandomState(4).normal(size=(5300, 24)).astype(np.float32)
+    search = SEARCHES[name]()
+    search.add(vectors[:5000])
+    search.calibrate(10, 0.9)
+    most = search.search(vectors[5000:], 10, recall=0.9)
+    for k in (1, 4):
+        found = search.search(vectors[5000:], k, recall=0.9)
+        alone = [search.search(vectors[i : i + 1], k, recall=0.9).rows[0] for i in range(5000, 5040)]
+        np.testing.assert_array_equal(alone, found.rows[:40])
+        if found.stats.recall != 1.0:
+            np.testing.assert_array_equal(found.rows, most.rows[:, :k])
+            np.testing.assert_array_equal(found.distances, most.distances[:, :k])
+
+
 def test_nothing_is_said_where_nothing_was_calibrated():
     vectors = clusters(1500, 2)
     for search in (ExactSearch(), HammingSearch(), LadderSearch()):

@@ -49,6 +49,7 @@ class Route(NamedTuple):
     """How a state answers a question for k neighbours with a recall, without a filter: see `Ladder.nearest`."""
 
     ladder: scan.Ladder
+    wanted: int  # k, or more
     depth: int
     reach: float
     promise: float
@@ -171,11 +172,13 @@ class LadderState(CalibratedState):
         route = self._routes.get((k, self.target(recall)))
         if route is None or len(queries) != 1 or allowed is not None or exclude is not None:
             return super().nearest(queries, k, allowed=allowed, recall=recall, exclude=exclude, ranks=ranks)
-        ladder, depth, reach, promise = route
+        ladder, wanted, depth, reach, promise = route
         threads = kernel.threads(self.search.n_jobs, 1)
         distances, positions, scanned, compared = ladder.nearest(
-            queries, k, depth, reach, False, None, None, ranks, threads
+            queries, wanted, depth, reach, False, None, None, ranks, threads
         )
+        if wanted > k:
+            distances, positions = distances[:, :k], positions[:, :k]
         if positions.item(k - 1) < 0:  # float32 overflowed
             return super().nearest(queries, k, recall=recall, ranks=ranks)
         return Found(np.sqrt(distances, distances), positions, compared, scanned, promise, None)
@@ -228,10 +231,14 @@ class LadderState(CalibratedState):
         return exact_found(distances, positions, asked.k, compared, scanned)
 
     def _climb_by(self, plan: Calibration, asked: Request) -> tuple[Float64, Int64, Int64, Int64]:
-        """Climb as was calibrated; with more care if rows were added since that are unlike those it was measured on."""
-        filing, k, depth = self._filed, asked.k, plan.depth
+        """Climb as was calibrated; with more care if rows were added since that are unlike those it was measured on.
+
+        Fewer neighbours than the plan is for are the first of as many: which lists are scanned hangs on their number.
+        """
+        filing, k, depth = self._filed, _wanted(plan, asked), plan.depth
         if not self._is_unlike(plan):
-            return self._climb(asked, k, plan.reach, depth, False)
+            distances, positions, compared, scanned = self._climb(asked, k, plan.reach, depth, False)
+            return distances[:, : asked.k], positions[:, : asked.k], compared, scanned
         assert self.training is not None
         prefixes = filing.basis.prefixes(self._store.as_stored(asked.queries), None, asked.n_jobs)[0]
         blind = filing.leaves_out(prefixes, self.training)
@@ -243,7 +250,7 @@ class LadderState(CalibratedState):
                 part = self._climb(asked.part(which), k, *how)
                 for whole, some in zip(found, part, strict=True):
                     whole[which] = some
-        return found
+        return found[0][:, : asked.k], found[1][:, : asked.k], *found[2:]
 
     def _note_route(self, plan: Calibration, asked: Request) -> None:
         """Remember how this question was answered, if nothing about its queries decided that."""
@@ -251,7 +258,8 @@ class LadderState(CalibratedState):
         if question in self._routes or asked.allowed is not None or ladder is None or self._is_unlike(plan):
             return
         reach = plan.reach * math.sqrt(filing.lists.usual_radius)
-        _remember(self._routes, question, Route(ladder, min(plan.depth, self.n), reach, plan.promise(asked.k)))
+        depth, promise = min(plan.depth, self.n), plan.promise(asked.k)
+        _remember(self._routes, question, Route(ladder, _wanted(plan, asked), depth, reach, promise))
 
     def _is_unlike(self, plan: Calibration) -> bool:
         """Return whether rows that were added since a calibration are unlike those that it was measured on."""
@@ -372,6 +380,11 @@ def _started(
 
 def _known(filing: Filing | None) -> Deferred[Filing] | None:
     return None if filing is None else Deferred.of(filing)
+
+
+def _wanted(plan: Calibration, asked: Request) -> int:
+    """Return how many neighbours to look for: as many as the plan was measured with, if there are so many."""
+    return max(asked.k, min(plan.k, asked.n_allowed))
 
 
 def _remember(known: dict[Any, Any], question: tuple[int, float], answer: Any) -> None:
