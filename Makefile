@@ -15,8 +15,8 @@ test: $(VENV)/.ready            ## all tests but the long ones, at most 6 minute
 test-long: test-sanitize        ## the long campaigns: kills, attacks, damaged files, full disks, histories, sanitizers
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m long
 
-test-sanitize: $(VENV)/.ready   ## the tests of the kernel with AddressSanitizer and UndefinedBehaviorSanitizer
-	$(BIN)/python tests/sanitize.py
+test-sanitize: $(VENV)/.ready   ## the tests of the kernel with AddressSanitizer and UndefinedBehaviorSanitizer; TESTS= chooses
+	$(BIN)/python tests/sanitize.py $(TESTS)
 
 lint: $(VENV)/.ready            ## ruff, mypy, and the layers of the design
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
