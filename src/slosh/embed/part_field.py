@@ -109,7 +109,7 @@ class PartField(SetTransformer):
     def __init__(
         self,
         n_anchors: int | str = "auto",
-        n_components: int = 112,
+        n_components: int = 88,
         *,
         n_near: int = 8,
         anchors: str | ArrayLike | Sets = "kmeans",

@@ -32,8 +32,9 @@ WHOLE = "whole"
 """The name of the space of whole sets, which every index has."""
 PARTS = "parts"
 """The name of the space of part search, which an index has that was made for it."""
-PARTS_PREFIX = 16
-"""Directions of the prefixes of that space: its vectors are short, and memory is counted."""
+PARTS_PREFIX = 55
+"""Directions of the prefixes of that space: its vectors are short, and memory is counted. With half as many, four times
+as many vectors are compared, since queries are unlike the vectors that the directions are those of."""
 KIND = "slosh specification"
 MAX_THREADS = 4096
 MAX_LENGTH = 1 << 22
