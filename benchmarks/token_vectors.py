@@ -65,7 +65,7 @@ def sentence_case(n_queries: int, model: Path, dictionary: Path, cache: Path) ->
     with np.load(cache) as file:
         sets, wanted = Sets(file["points"], file["offsets"]), file["wanted"]
     n_stored = len(sets) - len(wanted)
-    return sets[:n_stored], sets[n_stored:], wanted
+    return sets[:n_stored], sets[n_stored : n_stored + n_queries], wanted[:n_queries]
 
 
 def words_to_tokens(text: str, vocabulary: dict[str, int]) -> list[int]:

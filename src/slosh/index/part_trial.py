@@ -35,8 +35,8 @@ KEPT_MASS = 0.5
 """The share of a set's mass that a query keeps of it."""
 MORE = 1.25
 """If a number of candidates was not enough, the next that is tried is so many times as large, or more."""
-MIN_LOOKED_AT, LOOKED_AT_SHARE = 1024, 8
-"""Candidates among which true neighbours are looked for: at least so many, and one set in so many."""
+MIN_LOOKED_AT, LOOKED_AT_SHARE, MOST_LOOKED_AT = 1024, 8, 4096
+"""Candidates among which true neighbours are looked for: at least so many, one set in so many, and at most so many."""
 
 
 class PartTrial(Trial):
@@ -129,7 +129,7 @@ def measured_trial(engine: Engine, view: View, most_steps: float = MEASURED_STEP
     random = np.random.RandomState(0)
     keys = view.select()
     keys = random.choice(keys, min(MEASURED_QUERIES, len(keys)), replace=False)
-    most = min(len(view) - 1, max(MIN_LOOKED_AT, len(view) // LOOKED_AT_SHARE))
+    most = min(len(view) - 1, max(MIN_LOOKED_AT, min(len(view) // LOOKED_AT_SHARE, MOST_LOOKED_AT)))
     asked, truth, places, steps = [], [], [], 0.0
     for first in range(0, len(keys), QUERIES_AT_ONCE):
         some = np.sort(keys[first : first + QUERIES_AT_ONCE])

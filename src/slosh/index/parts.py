@@ -111,9 +111,7 @@ class Bounds:
     use where there are so many dimensions that all anchors are far off and the bounds next to nothing.
     """
 
-    def __init__(
-        self, view: View, queries: Sets, asked: PartQueries, how: Matching, *, estimate: bool = False
-    ) -> None:
+    def __init__(self, view: View, queries: Sets, asked: PartQueries, how: Matching, *, estimate: bool = False) -> None:
         field = view.spec.parts
         assert field is not None
         if estimate:
@@ -265,7 +263,7 @@ def _candidates(
     chosen = [_best_of(pool, i, estimates, depth) for i in range(len(queries))]
     offsets = np.concatenate([[0], np.cumsum([len(each) for each in chosen])])
     at = np.concatenate([np.empty(0, np.int64), *chosen])
-    return pool._replace(offsets=offsets, keys=pool.keys[at], distances=pool.distances[at])
+    return pool._replace(offsets=offsets, keys=pool.keys[at], distances=pool.distances[at], unlike=None)
 
 
 def pool_size(depth: int) -> int:
