@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from machine import DATA, ROOT, cpu
 from parts_study import Encodings, pooled_means
 from slosh import SetIndex, Sets, rank
+from slosh.embed import PartField
 from slosh.native import kernel
 from slosh.rank.part_pairs import PartPairs
 from token_vectors import sentence_case
@@ -66,10 +67,15 @@ def places(
     return told, seconds
 
 
-def built(sets: Sets, said: str) -> tuple[SetIndex, dict[str, Any]]:
-    """Return an index in memory with part search, and what it takes."""
+def built(sets: Sets, said: str, anchors: Path | None = None) -> tuple[SetIndex, dict[str, Any]]:
+    """Return an index in memory with part search, and what it takes; `anchors` keeps those that were learnt before."""
     started = time.process_time()
-    index = SetIndex.create(None, sets.dim, parts=True, sample=sets[:: max(1, len(sets) // 5000)], n_jobs=1)
+    known = anchors is not None and anchors.exists()
+    field = PartField(anchors=np.load(anchors), n_jobs=1) if known else PartField(n_jobs=1)
+    field.fit(sets[:: max(1, len(sets) // 5000)])
+    if anchors is not None and not known:
+        np.save(anchors, field.anchors_)
+    index = SetIndex.create(None, sets.dim, parts=field, n_jobs=1)
     fitted = time.process_time() - started
     index.add(sets)
     about = index.info()
@@ -171,7 +177,7 @@ def mnist(folder: Path, n_queries: int, n_stored: int) -> dict[str, Any]:
 def tokens(model: Path, dictionary: Path, cache: Path, n_queries: int) -> dict[str, Any]:
     """The definition that a sentence was taken from, by MaxSim; beside encodings and mean pooling of equal bytes."""
     stored, sentences, wanted = sentence_case(n_queries, model, dictionary, cache)
-    index, found = built(stored, "tokens")
+    index, found = built(stored, "tokens", cache.with_suffix(".anchors.npy"))
     names, queries = [str(row) for row in wanted], [sentences[i] for i in range(len(sentences))]
 
     def told_of(ranks: Array) -> dict[str, float]:
