@@ -83,7 +83,7 @@ def built(sets: Sets, said: str, anchors: Path | None = None) -> tuple[SetIndex,
     told = {
         "sets": n,
         "anchors": about["parts"]["n_anchors"],
-        "fit_cpu_s": fitted,
+        "fit_cpu_s": None if known else fitted,
         "add_cpu_s": time.process_time() - started - fitted,
         "candidate_bytes_a_set": memory["parts"] / n,
         "feature_bytes_a_set": memory["features"] / n,

@@ -210,7 +210,7 @@ def nearest(
     rank = np.arange(len(order)) - near.offsets[which]
     kept = order[rank < k]
     full = np.diff(near.offsets)
-    n_there = len(view.select(where)) - (0 if exclude is None else 1)
+    n_there = (len(view) if where is None else len(view.select(where))) - (0 if exclude is None else 1)
     all_seen = bool((full >= n_there).all())
     return Candidates(
         np.searchsorted(which[kept], np.arange(len(queries) + 1)), near.keys[kept], distances[kept], how.kind,
