@@ -1,12 +1,14 @@
 """Measure part search on one core: what it finds, how fast, with how much memory, and what a proof costs.
 
-    .venv/bin/python benchmarks/bench_parts.py            writes docs/results/parts.json
+    .venv/bin/python benchmarks/bench_parts.py [--model FOLDER --dictionary FILE] [case ...]
+
+writes docs/results/parts.json, case by case: modelnet40, mnist, tokens.
 
 ModelNet40: 384 points of each of the 9,843 objects are stored; a query is a piece of one of them, cut by a plane from
-the *other* points. MNIST: 60,000 digits are stored; a query is the upper half of one, each point jittered, beside
-what the distances to all sets find. Times are
-CPU times of one thread. Moved and turned pieces say how far a query may be off the collection's
-frame. docs/parts.md quotes what this prints.
+the *other* points. Moved and turned pieces say how far a query may be off the collection's frame. MNIST: 60,000 digits
+are stored; a query is the upper half of one, each point jittered, beside what the distances to all sets find. Token
+vectors: a sentence of a definition, embedded by itself, is to find the definition (token_vectors.py says where model
+and dictionary come from). Times are CPU times of one thread. docs/parts.md quotes what this prints.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +24,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from machine import DATA, ROOT, cpu
+from parts_study import Encodings, pooled_means
 from slosh import SetIndex, Sets, rank
+from slosh.embed import PartField
 from slosh.native import kernel
+from slosh.rank.part_pairs import PartPairs
+from token_vectors import sentence_case
 
 Array = NDArray[Any]
 N_STORED_POINTS = 384
 JITTERS = (0.02 / 28, 0.005, 0.01, 0.02)
 """Standard deviations, in units of the image; a pixel is 1 / 28 wide, and the first is .02 of one."""
+
+NEARBY, NEARBY_DEPTH = 1.5 / 28, 200
+"""A pixel and a half: elements of a digit that are nearer to the query than that are compared with it; and in how many
+digits, of those that contain it best."""
 
 
 def cut(points: Array, share: float, random: np.random.RandomState) -> Array:
@@ -60,10 +71,15 @@ def places(
     return told, seconds
 
 
-def built(sets: Sets, said: str) -> tuple[SetIndex, dict[str, Any]]:
-    """Return an index in memory with part search, and what it takes."""
+def built(sets: Sets, said: str, anchors: Path | None = None) -> tuple[SetIndex, dict[str, Any]]:
+    """Return an index in memory with part search, and what it takes; `anchors` keeps those that were learnt before."""
     started = time.process_time()
-    index = SetIndex.create(None, sets.dim, parts=True, sample=sets[:: max(1, len(sets) // 5000)], n_jobs=1)
+    known = anchors is not None and anchors.exists()
+    field = PartField(anchors=np.load(anchors), n_jobs=1) if known else PartField(n_jobs=1)
+    field.fit(sets[:: max(1, len(sets) // 5000)])
+    if anchors is not None and not known:
+        np.save(anchors, field.anchors_)
+    index = SetIndex.create(None, sets.dim, parts=field, n_jobs=1)
     fitted = time.process_time() - started
     index.add(sets)
     about = index.info()
@@ -71,7 +87,7 @@ def built(sets: Sets, said: str) -> tuple[SetIndex, dict[str, Any]]:
     told = {
         "sets": n,
         "anchors": about["parts"]["n_anchors"],
-        "fit_cpu_s": fitted,
+        "fit_cpu_s": None if known else fitted,
         "add_cpu_s": time.process_time() - started - fitted,
         "candidate_bytes_a_set": memory["parts"] / n,
         "feature_bytes_a_set": memory["features"] / n,
@@ -142,6 +158,11 @@ def _turned(index: SetIndex, pieces: list[Array], names: list[str], stored: Sets
     return {"degrees": degrees, **told}
 
 
+def nearby(query: Sets, candidates: Sets) -> Array:
+    """Return how well digits match the query where it is, as a re-rank."""
+    return rank.chamfer_nearby(query, candidates, radius=NEARBY, n_jobs=1)
+
+
 def mnist(folder: Path, n_queries: int, n_stored: int) -> dict[str, Any]:
     with np.load(folder / "pointcloud_mnist_2d.npz") as file:
         points, offsets, split = file["points"].astype(np.float32) / 28, file["offsets"], file["split"]
@@ -157,8 +178,55 @@ def mnist(folder: Path, n_queries: int, n_stored: int) -> dict[str, Any]:
         told, seconds = places(index, asked, names, stored)
         few = n_queries // 4
         proved, _ = places(index, asked[:few], names[:few], stored, certify=True)
-        found[f"jitter {jitter:.4f}"] = {**told, "cpu_ms_a_query": 1e3 * seconds, "by_all_distances": proved}
+        around, at = places(index, asked, names, stored, rerank=nearby, depth=NEARBY_DEPTH)
+        found[f"jitter {jitter:.4f}"] = {
+            **told, "cpu_ms_a_query": 1e3 * seconds, "by_all_distances": proved,
+            "nearby": {"first": around["first"], "among_10": around["among_10"], "cpu_ms_a_query": 1e3 * at},
+        }  # fmt: skip
         print(f"  upper half, jitter {jitter:.4f}: {json.dumps(found[f'jitter {jitter:.4f}'])}", flush=True)
+    return found
+
+
+def tokens(model: Path, dictionary: Path, cache: Path, n_queries: int) -> dict[str, Any]:
+    """The definition that a sentence was taken from, by MaxSim; beside encodings and mean pooling of equal bytes."""
+    stored, sentences, wanted = sentence_case(n_queries, model, dictionary, cache)
+    index, found = built(stored, "tokens", cache.with_suffix(".anchors.npy"))
+    names, queries = [str(row) for row in wanted], [sentences[i] for i in range(len(sentences))]
+
+    def told_of(ranks: Array) -> dict[str, float]:
+        return {"first": float(np.mean(ranks < 1)), "among_10": float(np.mean(ranks < 10))}
+
+    started = time.process_time()
+    hits = [index.search(query, 10, match="part", rerank="maxsim") for query in queries]
+    seconds = (time.process_time() - started) / len(queries)
+    places_found = [each.ids.index(name) if name in each.ids else 10 for each, name in zip(hits, names, strict=True)]
+    found["search"] = {**told_of(np.array(places_found)), "cpu_ms_a_query": 1e3 * seconds}
+    found["search"]["distances_a_query"] = float(hits[0].stats.full_distances[0])
+    pairs, everyone = PartPairs(sentences, "part", squared=True, n_jobs=1), np.arange(len(stored))
+    started = time.process_time()
+    exact = np.stack([pairs.distances(np.full(len(stored), i), stored, everyone) for i in range(len(queries))])
+    seconds = (time.process_time() - started) / len(queries)
+    own = np.arange(len(queries)), wanted
+    found["maxsim_of_all"] = {**told_of((exact < exact[own][:, None]).sum(axis=1)), "cpu_ms_a_query": 1e3 * seconds}
+    depth = int(found["search"]["distances_a_query"])
+    peers = {"mean pooling": (2 * stored.dim, *(pooled_means(each) for each in (stored, sentences)))}
+    for repetitions, k, numbers in ((4, 3, 16), (8, 4, 16), (16, 5, 16)):
+        model_ = Encodings.draw(stored.dim, repetitions, k, numbers)
+        table = model_.encode(stored, False).astype(np.float16).astype(np.float32)
+        peers[f"encodings of {table.shape[1]:,} numbers"] = 2 * table.shape[1], table, model_.encode(sentences, True)
+    for name, (n_bytes, of_sets, of_queries) in peers.items():
+        scores = -of_queries @ of_sets.T
+        near = np.argpartition(scores, depth, axis=1)[:, :depth]
+        among = np.full(exact.shape, np.inf)
+        np.put_along_axis(among, near, np.take_along_axis(exact, near, axis=1), axis=1)
+        ranks = np.where(np.isfinite(among[own]), (among < among[own][:, None]).sum(axis=1), 10)
+        alone = told_of((scores < scores[own][:, None]).sum(axis=1))
+        found[name] = {"bytes": n_bytes, **alone, "reranked": told_of(ranks)}
+    started = time.process_time()
+    proofs = [index.search(query, 10, match="part", rerank="maxsim", certify=True) for query in queries[:10]]
+    found["proof_cpu_ms"] = 100 * (time.process_time() - started)
+    found["proved_share_of_distances"] = float(np.mean([p.stats.full_distances[0] for p in proofs])) / len(stored)
+    print(f"  {json.dumps({key: value for key, value in found.items() if key != 'measured_recalls'})}", flush=True)
     return found
 
 
@@ -166,14 +234,27 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "results" / "parts.json")
-    parser.add_argument("--queries", type=int, default=300)
+    parser.add_argument("--queries", type=int, default=200)
     parser.add_argument("--digits", type=int, default=60_000)
+    parser.add_argument("--model", type=Path, help="the folder of all-MiniLM-L6-v2, for the case tokens")
+    parser.add_argument("--dictionary", type=Path, help="foldoc.dict.dz, for the case tokens")
+    parser.add_argument(
+        "--cache", type=Path, default=Path("/tmp/parts_tokens.npz"), help="where token vectors are kept"
+    )
+    parser.add_argument("case", nargs="*", help="modelnet40, mnist, tokens; without any all that can be run")
     given = parser.parse_args()
-    about = {"cpu": cpu(), "kernel": kernel.name(), "threads": 1, "queries": given.queries}
-    print(json.dumps(about), flush=True)
-    about["modelnet40"] = modelnet(given.data, given.queries)
-    about["mnist"] = mnist(given.data, given.queries, given.digits)
-    given.out.write_text(json.dumps(about, indent=1) + "\n")
+    cases: dict[str, Callable[[], dict[str, Any]]] = {
+        "modelnet40": lambda: modelnet(given.data, given.queries),
+        "mnist": lambda: mnist(given.data, given.queries, given.digits),
+    }
+    if given.cache.exists() or (given.model and given.dictionary):
+        cases["tokens"] = lambda: tokens(given.model, given.dictionary, given.cache, given.queries)
+    about = json.loads(given.out.read_text()) if given.out.exists() else {}
+    about |= {"cpu": cpu(), "kernel": kernel.name(), "threads": 1, "queries": given.queries}
+    print(json.dumps({key: value for key, value in about.items() if key not in cases}), flush=True)
+    for name in given.case or cases:
+        about[name] = cases[name]()
+        given.out.write_text(json.dumps(about, indent=1) + "\n")
 
 
 if __name__ == "__main__":

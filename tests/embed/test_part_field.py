@@ -132,9 +132,28 @@ def test_few_elements_get_few_anchors():
 
 
 @pytest.mark.parametrize(
-    "options", [{"n_anchors": 0}, {"n_anchors": "many"}, {"n_components": 0}, {"n_near": -1}, {"anchors": "grid"}]
+    "options",
+    [
+        {"n_anchors": 0},
+        {"n_anchors": "many"},
+        {"n_components": 0},
+        {"n_components": "few"},
+        {"n_near": -1},
+        {"anchors": "grid"},
+    ],
 )
 def test_parameters_are_checked(options):
     with pytest.raises(InputError) as raised:
         PartField(**options).fit(ragged(0))
     assert raised.value.argument in options
+
+
+def test_short_vectors_and_codes_follow_the_dimension():
+    random = np.random.default_rng(0)
+    for dim, n_numbers in ((3, 88), (24, 256)):
+        sets = [random.normal(size=(5, dim)) for _ in range(400)]
+        field = PartField(300, n_jobs=1).fit(sets)
+        assert field.vector_length == n_numbers + 1
+        codes = field.features(field.checked(sets))["field"]
+        # In many dimensions nothing is near, and every distance says something.
+        assert np.mean(codes == 255) < 0.01 if dim > 16 else np.mean(codes == 255) < 0.5

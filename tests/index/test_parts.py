@@ -13,7 +13,7 @@ import slosh
 from slosh import SetIndex, errors
 from slosh.embed import PartField, SlicedWasserstein
 from slosh.engines.spec import IndexSpec, make_spec
-from slosh.index import part_recall, part_trial
+from slosh.index import part_recall, part_trial, parts
 
 
 def clouds(n, seed=0):
@@ -260,3 +260,46 @@ def test_a_proof_has_no_recall_to_choose(large):
     index, sets = large
     with pytest.raises(errors.InputError, match="certify is exact"):
         index.search(sets[0], 3, match="part", certify=True, recall=0.5)
+
+
+def test_short_vectors_are_found_by_lists_once_that_was_measured(tmp_path, monkeypatch):
+    monkeypatch.setattr(parts, "POOL_FACTOR", 1)  # so that few sets are many
+    monkeypatch.setattr(part_trial, "MEASURED_RECALLS", (0.9,))
+    sets = clouds(4200)  # enough for lists
+    field = PartField(256, 64, n_jobs=1)
+    with SetIndex.create(tmp_path / "a.slosh", 2, sample=sets[:300], **small(parts=field)) as index:
+        index.add(sets)
+
+        def scanned():
+            found = index.search(sets[7][:4], 10, match="part", recall=0.9)
+            assert found.stats.recall >= 0.9
+            assert found.ids[0] == "7"
+            return int(found.stats.scanned[0])  # an exact search goes over all of them twice
+
+        pools = index.info()["parts"]["pools"]
+        assert pools
+        assert scanned() <= len(sets)
+        index.compact()  # lists are learnt anew
+        assert index.info()["parts"]["pools"]
+        assert scanned() <= len(sets)
+        pieces = part_trial.halves(slosh.Sets.from_list(sets[:100]), np.random.RandomState(5))
+        found = index.search(pieces, 10, match="part", recall=0.9)
+        true = index.search(pieces, 10, match="part", certify=True)
+        recall = np.mean([len(set(a.ids) & set(b.ids)) / 10 for a, b in zip(found, true, strict=True)])
+        assert recall >= found.stats.recall - 0.02
+
+
+def test_candidates_in_many_dimensions_come_from_estimates():
+    """No bound says anything there, and a search without a proof finds what a query was taken from all the same."""
+    random = np.random.default_rng(0)
+    sets = [random.normal(size=(6, 32)) for _ in range(1200)]
+    field = PartField(256, 128, n_jobs=1)
+    with SetIndex.create(None, 32, sample=sets[:300], **small(parts=field)) as index:
+        index.add(sets[:1100])
+        asked = [each[:3] + 0.1 * random.normal(size=(3, 32)) for each in sets[:40]]
+        for options in ({}, {"coverage": 0.7}):
+            found = index.search(asked, 1, match="part", depth=100, **options)
+            assert np.mean([hits.ids == [str(i)] for i, hits in enumerate(found)]) > 0.9
+        within = [np.concatenate([each, random.normal(size=(20, 32))]) for each in sets[:40]]
+        found = index.search(within, 1, match="contained", depth=100)
+        assert np.mean([hits.ids == [str(i)] for i, hits in enumerate(found)]) > 0.9

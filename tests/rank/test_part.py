@@ -296,3 +296,23 @@ def test_a_picture_of_a_part(dim, tmp_path):
     assert found.plot(axes=axes) is figure
     with pytest.raises(InputError, match="2 or 3 dimensions, not 4"):
         rank.explain_part(np.zeros((1, 4)), np.zeros((1, 4))).plot()
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_what_lies_near_a_part_is_compared_in_both_directions(each_kernel, weighted):
+    random = np.random.default_rng(3)
+    x, ys = random.normal(size=(7, 2)), [random.normal(size=(n, 2)) for n in (1, 5, 40)] + [np.full((2, 2), 50.0)]
+    u = random.integers(0, 3, 7) + 0.5
+    vs = [random.integers(0, 3, len(y)) + (0.0 if len(y) > 5 else 1.0) for y in ys]
+    query, sets = (Sets.from_list([x], [u]), Sets.from_list(ys, vs)) if weighted else (x, ys)
+    found = rank.chamfer_nearby(query, sets, radius=0.6)
+    for y, v, distance in zip(ys, vs, found, strict=True):
+        u_, v_ = (u, v) if weighted else (np.ones(7), np.ones(len(y)))
+        apart = np.linalg.norm(x.astype(np.float32)[:, None] - y.astype(np.float32)[None], axis=2)
+        back, near = apart.min(axis=0), (apart.min(axis=0) <= 0.6) & (v_ > 0)
+        there = (u_ * apart[:, v_ > 0].min(axis=1)).sum() / u_.sum()
+        expected = (there + (v_ * back)[near].sum() / v_[near].sum()) / 2 if near.any() else np.inf
+        assert distance == pytest.approx(expected, rel=1e-6)
+    for radius in (0, -1, np.nan, "wide"):
+        with pytest.raises(InputError):
+            rank.chamfer_nearby(query, sets, radius=radius)

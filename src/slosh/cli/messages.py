@@ -52,6 +52,7 @@ _REMEDIES_BY_ERRNO = {
 }
 _REMEDIES_BY_ARGUMENT = {
     "match": "give whole, part, contained or both; slosh enable INDEX parts stores what all but whole need",
+    "coverage": "give a share above 0 and at most 1, with --match part or --match contained",
     "origin": USE_ORIGIN,
     "weighted": "build the index with --weighted",
     "max_expansion": "give a larger --max-expansion if you trust the file",

@@ -35,12 +35,15 @@ FIELD, SHARES, SPREAD = "field", "shares", "spread"
 AUTO_ANCHORS = {1: 256, 2: 1024}
 """Anchors by dimension; MOST_ANCHORS beyond."""
 MOST_ANCHORS = 4096
+FEW_DIMENSIONS = 16
+AUTO_COMPONENTS = {True: 88, False: 256}
+"""Numbers of a short vector, by whether the elements have few dimensions: in many, fields vary in more directions."""
 BASIS_SETS = 4096
 """Sets whose fields the directions are learnt from, at most."""
 LARGEST_CODE = 255
 USUAL_SHARE, CODED_SHARE = 0.999, 0.5
 """Eight bits tell distances apart up to this share of what nearly all of the sample's are below: those that are farther
-say little about what is near (docs/parts.md)."""
+say little about what is near. In many dimensions most are farther, and then all are told apart."""
 LONGER = 1.25
 """Sets may be so much longer than the longest of the sample before they are shortened."""
 FIELD_NUMBERS = 1 << 22
@@ -83,7 +86,7 @@ class PartField(SetTransformer):
     ----------
     n_anchors : K, or "auto": 1,024 in two dimensions and 4,096 beyond, fewer where there are few different elements.
         More anchors prove with fewer distances, and take K bytes a set, twice, on disk.
-    n_components : p; a set takes 2 (p + 1) bytes in memory.
+    n_components : p, or "auto": 88 up to 16 dimensions and 256 beyond. A set takes about 2.6 p + 65 bytes in memory.
     n_near : anchors of an element that bounds are computed from.
     anchors : "kmeans", or an array (K, d) of your own, as in `DistanceField`.
     random_state : seed of the anchors and of the sample.
@@ -109,7 +112,7 @@ class PartField(SetTransformer):
     def __init__(
         self,
         n_anchors: int | str = "auto",
-        n_components: int = 112,
+        n_components: int | str = "auto",
         *,
         n_near: int = 8,
         anchors: str | ArrayLike | Sets = "kmeans",
@@ -127,11 +130,12 @@ class PartField(SetTransformer):
 
     def check_params(self) -> None:
         """Refuse (InputError) parameters that are out of range."""
-        if self.n_anchors != "auto":
-            if isinstance(self.n_anchors, str):
-                raise bad_value("n_anchors", self.n_anchors, 'give a number, or "auto"')
-            checked_count("n_anchors", self.n_anchors)
-        checked_count("n_components", self.n_components)
+        for name in ("n_anchors", "n_components"):
+            given = getattr(self, name)
+            if given != "auto":
+                if isinstance(given, str):
+                    raise bad_value(name, given, 'give a number, or "auto"')
+                checked_count(name, given)
         checked_count("n_near", self.n_near)
         kernel.threads(self.n_jobs)
 
@@ -142,9 +146,11 @@ class PartField(SetTransformer):
         rows = np.sort(random.permutation(len(sets))[:BASIS_SETS])
         self.n_samples_ = len(sets)
         fields = self.field(sets.take(rows))
-        reach = CODED_SHARE * float(np.quantile(fields, USUAL_SHARE))
+        middle, usual = np.quantile(fields, [0.5, USUAL_SHARE]).tolist()
+        reach = usual if middle > CODED_SHARE * usual else CODED_SHARE * usual
         self.step_ = float(np.float32(max(reach, 1e-30) / LARGEST_CODE))
-        varied = spread(fields, int(self.n_components), random)
+        n: Any = self.n_components
+        varied = spread(fields, AUTO_COMPONENTS[sets.dim <= FEW_DIMENSIONS] if n == "auto" else int(n), random)
         self.middle_ = varied.mean
         self.directions_ = np.ascontiguousarray(varied.directions, np.float32)
         lengths = np.linalg.norm(self._along(fields), axis=1)

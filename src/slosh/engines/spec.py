@@ -25,6 +25,7 @@ from ..errors import DamagedError, InputError, MissingExtra, bad_value
 from ..hash import SignHash
 from ..native import kernel
 from ..search import HammingSearch, LadderSearch, Search
+from ..search.filing import LONGEST_PREFIX
 from . import portable
 from .learnt_checks import MAX_ORDER, check_learnt, fresh, order_of, own_copy
 
@@ -32,8 +33,9 @@ WHOLE = "whole"
 """The name of the space of whole sets, which every index has."""
 PARTS = "parts"
 """The name of the space of part search, which an index has that was made for it."""
-PARTS_PREFIX = 16
-"""Directions of the prefixes of that space: its vectors are short, and memory is counted."""
+PARTS_PREFIX = 0.625
+"""Directions of the prefixes of that space, as a part of the numbers of its vectors: memory is counted. With half as
+many, four times as many vectors are compared, since queries are unlike the vectors that the directions are those of."""
 KIND = "slosh specification"
 MAX_THREADS = 4096
 MAX_LENGTH = 1 << 22
@@ -93,8 +95,10 @@ class IndexSpec:
         whole = {WHOLE: Space(WHOLE, self.embedding.index_length, self.search)}
         if self.parts is None:
             return whole
-        finder = LadderSearch(recall=1.0, n_components=PARTS_PREFIX, n_jobs=self.search.n_jobs)
-        return {**whole, PARTS: Space(PARTS, self.parts.vector_length, finder)}
+        length = self.parts.vector_length
+        n_directions = max(1, min(int(PARTS_PREFIX * length), LONGEST_PREFIX - 1))
+        finder = LadderSearch(recall=1.0, n_components=n_directions, n_jobs=self.search.n_jobs)
+        return {**whole, PARTS: Space(PARTS, length, finder)}
 
     @property
     def features(self) -> Mapping[str, Feature]:

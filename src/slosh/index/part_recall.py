@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -48,14 +49,26 @@ def holding(view: View, growth: float = HOLDS_FOR_GROWTH) -> list[Calibration]:
     return [each for each in _parsed(text, fingerprint) if each.holds(len(view), view.next_id, growth)]
 
 
-def measured(view: View) -> list[dict[str, Any]]:
+def described(view: View) -> dict[str, Any]:
     """Return what was measured and holds, for people to read."""
-    return [each.as_dict() for each in holding(view)]
+    return {"measured": [each.as_dict() for each in holding(view)], "pools": measured_pools(view)}
 
 
-def pack(measured: list[Calibration], fingerprint: int | None) -> str:
-    """Return what was measured, to be stored."""
-    return json.dumps({"field": fingerprint, "measured": [each.as_dict() for each in measured]})
+def pack(measured: list[Calibration], fingerprint: int | None, pools: Sequence[int] = ()) -> str:
+    """Return what was measured, to be stored; `pools` are numbers of candidates for which the search of the short
+    vectors was measured and found to be quicker than an exact one.
+    """
+    told = [each.as_dict() for each in measured]
+    return json.dumps({"field": fingerprint, "measured": told, "pools": list(pools)})
+
+
+def measured_pools(view: View) -> list[int]:
+    """Return the pools that `pack` was given, none if they are not known."""
+    try:
+        pools = json.loads(view.settings.get(SETTING) or "{}").get("pools", [])
+        return [each for each in pools if type(each) is int and each > 0]
+    except (ValueError, TypeError, AttributeError):
+        return []
 
 
 @lru_cache(maxsize=64)

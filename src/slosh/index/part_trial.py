@@ -18,7 +18,7 @@ from ..data.sets import Sets
 from ..engines.base import Engine, Int64, Mask, View
 from ..engines.spec import PARTS, Vectors
 from ..search import Calibration
-from ..search.calibration import MEASURED_AGAIN_GROWTH, Setting, Trial, settle
+from ..search.calibration import MEASURED_AGAIN_GROWTH, Setting, Trial, settle, which_found
 from . import part_recall, parts
 
 logger = logging.getLogger(__name__)
@@ -27,21 +27,30 @@ MEASURED_K = 10
 MEASURED_RECALLS = (0.9, 0.95)
 MEASURED_QUERIES = 240
 """Enough to show the recalls; each of them takes a proof."""
+MEASURED_STEPS = 1 << 40
+"""Pairs of elements, times their features, that the proofs may compare: some minutes. Where it takes more, as in many
+dimensions, there are fewer queries, which may be too few to show a recall."""
 QUERIES_AT_ONCE = 16
 KEPT_MASS = 0.5
 """The share of a set's mass that a query keeps of it."""
 MORE = 1.25
 """If a number of candidates was not enough, the next that is tried is so many times as large, or more."""
-MIN_LOOKED_AT, LOOKED_AT_SHARE = 1024, 8
-"""Candidates among which true neighbours are looked for: at least so many, and one set in so many."""
+MIN_LOOKED_AT, LOOKED_AT_SHARE, MOST_LOOKED_AT = 1024, 8, 4096
+"""Candidates among which true neighbours are looked for: at least so many, one set in so many, and at most so many."""
 
 
 class PartTrial(Trial):
-    """Queries, and at which place among the candidates each of their true neighbours is."""
+    """Queries, their true neighbours, and at which place among the candidates each of these is.
 
-    def __init__(self, places: Int64, most: int) -> None:
+    Settings are chosen by these places, as if the search of the short vectors were exact; what a setting finds is then
+    measured by doing what a search does.
+    """
+
+    def __init__(self, engine: Engine, asked: Sets, own: Int64, truth: Int64, places: Int64, most: int) -> None:
         super().__init__(len(places))
+        self._engine, self._asked, self._own, self._truth = engine, asked, own, truth
         self._places, self._most = places, most
+        self._pools: dict[int, bool] = {}
 
     def choose(self, k: int, recall: float, enough: Callable[[Mask], bool], tried: Setting) -> Setting | None:
         places = self._places[self.choosing, :k]
@@ -52,7 +61,32 @@ class PartTrial(Trial):
         return None
 
     def found(self, setting: Setting, k: int, recall: float) -> Mask:
-        return np.asarray(self._places[self.measuring, :k] < setting.depth)
+        self._measure_pool(parts.pool_size(setting.depth))
+        rows, how, near = np.flatnonzero(self.measuring), parts.Matching(parts.PART), []
+        with self._engine.view() as view, interruptible():
+            for first in range(0, len(rows), QUERIES_AT_ONCE):
+                some = rows[first : first + QUERIES_AT_ONCE]
+                found = parts.candidates(view, self._asked.take(some), setting.depth, how, None, self._own[some])
+                near.append(found.keys.reshape(len(some), -1))
+        return which_found(np.concatenate(near), self._truth[rows, :k])
+
+    @property
+    def pools(self) -> list[int]:
+        """The pools for which the search of the short vectors need not be exact."""
+        return sorted(size for size, is_quick in self._pools.items() if is_quick)
+
+    def _measure_pool(self, size: int) -> None:
+        """Measure what the search of the short vectors takes for a pool, by halves of other sets than the queries."""
+        if size in self._pools:
+            return
+        with self._engine.view() as view:
+            assert view.spec.parts is not None
+            random = np.random.RandomState(1)
+            others = np.setdiff1d(view.select(), self._own)
+            others = np.sort(random.choice(others, min(MEASURED_QUERIES, len(others)), replace=False))
+            vectors = view.spec.parts.queries(halves(view.prepared(others), random)).vectors
+        known = self._engine.calibrate(PARTS, size, parts.POOL_RECALL, Vectors(vectors, None))
+        self._pools[size] = known is not None and not known.exact
 
 
 def measure(engine: Engine) -> bool:
@@ -61,11 +95,15 @@ def measure(engine: Engine) -> bool:
     with engine.view() as view:
         if view.spec.parts is None or len(view) < parts.EXACT_BELOW_SETS or not _is_due(view):
             return False
+        fingerprint, n_sets, n_added = view.spec.parts_fingerprint, len(view), view.next_id
         with interruptible():
-            measured = measured_of(view)
-        text = part_recall.pack(measured, view.spec.parts_fingerprint)
+            trial = measured_trial(engine, view)
+    measured = []
+    for recall in MEASURED_RECALLS:
+        each = settle(trial, MEASURED_K, recall, n_sets)
+        measured.append(Calibration.from_dict({**each.as_dict(), "n_added": n_added}))
     with engine.write() as write:
-        write.set_settings(**{part_recall.SETTING: text})
+        write.set_settings(**{part_recall.SETTING: part_recall.pack(measured, fingerprint, trial.pools)})
     place = engine.location or "index in memory"
     logger.info("%s: measured the recall of part search in %.3f s", place, time.perf_counter() - started)
     return True
@@ -73,53 +111,69 @@ def measure(engine: Engine) -> bool:
 
 def _is_due(view: View) -> bool:
     fresh = {(each.k, each.recall) for each in part_recall.holding(view, MEASURED_AGAIN_GROWTH)}
-    return not fresh >= {(MEASURED_K, recall) for recall in MEASURED_RECALLS}
+    return not fresh >= {(MEASURED_K, recall) for recall in MEASURED_RECALLS} or _is_pool_lost(view)
 
 
-def measured_of(view: View, n_queries: int = MEASURED_QUERIES) -> list[Calibration]:
-    """Return what recalls take; the queries are seeded."""
+def _is_pool_lost(view: View) -> bool:
+    """Return whether a search of the short vectors is exact that was measured: it was trained again since."""
+    assert view.spec.parts is not None
+    anything = Vectors(np.zeros((1, view.spec.parts.vector_length), np.float32), None)
+    return any(
+        view.nearest(PARTS, anything, size, recall=parts.POOL_RECALL).promise == 1.0
+        for size in part_recall.measured_pools(view)
+    )
+
+
+def measured_trial(engine: Engine, view: View, most_steps: float = MEASURED_STEPS) -> PartTrial:
+    """Return queries, which are seeded, and what is true of them."""
     random = np.random.RandomState(0)
     keys = view.select()
-    keys = np.sort(random.choice(keys, min(n_queries, len(keys)), replace=False))
-    most = min(len(view) - 1, max(MIN_LOOKED_AT, len(view) // LOOKED_AT_SHARE))
-    places = [
-        _places(view, keys[first : first + QUERIES_AT_ONCE], most, random)
-        for first in range(0, len(keys), QUERIES_AT_ONCE)
-    ]
-    trial = PartTrial(np.concatenate(places), most)
-    found = []
-    for recall in MEASURED_RECALLS:
-        each = settle(trial, MEASURED_K, recall, len(view))
-        found.append(Calibration.from_dict({**each.as_dict(), "n_added": view.next_id}))
-    return found
+    keys = random.choice(keys, min(MEASURED_QUERIES, len(keys)), replace=False)
+    most = min(len(view) - 1, max(MIN_LOOKED_AT, min(len(view) // LOOKED_AT_SHARE, MOST_LOOKED_AT)))
+    asked, truth, places, steps = [], [], [], 0.0
+    for first in range(0, len(keys), QUERIES_AT_ONCE):
+        some = np.sort(keys[first : first + QUERIES_AT_ONCE])
+        asked.append(halves(view.prepared(some), random))
+        true, place, compared = _places(view, asked[-1], some, most)
+        truth.append(true)
+        places.append(place)
+        keys[first : first + QUERIES_AT_ONCE] = some
+        steps += compared
+        if steps >= most_steps:
+            break
+    own = keys[: sum(map(len, asked))]
+    return PartTrial(engine, Sets.concat(asked), own, np.concatenate(truth), np.concatenate(places), most)
 
 
-def _places(view: View, keys: Int64, most: int, random: np.random.RandomState) -> Int64:
-    """Return how many others are compared before each of the true nearest of halves of these sets, or `most`.
+def _places(view: View, queries: Sets, own: Int64, most: int) -> tuple[Int64, Int64, float]:
+    """Return the true nearest of each query, how many others are compared before each of them, or `most`, and how many
+    steps the proof took.
 
-    A set is compared if it is in the pool, by its vector, and has one of the smallest bounds there. Its place among the
-    bounds of all sets is no smaller than in the pool.
+    A set is compared if it is in the pool, by its vector, and has one of the smallest estimates there. Its place among
+    the estimates of all sets is no smaller than in the pool.
     """
     field, how = view.spec.parts, parts.Matching(parts.PART)
     assert field is not None
-    queries = halves(view.prepared(keys), random)
-    truth = parts.nearest(view, queries, MEASURED_K, how, where=None, exclude=keys, recall=1.0, depth=None, prove=True)
-    vectors = Vectors(field.queries(queries).vectors, None)
-    pool = min(len(view) - 1, parts.POOL_FACTOR * most)
-    near = view.nearest(PARTS, vectors, pool, recall=1.0, exclude=keys)
-    bounds, everyone = parts.Bounds(view, queries, field.queries(queries), how), np.sort(view.select())
-    low = bounds.of(everyone)
-    low[everyone[None, :] == keys[:, None]] = np.inf
-    places = np.full((len(keys), MEASURED_K), most, np.int64)
-    for i in range(len(keys)):
-        true = truth.keys[truth.offsets[i] : truth.offsets[i + 1]][:MEASURED_K]
+    proof = parts.nearest(view, queries, MEASURED_K, how, where=None, exclude=own, recall=1.0, depth=None, prove=True)
+    asked = field.queries(queries)
+    pool = min(len(view) - 1, parts.pool_size(most))
+    near = view.nearest(PARTS, Vectors(asked.vectors, None), pool, recall=1.0, exclude=own)
+    everyone = np.sort(view.select())
+    estimates = parts.Bounds(view, queries, asked, how, estimate=True).of(everyone)
+    estimates[everyone[None, :] == own[:, None]] = np.inf
+    truth, places = np.empty((len(own), MEASURED_K), np.int64), np.empty((len(own), MEASURED_K), np.int64)
+    for i in range(len(own)):
+        truth[i] = proof.keys[proof.offsets[i] : proof.offsets[i + 1]][:MEASURED_K]
         found = near.keys[near.offsets[i] : near.offsets[i + 1]]
         order = np.argsort(found)
-        at = np.minimum(np.searchsorted(found, true, sorter=order), len(found) - 1)
-        there = found[order[at]] == true
-        by_bound = np.searchsorted(np.sort(low[i]), low[i, np.searchsorted(everyone, true)], side="right") - 1
-        places[i, : len(true)] = np.where(there, np.maximum(order[at] // parts.POOL_FACTOR, by_bound), most)
-    return np.minimum(places, most)
+        at = np.minimum(np.searchsorted(found, truth[i], sorter=order), len(found) - 1)
+        there = found[order[at]] == truth[i]
+        true_estimates = estimates[i, np.searchsorted(everyone, truth[i])]
+        by_estimate = np.searchsorted(np.sort(estimates[i]), true_estimates, side="right") - 1
+        places[i] = np.where(there, np.maximum(order[at] // parts.POOL_FACTOR, by_estimate), most)
+    assert proof.full_distances is not None
+    compared = float(proof.full_distances @ queries.sizes) * float(view.prepared_sizes(own).mean()) * queries.dim
+    return truth, np.minimum(places, most), compared
 
 
 def halves(sets: Sets, random: np.random.RandomState) -> Sets:

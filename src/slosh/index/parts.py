@@ -2,9 +2,9 @@
 
 Distances are one-sided: the mean distance from the elements of one set to the nearest element of the other. Candidates
 come from the short vectors of the space "parts", or, where these say nothing (`coverage`, the other direction), from
-all sets; of those with the smallest bounds the distances are computed from the points. A proof computes a lower bound
-of every set that matches the filter from its stored features, and then distances in the order of the bounds, as
-`certify.py` does.
+all sets; of those with the smallest estimates, made from their stored features, the distances are computed from the
+points. A proof computes a lower bound of every set that matches the filter from its stored features, and then distances
+in the order of the bounds, as `certify.py` does.
 """
 
 from __future__ import annotations
@@ -37,8 +37,11 @@ BLOCK_BYTES = 1 << 26
 """Bytes of features that are fetched at once."""
 MIN_DEPTH, DEPTH_FACTOR = 64, 4
 """Where nothing was measured: candidates whose distances are computed, at least, and for each of the k asked for."""
-POOL_FACTOR = 5
-"""Candidates from the short vectors for each whose distance is computed: bounds choose among them."""
+POOL_FACTOR = 8
+"""Candidates from the short vectors for each whose distance is computed: estimates choose among them."""
+POOL_RECALL = 0.97
+"""The share of these candidates that the search of the short vectors has to find, if that was measured for as many;
+otherwise it finds all."""
 EXACT_BELOW_SETS = 1024
 """With fewer sets that match a proof takes no longer than finding candidates."""
 
@@ -108,24 +111,32 @@ class PartDistances(certify.Distances):
 
 
 class Bounds:
-    """Lower bounds of the distances of queries to all sets that match a filter, from what is stored of these."""
+    """Lower bounds of the distances of queries to stored sets, from what is stored of these.
 
-    def __init__(self, view: View, queries: Sets, asked: PartQueries, how: Matching) -> None:
+    With `estimate` it is as if every element were where its anchor is: no bound, but nearer to the distance, and of
+    use where there are so many dimensions that all anchors are far off and the bounds next to nothing.
+    """
+
+    def __init__(self, view: View, queries: Sets, asked: PartQueries, how: Matching, *, estimate: bool = False) -> None:
         field = view.spec.parts
         assert field is not None
-        self._view, self._how, self._parts, self._asked = view, how, field, asked
+        if estimate:
+            asked = asked._replace(
+                anchors=np.ascontiguousarray(asked.anchors[:, :1]), distances=np.zeros((len(asked.anchors), 1))
+            )
+        self._view, self._how, self._parts, self._asked, self._estimate = view, how, field, asked, estimate
         self._fields = None if how.match == PART else _rounded_down(field, queries)
         self._threads = kernel.threads(field.n_jobs)
 
     def of(self, keys: Int64) -> Float64:
-        """Return the bounds, (n_queries, n_keys)."""
+        """Return the bounds, or estimates, (n_queries, n_keys)."""
         low = np.empty((len(self._asked.offsets) - 1, len(keys)))
         for part in self._blocks(len(keys)):
             low[:, part] = self._of_block(keys[part])
         return low
 
     def of_query(self, i: int, keys: Int64) -> Float64:
-        """Return the bounds of one query, for match="part", (n_keys,)."""
+        """Return those of one query, for match="part", (n_keys,)."""
         asked = self._asked
         part = slice(asked.offsets[i], asked.offsets[i + 1])
         one = asked._replace(
@@ -162,6 +173,8 @@ class Bounds:
     def _of_sets(self, shares: Any, spread: Any) -> Float64:
         """Return bounds from the stored sets' elements to the queries."""
         assert self._fields is not None
+        if self._estimate:
+            spread = spread * np.array([1, 0], np.float32)
         return contained_bounds(shares, spread, self._fields, self._how.coverage, self._threads)
 
 
@@ -204,7 +217,9 @@ def nearest(
     rank = np.arange(len(order)) - near.offsets[which]
     kept = order[rank < k]
     full = np.diff(near.offsets)
-    n_there = n_match if exclude is None else n_match - np.isin(exclude, view.select(where))
+    n_there: Any = n_match
+    if exclude is not None:
+        n_there = n_match - (exclude >= 0 if where is None else np.isin(exclude, view.select(where)))
     all_seen = bool((full >= n_there).all())
     return Candidates(
         np.searchsorted(which[kept], np.arange(len(queries) + 1)), near.keys[kept], distances[kept], how.kind,
@@ -251,29 +266,33 @@ def _plan(
 def _candidates(
     view: View, queries: Sets, asked: PartQueries, depth: int, how: Matching, where: Node | None, exclude: Int64 | None
 ) -> Candidates:
-    bounds = Bounds(view, queries, asked, how)
+    estimates = Bounds(view, queries, asked, how, estimate=True)
     if how.match != PART or how.coverage < 1:
-        return _Scan(view, bounds, where, exclude).best(depth)
-    pool = view.nearest(
-        PARTS, Vectors(asked.vectors, None), POOL_FACTOR * depth, where=where, recall=1.0, exclude=exclude
-    )
-    chosen = [_best_of(pool, i, bounds, depth) for i in range(len(queries))]
+        return _Scan(view, estimates, where, exclude).best(depth)
+    vectors = Vectors(asked.vectors, None)
+    pool = view.nearest(PARTS, vectors, pool_size(depth), where=where, recall=POOL_RECALL, exclude=exclude)
+    chosen = [_best_of(pool, i, estimates, depth) for i in range(len(queries))]
     offsets = np.concatenate([[0], np.cumsum([len(each) for each in chosen])])
     at = np.concatenate([np.empty(0, np.int64), *chosen])
-    return pool._replace(offsets=offsets, keys=pool.keys[at], distances=pool.distances[at])
+    return pool._replace(offsets=offsets, keys=pool.keys[at], distances=pool.distances[at], unlike=None)
 
 
-def _best_of(pool: Candidates, i: int, bounds: Bounds, depth: int) -> Int64:
-    """Return the places of the candidates of query i that have the smallest bounds, `depth` of them."""
+def pool_size(depth: int) -> int:
+    """Return how many candidates the short vectors find where the distances of so many are computed."""
+    return POOL_FACTOR * depth
+
+
+def _best_of(pool: Candidates, i: int, estimates: Bounds, depth: int) -> Int64:
+    """Return the places of the candidates of query i that have the smallest estimates, `depth` of them."""
     first, last = int(pool.offsets[i]), int(pool.offsets[i + 1])
     if last - first <= depth:
         return np.arange(first, last)
-    low = bounds.of_query(i, pool.keys[first:last])
+    low = estimates.of_query(i, pool.keys[first:last])
     return np.sort(np.argsort(low, kind="stable")[:depth]) + first
 
 
 class _Scan:
-    """The bounds of all sets that match, as candidates."""
+    """The bounds, or estimates, of all sets that match, as candidates."""
 
     def __init__(self, view: View, bounds: Bounds, where: Node | None, exclude: Int64 | None) -> None:
         self._keys = view.select(where)

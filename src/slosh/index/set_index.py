@@ -368,7 +368,7 @@ class SetIndex(Searches):
             about = {"path": self._engine.location, "sets": len(view), **view.settings, **view.spec.describe()}
             del about[part_recall.SETTING]
             if about["parts"] is not None:
-                about["parts"]["measured"] = part_recall.measured(view)
+                about["parts"] |= part_recall.described(view)
             return {**about, "retrain": advice(view), **view.info()}
 
     def verify(self, sample: int | None = None) -> Report:

@@ -3,6 +3,7 @@
 from .distances import Match, chamfer, hausdorff, match, partial_wasserstein, sliced_wasserstein, wasserstein
 from .explain import Explanation, explain
 from .explain_part import PartExplanation, explain_part
+from .nearby import chamfer_nearby
 from .part import contained, maxsim, part
 
 __all__ = [
@@ -10,6 +11,7 @@ __all__ = [
     "Match",
     "PartExplanation",
     "chamfer",
+    "chamfer_nearby",
     "contained",
     "explain",
     "explain_part",
