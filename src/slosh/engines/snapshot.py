@@ -202,12 +202,15 @@ class Snapshot:
     def train(self, eager: bool = False, again: Iterable[tuple[int, float]] = ()) -> Snapshot:
         """Return the snapshot with states that are trained and calibrated, or this one if nothing is due.
 
-        `eager` trains what most of the sets came after; `again` are further pairs of k and recall to measure.
+        `eager`, as no more sets are about to come, trains what most of the sets came after, and measures all; `again`
+        are further pairs of k and recall to measure.
         """
 
         def trained(name: str, state: State) -> State:
             after = state.train() if state.train_due or (eager and state.outgrown) else state
-            return after.calibrated(again) if name == WHOLE else after  # queries for parts are unlike stored vectors
+            if name != WHOLE:  # queries for parts are unlike stored vectors
+                return after
+            return after.calibrated(again, eager)
 
         states = {name: trained(name, state) for name, state in self.states.items()}
         same = all(state is self.states[name] for name, state in states.items())

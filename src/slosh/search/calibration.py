@@ -43,9 +43,11 @@ USUAL_SHARE = 0.99
 """A query is unlike the collection if its nearest is farther than that of this part of the queries."""
 EACH_WITH_EACH = 1024
 """Up to so many pairs of true and found neighbours of a query are compared one by one."""
-GRID_RECALLS = (0.9, 0.95, 0.99)
-GRID_ROWS = {10: 0, 100: 1 << 17}
-"""What a writer measures: these numbers of neighbours, from so many rows on. With fewer, an exact search is as good."""
+GRID_K, GRID_RECALLS = 10, (0.9, 0.95, 0.99)
+"""What a writer measures, and the default recall of the search."""
+MANY_K, MANY_FROM_ROWS = 100, 1 << 17
+"""And for many neighbours the default recall alone, as that takes several times as long; from so many rows on, as with
+fewer an exact search is as good."""
 
 
 @dataclass(frozen=True)
@@ -293,14 +295,15 @@ class CalibratedState(State):
             check_enough(queries, target)
         return self._measure([(k, target)], queries)
 
-    def calibrated(self: C, again: Iterable[tuple[int, float]] = ()) -> C:
-        due = self._due(again)
+    def calibrated(self: C, again: Iterable[tuple[int, float]] = (), eager: bool = True) -> C:
+        due = self._due(again, eager)
         return self._measure(due) if due else self
 
-    def _due(self, again: Iterable[tuple[int, float]]) -> list[tuple[int, float]]:
+    def _due(self, again: Iterable[tuple[int, float]], eager: bool) -> list[tuple[int, float]]:
         """Return what a writer is to measure: the grid, and what was asked for before, as far as it does not hold."""
-        recalls = {*GRID_RECALLS, self.target(None) or GRID_RECALLS[0]}
-        pairs = {(k, recall) for k, n in GRID_ROWS.items() if self.n_alive >= n for recall in recalls}
+        usual = self.target(None) or GRID_RECALLS[0]
+        pairs = {(GRID_K, recall) for recall in (*GRID_RECALLS, usual)}
+        pairs |= {(MANY_K, usual)} if eager and self.n_alive >= MANY_FROM_ROWS else set()
         pairs |= {(each.k, each.recall) for each in self._calibrations} | set(again)
         fresh = {(each.k, each.recall) for each in self._holding(MEASURED_AGAIN_GROWTH)}
         return sorted(pair for pair in pairs - fresh if not self.is_exact(pair[0], self.n_alive, pair[1]))

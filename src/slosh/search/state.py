@@ -407,10 +407,11 @@ class State(ABC):
         """Return whether a search for this has to wait for neither `train` nor `calibrate`."""
         return not self.train_due and not self.lacks(k, recall)
 
-    def calibrated(self: S, again: Iterable[tuple[int, float]] = ()) -> S:
+    def calibrated(self: S, again: Iterable[tuple[int, float]] = (), eager: bool = True) -> S:
         """Return the state with enough measured to serve the usual questions, and those that were measured before.
 
-        `again` are further pairs of k and recall, such as those of a state that this one replaces.
+        `again` are further pairs of k and recall, such as those of a state that this one replaces. If not `eager`, as
+        more rows are about to come, what takes long to measure is left for later.
         """
         return self
 
