@@ -36,7 +36,7 @@ N_STORED_POINTS = 384
 JITTERS = (0.02 / 28, 0.005, 0.01, 0.02)
 """Standard deviations, in units of the image; a pixel is 1 / 28 wide, and the first is .02 of one."""
 
-NEARBY, NEARBY_DEPTH = 1.5 / 28, 200
+NEARBY, NEARBY_DEPTH = 1.5 / 28, 1000
 """A pixel and a half: elements of a digit that are nearer to the query than that are compared with it; and in how many
 digits, of those that contain it best."""
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from sklearn.utils.extmath import randomized_svd
 
 from machine import DATA, cpu
 from markdown_tables import markdown_table
@@ -108,9 +109,9 @@ def tokens(n: int, options: argparse.Namespace, dim: int) -> Case:
 
 def principal(rows: np.ndarray, n: int) -> np.ndarray:
     """Return the first n directions of the second moments, (columns, n)."""
-    some = rows[:: max(1, len(rows) // 20_000)].astype(np.float64)
-    _, vectors = np.linalg.eigh(some.T @ some)
-    return vectors[:, ::-1][:, :n].astype(np.float32)
+    some = rows[:: max(1, len(rows) // 20_000)]
+    _, _, directions = randomized_svd(some, min(n, *some.shape), n_iter=4, random_state=0)
+    return np.ascontiguousarray(directions.T, np.float32)
 
 
 def learn_anchors(sets: Sets, n: int) -> np.ndarray:
