@@ -9,6 +9,7 @@ import pytest
 
 import slosh
 from builders import make_index
+from postgres_server import shared_server
 
 
 class MemoryEngine:
@@ -58,7 +59,30 @@ class SqliteEngine(MemoryEngine):
         return self.keep(slosh.open(index.path, read_only=True, n_jobs=1))
 
 
-ENGINES = [MemoryEngine, SqliteEngine]
+class PostgresEngine(MemoryEngine):
+    """An index in a database, of which there are many."""
+
+    name = "postgres"
+    numbers = count()
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        self.url, self.numbers = shared_server().url, PostgresEngine.numbers
+
+    @property
+    def target(self):
+        return f"{self.url}#index-{next(self.numbers)}"
+
+    def reopen(self, index):
+        address = index.info()["path"]
+        index.close()
+        return self.keep(slosh.open(address, n_jobs=1))
+
+    def read_only(self, index):
+        return self.keep(slosh.open(index.info()["path"], read_only=True, n_jobs=1))
+
+
+ENGINES = [MemoryEngine, SqliteEngine, PostgresEngine]
 
 
 @pytest.fixture(params=ENGINES, ids=lambda kind: kind.name)
