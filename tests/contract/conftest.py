@@ -16,6 +16,10 @@ class MemoryEngine:
     """An index in memory: it cannot be reopened, and nobody else can read it."""
 
     name = "memory"
+    same_bits = True
+    """Whether its distances are rounded as those of the other engines, and what it learns is always the same."""
+    effort = 1
+    """One part in so many of the long tests is run in every run, for an engine that is slow."""
     target: Any = None
     """Where the next index may be created: a path, an address, or None."""
 
@@ -63,6 +67,8 @@ class PostgresEngine(MemoryEngine):
     """An index in a database, of which there are many."""
 
     name = "postgres"
+    effort = 6
+    same_bits = False  # full precision, and a graph with random levels
     numbers = count()
 
     def __init__(self, folder):
@@ -74,12 +80,12 @@ class PostgresEngine(MemoryEngine):
         return f"{self.url}#index-{next(self.numbers)}"
 
     def reopen(self, index):
-        address = index.info()["path"]
+        address = index.location
         index.close()
         return self.keep(slosh.open(address, n_jobs=1))
 
     def read_only(self, index):
-        return self.keep(slosh.open(index.info()["path"], read_only=True, n_jobs=1))
+        return self.keep(slosh.open(index.location, read_only=True, n_jobs=1))
 
 
 ENGINES = [MemoryEngine, SqliteEngine, PostgresEngine]

@@ -142,6 +142,11 @@ class SetIndex(Searches):
         return None if place is None or "://" in place else Path(place)
 
     @property
+    def location(self) -> str | None:
+        """Where it lives, as `slosh.open` takes it: a path, or an address without its password; None in memory."""
+        return self._engine.location
+
+    @property
     def _spec(self) -> IndexSpec:
         with self._engine.view() as view:
             return view.spec

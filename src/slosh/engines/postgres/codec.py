@@ -111,20 +111,24 @@ class Rows:
         yield b"".join(block)
 
 
+def _view_of(array: Any) -> memoryview:
+    return memoryview(array.view(np.uint8).reshape(-1)) if array.size else memoryview(b"")
+
+
 def split_rows(array: NDArray[Any]) -> list[bytes]:
     """Return the bytes of each row of an array."""
-    content, width = memoryview(np.ascontiguousarray(array)).cast("B"), array[:1].nbytes
+    content, width = _view_of(np.ascontiguousarray(array)), array[:1].nbytes
     return [bytes(content[i : i + width]) for i in range(0, width * len(array), width)] if width else [b""] * len(array)
 
 
 def split_sets(sets: Sets) -> tuple[list[bytes], list[bytes | None]]:
     """Return points and weights of each set as bytes."""
     points = np.ascontiguousarray(sets.points, "<f4")
-    ends, row = (sets.offsets * points[:1].nbytes).tolist(), memoryview(points).cast("B")
+    ends, row = (sets.offsets * points[:1].nbytes).tolist(), _view_of(points)
     parts = [bytes(row[a:b]) for a, b in pairwise(ends)]
     if sets.weights is None:
         return parts, [None] * len(parts)
-    weights = memoryview(np.ascontiguousarray(sets.weights, "<f4")).cast("B")
+    weights = _view_of(np.ascontiguousarray(sets.weights, "<f4"))
     ends = (sets.offsets * 4).tolist()
     return parts, [bytes(weights[a:b]) for a, b in pairwise(ends)]
 

@@ -7,7 +7,7 @@ wait, and begin anew.
 from __future__ import annotations
 
 import secrets
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -32,7 +32,8 @@ def compact(engine: PostgresEngine, session: Session, spec: IndexSpec | None, pa
     session.begin("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
     session.execute(f"SET LOCAL statement_timeout = '{WRITE_DEADLINE}'")
     session.execute("SELECT FROM slosh.indexes WHERE id = %s FOR UPDATE", (engine.index,))
-    before = Header(*session.connection.execute(f"{SELECT} {engine.index:d}").fetchone())
+    line: Any = session.connection.execute(f"{SELECT} {engine.index:d}").fetchone()
+    before = Header(*line)
     old = PostgresView(engine, session, before, engine.spec_of(session, before.generation))
     new = Tables(engine.index, before.generation + 1)
     chosen = old.spec if spec is None else spec

@@ -17,15 +17,15 @@ from psycopg.adapt import Dumper
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import Format, TransactionStatus
 
-from ...errors import InputError, StorageError, UnsupportedError
+from ...errors import InputError, UnsupportedError
 from .errors import error_of, is_lost
 
 READ_DEADLINE = "60s"
 """How long a statement may take, unless the URL or the server says something else."""
 LOCK_DEADLINE = "30s"
 """How long a change waits for another one."""
-MOST_CONNECTIONS = 64
-"""Connections of one index at a time: one for each search, two for a change."""
+MOST_IDLE = 16
+"""Connections that are kept for the next use. A search uses one, and a change two."""
 RECONNECT_SECONDS = 30.0
 """How long a client waits for a server that went away, before it says so."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.02, 1.0
@@ -74,7 +74,8 @@ class Session:
         except psycopg.ProgrammingError:
             problem, remedy = "this is no address that PostgreSQL knows", "give postgresql://user@host/database"
             raise InputError(problem, remedy, argument="path") from None
-        self.connection = psycopg.connect(url, autocommit=True, **{k: v for k, v in DEFAULTS.items() if k not in given})
+        more: dict[str, Any] = {name: value for name, value in DEFAULTS.items() if name not in given}
+        self.connection = psycopg.connect(url, autocommit=True, **more)
         self.modes: dict[str, str] = {}
         self.vectors: str | None = None
         try:
@@ -141,31 +142,22 @@ class Session:
 
 
 class Pool:
-    """Connections that wait for their next use. It belongs to one process, and never grows beyond what is used."""
+    """Connections that wait for their next use; the server says how many there may be. It belongs to one process."""
 
     def __init__(self, url: str, location: str) -> None:
         self._url, self._location, self._idle = url, location, list[Session]()
-        self._lock, self._free = threading.Lock(), threading.BoundedSemaphore(MOST_CONNECTIONS)
-        self._closed, self._pid = False, os.getpid()
+        self._lock, self._closed, self._pid = threading.Lock(), False, os.getpid()
 
     def take(self, fresh: bool = False, patient: bool = True) -> Session:
         """Return a connection; `fresh` takes none that may have been lost. `give` it back."""
-        if not self._free.acquire(timeout=RECONNECT_SECONDS):
-            problem = f"{self._location}: {MOST_CONNECTIONS} connections are in use"
-            raise StorageError(problem, "search with fewer threads", location=self._location)
-        try:
-            with self._lock:
-                if fresh:
-                    lost, self._idle = self._idle, []
-                else:
-                    lost = []
-                found = self._idle.pop() if self._idle else None
-            for each in lost:
-                each.close()
-            return self._connect(patient) if found is None else found
-        except BaseException:
-            self._free.release()
-            raise
+        lost: list[Session] = []
+        with self._lock:
+            if fresh:
+                lost, self._idle = self._idle, lost
+            found = self._idle.pop() if self._idle else None
+        for each in lost:
+            each.close()
+        return self._connect(patient) if found is None else found
 
     def _connect(self, patient: bool) -> Session:
         end, pause = time.monotonic() + RECONNECT_SECONDS, FIRST_PAUSE
@@ -182,15 +174,12 @@ class Pool:
         """Take a connection back, unless it is not usable any more."""
         if self._pid != os.getpid():
             return
-        try:
-            keep = session.idle
-            with self._lock:
-                if keep and not self._closed:
-                    self._idle.append(session)
-                    return
-            session.close()
-        finally:
-            self._free.release()
+        keep = session.idle
+        with self._lock:
+            if keep and not self._closed and len(self._idle) < MOST_IDLE:
+                self._idle.append(session)
+                return
+        session.close()
 
     def close(self) -> None:
         """Close what is idle; what is in use is closed when it comes back."""

@@ -66,7 +66,7 @@ def store(session: Session, view: PostgresView, learnt: Learnt) -> None:
     session.execute(
         "INSERT INTO slosh.learnt VALUES (%s, %s, 1, true, %s) ON CONFLICT (index_id, generation)"
         " DO UPDATE SET stamp = slosh.learnt.stamp + 1, graph = true, content = excluded.content",
-        (view.tables.index, view.tables.generation, learnt.text),
+        (view.tables.number, view.tables.generation, learnt.text),
     )
 
 

@@ -67,7 +67,7 @@ def begin(session: Session, tables: Tables) -> Header | None:
     chosen: if it is of that generation, nobody drops them.
     """
     cursor = session.connection.execute(
-        f"{BEGIN_READING}; LOCK TABLE {tables.sets}, {tables.exact} IN ACCESS SHARE MODE; {SELECT} {tables.index:d}"
+        f"{BEGIN_READING}; LOCK TABLE {tables.sets}, {tables.exact} IN ACCESS SHARE MODE; {SELECT} {tables.number:d}"
     )
     cursor.nextset()
     cursor.nextset()

@@ -65,33 +65,33 @@ COLUMNS = {
 class Tables(NamedTuple):
     """The tables of one generation of an index."""
 
-    index: int
+    number: int
     generation: int
 
     @property
     def sets(self) -> str:
-        return f"slosh.sets_{self.index:d}_{self.generation:d}"
+        return f"slosh.sets_{self.number:d}_{self.generation:d}"
 
     @property
     def exact(self) -> str:
-        return f"slosh.exact_{self.index:d}_{self.generation:d}"
+        return f"slosh.exact_{self.number:d}_{self.generation:d}"
 
     @property
     def bodies(self) -> str:
-        return f"slosh.bodies_{self.index:d}"
+        return f"slosh.bodies_{self.number:d}"
 
     @property
     def keys(self) -> str:
-        return f"slosh.keys_{self.index:d}"
+        return f"slosh.keys_{self.number:d}"
 
     @property
     def ids(self) -> str:
-        return f"slosh.ids_{self.index:d}"
+        return f"slosh.ids_{self.number:d}"
 
     @property
     def graph(self) -> str:
         """The name of the index of the vectors, without the schema."""
-        return f"graph_{self.index:d}_{self.generation:d}"
+        return f"graph_{self.number:d}_{self.generation:d}"
 
 
 def check_lengths(spec: IndexSpec) -> None:
