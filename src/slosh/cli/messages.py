@@ -37,7 +37,9 @@ _REMEDIES: dict[type[Exception], str] = {
     errors.IndexLocked: "wait until that is done; searches need not wait",
     errors.IndexExists: "add to it with slosh add, or choose another name",
     errors.ReadOnlyIndex: NOT_WRITABLE,
-    errors.UnknownOutcome: "once the disk is well, slosh show tells whether the sets are there",
+    errors.WriteConflict: "run it again",
+    errors.ServerLost: "see whether the server runs and takes connections, and run it again",
+    errors.UnknownOutcome: "once the disk or the server is well, slosh show tells whether the sets are there",
     errors.DamagedError: "slosh verify tells more; restore the index from a backup",
     errors.DuplicateId: "slosh add replaces such sets with --update, and skips them with --skip-existing",
     errors.UnknownId: "slosh show lists the ids",
@@ -53,6 +55,7 @@ _REMEDIES_BY_ERRNO = {
 _REMEDIES_BY_ARGUMENT = {
     "match": "give whole, part, contained or both; slosh enable INDEX parts stores what all but whole need",
     "origin": USE_ORIGIN,
+    "name": "write it behind the address, as in postgresql://user@host/database#shapes",
     "weighted": "build the index with --weighted",
     "max_expansion": "give a larger --max-expansion if you trust the file",
     "n_anchors": "ask for fewer anchors, --embedding field:16 for example",

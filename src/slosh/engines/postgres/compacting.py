@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 def compact(engine: PostgresEngine, session: Session, spec: IndexSpec | None, packed: bytes | None) -> None:
     """Make a new generation, by another specification if there is one, and make it that of the next version."""
-    session.begin("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
+    session.begin("BEGIN ISOLATION LEVEL READ COMMITTED")
     session.execute(f"SET LOCAL statement_timeout = '{WRITE_DEADLINE}'")
     session.execute("SELECT FROM slosh.indexes WHERE id = %s FOR UPDATE", (engine.index,))
     line: Any = session.connection.execute(f"{SELECT} {engine.index:d}").fetchone()

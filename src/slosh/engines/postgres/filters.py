@@ -15,6 +15,8 @@ from typing import Any
 from ...errors import InputError
 from ...where import And, Equal, Exists, In, Metadata, Node, Not, Or, Range, Value
 
+NAMES = "\1"
+"""The field that lists the others; no field of a user is called so, once it is `escaped`."""
 MAX_PARAMETERS = 60_000
 """PostgreSQL takes 65,535."""
 SINGLE_VALUES = 32
@@ -31,21 +33,22 @@ PATHS = {
 def fields_json(metadata: Metadata) -> str:
     """Return what filters look at in the metadata of a set, as JSON: {field: [values]}.
 
-    A field that has others within it is there with no value of its own, so that it exists.
+    `NAMES` is the list of the fields that exist: a field that has others within it is one of them.
     """
     if not metadata.fields:
         return "{}"
     found: dict[str, list[Any]] = {}
+    names: dict[str, None] = {}
     for key, value in metadata.fields:
         name = escaped(key)
-        values = found.setdefault(name, [])
+        names[name] = None
         if not isinstance(value, bytes):
-            values.append(plain(value))
+            found.setdefault(name, []).append(plain(value))
         at = name.find(".")
         while at >= 0:
-            found.setdefault(name[:at], [])
+            names[name[:at]] = None
             at = name.find(".", at + 1)
-    return json.dumps(found, ensure_ascii=False, separators=(",", ":"))
+    return json.dumps({**found, NAMES: list(names)}, ensure_ascii=False, separators=(",", ":"))
 
 
 def plain(value: Value) -> Value:
@@ -91,8 +94,8 @@ def _compiled(node: Node, parameters: list[Any]) -> str:
     if isinstance(node, Not):
         return f"NOT {_compiled(node.part, parameters)}"
     if isinstance(node, Exists):
-        parameters.append(escaped(node.key))
-        return "fields ? %s"
+        parameters.append(json.dumps({NAMES: [escaped(node.key)]}, ensure_ascii=False))
+        return "fields @> %s::jsonb"
     if isinstance(node, Range):
         return _id_range(node, parameters) if node.key is None else _range(node, parameters)
     assert isinstance(node, Equal | In)

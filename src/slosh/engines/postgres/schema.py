@@ -166,7 +166,7 @@ def make_indexes(session: Session, tables: Tables) -> None:
     """Make the indexes of a generation but for the graph."""
     session.execute(f"ALTER TABLE {tables.sets} ADD PRIMARY KEY (key)")
     session.execute(f"ALTER TABLE {tables.sets} ADD UNIQUE (id)")
-    session.execute(f"CREATE INDEX ON {tables.sets} USING gin (fields) WITH (fastupdate = off)")
+    session.execute(f"CREATE INDEX ON {tables.sets} USING gin (fields jsonb_path_ops) WITH (fastupdate = off)")
     session.execute(f"ALTER TABLE {tables.exact} ADD PRIMARY KEY (key)")
 
 

@@ -69,7 +69,7 @@ class PostgresWrite:
             (snapshot,) = self.view.execute("SELECT pg_export_snapshot()").fetchone()
             assert re.fullmatch(r"[0-9A-Fa-f-]+", snapshot)
             session = self._session = self._engine.take_session()
-            session.begin("BEGIN ISOLATION LEVEL REPEATABLE READ READ WRITE")
+            session.begin("BEGIN ISOLATION LEVEL REPEATABLE READ")
             session.execute(f"SET TRANSACTION SNAPSHOT '{snapshot}'")
             session.execute(f"SET LOCAL statement_timeout = '{WRITE_DEADLINE}'")
             # Writers share this lock; `compact` and a change of settings have it alone.
