@@ -389,3 +389,21 @@ def test_filters_are_answered_by_a_walk_or_a_scan(url, monkeypatch):
             assert promised >= 0.95
             if walks is not None:
                 assert (promised < 1.0) == walks
+
+
+def test_codes_are_compared_as_elsewhere(url):
+    """A `HammingSearch` finds the same by codes as an index in memory, and ranges, too."""
+    sets, search_ = cloud_list(60), slosh.search.HammingSearch(slosh.hash.SignHash(256, random_state=1))
+    with (
+        make_index(f"{url}#codes", search=search_, sample=sets) as index,
+        make_index(search=search_, sample=sets) as plain,
+    ):
+        for each in (index, plain):
+            each.add(sets, metadata=[{"odd": i % 2} for i in range(60)])
+        for options in ({"k": 5}, {"k": 70}, {"k": 4, "where": {"odd": 1}}):
+            ours, theirs = (each.search(sets[:3], **options) for each in (index, plain))
+            assert ours.distance_kind == "hamming"
+            assert [one.distances.tolist() for one in ours] == [one.distances.tolist() for one in theirs]
+        ours, theirs = (each.range_search(sets[0], 60) for each in (index, plain))
+        assert ours.ids == theirs.ids
+        assert ours.stats.recall is None

@@ -303,6 +303,9 @@ class PostgresEngine:
                 if build:
                     with self._session() as session, interruptible():
                         graph.build(session, view)
+                if eager:
+                    with self._session() as session:
+                        graph.tidy(session, view)
             with self.view() as view:
                 pairs = graph.due(view, again) if eager and view.header.graph else []
                 if pairs:

@@ -15,8 +15,6 @@ from typing import Any
 from ...errors import InputError
 from ...where import And, Equal, Exists, In, Metadata, Node, Not, Or, Range, Value
 
-NAMES = "\1"
-"""The field that lists the others; no field of a user is called so, once it is `escaped`."""
 MAX_PARAMETERS = 60_000
 """PostgreSQL takes 65,535."""
 SINGLE_VALUES = 32
@@ -33,22 +31,21 @@ PATHS = {
 def fields_json(metadata: Metadata) -> str:
     """Return what filters look at in the metadata of a set, as JSON: {field: [values]}.
 
-    `NAMES` is the list of the fields that exist: a field that has others within it is one of them.
+    A field that has others within it is there with no value of its own, so that it exists.
     """
     if not metadata.fields:
         return "{}"
     found: dict[str, list[Any]] = {}
-    names: dict[str, None] = {}
     for key, value in metadata.fields:
         name = escaped(key)
-        names[name] = None
+        values = found.setdefault(name, [])
         if not isinstance(value, bytes):
-            found.setdefault(name, []).append(plain(value))
+            values.append(plain(value))
         at = name.find(".")
         while at >= 0:
-            names[name[:at]] = None
+            found.setdefault(name[:at], [])
             at = name.find(".", at + 1)
-    return json.dumps({**found, NAMES: list(names)}, ensure_ascii=False, separators=(",", ":"))
+    return json.dumps(found, ensure_ascii=False, separators=(",", ":"))
 
 
 def plain(value: Value) -> Value:
@@ -94,8 +91,8 @@ def _compiled(node: Node, parameters: list[Any]) -> str:
     if isinstance(node, Not):
         return f"NOT {_compiled(node.part, parameters)}"
     if isinstance(node, Exists):
-        parameters.append(json.dumps({NAMES: [escaped(node.key)]}, ensure_ascii=False))
-        return "fields @> %s::jsonb"
+        parameters.append(escaped(node.key))
+        return "fields ? %s"
     if isinstance(node, Range):
         return _id_range(node, parameters) if node.key is None else _range(node, parameters)
     assert isinstance(node, Equal | In)

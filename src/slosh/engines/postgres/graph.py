@@ -5,10 +5,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import psycopg
 
 from ...search import Calibration, ExactSearch
 from ...search.calibration import (
@@ -35,8 +37,8 @@ if TYPE_CHECKING:
 LINKS, CONSTRUCTION = 16, 64
 """Links of a vector in the graph (m), and candidates while it is built (ef_construction)."""
 BUILD_DEADLINE = "24h"
-GRID = {10: 0, 100: 2 * search.SCANNED_ALONE}
-"""Numbers of neighbours that are measured, from so many sets on: filters need the larger one."""
+GRID = {10: 0, 100: 2 * search.SCANNED_ALONE, 500: 10 * search.SCANNED_ALONE}
+"""Numbers of neighbours that are measured, from so many sets on. Filters need the larger ones."""
 NEIGHBOURS = 8
 """Neighbours of a stored vector that one like it is made from."""
 
@@ -61,6 +63,12 @@ def build(session: Session, view: PostgresView) -> None:
     session.execute(f"ANALYZE {tables.sets}")
 
 
+def tidy(session: Session, view: PostgresView) -> None:
+    """File what was added in the index of the fields, where the server keeps new rows in a list for a while."""
+    with suppress(psycopg.Error):  # of a role that does not own it, or a server that does it at another time
+        session.execute("SELECT gin_clean_pending_list(%s::regclass)", (f"slosh.{view.tables.fields}",))
+
+
 def store(session: Session, view: PostgresView, learnt: Learnt) -> None:
     """Store what was learnt, for all clients."""
     session.execute(
@@ -79,7 +87,8 @@ def due(view: PostgresView, again: Iterable[tuple[int, float]]) -> list[tuple[in
     """Return pairs of k and recall that a writer is to measure."""
     n, added = view.header.sets, view.header.added
     recalls = {*GRID_RECALLS, search.target_of(view, None)}
-    pairs = {(k, recall) for k, least in GRID.items() if n >= least for recall in recalls}
+    pairs = {(10, recall) for recall in recalls if recall < 1.0}
+    pairs |= {(k, max(GRID_RECALLS)) for k, least in GRID.items() if n >= least}
     pairs |= {(each.k, each.recall) for each in view.learnt.calibrations} | set(again)
     known = view.learnt.calibrations
     fresh = {(each.k, each.recall) for each in known if each.holds(n, added, MEASURED_AGAIN_GROWTH)}

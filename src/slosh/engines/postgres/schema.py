@@ -89,6 +89,11 @@ class Tables(NamedTuple):
         return f"slosh.ids_{self.number:d}"
 
     @property
+    def fields(self) -> str:
+        """The name of the index of what filters look at, without the schema."""
+        return f"fields_{self.number:d}_{self.generation:d}"
+
+    @property
     def graph(self) -> str:
         """The name of the index of the vectors, without the schema."""
         return f"graph_{self.number:d}_{self.generation:d}"
@@ -166,7 +171,7 @@ def make_indexes(session: Session, tables: Tables) -> None:
     """Make the indexes of a generation but for the graph."""
     session.execute(f"ALTER TABLE {tables.sets} ADD PRIMARY KEY (key)")
     session.execute(f"ALTER TABLE {tables.sets} ADD UNIQUE (id)")
-    session.execute(f"CREATE INDEX ON {tables.sets} USING gin (fields jsonb_path_ops) WITH (fastupdate = off)")
+    session.execute(f"CREATE INDEX {tables.fields} ON {tables.sets} USING gin (fields jsonb_path_ops)")
     session.execute(f"ALTER TABLE {tables.exact} ADD PRIMARY KEY (key)")
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ...search import Calibration, ExactSearch, Metric, State
+from ...search import Calibration, ExactSearch, HammingSearch, Metric, State
 from ...where import ALL, Node
 from ..base import Candidates, Description, Float64, Int64
 from ..spec import WHOLE, Vectors
@@ -36,10 +36,13 @@ ROUNDING = 6e-8
 RADIUS_MARGIN = 1 + 1e-12
 EF_LARGEST = 1000
 """The largest hnsw.ef_search."""
-SCANNED_ALONE, SCANNED_SHARE = 2000, 8
-"""A filter that leaves fewer rows, or a smaller part of all, is answered by comparing those."""
+SCANNED_ALONE = 2000
+"""A filter that leaves fewer rows is answered by comparing those."""
 WALK_FACTOR = 4
 """A walk through the graph is given up if it has to go so many times as far as a filter makes likely."""
+
+BITS = np.array([number.bit_count() for number in range(256)], np.uint8)
+"""How many bits a byte has that are set."""
 
 SCAN_MODES = {"enable_seqscan": "on", "enable_bitmapscan": "on", "enable_sort": "on"}
 GRAPH_MODES = {"enable_seqscan": "off", "enable_bitmapscan": "off", "enable_sort": "off"}
@@ -97,6 +100,9 @@ def nearest(
     goal, n = target_of(view, recall), len(queries.numbers)
     own = np.full(n, -1, np.int64) if exclude is None else exclude
     condition = Condition.of(where)
+    if by_codes(view, space, recall):
+        found = nearest_codes(view, queries.numbers, k, condition, own)
+        return _candidates(found, None, np.zeros(n, np.int64))._replace(kind="hamming")
     graph = space == WHOLE and view.header.graph and goal < 1.0 and 32 * k < view.header.sets
     if graph and n and (walk := _walk_of(view, k, goal, where, condition)) is not None:
         found = list(_by_graph(view, queries.numbers, k, walk, condition, own))
@@ -146,7 +152,7 @@ def _walk_of(view: PostgresView, k: int, recall: float, where: Node | None, cond
             return None
         return Walk(plan, max(int(plan.reach), k), 20_000, plan.promise(k), n)
     left = view.engine.count_of(view, where, condition)
-    if left <= max(SCANNED_ALONE, n // SCANNED_SHARE) or 32 * k >= left:
+    if left <= SCANNED_ALONE or 32 * k >= left:
         return None
     # A walk that ends with k sets that match has passed about k n / left sets. It misses no larger part of those that
     # match than of all that it passed: so what was measured for so many neighbours is what it needs.
@@ -312,6 +318,29 @@ def _nearest_here(
     return best
 
 
+def by_codes(view: PostgresView, space: str, recall: float | None) -> bool:
+    """Return whether a question is about sign codes: those of a `HammingSearch` that does not re-rank."""
+    search = view.spec.search
+    return space == WHOLE and recall is None and isinstance(search, HammingSearch) and not search.rerank
+
+
+def nearest_codes(view: PostgresView, queries: Any, k: int, condition: Condition, own: Int64) -> list[Answer]:
+    """Return the k nearest by the codes of the vectors, which are made here: the server does not store them."""
+    assert isinstance(view.spec.search, HammingSearch)
+    hash_ = view.spec.search.given_hash
+    asked = hash_.transform(queries)
+    best = [Answer(np.empty(0, np.int64), np.empty(0)) for _ in queries]
+    for keys, vectors in _blocks(view, WHOLE, condition):
+        codes = hash_.transform(vectors)
+        for i, code in enumerate(asked):
+            away = np.concatenate([best[i].distances, BITS[codes ^ code].sum(axis=1, dtype=np.int64)])
+            both = np.concatenate([best[i].keys, keys])
+            order = np.lexsort((both, away))
+            order = order[both[order] != own[i]][:k]
+            best[i] = Answer(both[order], away[order])
+    return best
+
+
 def _state_of(view: PostgresView, vectors: Any) -> State:
     """Return vectors as something that can be searched."""
     search = ExactSearch(n_jobs=view.spec.search.n_jobs)
@@ -333,6 +362,7 @@ def within(
     queries: Vectors,
     radii: Float64,
     where: Node | None,
+    recall: float | None,
     exclude: Int64 | None,
     bounds: bool,
     metric: Metric,
@@ -341,6 +371,11 @@ def within(
     n = len(queries.numbers)
     own = np.full(n, -1, np.int64) if exclude is None else exclude
     condition = Condition.of(where)
+    if by_codes(view, space, recall) and metric == "euclidean" and not bounds:
+        near = nearest_codes(view, queries.numbers, view.header.sets, condition, own)
+        kept_codes = [each.distances <= radius for each, radius in zip(near, radii, strict=True)]
+        found = [Answer(each.keys[keep], each.distances[keep]) for each, keep in zip(near, kept_codes, strict=True)]
+        return _candidates(found, None, np.zeros(n, np.int64))._replace(kind="hamming")
     of_queries = queries.slack if bounds and queries.slack is not None else np.zeros(n)
     if metric != "euclidean" or n > FEW_QUERIES:
         most = _most_slack(view) if bounds else 0.0

@@ -227,7 +227,7 @@ class PostgresView:
         bounds: bool = False,
         metric: Metric = "euclidean",
     ) -> Candidates:
-        return search.within(self, space, queries, radii, where, exclude, bounds, metric)
+        return search.within(self, space, queries, radii, where, recall, exclude, bounds, metric)
 
     def info(self) -> dict[str, Any]:
         smallest, largest = self.execute(f"SELECT min(size), max(size) FROM {self.tables.sets}").fetchone()
