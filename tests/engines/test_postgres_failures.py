@@ -242,3 +242,14 @@ def test_a_standby_is_read_and_promoted(server):
         reader.close()
     finally:
         standby.remove()
+
+
+@pytest.mark.long
+def test_partitions_on_other_servers(monkeypatch):
+    """The script of docs/postgres.md: the graph of each shard is walked there, and the nearest of all are merged."""
+    monkeypatch.syspath_prepend(str(TESTS.parent / "benchmarks"))
+    import postgres_shards
+
+    measured = postgres_shards.run(600, 2, 20)
+    assert measured["plan"].count("ORDER BY (vector OPERATOR") == 2
+    assert measured["shards_recall"] > 0.9
