@@ -206,6 +206,7 @@ def test_a_full_disk(server, tmp_path):
         subprocess.run(["umount", "-l", str(room)], check=True)
 
 
+@pytest.mark.long
 def test_a_standby_is_read_and_promoted(server):
     """It answers, says how far behind it is, takes no changes, and takes them once it is promoted."""
     address = f"{server.url}#a"
