@@ -16,7 +16,6 @@ import multiprocessing
 import tempfile
 import time
 from datetime import date
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -158,10 +157,10 @@ def main() -> None:
                 for engine, place in (("postgres", f"{server.url}#{name}"), ("folder", f"{folder}/{name}.slosh")):
                     found = measure(place, make(), stored[n_more:], stored[:n_more], queries)
                     results[f"{name}, {engine}"] = found
-                    print(f"{name}, {engine}:", json.dumps(found, indent=1))
-    if not options.quick:
-        path = ROOT / "docs" / "results" / "postgres.json"
-        Path(path).write_text(json.dumps(results, indent=1) + "\n")
+                    print(f"{name}, {engine}:", json.dumps(found, indent=1), flush=True)
+                    if not options.quick:
+                        path = ROOT / "docs" / "results" / "postgres.json"
+                        path.write_text(json.dumps(results, indent=1) + "\n")
 
 
 if __name__ == "__main__":
