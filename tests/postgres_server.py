@@ -16,6 +16,7 @@ def shared_server():
     """Return a running server whose data nobody needs after a crash."""
     settings = {**NOT_DURABLE, "max_connections": "200", "shared_buffers": "256MB", "max_wal_size": "2GB"}
     settings |= {"autovacuum": "off"}
+    pytest.importorskip("psycopg", reason="psycopg is not installed")
     try:
         server = LocalServer(settings=settings)
     except MissingExtra as error:

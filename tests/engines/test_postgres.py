@@ -14,7 +14,6 @@ from builders import cloud_list, contents, make_index, together, wait_for
 from postgres_server import shared_server
 from slosh import errors
 from slosh.engines.addresses import with_name, without_password
-from slosh.engines.postgres import codec, search
 
 psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed")
 
@@ -337,6 +336,8 @@ def test_numbers_of_any_size(index, size):
 
 
 def test_halves_are_as_far_as_is_said():
+    from slosh.engines.postgres import codec
+
     numbers = np.random.default_rng(0).normal(size=(50, 33)).astype(np.float32) * 10.0
     numbers[3] *= 1e6
     scale = codec.scale_of(numbers[:3])
@@ -371,7 +372,7 @@ def test_changes_are_added_up(url, index):
 
 def test_filters_are_answered_by_a_walk_or_a_scan(url, monkeypatch):
     """Ten hits and the promised recall, whatever the filter leaves, also where it leaves what lies elsewhere."""
-    monkeypatch.setattr(search, "SCANNED_ALONE", 300)
+    monkeypatch.setattr("slosh.engines.postgres.search.SCANNED_ALONE", 300)
     rng = np.random.default_rng(0)
     sets = [rng.normal(size=(4, 2)) + (i % 4 == 3) * 9 for i in range(5000)]
     about = [{"half": bool(rng.random() < 0.5), "few": i % 50 == 0, "part": i % 4} for i in range(5000)]
