@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 LINKS, CONSTRUCTION = 16, 64
 """Links of a vector in the graph (m), and candidates while it is built (ef_construction)."""
 BUILD_DEADLINE = "24h"
-GRID = {10: 0, 100: 2 * search.SCANNED_ALONE, 500: 10 * search.SCANNED_ALONE}
+GRID = {10: 0, 50: 2 * search.SCANNED_ALONE, 250: 10 * search.SCANNED_ALONE}
 """Numbers of neighbours that are measured, from so many sets on. Filters need the larger ones."""
 NEIGHBOURS = 8
 """Neighbours of a stored vector that one like it is made from."""

@@ -38,7 +38,7 @@ EF_LARGEST = 1000
 """The largest hnsw.ef_search."""
 SCANNED_ALONE = 2000
 """A filter that leaves fewer rows is answered by comparing those."""
-WALK_FACTOR = 4
+WALK_FACTOR = 2
 """A walk through the graph is given up if it has to go so many times as far as a filter makes likely."""
 
 BITS = np.array([number.bit_count() for number in range(256)], np.uint8)
