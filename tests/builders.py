@@ -71,8 +71,13 @@ def make_index(path: Any = None, dim: int = 2, **options: Any) -> slosh.SetIndex
 
 def contents(index: slosh.SetIndex) -> dict[str, tuple[Any, ...]]:
     """Return all that an index holds, in a form that compares."""
-    held = (index.get(name) for name in index.ids)
-    return {r.id: (r.points.tobytes(), None if r.weights is None else r.weights.tobytes(), r.metadata) for r in held}
+    sets, ids, metadata = index.get(index.ids)
+    weights = [sets.weights_of(i) for i in range(len(ids))]
+    kept = zip(split(sets), weights, metadata, strict=True)
+    return {
+        name: (points.tobytes(), None if own is None else own.tobytes(), about)
+        for name, (points, own, about) in zip(ids, kept, strict=True)
+    }
 
 
 def plain_answer(found: Any) -> tuple[Any, ...]:

@@ -31,12 +31,14 @@ from slosh.errors import (
     ReaderError,
     ReadOnlyIndex,
     ScaleWarning,
+    ServerLost,
     SloshError,
     SourceNotFound,
     StorageError,
     UnknownId,
     UnknownOutcome,
     UnsupportedError,
+    WriteConflict,
     system_error,
 )
 
@@ -58,6 +60,8 @@ EXAMPLES = [
     (FolderNotFound("there is no folder", "create it first", location="a/b"), FileNotFoundError),
     (NotAFile("it is a folder", location="a/b"), IsADirectoryError),
     (AccessDenied("not permitted", errno=errno.EACCES, location="x.slosh"), PermissionError),
+    (ServerLost("gone", "try again", errno=errno.ECONNRESET, location="postgresql://host/db#x"), ConnectionError),
+    (WriteConflict("another writer was faster", "try again", location="postgresql://host/db#x"), OSError),
     (UnknownOutcome("the disk failed", "open it again", errno=errno.EIO, location="x.slosh", ids=("a",)), OSError),
     (NestedChange("a change began within another one", "make it afterwards"), RuntimeError),
     (

@@ -31,12 +31,14 @@ __all__ = [
     "ReadOnlyIndex",
     "ReaderError",
     "ScaleWarning",
+    "ServerLost",
     "SloshError",
     "SourceNotFound",
     "StorageError",
     "UnknownId",
     "UnknownOutcome",
     "UnsupportedError",
+    "WriteConflict",
 ]
 
 
@@ -205,10 +207,18 @@ class AccessDenied(StorageError, PermissionError):
     """The operating system does not let this process read or write `location`."""
 
 
-class UnknownOutcome(StorageError):
-    """The disk failed while a change was committed, and again when it was taken back: it may be stored or not.
+class ServerLost(StorageError, ConnectionError):
+    """The server of an index cannot be reached, or went away. Nothing was changed."""
 
-    The next `slosh.open` for writing settles it; then `id in index` tells.
+
+class WriteConflict(StorageError):
+    """Another writer changed the same sets at the same time. Nothing was changed, and it may be tried again."""
+
+
+class UnknownOutcome(StorageError):
+    """The disk or the connection failed while a change was committed, and nobody can tell whether it is stored.
+
+    The next `slosh.open` settles it; then `id in index` tells.
 
     ids : the sets that were to be added or replaced; () for other changes.
     """

@@ -9,12 +9,17 @@ import pytest
 
 import slosh
 from builders import make_index
+from postgres_server import shared_server
 
 
 class MemoryEngine:
     """An index in memory: it cannot be reopened, and nobody else can read it."""
 
     name = "memory"
+    same_bits = True
+    """Whether its distances are rounded as those of the other engines, and what it learns is always the same."""
+    effort = 1
+    """One part in so many of the long tests is run in every run, for an engine that is slow."""
     target: Any = None
     """Where the next index may be created: a path, an address, or None."""
 
@@ -58,7 +63,32 @@ class SqliteEngine(MemoryEngine):
         return self.keep(slosh.open(index.path, read_only=True, n_jobs=1))
 
 
-ENGINES = [MemoryEngine, SqliteEngine]
+class PostgresEngine(MemoryEngine):
+    """An index in a database, of which there are many."""
+
+    name = "postgres"
+    effort = 6
+    same_bits = False  # full precision, and a graph with random levels
+    numbers = count()
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        self.url, self.numbers = shared_server().url, PostgresEngine.numbers
+
+    @property
+    def target(self):
+        return f"{self.url}#index-{next(self.numbers)}"
+
+    def reopen(self, index):
+        address = index.location
+        index.close()
+        return self.keep(slosh.open(address, n_jobs=1))
+
+    def read_only(self, index):
+        return self.keep(slosh.open(index.location, read_only=True, n_jobs=1))
+
+
+ENGINES = [MemoryEngine, SqliteEngine, PostgresEngine]
 
 
 @pytest.fixture(params=ENGINES, ids=lambda kind: kind.name)

@@ -292,7 +292,7 @@ def test_after_many_removals_the_rest_is_found(engine):
 
 
 def test_compact_leaves_an_index_as_one_freshly_built(engine):
-    """In the order of the ids: the same bits, also of approximate answers."""
+    """In the order of the ids: the same bits, also of approximate answers where nothing that is learnt is random."""
     rng = np.random.default_rng(0)
     names = [f"{i:05}" for i in rng.permutation(20_000)[:2400]]
     sets = dict(zip(names, cloud_list(2400, largest=6), strict=True))
@@ -313,7 +313,10 @@ def test_compact_leaves_an_index_as_one_freshly_built(engine):
         each.tune(recall=0.8, k=10)
     found = [each.search(queries, k=10) for each in (index, fresh)]
     assert found[0].stats.recall < 1.0
-    assert plain_answer(found[0]) == plain_answer(found[1])
+    if engine.same_bits:
+        assert plain_answer(found[0]) == plain_answer(found[1])
+    exact, of_fresh = (each.search(queries, k=10, recall=1.0) for each in (index, fresh))
+    assert plain_answer(exact) == plain_answer(of_fresh)
     exact = index.search(queries, k=10, recall=1.0)
     assert np.mean([len(set(a) & set(b)) / 10 for a, b in zip(found[0].ids, exact.ids, strict=True)]) >= 0.8
 

@@ -13,6 +13,8 @@ from slosh.index import copy as copy_module
 from slosh.search import ExactSearch, HammingSearch, LadderSearch
 
 QUERIES = cloud_list(5, seed=7)
+CERTIFIED = (1, 4)
+"""Which of `answers` are proved."""
 
 
 def filled(engine, weighted=False, **options):
@@ -41,6 +43,17 @@ def answers(index, weighted=False):
     ]
 
 
+def check_same(engine, ours, theirs):
+    """Check that two answers are the same, to the last bit where vectors are rounded alike; proofs always are."""
+    for i, ((ids, distances), (other_ids, others)) in enumerate(zip(ours, theirs, strict=True)):
+        if engine.same_bits or i in CERTIFIED:
+            assert (ids, distances) == (other_ids, others)
+        else:
+            assert [len(each) for each in ids] == [len(each) for each in other_ids]
+            for one, other in zip(distances, others, strict=True):
+                np.testing.assert_allclose(one, other, atol=1e-3)
+
+
 @pytest.mark.parametrize("weighted", [False, True])
 def test_a_copy_holds_and_answers_the_same(engine, tmp_path, weighted):
     index = filled(engine, weighted)
@@ -49,7 +62,7 @@ def test_a_copy_holds_and_answers_the_same(engine, tmp_path, weighted):
     with slosh.open(tmp_path / "copy.slosh", n_jobs=1) as copy:
         assert contents(copy) == held
         assert copy.ids == index.ids
-        assert answers(copy, weighted) == answered
+        check_same(engine, answers(copy, weighted), answered)
         assert copy.dim == index.dim
         assert copy.info()["weighted"] == weighted
         assert copy.select({"deep.er": None, "n": 99}) == ["s09"]
@@ -82,7 +95,7 @@ def test_a_copy_has_the_same_specification(engine, tmp_path, options):
     with slosh.open(tmp_path / "copy.slosh", n_jobs=1) as copy:
         for each in (index, copy):
             each.add(cloud_list(3, seed=11), ["new0", "new1", "new2"])
-        assert answers(copy) == answers(index)
+        check_same(engine, answers(copy), answers(index))
         for key in ("dim", "embedding", "search", "preprocess", "origin", "vector_length"):
             assert copy.info()[key] == index.info()[key], key
 
@@ -94,7 +107,7 @@ def test_a_copy_of_a_copy_and_back(engine, tmp_path):
         assert one.copy_to(tmp_path / "two.slosh") == 38
     with slosh.open(tmp_path / "two.slosh", n_jobs=1) as two:
         assert contents(two) == contents(index)
-        assert answers(two) == answers(index)
+        check_same(engine, answers(two), answers(index))
         assert not set(two.add(cloud_list(2))) & set(index.ids)
 
 

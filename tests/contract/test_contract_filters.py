@@ -20,15 +20,18 @@ def points(n):
     return np.arange(2.0 * n).reshape(n, 1, 2)
 
 
-@settings(max_examples=50)
-@given(st.lists(METADATA, min_size=3, max_size=9), st.lists(FILTERS, min_size=3, max_size=12))
-def test_filters_mean_what_they_say(engine, metadata, filters):
-    with engine.create(embedding=MeanPool(), search=ExactSearch()) as index:
-        index.add(points(len(metadata)), metadata=metadata)
-        for asked in filters:
-            expected = [str(i) for i, one in enumerate(metadata) if holds(asked, one, str(i))]
-            assert index.select(asked) == expected
-            assert sorted(index.search(points(1)[0], k=9, where=asked).ids, key=int) == expected
+def test_filters_mean_what_they_say(engine, campaign):
+    @settings(max_examples=500 if campaign == "all" else 50 // engine.effort)
+    @given(st.lists(METADATA, min_size=3, max_size=9), st.lists(FILTERS, min_size=3, max_size=12))
+    def check(metadata, filters):
+        with engine.create(embedding=MeanPool(), search=ExactSearch()) as index:
+            index.add(points(len(metadata)), metadata=metadata)
+            for asked in filters:
+                expected = [str(i) for i, one in enumerate(metadata) if holds(asked, one, str(i))]
+                assert index.select(asked) == expected
+                assert sorted(index.search(points(1)[0], k=9, where=asked).ids, key=int) == expected
+
+    check()
 
 
 def test_ids_by_filter(engine):

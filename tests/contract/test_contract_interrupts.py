@@ -19,7 +19,7 @@ CHANGES = {
 @pytest.mark.parametrize("change", CHANGES)
 def test_an_interrupt_at_any_call_of_a_change(engine, change, campaign):
     work, more = CHANGES[change]
-    step = 1 if campaign == "all" else {"memory": 4}.get(engine.name, 13)
+    step = 1 if campaign == "all" else {"memory": 4}.get(engine.name, 13) * engine.effort
     index, interrupted = engine.create(), 0
     index.add(cloud_list(3), ["a", "b", "c"])
     for n in range(0, calls_of(lambda: work(index)), step):

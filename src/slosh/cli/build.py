@@ -39,6 +39,9 @@ def demo(
     keep: Annotated[
         bool, Option("--keep", help="Use the index of an earlier run instead of building it again.")
     ] = False,
+    engine: Annotated[
+        str, Option(metavar="ENGINE", help="folder, or postgres: a server of its own that ends with the demo.")
+    ] = "folder",
 ) -> None:
     """Build an index of handwritten digits, search it, and draw the results. Needs no data and no network.
 
@@ -46,7 +49,11 @@ def demo(
     """
     from .demo import run_demo
 
-    run_demo(out, keep)
+    if engine not in ("folder", "postgres"):
+        raise UsageError(f"--engine {engine}: give folder or postgres")
+    if keep and engine != "folder":
+        raise UsageError("--keep is for a folder: leave it out with --engine postgres")
+    run_demo(out, keep, engine)
 
 
 def build(
@@ -61,6 +68,9 @@ def build(
     recall: Annotated[
         float, recall_option(help="Fraction of the true nearest neighbours that searches find by default; 1 is exact.")
     ] = RECALL,
+    name: Annotated[
+        str | None, Option(metavar="NAME", help="In a database: the name of the index, as behind # in its address.")
+    ] = None,
     parts: Annotated[
         bool, Option("--parts", help="Store what slosh search --match part needs, too (see slosh enable).")
     ] = False,
@@ -79,7 +89,9 @@ def build(
         slosh build cells.slosh cells.h5ad --by patient --obsm X_pca
         slosh build sites.slosh "scans/*.las" --origin auto
         slosh build curves.slosh curves.csv --id-column curve --columns x,y
+        slosh build postgresql://user@host/database clouds/ --name shapes
     """
+    index = options.named_location(index, name)
     options.check_free(index)
     seed, for_all = reading.random_state, options.parse_metadata(meta)
     settings = {"preprocess": preparation.preprocess(seed), "embedding": wanted.make(seed), **design.settings()}

@@ -64,19 +64,31 @@ def digits_of(metadata: list[dict[str, Any]]) -> Int64:
     return np.array([about["digit"] for about in metadata])
 
 
-def run_demo(out: Path, keep: bool) -> None:
+def run_demo(out: Path, keep: bool, engine: str = "folder") -> None:
+    """Run the demo on an index in a folder, or in a server of its own."""
+    if engine == "folder":
+        _run(out, out / "digits.slosh", keep)
+        return
+    from ..engines.postgres.local_server import LocalServer
+
+    with LocalServer() as server:
+        tell(f"PostgreSQL runs for this demo, on a socket in {server.sockets}\n")
+        _run(out, f"{server.url}#digits", False)
+
+
+def _run(out: Path, path: Path | str, keep: bool) -> None:
     """Build the index in a folder, unless an earlier one is to be kept, search it, and print what was measured."""
     digits = load_digits()
     order = np.random.RandomState(0).permutation(len(digits.ids))
     stored, held_out = take(digits, np.sort(order[:N_STORED])), take(digits, np.sort(order[N_STORED:]))
     out.mkdir(parents=True, exist_ok=True)
-    path = out / "digits.slosh"
     about = "Handwritten digits of scikit-learn, 8 x 8 pixels: each is a set of weighted points."
     tell(f"{about} Kernel: {kernel.name()}\n")
-    if keep and path.exists():
+    if isinstance(path, Path) and keep and path.exists():
         tell(f"{path} is kept from an earlier run")
     else:
-        _replace(path, set(digits.ids))
+        if isinstance(path, Path):
+            _replace(path, set(digits.ids))
         _build(path, stored)
     with open_index(path) as index:
         tell(f"\nSearch: the {K} nearest of each of {len(held_out.ids)} digits that are not in the index")
@@ -91,7 +103,11 @@ def run_demo(out: Path, keep: bool) -> None:
         names, labels = np.array(held_out.ids), digits_of(held_out.metadata)
         np.savez_compressed(out / "held-out.npz", **arrays, names=names, labels=labels)
         can_draw = _draw(index, held_out, found, out / "neighbours.png")
-    _suggest_commands(path, out, stored.ids, can_draw)
+    if isinstance(path, Path):
+        _suggest_commands(path, out, stored.ids, can_draw)
+    else:
+        tell("\nThe server stops now. With one of your own:")
+        tell("  slosh build postgresql://user@host/database SOURCE --name NAME")
 
 
 def _replace(path: Path, ids: set[str]) -> None:
@@ -108,7 +124,7 @@ def _replace(path: Path, ids: set[str]) -> None:
     shutil.rmtree(path)
 
 
-def _build(path: Path, stored: Batch) -> None:
+def _build(path: Path | str, stored: Batch) -> None:
     started = time.perf_counter()
     with SetIndex.create(path, dim=2) as index:
         index.add(stored)

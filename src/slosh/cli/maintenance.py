@@ -15,7 +15,18 @@ from ..errors import InputError
 from .choice import describe, document_of, name_of, say_comparison, settle
 from .design import EmbeddingOptions, command, options_for
 from .messages import CommandError, UsageError, error_message
-from .options import AsJson, Location, Reading, check_free, choose, counted, disk_bytes, open_index, recall_option
+from .options import (
+    AsJson,
+    Location,
+    Reading,
+    check_free,
+    choose,
+    counted,
+    disk_bytes,
+    index_argument,
+    open_index,
+    recall_option,
+)
 from .output import format_cell, one_line, pluralize, say, say_facts, say_json, say_result
 from .process import FAILED
 
@@ -218,8 +229,8 @@ def export(
 
 
 def copy(
-    source: Annotated[str, Argument(metavar="SOURCE", help="The index to copy.")],
-    target: Annotated[str, Argument(metavar="TARGET", help="Where to put the copy.")],
+    source: Annotated[str, index_argument(metavar="SOURCE", help="The index to copy.")],
+    target: Annotated[str, index_argument(metavar="TARGET", help="Where to put the copy.")],
     *,
     json: AsJson = False,
 ) -> None:
@@ -228,6 +239,7 @@ def copy(
     The copy is in the format of this version of slosh. The source is only read, and may be in use.
 
         slosh copy shapes.slosh backup/shapes.slosh
+        slosh copy shapes.slosh postgresql://user@host/database#shapes
     """
     check_free(target)
     with open_index(source) as opened:

@@ -19,6 +19,7 @@ from typer import Argument, BadParameter, Option
 
 import slosh
 
+from ..engines.addresses import with_name, without_password
 from ..errors import FormatError, IndexNotFound, InputError
 from .messages import CommandError, UsageError
 from .output import remark
@@ -39,7 +40,26 @@ counted = functools.partial(Option, metavar="N", min=1)
 """An option that is a number of things, at least one."""
 recall_option = functools.partial(Option, metavar="FRACTION", callback=_checked_recall)
 
-Location = Annotated[str, Argument(metavar="INDEX", help="The folder of the index.")]
+
+def checked_location(value: str) -> str:
+    """Refuse an address with a password: whoever lists the processes of this machine would see it."""
+    if without_password(value) != value:
+        raise BadParameter("leave the password out of the address: PGPASSWORD or ~/.pgpass gives it")
+    return value
+
+
+def named_location(location: str, name: str | None) -> str:
+    """Return the address of the index of a name in a database."""
+    try:
+        return with_name(location, name)
+    except InputError as error:
+        raise UsageError(f"--{error}") from None
+
+
+index_argument = functools.partial(Argument, callback=checked_location)
+Location = Annotated[
+    str, index_argument(metavar="INDEX", help="The folder of the index, or postgresql://user@host/database#name.")
+]
 Offset = Annotated[int, Option(metavar="N", min=0, help="Skip this many of them, to see the next page.")]
 FILES = 'Files, folders, or quoted patterns such as "clouds/*.ply".'
 Sources = Annotated[list[str], Argument(metavar="SOURCE", help=FILES)]

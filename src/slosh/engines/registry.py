@@ -1,6 +1,7 @@
 """Which engine an index lives on: chosen by its location when it is created or opened.
 
-A location is None (memory), the path of a folder (SQLite), or a URL whose scheme names the engine. A module is imported
+A location is None (memory), the path of a folder (SQLite), or a URL whose scheme names the engine, with the name of the
+index behind # where there may be several. A module is imported
 only when an index of its kind is opened, so that an engine's dependencies are needed by those who use it.
 """
 
@@ -10,7 +11,8 @@ import os
 from importlib import import_module
 from typing import Any, TypeAlias
 
-from ..errors import InputError
+from ..errors import InputError, bad_value, import_extra
+from .addresses import with_name, without_password
 from .base import Engine
 from .spec import IndexSpec
 
@@ -19,8 +21,23 @@ Location: TypeAlias = str | os.PathLike[str] | None
 ENGINES = {
     "memory": "slosh.engines.memory:MemoryEngine",
     "sqlite": "slosh.engines.sqlite.engine:SqliteEngine",
+    "postgresql": "slosh.engines.postgres.engine:PostgresEngine",
+    "postgres": "slosh.engines.postgres.engine:PostgresEngine",
 }
 """Scheme of the URL, and the class; each has `create(location, spec, ...)` and, if it lasts, `open(location, ...)`."""
+
+
+EXTRAS = {"psycopg": "postgres"}
+"""Packages that an engine imports, and the extras of slosh that bring them."""
+
+
+def located(location: Location, name: str | None) -> Location:
+    """Return the address of the index of a name, where a place may hold several."""
+    if name is None:
+        return location
+    if not isinstance(location, str):
+        raise bad_value("name", name, "leave it out: a folder holds one index, and so does memory")
+    return with_name(location, name)
 
 
 def create_engine(location: Location, spec: IndexSpec, weighted: bool | None, n_jobs: int | None) -> Engine:
@@ -51,9 +68,15 @@ def _engine_of(location: Location) -> tuple[Any, str | None]:
             name, place = "sqlite", rest if mark else place
     if name not in ENGINES or (name == "memory" and place is not None):
         raise InputError(
-            f"{place!r:.80} is not where an index can be: no engine has the address {name}://",
+            f"{without_password(str(place))!r:.80} is not where an index can be: no engine has the address {name}://",
             "give the path of a folder, or None for an index in memory",
             argument="path",
         )
     module, _, attribute = ENGINES[name].partition(":")
-    return getattr(import_module(module), attribute), place
+    try:
+        return getattr(import_module(module), attribute), place
+    except ModuleNotFoundError as error:
+        if (package := (error.name or "").partition(".")[0]) not in EXTRAS:
+            raise
+        import_extra(package, f"an index at {name}://", EXTRAS[package])
+        raise

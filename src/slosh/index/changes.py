@@ -6,11 +6,12 @@ What a user passed comes in; the engine's next version goes out. Everything is c
 from __future__ import annotations
 
 import logging
+import random
 import time
 import warnings
-from collections.abc import Iterator, Sequence, Sized
+from collections.abc import Callable, Iterator, Sequence, Sized
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from ..data.progress import ProgressBar
 from ..data.sets import Sets
 from ..engines.base import Engine, Entries, Int64, View, Write
 from ..engines.spec import Embedded, IndexSpec
-from ..errors import DuplicateId, InputError, SloshError, UnknownId, user_level
+from ..errors import DuplicateId, InputError, ServerLost, SloshError, UnknownId, WriteConflict, user_level
 from ..where import Node, parse_metadata
 from . import part_trial
 from .records import (
@@ -35,6 +36,10 @@ logger = logging.getLogger(__name__)
 
 CHUNK_NUMBERS = 1 << 24
 """Numbers of the vectors that are held while sets are added."""
+TRIES, FIRST_PAUSE = 6, 0.05
+"""How often a change is tried if other writers are in its way, and seconds between the first two; twice as long each
+time."""
+T = TypeVar("T")
 
 
 def add(engine: Engine, sets: Sets, ids: Any, metadata: Any, update: bool, added: list[str]) -> None:
@@ -48,22 +53,40 @@ def add(engine: Engine, sets: Sets, ids: Any, metadata: Any, update: bool, added
         raise InputError("update=True replaces sets by their ids", "give ids", argument="ids")
     given = metadata_of_each(metadata, len(sets))  # read to its end before the write begins
     started = time.perf_counter()
-    write = None
-    try:
-        with engine.write() as write:
-            if names is None:
-                names = write.free_ids(len(sets))
-            if update:
-                given = _metadata_after(write.view, names, given, False)
-            else:
-                _check_new(write.view, names)
-            checked = checked_metadata(given, names)
-            if len(sets):
-                _store(write, _with_weights(write, sets), names, checked)
-    finally:
-        if names is not None and write is not None and write.committed:
-            added += names
+
+    def attempt() -> None:
+        write, chosen = None, names
+        try:
+            with engine.write() as write:
+                chosen = write.free_ids(len(sets)) if chosen is None else chosen
+                about = _metadata_after(write.view, chosen, given, False) if update else given
+                if not update:
+                    _check_new(write.view, chosen)
+                checked = checked_metadata(about, chosen)
+                if len(sets):
+                    _store(write, _with_weights(write, sets), chosen, checked)
+        finally:
+            if chosen is not None and write is not None and write.committed:
+                added.extend(chosen)
+
+    _retried(attempt)
     logger.info("%s: added %d sets in %.3f s", place_of(engine), len(sets), time.perf_counter() - started)
+
+
+def _retried(attempt: Callable[[], T]) -> T:
+    """Make a change, and make it again where another writer was in its way, or a server went away before it was made.
+
+    Each attempt sees the newest version: so what the others did is not lost, and a set that they removed is missed.
+    """
+    pause = FIRST_PAUSE
+    for _ in range(TRIES - 1):
+        try:
+            return attempt()
+        except (WriteConflict, ServerLost) as error:
+            logger.info("%s: trying again", error.problem)
+            time.sleep(pause * random.uniform(0.5, 1.5))
+            pause *= 2
+    return attempt()
 
 
 def update(engine: Engine, names: list[str], sets: Sets | None, metadata: Any, merge: bool) -> None:
@@ -71,22 +94,30 @@ def update(engine: Engine, names: list[str], sets: Sets | None, metadata: Any, m
     if sets is not None and len(names) != len(sets):
         raise InputError(f"there are {len(sets)} sets and {len(names)} ids", "give one for each", argument="ids")
     given = metadata_of_each(metadata, len(names))
-    with engine.write() as write:
-        keys = known_keys(write.view, names)
-        checked = checked_metadata(_metadata_after(write.view, names, given, merge), names)
-        if sets is None:
-            write.set_metadata(keys, checked)
-        else:
-            _store(write, _with_weights(write, sets), names, checked)
+
+    def attempt() -> None:
+        with engine.write() as write:
+            keys = known_keys(write.view, names)
+            checked = checked_metadata(_metadata_after(write.view, names, given, merge), names)
+            if sets is None:
+                write.set_metadata(keys, checked)
+            else:
+                _store(write, _with_weights(write, sets), names, checked)
+
+    _retried(attempt)
     logger.info("%s: updated %d sets", place_of(engine), len(names))
 
 
 def remove(engine: Engine, names: list[str], where: Node | None) -> list[str]:
     """Remove the sets of these ids, or those that match, and return their ids."""
-    with engine.write() as write:
-        keys = known_keys(write.view, names) if where is None else write.view.select(where)
-        write.delete(np.sort(keys))
-        removed = names if where is None else write.view.ids(keys)
+
+    def attempt() -> list[str]:
+        with engine.write() as write:
+            keys = known_keys(write.view, names) if where is None else write.view.select(where)
+            write.delete(np.sort(keys))
+            return names if where is None else write.view.ids(keys)
+
+    removed = _retried(attempt)
     logger.info("%s: removed %d sets", place_of(engine), len(removed))
     return removed
 

@@ -44,7 +44,7 @@ def copy_index(source: Engine, target: Location, n_jobs: int | None) -> int:
             copy.destroy()
             raise
         copy.close()
-        logger.info("%s: copied %d sets to %s", changes.place_of(source), len(keys), target)
+        logger.info("%s: copied %d sets to %s", changes.place_of(source), len(keys), changes.place_of(copy))
         return len(keys)
 
 

@@ -21,7 +21,7 @@ from ..data.checks import checked_count, checked_flag
 from ..data.preprocess import Preprocess
 from ..data.sets import Sets
 from ..engines.base import Engine, Records
-from ..engines.registry import Location, create_engine, open_engine
+from ..engines.registry import Location, create_engine, located, open_engine
 from ..engines.spec import WHOLE, IndexSpec, make_spec
 from ..errors import InputError
 from ..search import checked_recall
@@ -98,9 +98,11 @@ class SetIndex(Searches):
         weighted: bool | None = None,
         origin: Any = None,
         parts: Any = False,
+        name: str | None = None,
         n_jobs: int | None = -1,
     ) -> SetIndex:
-        """Create an empty index in the folder `path`, which must not exist; None keeps it in memory.
+        """Create an empty index in the folder `path`, which must not exist; None keeps it in memory. With the address
+        of a database, "postgresql://user@host/database", it is made there (docs/postgres.md).
 
         What is chosen here decides about distances. It is stored with the index, and only `retrain` changes the
         embedding.
@@ -121,13 +123,15 @@ class SetIndex(Searches):
         origin : (d,) float64 numbers subtracted from all coordinates before they become float32, or "auto".
         parts : True keeps what part search needs (`search(match="part")`, docs/parts.md), whose anchors are learnt from
             `sample`; or a `slosh.embed.PartField` of your own. `enable("parts")` does it later.
+        name : of the index in a database, which may hold several; "postgresql://user@host/database#name" says the same.
         n_jobs : threads; -1 is all cores.
         """
+        place = located(path, name)
         checked_count("dim", dim)
         if weighted is not None and not isinstance(weighted, bool):
             raise InputError(f"weighted={weighted!r:.60}", "give True, False, or None", argument="weighted")
         spec = make_spec(int(dim), embedding, search, preprocess, origin, sample, n_jobs, parts)
-        return cls(create_engine(path, spec, weighted, n_jobs))
+        return cls(create_engine(place, spec, weighted, n_jobs))
 
     # About it
 
@@ -136,6 +140,11 @@ class SetIndex(Searches):
         """The folder of the index; None where it is not in a folder."""
         place = self._engine.location
         return None if place is None or "://" in place else Path(place)
+
+    @property
+    def location(self) -> str | None:
+        """Where it lives, as `slosh.open` takes it: a path, or an address without its password; None in memory."""
+        return self._engine.location
 
     @property
     def _spec(self) -> IndexSpec:
@@ -423,15 +432,16 @@ class SetIndex(Searches):
 
         return export(self, path)
 
-    def copy_to(self, target: Location, *, n_jobs: int | None = -1) -> int:
+    def copy_to(self, target: Location, name: str | None = None, *, n_jobs: int | None = -1) -> int:
         """Copy all sets with ids, metadata and weights into a new index at `target`, and return how many they are.
 
-        The copy has the same specification and settings, and is trained anew. `target` may be on another engine. After
+        The copy has the same specification and settings, and is trained anew. `target` may be on another engine, where
+        `name` is that of the index in a database. After
         an error there is nothing at `target`.
         """
         from .copy import copy_index
 
-        return copy_index(self._engine, target, n_jobs)
+        return copy_index(self._engine, located(target, name), n_jobs)
 
     def backup(self, folder: str | os.PathLike[str], *, n_jobs: int | None = -1) -> int:
         """Copy one version of the index into a new folder, while others go on writing; return how many sets it has.
@@ -443,13 +453,15 @@ class SetIndex(Searches):
         return backup_index(self._engine, folder, n_jobs)
 
 
-def open(path: Location, read_only: bool = False, *, n_jobs: int | None = -1) -> SetIndex:
-    """Open an index that `SetIndex.create` made.
+def open(path: Location, name: str | None = None, *, read_only: bool = False, n_jobs: int | None = -1) -> SetIndex:
+    """Open an index that `SetIndex.create` made: by the path of its folder, or by the address of its database and its
+    name there.
 
-    One process at a time may open it for writing; with `read_only` any number may read it, and see every change of the
-    writer from their next call on.
+    One process at a time may open a folder for writing, any number an index in a database; with `read_only` any number
+    may read it. They see every change of a writer from their next call on.
     """
     started = time.perf_counter()
-    index = SetIndex(open_engine(path, read_only, n_jobs))
-    logger.info("%s: opened %d sets in %.3f s", path, len(index), time.perf_counter() - started)
+    engine = open_engine(located(path, name), read_only, n_jobs)
+    index = SetIndex(engine)
+    logger.info("%s: opened %d sets in %.3f s", engine.location, len(index), time.perf_counter() - started)
     return index

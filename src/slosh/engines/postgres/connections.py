@@ -1,0 +1,191 @@
+"""Connections to the server: made with deadlines, kept in a pool, made again when the server was away.
+
+A `Session` is a connection with what is known about it. It commits by itself; `begin` and `commit` are statements.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import psycopg
+from psycopg.adapt import Dumper
+from psycopg.conninfo import conninfo_to_dict
+from psycopg.pq import Format, TransactionStatus
+
+from ...errors import InputError, UnsupportedError
+from .errors import error_of, is_lost
+
+READ_DEADLINE = "60s"
+"""How long a statement may take, unless the URL or the server says something else."""
+LOCK_DEADLINE = "30s"
+"""How long a change waits for another one."""
+MOST_IDLE = 16
+"""Connections that are kept for the next use. A search uses one, and a change two."""
+RECONNECT_SECONDS = 30.0
+"""How long a client waits for a server that went away, before it says so."""
+FIRST_PAUSE, LONGEST_PAUSE = 0.02, 1.0
+
+DEFAULTS = {
+    "application_name": "slosh",
+    "connect_timeout": "10",
+    "tcp_user_timeout": "30000",
+    "client_encoding": "utf8",
+}
+ABOUT_VECTORS = """
+    SELECT n.nspname, h.oid, h.typarray, e.extversion FROM pg_catalog.pg_extension e
+    JOIN pg_catalog.pg_namespace n ON n.oid = e.extnamespace
+    JOIN pg_catalog.pg_type h ON h.typnamespace = n.oid AND h.typname = 'halfvec'
+    WHERE e.extname = 'vector'"""
+SET_UP = """
+    SELECT set_config('search_path', 'pg_catalog, ' || quote_ident(%s), false), set_config('jit', 'off', false),
+        set_config('hnsw.iterative_scan', 'relaxed_order', false), set_config('bytea_output', 'hex', false),
+        set_config('statement_timeout', CASE current_setting('statement_timeout') WHEN '0' THEN %s
+            ELSE current_setting('statement_timeout') END, false),
+        set_config('lock_timeout', CASE current_setting('lock_timeout') WHEN '0' THEN %s
+            ELSE current_setting('lock_timeout') END, false)"""
+
+
+class Half(bytes):
+    """A vector in the binary form of pgvector's halfvec; `HalfArray` is an array of them."""
+
+
+class HalfArray(bytes):
+    """An array of halfvec in PostgreSQL's binary form, but for the number of its type: see `Session`."""
+
+
+class _BinaryDumper(Dumper):
+    format = Format.BINARY
+
+    def dump(self, obj: Any) -> bytes:
+        return bytes(obj)
+
+
+class Session:
+    """One connection. `modes` are the settings that it is known to have."""
+
+    def __init__(self, url: str) -> None:
+        try:
+            given = conninfo_to_dict(url)
+        except psycopg.ProgrammingError:
+            problem, remedy = "this is no address that PostgreSQL knows", "give postgresql://user@host/database"
+            raise InputError(problem, remedy, argument="path") from None
+        more: dict[str, Any] = {name: value for name, value in DEFAULTS.items() if name not in given}
+        self.connection = psycopg.connect(url, autocommit=True, **more)
+        self.modes: dict[str, str] = {}
+        self.vectors: str | None = None
+        try:
+            self._find_vectors()
+        except BaseException:
+            self.connection.close()
+            raise
+
+    def _find_vectors(self) -> None:
+        """Look where pgvector is; None if the database does not have it yet."""
+        found = self.connection.execute(ABOUT_VECTORS).fetchone()
+        self.connection.execute(SET_UP, ("pg_catalog" if found is None else found[0], READ_DEADLINE, LOCK_DEADLINE))
+        if found is None:
+            return
+        self.vectors, oid, array, version = found
+        if tuple(map(int, version.split(".")[:2])) < (0, 8):
+            problem, remedy = f"pgvector {version} is too old", "ALTER EXTENSION vector UPDATE, to 0.8 or later"
+            raise UnsupportedError(problem, remedy, feature_name="pgvector")
+        self.half_oid = oid
+        for kind, number in ((Half, oid), (HalfArray, array)):
+            self.connection.adapters.register_dumper(kind, type("Dumped", (_BinaryDumper,), {"oid": number}))
+
+    def install_vectors(self) -> None:
+        """Put pgvector into the database, if it is not there."""
+        if self.vectors is None:
+            self.connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
+            self._find_vectors()
+
+    @property
+    def idle(self) -> bool:
+        """Whether it can be given to somebody else."""
+        return not self.connection.closed and self.connection.info.transaction_status == TransactionStatus.IDLE
+
+    def execute(self, sql: Any, parameters: Sequence[Any] = (), prepare: bool | None = None) -> Any:
+        """Run one statement, and return its cursor; results come in binary."""
+        return self.connection.execute(sql, parameters, prepare=prepare, binary=True)
+
+    def set_modes(self, **modes: str) -> None:
+        """Change settings of the session, as far as they are others."""
+        changed = {name: value for name, value in modes.items() if self.modes.get(name) != value}
+        if changed:
+            calls = ", ".join(["set_config(%s, %s, false)"] * len(changed))
+            self.connection.execute(
+                f"SELECT {calls}",
+                [part for name, value in changed.items() for part in (name.replace("__", "."), value)],
+            )
+            self.modes |= changed
+
+    def begin(self, statement: str) -> None:
+        self.connection.execute(statement)
+
+    def commit(self) -> None:
+        self.connection.execute("COMMIT")
+
+    def rollback(self) -> None:
+        """Give up the transaction; the settings that were changed in it are as before."""
+        self.modes = {}
+        with suppress(psycopg.Error):
+            self.connection.execute("ROLLBACK")
+
+    def close(self) -> None:
+        with suppress(psycopg.Error):
+            self.connection.close()
+
+
+class Pool:
+    """Connections that wait for their next use; the server says how many there may be. It belongs to one process."""
+
+    def __init__(self, url: str, location: str) -> None:
+        self._url, self._location, self._idle = url, location, list[Session]()
+        self._lock, self._closed, self._pid = threading.Lock(), False, os.getpid()
+
+    def take(self, fresh: bool = False, patient: bool = True) -> Session:
+        """Return a connection; `fresh` takes none that may have been lost. `give` it back."""
+        lost: list[Session] = []
+        with self._lock:
+            if fresh:
+                lost, self._idle = self._idle, lost
+            found = self._idle.pop() if self._idle else None
+        for each in lost:
+            each.close()
+        return self._connect(patient) if found is None else found
+
+    def _connect(self, patient: bool) -> Session:
+        end, pause = time.monotonic() + RECONNECT_SECONDS, FIRST_PAUSE
+        while True:
+            try:
+                return Session(self._url)
+            except psycopg.Error as error:
+                if not (patient and is_lost(error) and time.monotonic() + pause < end) or self._closed:
+                    raise error_of(error, self._location) from None
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+    def give(self, session: Session) -> None:
+        """Take a connection back, unless it is not usable any more."""
+        if self._pid != os.getpid():
+            return
+        keep = session.idle
+        with self._lock:
+            if keep and not self._closed and len(self._idle) < MOST_IDLE:
+                self._idle.append(session)
+                return
+        session.close()
+
+    def close(self) -> None:
+        """Close what is idle; what is in use is closed when it comes back."""
+        if self._pid != os.getpid():
+            return
+        with self._lock:
+            self._closed, idle, self._idle = True, self._idle, []
+        for each in idle:
+            each.close()

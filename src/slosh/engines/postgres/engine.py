@@ -1,0 +1,364 @@
+"""An index in PostgreSQL: docs/postgres.md says what is stored where, what a version is, and who waits for whom.
+
+An address is `postgresql://user@host/database#name`; everything before # is handed to libpq as it is.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from itertools import count
+from typing import Any
+
+import psycopg
+from psycopg import errors as pg
+
+from ...data.interrupts import interruptible
+from ...errors import (
+    DamagedError,
+    IndexClosed,
+    IndexExists,
+    IndexNotFound,
+    InputError,
+    ReadOnlyIndex,
+    StorageError,
+)
+from ...search import Calibration
+from ...where import Node
+from ..addresses import split_name, without_password
+from ..locking import ChangeLock
+from ..spec import WHOLE, IndexSpec, Vectors
+from . import graph, schema, search
+from .compacting import compact
+from .connections import Pool, Session
+from .errors import error_of, is_lost, translated
+from .header import Learnt, begin, find
+from .schema import Tables
+from .verifying import verify_tables
+from .view import PostgresView
+from .write import PostgresWrite
+
+KEPT_SPECS = 4
+KEPT_COUNTS = 256
+COUNT_GROWTH = 0.05
+"""How many sets a filter leaves is counted again when this part of the sets was added since, or after some changes."""
+COUNT_CHANGES = 64
+TRIES = 8
+
+
+class PostgresEngine:
+    """One index of a database. `create` and `open` make one."""
+
+    def __init__(self, address: str, pool: Pool, found: tuple[int, int], read_only: bool, n_jobs: int | None) -> None:
+        self.location, self.read_only, self.closed = without_password(address), read_only, False
+        self.index, generation = found
+        self._pool, self._n_jobs, self._pid = pool, n_jobs, os.getpid()
+        self._tables = Tables(self.index, generation)
+        self._specs: dict[int, IndexSpec] = {}
+        self._learnt: dict[tuple[int, int | None], Learnt] = {}
+        self._counts: dict[tuple[int, Node], tuple[int, int, int]] = {}
+        self._changes, self._cursors = ChangeLock(), count()
+
+    @classmethod
+    def create(cls, location: str, spec: IndexSpec, *, weighted: bool | None, n_jobs: int | None) -> PostgresEngine:
+        packed = spec.pack()
+        schema.check_lengths(spec)
+
+        def make(session: Session, name: str) -> tuple[int, int]:
+            session.install_vectors()
+            schema.make(session)
+            try:
+                with session.connection.transaction():
+                    (index,) = session.execute(
+                        "INSERT INTO slosh.indexes (name, generation, spec, weighted) VALUES (%s, 1, %s, %s)"
+                        " RETURNING id",
+                        (name, packed, weighted),
+                    ).fetchone()
+                    tables = Tables(index, 1)
+                    schema.make_bodies(session, tables)
+                    schema.make_generation(session, tables, spec)
+                    schema.make_indexes(session, tables)
+            except pg.UniqueViolation:
+                shown = without_password(location)
+                remedy = "open it with slosh.open, or give another name"
+                raise IndexExists(f"{shown} exists", remedy, errno=errno.EEXIST, location=shown) from None
+            return index, 1
+
+        return cls._connected(location, make, False, n_jobs)
+
+    @classmethod
+    def open(cls, location: str, *, read_only: bool, n_jobs: int | None) -> PostgresEngine:
+        def look(session: Session, name: str) -> tuple[int, int]:
+            found = None
+            if session.vectors is not None and schema.is_there(session):
+                found = find(session, name)
+            if found is None:
+                shown = without_password(location)
+                problem, remedy = f"there is no index at {shown}", "create one with slosh.SetIndex.create"
+                raise IndexNotFound(problem, remedy, errno=errno.ENOENT, location=shown)
+            return found
+
+        return cls._connected(location, look, read_only, n_jobs)
+
+    @classmethod
+    def _connected(
+        cls, location: str, start: Callable[[Session, str], tuple[int, int]], read_only: bool, n_jobs: int | None
+    ) -> PostgresEngine:
+        url, name = split_name(location)
+        if name is None:
+            problem = f"{without_password(url)} is a database, which may hold many indexes"
+            raise InputError(problem, "give the name of one: name='shapes'", argument="name")
+        shown = without_password(location)
+        pool = Pool(url, shown)
+        try:
+            session = pool.take(patient=False)
+            try:
+                with translated(shown):
+                    found = start(session, name)
+            finally:
+                pool.give(session)
+            engine = cls(location, pool, found, read_only, n_jobs)
+            with engine.view():
+                return engine
+        except BaseException:
+            pool.close()
+            raise
+
+    def _check_open(self) -> None:
+        if self._pid != os.getpid():
+            raise IndexClosed("this process was forked from the one that opened the index", "open it again, here")
+        if self.closed:
+            raise IndexClosed("the index is closed", "open it again with slosh.open")
+
+    # Connections
+
+    def take_session(self, fresh: bool = False) -> Session:
+        return self._pool.take(fresh)
+
+    def give_session(self, session: Session) -> None:
+        self._pool.give(session)
+
+    def end_reading(self, session: Session, failed: bool) -> None:
+        """End the transaction of a view."""
+        try:
+            if failed:
+                session.rollback()
+            else:
+                with suppress(psycopg.Error):  # nothing depends on it
+                    session.commit()
+        finally:
+            self._pool.give(session)
+
+    def cursor_name(self) -> str:
+        return f"slosh_{next(self._cursors):d}"
+
+    # Reading
+
+    def view(self) -> PostgresView:
+        fresh = False
+        for _ in range(TRIES):
+            self._check_open()
+            session = self._pool.take(fresh)
+            try:
+                view = self._begin(session)
+            except psycopg.Error as error:
+                self.end_reading(session, failed=True)
+                if not is_lost(error):
+                    raise error_of(error, self.location) from None
+                fresh = True  # `take` waits for the server
+                last = error
+                continue
+            except BaseException:
+                self.end_reading(session, failed=True)
+                raise
+            if view is not None:
+                return view
+            self.end_reading(session, failed=True)
+        if fresh:
+            raise error_of(last, self.location) from None
+        raise StorageError(f"{self.location} is compacted over and over", "try again", location=self.location)
+
+    def _begin(self, session: Session) -> PostgresView | None:
+        """Return a view; None if the index has another generation than was known, which is known now."""
+        try:
+            header = begin(session, self._tables)
+        except pg.UndefinedTable:
+            session.rollback()
+            header = None
+        known = self._tables.generation
+        if header is None or header.generation != known or known not in self._specs:
+            session.rollback()
+            self._follow(session)
+            return None
+        return PostgresView(self, session, header, self._specs[known])
+
+    def _follow(self, session: Session) -> None:
+        """Find out the generation of the index, and its specification."""
+        line = session.execute("SELECT generation, spec FROM slosh.indexes WHERE id = %s", (self.index,)).fetchone()
+        if line is None:
+            problem = f"{self.location} was deleted"
+            raise IndexNotFound(problem, "create it again", errno=errno.ENOENT, location=self.location)
+        generation, packed = line
+        if generation not in self._specs:
+            spec = IndexSpec.unpack(bytes(packed), self.location).with_threads(self._n_jobs)
+            self._specs = dict([*self._specs.items(), (generation, spec)][-KEPT_SPECS:])
+        self._tables = Tables(self.index, generation)
+
+    def spec_of(self, session: Session, generation: int) -> IndexSpec:
+        """Return the specification of a generation, which is the newest of a transaction that nobody else changes."""
+        if generation not in self._specs:
+            self._follow(session)
+        return self._specs[generation]
+
+    def learnt_of(self, view: PostgresView) -> Learnt:
+        """Return what was measured, as the version of a view has it."""
+        at = view.header.generation, view.header.stamp
+        if view.header.stamp is None:
+            return Learnt()
+        if at not in self._learnt:
+            sql = "SELECT content FROM slosh.learnt WHERE index_id = %s AND generation = %s"
+            (content,) = view.execute(sql, (self.index, at[0])).fetchone()
+            try:
+                self._learnt = {at: Learnt.from_text(content)}
+            except (ValueError, TypeError, LookupError) as error:
+                problem = f"{self.location}: what was measured cannot be read ({error!s:.200})"
+                raise DamagedError(problem, "call index.compact()", location=self.location) from None
+            return self._learnt[at]
+        return self._learnt[at]
+
+    def count_of(self, view: PostgresView, where: Node, condition: search.Condition) -> int:
+        """Return about how many sets a filter leaves: counted, and remembered for a while."""
+        at, header = (view.header.generation, where), view.header
+        known = self._counts.get(at)
+        if known is not None:
+            left, added, changes = known
+            if header.added - added <= COUNT_GROWTH * header.sets and header.changes - changes <= COUNT_CHANGES:
+                return min(left, header.sets)
+        view.session.set_modes(**search.SCAN_MODES)
+        sql = f"SELECT count(*) FROM {view.tables.sets} WHERE {condition.sql}"
+        (left,) = view.execute(sql, condition.parameters, prepare=False).fetchone()
+        self._counts = dict([*self._counts.items(), (at, (left, header.added, header.changes))][-KEPT_COUNTS:])
+        return int(left)
+
+    def server_info(self, view: PostgresView) -> dict[str, Any]:
+        """Return what `info` says of the server: its version, sizes, and how far behind a standby is."""
+        version, standby, lag, *sizes = view.execute(
+            "SELECT current_setting('server_version'), pg_is_in_recovery(),"
+            " CASE WHEN NOT pg_is_in_recovery() OR pg_last_wal_receive_lsn() = pg_last_wal_replay_lsn() THEN 0"
+            " ELSE extract(epoch FROM now() - pg_last_xact_replay_timestamp())::float8 END,"
+            " pg_total_relation_size(%s::regclass), pg_total_relation_size(%s::regclass),"
+            " pg_total_relation_size(%s::regclass), coalesce(pg_relation_size(to_regclass(%s)), 0)",
+            (view.tables.sets, view.tables.exact, view.tables.bodies, f"slosh.{view.tables.graph}"),
+        ).fetchone()
+        names = ("sets", "exact", "points", "graph")
+        about = {"format": schema.VERSION, "server": version, "disk_bytes": dict(zip(names, sizes, strict=True))}
+        about["disk_bytes"]["sets"] -= about["disk_bytes"]["graph"]
+        return {**about, "standby": standby, "lag_seconds": lag} if standby else about
+
+    def verify(self) -> Iterator[tuple[str, str, list[str]]]:
+        with self.view() as view:
+            yield from verify_tables(view)
+
+    # Changing
+
+    @contextmanager
+    def _changing(self, *, write: bool = False) -> Iterator[None]:
+        """Let one thread of this process change the index by this object; other processes do so at the same time."""
+        self._check_open()
+        with self._changes.writing() if write else self._changes.changing():
+            self._check_open()
+            if self.read_only:
+                problem = f"{self.location} is open for reading only"
+                raise ReadOnlyIndex(problem, "open it without read_only", location=self.location)
+            yield
+
+    @contextmanager
+    def write(self) -> Iterator[PostgresWrite]:
+        with self._changing(write=True), self.view() as view:
+            write = PostgresWrite(self, view)
+            try:
+                yield write
+                write.commit()
+            finally:
+                write.end()
+
+    @contextmanager
+    def _session(self) -> Iterator[Session]:
+        """Give a connection for work outside of a view."""
+        session = self._pool.take()
+        try:
+            with translated(self.location):
+                yield session
+        finally:
+            if not session.connection.closed and not session.idle:
+                session.rollback()
+            self._pool.give(session)
+
+    def train(self, eager: bool = False, again: Iterable[tuple[int, float]] = ()) -> bool:
+        with self._changing():
+            with self.view() as view:
+                build = eager and not view.header.graph and graph.is_useful(view)
+                if build:
+                    with self._session() as session, interruptible():
+                        graph.build(session, view)
+                if eager:
+                    with self._session() as session:
+                        graph.tidy(session, view)
+            with self.view() as view:
+                pairs = graph.due(view, again) if eager and view.header.graph else []
+                if pairs:
+                    self._measure(view, pairs, None)
+            return build or bool(pairs)
+
+    def _measure(self, view: PostgresView, pairs: list[tuple[int, float]], queries: Vectors | None) -> Learnt:
+        with interruptible():
+            learnt = graph.measure(view, pairs, queries)
+        with self._session() as session:
+            graph.store(session, view, learnt)
+        return learnt
+
+    def calibrate(self, space: str, k: int, recall: float, queries: Vectors | None) -> Calibration | None:
+        with self._changing(), self.view() as view:
+            if space != WHOLE or graph.is_exact(view, k, recall):
+                return None
+            known = graph.calibration_of(view.learnt, k, recall)
+            if queries is None and known is not None and known.holds(view.header.sets, view.header.added):
+                return known
+            return graph.calibration_of(self._measure(view, [(k, recall)], queries), k, recall)
+
+    def compact(self, spec: IndexSpec | None = None) -> None:
+        with self._changing():
+            packed = None if spec is None else spec.pack()
+            if spec is not None:
+                schema.check_lengths(spec)
+            with self.view() as view:
+                measured = view.calibrated
+            with self._session() as session:
+                compact(self, session, None if spec is None else spec.with_threads(self._n_jobs), packed)
+            self.train(eager=True, again=measured)
+            self._sweep()
+
+    def _sweep(self) -> None:
+        with suppress(StorageError), self._session() as session:
+            schema.sweep(session)
+
+    def close(self) -> None:
+        if self._pid == os.getpid() and not self.closed:
+            self.closed = True
+            self._pool.close()
+
+    def destroy(self) -> None:
+        with self._changing():
+            with self._session() as session:
+                with session.connection.transaction():
+                    sql = "DELETE FROM slosh.indexes WHERE id = %s RETURNING generation"
+                    line = session.execute(sql, (self.index,)).fetchone()
+                    if line is not None:
+                        tables = Tables(self.index, line[0])
+                        schema.leave(session, [tables.sets, tables.exact, tables.bodies], [tables.keys, tables.ids])
+                        for table in ("learnt", "deltas", "commits"):
+                            session.execute(f"DELETE FROM slosh.{table} WHERE index_id = %s", (self.index,))
+                schema.sweep(session)
+            self.close()

@@ -1,0 +1,178 @@
+"""The graph of the vectors (HNSW), and what recalls take with it: measured on the stored sets, by the rule of
+`search/calibration.py`, and stored for all clients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import psycopg
+
+from ...search import Calibration, ExactSearch
+from ...search.calibration import (
+    GRID_RECALLS,
+    MEASURED_AGAIN_GROWTH,
+    USUAL_SHARE,
+    Setting,
+    Trial,
+    check_enough,
+    first_that_holds,
+    sample_positions,
+    settle,
+)
+from ..base import Float64, Mask
+from ..spec import WHOLE, Vectors
+from . import codec, search
+from .connections import Session
+from .header import Learnt
+from .schema import LONGEST_IN_GRAPH
+
+if TYPE_CHECKING:
+    from .view import PostgresView
+
+LINKS, CONSTRUCTION = 16, 64
+"""Links of a vector in the graph (m), and candidates while it is built (ef_construction)."""
+BUILD_DEADLINE = "24h"
+GRID = {10: 0, 50: 2 * search.SCANNED_ALONE, 250: 10 * search.SCANNED_ALONE}
+"""Numbers of neighbours that are measured, from so many sets on. Filters need the larger ones."""
+NEIGHBOURS = 8
+"""Neighbours of a stored vector that one like it is made from."""
+
+
+def is_useful(view: PostgresView) -> bool:
+    """Return whether searches of this index would use a graph."""
+    long = view.spec.spaces[WHOLE].length > LONGEST_IN_GRAPH
+    return view.header.sets >= search.GRAPH_ROWS and not long and not isinstance(view.spec.search, ExactSearch)
+
+
+def build(session: Session, view: PostgresView) -> None:
+    """Make the graph. Searches go on, and writers wait meanwhile."""
+    tables = view.tables
+    with session.connection.transaction():
+        session.execute(f"SET LOCAL statement_timeout = '{BUILD_DEADLINE}'")
+        session.execute(f"SET LOCAL lock_timeout = '{BUILD_DEADLINE}'")
+        session.execute(
+            f"CREATE INDEX IF NOT EXISTS {tables.graph} ON {tables.sets} USING hnsw (whole halfvec_l2_ops)"
+            f" WITH (m = {LINKS}, ef_construction = {CONSTRUCTION})"
+        )
+        store(session, view, Learnt())
+    session.execute(f"ANALYZE {tables.sets}")
+
+
+def tidy(session: Session, view: PostgresView) -> None:
+    """File what was added in the index of the fields, where the server keeps new rows in a list for a while."""
+    with suppress(psycopg.Error):  # of a role that does not own it, or a server that does it at another time
+        session.execute("SELECT gin_clean_pending_list(%s::regclass)", (f"slosh.{view.tables.fields}",))
+
+
+def store(session: Session, view: PostgresView, learnt: Learnt) -> None:
+    """Store what was learnt, for all clients."""
+    session.execute(
+        "INSERT INTO slosh.learnt VALUES (%s, %s, 1, true, %s) ON CONFLICT (index_id, generation)"
+        " DO UPDATE SET stamp = slosh.learnt.stamp + 1, graph = true, content = excluded.content",
+        (view.tables.number, view.tables.generation, learnt.text),
+    )
+
+
+def is_exact(view: PostgresView, k: int, recall: float) -> bool:
+    """Return whether a search for this is exact by itself, whatever is measured."""
+    return recall == 1.0 or not view.header.graph or 32 * k >= view.header.sets
+
+
+def due(view: PostgresView, again: Iterable[tuple[int, float]]) -> list[tuple[int, float]]:
+    """Return pairs of k and recall that a writer is to measure."""
+    n, added = view.header.sets, view.header.added
+    recalls = {*GRID_RECALLS, search.target_of(view, None)}
+    pairs = {(10, recall) for recall in recalls if recall < 1.0}
+    pairs |= {(k, max(GRID_RECALLS)) for k, least in GRID.items() if n >= least}
+    pairs |= {(each.k, each.recall) for each in view.learnt.calibrations} | set(again)
+    known = view.learnt.calibrations
+    fresh = {(each.k, each.recall) for each in known if each.holds(n, added, MEASURED_AGAIN_GROWTH)}
+    return sorted(pair for pair in pairs - fresh if not is_exact(view, *pair))
+
+
+def measure(view: PostgresView, pairs: Sequence[tuple[int, float]], queries: Vectors | None) -> Learnt:
+    """Return what was known, and these pairs of k and recall measured, all of them with the same queries."""
+    n = view.header.sets
+    highest = max(recall for _, recall in pairs)
+    if queries is None:
+        numbers = _like_stored(view, highest)
+    else:
+        check_enough(queries.numbers, highest)
+        numbers = queries.numbers
+    most = min(max(k for k, _ in pairs), n - 1)
+    trial = GraphTrial(view, numbers, most)
+    new = {pair: replace(settle(trial, *pair, n), n_added=view.header.added) for pair in pairs}
+    usual = float(np.quantile(trial.truth[:, 0], USUAL_SHARE))
+    known = {(each.k, each.recall): each for each in view.learnt.calibrations}
+    known |= {pair: replace(each, nearest_within=usual) for pair, each in new.items()}
+    return Learnt(tuple(known.values()))
+
+
+def _like_stored(view: PostgresView, recall: float) -> Any:
+    """Return stored vectors, each moved by the difference of two of its neighbours: links of a stored one lead to its
+    neighbours, so that it would be found too easily.
+    """
+    keys = view.select()
+    chosen = keys[sample_positions(np.ones(len(keys), np.bool_), recall, 0)]
+    length = view.spec.spaces[WHOLE].length
+
+    def vectors(of: Any) -> Any:
+        rows = view.fetch_exact(WHOLE, of)
+        return codec.rows_of([rows[key] for key in of.tolist()], "<f4", (length,)).astype(np.float32)
+
+    own = vectors(chosen)
+    near = search.nearest(view, WHOLE, Vectors(own, None), NEIGHBOURS, None, 1.0, chosen)
+    of_each = np.array([near.keys[a : a + NEIGHBOURS] for a in near.offsets[:-1]])
+    random, line = np.random.RandomState(len(keys)), np.arange(len(chosen))
+    one = random.randint(NEIGHBOURS, size=len(chosen))
+    other = (one + random.randint(1, NEIGHBOURS, size=len(chosen))) % NEIGHBOURS
+    return np.asarray(own + vectors(of_each[line, one]) - vectors(of_each[line, other]), np.float32)
+
+
+class GraphTrial(Trial):
+    """Queries whose true neighbours are known, and what the graph finds of them, by how many candidates it keeps."""
+
+    def __init__(self, view: PostgresView, queries: Any, k: int) -> None:
+        super().__init__(len(queries))
+        self._view, self._queries = view, queries
+        near = search.nearest(view, WHOLE, Vectors(queries, None), k, None, 1.0, None)
+        self.truth: Float64 = np.array([near.distances[a : a + k] for a in near.offsets[:-1]])
+        self._known: dict[tuple[int, bool, int], Mask] = {}
+
+    def choose(self, k: int, recall: float, enough: Callable[[Mask], bool], tried: Setting) -> Setting | None:
+        efforts = [each for each in _efforts(k) if each > tried.reach]
+        at = first_that_holds(len(efforts), lambda i: enough(self._found(efforts[i], True, k)))
+        return None if at == len(efforts) else _setting(efforts[at])
+
+    def found(self, setting: Setting, k: int, recall: float) -> Mask:
+        return self._found(int(setting.reach), False, k)
+
+    def _found(self, effort: int, choosing: bool, k: int) -> Mask:
+        """Return which of the k neighbours the graph finds: those of the same distance are as good."""
+        if (effort, choosing, k) not in self._known:
+            which = self.choosing if choosing else self.measuring
+            near = search.by_effort(self._view, self._queries[which], k, effort)
+            pairs = zip(self.truth[which, :k], near, strict=True)
+            self._known[effort, choosing, k] = np.array([np.isin(truth, found.distances) for truth, found in pairs])
+        return self._known[effort, choosing, k]
+
+
+def _efforts(k: int) -> list[int]:
+    """Return how many candidates the graph may keep, for k neighbours."""
+    found = [k]
+    while found[-1] < search.EF_LARGEST:
+        found.append(min(search.EF_LARGEST, max(found[-1] + 1, int(found[-1] * 1.25))))
+    return [each for each in found if each <= search.EF_LARGEST]
+
+
+def _setting(effort: int) -> Setting:
+    return Setting(float(effort), effort, float(effort))
+
+
+def calibration_of(learnt: Learnt, k: int, recall: float) -> Calibration | None:
+    return next((each for each in learnt.calibrations if (each.k, each.recall) == (k, recall)), None)

@@ -1,0 +1,83 @@
+"""What a view begins with: the row of its index as one transaction sees it, and what was learnt."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from ...search import Calibration
+from .connections import Session
+from .schema import Tables
+
+SELECT = """
+    SELECT i.generation, i.weighted, i.recall, i.part_recalls, i.scales, l.stamp, coalesce(l.graph, false),
+        d.sets, d.added, d.points, d.changes
+    FROM slosh.indexes i LEFT JOIN slosh.learnt l ON l.index_id = i.id AND l.generation = i.generation
+    CROSS JOIN LATERAL (
+        SELECT coalesce(sum(sets), 0)::bigint AS sets, coalesce(sum(added), 0)::bigint AS added,
+            coalesce(sum(points), 0)::bigint AS points, coalesce(sum(changes), 0)::bigint AS changes
+        FROM slosh.deltas WHERE index_id = i.id) d
+    WHERE i.id = """
+BEGIN_READING = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+
+
+@dataclass(frozen=True)
+class Learnt:
+    """What was measured of a generation: calibrations of the space of whole sets."""
+
+    calibrations: tuple[Calibration, ...] = ()
+
+    @classmethod
+    def from_text(cls, text: str) -> Learnt:
+        """Return what `text` returned; ValueError or TypeError for anything else."""
+        found = json.loads(text)
+        return cls(tuple(Calibration.from_dict(each) for each in found["calibrations"]))
+
+    @property
+    def text(self) -> str:
+        return json.dumps({"calibrations": [each.as_dict() for each in self.calibrations]})
+
+
+class Header(NamedTuple):
+    """The row of an index. `sets` are those that are there, `added` those that ever were."""
+
+    generation: int
+    weighted: bool | None
+    recall: float | None
+    part_recalls: str | None
+    scales: Sequence[float] | None
+    stamp: int | None
+    graph: bool
+    sets: int
+    added: int
+    points: int
+    changes: int
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        return {"weighted": self.weighted, "recall": self.recall, "part_recalls": self.part_recalls}
+
+
+def begin(session: Session, tables: Tables) -> Header | None:
+    """Begin a transaction that reads one version, and return its header; None if the index is gone.
+
+    All in one message to the server. The tables of the generation that is known are held before the version is
+    chosen: if it is of that generation, nobody drops them.
+    """
+    cursor = session.connection.execute(
+        f"{BEGIN_READING}; LOCK TABLE {tables.sets}, {tables.exact} IN ACCESS SHARE MODE; {SELECT} {tables.number:d}"
+    )
+    cursor.nextset()
+    cursor.nextset()
+    line = cursor.fetchone()
+    return None if line is None else Header(*line)
+
+
+def find(session: Session, name: str) -> tuple[int, int] | None:
+    """Return the number of the index of a name, and its generation; None if there is none."""
+    found: tuple[int, int] | None = session.execute(
+        "SELECT id, generation FROM slosh.indexes WHERE name = %s", (name,)
+    ).fetchone()
+    return found

@@ -1,0 +1,256 @@
+"""Failures of an index in PostgreSQL, with real processes: killed servers and clients, full disks, standbys."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import slosh
+from builders import PATIENCE, cloud_list, contents, make_index
+from slosh import errors
+from slosh.engines.postgres.local_server import LocalServer
+
+pytest.importorskip("psycopg", reason="psycopg is not installed")
+
+TESTS = Path(__file__).parents[1]
+CLIENT = """
+    import itertools, sys
+    import numpy as np
+    import slosh
+    index = slosh.open(sys.argv[1], n_jobs=1)
+    rng = np.random.default_rng(0)
+    for batch in itertools.count():
+        sets = [rng.normal(size=(30, 2)) for _ in range(200)]
+        index.add(sets, [f"{sys.argv[2]}-{batch}-{i}" for i in range(200)], {"batch": batch})
+        print(batch, flush=True)
+"""
+
+
+@pytest.fixture
+def server():
+    """A server of its own, which loses nothing in a crash."""
+    try:
+        made = LocalServer(settings={"shared_buffers": "64MB", "max_connections": "40"})
+    except errors.MissingExtra as error:
+        pytest.skip(str(error))
+    try:
+        yield made.start()
+    finally:
+        made.remove()
+
+
+def start_client(address, name="c"):
+    """Start a process that adds batches of 200 for ever, and prints the number of each when it is stored."""
+    command = [sys.executable, "-c", textwrap.dedent(CLIENT), address, name]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=TESTS)
+
+
+def check_whole(index, stored=()):
+    """Check that every batch is there as a whole, and those that were said to be stored are there at all."""
+    counts = {}
+    for name in index.ids:
+        batch = name.rpartition("-")[0]
+        counts[batch] = counts.get(batch, 0) + 1
+    assert set(counts.values()) <= {200}
+    assert set(stored) <= set(counts)
+    report = index.verify()
+    assert report.ok, str(report)
+
+
+def test_a_client_that_is_killed_in_the_midst_of_an_add(server):
+    address = f"{server.url}#a"
+    with make_index(address) as index:
+        index.add(cloud_list(1), ["x"])
+        index.remove("x")
+        for i in range(2):
+            client = start_client(address, f"c{i}")
+            stored = [f"c{i}-{client.stdout.readline().strip()}" for _ in range(2)]
+            time.sleep(0.005 * i)
+            client.kill()
+            client.communicate()
+            check_whole(index, stored)
+        index.add(cloud_list(3), ["a", "b", "c"])
+        index.remove(["a", "b", "c"])
+
+
+def test_a_server_that_is_killed_in_the_midst_of_an_add(server):
+    """kill -9 of all of it: what was said to be stored is there after a restart, and readers go on."""
+    address = f"{server.url}#a"
+    index = make_index(address)
+    client = start_client(address)
+    stored = [f"c-{client.stdout.readline().strip()}" for _ in range(2)]
+    os.killpg(server.process.pid, signal.SIGKILL)
+    server.process.wait()
+    for left in server.data.glob("postmaster.pid"):
+        left.unlink()
+    server.start()
+    stored.append(f"c-{client.stdout.readline().strip()}")  # the client waits, and goes on
+    client.kill()
+    client.communicate()
+    check_whole(index, stored)
+    index.close()
+
+
+def test_a_server_that_is_stopped_and_started_while_clients_go_on(server):
+    """Searches and adds wait for it, or fail with one clear error; nothing is lost or doubled."""
+    address = f"{server.url}#a"
+    index = make_index(address)
+    index.add(cloud_list(50), [f"s{i}" for i in range(50)])
+    stop, wrong, done = threading.Event(), [], {"searches": 0, "adds": 0}
+
+    def search():
+        with slosh.open(address, read_only=True, n_jobs=1) as reader:
+            while not stop.is_set():
+                try:
+                    if len(reader.search(cloud_list(1)[0], k=5)) != 5:
+                        wrong.append("hits")
+                    done["searches"] += 1
+                except errors.ServerLost:
+                    continue
+                except BaseException as error:
+                    wrong.append(error)
+                    return
+
+    def add():
+        with slosh.open(address, n_jobs=1) as writer:
+            while not stop.is_set():
+                name = f"n{done['adds']}"
+                try:
+                    writer.add(cloud_list(1), [name])
+                except (errors.ServerLost, errors.UnknownOutcome):
+                    if name not in writer:
+                        continue
+                except BaseException as error:
+                    wrong.append(error)
+                    return
+                done["adds"] += 1
+
+    threads = [threading.Thread(target=work) for work in (search, search, add)]
+    for thread in threads:
+        thread.start()
+
+    def wait_for_more():
+        before, end = dict(done), time.monotonic() + PATIENCE
+        while any(done[name] < before[name] + 3 for name in done) and time.monotonic() < end and not wrong:
+            time.sleep(0.01)
+
+    try:
+        for how in ("fast", "immediate"):
+            wait_for_more()
+            server.stop(how)
+            server.start()
+        wait_for_more()
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join(PATIENCE)
+    assert not wrong
+    assert len(index) == 50 + done["adds"] == len(set(index.ids))
+    assert index.verify().ok
+    index.close()
+
+
+def test_a_server_that_is_away(server, monkeypatch):
+    """After a while there is one clear error, and the index works when it is back."""
+    index = make_index(f"{server.url}#a")
+    index.add(cloud_list(5))
+    before = contents(index)
+    server.stop()
+    monkeypatch.setattr("slosh.engines.postgres.connections.RECONNECT_SECONDS", 0.3)
+    monkeypatch.setattr("slosh.index.changes.TRIES", 2)
+    for call in (lambda: index.search(cloud_list(1)[0]), lambda: index.add(cloud_list(1)), index.compact):
+        with pytest.raises(errors.ServerLost):
+            call()
+    server.start()
+    assert contents(index) == before
+    index.add(cloud_list(1))
+    assert index.verify().ok
+    index.close()
+
+
+def test_a_full_disk(server, tmp_path):
+    """An add for which there is no room is an error, and leaves nothing; the index can be read meanwhile."""
+    room = server.folder / "small"
+    server.own(room)
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(room)], capture_output=True)
+    if mounted.returncode:
+        pytest.skip(f"no tmpfs can be mounted here: {mounted.stderr.decode()!r:.100}")
+    try:
+        server.own(room)
+        import psycopg
+
+        with psycopg.connect(server.url, autocommit=True) as connection:
+            connection.execute(f"CREATE TABLESPACE small LOCATION '{room}'")
+            connection.execute("CREATE DATABASE little TABLESPACE small")
+        index = make_index(f"{server.url.replace('/postgres?', '/little?')}#a")
+        index.add(cloud_list(50))
+        before, rng = contents(index), np.random.default_rng(0)
+        large = [rng.normal(size=(4000, 2)) for _ in range(700)]
+        with pytest.raises(errors.StorageError) as told:
+            index.add(large, [f"large{i}" for i in range(len(large))])
+        assert told.value.errno is not None
+        assert contents(index) == before
+        assert index.verify().ok
+        index.close()
+    finally:
+        server.stop("immediate")
+        subprocess.run(["umount", "-l", str(room)], check=True)
+
+
+@pytest.mark.long
+def test_a_standby_is_read_and_promoted(server):
+    """It answers, says how far behind it is, takes no changes, and takes them once it is promoted."""
+    address = f"{server.url}#a"
+    index = make_index(address)
+    index.add(cloud_list(60), metadata={"x": 1})
+    standby = LocalServer(settings={"shared_buffers": "64MB", "hot_standby": "on", "max_connections": "40"})
+    try:
+        standby.folder.chmod(0o755)
+        standby.own(standby.data)
+        source = ["-h", str(server.sockets), "-U", "slosh", "-D", str(standby.data)]
+        standby.run("pg_basebackup", *source, "-R", "-X", "stream", "-c", "fast")
+        standby.start()
+        reader = slosh.open(f"{standby.url}#a", read_only=True, n_jobs=1)
+        index.add(cloud_list(5, seed=2), list("abcde"))
+        end = time.monotonic() + PATIENCE
+        while len(reader) < 65 and time.monotonic() < end:
+            time.sleep(0.02)
+        assert contents(reader) == contents(index)
+        query = cloud_list(1, seed=9)[0]
+        assert reader.search(query, k=9, certify=True).ids == index.search(query, k=9, certify=True).ids
+        about = reader.info()
+        assert about["standby"]
+        assert about["lag_seconds"] >= 0
+        with slosh.open(f"{standby.url}#a", n_jobs=1) as writer:
+            with pytest.raises(errors.ReadOnlyIndex):
+                writer.add(cloud_list(1))
+            index.close()
+            server.stop("immediate")
+            standby.run("pg_ctl", "promote", "-D", str(standby.data), "-w")
+            assert writer.add(cloud_list(1), ["after"]) == ["after"]
+        assert len(reader) == 66
+        assert "standby" not in reader.info()
+        assert reader.verify().ok
+        reader.close()
+    finally:
+        standby.remove()
+
+
+@pytest.mark.long
+def test_partitions_on_other_servers(monkeypatch):
+    """The script of docs/postgres.md: the graph of each shard is walked there, and the nearest of all are merged."""
+    monkeypatch.syspath_prepend(str(TESTS.parent / "benchmarks"))
+    import postgres_shards
+
+    measured = postgres_shards.run(600, 2, 20)
+    assert measured["plan"].count("ORDER BY (vector OPERATOR") == 2
+    assert measured["shards_recall"] > 0.9
