@@ -58,7 +58,7 @@ class Logged(logging.Handler):
                 self.seconds[word] += float(str(record.args[-1]))
 
 
-def timed(index: slosh.SetIndex, queries: list[Any], **options: Any) -> dict[str, float]:
+def timed(index: slosh.SetIndex, queries: list[Any], **options: Any) -> dict[str, float | None]:
     """Search for one query after the other; return milliseconds and the promise."""
     for query in queries[:50]:
         index.search(query, k=K, **options)
@@ -70,7 +70,8 @@ def timed(index: slosh.SetIndex, queries: list[Any], **options: Any) -> dict[str
         promises.append(hits.stats.recall)
         counts.append(len(hits))
     low, high = np.percentile(seconds, [50, 99]) * 1000
-    return {"p50_ms": float(low), "p99_ms": float(high), "promised": float(np.min(promises)), "hits": min(counts)}
+    promise = None if None in promises else min(promises)
+    return {"p50_ms": float(low), "p99_ms": float(high), "promised": promise, "hits": min(counts)}
 
 
 def recall_of(index: slosh.SetIndex, queries: Sets, **options: Any) -> float:

@@ -379,17 +379,19 @@ def test_filters_are_answered_by_a_walk_or_a_scan(url, monkeypatch):
     queries = [rng.normal(size=(4, 2)) for _ in range(40)]
     with make_index(f"{url}#many") as index:
         index.add(sets, metadata=about)
-        assert index.info()["search_info"]["graph"]
+        about = index.info()["search_info"]
+        assert about["graph"]
+        measured = any(each["k"] > 10 and each["depth"] for each in about["calibrations"])  # graphs differ a little
         for where, walks in (({"half": True}, True), ({"few": True}, False), ({"part": 3}, None), ({"half": 5}, False)):
             found = [index.search(query, k=10, recall=0.95, where=where) for query in queries]
             truth = [index.search(query, k=10, recall=1.0, where=where) for query in queries]
             assert [len(each) for each in found] == [len(each) for each in truth]
-            promised = min(each.stats.recall for each in found)
             kept = [len(set(a.ids) & set(b.ids)) / 10 for a, b in zip(found, truth, strict=True) if len(b)]
-            assert np.mean(kept or [1.0]) >= promised - 0.03
-            assert promised >= 0.95
+            assert np.mean(kept or [1.0]) >= 0.92
+            promised = {each.stats.recall for each in found}
+            assert promised <= {None, 1.0}  # nothing is promised of a walk with a filter
             if walks is not None:
-                assert (promised < 1.0) == walks
+                assert (None in promised) == (walks and measured)
 
 
 def test_codes_are_compared_as_elsewhere(url):

@@ -139,7 +139,7 @@ class Walk(NamedTuple):
     plan: Calibration
     ef: int
     furthest: int
-    promise: float
+    promise: float | None
     left: int
 
 
@@ -154,8 +154,9 @@ def _walk_of(view: PostgresView, k: int, recall: float, where: Node | None, cond
     left = view.engine.count_of(view, where, condition)
     if left <= SCANNED_ALONE or 32 * k >= left:
         return None
-    # A walk that ends with k sets that match has passed about k n / left sets. It misses no larger part of those that
-    # match than of all that it passed: so what was measured for so many neighbours is what it needs.
+    # A walk that ends with k sets that match has passed about k n / left sets. If those that match lie anywhere among
+    # the others, it misses no larger part of them: so what was measured for so many neighbours is what it needs. They
+    # may lie elsewhere, so nothing is promised, as with filters of other engines.
     furthest = -(-WALK_FACTOR * k * n // left)
     plan = plan_of(view, furthest, recall)
     if plan is None or plan.exact:
@@ -163,7 +164,7 @@ def _walk_of(view: PostgresView, k: int, recall: float, where: Node | None, cond
         plan = min(known, key=lambda each: (each.k, each.recall), default=None)
     if plan is None:
         return None
-    return Walk(plan, int(plan.reach), max(plan.k, furthest), plan.recall, left)
+    return Walk(plan, int(plan.reach), max(plan.k, furthest), None, left)
 
 
 def _by_graph(
