@@ -108,8 +108,16 @@ def test_many_centres_are_spread_as_well_as_those_of_scikit_learn(weighted):
     assert spread(own) < 1.15 * spread(peer)
 
 
-def test_spread_elements_where_many_are_equal():
-    elements = np.repeat(np.arange(20.0)[:, None], 5, axis=0)
-    chosen = spread_elements(elements, None, 40, np.random.RandomState(0))
+def test_many_centres_of_elements_that_are_often_equal():
+    """As the pixels of images are: no two centres are the same, and none is wasted."""
+    random = np.random.RandomState(0)
+    elements = random.randint(0, 28, (40_000, 2)).astype(np.float64)
+    centres = kmeans_centres(elements, None, 600, np.random.RandomState(1))
+    assert len(np.unique(centres, axis=0)) == 600
+    away = cdist(elements[:2000], centres).min(axis=1)
+    assert np.mean(away > 0.01) < 0.5
+
+
+def test_spread_elements_are_different():
+    chosen = spread_elements(np.arange(50.0)[:, None] * 1e-200, None, 40, np.random.RandomState(0))
     assert len(np.unique(chosen)) == 40
-    assert set(elements[chosen, 0]) == set(range(20))

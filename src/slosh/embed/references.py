@@ -129,6 +129,10 @@ def kmeans_centres(
     init: Any = "k-means++"
     n_rounds = 25
     if n_centres >= SEEDED_FROM:
+        # Equal elements count as one of their weight: of those that are drawn together two might be equal.
+        elements, which = np.unique(elements, axis=0, return_inverse=True)
+        if len(elements) < len(which) or weights is not None:
+            weights = np.bincount(which.ravel(), weights, len(elements)).astype(np.float64)
         init, n_rounds = elements[spread_elements(elements, weights, n_centres, random)], SEEDED_ROUNDS
     means = KMeans(n_centres, init=init, n_init=1, max_iter=n_rounds, random_state=random)
     return np.asarray(means.fit(elements, sample_weight=weights).cluster_centers_)
@@ -137,8 +141,8 @@ def kmeans_centres(
 def spread_elements(elements: Float64, weights: Float64 | None, n: int, random: np.random.RandomState) -> Int64:
     """Return which n of the elements k-means may begin with: drawn by their squared distance to those before.
 
-    As k-means++ does, but many at a time: each round draws half as many as there are. There are at least n different
-    elements; where nothing is left at a distance, any of the others are taken.
+    As k-means++ does, but many at a time: each round draws half as many as there are. The elements are different, and
+    n or more; where rounding leaves none at a distance, any of the others are taken.
     """
     squares = np.einsum("ij,ij->i", elements, elements)
     mass = np.ones(len(elements)) if weights is None else weights
