@@ -12,12 +12,12 @@ and trains for as long as it takes; so only the parts that are named here go on,
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from typing import Any
 
 from ..errors import InputError
-from .cost_model import default_lists
 
 LONGEST_FACTORY = 100
 """Characters of a factory string."""
@@ -37,6 +37,8 @@ LONG_VECTOR, KEPT_DIRECTIONS = 128, 64
 """Longer vectors are cut to this many directions where the factory is left to slosh."""
 SHORT_VECTOR = 16
 """Shorter ones lie in the lists as they are."""
+LISTS_EXPONENT, FEWEST_FOR_LISTS = 0.62, 4096
+"""So many lists, as a power of the rows, from so many rows on."""
 
 _TRANSFORM = r"(?:(?P<transform>PCAR?|RR|OPQ)(?P<first>\d{1,6})(?:_(?P<second>\d{1,6}))?,)?"
 _SCALARS = r"Flat|SQ[468]|SQfp16|SQbf16"
@@ -158,7 +160,7 @@ def default_factory(n: int, dim: int) -> str:
     >>> default_factory(60_000, 64), default_factory(1_000_000, 1025), default_factory(5000, 8)
     ('IVF1024,PQ32x4fs', 'PCAR64,IVF4096,PQ32x4fs', 'IVF256,Flat')
     """
-    n_lists = max(16, min(default_lists(n), MAX_LISTS))
+    n_lists = max(16, min(2 ** round(LISTS_EXPONENT * math.log2(n)), MAX_LISTS)) if n >= FEWEST_FOR_LISTS else 16
     if dim > LONG_VECTOR:
         return f"PCAR{KEPT_DIRECTIONS},IVF{n_lists},PQ{KEPT_DIRECTIONS // 2}x4fs"
     return f"IVF{n_lists}," + ("Flat" if dim < SHORT_VECTOR else f"PQ{-(-dim // 2)}x4fs")
