@@ -561,7 +561,7 @@ def test_what_fit_could_not_have_learnt_is_refused(change):
     model = Whitened(SlicedWasserstein(4, 4), 5).fit(clouds(40, 2))
     spec = make_spec(2, model)
     assert IndexSpec.unpack(spec.pack(), "here").embedding.vector_length == 5
-    vars(model).update(change)
+    vars(spec.embedding).update(change)
     with pytest.raises(DamagedError, match="here"):
         IndexSpec.unpack(spec.pack(), "here")
 
@@ -593,9 +593,9 @@ def test_wrapped_embeddings_of_a_file_are_checked_too(view, change, depth):
     inner = clone(view)
     for _ in range(depth):
         inner = Whitened([inner, GeM(1)])
-    model = inner.fit(clouds(40, 2))
-    spec = make_spec(2, model)
+    spec = make_spec(2, inner.fit(clouds(40, 2)))
     IndexSpec.unpack(spec.pack(), "here")
+    model = spec.embedding
     while isinstance(model, Whitened):
         model = model.embeddings_[0]
     vars(model).update(change)

@@ -79,11 +79,12 @@ def test_what_cannot_be_made(options, argument, message):
 def test_a_sample_beside_a_fitted_embedding(options):
     """It is for what else learns; and an embedding that learns nothing is the same with it or without."""
     made = make_spec(2, **options, sample=cloud_list(30, seed=5))
-    assert made.embedding is options["embedding"]
+    some = cloud_list(4, seed=6)
+    assert made.embedding.transform(some).tolist() == options["embedding"].transform(some).tolist()
 
 
 def test_what_is_given_stays_as_it_was():
-    """What is fitted is fitted on copies; a fitted embedding is taken as it is."""
+    """What is fitted is fitted on copies; of what is fitted there is a copy, and to fit that again changes nothing."""
     embedding, search, steps = small_embedding(reference="barycenter"), HammingSearch(), Preprocess(standardize=True)
     spec = make_spec(2, embedding, search, steps, "auto", cloud_list(30))
     assert not hasattr(embedding, "n_features_in_")
@@ -93,7 +94,10 @@ def test_what_is_given_stays_as_it_was():
     assert spec.search.hash.n_features_in_ == spec.spaces[WHOLE].length == spec.embedding.index_length
     assert spec.origin.shape == (2,)
     fitted = small_embedding().fit(cloud_list(3))
-    assert make_spec(2, fitted).embedding is fitted
+    made, some = make_spec(2, fitted).embedding, cloud_list(4, seed=6)
+    before = fitted.transform(some).tolist()
+    fitted.set_params(random_state=5).fit(cloud_list(9, seed=7))
+    assert made.transform(some).tolist() == before != fitted.transform(some).tolist()
 
 
 @pytest.mark.parametrize(
