@@ -52,15 +52,16 @@ def test_tables_for_people(slosh_):
     assert "thin/0000.npy: 3 sets by embedded distance" in out
     assert re.search(r"^1\s+thin/\d{4}\.npy\s+[\d.e-]+\s+\d{4}\.npy\s+thin$", out, re.MULTILINE)
     assert all(line == line.rstrip() for line in out.splitlines())
-    assert re.fullmatch(r"1 query in [\d.]+ s, exact; \d+ vectors? compared", out.splitlines()[-1])
+    assert re.fullmatch(r"1 query in [\d.]+ u?s, exact; \d+ vectors? compared", out.splitlines()[-1])
     out = slosh_("search", "clouds.slosh", "thin/0000.npy", "fat/0001.npy", "-k", 1, "--certify")[1]
-    assert re.search(r"\n2 queries in \S+ s, exact; a query: \S+ vectors? compared, \S+ full distances?\n$", out)
+    assert re.search(r"\n2 queries in \S+ u?s, exact; a query: \S+ vectors? compared, \S+ full distances?\n$", out)
 
 
 def test_counts_below_a_table():
     stats = Stats(np.array([36_000]), np.array([9]), 0.9512, 1234.5, np.array([1]))
     assert find.summarize(stats, 40_000) == "1 query in 1,234 s, recall 0.951; 36,000 vectors compared, 1 full distance"
     stats = Stats(np.array([1, 2]), np.array([9, 9]), None, 0.5)
+    assert find.summarize(stats._replace(seconds=9.876e-5), 2).startswith("2 queries in 98.8 us, no promise")
     assert find.summarize(stats, 2) == "2 queries in 0.5 s, no promise; a query: 1.5 vectors compared"
 
 

@@ -266,9 +266,8 @@ def summarize(stats: Stats, n_sets: int) -> str:
     work = [f"{_mean_count(stats.candidates.clip(max=n_sets), 'vector')} compared"]
     if stats.full_distances is not None:
         work.append(_mean_count(stats.full_distances, "full distance"))
-    seconds = f"{stats.seconds:.3g}" if stats.seconds < 100 else f"{stats.seconds:,.0f}"
     asked = "1 query" if n == 1 else f"{n:,} queries"
-    return f"{asked} in {seconds} s, {promise}; {'a query: ' * (n != 1)}{', '.join(work)}"
+    return f"{asked} in {stats.duration}, {promise}; {'a query: ' * (n != 1)}{', '.join(work)}"
 
 
 def describe_unlike(n_unlike: int, n: int) -> str:

@@ -31,6 +31,13 @@ class Stats(NamedTuple):
     full_distances: Int64 | None = None
     unlike: Mask | None = None
 
+    @property
+    def duration(self) -> str:
+        """`seconds` for people to read, in microseconds where it is less than a thousandth."""
+        if self.seconds < 1e-3:
+            return f"{1e6 * self.seconds:.3g} us"
+        return f"{self.seconds:.3g} s" if self.seconds < 100 else f"{self.seconds:,.0f} s"
+
     def __str__(self) -> str:
         promise = "no promise" if self.recall is None else "exact" if self.recall == 1 else f"recall {self.recall:.3f}"
         parts = [f"{_mean(self.scanned)} scanned", f"{_mean(self.candidates)} vectors compared"]
@@ -39,7 +46,7 @@ class Stats(NamedTuple):
         n, n_unlike = len(self.candidates), 0 if self.unlike is None else int(self.unlike.sum())
         if n_unlike:
             promise += f" ({n_unlike} unlike the collection)"
-        return f"{n} quer{'y' if n == 1 else 'ies'} in {self.seconds:.3g} s, {promise}; a query: {', '.join(parts)}"
+        return f"{n} quer{'y' if n == 1 else 'ies'} in {self.duration}, {promise}; a query: {', '.join(parts)}"
 
 
 def _mean(numbers: Int64) -> str:
