@@ -14,9 +14,10 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "command-line.md"
 
 
 def masked(text: str) -> list[str]:
-    """Without numbers, which differ from machine to machine, and without what only aligns."""
+    """Without numbers and units of time, which differ from machine to machine, and without what only aligns."""
     text = re.sub(r"(avx512\w*|avx2|sse\w*|neon|numpy)\b", "KERNEL", text)
     text = re.sub(r"recall #|exact|no promise", "", re.sub(r"-?\d+([.,]\d+)*(e-\d+)?", "#", text))
+    text = re.sub(r"in # u?s,", "in # s,", text)
     return [
         " ".join(line.replace("─", " ").replace("-", " ").split()) for line in text.splitlines() if line.strip("─ ")
     ]
