@@ -29,6 +29,13 @@ from slosh.engines.postgres.local_server import LocalServer
 
 SETTINGS = {"shared_buffers": "1GB", "maintenance_work_mem": "1GB", "max_wal_size": "4GB"}
 SHARES = {"50%": 0.5, "10%": 0.1, "1%": 0.01, "0.1%": 0.001}
+FILTERS: dict[str, Any] = {
+    **{name: {name: True} for name in SHARES},
+    "digit = 3": {"digit": 3},
+    "digit in [1, 4, 7]": {"digit": {"in": [1, 4, 7]}},
+    "n > 40000": "n > 40000",
+}
+"""Filters drawn at random, and some that leave sets that lie together."""
 RECALL, K, CLIENTS, CLIENT_SECONDS = 0.98, 10, 8, 8.0
 
 
@@ -36,7 +43,8 @@ def metadata_of(n: int) -> list[dict[str, Any]]:
     """Return metadata with a flag for each share, drawn for each set."""
     drawn = np.random.default_rng(0).random((n, len(SHARES)))
     flags = {name: drawn[:, i] < share for i, (name, share) in enumerate(SHARES.items())}
-    return [{"n": i, **{name: bool(flags[name][i]) for name in SHARES}} for i in range(n)]
+    digits = search_data.labels(n)
+    return [{"n": i, "digit": int(digits[i]), **{name: bool(flags[name][i]) for name in SHARES}} for i in range(n)]
 
 
 class Logged(logging.Handler):
@@ -127,10 +135,10 @@ def measure(place: str, embedding: Any, stored: Sets, more: Sets, queries: Sets)
     about["exact"] = timed(index, one[:100], recall=1.0)
     about["filters"] = {
         name: {
-            **timed(index, one[:300], recall=RECALL, where={name: True}),
-            "recall": recall_of(index, queries[:300], recall=RECALL, where={name: True}),
+            **timed(index, one[:300], recall=RECALL, where=where),
+            "recall": recall_of(index, queries, recall=RECALL, where=where),
         }
-        for name in SHARES
+        for name, where in FILTERS.items()
     }
     about["disk_bytes"] = index.info().get("disk_bytes")
     address = str(index.location)

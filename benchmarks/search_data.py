@@ -105,6 +105,14 @@ def read(n_train: int = N_TRAIN, n_queries: int = N_QUERIES) -> tuple[str, Sets,
     return "Point Cloud MNIST", sets.take(train), sets.take(test)
 
 
+def labels(n_train: int = N_TRAIN) -> NDArray[np.int64]:
+    """Return what each of the database sets is: a digit, or (generated) whether it is a bar."""
+    if not DATA.exists():
+        return np.arange(n_train) % 2
+    with np.load(DATA) as file:
+        return file["labels"][file["split"] == 0][:n_train].astype(np.int64)
+
+
 def rings_and_bars(n: int, seed: int) -> Sets:
     """Return alternating rings and bars of 34 to 350 noisy points, which are the sizes of MNIST."""
     random = np.random.RandomState(seed)

@@ -381,7 +381,7 @@ def test_filters_are_answered_by_a_walk_or_a_scan(url, monkeypatch):
         index.add(sets, metadata=about)
         about = index.info()["search_info"]
         assert about["graph"]
-        measured = any(each["k"] > 10 and each["depth"] for each in about["calibrations"])  # graphs differ a little
+        measured = any(each["depth"] and each["recall"] >= 0.95 for each in about["filtered"])  # graphs differ a little
         for where, walks in (({"half": True}, True), ({"few": True}, False), ({"part": 3}, None), ({"half": 5}, False)):
             found = [index.search(query, k=10, recall=0.95, where=where) for query in queries]
             truth = [index.search(query, k=10, recall=1.0, where=where) for query in queries]
@@ -389,9 +389,9 @@ def test_filters_are_answered_by_a_walk_or_a_scan(url, monkeypatch):
             kept = [len(set(a.ids) & set(b.ids)) / 10 for a, b in zip(found, truth, strict=True) if len(b)]
             assert np.mean(kept or [1.0]) >= 0.92
             promised = {each.stats.recall for each in found}
-            assert promised <= {None, 1.0}  # nothing is promised of a walk with a filter
+            assert min(promised) >= 0.95
             if walks is not None:
-                assert (None in promised) == (walks and measured)
+                assert (promised != {1.0}) == (walks and measured)
 
 
 def test_codes_are_compared_as_elsewhere(url):

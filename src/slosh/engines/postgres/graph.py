@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,9 @@ import psycopg
 
 from ...search import Calibration, ExactSearch
 from ...search.calibration import (
+    GRID_K,
     GRID_RECALLS,
+    MANY_K,
     MEASURED_AGAIN_GROWTH,
     USUAL_SHARE,
     Setting,
@@ -28,6 +30,7 @@ from ..base import Float64, Mask
 from ..spec import WHOLE, Vectors
 from . import codec, search
 from .connections import Session
+from .filter_trial import FilterTrial, likely_filters
 from .header import Learnt
 from .schema import LONGEST_IN_GRAPH
 
@@ -37,8 +40,6 @@ if TYPE_CHECKING:
 LINKS, CONSTRUCTION = 16, 64
 """Links of a vector in the graph (m), and candidates while it is built (ef_construction)."""
 BUILD_DEADLINE = "24h"
-GRID = {10: 0, 50: 2 * search.SCANNED_ALONE, 250: 10 * search.SCANNED_ALONE}
-"""Numbers of neighbours that are measured, from so many sets on. Filters need the larger ones."""
 NEIGHBOURS = 8
 """Neighbours of a stored vector that one like it is made from."""
 
@@ -86,9 +87,8 @@ def is_exact(view: PostgresView, k: int, recall: float) -> bool:
 def due(view: PostgresView, again: Iterable[tuple[int, float]]) -> list[tuple[int, float]]:
     """Return pairs of k and recall that a writer is to measure."""
     n, added = view.header.sets, view.header.added
-    recalls = {*GRID_RECALLS, search.target_of(view, None)}
-    pairs = {(10, recall) for recall in recalls if recall < 1.0}
-    pairs |= {(k, max(GRID_RECALLS)) for k, least in GRID.items() if n >= least}
+    usual = search.target_of(view, None)
+    pairs = {(GRID_K, recall) for recall in (*GRID_RECALLS, usual)} | {(MANY_K, usual)}
     pairs |= {(each.k, each.recall) for each in view.learnt.calibrations} | set(again)
     known = view.learnt.calibrations
     fresh = {(each.k, each.recall) for each in known if each.holds(n, added, MEASURED_AGAIN_GROWTH)}
@@ -104,13 +104,21 @@ def measure(view: PostgresView, pairs: Sequence[tuple[int, float]], queries: Vec
     else:
         check_enough(queries.numbers, highest)
         numbers = queries.numbers
-    most = min(max(k for k, _ in pairs), n - 1)
-    trial = GraphTrial(view, numbers, most)
-    new = {pair: replace(settle(trial, *pair, n), n_added=view.header.added) for pair in pairs}
+    trial = GraphTrial(view, numbers, min(max(k for k, _ in pairs), n - 1))
     usual = float(np.quantile(trial.truth[:, 0], USUAL_SHARE))
-    known = {(each.k, each.recall): each for each in view.learnt.calibrations}
-    known |= {pair: replace(each, nearest_within=usual) for pair, each in new.items()}
-    return Learnt(tuple(known.values()))
+    filters = likely_filters(view)
+    with_filters = {k: FilterTrial.of(view, numbers, k, filters) for k in {k for k, _ in pairs}}
+
+    def measured(known: Iterable[Calibration], trials: Mapping[int, Trial | None]) -> tuple[Calibration, ...]:
+        found = {(each.k, each.recall): each for each in known}
+        for k, recall in pairs:
+            if (by := trials[k]) is not None:
+                made = settle(by, k, recall, n)
+                found[k, recall] = replace(made, n_added=view.header.added, nearest_within=usual)
+        return tuple(found.values())
+
+    plain = measured(view.learnt.calibrations, dict.fromkeys(with_filters, trial))
+    return Learnt(plain, measured(view.learnt.filtered, with_filters))
 
 
 def _like_stored(view: PostgresView, recall: float) -> Any:

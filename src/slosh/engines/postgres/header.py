@@ -25,19 +25,26 @@ BEGIN_READING = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 @dataclass(frozen=True)
 class Learnt:
-    """What was measured of a generation: calibrations of the space of whole sets."""
+    """What was measured of a generation, of searches for whole sets: without a filter, and with one.
+
+    The reach of a calibration is how many candidates the graph keeps. With a filter it is how many times as many as a
+    walk would pass if the filter left sets at random.
+    """
 
     calibrations: tuple[Calibration, ...] = ()
+    filtered: tuple[Calibration, ...] = ()
 
     @classmethod
     def from_text(cls, text: str) -> Learnt:
         """Return what `text` returned; ValueError or TypeError for anything else."""
         found = json.loads(text)
-        return cls(tuple(Calibration.from_dict(each) for each in found["calibrations"]))
+        both = (found["calibrations"], found.get("filtered", ()))
+        return cls(*(tuple(Calibration.from_dict(each) for each in part) for part in both))
 
     @property
     def text(self) -> str:
-        return json.dumps({"calibrations": [each.as_dict() for each in self.calibrations]})
+        parts = {"calibrations": self.calibrations, "filtered": self.filtered}
+        return json.dumps({name: [each.as_dict() for each in part] for name, part in parts.items()})
 
 
 class Header(NamedTuple):

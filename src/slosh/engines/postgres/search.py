@@ -7,6 +7,7 @@ are those.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,6 +32,8 @@ TOGETHER = 64
 """Queries that one statement asks the graph for."""
 MORE, MORE_SHARE = 16, 4
 """Candidates that a scan returns beyond k, so that rounding seldom makes a second scan necessary."""
+REST, REST_SHARE = 2, 16
+"""The same for the graph, so that what is found is the k nearest by the vectors in full precision."""
 ROUNDING = 6e-8
 """What a sum of float32 may be off by, for each number of a vector."""
 RADIUS_MARGIN = 1 + 1e-12
@@ -38,8 +41,10 @@ EF_LARGEST = 1000
 """The largest hnsw.ef_search."""
 SCANNED_ALONE = 2000
 """A filter that leaves fewer rows is answered by comparing those."""
-WALK_FACTOR = 2
-"""A walk through the graph is given up if it has to go so many times as far as a filter makes likely."""
+WALK_COST = 5
+"""Rows that are compared in the time in which the graph looks for one more candidate: more of them are not compared."""
+VISITS = 100
+"""A walk is given up after so many visits for each candidate: what the filter leaves lies elsewhere."""
 
 BITS = np.array([number.bit_count() for number in range(256)], np.uint8)
 """How many bits a byte has that are set."""
@@ -69,16 +74,17 @@ class Condition(NamedTuple):
         return cls(sql, tuple(parameters))
 
 
-def holding(view: PostgresView) -> list[Calibration]:
-    """Return what was measured and still holds."""
-    header = view.header
-    return [each for each in view.learnt.calibrations if each.holds(header.sets, header.added)]
+def holding(view: PostgresView, filtered: bool = False) -> list[Calibration]:
+    """Return what was measured and still holds, of searches without a filter or with one."""
+    header, learnt = view.header, view.learnt
+    known = learnt.filtered if filtered else learnt.calibrations
+    return [each for each in known if each.holds(header.sets, header.added)]
 
 
 def plan_of(view: PostgresView, k: int, recall: float) -> Calibration | None:
-    """Return what was measured for this question, or for one that includes it."""
+    """Return what was measured for this question, or for one that includes it: what takes least."""
     known = (each for each in holding(view) if each.covers(k, recall))
-    return min(known, key=lambda each: (each.k, each.recall), default=None)
+    return min(known, key=lambda each: (each.exact, each.reach, each.k, each.recall), default=None)
 
 
 def target_of(view: PostgresView, recall: float | None) -> float:
@@ -112,7 +118,7 @@ def nearest(
             found[i] = _nearest_exactly(view, space, queries.numbers[i : i + 1], k, condition, own[i : i + 1])[0]
         compared = np.full(n, walk.ef)
         compared[lacking] = view.header.sets
-        promise = 1.0 if len(lacking) == n else walk.promise
+        promise = 1.0 if len(lacking) == n else walk.plan.promise(k)
         made = _candidates(found, promise, compared)
         nearest_within = walk.plan.nearest_within
         if where is None and nearest_within is not None and all(len(each.keys) for each in found):
@@ -134,13 +140,24 @@ def _candidates(found: list[Answer], promise: float | None, compared: Int64, sla
 
 
 class Walk(NamedTuple):
-    """How the graph is walked: the plan, how many candidates it keeps, how far it goes, and what the filter leaves."""
+    """How the graph is walked.
+
+    plan : what was measured of such walks.
+    ef, furthest : how many candidates it keeps, and how many sets it visits at most.
+    left : sets that the filter leaves.
+    k : how many sets the walk is asked for; fewer may be wanted.
+    """
 
     plan: Calibration
     ef: int
     furthest: int
-    promise: float | None
     left: int
+    k: int
+
+    @property
+    def pays(self) -> bool:
+        """Whether it takes less time than to compare all sets that a filter leaves."""
+        return self.ef <= EF_LARGEST and self.left > max(SCANNED_ALONE, WALK_COST * self.ef, 32 * self.k)
 
 
 def _walk_of(view: PostgresView, k: int, recall: float, where: Node | None, condition: Condition) -> Walk | None:
@@ -150,31 +167,34 @@ def _walk_of(view: PostgresView, k: int, recall: float, where: Node | None, cond
         plan = plan_of(view, k, recall)
         if plan is None or plan.exact:
             return None
-        return Walk(plan, max(int(plan.reach), k), 20_000, plan.promise(k), n)
-    left = view.engine.count_of(view, where, condition)
-    if left <= SCANNED_ALONE or 32 * k >= left:
-        return None
-    # A walk that ends with k sets that match has passed about k n / left sets. If those that match lie anywhere among
-    # the others, it misses no larger part of them: so what was measured for so many neighbours is what it needs. They
-    # may lie elsewhere, so nothing is promised, as with filters of other engines.
-    furthest = -(-WALK_FACTOR * k * n // left)
-    plan = plan_of(view, furthest, recall)
+        return Walk(plan, max(int(plan.reach), k), 20_000, n, k)
+    known = [each for each in holding(view, filtered=True) if each.covers(k, recall)]
+    plan = min(known, key=lambda each: (each.exact, each.k, each.reach), default=None)
     if plan is None or plan.exact:
-        known = [each for each in holding(view) if each.k >= furthest and each.recall >= recall and not each.exact]
-        plan = min(known, key=lambda each: (each.k, each.recall), default=None)
-    if plan is None:
         return None
-    return Walk(plan, int(plan.reach), max(plan.k, furthest), None, left)
+    walk = filtered_walk(plan, n, view.engine.count_of(view, where, condition))
+    return walk if walk.pays else None
+
+
+def filtered_walk(plan: Calibration, n: int, left: int) -> Walk:
+    """Return how to walk the graph if a filter leaves `left` of n sets.
+
+    If those that match lie anywhere among the others, the k-th of them is about the (k n / left)-th of all.
+    """
+    ef = max(plan.k + _rest(plan.k), math.ceil(plan.reach * plan.k * n / max(left, 1)))
+    return Walk(plan, ef, VISITS * ef, left, plan.k)
 
 
 def _by_graph(
     view: PostgresView, queries: Any, k: int, walk: Walk, condition: Condition, own: Int64
 ) -> Iterator[Answer]:
     tables, session = view.tables, view.session
-    session.set_modes(**GRAPH_MODES, hnsw__ef_search=str(walk.ef), hnsw__max_scan_tuples=str(walk.furthest))
+    session.set_modes(
+        **GRAPH_MODES, hnsw__ef_search=str(min(walk.ef, EF_LARGEST)), hnsw__max_scan_tuples=str(walk.furthest)
+    )
     scale = (view.header.scales or (1.0,))[0]
     halves, _ = codec.halves_of(queries, scale)
-    limit = k + bool((own >= 0).any())
+    limit = walk.k + _rest(walk.k) + bool((own >= 0).any())
     inner = f"SELECT key, id, metadata FROM {tables.sets} WHERE {condition.sql} ORDER BY whole <-> {{}} LIMIT {limit:d}"
     if len(queries) == 1:
         sql = f"SELECT n.*, e.whole FROM ({inner.format('%s')}) n JOIN {tables.exact} e USING (key)"
@@ -192,6 +212,11 @@ def _by_graph(
             of_each[number - 1].append(line)
         for i, lines in enumerate(of_each, start=first):
             yield _compared(view, queries[i], k, lines, int(own[i]))
+
+
+def _rest(k: int) -> int:
+    """Return how many more than k the graph is asked for, as rounding changes the order of those that are as far."""
+    return REST + k // REST_SHARE
 
 
 def _compared(view: PostgresView, query: Any, k: int, lines: list[Any], own: int) -> Answer:
@@ -435,5 +460,14 @@ def _within_here(
 def by_effort(view: PostgresView, queries: Any, k: int, effort: int) -> list[Answer]:
     """Return what the graph finds if it keeps so many candidates; for measurements."""
     plan = Calibration(k, 0.0, float(effort), effort, 0.0, 0.0, 0, view.header.sets)
-    walk = Walk(plan, effort, 20_000, 0.0, view.header.sets)
-    return list(_by_graph(view, queries, k, walk, Condition(), np.full(len(queries), -1, np.int64)))
+    return by_walk(view, queries, Walk(plan, effort, 20_000, view.header.sets, k), Condition())
+
+
+def by_walk(view: PostgresView, queries: Any, walk: Walk, condition: Condition) -> list[Answer]:
+    """Return what a walk finds; for measurements."""
+    return list(_by_graph(view, queries, walk.k, walk, condition, np.full(len(queries), -1, np.int64)))
+
+
+def by_scan(view: PostgresView, queries: Any, k: int, condition: Condition) -> list[Answer]:
+    """Return the true neighbours among those that match; for measurements."""
+    return _nearest_here(view, WHOLE, queries, k, condition, np.full(len(queries), -1, np.int64))

@@ -241,6 +241,7 @@ class PostgresView:
             "search_info": {
                 "graph": self.header.graph,
                 "calibrations": [each.as_dict() for each in search.holding(self)],
+                "filtered": [each.as_dict() for each in search.holding(self, filtered=True)],
             },
         }
 

@@ -1,0 +1,121 @@
+"""What recalls take if a filter is given: measured with filters like those that users have.
+
+A walk through the graph drops what does not match, so it has to keep more candidates, the fewer sets a filter leaves.
+How many more than the sets that a walk would pass if those that match lay anywhere is measured: with filters that leave
+sets at random, and with `field = value` for values that the stored sets have, whose sets may lie together or elsewhere.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from ...search import Calibration
+from ...search.calibration import CHOOSING_SHARE, Setting, Trial, first_that_holds
+from ..base import Float64, Mask
+from . import search
+from .search import Condition
+
+if TYPE_CHECKING:
+    from .view import PostgresView
+
+DRAWN_SHARES = (1 / 2, 1 / 4, 1 / 10)
+"""What the filters leave that have nothing to do with the sets."""
+LOOKED_AT = 500
+"""Sets whose metadata say which filters there may be."""
+OWN_FILTERS = 5
+SELDOM, OFTEN = 0.02, 0.9
+"""Parts of the sets that the filters made of metadata leave."""
+FACTORS = (1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 6.0, 8.0)
+USUAL_FACTOR = 2.0
+
+
+class Filter(NamedTuple):
+    """A filter, and how many sets it leaves."""
+
+    condition: Condition
+    left: int
+
+
+class FilterTrial(Trial):
+    """Pairs of a query and a filter whose true neighbours are known, and what walks find of them."""
+
+    def __init__(self, view: PostgresView, queries: Any, filters: list[Filter], k: int) -> None:
+        super().__init__(len(queries))
+        self._view, self._queries, self._filters = view, queries, filters
+        self._of = np.arange(len(queries)) // CHOOSING_SHARE % len(filters)
+        self._truth: Float64 = np.full((len(queries), k), np.nan)
+        for number, each in enumerate(filters):
+            rows = np.flatnonzero(self._of == number)
+            answers = search.by_scan(view, queries[rows], k, each.condition)
+            self._truth[rows] = [answer.distances[:k] for answer in answers]
+        self._known: dict[tuple[float, bool, int], Mask] = {}
+
+    @classmethod
+    def of(cls, view: PostgresView, queries: Any, k: int, filters: list[Filter]) -> FilterTrial | None:
+        """Return a trial for up to k neighbours; None if all that the filters leave is compared anyway."""
+        n = view.header.sets
+        walked = [each for each in filters if search.filtered_walk(_plan(k, USUAL_FACTOR, n), n, each.left).pays]
+        return cls(view, queries, walked, k) if walked else None
+
+    def choose(self, k: int, recall: float, enough: Callable[[Mask], bool], tried: Setting) -> Setting | None:
+        factors = [each for each in FACTORS if each > tried.reach]
+        at = first_that_holds(len(factors), lambda i: enough(self._found(factors[i], True, k)))
+        return None if at == len(factors) else Setting(factors[at], 1, factors[at])
+
+    def found(self, setting: Setting, k: int, recall: float) -> Mask:
+        return self._found(setting.reach, False, k)
+
+    def _found(self, factor: float, choosing: bool, k: int) -> Mask:
+        """Return which of the k neighbours are found, by queries whose walk comes to an end: others are exact."""
+        if (factor, choosing, k) not in self._known:
+            n, parts = self._view.header.sets, [np.zeros((0, k), np.bool_)]
+            for number, each in enumerate(self._filters):
+                rows = np.flatnonzero((self.choosing if choosing else self.measuring) & (self._of == number))
+                walk = search.filtered_walk(_plan(k, factor, n), n, each.left)
+                answers = search.by_walk(self._view, self._queries[rows], walk, each.condition) if len(rows) else []
+                ended = [(row, each) for row, each in zip(rows, answers, strict=True) if len(each.keys) >= k]
+                parts += [np.isin(self._truth[row, :k], answer.distances)[None] for row, answer in ended]
+            found = np.concatenate(parts)
+            self._known[factor, choosing, k] = found if len(found) > 2 else np.zeros((3, k), np.bool_)
+        return self._known[factor, choosing, k]
+
+
+def _plan(k: int, factor: float, n: int) -> Calibration:
+    return Calibration(k, 0.0, factor, 1, 0.0, 0.0, 0, n)
+
+
+def likely_filters(view: PostgresView) -> list[Filter]:
+    """Return filters like those that users may have."""
+    return [*_drawn(view), *_own(view)]
+
+
+def _drawn(view: PostgresView) -> list[Filter]:
+    """Return filters that leave sets at random."""
+    draw = "(hashint8(key) & 1048575) < %s"
+    return [_counted(view, Condition(draw, (round(share * (1 << 20)),))) for share in DRAWN_SHARES]
+
+
+def _own(view: PostgresView) -> list[Filter]:
+    """Return filters by values that stored sets have, from those that leave few to those that leave many."""
+    keys = view.select()
+    keys = keys[np.unique(np.linspace(0, len(keys) - 1, LOOKED_AT).astype(np.int64))]
+    sql = f"SELECT fields::text FROM {view.tables.sets} WHERE key = ANY (%s)"
+    seen: Counter[str] = Counter()
+    for (text,) in view.execute(sql, (keys.tolist(),)):
+        pairs = ((name, value) for name, values in json.loads(text).items() for value in values)
+        seen.update({json.dumps({name: [value]}, ensure_ascii=False, sort_keys=True) for name, value in pairs})
+    usual = [text for text, n in seen.most_common() if SELDOM <= n / len(keys) <= OFTEN]
+    chosen = {usual[i] for i in np.linspace(0, len(usual) - 1, OWN_FILTERS).astype(int)} if usual else set()
+    return [_counted(view, Condition("fields @> %s::jsonb", (text,))) for text in sorted(chosen)]
+
+
+def _counted(view: PostgresView, condition: Condition) -> Filter:
+    view.session.set_modes(**search.SCAN_MODES)
+    sql = f"SELECT count(*) FROM {view.tables.sets} WHERE {condition.sql}"
+    (left,) = view.execute(sql, condition.parameters, prepare=False).fetchone()
+    return Filter(condition, left)
