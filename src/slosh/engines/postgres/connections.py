@@ -78,6 +78,7 @@ class Session:
         self.connection = psycopg.connect(url, autocommit=True, **more)
         self.modes: dict[str, str] = {}
         self.vectors: str | None = None
+        self._prepared: set[str] = set()
         try:
             self._find_vectors()
         except BaseException:
@@ -112,6 +113,12 @@ class Session:
     def execute(self, sql: Any, parameters: Sequence[Any] = (), prepare: bool | None = None) -> Any:
         """Run one statement, and return its cursor; results come in binary."""
         return self.connection.execute(sql, parameters, prepare=prepare, binary=True)
+
+    def prepare(self, name: str, sql: str, again: bool = False) -> None:
+        """Have the server keep a statement, unless it does so already."""
+        if again or name not in self._prepared:
+            self.connection.execute(sql)
+            self._prepared.add(name)
 
     def set_modes(self, **modes: str) -> None:
         """Change settings of the session, as far as they are others."""

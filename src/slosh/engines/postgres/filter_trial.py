@@ -1,16 +1,17 @@
 """What recalls take if a filter is given: measured with filters like those that users have.
 
-A walk through the graph drops what does not match, so it has to keep more candidates, the fewer sets a filter leaves.
-How many more than the sets that a walk would pass if those that match lay anywhere is measured: with filters that leave
-sets at random, and with `field = value` for values that the stored sets have, whose sets may lie together or elsewhere.
+A walk through the graph drops what does not match, so it has to keep more candidates, the fewer sets a filter leaves:
+those that it keeps without a filter, and those that it would pass if the sets that match lay anywhere. How many times
+as many is measured: with filters that leave sets at random, and with `field = value` for values that the stored sets
+have, whose sets may lie together or elsewhere.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -30,8 +31,11 @@ LOOKED_AT = 500
 OWN_FILTERS = 5
 SELDOM, OFTEN = 0.02, 0.9
 """Parts of the sets that the filters made of metadata leave."""
-FACTORS = (1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 6.0, 8.0)
-USUAL_FACTOR = 2.0
+FACTORS = (0.75, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 6.0)
+USUAL_FACTOR = 1.5
+
+
+Plain: TypeAlias = Mapping[float, int]
 
 
 class Filter(NamedTuple):
@@ -42,51 +46,61 @@ class Filter(NamedTuple):
 
 
 class FilterTrial(Trial):
-    """Pairs of a query and a filter whose true neighbours are known, and what walks find of them."""
+    """Pairs of a query and a filter whose true neighbours are known, and what walks find of them.
 
-    def __init__(self, view: PostgresView, queries: Any, filters: list[Filter], k: int) -> None:
+    `plain` says for each recall how many candidates the graph keeps without a filter.
+    """
+
+    def __init__(self, view: PostgresView, queries: Any, filters: list[Filter], k: int, plain: Plain) -> None:
         super().__init__(len(queries))
-        self._view, self._queries, self._filters = view, queries, filters
+        self._view, self._queries, self._filters, self._plain = view, queries, filters, plain
         self._of = np.arange(len(queries)) // CHOOSING_SHARE % len(filters)
         self._truth: Float64 = np.full((len(queries), k), np.nan)
         for number, each in enumerate(filters):
             rows = np.flatnonzero(self._of == number)
             answers = search.by_scan(view, queries[rows], k, each.condition)
             self._truth[rows] = [answer.distances[:k] for answer in answers]
-        self._known: dict[tuple[float, bool, int], Mask] = {}
+        self._known: dict[tuple[Setting, bool, int], Mask] = {}
 
     @classmethod
-    def of(cls, view: PostgresView, queries: Any, k: int, filters: list[Filter]) -> FilterTrial | None:
+    def of(cls, view: PostgresView, queries: Any, filters: list[Filter], k: int, plain: Plain) -> FilterTrial | None:
         """Return a trial for up to k neighbours; None if all that the filters leave is compared anyway."""
-        n = view.header.sets
-        walked = [each for each in filters if search.filtered_walk(_plan(k, USUAL_FACTOR, n), n, each.left).pays]
-        return cls(view, queries, walked, k) if walked else None
+        n, usual = view.header.sets, _setting(USUAL_FACTOR, max(plain.values(), default=0))
+        walked = [each for each in filters if _walk(k, usual, n, each).pays] if usual.depth else []
+        return cls(view, queries, walked, k, plain) if walked else None
 
     def choose(self, k: int, recall: float, enough: Callable[[Mask], bool], tried: Setting) -> Setting | None:
-        factors = [each for each in FACTORS if each > tried.reach]
-        at = first_that_holds(len(factors), lambda i: enough(self._found(factors[i], True, k)))
-        return None if at == len(factors) else Setting(factors[at], 1, factors[at])
+        if not self._plain[recall]:
+            return None
+        settings = [_setting(factor, self._plain[recall]) for factor in FACTORS if factor > tried.reach]
+        at = first_that_holds(len(settings), lambda i: enough(self._found(settings[i], True, k)))
+        return None if at == len(settings) else settings[at]
 
     def found(self, setting: Setting, k: int, recall: float) -> Mask:
-        return self._found(setting.reach, False, k)
+        return self._found(setting, False, k)
 
-    def _found(self, factor: float, choosing: bool, k: int) -> Mask:
+    def _found(self, setting: Setting, choosing: bool, k: int) -> Mask:
         """Return which of the k neighbours are found, by queries whose walk comes to an end: others are exact."""
-        if (factor, choosing, k) not in self._known:
-            n, parts = self._view.header.sets, [np.zeros((0, k), np.bool_)]
+        if (setting, choosing, k) not in self._known:
+            parts = [np.zeros((0, k), np.bool_)]
             for number, each in enumerate(self._filters):
                 rows = np.flatnonzero((self.choosing if choosing else self.measuring) & (self._of == number))
-                walk = search.filtered_walk(_plan(k, factor, n), n, each.left)
+                walk = _walk(k, setting, self._view.header.sets, each)
                 answers = search.by_walk(self._view, self._queries[rows], walk, each.condition) if len(rows) else []
-                ended = [(row, each) for row, each in zip(rows, answers, strict=True) if len(each.keys) >= k]
+                ended = [(row, answer) for row, answer in zip(rows, answers, strict=True) if len(answer.keys) >= k]
                 parts += [np.isin(self._truth[row, :k], answer.distances)[None] for row, answer in ended]
             found = np.concatenate(parts)
-            self._known[factor, choosing, k] = found if len(found) > 2 else np.zeros((3, k), np.bool_)
-        return self._known[factor, choosing, k]
+            self._known[setting, choosing, k] = found if len(found) > 2 else np.zeros((3, k), np.bool_)
+        return self._known[setting, choosing, k]
 
 
-def _plan(k: int, factor: float, n: int) -> Calibration:
-    return Calibration(k, 0.0, factor, 1, 0.0, 0.0, 0, n)
+def _setting(factor: float, plain: int) -> Setting:
+    return Setting(factor, plain, factor * plain)
+
+
+def _walk(k: int, setting: Setting, n: int, filter_: Filter) -> search.Walk:
+    plan = Calibration(k, 0.0, setting.reach, setting.depth, 0.0, 0.0, 0, n)
+    return search.filtered_walk(plan, n, filter_.left)
 
 
 def likely_filters(view: PostgresView) -> list[Filter]:

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -106,19 +106,19 @@ def measure(view: PostgresView, pairs: Sequence[tuple[int, float]], queries: Vec
         numbers = queries.numbers
     trial = GraphTrial(view, numbers, min(max(k for k, _ in pairs), n - 1))
     usual = float(np.quantile(trial.truth[:, 0], USUAL_SHARE))
+
+    def measured(trial: Trial, k: int, recall: float) -> Calibration:
+        return replace(settle(trial, k, recall, n), n_added=view.header.added, nearest_within=usual)
+
+    plain = {pair: measured(trial, *pair) for pair in pairs}
+    filtered: dict[tuple[int, float], Calibration] = {}
     filters = likely_filters(view)
-    with_filters = {k: FilterTrial.of(view, numbers, k, filters) for k in {k for k, _ in pairs}}
-
-    def measured(known: Iterable[Calibration], trials: Mapping[int, Trial | None]) -> tuple[Calibration, ...]:
-        found = {(each.k, each.recall): each for each in known}
-        for k, recall in pairs:
-            if (by := trials[k]) is not None:
-                made = settle(by, k, recall, n)
-                found[k, recall] = replace(made, n_added=view.header.added, nearest_within=usual)
-        return tuple(found.values())
-
-    plain = measured(view.learnt.calibrations, dict.fromkeys(with_filters, trial))
-    return Learnt(plain, measured(view.learnt.filtered, with_filters))
+    for k in {k for k, _ in pairs}:
+        efforts = {recall: each.depth for (of, recall), each in plain.items() if of == k}
+        if with_filters := FilterTrial.of(view, numbers, filters, k, efforts):
+            filtered |= {(k, recall): measured(with_filters, k, recall) for recall in efforts}
+    known = [{(each.k, each.recall): each for each in part} for part in view.learnt]
+    return Learnt(*(tuple((old | new).values()) for old, new in zip(known, (plain, filtered), strict=True)))
 
 
 def _like_stored(view: PostgresView, recall: float) -> Any:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
+
+from psycopg.errors import InvalidSqlStatementName
 
 from ...search import Calibration
 from .connections import Session
@@ -23,12 +24,11 @@ SELECT = """
 BEGIN_READING = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 
-@dataclass(frozen=True)
-class Learnt:
+class Learnt(NamedTuple):
     """What was measured of a generation, of searches for whole sets: without a filter, and with one.
 
-    The reach of a calibration is how many candidates the graph keeps. With a filter it is how many times as many as a
-    walk would pass if the filter left sets at random.
+    The reach of a calibration is how many candidates the graph keeps. With a filter the depth is that number without
+    one, and the reach is how many times as many it keeps as that and those that a walk would pass (`filtered_walk`).
     """
 
     calibrations: tuple[Calibration, ...] = ()
@@ -71,11 +71,20 @@ def begin(session: Session, tables: Tables) -> Header | None:
     """Begin a transaction that reads one version, and return its header; None if the index is gone.
 
     All in one message to the server. The tables of the generation that is known are held before the version is
-    chosen: if it is of that generation, nobody drops them.
+    chosen: if it is of that generation, nobody drops them. The server plans the longest statement only once.
     """
-    cursor = session.connection.execute(
-        f"{BEGIN_READING}; LOCK TABLE {tables.sets}, {tables.exact} IN ACCESS SHARE MODE; {SELECT} {tables.number:d}"
+    sql = (
+        f"{BEGIN_READING}; LOCK TABLE {tables.sets}, {tables.exact} IN ACCESS SHARE MODE;"
+        f" EXECUTE slosh_header ({tables.number:d})"
     )
+    kept = f"PREPARE slosh_header (bigint) AS {SELECT} $1"
+    try:
+        session.prepare("slosh_header", kept)
+        cursor = session.connection.execute(sql)
+    except InvalidSqlStatementName:  # psycopg has the server forget all statements after some commands
+        session.rollback()
+        session.prepare("slosh_header", kept, again=True)
+        cursor = session.connection.execute(sql)
     cursor.nextset()
     cursor.nextset()
     line = cursor.fetchone()

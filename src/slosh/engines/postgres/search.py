@@ -66,6 +66,10 @@ class Condition(NamedTuple):
     sql: str = "TRUE"
     parameters: tuple[Any, ...] = ()
 
+    @property
+    def is_all(self) -> bool:
+        return self == Condition()
+
     @classmethod
     def of(cls, where: Node | None) -> Condition:
         if where is None or where == ALL:
@@ -118,7 +122,9 @@ def nearest(
             found[i] = _nearest_exactly(view, space, queries.numbers[i : i + 1], k, condition, own[i : i + 1])[0]
         compared = np.full(n, walk.ef)
         compared[lacking] = view.header.sets
-        promise = 1.0 if len(lacking) == n else walk.plan.promise(k)
+        # What was found with all filters together is more than some of them find, so no more than was asked is stated.
+        stated = walk.plan.promise(k) if condition.is_all else walk.plan.recall
+        promise = 1.0 if len(lacking) == n else stated
         made = _candidates(found, promise, compared)
         nearest_within = walk.plan.nearest_within
         if where is None and nearest_within is not None and all(len(each.keys) for each in found):
@@ -163,7 +169,7 @@ class Walk(NamedTuple):
 def _walk_of(view: PostgresView, k: int, recall: float, where: Node | None, condition: Condition) -> Walk | None:
     """Return how to walk the graph; None if all that the filter leaves is to be compared."""
     n = view.header.sets
-    if where is None or where == ALL:
+    if where is None or condition.is_all:
         plan = plan_of(view, k, recall)
         if plan is None or plan.exact:
             return None
@@ -179,9 +185,11 @@ def _walk_of(view: PostgresView, k: int, recall: float, where: Node | None, cond
 def filtered_walk(plan: Calibration, n: int, left: int) -> Walk:
     """Return how to walk the graph if a filter leaves `left` of n sets.
 
-    If those that match lie anywhere among the others, the k-th of them is about the (k n / left)-th of all.
+    Without a filter it keeps `plan.depth` candidates. If those that match lie anywhere among the others, the k-th of
+    them is about the (k n / left)-th of all.
     """
-    ef = max(plan.k + _rest(plan.k), math.ceil(plan.reach * plan.k * n / max(left, 1)))
+    passed = plan.k * (n / max(left, 1) - 1)
+    ef = max(plan.k + _rest(plan.k), math.ceil(plan.reach * (plan.depth + passed)))
     return Walk(plan, ef, VISITS * ef, left, plan.k)
 
 
@@ -327,9 +335,7 @@ def _nearest_here(
     """Compare all sets with all queries, block by block."""
     best = [Answer(np.empty(0, np.int64), np.empty(0)) for _ in queries]
     for keys, vectors in _blocks(view, space, condition):
-        state = (
-            ExactSearch(n_jobs=view.spec.search.n_jobs).start(vectors.shape[1]).extend(np.ascontiguousarray(vectors))
-        )
+        state = _state_of(view, vectors)
         order = np.argsort(keys)
         at = order[np.minimum(np.searchsorted(keys[order], own), len(keys) - 1)]
         excluded = np.where(keys[at] == own, at, -1)
@@ -436,9 +442,7 @@ def _within_here(
 ) -> list[Answer]:
     parts: list[list[tuple[Int64, Float64]]] = [[] for _ in queries]
     for keys, vectors in _blocks(view, space, condition):
-        state = (
-            ExactSearch(n_jobs=view.spec.search.n_jobs).start(vectors.shape[1]).extend(np.ascontiguousarray(vectors))
-        )
+        state = _state_of(view, vectors)
         found = state.within(queries, radii * (1 + 1e-6), recall=1.0, metric=metric)
         for i, part in enumerate(parts):
             positions = found.positions[found.offsets[i] : found.offsets[i + 1]]
