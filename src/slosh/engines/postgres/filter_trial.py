@@ -31,34 +31,41 @@ LOOKED_AT = 500
 OWN_FILTERS = 5
 SELDOM, OFTEN = 0.02, 0.9
 """Parts of the sets that the filters made of metadata leave."""
-FACTORS = (0.75, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 6.0)
-USUAL_FACTOR = 1.5
+FACTORS = (1.0, 1.25, 1.5, 2.0, 3.0, 4.0)
+USUAL_FACTOR = 1.25
 
 
 Plain: TypeAlias = Mapping[float, int]
 
 
 class Filter(NamedTuple):
-    """A filter, and how many sets it leaves."""
+    """A filter, how many sets it leaves, and whether it has nothing to do with the sets."""
 
     condition: Condition
     left: int
+    drawn: bool
 
 
 class FilterTrial(Trial):
     """Pairs of a query and a filter whose true neighbours are known, and what walks find of them.
 
-    `plain` says for each recall how many candidates the graph keeps without a filter.
+    `plain` says for each recall how many candidates the graph keeps without a filter. Every query comes with a filter
+    that was drawn, and with one of the metadata's, if there is any.
     """
 
     def __init__(self, view: PostgresView, queries: Any, filters: list[Filter], k: int, plain: Plain) -> None:
-        super().__init__(len(queries))
-        self._view, self._queries, self._filters, self._plain = view, queries, filters, plain
-        self._of = np.arange(len(queries)) // CHOOSING_SHARE % len(filters)
-        self._truth: Float64 = np.full((len(queries), k), np.nan)
+        queries = queries[: len(queries) // CHOOSING_SHARE * CHOOSING_SHARE]
+        turn, kinds = np.arange(len(queries)) // CHOOSING_SHARE, {True: list[int](), False: list[int]()}
+        for number, each in enumerate(filters):
+            kinds[each.drawn].append(number)
+        given = [np.array(numbers)[turn % len(numbers)] for numbers in kinds.values() if numbers]
+        super().__init__(len(given) * len(queries))
+        self._view, self._filters, self._plain = view, filters, plain
+        self._queries, self._of = np.concatenate([queries] * len(given)), np.concatenate(given)
+        self._truth: Float64 = np.full((len(self._queries), k), np.nan)
         for number, each in enumerate(filters):
             rows = np.flatnonzero(self._of == number)
-            answers = search.by_scan(view, queries[rows], k, each.condition)
+            answers = search.by_scan(view, self._queries[rows], k, each.condition) if len(rows) else []
             self._truth[rows] = [answer.distances[:k] for answer in answers]
         self._known: dict[tuple[Setting, bool, int], Mask] = {}
 
@@ -111,7 +118,7 @@ def likely_filters(view: PostgresView) -> list[Filter]:
 def _drawn(view: PostgresView) -> list[Filter]:
     """Return filters that leave sets at random."""
     draw = "(hashint8(key) & 1048575) < %s"
-    return [_counted(view, Condition(draw, (round(share * (1 << 20)),))) for share in DRAWN_SHARES]
+    return [_counted(view, Condition(draw, (round(share * (1 << 20)),)), True) for share in DRAWN_SHARES]
 
 
 def _own(view: PostgresView) -> list[Filter]:
@@ -125,11 +132,11 @@ def _own(view: PostgresView) -> list[Filter]:
         seen.update({json.dumps({name: [value]}, ensure_ascii=False, sort_keys=True) for name, value in pairs})
     usual = [text for text, n in seen.most_common() if SELDOM <= n / len(keys) <= OFTEN]
     chosen = {usual[i] for i in np.linspace(0, len(usual) - 1, OWN_FILTERS).astype(int)} if usual else set()
-    return [_counted(view, Condition("fields @> %s::jsonb", (text,))) for text in sorted(chosen)]
+    return [_counted(view, Condition("fields @> %s::jsonb", (text,)), False) for text in sorted(chosen)]
 
 
-def _counted(view: PostgresView, condition: Condition) -> Filter:
+def _counted(view: PostgresView, condition: Condition, drawn: bool) -> Filter:
     view.session.set_modes(**search.SCAN_MODES)
     sql = f"SELECT count(*) FROM {view.tables.sets} WHERE {condition.sql}"
     (left,) = view.execute(sql, condition.parameters, prepare=False).fetchone()
-    return Filter(condition, left)
+    return Filter(condition, left, drawn)

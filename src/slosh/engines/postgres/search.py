@@ -43,8 +43,8 @@ SCANNED_ALONE = 2000
 """A filter that leaves fewer rows is answered by comparing those."""
 WALK_COST = 5
 """Rows that are compared in the time in which the graph looks for one more candidate: more of them are not compared."""
-VISITS = 100
-"""A walk is given up after so many visits for each candidate: what the filter leaves lies elsewhere."""
+SPREAD = 2.5
+"""By how many standard deviations more sets are passed than k of those that match need on average."""
 
 BITS = np.array([number.bit_count() for number in range(256)], np.uint8)
 """How many bits a byte has that are set."""
@@ -149,14 +149,13 @@ class Walk(NamedTuple):
     """How the graph is walked.
 
     plan : what was measured of such walks.
-    ef, furthest : how many candidates it keeps, and how many sets it visits at most.
+    ef : how many candidates it keeps.
     left : sets that the filter leaves.
     k : how many sets the walk is asked for; fewer may be wanted.
     """
 
     plan: Calibration
     ef: int
-    furthest: int
     left: int
     k: int
 
@@ -173,7 +172,7 @@ def _walk_of(view: PostgresView, k: int, recall: float, where: Node | None, cond
         plan = plan_of(view, k, recall)
         if plan is None or plan.exact:
             return None
-        return Walk(plan, max(int(plan.reach), k), 20_000, n, k)
+        return Walk(plan, max(int(plan.reach), k), n, k)
     known = [each for each in holding(view, filtered=True) if each.covers(k, recall)]
     plan = min(known, key=lambda each: (each.exact, each.k, each.reach), default=None)
     if plan is None or plan.exact:
@@ -185,21 +184,21 @@ def _walk_of(view: PostgresView, k: int, recall: float, where: Node | None, cond
 def filtered_walk(plan: Calibration, n: int, left: int) -> Walk:
     """Return how to walk the graph if a filter leaves `left` of n sets.
 
-    Without a filter it keeps `plan.depth` candidates. If those that match lie anywhere among the others, the k-th of
-    them is about the (k n / left)-th of all.
+    Without a filter it keeps `plan.depth` candidates. If the sets that match lie anywhere among the others, the nearest
+    (k + spread) n / left of all nearly always have k that match. All that is found is among the candidates of one walk:
+    pgvector can go on where it ended, but what it finds there is nearest by chance (docs/postgres.md).
     """
-    passed = plan.k * (n / max(left, 1) - 1)
+    passed = (plan.k + SPREAD * math.sqrt(plan.k)) * (n / max(left, 1) - 1)
     ef = max(plan.k + _rest(plan.k), math.ceil(plan.reach * (plan.depth + passed)))
-    return Walk(plan, ef, VISITS * ef, left, plan.k)
+    return Walk(plan, ef, left, plan.k)
 
 
 def _by_graph(
     view: PostgresView, queries: Any, k: int, walk: Walk, condition: Condition, own: Int64
 ) -> Iterator[Answer]:
     tables, session = view.tables, view.session
-    session.set_modes(
-        **GRAPH_MODES, hnsw__ef_search=str(min(walk.ef, EF_LARGEST)), hnsw__max_scan_tuples=str(walk.furthest)
-    )
+    more = "relaxed_order" if condition.is_all else "off"
+    session.set_modes(**GRAPH_MODES, hnsw__ef_search=str(min(walk.ef, EF_LARGEST)), hnsw__iterative_scan=more)
     scale = (view.header.scales or (1.0,))[0]
     halves, _ = codec.halves_of(queries, scale)
     limit = walk.k + _rest(walk.k) + bool((own >= 0).any())
@@ -464,7 +463,7 @@ def _within_here(
 def by_effort(view: PostgresView, queries: Any, k: int, effort: int) -> list[Answer]:
     """Return what the graph finds if it keeps so many candidates; for measurements."""
     plan = Calibration(k, 0.0, float(effort), effort, 0.0, 0.0, 0, view.header.sets)
-    return by_walk(view, queries, Walk(plan, effort, 20_000, view.header.sets, k), Condition())
+    return by_walk(view, queries, Walk(plan, effort, view.header.sets, k), Condition())
 
 
 def by_walk(view: PostgresView, queries: Any, walk: Walk, condition: Condition) -> list[Answer]:
