@@ -99,8 +99,9 @@ class Session:
             self.connection.adapters.register_dumper(kind, type("Dumped", (_BinaryDumper,), {"oid": number}))
 
     def install_vectors(self) -> None:
-        """Put pgvector into the database, if it is not there."""
+        """Put pgvector into the database, if it is not there: in the schema in which the role creates by default."""
         if self.vectors is None:
+            self.connection.execute("RESET search_path")
             self.connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
             self._find_vectors()
 

@@ -36,6 +36,7 @@ from .connections import Pool, Session
 from .errors import error_of, is_lost, translated
 from .header import Learnt, begin, find
 from .schema import Tables
+from .upgrading import upgrade
 from .verifying import verify_tables
 from .view import PostgresView
 from .write import PostgresWrite
@@ -69,12 +70,13 @@ class PostgresEngine:
         def make(session: Session, name: str) -> tuple[int, int]:
             session.install_vectors()
             schema.make(session)
+            upgrade(session, without_password(location))
             try:
                 with session.connection.transaction():
                     (index,) = session.execute(
-                        "INSERT INTO slosh.indexes (name, generation, spec, weighted) VALUES (%s, 1, %s, %s)"
-                        " RETURNING id",
-                        (name, packed, weighted),
+                        "INSERT INTO slosh.indexes (name, generation, spec, weighted, format)"
+                        " VALUES (%s, 1, %s, %s, %s) RETURNING id",
+                        (name, packed, weighted, schema.VERSION),
                     ).fetchone()
                     tables = Tables(index, 1)
                     schema.make_bodies(session, tables)
@@ -91,13 +93,18 @@ class PostgresEngine:
     @classmethod
     def open(cls, location: str, *, read_only: bool, n_jobs: int | None) -> PostgresEngine:
         def look(session: Session, name: str) -> tuple[int, int]:
-            found = None
-            if session.vectors is not None and schema.is_there(session):
-                found = find(session, name)
-            if found is None:
-                shown = without_password(location)
+            shown = without_password(location)
+            version = None if session.vectors is None else schema.version_of(session)
+            if version is not None and version > schema.VERSION:
+                schema.check_version(version, shown)
+            found = None if version is None else find(session, name)
+            if found is None or version is None:
                 problem, remedy = f"there is no index at {shown}", "create one with slosh.SetIndex.create"
                 raise IndexNotFound(problem, remedy, errno=errno.ENOENT, location=shown)
+            if read_only:
+                schema.check_version(version, shown)
+            else:
+                upgrade(session, shown)
             return found
 
         return cls._connected(location, look, read_only, n_jobs)
@@ -187,6 +194,8 @@ class PostgresEngine:
         except pg.UndefinedTable:
             session.rollback()
             header = None
+        if header is not None:
+            schema.check_version(header.format, self.location)
         known = self._tables.generation
         if header is None or header.generation != known or known not in self._specs:
             session.rollback()

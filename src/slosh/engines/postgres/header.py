@@ -12,7 +12,7 @@ from .connections import Session
 from .schema import Tables
 
 SELECT = """
-    SELECT i.generation, i.weighted, i.recall, i.part_recalls, i.scales, l.stamp, coalesce(l.graph, false),
+    SELECT i.format, i.generation, i.weighted, i.recall, i.part_recalls, i.scales, l.stamp, coalesce(l.graph, false),
         d.sets, d.added, d.points, d.changes
     FROM slosh.indexes i LEFT JOIN slosh.learnt l ON l.index_id = i.id AND l.generation = i.generation
     CROSS JOIN LATERAL (
@@ -41,8 +41,13 @@ class Learnt:
 
 
 class Header(NamedTuple):
-    """The row of an index. `sets` are those that are there, `added` those that ever were."""
+    """The row of an index. `sets` are those that are there, `added` those that ever were.
 
+    `format` is the version of the layout, as `slosh.about` says it: by this one a client that has the index open
+    notices an upgrade, without a further question.
+    """
+
+    format: int
     generation: int
     weighted: bool | None
     recall: float | None
