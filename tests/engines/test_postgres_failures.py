@@ -254,3 +254,37 @@ def test_partitions_on_other_servers(monkeypatch):
     measured = postgres_shards.run(600, 2, 20)
     assert measured["plan"].count("ORDER BY (vector OPERATOR") == 2
     assert measured["shards_recall"] > 0.9
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_server_ends_with_the_process_that_started_it(number):
+    """Whatever ends it, also if the server runs as another user; and nothing of it is left."""
+    code = """
+        import sys, time
+        from slosh.engines.postgres.local_server import NOT_DURABLE, LocalServer
+        server = LocalServer(settings=NOT_DURABLE).start()
+        print(server.process.pid, server.folder, flush=True)
+        sys.stdin.read()
+    """
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    owner = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    started, _, folder = owner.stdout.readline().strip().partition(" ")
+    assert is_running(int(started))
+    owner.send_signal(number)
+    owner.communicate()
+    end = time.monotonic() + PATIENCE
+    while (is_running(int(started)) or os.path.exists(folder)) and time.monotonic() < end:
+        time.sleep(0.02)
+    assert not is_running(int(started))
+    assert not os.path.exists(folder)
+
+
+def is_running(process):
+    """Whether a process is there; one that has ended and that nobody has asked for is not."""
+    try:
+        state = subprocess.run(["ps", "-o", "stat=", "-p", str(process)], capture_output=True, text=True).stdout
+    except FileNotFoundError:
+        state = (
+            Path(f"/proc/{process}/stat").read_text().rpartition(")")[2] if os.path.exists(f"/proc/{process}") else ""
+        )
+    return bool(state.strip()) and not state.strip().startswith("Z")
