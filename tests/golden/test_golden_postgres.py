@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import gzip
 import json
-import time
-from itertools import count
 from pathlib import Path
 
 import pytest
 from test_golden import check_answers, check_records, check_tuned
 
 import slosh
-from builders import PATIENCE, cloud_list, make_index, together
-from postgres_server import shared_server
+from builders import cloud_list, make_index, together
+from postgres_server import ask, new_database, wait_until
 from slosh.errors import AccessDenied, FormatError, IndexNotFound, StorageError
 
 psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed")
@@ -26,7 +24,6 @@ from slosh.engines.postgres.schema import VERSION  # noqa: E402
 
 FOLDER = Path(__file__).parent
 OLD = {int(path.name.rpartition("-v")[2]): path for path in FOLDER.glob("postgres-v*")}
-NUMBERS = count()
 WAITING = "FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
 LAYOUT = """
     SELECT c.relname, c.relkind, a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull, a.attidentity,
@@ -39,18 +36,10 @@ LAYOUT = """
 @pytest.fixture(params=sorted(OLD))
 def old(request):
     """The URL of a database of an older version, and what is known of each of its indexes."""
-    server, name = shared_server(), f"golden{next(NUMBERS)}"
-    url = server.url.replace("/postgres?", f"/{name}?")
-    ask(server.url, f"CREATE DATABASE {name}")
+    url = new_database()
     ask(url, gzip.decompress((OLD[request.param] / "database.sql.gz").read_bytes()).decode())
     told = {path.stem: json.loads(path.read_text()) for path in OLD[request.param].glob("*.json")}
     return url, told
-
-
-def ask(url, statement):
-    with psycopg.connect(url, autocommit=True) as connection:
-        cursor = connection.execute(statement)
-        return cursor.fetchall() if cursor.description else []
 
 
 def version_of(url):
@@ -89,9 +78,7 @@ def test_an_upgraded_database_has_the_layout_of_a_new_one(old):
     url, indexes = old
     for name in indexes:
         slosh.open(url, name).close()
-    fresh = f"fresh{next(NUMBERS)}"
-    ask(url, f"CREATE DATABASE {fresh}")
-    other = url.rpartition("/golden")[0] + f"/{fresh}?" + url.partition("?")[2]
+    other = new_database()
     make_index(other, name="x").close()
     shared = {"about", "indexes", "learnt", "deltas", "commits", "dropped"}
 
@@ -133,13 +120,11 @@ def test_two_clients_that_upgrade_at_once(old):
     """Both have seen the old version before one of them begins: one waits for the other, and does nothing."""
     url, indexes = old
     opened = []
-    with psycopg.connect(url) as holding, psycopg.connect(url, autocommit=True) as watching:
+    with psycopg.connect(url) as holding:
         holding.execute("SELECT FROM slosh.about FOR UPDATE")
 
         def release():
-            end = time.monotonic() + PATIENCE
-            while watching.execute(f"SELECT count(*) {WAITING}").fetchone() != (3,) and time.monotonic() < end:
-                time.sleep(0.01)
+            wait_until(url, f"count(*) = 3 {WAITING}")
             holding.rollback()
 
         together(release, *[lambda: opened.append(slosh.open(url, "weighted", n_jobs=1))] * 3)
@@ -166,9 +151,7 @@ def test_an_upgrade_that_fails_changes_nothing(old):
         cancelling.execute("LOCK TABLE slosh.commits IN ACCESS EXCLUSIVE MODE")  # what the step needs last
 
         def kill():
-            end, sql = time.monotonic() + PATIENCE, f"SELECT pg_terminate_backend(pid) {WAITING}"
-            while not ask(url, sql) and time.monotonic() < end:
-                time.sleep(0.01)
+            wait_until(url, f"bool_or(pg_terminate_backend(pid)) {WAITING}")
 
         def attempt():
             with pytest.raises(StorageError):

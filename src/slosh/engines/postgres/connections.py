@@ -24,6 +24,8 @@ READ_DEADLINE = "60s"
 """How long a statement may take, unless the URL or the server says something else."""
 LOCK_DEADLINE = "30s"
 """How long a change waits for another one."""
+GONE_AFTER = "2s"
+"""How often a server that is busy for a client looks whether it is still there. Servers on Linux can do that."""
 MOST_IDLE = 16
 """Connections that are kept for the next use. A search uses one, and a change two."""
 RECONNECT_SECONDS = 30.0
@@ -47,7 +49,9 @@ SET_UP = """
         set_config('statement_timeout', CASE current_setting('statement_timeout') WHEN '0' THEN %s
             ELSE current_setting('statement_timeout') END, false),
         set_config('lock_timeout', CASE current_setting('lock_timeout') WHEN '0' THEN %s
-            ELSE current_setting('lock_timeout') END, false)"""
+            ELSE current_setting('lock_timeout') END, false),
+        CASE WHEN current_setting('client_connection_check_interval') = '0' AND version() LIKE '%%linux%%'
+            THEN set_config('client_connection_check_interval', %s, false) END"""
 
 
 class Half(bytes):
@@ -87,7 +91,8 @@ class Session:
     def _find_vectors(self) -> None:
         """Look where pgvector is; None if the database does not have it yet."""
         found = self.connection.execute(ABOUT_VECTORS).fetchone()
-        self.connection.execute(SET_UP, ("pg_catalog" if found is None else found[0], READ_DEADLINE, LOCK_DEADLINE))
+        schema = "pg_catalog" if found is None else found[0]
+        self.connection.execute(SET_UP, (schema, READ_DEADLINE, LOCK_DEADLINE, GONE_AFTER))
         if found is None:
             return
         self.vectors, oid, array, version = found

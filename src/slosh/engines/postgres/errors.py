@@ -21,6 +21,8 @@ from ...errors import (
 
 CONFLICTS = (pg.SerializationFailure, pg.DeadlockDetected, pg.UniqueViolation, pg.LockNotAvailable)
 STARTING = (pg.CannotConnectNow, pg.AdminShutdown, pg.CrashShutdown, pg.TooManyConnections)
+STRANGE = (pg.UndefinedTable, pg.UndefinedColumn, pg.DatatypeMismatch, pg.WrongObjectType, pg.DuplicateTable)
+"""What tables of others lead to, and tables that others have changed."""
 
 
 def is_lost(error: BaseException) -> bool:
@@ -41,7 +43,10 @@ def error_of(error: psycopg.Error, location: str) -> Exception:
             location=location,
         )
     if isinstance(error, pg.QueryCanceled):
-        remedy = "ask for less at a time, or give more time: ?options=-c%20statement_timeout%3D5min in the URL"
+        remedy = (
+            "try again if somebody cancelled it; if it took too long, ask for less at a time, or give it more time:"
+            " ?options=-c%20statement_timeout%3D5min in the URL"
+        )
         return StorageError(problem, remedy, errno.ETIMEDOUT, location=location)
     if isinstance(error, pg.DiskFull | pg.OutOfMemory | pg.InsufficientResources):
         return StorageError(problem, "make room on the server and try again", errno.ENOSPC, location=location)
@@ -50,8 +55,9 @@ def error_of(error: psycopg.Error, location: str) -> Exception:
     if isinstance(error, pg.InsufficientPrivilege | pg.InvalidAuthorizationSpecification):
         remedy = "use another role, or let an owner grant the rights (docs/postgres.md)"
         return AccessDenied(problem, remedy, errno.EACCES, location=location)
-    if isinstance(error, pg.UndefinedTable | pg.UndefinedColumn | pg.DatatypeMismatch | pg.WrongObjectType):
-        return FormatError(f"{problem}: the schema slosh is not as slosh makes it", location=location)
+    if isinstance(error, STRANGE):
+        remedy = "move away what is not slosh's, or use another database"
+        return FormatError(f"{problem}: the schema slosh is not as slosh makes it", remedy, location=location)
     if isinstance(error, pg.UndefinedFile | pg.FeatureNotSupported):
         remedy = "install pgvector 0.8 or later on the server, and CREATE EXTENSION vector in the database"
         return UnsupportedError(problem, remedy, feature_name="pgvector")
