@@ -265,7 +265,7 @@ def test_partitions_on_other_servers(monkeypatch):
 
     measured = postgres_shards.run(600, 2, 20)
     assert measured["plan"].count("ORDER BY (vector OPERATOR") == 2
-    assert measured["shards_recall"] > 0.9
+    assert measured["shards"]["recall"] > 0.9
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
