@@ -41,7 +41,7 @@ def fill(connection: Any, table: str, vectors: Any) -> None:
             copy.write_row((f"s{i}", "[" + ",".join(f"{x:.6g}" for x in vector) + "]"))
 
 
-def connect_shards(coordinator: LocalServer, shards: list[LocalServer], dim: int) -> Any:
+def connect_shards(coordinator: LocalServer, shards: list[LocalServer], dim: int, portion: int) -> Any:
     """Return a connection to a coordinator whose table `vectors` has a partition on each shard."""
     connection: Any = psycopg.connect(coordinator.url, autocommit=True)
     connection.execute("CREATE EXTENSION vector")
@@ -54,7 +54,8 @@ def connect_shards(coordinator: LocalServer, shards: list[LocalServer], dim: int
         # The server ships ORDER BY vector <-> ... only if it is told that the shards have the extension.
         connection.execute(
             f"CREATE SERVER shard{i:d} FOREIGN DATA WRAPPER postgres_fdw OPTIONS (host '{shard.sockets}',"
-            f" dbname 'postgres', extensions 'vector', fetch_size '{K:d}', batch_size '1000', async_capable 'true')"
+            f" dbname 'postgres', extensions 'vector', fetch_size '{portion:d}', batch_size '1000',"
+            " async_capable 'true')"
         )
         connection.execute(f"CREATE USER MAPPING FOR CURRENT_USER SERVER shard{i:d} OPTIONS (user 'slosh')")
         connection.execute(
@@ -116,7 +117,7 @@ def measured(connection: Any, vectors: Any, asked: Any, truth: list[set[str]], b
             "query_ms": milliseconds, "recall": recall}  # fmt: skip
 
 
-def run(n: int, n_shards: int, n_queries: int = 200) -> dict[str, Any]:
+def run(n: int, n_shards: int, n_queries: int = 200, portion: int = K) -> dict[str, Any]:
     """Return what shards and one table cost, and the plan of a query of the shards."""
     _, stored, queries = search_data.read(n, n_queries)
     model = SlicedWasserstein(16, 16).fit(stored)
@@ -125,7 +126,7 @@ def run(n: int, n_shards: int, n_queries: int = 200) -> dict[str, Any]:
     truth = [{f"s{i}" for i in near} for near in away]
     with ExitStack() as stack:
         servers = [stack.enter_context(LocalServer(settings=SETTINGS)) for _ in range(n_shards + 1)]
-        connection = stack.enter_context(connect_shards(servers[0], servers[1:], vectors.shape[1]))
+        connection = stack.enter_context(connect_shards(servers[0], servers[1:], vectors.shape[1], portion))
         shards = measured(connection, vectors, asked, truth, lambda: build_graphs(servers[1:]))
         plan = explained(connection)
         connection.execute("DROP TABLE vectors")
@@ -139,9 +140,10 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sets", type=int, default=60_000)
     parser.add_argument("--shards", type=int, default=2)
+    parser.add_argument("--portion", type=int, default=K, help="rows that a shard sends at a time (fetch_size)")
     parser.add_argument("--plan", action="store_true", help="print how a query is answered, too")
     chosen = parser.parse_args()
-    found = run(chosen.sets, chosen.shards)
+    found = run(chosen.sets, chosen.shards, portion=chosen.portion)
     print(f"{machine.cpu()}, {os.cpu_count()} cores; {chosen.sets:,} sets, {chosen.shards} shards")
     for name in found["shards"]:
         print(f"{name}: {found['shards'][name]:.4g} over the shards, {found['one'][name]:.4g} in one table")
