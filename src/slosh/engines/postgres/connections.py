@@ -148,7 +148,14 @@ class Session:
 
 
 class Pool:
-    """Connections that wait for their next use; the server says how many there may be. It belongs to one process."""
+    """Connections that wait for their next use; the server says how many there may be. It belongs to one process.
+
+    Why not psycopg_pool (3.3 was tried)? It connects in threads of its own, four for each pool, and whoever waits for a
+    connection gets a PoolTimeout, whatever the reason is: a wrong password, a missing database and a server that is
+    away are three errors here, the first two at once. A process that is forked from its owner is given the owner's
+    connections. It has nothing like `fresh`, but for a question to the server whenever a connection is taken, which a
+    search would pay for.
+    """
 
     def __init__(self, url: str, location: str) -> None:
         self._url, self._location, self._idle = url, location, list[Session]()

@@ -309,17 +309,25 @@ class PostgresEngine:
         with self._changing():
             with self.view() as view:
                 build = eager and not view.header.graph and graph.is_useful(view)
-                if build:
-                    with self._session() as session, interruptible():
-                        graph.build(session, view)
-                if eager:
-                    with self._session() as session:
-                        graph.tidy(session, view)
+            if build:  # its view has ended: a build waits for those who read
+                build = self._build(view)
+            if eager:
+                with self._session() as session:
+                    graph.tidy(session, view)
             with self.view() as view:
                 pairs = graph.due(view, again) if eager and view.header.graph else []
                 if pairs:
                     self._measure(view, pairs, None)
             return build or bool(pairs)
+
+    def _build(self, view: PostgresView) -> bool:
+        with self._session() as session, interruptible():
+            try:
+                return graph.build(session, view)
+            except pg.UndefinedTable:  # somebody has compacted the index meanwhile, and builds that of the new tables
+                return False
+            finally:
+                session.close()
 
     def _measure(self, view: PostgresView, pairs: list[tuple[int, float]], queries: Vectors | None) -> Learnt:
         with interruptible():

@@ -26,7 +26,7 @@ from ...search.calibration import (
 )
 from ..base import Float64, Mask
 from ..spec import WHOLE, Vectors
-from . import codec, search
+from . import building, codec, search
 from .connections import Session
 from .header import Learnt
 from .schema import LONGEST_IN_GRAPH
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 LINKS, CONSTRUCTION = 16, 64
 """Links of a vector in the graph (m), and candidates while it is built (ef_construction)."""
-BUILD_DEADLINE = "24h"
 GRID = {10: 0, 50: 2 * search.SCANNED_ALONE, 250: 10 * search.SCANNED_ALONE}
 """Numbers of neighbours that are measured, from so many sets on. Filters need the larger ones."""
 NEIGHBOURS = 8
@@ -49,18 +48,15 @@ def is_useful(view: PostgresView) -> bool:
     return view.header.sets >= search.GRAPH_ROWS and not long and not isinstance(view.spec.search, ExactSearch)
 
 
-def build(session: Session, view: PostgresView) -> None:
-    """Make the graph. Searches go on, and writers wait meanwhile."""
+def build(session: Session, view: PostgresView) -> bool:
+    """Make the graph; return False if another client is making it. See `building.py` for who waits meanwhile."""
     tables = view.tables
-    with session.connection.transaction():
-        session.execute(f"SET LOCAL statement_timeout = '{BUILD_DEADLINE}'")
-        session.execute(f"SET LOCAL lock_timeout = '{BUILD_DEADLINE}'")
-        session.execute(
-            f"CREATE INDEX IF NOT EXISTS {tables.graph} ON {tables.sets} USING hnsw (whole halfvec_l2_ops)"
-            f" WITH (m = {LINKS}, ef_construction = {CONSTRUCTION})"
-        )
-        store(session, view, Learnt())
+    options = f"WITH (m = {LINKS}, ef_construction = {CONSTRUCTION})"
+    if not building.make_graph(session, tables, f"ON {tables.sets} USING hnsw (whole halfvec_l2_ops) {options}"):
+        return False
+    store(session, view, Learnt())
     session.execute(f"ANALYZE {tables.sets}")
+    return True
 
 
 def tidy(session: Session, view: PostgresView) -> None:

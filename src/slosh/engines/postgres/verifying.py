@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import DamagedError, StorageError
 from ...where import checked_metadata, parse_metadata
-from . import codec
+from . import building, codec
 from .filters import fields_json
 
 if TYPE_CHECKING:
@@ -49,6 +49,8 @@ def _verify_rows(view: PostgresView) -> tuple[str, str, list[str]]:
     (highest,) = view.execute(f"SELECT coalesce(max(key), -1) FROM {tables.sets}").fetchone()
     if highest > last:
         problems.append(f"the key {highest} is there, and the last one given out is {last}")
+    if view.header.graph and not building.is_valid(view.session, tables):
+        problems.append("the graph is gone, so that every search compares all sets: call index.compact()")
     return "tables", f"{n} sets", problems
 
 
