@@ -318,6 +318,43 @@ def test_damaged_points_are_found(url, index):
     assert "sets without points: 4" in str(index.verify())
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE slosh.sets_1_1 SET whole = (SELECT whole FROM slosh.sets_1_1 WHERE id = '4') WHERE id = '3'",
+        "UPDATE slosh.exact_1_1 SET whole = overlay(whole PLACING '\\x01'::bytea FROM 3) WHERE key = 3",
+        "UPDATE slosh.exact_1_1 SET whole = substring(whole FROM 2) WHERE key = 3",
+        "UPDATE slosh.exact_1_1 SET whole = whole || '\\x00000000'::bytea WHERE key = 3",
+        "UPDATE slosh.exact_1_1 SET feature_0 = overlay(feature_0 PLACING '\\x01'::bytea FROM 3) WHERE key = 3",
+        "UPDATE slosh.exact_1_1 SET feature_0 = '' WHERE key = 3",
+        "UPDATE slosh.sets_1_1 SET parts = (SELECT parts FROM slosh.sets_1_1 WHERE id = '4') WHERE id = '3'",
+        "UPDATE slosh.sets_1_1 SET whole_moved = 0 WHERE id = '3'",
+        "UPDATE slosh.sets_1_1 SET slack = slack / 2 WHERE id = '3'",
+        "UPDATE slosh.sets_1_1 SET fields = '{}' WHERE id = '3'",
+        "UPDATE slosh.sets_1_1 SET size = size + 1 WHERE id = '3'",
+        "UPDATE slosh.bodies_1 b SET points = o.points, checksum = o.checksum FROM slosh.bodies_1 o, slosh.sets_1_1 p,"
+        " slosh.sets_1_1 q WHERE b.body = p.body AND o.body = q.body AND p.size = q.size AND p.id < q.id",
+        "UPDATE slosh.indexes SET scales = ARRAY[scales[1] * 2, scales[2]]",
+        "UPDATE slosh.sets_1_1 SET body = 4 WHERE id = '3'",
+        "DELETE FROM slosh.exact_1_1 WHERE key = 3",
+        "DELETE FROM slosh.sets_1_1 WHERE id = '3'",
+    ],
+)  # fmt: skip
+def test_rows_that_somebody_changed_are_found(url, change):
+    """Vectors that do not match the points, whichever of them was changed, and all that hangs together."""
+    with make_index(f"{url}#shapes", parts=True, sample=cloud_list(60)) as index:
+        index.add(cloud_list(60), metadata=[{"x": i} for i in range(60)])
+        assert index.verify().ok
+        ask(url, change)
+        report = index.verify()
+        assert not report.ok
+        if "SET whole = substring" in change or "SET whole = whole ||" in change:
+            with pytest.raises(errors.DamagedError):
+                index.search(cloud_list(1)[0], k=60, recall=1.0)
+            index.compact()  # makes vectors anew
+            assert index.verify().ok
+
+
 def test_changes_are_added_up(url, index):
     for i in range(40):
         index.add(cloud_list(1, seed=i))
