@@ -5,7 +5,9 @@ A `Session` is a connection with what is known about it. It commits by itself; `
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 import threading
 import time
 from collections.abc import Sequence
@@ -13,11 +15,12 @@ from contextlib import suppress
 from typing import Any
 
 import psycopg
+from psycopg import errors as pg
 from psycopg.adapt import Dumper
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import Format, TransactionStatus
 
-from ...errors import InputError, UnsupportedError
+from ...errors import AccessDenied, InputError, UnsupportedError
 from .errors import error_of, is_lost
 
 READ_DEADLINE = "60s"
@@ -73,20 +76,32 @@ class Session:
     """One connection. `modes` are the settings that it is known to have."""
 
     def __init__(self, url: str) -> None:
-        try:
+        given = None
+        with suppress(psycopg.ProgrammingError):
             given = conninfo_to_dict(url)
-        except psycopg.ProgrammingError:
+        if given is None:  # what psycopg says may have the password in it, and must not be the context of an error
             problem, remedy = "this is no address that PostgreSQL knows", "give postgresql://user@host/database"
-            raise InputError(problem, remedy, argument="path") from None
+            raise InputError(problem, remedy, argument="path")
+        if not re.fullmatch("[0-9,]*", str(given.get("port", ""))):  # perhaps a part of the password: it is not shown
+            problem, remedy = "the port in this address is not a number", "write %2F for / and %40 for @ in a password"
+            raise InputError(problem, remedy, argument="path")
         more: dict[str, Any] = {name: value for name, value in DEFAULTS.items() if name not in given}
         self.connection = psycopg.connect(url, autocommit=True, **more)
         self.modes: dict[str, str] = {}
         self.vectors: str | None = None
         try:
+            self._check_encoding()
             self._find_vectors()
         except BaseException:
             self.connection.close()
             raise
+
+    def _check_encoding(self) -> None:
+        encoding = self.connection.info.parameter_status("server_encoding")
+        if encoding != "UTF8":
+            problem = f"the database {self.connection.info.dbname!r} has the encoding {encoding}, and slosh needs UTF8"
+            remedy = "use a database made by CREATE DATABASE ... ENCODING 'UTF8' TEMPLATE template0"
+            raise UnsupportedError(problem, remedy, feature_name="encoding")
 
     def _find_vectors(self) -> None:
         """Look where pgvector is; None if the database does not have it yet."""
@@ -103,11 +118,16 @@ class Session:
         for kind, number in ((Half, oid), (HalfArray, array)):
             self.connection.adapters.register_dumper(kind, type("Dumped", (_BinaryDumper,), {"oid": number}))
 
-    def install_vectors(self) -> None:
+    def install_vectors(self, location: str) -> None:
         """Put pgvector into the database, if it is not there: in the schema in which the role creates by default."""
         if self.vectors is None:
             self.connection.execute("RESET search_path")
-            self.connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
+            try:
+                self.connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
+            except (pg.InsufficientPrivilege, pg.InvalidSchemaName) as error:
+                problem = f"{location}: this role cannot create the extension vector ({error.diag.message_primary})"
+                remedy = "let a superuser run CREATE EXTENSION vector in the database, once"
+                raise AccessDenied(problem, remedy, errno.EACCES, location=location) from None
             self._find_vectors()
 
     @property

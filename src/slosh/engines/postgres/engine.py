@@ -34,7 +34,7 @@ from . import graph, schema, search
 from .compacting import compact
 from .connections import Pool, Session
 from .errors import error_of, is_lost, translated
-from .header import Learnt, begin, find
+from .header import Learnt, begin, find, list_names
 from .schema import Tables
 from .upgrading import upgrade
 from .verifying import verify_tables
@@ -68,7 +68,7 @@ class PostgresEngine:
         schema.check_lengths(spec)
 
         def make(session: Session, name: str) -> tuple[int, int]:
-            session.install_vectors()
+            session.install_vectors(without_password(location))
             schema.make(session)
             upgrade(session, without_password(location))
             try:
@@ -99,8 +99,11 @@ class PostgresEngine:
                 schema.check_version(version, shown)
             found = None if version is None else find(session, name)
             if found is None or version is None:
+                names = () if version is None else list_names(session)
                 problem, remedy = f"there is no index at {shown}", "create one with slosh.SetIndex.create"
-                raise IndexNotFound(problem, remedy, errno=errno.ENOENT, location=shown)
+                if names:
+                    remedy += f", or open another one of this database: {', '.join(map(repr, names))}"
+                raise IndexNotFound(problem, remedy, errno=errno.ENOENT, location=shown, names=names)
             if read_only:
                 schema.check_version(version, shown)
             else:
