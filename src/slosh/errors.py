@@ -188,7 +188,9 @@ class IndexLocked(StorageError):
 
 
 class IndexNotFound(StorageError, FileNotFoundError):
-    """There is no index where one was to be opened."""
+    """There is no index where one was to be opened. `names` are some that are in the same database."""
+
+    names: tuple[str, ...] = ()
 
 
 class IndexExists(StorageError, FileExistsError):

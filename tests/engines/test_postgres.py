@@ -11,7 +11,7 @@ import pytest
 
 import slosh
 from builders import cloud_list, contents, make_index, together, wait_for
-from postgres_server import shared_server
+from postgres_server import ask, new_database
 from slosh import errors
 from slosh.engines.addresses import with_name, without_password
 
@@ -21,25 +21,13 @@ psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed")
 @pytest.fixture
 def url():
     """A database of its own."""
-    server = shared_server()
-    name = f"db{next(NUMBERS)}"
-    with psycopg.connect(server.url, autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name}")
-    return server.url.replace("/postgres?", f"/{name}?")
-
-
-NUMBERS = iter(range(1000))
+    return new_database()
 
 
 @pytest.fixture
 def index(url):
     with make_index(f"{url}#shapes") as made:
         yield made
-
-
-def run(url, *statements):
-    with psycopg.connect(url, autocommit=True) as connection:
-        return [connection.execute(each) for each in statements]
 
 
 def test_several_indexes_in_one_database(url):
@@ -58,7 +46,7 @@ def test_several_indexes_in_one_database(url):
         with pytest.raises(errors.IndexNotFound):
             slosh.open(url, "b c")
         assert len(one) == 3
-    left = run(url, "SELECT relname FROM pg_class WHERE relname ~ '_2(_|$)' AND relkind IN ('r', 'S')")[0].fetchall()
+    left = ask(url, "SELECT relname FROM pg_class WHERE relname ~ '_2(_|$)' AND relkind IN ('r', 'S')")
     assert left == []
 
 
@@ -185,10 +173,10 @@ def test_a_writer_meanwhile_is_not_lost_by_compact(url, index):
 def test_a_role_without_rights(url, index):
     index.add(cloud_list(5))
     reader = url.replace("slosh@", "reader@")
-    run(url, "DROP ROLE IF EXISTS reader", "CREATE ROLE reader LOGIN")
+    ask(url, "DROP ROLE IF EXISTS reader", "CREATE ROLE reader LOGIN")
     with pytest.raises(errors.AccessDenied):
         slosh.open(reader, "shapes")
-    run(
+    ask(
         url,
         "GRANT USAGE ON SCHEMA slosh TO reader",
         "GRANT SELECT ON ALL TABLES IN SCHEMA slosh TO reader",
@@ -207,20 +195,33 @@ def test_a_role_without_rights(url, index):
         with pytest.raises(errors.AccessDenied):
             make_index(reader, name="mine")
         assert opened.verify().ok
-    run(url, "DROP OWNED BY reader", "DROP ROLE reader")
+    ask(url, "DROP OWNED BY reader", "DROP ROLE reader")
 
 
 def test_tables_of_others(url):
-    run(url, "CREATE SCHEMA slosh", "CREATE TABLE slosh.indexes (mine int)", "INSERT INTO slosh.indexes VALUES (7)")
+    ask(url, "CREATE SCHEMA slosh", "CREATE TABLE slosh.indexes (mine int)", "INSERT INTO slosh.indexes VALUES (7)")
     with pytest.raises(errors.FormatError, match="not slosh's"):
         make_index(url, name="a")
     with pytest.raises(errors.FormatError, match="not slosh's"):
         slosh.open(url, "a")
-    assert run(url, "SELECT mine FROM slosh.indexes")[0].fetchall() == [(7,)]
+    assert ask(url, "SELECT mine FROM slosh.indexes") == [(7,)]
+
+
+def test_a_table_of_others_where_that_of_an_index_would_be(url, index):
+    """It is neither used nor touched, and the indexes that are there go on."""
+    ask(url, "CREATE TABLE slosh.bodies_2 (mine int)", "INSERT INTO slosh.bodies_2 VALUES (7)")
+    with pytest.raises(errors.FormatError, match="bodies_2"):
+        make_index(url, name="other")
+    with pytest.raises(errors.IndexNotFound):
+        slosh.open(url, "other")
+    assert ask(url, "SELECT mine FROM slosh.bodies_2") == [(7,)]
+    index.add(cloud_list(3))
+    assert index.verify().ok
+    make_index(url, name="other").close()  # by its next number
 
 
 def test_a_later_version_is_refused(url, index):
-    run(url, "UPDATE slosh.about SET value = '99' WHERE name = 'version'")
+    ask(url, "UPDATE slosh.about SET value = '99' WHERE name = 'version'")
     with pytest.raises(errors.FormatError, match="99") as told:
         slosh.open(url, "shapes")
     assert told.value.found == 99
@@ -228,7 +229,7 @@ def test_a_later_version_is_refused(url, index):
 
 def test_a_statement_that_takes_too_long(url, index):
     index.add(cloud_list(40))
-    (table,) = run(url, "SELECT relname FROM pg_class WHERE relname ~ '^sets_[0-9]+_1$'")[0].fetchone()
+    ((table,),) = ask(url, "SELECT relname FROM pg_class WHERE relname ~ '^sets_[0-9]+_1$'")
     hurried = slosh.open(url + "&options=-c%20statement_timeout%3D100ms", "shapes", n_jobs=1)
     with psycopg.connect(url) as holding:
         holding.execute(f"LOCK TABLE slosh.{table} IN ACCESS EXCLUSIVE MODE")
@@ -239,24 +240,6 @@ def test_a_statement_that_takes_too_long(url, index):
     assert len(hurried.search(id="3", k=4)) == 4
     hurried.close()
     assert len(index) == 40
-    assert index.verify().ok
-
-
-def test_a_cancelled_statement(url, index, monkeypatch):
-    """Another session cancels an add in its midst: an error, and nothing of it."""
-    index.add(cloud_list(3))
-    real = slosh.engines.postgres.storing.store_points
-
-    def cancelled(session, *rest):
-        session.execute("SELECT pg_cancel_backend(pg_backend_pid())")
-        return real(session, *rest)
-
-    with monkeypatch.context() as patch:
-        patch.setattr("slosh.engines.postgres.storing.store_points", cancelled)
-        with pytest.raises(errors.StorageError):
-            index.add(cloud_list(9), [f"n{i}" for i in range(9)])
-    assert len(index) == 3
-    index.add(cloud_list(9), [f"n{i}" for i in range(9)])
     assert index.verify().ok
 
 
@@ -272,36 +255,11 @@ def test_connections_that_were_lost_are_made_again(url, index):
     index.add(cloud_list(5))
     before = contents(index)
     for _ in range(3):
-        run(url, KILL)
+        ask(url, KILL)
         assert contents(index) == before
-        run(url, KILL)
+        ask(url, KILL)
         index.add(cloud_list(1), ["new"])
         index.remove("new")
-
-
-@pytest.mark.parametrize("stored", [True, False])
-def test_a_lost_answer_to_a_commit_is_found_out(url, index, monkeypatch, stored):
-    from slosh.engines.postgres.connections import Session
-
-    index.add(cloud_list(3))
-    real, lost = Session.commit, []
-
-    def commit(session):
-        (writes,) = session.execute("SELECT pg_current_xact_id_if_assigned() IS NOT NULL").fetchone()
-        if not writes or lost:
-            return real(session)
-        lost.append(1)
-        if stored:
-            real(session)
-        session.connection.close()
-        raise psycopg.OperationalError("the connection is lost")
-
-    monkeypatch.setattr(Session, "commit", commit)
-    assert index.add(cloud_list(2), ["x", "y"]) == ["x", "y"]  # in any case, as it is tried again if it was not stored
-    monkeypatch.undo()
-    assert lost
-    assert len(index) == 5
-    assert index.verify().ok
 
 
 # -- what is stored ----------------------------------------------------------------------------------------------------
@@ -350,21 +308,57 @@ def test_halves_are_as_far_as_is_said():
 
 def test_damaged_points_are_found(url, index):
     index.add(cloud_list(9))
-    table = run(url, "SELECT relname FROM pg_class WHERE relname ~ '^bodies_' AND relkind = 'r'")[0].fetchone()[0]
-    run(url, f"UPDATE slosh.{table} SET points = overlay(points PLACING '\\x00'::bytea FROM 2) WHERE body = 3")
+    ((table,),) = ask(url, "SELECT relname FROM pg_class WHERE relname ~ '^bodies_' AND relkind = 'r'")
+    ask(url, f"UPDATE slosh.{table} SET points = overlay(points PLACING '\\x00'::bytea FROM 2) WHERE body = 3")
     assert not index.verify().ok
     with pytest.raises(errors.DamagedError) as told:
         index.get("3")
     assert told.value.ids == ("3",)
-    run(url, f"DELETE FROM slosh.{table} WHERE body = 4")
+    ask(url, f"DELETE FROM slosh.{table} WHERE body = 4")
     assert "sets without points: 4" in str(index.verify())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE slosh.sets_1_1 SET whole = (SELECT whole FROM slosh.sets_1_1 WHERE id = '4') WHERE id = '3'",
+        "UPDATE slosh.exact_1_1 SET whole = overlay(whole PLACING '\\x01'::bytea FROM 3) WHERE key = 3",
+        "UPDATE slosh.exact_1_1 SET whole = substring(whole FROM 2) WHERE key = 3",
+        "UPDATE slosh.exact_1_1 SET whole = whole || '\\x00000000'::bytea WHERE key = 3",
+        "UPDATE slosh.exact_1_1 SET feature_0 = overlay(feature_0 PLACING '\\x01'::bytea FROM 3) WHERE key = 3",
+        "UPDATE slosh.exact_1_1 SET feature_0 = '' WHERE key = 3",
+        "UPDATE slosh.sets_1_1 SET parts = (SELECT parts FROM slosh.sets_1_1 WHERE id = '4') WHERE id = '3'",
+        "UPDATE slosh.sets_1_1 SET whole_moved = 0 WHERE id = '3'",
+        "UPDATE slosh.sets_1_1 SET slack = slack / 2 WHERE id = '3'",
+        "UPDATE slosh.sets_1_1 SET fields = '{}' WHERE id = '3'",
+        "UPDATE slosh.sets_1_1 SET size = size + 1 WHERE id = '3'",
+        "UPDATE slosh.bodies_1 b SET points = o.points, checksum = o.checksum FROM slosh.bodies_1 o, slosh.sets_1_1 p,"
+        " slosh.sets_1_1 q WHERE b.body = p.body AND o.body = q.body AND p.size = q.size AND p.id < q.id",
+        "UPDATE slosh.indexes SET scales = ARRAY[scales[1] * 2, scales[2]]",
+        "UPDATE slosh.sets_1_1 SET body = 4 WHERE id = '3'",
+        "DELETE FROM slosh.exact_1_1 WHERE key = 3",
+        "DELETE FROM slosh.sets_1_1 WHERE id = '3'",
+    ],
+)  # fmt: skip
+def test_rows_that_somebody_changed_are_found(url, change):
+    """Vectors that do not match the points, whichever of them was changed, and all that hangs together."""
+    with make_index(f"{url}#shapes", parts=True, sample=cloud_list(60)) as index:
+        index.add(cloud_list(60), metadata=[{"x": i} for i in range(60)])
+        assert index.verify().ok
+        ask(url, change)
+        report = index.verify()
+        assert not report.ok
+        if "SET whole = substring" in change or "SET whole = whole ||" in change:
+            with pytest.raises(errors.DamagedError):
+                index.search(cloud_list(1)[0], k=60, recall=1.0)
+            index.compact()  # makes vectors anew
+            assert index.verify().ok
 
 
 def test_changes_are_added_up(url, index):
     for i in range(40):
         index.add(cloud_list(1, seed=i))
-    (lines,) = run(url, "SELECT count(*), sum(sets), sum(changes) FROM slosh.deltas")
-    count, sets, changes = lines.fetchone()
+    ((count, sets, changes),) = ask(url, "SELECT count(*), sum(sets), sum(changes) FROM slosh.deltas")
     assert (sets, changes) == (40, 40)
     assert count < 25
     assert index.verify().ok

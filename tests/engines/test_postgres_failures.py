@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -197,18 +198,24 @@ def test_a_full_disk(server, tmp_path):
         large = [rng.normal(size=(4000, 2)) for _ in range(700)]
         with pytest.raises(errors.StorageError) as told:
             index.add(large, [f"large{i}" for i in range(len(large))])
-        assert told.value.errno is not None
+        assert told.value.errno == errno.ENOSPC
         assert contents(index) == before
         assert index.verify().ok
+        subprocess.run(["mount", "-o", "remount,size=200m", str(room)], check=True)
+        index.add(large, [f"large{i}" for i in range(len(large))])  # there is room now
+        assert len(index) == 750
+        assert index.verify(sample=20).ok
         index.close()
     finally:
         server.stop("immediate")
         subprocess.run(["umount", "-l", str(room)], check=True)
 
 
-@pytest.mark.long
 def test_a_standby_is_read_and_promoted(server):
-    """It answers, says how far behind it is, takes no changes, and takes them once it is promoted."""
+    """It answers, says how far behind it is, takes no changes, and takes them once it is promoted.
+
+    Clients whose address names both servers go on by themselves.
+    """
     address = f"{server.url}#a"
     index = make_index(address)
     index.add(cloud_list(60), metadata={"x": 1})
@@ -230,14 +237,19 @@ def test_a_standby_is_read_and_promoted(server):
         about = reader.info()
         assert about["standby"]
         assert about["lag_seconds"] >= 0
-        with slosh.open(f"{standby.url}#a", n_jobs=1) as writer:
+        both = f"postgresql://slosh@/postgres?host={server.sockets},{standby.sockets}&target_session_attrs=read-write"
+        with slosh.open(f"{standby.url}#a", n_jobs=1) as writer, slosh.open(f"{both}#a", n_jobs=1) as following:
+            following.remove("0")
             with pytest.raises(errors.ReadOnlyIndex):
                 writer.add(cloud_list(1))
             index.close()
             server.stop("immediate")
             standby.run("pg_ctl", "promote", "-D", str(standby.data), "-w")
             assert writer.add(cloud_list(1), ["after"]) == ["after"]
+            assert following.add(cloud_list(1), ["followed"]) == ["followed"]
+            assert following.search(id="after", k=1).ids
         assert len(reader) == 66
+        assert "0" not in reader
         assert "standby" not in reader.info()
         assert reader.verify().ok
         reader.close()
@@ -253,4 +265,38 @@ def test_partitions_on_other_servers(monkeypatch):
 
     measured = postgres_shards.run(600, 2, 20)
     assert measured["plan"].count("ORDER BY (vector OPERATOR") == 2
-    assert measured["shards_recall"] > 0.9
+    assert measured["shards"]["recall"] > 0.9
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_server_ends_with_the_process_that_started_it(number):
+    """Whatever ends it, also if the server runs as another user; and nothing of it is left."""
+    code = """
+        import sys, time
+        from slosh.engines.postgres.local_server import NOT_DURABLE, LocalServer
+        server = LocalServer(settings=NOT_DURABLE).start()
+        print(server.process.pid, server.folder, flush=True)
+        sys.stdin.read()
+    """
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    owner = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    started, _, folder = owner.stdout.readline().strip().partition(" ")
+    assert is_running(int(started))
+    owner.send_signal(number)
+    owner.communicate()
+    end = time.monotonic() + PATIENCE
+    while (is_running(int(started)) or os.path.exists(folder)) and time.monotonic() < end:
+        time.sleep(0.02)
+    assert not is_running(int(started))
+    assert not os.path.exists(folder)
+
+
+def is_running(process):
+    """Whether a process is there; one that has ended and that nobody has asked for is not."""
+    try:
+        state = subprocess.run(["ps", "-o", "stat=", "-p", str(process)], capture_output=True, text=True).stdout
+    except FileNotFoundError:
+        state = (
+            Path(f"/proc/{process}/stat").read_text().rpartition(")")[2] if os.path.exists(f"/proc/{process}") else ""
+        )
+    return bool(state.strip()) and not state.strip().startswith("Z")

@@ -16,6 +16,7 @@ import numpy as np
 
 from ..data.sets import Sets
 from ..data.text import format_bytes
+from ..engines.registry import local_server
 from ..errors import MissingExtra
 from ..evaluate import precision_at_k, recall_at_k, vote_accuracy
 from ..index.hits import HitLists
@@ -69,11 +70,9 @@ def run_demo(out: Path, keep: bool, engine: str = "folder") -> None:
     if engine == "folder":
         _run(out, out / "digits.slosh", keep)
         return
-    from ..engines.postgres.local_server import LocalServer
-
-    with LocalServer() as server:
-        tell(f"PostgreSQL runs for this demo, on a socket in {server.sockets}\n")
-        _run(out, f"{server.url}#digits", False)
+    with local_server("postgresql") as url:
+        tell(f"PostgreSQL runs for this demo, at {url}\n")
+        _run(out, f"{url}#digits", False)
 
 
 def _run(out: Path, path: Path | str, keep: bool) -> None:

@@ -105,7 +105,8 @@ def _problem(error: SloshError) -> str:
 
 def _remedy(error: SloshError) -> str:
     unknown = isinstance(error, errors.UnknownOutcome)
-    if isinstance(error, errors.StorageError) and error.errno in _REMEDIES_BY_ERRNO and not unknown:
+    local = "://" not in getattr(error, "location", "")
+    if isinstance(error, errors.StorageError) and error.errno in _REMEDIES_BY_ERRNO and local and not unknown:
         return _REMEDIES_BY_ERRNO[error.errno]
     if isinstance(error, errors.FormatError):
         if error.found is None:

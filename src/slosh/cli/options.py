@@ -182,8 +182,9 @@ def open_index(location: str | Path, *, write: bool = False) -> SetIndex:
     """Open an index, for reading unless told otherwise."""
     try:
         return slosh.open(location, read_only=not write)
-    except IndexNotFound:
-        raise CommandError(f"there is no index {location}: make it with slosh build") from None
+    except IndexNotFound as error:
+        others = f", or give the name of another: {', '.join(map(repr, error.names))}" if error.names else ""
+        raise CommandError(f"there is no index {location}: make it with slosh build{others}") from None
 
 
 def check_free(location: str) -> None:

@@ -8,6 +8,8 @@ only when an index of its kind is opened, so that an engine's dependencies are n
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, TypeAlias
 
@@ -25,10 +27,20 @@ ENGINES = {
     "postgres": "slosh.engines.postgres.engine:PostgresEngine",
 }
 """Scheme of the URL, and the class; each has `create(location, spec, ...)` and, if it lasts, `open(location, ...)`."""
-
-
 EXTRAS = {"psycopg": "postgres"}
 """Packages that an engine imports, and the extras of slosh that bring them."""
+
+
+SERVERS = {"postgresql": "slosh.engines.postgres.local_server:LocalServer"}
+"""Scheme of the URL, and a server of one's own to try the engine with."""
+
+
+@contextmanager
+def local_server(scheme: str) -> Iterator[str]:
+    """Start a server of one's own, which ends with the block and keeps nothing; give its URL."""
+    module, _, attribute = SERVERS[scheme].partition(":")
+    with getattr(import_module(module), attribute)() as server:
+        yield server.url
 
 
 def located(location: Location, name: str | None) -> Location:

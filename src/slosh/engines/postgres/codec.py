@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...data.sets import Sets
+from ...errors import DamagedError
 from .connections import Half, HalfArray
 
 LARGEST_HALF = 65504.0
@@ -145,6 +147,12 @@ def joined_sets(points: list[bytes], weights: list[bytes | None], dim: int, weig
     return Sets.from_checked(together, offsets, of_all, origin)
 
 
-def rows_of(parts: Iterable[bytes], dtype: Any, shape: tuple[int, ...]) -> NDArray[Any]:
+def rows_of(parts: Sequence[bytes], dtype: Any, shape: tuple[int, ...]) -> NDArray[Any]:
     """Return rows that `split_rows` took apart."""
+    width = np.dtype(dtype).itemsize * math.prod(shape)
+    if any(length != width for length in set(map(len, parts))):
+        problem = f"a stored vector does not have the {width} bytes that it should have"
+        raise DamagedError(
+            problem, "call index.verify() to see which, and restore it from a copy, or call index.compact()"
+        )
     return np.frombuffer(b"".join(parts), dtype).reshape(-1, *shape)

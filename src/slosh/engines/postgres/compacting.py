@@ -34,6 +34,7 @@ def compact(engine: PostgresEngine, session: Session, spec: IndexSpec | None, pa
     session.execute("SELECT FROM slosh.indexes WHERE id = %s FOR UPDATE", (engine.index,))
     line: Any = session.connection.execute(f"{SELECT} {engine.index:d}").fetchone()
     before = Header(*line)
+    schema.check_version(before.format, engine.location)
     old = PostgresView(engine, session, before, engine.spec_of(session, before.generation))
     new = Tables(engine.index, before.generation + 1)
     chosen = old.spec if spec is None else spec

@@ -5,7 +5,9 @@ A `Session` is a connection with what is known about it. It commits by itself; `
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 import threading
 import time
 from collections.abc import Sequence
@@ -13,17 +15,20 @@ from contextlib import suppress
 from typing import Any
 
 import psycopg
+from psycopg import errors as pg
 from psycopg.adapt import Dumper
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import Format, TransactionStatus
 
-from ...errors import InputError, UnsupportedError
+from ...errors import AccessDenied, InputError, UnsupportedError
 from .errors import error_of, is_lost
 
 READ_DEADLINE = "60s"
 """How long a statement may take, unless the URL or the server says something else."""
 LOCK_DEADLINE = "30s"
 """How long a change waits for another one."""
+GONE_AFTER = "2s"
+"""How often a server that is busy for a client looks whether it is still there. Servers on Linux can do that."""
 MOST_IDLE = 16
 """Connections that are kept for the next use. A search uses one, and a change two."""
 RECONNECT_SECONDS = 30.0
@@ -47,7 +52,9 @@ SET_UP = """
         set_config('statement_timeout', CASE current_setting('statement_timeout') WHEN '0' THEN %s
             ELSE current_setting('statement_timeout') END, false),
         set_config('lock_timeout', CASE current_setting('lock_timeout') WHEN '0' THEN %s
-            ELSE current_setting('lock_timeout') END, false)"""
+            ELSE current_setting('lock_timeout') END, false),
+        CASE WHEN current_setting('client_connection_check_interval') = '0' AND version() LIKE '%%linux%%'
+            THEN set_config('client_connection_check_interval', %s, false) END"""
 
 
 class Half(bytes):
@@ -69,26 +76,39 @@ class Session:
     """One connection. `modes` are the settings that it is known to have."""
 
     def __init__(self, url: str) -> None:
-        try:
+        given = None
+        with suppress(psycopg.ProgrammingError):
             given = conninfo_to_dict(url)
-        except psycopg.ProgrammingError:
+        if given is None:  # what psycopg says may have the password in it, and must not be the context of an error
             problem, remedy = "this is no address that PostgreSQL knows", "give postgresql://user@host/database"
-            raise InputError(problem, remedy, argument="path") from None
+            raise InputError(problem, remedy, argument="path")
+        if not re.fullmatch("[0-9,]*", str(given.get("port", ""))):  # perhaps a part of the password: it is not shown
+            problem, remedy = "the port in this address is not a number", "write %2F for / and %40 for @ in a password"
+            raise InputError(problem, remedy, argument="path")
         more: dict[str, Any] = {name: value for name, value in DEFAULTS.items() if name not in given}
         self.connection = psycopg.connect(url, autocommit=True, **more)
         self.modes: dict[str, str] = {}
         self.vectors: str | None = None
         self._prepared: set[str] = set()
         try:
+            self._check_encoding()
             self._find_vectors()
         except BaseException:
             self.connection.close()
             raise
 
+    def _check_encoding(self) -> None:
+        encoding = self.connection.info.parameter_status("server_encoding")
+        if encoding != "UTF8":
+            problem = f"the database {self.connection.info.dbname!r} has the encoding {encoding}, and slosh needs UTF8"
+            remedy = "use a database made by CREATE DATABASE ... ENCODING 'UTF8' TEMPLATE template0"
+            raise UnsupportedError(problem, remedy, feature_name="encoding")
+
     def _find_vectors(self) -> None:
         """Look where pgvector is; None if the database does not have it yet."""
         found = self.connection.execute(ABOUT_VECTORS).fetchone()
-        self.connection.execute(SET_UP, ("pg_catalog" if found is None else found[0], READ_DEADLINE, LOCK_DEADLINE))
+        schema = "pg_catalog" if found is None else found[0]
+        self.connection.execute(SET_UP, (schema, READ_DEADLINE, LOCK_DEADLINE, GONE_AFTER))
         if found is None:
             return
         self.vectors, oid, array, version = found
@@ -99,10 +119,16 @@ class Session:
         for kind, number in ((Half, oid), (HalfArray, array)):
             self.connection.adapters.register_dumper(kind, type("Dumped", (_BinaryDumper,), {"oid": number}))
 
-    def install_vectors(self) -> None:
-        """Put pgvector into the database, if it is not there."""
+    def install_vectors(self, location: str) -> None:
+        """Put pgvector into the database, if it is not there: in the schema in which the role creates by default."""
         if self.vectors is None:
-            self.connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
+            self.connection.execute("RESET search_path")
+            try:
+                self.connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
+            except (pg.InsufficientPrivilege, pg.InvalidSchemaName) as error:
+                problem = f"{location}: this role cannot create the extension vector ({error.diag.message_primary})"
+                remedy = "let a superuser run CREATE EXTENSION vector in the database, once"
+                raise AccessDenied(problem, remedy, errno.EACCES, location=location) from None
             self._find_vectors()
 
     @property
@@ -149,7 +175,14 @@ class Session:
 
 
 class Pool:
-    """Connections that wait for their next use; the server says how many there may be. It belongs to one process."""
+    """Connections that wait for their next use; the server says how many there may be. It belongs to one process.
+
+    Why not psycopg_pool (3.3 was tried)? It connects in threads of its own, four for each pool, and whoever waits for a
+    connection gets a PoolTimeout, whatever the reason is: a wrong password, a missing database and a server that is
+    away are three errors here, the first two at once. A process that is forked from its owner is given the owner's
+    connections. It has nothing like `fresh`, but for a question to the server whenever a connection is taken, which a
+    search would pay for.
+    """
 
     def __init__(self, url: str, location: str) -> None:
         self._url, self._location, self._idle = url, location, list[Session]()

@@ -34,8 +34,9 @@ from . import graph, schema, search
 from .compacting import compact
 from .connections import Pool, Session
 from .errors import error_of, is_lost, translated
-from .header import Learnt, begin, find
+from .header import Learnt, begin, find, list_names
 from .schema import Tables
+from .upgrading import upgrade
 from .verifying import verify_tables
 from .view import PostgresView
 from .write import PostgresWrite
@@ -67,14 +68,15 @@ class PostgresEngine:
         schema.check_lengths(spec)
 
         def make(session: Session, name: str) -> tuple[int, int]:
-            session.install_vectors()
+            session.install_vectors(without_password(location))
             schema.make(session)
+            upgrade(session, without_password(location))
             try:
                 with session.connection.transaction():
                     (index,) = session.execute(
-                        "INSERT INTO slosh.indexes (name, generation, spec, weighted) VALUES (%s, 1, %s, %s)"
-                        " RETURNING id",
-                        (name, packed, weighted),
+                        "INSERT INTO slosh.indexes (name, generation, spec, weighted, format)"
+                        " VALUES (%s, 1, %s, %s, %s) RETURNING id",
+                        (name, packed, weighted, schema.VERSION),
                     ).fetchone()
                     tables = Tables(index, 1)
                     schema.make_bodies(session, tables)
@@ -91,13 +93,21 @@ class PostgresEngine:
     @classmethod
     def open(cls, location: str, *, read_only: bool, n_jobs: int | None) -> PostgresEngine:
         def look(session: Session, name: str) -> tuple[int, int]:
-            found = None
-            if session.vectors is not None and schema.is_there(session):
-                found = find(session, name)
-            if found is None:
-                shown = without_password(location)
+            shown = without_password(location)
+            version = None if session.vectors is None else schema.version_of(session)
+            if version is not None and version > schema.VERSION:
+                schema.check_version(version, shown)
+            found = None if version is None else find(session, name)
+            if found is None or version is None:
+                names = () if version is None else list_names(session)
                 problem, remedy = f"there is no index at {shown}", "create one with slosh.SetIndex.create"
-                raise IndexNotFound(problem, remedy, errno=errno.ENOENT, location=shown)
+                if names:
+                    remedy += f", or open another one of this database: {', '.join(map(repr, names))}"
+                raise IndexNotFound(problem, remedy, errno=errno.ENOENT, location=shown, names=names)
+            if read_only:
+                schema.check_version(version, shown)
+            else:
+                upgrade(session, shown)
             return found
 
         return cls._connected(location, look, read_only, n_jobs)
@@ -187,6 +197,8 @@ class PostgresEngine:
         except pg.UndefinedTable:
             session.rollback()
             header = None
+        if header is not None:
+            schema.check_version(header.format, self.location)
         known = self._tables.generation
         if header is None or header.generation != known or known not in self._specs:
             session.rollback()
@@ -300,17 +312,25 @@ class PostgresEngine:
         with self._changing():
             with self.view() as view:
                 build = eager and not view.header.graph and graph.is_useful(view)
-                if build:
-                    with self._session() as session, interruptible():
-                        graph.build(session, view)
-                if eager:
-                    with self._session() as session:
-                        graph.tidy(session, view)
+            if build:  # its view has ended: a build waits for those who read
+                build = self._build(view)
+            if eager:
+                with self._session() as session:
+                    graph.tidy(session, view)
             with self.view() as view:
                 pairs = graph.due(view, again) if eager and view.header.graph else []
                 if pairs:
                     self._measure(view, pairs, None)
             return build or bool(pairs)
+
+    def _build(self, view: PostgresView) -> bool:
+        with self._session() as session, interruptible():
+            try:
+                return graph.build(session, view)
+            except pg.UndefinedTable:  # somebody has compacted the index meanwhile, and builds that of the new tables
+                return False
+            finally:
+                session.close()
 
     def _measure(self, view: PostgresView, pairs: list[tuple[int, float]], queries: Vectors | None) -> Learnt:
         with interruptible():

@@ -28,7 +28,7 @@ from ...search.calibration import (
 )
 from ..base import Float64, Mask
 from ..spec import WHOLE, Vectors
-from . import codec, search
+from . import building, codec, search
 from .connections import Session
 from .filter_trial import FilterTrial, likely_filters
 from .header import Learnt
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
 LINKS, CONSTRUCTION = 16, 64
 """Links of a vector in the graph (m), and candidates while it is built (ef_construction)."""
-BUILD_DEADLINE = "24h"
 NEIGHBOURS = 8
 """Neighbours of a stored vector that one like it is made from."""
 
@@ -50,18 +49,15 @@ def is_useful(view: PostgresView) -> bool:
     return view.header.sets >= search.GRAPH_ROWS and not long and not isinstance(view.spec.search, ExactSearch)
 
 
-def build(session: Session, view: PostgresView) -> None:
-    """Make the graph. Searches go on, and writers wait meanwhile."""
+def build(session: Session, view: PostgresView) -> bool:
+    """Make the graph; return False if another client is making it. See `building.py` for who waits meanwhile."""
     tables = view.tables
-    with session.connection.transaction():
-        session.execute(f"SET LOCAL statement_timeout = '{BUILD_DEADLINE}'")
-        session.execute(f"SET LOCAL lock_timeout = '{BUILD_DEADLINE}'")
-        session.execute(
-            f"CREATE INDEX IF NOT EXISTS {tables.graph} ON {tables.sets} USING hnsw (whole halfvec_l2_ops)"
-            f" WITH (m = {LINKS}, ef_construction = {CONSTRUCTION})"
-        )
-        store(session, view, Learnt())
+    options = f"WITH (m = {LINKS}, ef_construction = {CONSTRUCTION})"
+    if not building.make_graph(session, tables, f"ON {tables.sets} USING hnsw (whole halfvec_l2_ops) {options}"):
+        return False
+    store(session, view, Learnt())
     session.execute(f"ANALYZE {tables.sets}")
+    return True
 
 
 def tidy(session: Session, view: PostgresView) -> None:

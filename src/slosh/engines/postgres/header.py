@@ -13,7 +13,7 @@ from .connections import Session
 from .schema import Tables
 
 SELECT = """
-    SELECT i.generation, i.weighted, i.recall, i.part_recalls, i.scales, l.stamp, coalesce(l.graph, false),
+    SELECT i.format, i.generation, i.weighted, i.recall, i.part_recalls, i.scales, l.stamp, coalesce(l.graph, false),
         d.sets, d.added, d.points, d.changes
     FROM slosh.indexes i LEFT JOIN slosh.learnt l ON l.index_id = i.id AND l.generation = i.generation
     CROSS JOIN LATERAL (
@@ -48,8 +48,13 @@ class Learnt(NamedTuple):
 
 
 class Header(NamedTuple):
-    """The row of an index. `sets` are those that are there, `added` those that ever were."""
+    """The row of an index. `sets` are those that are there, `added` those that ever were.
 
+    `format` is the version of the layout, as `slosh.about` says it: by this one a client that has the index open
+    notices an upgrade, without a further question.
+    """
+
+    format: int
     generation: int
     weighted: bool | None
     recall: float | None
@@ -97,3 +102,8 @@ def find(session: Session, name: str) -> tuple[int, int] | None:
         "SELECT id, generation FROM slosh.indexes WHERE name = %s", (name,)
     ).fetchone()
     return found
+
+
+def list_names(session: Session, most: int = 20) -> tuple[str, ...]:
+    """Return the names of indexes of this database, the first ones by name."""
+    return tuple(name for (name,) in session.execute("SELECT name FROM slosh.indexes ORDER BY name LIMIT %s", (most,)))

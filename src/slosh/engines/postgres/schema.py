@@ -1,6 +1,6 @@
-"""The tables of all indexes of a database, in one schema, and how they are made, found and upgraded.
+"""The tables of all indexes of a database, in one schema, and how they are made and found.
 
-    slosh.about          the version of the schema
+    slosh.about          the version of the layout of all these tables; `upgrading.py` brings older ones to this one
     slosh.indexes        a row for each index: name, generation, specification, settings
     slosh.learnt         what was learnt of a generation: whether there is a graph, and what was measured with it
     slosh.deltas         how many sets, points and changes each change brought; added up now and then
@@ -19,6 +19,7 @@ Names of tables are made of numbers that the database gave out. Nothing of a use
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -28,8 +29,8 @@ from ...errors import FormatError, UnsupportedError
 from ..spec import WHOLE, IndexSpec
 from .connections import Session
 
-VERSION = 1
-"""The version of the schema that this slosh writes, and reads."""
+VERSION = 2
+"""The version of the layout that this slosh writes, and reads. A new one needs a step in `upgrading.py`."""
 LONGEST_VECTOR = 16_000
 """Numbers of a vector that pgvector stores."""
 LONGEST_IN_GRAPH = 4_000
@@ -37,13 +38,13 @@ LONGEST_IN_GRAPH = 4_000
 LONGEST_IN_LINE = 900
 """Numbers of a vector up to which it lies in the row itself, and not beside it."""
 
-MAIN = """
+MAIN = f"""
     CREATE TABLE slosh.about (name text PRIMARY KEY, value text NOT NULL);
-    INSERT INTO slosh.about VALUES ('version', '1');
+    INSERT INTO slosh.about VALUES ('version', '{VERSION:d}');
     CREATE TABLE slosh.indexes (
         id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, name text COLLATE "C" NOT NULL UNIQUE,
         generation bigint NOT NULL, spec bytea NOT NULL, weighted boolean, recall float8, part_recalls text,
-        scales float8[], created timestamptz NOT NULL DEFAULT now());
+        scales float8[], created timestamptz NOT NULL DEFAULT now(), format integer NOT NULL);
     CREATE TABLE slosh.learnt (
         index_id bigint, generation bigint, stamp bigint NOT NULL, graph boolean NOT NULL, content text NOT NULL,
         PRIMARY KEY (index_id, generation));
@@ -53,13 +54,15 @@ MAIN = """
     CREATE INDEX deltas_by_index ON slosh.deltas (index_id);
     CREATE TABLE slosh.commits (
         token text COLLATE "C" PRIMARY KEY, index_id bigint NOT NULL, at timestamptz NOT NULL DEFAULT now());
+    CREATE INDEX commits_by_time ON slosh.commits (at);
     CREATE TABLE slosh.dropped (name text COLLATE "C" PRIMARY KEY, is_sequence boolean NOT NULL);
 """
+SELECT_VERSION = "SELECT value FROM slosh.about WHERE name = 'version'"
 COLUMNS = {
     ("about", "value"), ("indexes", "spec"), ("indexes", "scales"), ("learnt", "content"), ("deltas", "changes"),
     ("commits", "token"), ("dropped", "is_sequence"),
 }  # fmt: skip
-"""Some columns of the tables, to tell them from others of the same name."""
+"""Some columns that the tables have in every version, to tell them from others of the same name."""
 
 
 class Tables(NamedTuple):
@@ -108,8 +111,8 @@ def check_lengths(spec: IndexSpec) -> None:
             raise UnsupportedError(problem, "use Whitened, or fewer slices", argument="embedding", feature_name=name)
 
 
-def is_there(session: Session) -> bool:
-    """Return whether the database has the tables; refuse tables of others, and those of a later slosh."""
+def version_of(session: Session) -> int | None:
+    """Return the version of the tables of this database, None if there are none; refuse tables of others."""
     lines = session.execute(
         "SELECT c.relname::text, c.relkind::text, a.attname::text FROM pg_class c"
         " JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_attribute a ON a.attrelid = c.oid"
@@ -117,22 +120,30 @@ def is_there(session: Session) -> bool:
         " AND c.relname IN ('about', 'indexes', 'learnt', 'deltas', 'commits', 'dropped')"
     ).fetchall()
     if not lines:
-        return False
+        return None
     if COLUMNS - {(table, column) for table, kind, column in lines if kind == "r"}:
         problem = "the schema slosh of this database has tables of the same names that are not slosh's"
         raise FormatError(problem, "use another database")
-    (version,) = session.execute("SELECT value FROM slosh.about WHERE name = 'version'").fetchone() or ("0",)
-    if version != str(VERSION):
-        found = int(version) if version.isdigit() else None
-        problem = f"the schema slosh of this database has version {version:.20}, and this slosh knows {VERSION}"
-        raise FormatError(problem, "use a newer slosh", found=found, supported=VERSION)
-    return True
+    (version,) = session.execute(SELECT_VERSION).fetchone() or ("",)
+    if not re.fullmatch("[0-9]{1,9}", version):
+        problem = f"the schema slosh of this database has the version {version!r:.20}, which is none"
+        raise FormatError(problem, "restore slosh.about from a copy", supported=VERSION)
+    return int(version)
+
+
+def check_version(found: int, location: str) -> None:
+    """Refuse tables of another version than this slosh knows."""
+    if found == VERSION:
+        return
+    problem = f"{location}: the schema slosh of this database has version {found}, and this slosh knows {VERSION}"
+    remedy = "use a newer slosh" if found > VERSION else "open it for writing once, without read_only: it is upgraded"
+    raise FormatError(problem, remedy, location=location, found=found, supported=VERSION)
 
 
 def make(session: Session) -> None:
-    """Make the tables that all indexes share, unless they are there. Others may do so at the same time."""
+    """Make the tables that all indexes share, unless there are some. Others may do so at the same time."""
     for _ in range(3):
-        if is_there(session):
+        if version_of(session) is not None:
             return
         try:
             with session.connection.transaction():

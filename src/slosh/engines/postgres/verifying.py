@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ...errors import DamagedError, StorageError
 from ...where import checked_metadata, parse_metadata
-from . import codec
+from ..spec import IndexSpec
+from . import building, codec
 from .filters import fields_json
 
 if TYPE_CHECKING:
@@ -39,6 +43,10 @@ def _verify_rows(view: PostgresView) -> tuple[str, str, list[str]]:
         "vectors without a set": f"SELECT key::text FROM {tables.exact} e WHERE NOT EXISTS"
         f" (SELECT FROM {tables.sets} s WHERE s.key = e.key)",
     }
+    for column, width in _widths(view.spec).items():
+        checks[f"rows of {tables.exact} with a wrong length of {column}"] = (
+            f"SELECT key::text FROM {tables.exact} WHERE octet_length({column}) <> {width:d}"
+        )
     for what, sql in checks.items():
         if found := [name for (name,) in view.execute(f"{sql} LIMIT {MAX_LISTED}", prepare=False)]:
             problems.append(f"{what}: {', '.join(found)}")
@@ -49,7 +57,17 @@ def _verify_rows(view: PostgresView) -> tuple[str, str, list[str]]:
     (highest,) = view.execute(f"SELECT coalesce(max(key), -1) FROM {tables.sets}").fetchone()
     if highest > last:
         problems.append(f"the key {highest} is there, and the last one given out is {last}")
+    if view.header.graph and not building.is_valid(view.session, tables):
+        problems.append("the graph is gone, so that every search compares all sets: call index.compact()")
     return "tables", f"{n} sets", problems
+
+
+def _widths(spec: IndexSpec) -> dict[str, int]:
+    """Return how many bytes the columns of the table of exact vectors have."""
+    widths = {name: 4 * space.length for name, space in spec.spaces.items()}
+    for i, (shape, dtype) in enumerate(spec.features.values()):
+        widths[f"feature_{i:d}"] = np.dtype(dtype).itemsize * math.prod(shape)
+    return widths
 
 
 def _verify_points(view: PostgresView) -> tuple[str, str, list[str]]:
