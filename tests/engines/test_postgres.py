@@ -195,7 +195,36 @@ def test_a_role_without_rights(url, index):
         with pytest.raises(errors.AccessDenied):
             make_index(reader, name="mine")
         assert opened.verify().ok
+        index.compact()
+        assert opened.verify().ok  # its rights are those on the tables of before
     ask(url, "DROP OWNED BY reader", "DROP ROLE reader")
+
+
+def test_a_role_that_writes_and_owns_nothing(url, index):
+    role = 'a "writer"'
+    ask(
+        url,
+        'DROP ROLE IF EXISTS "a ""writer"""',
+        'CREATE ROLE "a ""writer""" LOGIN',
+        'GRANT USAGE ON SCHEMA slosh TO "a ""writer"""',
+        'GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA slosh TO "a ""writer"""',
+        'GRANT ALL ON ALL SEQUENCES IN SCHEMA slosh TO "a ""writer"""',
+    )
+    points = list(np.random.default_rng(0).normal(size=(1100, 1, 2)))
+    with slosh.open(url.replace("slosh@", "a%20%22writer%22@"), "shapes", n_jobs=1) as writer:
+        assert role.replace(" ", "%20").replace('"', "%22") in writer.location
+        writer.add(cloud_list(5), list("abcde"))
+        writer.update("a", metadata={"x": 1})
+        writer.remove("b")
+        with pytest.warns(RuntimeWarning, match="must be owner"):  # of a table whose graph is due
+            writer.add(points)
+        index.add(cloud_list(1), ["by-the-owner"])
+        assert writer.info()["search_info"]["graph"]
+        writer.add(cloud_list(1), ["f"])
+        index.compact()
+        writer.remove("f")
+        assert writer.verify().ok
+    ask(url, 'DROP OWNED BY "a ""writer"""', 'DROP ROLE "a ""writer"""')
 
 
 def test_tables_of_others(url):

@@ -80,7 +80,9 @@ def test_changes_go_on_while_the_graph_is_built(url, index):
 def test_a_client_that_is_killed_while_it_builds_the_graph(url, index):
     """What it leaves is not taken for the graph, and the next client makes it."""
     with holding_a_row(url) as held:
-        builder = subprocess.Popen([sys.executable, "-c", textwrap.dedent(BUILDER), f"{url}#shapes"])
+        options = "options=-c%20client_connection_check_interval%3D100ms"  # the server looks after it more often
+        command = [sys.executable, "-c", textwrap.dedent(BUILDER), f"{url}&{options}#shapes"]
+        builder = subprocess.Popen(command)
         wait_until(url, f"count(*) = 1 {BUILDING} AND wait_event_type = 'Lock'")
         builder.kill()
         builder.wait()

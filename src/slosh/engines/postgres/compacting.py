@@ -42,6 +42,7 @@ def compact(engine: PostgresEngine, session: Session, spec: IndexSpec | None, pa
         schema.make_generation(session, new, chosen)
         scales = _fill(session, old, new, chosen)
         schema.make_indexes(session, new)
+        schema.copy_rights(session, old.tables, new)
     sql = "UPDATE slosh.indexes SET generation = %s, spec = coalesce(%s, spec), scales = %s WHERE id = %s"
     session.execute(sql, (new.generation, packed, scales, engine.index))
     session.execute("INSERT INTO slosh.deltas VALUES (%s, 0, 0, 0, 1)", (engine.index,))

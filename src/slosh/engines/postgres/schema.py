@@ -24,6 +24,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from psycopg import errors as pg
+from psycopg import sql
 
 from ...errors import FormatError, UnsupportedError
 from ..spec import WHOLE, IndexSpec
@@ -184,6 +185,21 @@ def make_indexes(session: Session, tables: Tables) -> None:
     session.execute(f"ALTER TABLE {tables.sets} ADD UNIQUE (id)")
     session.execute(f"CREATE INDEX {tables.fields} ON {tables.sets} USING gin (fields jsonb_path_ops)")
     session.execute(f"ALTER TABLE {tables.exact} ADD PRIMARY KEY (key)")
+
+
+def copy_rights(session: Session, old: Tables, new: Tables) -> None:
+    """Give everybody the rights on the tables of a generation that they have on those of another one."""
+    for before, after in ((old.sets, new.sets), (old.exact, new.exact)):
+        lines = session.execute(
+            "SELECT a.privilege_type, a.grantee = 0, pg_get_userbyid(a.grantee)::text FROM pg_class c"
+            " CROSS JOIN LATERAL aclexplode(coalesce(c.relacl, acldefault('r', c.relowner))) a"
+            " WHERE c.oid = to_regclass(%s)",
+            (before,),
+        ).fetchall()
+        for right, is_public, role in lines:
+            assert right.isalpha()
+            name = sql.SQL("PUBLIC") if is_public else sql.Identifier(role)
+            session.execute(sql.SQL("GRANT {} ON {} TO {}").format(sql.SQL(right), sql.SQL(after), name))
 
 
 def make_bodies(session: Session, tables: Tables) -> None:
