@@ -40,8 +40,8 @@ def serve_here(folder: Path, **options: Any) -> ShardedIndex:
 
 
 class Collection:
-    """What tests of searches ask of an index, over shards: what is added comes as two new shards, every other set in
-    each, and what is updated is removed and added again. Everything else is asked of the index that is served.
+    """What tests of searches ask of an index, over shards: what is added comes as two new shards, a half in each, and
+    what is updated is removed and added again. Everything else is asked of the index that is served.
     """
 
     def __init__(self, folder: Path, serve: Callable[[Path], ShardedIndex], **options: Any) -> None:
@@ -80,8 +80,8 @@ class Collection:
             if metadata is None:
                 about = [self.served.get(name).metadata if name in there else {} for name in names]
             self.served.remove(there)
-        for first in range(min(2, len(given))):
-            part = slice(first, None, 2)
+        half = -(-len(given) // 2)
+        for part in (slice(0, half), slice(half, None))[: min(2, len(given))]:
             self._n_shards += 1
             add_shard(self.folder, f"{self._n_shards:04}", given[part], names[part], about[part])
         self._n_added += len(given)
@@ -96,3 +96,14 @@ class Collection:
         about = kept.metadata if metadata is None else [metadata] if single else metadata
         self.served.remove(names)
         self.add(new, names, about)
+
+    def compact(self) -> None:
+        """Write all that is there as new shards, take the old ones away, and find both at once."""
+        old = [name for name in self.served.shards if name != "0000.slosh"]
+        kept = self.served.get(self.served.ids)
+        for name in old:
+            shutil.move(self.folder / "shards" / name, self.folder / f"{name}.old")
+        if kept.ids:
+            self._n_shards += 1
+            add_shard(self.folder, f"{self._n_shards:04}", kept.sets, kept.ids, kept.metadata)
+        self.served.refresh()

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from ...errors import FormatError, IndexClosed, IndexNotFound, ReadOnlyIndex
+from ...errors import FormatError, IndexClosed, IndexNotFound, ReadOnlyIndex, ServerLost
 from ...search import Calibration
 from ..base import Capabilities, Entries, Int64
 from ..spec import Embedded, IndexSpec, Vectors
@@ -97,7 +97,7 @@ class ShardedEngine:
     def _version(self, names: Sequence[str], clients: Mapping[str, Any], before: Version | None) -> Version:
         """Return the newest version of these shards, without what is removed."""
         removed = self._removals.read()
-        abouts: list[About] = self._transport.about([clients[name] for name in names], removed.mark)
+        abouts = self._abouts(names, clients, removed.mark)
         members = [
             Member(name, clients[name], about.mark, about.sets) for name, about in zip(names, abouts, strict=True)
         ]
@@ -119,6 +119,15 @@ class ShardedEngine:
             removed=sum(len(set(removed.ids.get(name, ()))) for name in names),
             partial=self._partial, wait=self._wait, described=described,
         )  # fmt: skip
+
+    def _abouts(self, names: Sequence[str], clients: Mapping[str, Any], removed: int) -> list[About]:
+        shared = {"removed": removed}
+        answers = self._transport.ask([Call(clients[name], None, "about", shared, {}) for name in names], True)
+        for name, answer in zip(names, answers, strict=True):
+            if isinstance(answer, Lost):
+                problem, remedy = f"the shard {name} cannot be reached: {answer.why}", "try again, or wait longer"
+                raise ServerLost(problem, remedy, location=self.location)
+        return answers
 
     def _check_alike(self, names: Sequence[str], abouts: Sequence[About]) -> None:
         """Refuse shards whose distances could not be compared."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from .shard import About, Shard
+from .shard import Shard
 from .view import Call
 
 
@@ -18,9 +18,6 @@ class LocalShards:
 
     def open(self, place: str, name: str, folder: str) -> Shard:
         return Shard(place, name, folder, self._n_jobs)
-
-    def about(self, clients: Sequence[Shard], removed: int) -> list[About]:
-        return [client.about(removed) for client in clients]
 
     def ask(self, calls: Sequence[Call], wait: bool) -> list[object]:
         if self._pool is None or len(calls) == 1:

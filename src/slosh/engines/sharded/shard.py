@@ -140,10 +140,12 @@ class Shard:
                 self._hidden = dict(kept[-KEPT_MARKS:])
             return known
 
-    def ask(self, mark: Mark, question: str, shared: Mapping[str, Any], own: Mapping[str, Any]) -> Any:
+    def ask(self, mark: Mark | None, question: str, shared: Mapping[str, Any], own: Mapping[str, Any]) -> Any:
         """Answer a question of `View` that `ASKED` names, or one of those below; what is given by name comes in two
-        parts, of which all shards get the first.
+        parts, of which all shards get the first. Without a mark it is asked about itself.
         """
+        if mark is None:
+            return self.about(**shared)
         with self._view(mark) as view:
             answer = getattr(self, f"answer_{question}", None)
             if answer is not None:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ...data.atomic import replacing
-from ...errors import DuplicateId, FormatError, SloshError
+from ...errors import DuplicateId, FormatError, ServerLost, SloshError
 from .folder import ShardFolder
 from .view import Call, Lost, Member, Transport
 
@@ -69,7 +69,7 @@ def _ask(transport: Transport, members: Sequence[Member], question: str, shared:
     answers = transport.ask(calls, True)
     for member, answer in zip(members, answers, strict=True):
         if isinstance(answer, Lost):
-            raise SloshError(f"the shard {member.name} cannot be reached: {answer.why}", "try again")
+            raise ServerLost(f"the shard {member.name} cannot be reached: {answer.why}", "try again")
     return answers
 
 

@@ -38,7 +38,7 @@ class Call(NamedTuple):
     """A question to one shard; `shared` is the same object in the calls to several."""
 
     client: Any
-    mark: Mark
+    mark: Mark | None
     question: str
     shared: Mapping[str, Any]
     own: Mapping[str, Any]
@@ -48,13 +48,12 @@ class Transport(Protocol):
     """How shards are reached."""
 
     def open(self, place: str, name: str, folder: str) -> Any:
-        """Begin to open a shard, and return what `ask` and `about` take as its client."""
-
-    def about(self, clients: Sequence[Any], removed: int) -> list[Any]:
-        """Return `Shard.about` of each; an error is raised, and says which shard it is of."""
+        """Begin to open a shard, and return what a `Call` takes as its client."""
 
     def ask(self, calls: Sequence[Call], wait: bool) -> list[Any]:
-        """Return the answers to calls, or Lost: with `wait` only after waiting for the shard to come back."""
+        """Return the answer to each call, or Lost: with `wait` only after waiting for the shard to come back. The first
+        error that is an answer is raised, and says which shard it is of.
+        """
 
     def close(self, clients: Iterable[Any]) -> None:
         """Let go of shards."""
@@ -97,6 +96,8 @@ class ShardedView:
         self._at, self._members, self._told = version, version.members, False
         self.version, self.spec, self.settings = version.number, version.spec, version.settings
         self.next_id, self.calibrated, self.capabilities = version.next_id, version.calibrated, version.capabilities
+        # An empty shard has nothing to say, unless all of them are empty.
+        self._filled = [i for i, each in enumerate(self._members) if each.sets] or [0]
         self._lost: dict[int, str] = {}
         self._prepared: dict[int, tuple[Sets, int]] = {}
         self._starts = np.cumsum([0, *(each.sets for each in self._members)])
@@ -122,7 +123,7 @@ class ShardedView:
 
     def _ask_all(self, question: str, shared: Mapping[str, Any], own: Sequence[Any] | None = None) -> list[Any]:
         """Return the number of each shard that answers a question, and the answer."""
-        numbers = [number for number in range(len(self._members)) if number not in self._lost]
+        numbers = [number for number in self._filled if number not in self._lost]
         given: Sequence[Any] = [{}] * len(self._members) if own is None else own
         answers = self._answers([self._call(i, question, shared, given[i]) for i in numbers], self._at.wait)
         found = []
@@ -351,7 +352,9 @@ class ShardedView:
             "disk_bytes": _summed(each.get("disk_bytes", {}) for _, each in told),
             "memory_bytes": _summed(each.get("memory_bytes", {}) for _, each in told),
             "shards": {
-                self._members[number].name: {"sets": each["sets"], "search_info": each.get("search_info")}
+                self._members[number].name: {
+                    key: each[key] for key in ("sets", "node", "pid", "search_info") if key in each
+                }
                 for number, each in told
             },
         }
