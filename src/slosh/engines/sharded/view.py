@@ -187,6 +187,8 @@ class ShardedView:
         for number, keys in self._ask_all("keys", {"ids": list(ids)}):
             there = keys >= 0
             found[there] = _packed(number, keys[there])
+        if self._lost and (found < 0).any():  # it may be in a shard that did not answer
+            raise self._error(*next(iter(self._lost.items())))
         return found
 
     def select(self, where: Node | None = None, limit: int | None = None) -> Int64:
