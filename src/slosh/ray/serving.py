@@ -51,6 +51,6 @@ def serve(
     checked_flag("check_ids", check_ids)
     shards = RayShards(checked_count("replicas", replicas), n_jobs, float(timeout), actor_options or {})
     engine = ShardedEngine(
-        folder, shards, partial=missing == "partial", wait=missing == "wait", check_ids=check_ids, n_jobs=n_jobs
+        folder, shards, partial=missing == "partial", wait=missing == "wait", check_ids=check_ids, n_jobs=-1
     )
     return ShardedIndex(engine)
