@@ -207,6 +207,10 @@ def test_shards_are_added_and_taken_away(collection):
     assert served.refresh()
     assert len(served) == N - 40 + 1
     assert set(served.shards) == {"0000.slosh", "s0.slosh", "s2.slosh", "t.slosh"}
+    shutil.move(served.path / "shards" / "t.slosh", served.path / "shards" / "u.slosh")
+    assert served.refresh()
+    assert not served.refresh()
+    assert served.search(sets[0] + 50, 1).ids == ["far"]
 
 
 def test_a_shard_that_is_written_to_is_noticed(collection):

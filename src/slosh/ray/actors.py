@@ -10,11 +10,12 @@ import itertools
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from ..engines.sharded.shard import Mark, Shard
 from ..engines.sharded.view import Call, Lost
-from ..errors import SloshError, StorageError, import_extra
+from ..errors import IndexClosed, SloshError, StorageError, import_extra
 
 SHARED_BYTES = 1 << 16
 """What all shards get and is larger than this is put into the object store once."""
@@ -122,27 +123,29 @@ class RayShards:
 
     def __init__(self, replicas: int, n_jobs: int, patience: float, options: Mapping[str, Any]) -> None:
         self._ray = import_extra("ray", "slosh.ray", "ray")
-        if not self._ray.is_initialized():
-            self._ray.init()
         self._n_replicas, self._n_jobs, self._patience = replicas, n_jobs, patience
         chosen = {"max_restarts": -1, "max_concurrency": 4, "scheduling_strategy": "SPREAD", **options}
         self._actor = self._ray.remote(**chosen)(ShardActor)
 
     def open(self, place: str, name: str, folder: str) -> Replicas:
+        if not self._ray.is_initialized():  # not before it is known that there are shards
+            self._ray.init()
         made = [self._actor.remote(place, name, folder, self._n_jobs) for _ in range(self._n_replicas)]
         for handle in made[1:]:  # the first is asked by whoever opens it
             handle.ask.remote(None, "about", {"removed": 0}, {})
         return Replicas(self._ray, name, made)
 
     def close(self, clients: Iterable[Replicas]) -> None:
-        for client in clients:
-            for handle in client.handles:
+        for handle in (each for client in clients for each in client.handles):
+            with suppress(Exception):  # Ray was shut down, perhaps started again, and the actors are gone with it
                 if self._ray.is_initialized():
                     self._ray.kill(handle)
 
     # Questions
 
     def ask(self, calls: Sequence[Call], wait: bool) -> list[Any]:
+        if not self._ray.is_initialized():
+            raise IndexClosed("Ray was shut down, and the actors with it", "serve the folder again")
         shared: dict[int, Any] = {}
         for call in calls:
             if id(call.shared) not in shared:

@@ -89,7 +89,7 @@ class ShardedEngine:
                 self._transport.close(fresh.values())
                 raise
             self._current = after
-            return before is None or before.number != after.number
+            return before is not after
 
     def _open(self, name: str) -> Any:
         return self._transport.open(self._folder.place_of(name), name, self.location)
@@ -106,13 +106,15 @@ class ShardedEngine:
         same = seen == [(each.name, each.mark.version) for each in members]
         if self._check_ids and not same:
             check_unique(self._folder, self._transport, members)
+        if before is not None and members == before.members:
+            return before
         if before is not None and same:
             spec, described = before.spec, before.described
         else:
             spec, described = IndexSpec.unpack(abouts[0].spec, self.location).with_threads(self._n_jobs), {}
         return Version(
             self.location, self._transport, members, spec, _settings(abouts),
-            number=sum(each.version + 1 for each, *_ in abouts) + removed.mark,
+            number=1 if before is None else before.number + 1,
             next_id=max(each.next_id for each in abouts),
             calibrated=sorted({pair for each in abouts for pair in each.calibrated}),
             capabilities=_capabilities(abouts),
