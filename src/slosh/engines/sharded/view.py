@@ -224,9 +224,11 @@ class ShardedView:
         return [found[key] or new[key] for key in wanted]
 
     def _remember(self, described: Mapping[int, Description]) -> None:
-        if len(self._at.described) + len(described) > MAX_DESCRIBED:
-            self._at.described.clear()
-        self._at.described.update(described)
+        known = self._at.described
+        known.update(described)
+        if len(known) > MAX_DESCRIBED:
+            known.clear()
+            known.update(described)
 
     # Sets
 
