@@ -10,6 +10,7 @@ import pytest
 import slosh
 from builders import make_index
 from postgres_server import shared_server
+from shard_builders import Collection, serve_here
 
 
 class MemoryEngine:
@@ -88,10 +89,38 @@ class PostgresEngine(MemoryEngine):
         return self.keep(slosh.open(index.location, read_only=True, n_jobs=1))
 
 
+class ShardedEngine(MemoryEngine):
+    """A collection in shards within this process. Only what is about searches is asked of it."""
+
+    name = "shards"
+    effort = 4
+
+    def create(self, dim=2, **options):
+        folder = self.folder / f"{next(self.numbers)}"
+        return self.keep(Collection(folder, serve_here, dim=dim, **options))
+
+
 ENGINES = [MemoryEngine, SqliteEngine, PostgresEngine]
+SEARCHED = [ShardedEngine]
+"""Engines that are written elsewhere, and of which searches are tested."""
+SEARCHING = {"test_contract_answers", "test_contract_filters", "test_contract_parts"}
+"""The tests of searches, but for those that change what a collection in shards cannot change: see CHANGING."""
+CHANGING = {
+    "test_recall_one_is_exact_where_the_search_is_trained",
+    "test_compact_leaves_an_index_as_one_freshly_built",
+    "test_parts_are_enabled_later",
+    "test_searches_go_on_while_parts_are_enabled",
+}
 
 
-@pytest.fixture(params=ENGINES, ids=lambda kind: kind.name)
+def pytest_generate_tests(metafunc):
+    if "engine" in metafunc.fixturenames:
+        searches = metafunc.module.__name__.rpartition(".")[2] in SEARCHING
+        kinds = ENGINES + SEARCHED * (searches and metafunc.function.__name__ not in CHANGING)
+        metafunc.parametrize("engine", kinds, ids=lambda kind: kind.name, indirect=True)
+
+
+@pytest.fixture
 def engine(request, tmp_path):
     """Each engine in turn; all of its indexes are closed in the end."""
     made = request.param(tmp_path / "indexes")

@@ -8,22 +8,33 @@ from __future__ import annotations
 from slosh.engines.base import Engine, View, Write
 from slosh.engines.memory import MemoryEngine
 from slosh.engines.postgres.engine import PostgresEngine
+from slosh.engines.sharded.engine import ShardedEngine
+from slosh.engines.sharded.local import LocalShards
+from slosh.engines.sharded.view import Transport
 from slosh.engines.sqlite.engine import SqliteEngine
 
 
-def engines(memory: MemoryEngine, sqlite: SqliteEngine, postgres: PostgresEngine) -> tuple[Engine, Engine, Engine]:
-    return memory, sqlite, postgres
+def engines(
+    memory: MemoryEngine, sqlite: SqliteEngine, postgres: PostgresEngine, sharded: ShardedEngine
+) -> tuple[Engine, Engine, Engine, Engine]:
+    return memory, sqlite, postgres, sharded
 
 
-def views(memory: MemoryEngine, sqlite: SqliteEngine, postgres: PostgresEngine) -> None:
-    with memory.view() as first, sqlite.view() as second, postgres.view() as third:
+def views(memory: MemoryEngine, sqlite: SqliteEngine, postgres: PostgresEngine, sharded: ShardedEngine) -> None:
+    with memory.view() as first, sqlite.view() as second, postgres.view() as third, sharded.view() as fourth:
         found: list[View] = [first]
         found.append(second)
         found.append(third)
+        found.append(fourth)
 
 
-def writes(memory: MemoryEngine, sqlite: SqliteEngine, postgres: PostgresEngine) -> None:
-    with memory.write() as first, sqlite.write() as second, postgres.write() as third:
+def writes(memory: MemoryEngine, sqlite: SqliteEngine, postgres: PostgresEngine, sharded: ShardedEngine) -> None:
+    with memory.write() as first, sqlite.write() as second, postgres.write() as third, sharded.write() as fourth:
         found: list[Write] = [first]
         found.append(second)
         found.append(third)
+        found.append(fourth)
+
+
+def transports(local: LocalShards) -> Transport:
+    return local

@@ -123,6 +123,12 @@ class View(Protocol):
     def calibrated(self) -> Sequence[tuple[int, float]]:
         """Pairs of k and recall that were measured for searches of whole sets; a copy measures them, too."""
 
+    @property
+    def covered(self) -> float:
+        """The share of the stored sets that this view could ask: less than 1.0 where parts of the index cannot be
+        reached, and its user chose to go on without them. Whoever looks at it tells the user.
+        """
+
     def __len__(self) -> int: ...
 
     def keys(self, ids: Sequence[str]) -> Int64:

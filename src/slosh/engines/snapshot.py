@@ -369,6 +369,7 @@ class LocalView(ABC):
     """What the views of the local engines share: everything that is answered from a snapshot and a mask of rows."""
 
     capabilities = Capabilities(metrics=("euclidean", "chebyshev"))
+    covered = 1.0
     spec: IndexSpec
     snapshot: Snapshot
 

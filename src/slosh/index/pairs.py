@@ -11,6 +11,7 @@ from scipy.sparse import csr_matrix
 from ..data.progress import ProgressBar
 from ..data.sets import Sets
 from ..engines.base import Float64, Int64, View
+from ..errors import ServerLost
 from ..where import Node
 from .hits import Pair, Pairs
 from .planner import Question, answer, rank
@@ -36,6 +37,13 @@ def _each(
                 progress(first + len(part), len(keys))
 
 
+def _check_whole(view: View) -> None:
+    """Refuse what was found in a part of the collection, where the answer could not say so."""
+    if view.covered < 1:
+        problem = f"only {view.covered:.1%} of the collection can be reached, and this answer could not say so"
+        raise ServerLost(problem, "try again when all of it can be reached")
+
+
 def duplicates(view: View, radius: float, where: Node | None, certify: bool, progress: Progress | None) -> Pairs:
     """Return all pairs of sets at most a radius apart, each once."""
     kind, by_vectors = view.spec.distance_kind, view.spec.search.distance_kind == "embedded"
@@ -43,6 +51,7 @@ def duplicates(view: View, radius: float, where: Node | None, certify: bool, pro
     question = Question(radius=radius, where=where, recall=exact, certify=certify, slack=by_vectors and not certify)
     pairs: list[Pair] = []
     for keys, hits in _each(view, view.select(where), answer, question, progress):
+        _check_whole(view)
         for name, found in zip(view.ids(keys), hits, strict=True):
             pairs += [
                 Pair(name, other, float(distance))
@@ -59,6 +68,7 @@ def kneighbors(view: View, queries: Sets, keys: Int64 | None, question: Question
     """
     assert question.k is not None
     ranked = rank(view, queries, keys, question)
+    _check_whole(view)
     found, distances, offsets = ranked.keys, ranked.distances, ranked.offsets
     if (distances[1:] == distances[:-1]).any():
         names, far, query = view.ids(found), distances.tolist(), np.repeat(np.arange(len(queries)), np.diff(offsets))

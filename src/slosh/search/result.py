@@ -22,6 +22,8 @@ class Stats(NamedTuple):
     unlike : (n_queries,) bool, whether a query is farther from its nearest row than 99% of the queries that the search
         was calibrated with: what was measured with those says little about it. None where nothing was calibrated, with
         a filter, and for a range search.
+    covered : the share of the collection that was searched; less than 1.0 only where shards of it were out of reach
+        (docs/shards.md). Then nothing is promised.
     """
 
     candidates: Int64
@@ -30,6 +32,7 @@ class Stats(NamedTuple):
     seconds: float
     full_distances: Int64 | None = None
     unlike: Mask | None = None
+    covered: float = 1.0
 
     @property
     def duration(self) -> str:
@@ -46,6 +49,8 @@ class Stats(NamedTuple):
         n, n_unlike = len(self.candidates), 0 if self.unlike is None else int(self.unlike.sum())
         if n_unlike:
             promise += f" ({n_unlike} unlike the collection)"
+        if self.covered < 1:
+            promise += f", only {self.covered:.1%} of the collection searched"
         return f"{n} quer{'y' if n == 1 else 'ies'} in {self.duration}, {promise}; a query: {', '.join(parts)}"
 
 

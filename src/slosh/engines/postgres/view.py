@@ -34,6 +34,7 @@ class PostgresView:
     """A `View`; see the contract in `engines/base.py`."""
 
     capabilities = Capabilities(metrics=("euclidean", "chebyshev"))
+    covered = 1.0
 
     def __init__(self, engine: PostgresEngine, session: Session, header: Header, spec: IndexSpec) -> None:
         self.engine, self.session, self.header, self.spec = engine, session, header, spec

@@ -114,7 +114,9 @@ class SqliteEngine:
                 raise IndexNotFound(problem, remedy, errno=errno.ENOENT, location=str(folder))
             if not folder.is_dir() or not (folder / "index.db").exists():
                 what = "it is a file" if folder.is_file() else "it has no index.db"
-                raise FormatError(f"{folder} is not an index of slosh: {what}", location=str(folder))
+                shards = (folder / "shards").is_dir() or (folder / "shards.json").exists()
+                remedy = "it is a folder of shards: serve it with slosh.ray.serve" if shards else ""
+                raise FormatError(f"{folder} is not an index of slosh: {what}", remedy, location=str(folder))
         lock = None if read_only else WriterLock(folder)
         return cls._started(folder, lambda _: Database(folder / "index.db", read_only), lock, n_jobs)
 

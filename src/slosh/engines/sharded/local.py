@@ -1,0 +1,34 @@
+"""Shards that are opened by this process: for collections that one machine holds, for measurements and tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from .shard import Shard
+from .view import Call
+
+
+class LocalShards:
+    """A `Transport` to shards in this process; each is asked by a thread of its own."""
+
+    def __init__(self, n_jobs: int | None = 1, threads: int = 1) -> None:
+        self._n_jobs = n_jobs
+        self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
+
+    def open(self, place: str, name: str, folder: str) -> Shard:
+        return Shard(place, name, folder, self._n_jobs)
+
+    def ask(self, calls: Sequence[Call], wait: bool) -> list[object]:
+        if self._pool is None or len(calls) == 1:
+            return [_answer(call) for call in calls]
+        return list(self._pool.map(_answer, calls))
+
+    def close(self, clients: Iterable[Shard]) -> None:
+        for client in clients:
+            client.close()
+
+
+def _answer(call: Call) -> object:
+    client: Shard = call.client
+    return client.ask(call.mark, call.question, call.shared, call.own)

@@ -1,0 +1,217 @@
+"""Shards in actors of Ray: each opens one shard and answers; Ray places them, and starts again those that die.
+
+A question names all that its answer depends on (`engines/sharded/shard.py`), so that any replica may answer, and one
+that was just started as well.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from ..engines.sharded.shard import Mark, Shard
+from ..engines.sharded.view import Call, Lost
+from ..errors import IndexClosed, SloshError, StorageError, import_extra
+
+SHARED_BYTES = 1 << 16
+"""What all shards get and is larger than this is put into the object store once."""
+MAX_TRIES = 8
+"""How often a question is asked whose shard dies meanwhile."""
+PAUSE_SECONDS = 0.1
+
+
+class Failed(NamedTuple):
+    """An error of slosh, as an answer: Ray would wrap it in one of its own."""
+
+    error: SloshError
+
+
+class Sent(NamedTuple):
+    """A question on its way: to which of the replicas, and the reference to its answer."""
+
+    number: int
+    ref: Any
+
+
+class ShardActor:
+    """What runs in an actor. The shard is opened by the first question, so that what is wrong with it can be said."""
+
+    def __init__(self, place: str, name: str, folder: str, n_jobs: int | None) -> None:
+        self._opened = place, name, folder, n_jobs
+        ray = import_extra("ray", "slosh.ray", "ray")
+        self._place = {"node": ray.get_runtime_context().get_node_id(), "pid": os.getpid()}
+        self._shard: Shard | None = None
+
+    def ping(self) -> bool:
+        """Say that it is there."""
+        return True
+
+    def ask(self, mark: Mark | None, question: str, shared: Mapping[str, Any], own: Mapping[str, Any]) -> Any:
+        """Answer as `Shard.ask` does; an error of slosh is an answer, too."""
+        try:
+            if self._shard is None:
+                self._shard = Shard(*self._opened)
+            answer = self._shard.ask(mark, question, shared, own)
+            return {**answer, **self._place} if question == "info" else answer
+        except SloshError as error:
+            return Failed(error)
+
+
+class Replicas:
+    """The actors of one shard, which answer in turn.
+
+    One that did not answer is away. It gets a ping, which Ray delivers when it has started it again; until that is
+    answered nobody else has to find out that it is away.
+    """
+
+    def __init__(self, ray: Any, name: str, handles: Sequence[Any]) -> None:
+        self.name, self.handles = name, handles
+        self._ray, self._turns = ray, itertools.count()
+        self._pings: dict[int, Any] = {}
+
+    def next_one(self) -> int | None:
+        """Return the number of the actor whose turn it is, of those that are not away; None if all are."""
+        turn, n = next(self._turns), len(self.handles)
+        for number in range(turn, turn + n):
+            if not self._pings or self._is_there(number % n):
+                return number % n
+        return None
+
+    def _is_there(self, number: int, seconds: float = 0.0) -> bool:
+        ping = self._pings.get(number)
+        if ping is None:
+            return True
+        ready, _ = self._ray.wait([ping], timeout=seconds)
+        if not ready:
+            return False
+        self._pings.pop(number, None)
+        try:
+            return bool(self._ray.get(ping))
+        except self._ray.exceptions.RayActorError:  # it will not come back, or not by itself
+            self.note_away(number)
+            return False
+
+    def note_away(self, number: int) -> None:
+        """Remember that an actor did not answer."""
+        if number not in self._pings:
+            self._pings[number] = self.handles[number].ping.options(max_task_retries=-1).remote()
+
+    def wait_for_one(self, seconds: float) -> int | None:
+        """Wait for any of them to be there again; return its number, None if none is in time. Ray starts them."""
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            pings = list(self._pings.values())
+            if len(pings) == len(self.handles):
+                self._ray.wait(pings, num_returns=1, timeout=left)
+            number = self.next_one()
+            if number is not None:
+                return number
+            time.sleep(min(PAUSE_SECONDS, left))  # one that is dead for good answers at once
+        return None
+
+
+class RayShards:
+    """A `Transport` to shards in actors.
+
+    replicas : actors of each shard. n_jobs : threads of each. patience : seconds to wait for a shard to come back.
+    options : further options of the actors, as `ray.remote` takes them.
+    """
+
+    def __init__(self, replicas: int, n_jobs: int, patience: float, options: Mapping[str, Any]) -> None:
+        self._ray = import_extra("ray", "slosh.ray", "ray")
+        self._n_replicas, self._n_jobs, self._patience = replicas, n_jobs, patience
+        chosen = {"max_restarts": -1, "max_concurrency": 4, "scheduling_strategy": "SPREAD", **options}
+        self._actor = self._ray.remote(**chosen)(ShardActor)
+
+    def open(self, place: str, name: str, folder: str) -> Replicas:
+        if not self._ray.is_initialized():  # not before it is known that there are shards
+            self._ray.init()
+        made = [self._actor.remote(place, name, folder, self._n_jobs) for _ in range(self._n_replicas)]
+        for handle in made[1:]:  # the first is asked by whoever opens it
+            handle.ask.remote(None, "about", {"removed": 0}, {})
+        return Replicas(self._ray, name, made)
+
+    def close(self, clients: Iterable[Replicas]) -> None:
+        for handle in (each for client in clients for each in client.handles):
+            with suppress(Exception):  # Ray was shut down, perhaps started again, and the actors are gone with it
+                if self._ray.is_initialized():
+                    self._ray.kill(handle)
+
+    # Questions
+
+    def ask(self, calls: Sequence[Call], wait: bool) -> list[Any]:
+        if not self._ray.is_initialized():
+            raise IndexClosed("Ray was shut down, and the actors with it", "serve the folder again")
+        shared: dict[int, Any] = {}
+        for call in calls:
+            if id(call.shared) not in shared:
+                large = _n_bytes(call.shared) > SHARED_BYTES and len(calls) > 1
+                shared[id(call.shared)] = self._ray.put(call.shared) if large else call.shared
+        sent = [self._send(call, shared[id(call.shared)], call.client.next_one()) for call in calls]
+        answers: list[Any] | None = None
+        if None not in sent:
+            try:
+                timeout = self._patience if calls[0].mark is None else None  # it may never be placed
+                answers = self._ray.get([each.ref for each in sent if each is not None], timeout=timeout)
+            except self._ray.exceptions.GetTimeoutError:
+                why = f"it was not opened within {self._patience:g} s: is there room for its actor in the cluster?"
+                return [Lost(why)] * len(calls)
+            except self._ray.exceptions.RayActorError:
+                pass
+        if answers is None:
+            answers = [
+                self._answer(call, shared[id(call.shared)], each, wait) for call, each in zip(calls, sent, strict=True)
+            ]
+        for answer, call in zip(answers, calls, strict=True):
+            if isinstance(answer, Failed):
+                raise _named(answer.error, call.client.name)
+        return answers
+
+    def _send(self, call: Call, shared: Any, number: int | None) -> Sent | None:
+        if number is None:
+            return None
+        return Sent(number, call.client.handles[number].ask.remote(call.mark, call.question, shared, call.own))
+
+    def _answer(self, call: Call, shared: Any, sent: Sent | None, wait: bool) -> Any:
+        """Return the answer to a call, by whichever replica gives one, or Lost."""
+        why, client = "it is being started again", call.client
+        for _ in range(MAX_TRIES):
+            if sent is not None:
+                try:
+                    return self._ray.get(sent.ref)
+                except self._ray.exceptions.RayActorError as error:
+                    why = _told(error)
+                    client.note_away(sent.number)
+            number = client.next_one()
+            if number is None and wait:
+                number = client.wait_for_one(self._patience)
+                if number is None:
+                    return Lost(f"it did not come back within {self._patience:g} s; {why}")
+            if number is None:
+                return Lost(why)
+            sent = self._send(call, shared, number)
+        return Lost(f"it died {MAX_TRIES} times; {why}")
+
+
+def _n_bytes(given: Mapping[str, Any]) -> int:
+    """Return about how much is sent, from the arrays that are given."""
+    parts = [part for each in given.values() for part in (each if isinstance(each, tuple) else (each,))]
+    return sum(int(getattr(part, "nbytes", 0)) for part in parts)
+
+
+def _told(error: BaseException) -> str:
+    """Return what Ray says of an error, its first line."""
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0] if text else ''}"[:200]
+
+
+def _named(error: SloshError, shard: str) -> SloshError:
+    """Name the shard that an error is of, where the error does not."""
+    if isinstance(error, StorageError) or shard in error.problem:
+        return error
+    error.problem = f"the shard {shard}: {error.problem}"
+    return error
