@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from hashlib import sha256
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -99,27 +100,27 @@ def _write_vectors(
     """Write the vectors of some pieces to one file, and return how many they are."""
     from pyarrow import parquet
 
-    writer, n = None, 0
-    with replacing(Path(folder) / output_name(task)) as stream:
-        for piece in task:
-            for rows in read_rows(piece, options):
-                try:
-                    made = embed(
-                        rows.batch,
-                        spec,
-                        columns=rows.columns.points,
-                        weights=rows.columns.weights or False,
-                        n_jobs=n_jobs,
-                    )
-                except InputError as error:
-                    raise in_file(error, rows, piece) from None
-                if writer is None:
-                    schema = made.schema.remove_metadata()
-                    texts = [name for name in schema.names if name != VECTOR]  # vectors gain nothing from a dictionary
-                    writer = parquet.ParquetWriter(stream, schema, compression="zstd", use_dictionary=texts)
-                writer.write_batch(made.replace_schema_metadata(None))
-                n += len(made)
-        if writer is None:  # files without rows
-            raise InputError(f"{task[0].path}: there are no sets in it", "leave it out", argument="source")
-        writer.close()
+    batches = _embedded(task, spec, options, n_jobs)
+    first = next(batches, None)
+    if first is None:
+        raise InputError(f"{task[0].path}: there are no sets in it", "leave it out", argument="source")
+    texts = [name for name in first.schema.names if name != VECTOR]  # vectors gain nothing from a dictionary
+    how = {"schema": first.schema, "compression": "zstd", "use_dictionary": texts}
+    n = 0
+    with replacing(Path(folder) / output_name(task)) as stream, parquet.ParquetWriter(stream, **how) as writer:
+        for made in chain([first], batches):
+            writer.write_batch(made)
+            n += len(made)
     return n
+
+
+def _embedded(task: list[Piece], spec: IndexSpec, options: Mapping[str, Any], n_jobs: int | None) -> Iterator[Any]:
+    """Yield the batches of some pieces with vectors in place of points."""
+    for piece in task:
+        for rows in read_rows(piece, options):
+            columns, weights, _ = rows.columns
+            try:
+                made = embed(rows.batch, spec, columns=columns, weights=weights or False, n_jobs=n_jobs)
+            except InputError as error:
+                raise in_file(error, rows, piece) from None
+            yield made.replace_schema_metadata(None)

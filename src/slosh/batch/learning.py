@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from copy import deepcopy
 from hashlib import sha256
@@ -10,11 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from ..data import tensors
 from ..data.checks import checked_count, checked_seed
 from ..data.preprocess import Preprocess
 from ..data.sets import Sets
 from ..embed.base import SetTransformer
-from ..engines.spec import IndexSpec, is_fitted, make_spec
+from ..engines.spec import KIND, IndexSpec, is_fitted, make_spec
 from ..errors import InputError, ReaderError
 from ..index import SetIndex
 from ..search import HammingSearch
@@ -132,7 +134,12 @@ def _first_sets(piece: Piece, options: Mapping[str, Any], n: int, n_numbers: int
 
 def fingerprint(spec: IndexSpec) -> str:
     """Return a text that tells a specification from any other; the number of threads does not matter."""
-    return sha256(deepcopy(spec).with_threads(1).pack()).hexdigest()[:32]
+    header, arrays = tensors.unpack(deepcopy(spec).with_threads(1).pack(), KIND, "a specification")
+    digest = sha256(json.dumps(header, sort_keys=True).encode())
+    for name in sorted(arrays, key=int):
+        digest.update(f"{arrays[name].dtype.str} {arrays[name].shape}".encode())
+        digest.update(np.ascontiguousarray(arrays[name]).tobytes())
+    return digest.hexdigest()[:32]
 
 
 def as_spec(given: Any) -> IndexSpec | None:
