@@ -76,12 +76,12 @@ def test_what_is_finished_is_not_done_again(tables, tmp_path, monkeypatch):
         slosh.batch.embed_files(tables, tmp_path / "out", embedder(), progress=stopping_after(2))
     first = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "out").glob("*.parquet")}
     assert len(first) == 2
-    (tmp_path / "out" / "a.parquet.0123.tmp").write_bytes(b"left behind by a process that was killed")
+    (tmp_path / "out" / ".a.parquet.0123.tmp").write_bytes(b"left behind by a process that was killed")
     report = slosh.batch.embed_files(tables, tmp_path / "out", embedder())
     assert report[:3] == (200, 100, 4)
     assert first.items() <= {p.name: p.stat().st_mtime_ns for p in (tmp_path / "out").glob("*.parquet")}.items()
     assert same_vectors(vectors_of(tmp_path / "out"), expected_vectors(tables, embedder()))
-    assert not list((tmp_path / "out").glob("*.tmp"))
+    assert not list((tmp_path / "out").glob(".*.tmp"))
 
 
 def test_new_and_changed_files_are_done_and_others_are_not(tables, tmp_path, monkeypatch):

@@ -67,6 +67,7 @@ def embed_files(
             for task, n in (run or in_turn)(work, tasks):
                 ledger.append({"done": output_name(task), "pieces": [p.line for p in task], "sets": n})
                 meter.add(n, count_rows(task))
+        remove_drafts(folder)
     return Report(meter.sets, skipped, len(tasks), time.perf_counter() - started)
 
 
@@ -106,8 +107,8 @@ def _write_vectors(
         raise InputError(f"{task[0].path}: there are no sets in it", "leave it out", argument="source")
     texts = [name for name in first.schema.names if name != VECTOR]  # vectors gain nothing from a dictionary
     how = {"schema": first.schema, "compression": "zstd", "use_dictionary": texts}
-    n = 0
-    with replacing(Path(folder) / output_name(task)) as stream, parquet.ParquetWriter(stream, **how) as writer:
+    n, path = 0, Path(folder) / output_name(task)
+    with replacing(path, hidden=True) as stream, parquet.ParquetWriter(stream, **how) as writer:
         for made in chain([first], batches):
             writer.write_batch(made)
             n += len(made)

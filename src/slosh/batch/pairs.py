@@ -125,6 +125,7 @@ def _run(
                 for span, _ in (run or in_turn)(call, tasks):
                     ledger.append({"done": span.file_name, "sets": span.size})
                     meter.add(span.size, span.size)
+            remove_drafts(folder)
     finally:
         if opened is not index:
             opened.close()
@@ -155,7 +156,7 @@ def _part(span: Span, *, work: Callable[..., int], place: Any, folder: str, vers
         if index is None:
             index = _opened[place, version] = open_index(place, read_only=True, n_jobs=n_jobs)
     _check_version(index, version)
-    with replacing(Path(folder) / span.file_name) as stream:
+    with replacing(Path(folder) / span.file_name, hidden=True) as stream:
         n = work(index, span, stream)
         _check_version(index, version)
     return n

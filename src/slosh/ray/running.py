@@ -56,9 +56,9 @@ class RayRunner:
                     task = waiting.popleft()
                     running[call.remote(shared, task)] = task
                 done, _ = ray.wait(list(running), num_returns=1)
-                yield from (
-                    (running.pop(each), self._result(ray, each, task)) for each in done if (task := running[each])
-                )
+                for each in done:
+                    task = running.pop(each)
+                    yield task, self._result(ray, each, task)
         finally:
             for each in running:
                 with suppress(Exception):
