@@ -106,7 +106,7 @@ def _write_vectors(
     if first is None:
         raise InputError(f"{task[0].path}: there are no sets in it", "leave it out", argument="source")
     texts = [name for name in first.schema.names if name != VECTOR]  # vectors gain nothing from a dictionary
-    how = {"schema": first.schema, "compression": "zstd", "use_dictionary": texts}
+    how = {"schema": first.schema, "compression": "snappy", "use_dictionary": texts}
     n, path = 0, Path(folder) / output_name(task)
     with replacing(path, hidden=True) as stream, parquet.ParquetWriter(stream, **how) as writer:
         for made in chain([first], batches):

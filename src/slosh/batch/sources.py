@@ -236,7 +236,7 @@ def _table_rows(piece: Piece, options: Mapping[str, Any]) -> Iterator[Rows]:
         values = sum(x.num_values for x in chunks if x.path_in_schema.partition(".")[0] == columns.points)
         count = max(1, min(MAX_BATCH_SETS, BATCH_NUMBERS * max(1, piece.n_rows or 1) // max(values, 1)))
         row = piece.first_row
-        for batch in table.iter_batches(batch_size=count, row_groups=list(groups)):
+        for batch in table.iter_batches(batch_size=count, row_groups=list(groups), use_threads=False):
             yield Rows(batch, columns, row)
             row += len(batch)
 
