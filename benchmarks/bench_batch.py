@@ -32,7 +32,7 @@ import slosh.ray
 from machine import ROOT, cpu
 from slosh.embed import DistanceField, LocalShape, SlicedWasserstein, Whitened
 
-SETS = {"views": 60_000, "sliced": 400_000, "shards": 80_000, "graph": 100_000}
+SETS = {"views": 170_000, "sliced": 400_000, "shards": 80_000, "graph": 100_000}
 FILE_SETS, GROUP_SETS = 10_000, 2_500
 SHARD_SETS = 10_000
 K = 10

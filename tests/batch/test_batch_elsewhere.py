@@ -31,7 +31,9 @@ def test_dask(tables):
     dask = pytest.importorskip("dask", reason="Dask is not installed")
     frames = pytest.importorskip("dask.dataframe", reason="dask[dataframe] is not installed")
     spec = embedder()
-    made = [dask.delayed(lambda path: slosh.batch.embed(pq.read_table(path), spec))(p) for p in tables.glob("*.parquet")]
+    made = [
+        dask.delayed(lambda path: slosh.batch.embed(pq.read_table(path), spec))(p) for p in tables.glob("*.parquet")
+    ]
     rows = pa.concat_tables(dask.compute(*made)).to_pylist()
     expected = expected_vectors(tables, spec)
     assert same_vectors({row["id"]: np.array(row["vector"], np.float32) for row in rows}, expected)
