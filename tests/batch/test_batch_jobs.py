@@ -161,6 +161,22 @@ def test_a_set_larger_than_a_batch(tmp_path, monkeypatch):
     assert same_vectors(vectors_of(tmp_path / "out"), expected_vectors(tmp_path / "in", embedder()))
 
 
+def test_a_row_group_is_not_read_as_a_whole(tmp_path):
+    """A file of one row group of 24 MB: what Arrow holds at a time is a part of it."""
+    points = np.random.default_rng(0).standard_normal((2_000_000, 3), dtype=np.float32)
+    sets = slosh.Sets(points, np.arange(0, 2_000_001, 1000))
+    pq.write_table(table_of(sets, [str(i) for i in range(2000)]), tmp_path / "a.parquet", use_dictionary=False)
+    script = f"""
+import numpy, pyarrow, slosh, slosh.batch.sources
+slosh.batch.sources.BATCH_NUMBERS = 1 << 18
+spec = slosh.embed.SlicedWasserstein(n_slices=2, n_quantiles=2, n_jobs=1).fit(numpy.zeros((1, 2, 3)))
+assert slosh.batch.embed_files({str(tmp_path / "a.parquet")!r}, {str(tmp_path / "out")!r}, spec).sets == 2000
+print(pyarrow.default_memory_pool().max_memory())
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE, check=True)
+    assert int(done.stdout) < 16e6
+
+
 def test_files_that_are_no_tables(tmp_path):
     sets = split(clouds(12, dim=3))
     (tmp_path / "in" / "sub").mkdir(parents=True)

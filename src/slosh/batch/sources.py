@@ -31,6 +31,8 @@ from .arrow import Columns, find_columns, sets_of
 
 BATCH_NUMBERS = 1 << 22
 """Numbers of the points of one batch, about; a set with more is a batch of its own."""
+READ_BYTES = 1 << 20
+"""Bytes of a column that are read from a Parquet file at a time."""
 FOOTERS_AT_ONCE = 8
 """Threads that read the footers of Parquet files."""
 _NOT_OURS = ("source", "origin", "on_error", "progress", "batch_points")
@@ -230,7 +232,8 @@ def _table_rows(piece: Piece, options: Mapping[str, Any]) -> Iterator[Rows]:
 
     piece.check_unchanged()
     file, groups = piece.file, range(piece.first_group, piece.first_group + piece.n_groups)
-    with reading(file, FORMATS[piece.suffix].what), parquet.ParquetFile(piece.path) as table:
+    how: dict[str, Any] = {"buffer_size": READ_BYTES, "pre_buffer": False}  # otherwise it holds all of a row group
+    with reading(file, FORMATS[piece.suffix].what), parquet.ParquetFile(piece.path, **how) as table:
         columns = _columns(file, table.schema_arrow, options)
         chunks = (table.metadata.row_group(g).column(i) for g in groups for i in range(table.metadata.num_columns))
         values = sum(x.num_values for x in chunks if x.path_in_schema.partition(".")[0] == columns.points)
