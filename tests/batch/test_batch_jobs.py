@@ -127,8 +127,10 @@ def test_another_job_in_the_same_folder_is_refused(tables, tmp_path):
         slosh.batch.embed_files(tables, out, embedder(), columns="points")
     with pytest.raises(InputError, match="'embed'"):
         slosh.batch.build(out, tables, embedder(), shard_sets=10)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "notes.txt").touch()
     with pytest.raises(InputError, match="other things"):
-        slosh.batch.embed_files(tables, tables, embedder())
+        slosh.batch.embed_files(tables, tmp_path / "full", embedder())
 
 
 def test_two_processes_do_not_run_one_job(tables, tmp_path):
@@ -288,8 +290,29 @@ def test_other_arguments_that_are_wrong(tables, tmp_path):
         slosh.batch.build(tmp_path / "out3", tables, shard_sets=0)
     with pytest.raises(InputError, match="target"):
         slosh.batch.embed_files(tables, 3)
+    for call in (slosh.batch.embed_files, lambda source, target: slosh.batch.build(target, source)):
+        with pytest.raises(InputError, match="within the source"):
+            call(tables, tables / "out")
     with pytest.raises(ReaderError, match="named twice"):
         slosh.batch.embed_files([tables, tables / "a.parquet"], tmp_path / "out4", embedder())
+
+
+@pytest.mark.parametrize("name", ["columns", "weights", "id_column"])
+def test_a_column_that_is_not_there_is_noticed_before_anything_is_read(name, tables, tmp_path):
+    with pytest.raises(ReaderError, match="no column 'cloud'") as caught:
+        slosh.batch.embed_files(tables, tmp_path / "out", embedder(), **{name: "cloud"})
+    assert caught.value.location == str(tables / "a.parquet")
+    assert not (tmp_path / "out").exists()
+
+
+def test_files_without_sets_and_names_that_are_taken(tables, tmp_path):
+    pq.write_table(pq.read_table(tables / "a.parquet").slice(0, 0), tmp_path / "empty.parquet")
+    with pytest.raises(ReaderError, match="no sets") as caught:
+        slosh.batch.embed_files(tmp_path / "empty.parquet", tmp_path / "out")
+    assert caught.value.location == str(tmp_path / "empty.parquet")
+    pq.write_table(pa.table({"vector": ["a"], "points": [[[0.0, 1, 2]]]}), tmp_path / "taken.parquet")
+    with pytest.raises(ReaderError, match="rename that column"):
+        slosh.batch.embed_files(tmp_path / "taken.parquet", tmp_path / "out")
 
 
 # -- indexes and shards ------------------------------------------------------------------------------------------------

@@ -31,6 +31,7 @@ from .ledger import Ledger, finished_entries, open_ledger
 from .shards import build_shards, create_index
 from .sources import (
     Piece,
+    check_apart,
     checked_reading,
     count_rows,
     find_pieces,
@@ -80,6 +81,8 @@ def build(
         raise InputError(f"target={target!r:.60}", "give the folder of an index, or an address", argument="target")
     options = checked_reading(reading)
     pieces = find_pieces(source, options)
+    if "://" not in os.fspath(target):
+        check_apart(source, target)
     if shard_sets is not None:
         checked_count("shard_sets", shard_sets)
         if ledger is not None or name is not None:

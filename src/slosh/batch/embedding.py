@@ -22,8 +22,18 @@ from ..errors import InputError, import_extra
 from .arrow import VECTOR, embed
 from .jobs import Meter, Progress, Report, Runner, in_turn
 from .learning import settled_spec, spec_settings
-from .ledger import LEDGER, Ledger, finished_entries, job_folder, open_ledger, remove_drafts
-from .sources import Piece, checked_reading, count_rows, find_pieces, group_pieces, in_file, plain_options, read_rows
+from .ledger import LEDGER, Ledger, check_target, finished_entries, job_folder, open_ledger, remove_drafts
+from .sources import (
+    Piece,
+    check_apart,
+    checked_reading,
+    count_rows,
+    find_pieces,
+    group_pieces,
+    in_file,
+    plain_options,
+    read_rows,
+)
 
 TASK_BYTES = 1 << 25
 """Of the source, on disk, in one task: seconds of work, so that what a task costs by itself does not matter."""
@@ -55,6 +65,8 @@ def embed_files(
     import_extra("pyarrow", "slosh.batch", "tables")
     started, options = time.perf_counter(), checked_reading(reading)
     pieces = find_pieces(source, options)
+    check_target(target)
+    check_apart(source, target)
     folder = job_folder(target)
     settings = {"spec": spec_settings(spec), "reading": plain_options(options)}
     with open_ledger(folder / LEDGER, "embed", settings) as ledger:

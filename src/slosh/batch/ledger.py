@@ -127,10 +127,15 @@ def finished_entries(ledger: Ledger) -> dict[str, dict[str, Any]]:
     return found
 
 
+def check_target(target: object) -> None:
+    """Refuse what is not the path of a folder."""
+    if not isinstance(target, str | os.PathLike) or "://" in str(os.fspath(target)):
+        raise InputError(f"target={target!r:.80}", "give the path of a folder", argument="target")
+
+
 def job_folder(target: str | os.PathLike[str]) -> Path:
     """Return the folder that a job writes to, which is made; one that holds other things is refused."""
-    if not isinstance(target, str | os.PathLike) or "://" in os.fspath(target):
-        raise InputError(f"target={target!r:.80}", "give the path of a folder", argument="target")
+    check_target(target)
     folder = Path(target).absolute()
     if folder.exists() and not folder.is_dir():
         raise StorageError(f"{folder} is a file", "give the path of a folder", location=str(folder))

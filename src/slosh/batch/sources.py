@@ -113,6 +113,17 @@ def count_rows(pieces: Iterable[Piece]) -> int:
     return sum(1 if piece.n_rows is None else piece.n_rows for piece in pieces)
 
 
+def check_apart(source: Any, target: str | os.PathLike[str]) -> None:
+    """Refuse a target within the source: the next call would take what is written there for sets."""
+    place = os.path.realpath(target)
+    for one in [source] if isinstance(source, str | os.PathLike) else source:
+        if isinstance(one, str | os.PathLike) and os.path.isdir(one):
+            root = os.path.realpath(one)
+            if os.path.commonpath([root, place]) == root:
+                problem = f"the target {os.fspath(target)} lies within the source {os.fspath(one)}"
+                raise InputError(problem, "give a folder beside it", argument="target")
+
+
 def check_format(options: Mapping[str, Any]) -> None:
     """Refuse a format that is not known."""
     chosen = options.get("format")
@@ -136,7 +147,10 @@ def find_pieces(source: Any, options: Mapping[str, Any]) -> list[Piece]:
         seen.add(path)
     with ThreadPoolExecutor(FOOTERS_AT_ONCE) as pool:
         found = list(pool.map(lambda file: _pieces_of(file, options), files))
-    return [piece for pieces in found for piece in pieces]
+    pieces = [piece for each in found for piece in each]
+    if not pieces:
+        raise reader_error(files[0].path, "there are no sets in it", "give files that have rows")
+    return pieces
 
 
 def _pieces_of(file: File, options: Mapping[str, Any]) -> list[Piece]:
@@ -148,6 +162,9 @@ def _pieces_of(file: File, options: Mapping[str, Any]) -> list[Piece]:
 
     with reading(file, FORMATS[file.suffix].what), parquet.ParquetFile(file.path) as table:
         schema, footer = table.schema_arrow, table.metadata
+    asked = options.get("columns")
+    wanted = [options.get("id_column"), options.get("by"), options.get("weights") or None]
+    file.check_names("column", [*wanted, *([asked] if isinstance(asked, str) else asked or [])], schema.names)
     if not _is_native(schema, options):
         return [whole]
     _columns(file, schema, options)
@@ -279,7 +296,8 @@ def sets_in_file(rows: Rows, piece: Piece, dim: int | None, origin: Any) -> Any:
 def in_file(error: InputError, rows: Rows, piece: Piece) -> ReaderError:
     """Return the error of a batch as one of the file that it is of."""
     if error.set is None:
-        return piece.file.error(error.problem, error.remedy)
+        remedy = "rename that column of the file" if error.argument == "vectors" else error.remedy
+        return piece.file.error(error.problem, remedy)
     row = rows.first + error.set
     column = rows.columns.points
     about = f"column {column!r}, row {row}" + ("" if error.id is None else f" (id {error.id!r:.80})")

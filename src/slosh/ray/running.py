@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from ..data.checks import checked_count
+from ..data.checks import checked_count, checked_number
 from ..errors import SloshError, WorkerLost, import_extra
 
 RETRIES = 3
@@ -39,7 +39,7 @@ class RayRunner:
     """
 
     def __init__(self, num_cpus: float = 1, workers: int | None = None) -> None:
-        self.num_cpus = num_cpus
+        self.num_cpus = checked_number("num_cpus", num_cpus, "a number of cores, above 0")
         self.workers = None if workers is None else checked_count("workers", workers)
 
     def __call__(self, work: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
