@@ -121,15 +121,10 @@ def embed(
         remedy = 'give another name, e.g. vectors="embedding"'
         raise InputError(f"there is a column {vectors!r} already", remedy, argument="vectors")
     numbers = embedder.vectors(sets_of(batch, chosen, embedder.dim, embedder.origin))
-    made = batch.select(kept)
-    return made.append_column(
-        pa.field(vectors, vector_type(pa, numbers.shape[1], fixed_size)), _lists(pa, numbers, fixed_size)
-    )
-
-
-def vector_type(pa: Any, length: int, fixed_size: bool) -> Any:
-    """Return the Arrow type of the column of vectors."""
-    return pa.list_(pa.float32(), length) if fixed_size else pa.list_(pa.float32())
+    column = _lists(pa, numbers, fixed_size)
+    fields = [*(batch.schema.field(name) for name in kept), pa.field(vectors, column.type)]
+    arrays = [*(batch.column(name) for name in kept), column]
+    return type(batch).from_arrays(arrays, schema=pa.schema(fields, metadata=batch.schema.metadata))
 
 
 def _lists(pa: Any, numbers: Float32, fixed_size: bool) -> Any:
