@@ -41,7 +41,7 @@ from .sources import (
     source_changed,
 )
 
-TASK_BYTES = 1 << 25
+TASK_BYTES = 1 << 26
 """Of the source, on disk, between two lines of the ledger."""
 
 

@@ -35,7 +35,7 @@ from .sources import (
     read_rows,
 )
 
-TASK_BYTES = 1 << 25
+TASK_BYTES = 1 << 26
 """Of the source, on disk, in one task: seconds of work, so that what a task costs by itself does not matter."""
 
 

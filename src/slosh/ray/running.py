@@ -51,14 +51,15 @@ class RayRunner:
         shared = ray.put(work)  # once, and not with every task
         waiting, running = deque(tasks), dict[Any, Any]()
         try:
+            done: list[Any] = []
             while waiting or running:
+                finished = [(running.pop(each), each) for each in done]
                 while waiting and len(running) < self._at_once(ray):
                     task = waiting.popleft()
-                    running[call.remote(shared, task)] = task
-                done, _ = ray.wait(list(running), num_returns=1)
-                for each in done:
-                    task = running.pop(each)
+                    running[call.remote(shared, task)] = task  # before the caller looks at what is done: nobody waits
+                for task, each in finished:
                     yield task, self._result(ray, each, task)
+                done = ray.wait(list(running), num_returns=1)[0] if running else []
         finally:
             for each in running:
                 with suppress(Exception):
