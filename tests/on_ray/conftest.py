@@ -1,17 +1,14 @@
-"""Ray on this machine, for all tests of this folder."""
+"""Ray on this machine, for the tests of a module."""
 
 from __future__ import annotations
-
-import os
 
 import pytest
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def ray():
-    """Ray with two cores, started once."""
+    """Ray with two cores, started once for a module, and stopped at its end."""
     found = pytest.importorskip("ray", reason="Ray is not installed")
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     started = not found.is_initialized()
     if started:
         found.init(num_cpus=2, object_store_memory=200 << 20, include_dashboard=False, log_to_driver=False)
