@@ -26,6 +26,8 @@ from ..readers.tables import EXPORT_KEY, list_depth
 
 VECTOR = "vector"
 """The name of the column of vectors."""
+NO_SETS = "no column holds sets"
+"""The problem of a table in which no column is a list of vectors."""
 RAY_TENSORS = ("ray.data.arrow_tensor", "ray.data.arrow_tensor_v2", "arrow.fixed_shape_tensor")
 RAY_RAGGED = "ray.data.arrow_variable_shaped_tensor"
 
@@ -148,7 +150,7 @@ def find_columns(schema: Any, columns: Any, weights: Any, id_column: str | None 
     if points is None:
         lists = [field.name for field in schema if _holds_sets(field.type)]
         if len(lists) != 1:
-            found = f"several columns hold sets, {lists!r:.200}" if lists else "no column holds sets"
+            found = f"several columns hold sets, {lists!r:.200}" if lists else NO_SETS
             remedy = (
                 "name one with columns=" if lists else f"points are lists of vectors; the columns are {_typed(schema)}"
             )

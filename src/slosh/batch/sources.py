@@ -27,7 +27,7 @@ from ..readers.files import File, Options, metadata_rows, reader_error, reading,
 from ..readers.formats import FORMATS
 from ..readers.sources import find
 from ..readers.tables import EXPORT_KEY, is_scalar, list_depth
-from .arrow import Columns, find_columns, sets_of
+from .arrow import NO_SETS, Columns, find_columns, sets_of
 
 BATCH_NUMBERS = 1 << 22
 """Numbers of the points of one batch, about; a set with more is a batch of its own."""
@@ -196,7 +196,9 @@ def _columns(file: File, schema: Any, options: Mapping[str, Any]) -> Columns:
     try:
         return find_columns(schema, options.get("columns"), options.get("weights"), named)
     except InputError as error:
-        raise file.error(error.problem, error.remedy, argument=error.argument) from None
+        long = "for long form, one row an element, give id_column=, the column that says what set a row belongs to; "
+        remedy = f"{long}{error.remedy}" if error.problem == NO_SETS else error.remedy
+        raise file.error(error.problem, remedy, argument=error.argument) from None
 
 
 def group_pieces(pieces: list[Piece], most_bytes: int, most_rows: int | None = None) -> list[list[Piece]]:
