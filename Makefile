@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := $(wildcard src/slosh/native/*) CMakeLists.txt pyproject.toml
 
-.PHONY: demo test test-long test-sanitize lint paper paper-quick bench-embed bench-search bench-growth bench-index bench-promise bench-parts bench-postgres bench-shards docs clean
+.PHONY: demo test test-long test-sanitize lint paper paper-quick bench-embed bench-search bench-growth bench-index bench-promise bench-parts bench-postgres bench-shards bench-batch docs clean
 
 demo: $(VENV)/.ready            ## build an index of handwritten digits, search it, draw neighbours; writes demo/
 	$(BIN)/slosh demo
@@ -50,6 +50,9 @@ bench-postgres: $(VENV)/.ready  ## an index in PostgreSQL beside one in a folder
 
 bench-shards: $(VENV)/.ready    ## a collection in shards on Ray beside the same in one process, minutes; writes docs/results/shards.json
 	$(BIN)/python benchmarks/bench_shards.py
+
+bench-batch: $(VENV)/.ready     ## batch jobs on Ray beside a plain loop, ten minutes; writes docs/results/batch.json
+	$(BIN)/python benchmarks/bench_batch.py
 
 docs: $(VENV)/.ready            ## redraw the pictures of docs/
 	$(BIN)/python docs/draw_embedding.py

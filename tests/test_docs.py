@@ -27,7 +27,10 @@ import slosh
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 SCRIPTS = sorted((ROOT / "docs").glob("draw_*.py"))
-EXTRAS = {"anndata", "laspy", "matplotlib", "ot", "pandas", "polars", "psycopg", "pyarrow", "ray", "torch", "trimesh"}
+EXTRAS = {
+    *("anndata", "dask", "laspy", "matplotlib", "ot", "pandas", "polars", "psycopg", "pyarrow", "ray", "torch"),
+    "trimesh",
+}
 NOT_RUN = "<!-- not run -->"
 
 

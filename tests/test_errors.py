@@ -33,11 +33,13 @@ from slosh.errors import (
     ScaleWarning,
     ServerLost,
     SloshError,
+    SourceChanged,
     SourceNotFound,
     StorageError,
     UnknownId,
     UnknownOutcome,
     UnsupportedError,
+    WorkerLost,
     WriteConflict,
     system_error,
 )
@@ -45,6 +47,8 @@ from slosh.errors import (
 EXAMPLES = [
     (InputError("set 3 is empty", "drop it", argument="sets", set=3, what="is empty"), ValueError),
     (ReaderError("a.csv: column 'x' is null", "fill it", location="a.csv", row=3, column="x", id="b"), ValueError),
+    (SourceChanged("a.parquet has changed", "put it back", location="a.parquet"), ValueError),
+    (WorkerLost("it died", "give it more memory", location="a.parquet", attempts=4), RuntimeError),
     (DuplicateId("'a' is there already", "update it", id="a"), ValueError),
     (UnknownId("no set has the id 'a'", id="a"), KeyError),
     (UnsupportedError("no certificate", feature_name="certify", argument="certify"), ValueError),

@@ -8,7 +8,7 @@ import logging
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from . import embed, errors, evaluate, hash, neighbors, rank, readers, search, slices, where
+    from . import batch, embed, errors, evaluate, hash, neighbors, rank, ray, readers, search, slices, where
     from .data.preprocess import Preprocess
     from .data.sets import Sets
     from .errors import IndexLocked, PrecisionWarning, ScaleWarning, UnknownId
@@ -28,6 +28,7 @@ __all__ = [
     "SetIndex",
     "Sets",
     "UnknownId",
+    "batch",
     "compare",
     "distance",
     "embed",
@@ -38,6 +39,7 @@ __all__ = [
     "open",
     "pairwise",
     "rank",
+    "ray",
     "readers",
     "search",
     "slices",

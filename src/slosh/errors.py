@@ -33,11 +33,13 @@ __all__ = [
     "ScaleWarning",
     "ServerLost",
     "SloshError",
+    "SourceChanged",
     "SourceNotFound",
     "StorageError",
     "UnknownId",
     "UnknownOutcome",
     "UnsupportedError",
+    "WorkerLost",
     "WriteConflict",
 ]
 
@@ -108,6 +110,12 @@ class ReaderError(InputError):
 
     def __str__(self) -> str:
         return printable(super().__str__())
+
+
+class SourceChanged(InputError):
+    """A file that a job has read, or was to read, is not the file that it was. `location` is its path."""
+
+    location: str = ""
 
 
 class DuplicateId(InputError):
@@ -248,6 +256,16 @@ def system_error(error: OSError, location: str) -> StorageError:
 
 class NestedChange(SloshError, RuntimeError):
     """A change of an index began within another one, in the same thread. The inner one is not made."""
+
+
+class WorkerLost(SloshError, RuntimeError):
+    """A process that worked on a part of a job ended again and again. What is finished stays.
+
+    location : what it worked on. attempts : how often it was tried.
+    """
+
+    location: str = ""
+    attempts: int = 0
 
 
 class MissingExtra(SloshError, ImportError):

@@ -240,3 +240,14 @@ def test_page_of_the_index_says_what_was_measured():
     page = index_report.PAGE.read_text(encoding="utf-8")
     results = json.loads(index_report.RESULTS.read_text(encoding="utf-8"))
     assert index_report.filled(page, results) == page, "run python benchmarks/index_report.py"
+
+
+@pytest.mark.long
+def test_batch_jobs_are_measured(tmp_path):
+    pytest.importorskip("ray", reason="Ray is not installed")
+    command = [sys.executable, str(ROOT / "benchmarks" / "bench_batch.py"), "--quick"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr[-2000:]
+    found = dict(line.split(" ", 1) for line in done.stdout.splitlines() if line.endswith("}"))
+    assert list(found) == ["views", "sliced", "shards", "graph"]
+    assert all(json.loads(each)["two_workers_s"] > 0 for each in found.values())

@@ -103,3 +103,10 @@ def test_a_link_at_the_path_is_replaced_not_followed(tmp_path):
     assert (tmp_path / "other").read_bytes() == b"other"
     assert stat.S_ISREG((tmp_path / "x").lstat().st_mode)
     assert (tmp_path / "x").read_bytes() == b"new"
+
+
+def test_a_hidden_draft(tmp_path):
+    with replacing(tmp_path / "x", hidden=True) as stream:
+        stream.write(b"new")
+        assert [path.name[:3] for path in tmp_path.iterdir()] == [".x."]
+    assert (tmp_path / "x").read_bytes() == b"new"

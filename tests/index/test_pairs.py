@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from builders import cloud_list, make_index
+from slosh.errors import UnknownId
 from slosh.index import pairs
 
 
@@ -52,3 +53,23 @@ def test_fewer_neighbours_than_are_asked_for(index):
     assert np.array_equal(np.isinf(distances), positions < 0)
     graph, _ = index.neighbor_graph(30, mode="connectivity")
     assert np.array_equal(graph.toarray(), 1 - np.eye(22))
+
+
+def test_duplicates_of_some_sets_are_a_part_of_all(index):
+    everything = [tuple(pair) for pair in index.duplicates(0.5)]
+    names = index.ids
+    parts = [index.duplicates(0.5, id=names[first : first + 5]) for first in range(0, len(names), 5)]
+    assert sorted(tuple(pair) for part in parts for pair in part) == sorted(everything)
+    assert all(pair[0] in names[:5] for pair in parts[0])
+    late = [tuple(pair) for pair in index.duplicates(0.5, id=["13", "14"], where={"late": True})]
+    assert late == [tuple(pair) for pair in index.duplicates(0.5, where={"late": True}) if pair[0] in ("13", "14")]
+    with pytest.raises(UnknownId):
+        index.duplicates(0.5, id=["nobody"])
+
+
+def test_the_version_counts_changes(index):
+    before = index.version
+    index.search(id="3")
+    assert index.version == before
+    index.remove("7")
+    assert index.version > before

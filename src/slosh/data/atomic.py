@@ -18,13 +18,14 @@ from ..errors import FolderNotFound, FormatError, NotAFile, system_error
 
 
 @contextmanager
-def replacing(path: str | os.PathLike[str], *, sync: bool = True) -> Iterator[IO[bytes]]:
+def replacing(path: str | os.PathLike[str], *, sync: bool = True, hidden: bool = False) -> Iterator[IO[bytes]]:
     """Yield a binary stream; when the block ends without an error, its content becomes the file at `path`.
 
     The stream is a new file in the same folder, and `stream.name` is its path. It is created exclusively, so that it
     is never a link or a file of somebody else. An error in the block removes it and leaves `path` untouched.
 
-    Without `sync` nothing is flushed: for files that are checked when they are read, and can be made again.
+    Without `sync` nothing is flushed: for files that are checked when they are read, and can be made again. With
+    `hidden` the name of the new file begins with a dot, so that programs which read all files of a folder pass it over.
 
     Raises FolderNotFound if the folder does not exist, NotAFile if `path` is a folder, and AccessDenied or another
     StorageError if the file cannot be created.
@@ -33,7 +34,7 @@ def replacing(path: str | os.PathLike[str], *, sync: bool = True) -> Iterator[IO
     check_folder(target.parent)
     if target.is_dir():
         raise not_a_file(target)
-    draft = target.with_name(f"{target.name}.{secrets.token_hex(6)}.tmp")
+    draft = target.with_name(f"{'.' * hidden}{target.name}.{secrets.token_hex(6)}.tmp")
     try:
         stream = open(draft, "xb")  # noqa: SIM115  (closed below)
     except OSError as error:

@@ -44,15 +44,23 @@ def _check_whole(view: View) -> None:
         raise ServerLost(problem, "try again when all of it can be reached")
 
 
-def duplicates(view: View, radius: float, where: Node | None, certify: bool, progress: Progress | None) -> Pairs:
-    """Return all pairs of sets at most a radius apart, each once."""
+def duplicates(
+    view: View,
+    radius: float,
+    where: Node | None,
+    certify: bool,
+    progress: Progress | None,
+    keys: Int64 | None = None,
+) -> Pairs:
+    """Return all pairs of sets at most a radius apart, each once; with `keys` those whose first id is that of one."""
     kind, by_vectors = view.spec.distance_kind, view.spec.search.distance_kind == "embedded"
     exact = 1.0 if by_vectors and not certify and view.capabilities.exact_range else None
     question = Question(radius=radius, where=where, recall=exact, certify=certify, slack=by_vectors and not certify)
     pairs: list[Pair] = []
-    for keys, hits in _each(view, view.select(where), answer, question, progress):
+    asked = view.select(where) if keys is None else keys
+    for part, hits in _each(view, asked, answer, question, progress):
         _check_whole(view)
-        for name, found in zip(view.ids(keys), hits, strict=True):
+        for name, found in zip(view.ids(part), hits, strict=True):
             pairs += [
                 Pair(name, other, float(distance))
                 for other, distance in zip(found.ids, found.distances, strict=True)

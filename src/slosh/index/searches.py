@@ -234,13 +234,22 @@ class Searches:
             return pairs.kneighbors(view, sets, keys, question)
 
     def duplicates(
-        self, radius: float = 0.0, *, where: Any = None, certify: bool = False, progress: Progress | None = None
+        self,
+        radius: float = 0.0,
+        *,
+        id: Any = None,
+        where: Any = None,
+        certify: bool = False,
+        progress: Progress | None = None,
     ) -> Pairs:
         """Return pairs of sets at most `radius` apart, each once, nearest first.
 
         By the embedded distance, which is never larger than the sliced distance but for rounding, by which the radius
         is widened: so no pair within the radius by the sliced distance is left out (with the average rule of
         `SlicedWasserstein`), and some may be a little beyond. With `certify` it is the sliced distance itself.
+
+        `id` is a list of ids: only the pairs are returned whose first id, by its text, is one of them. So a large
+        collection can be gone through part by part, as `slosh.batch.duplicates` does.
 
         `progress` is called as progress(done, total) now and then; without it a bar is shown on a terminal.
         """
@@ -249,7 +258,8 @@ class Searches:
         _check_progress(progress)
         with self._engine.view() as view:
             node = None if where is None else parse(where)
-            return pairs.duplicates(view, radius, node, checked_flag("certify", certify), progress)
+            keys = None if id is None else changes.known_keys(view, checked_ids(id), "")
+            return pairs.duplicates(view, radius, node, checked_flag("certify", certify), progress, keys)
 
     def neighbor_graph(
         self,

@@ -147,29 +147,36 @@ class SetIndex(Searches):
         return self._engine.location
 
     @property
-    def _spec(self) -> IndexSpec:
+    def spec(self) -> IndexSpec:
+        """Everything that decides about distances; it can be pickled, and `slosh.batch` embeds by it."""
         with self._engine.view() as view:
             return view.spec
 
     @property
+    def version(self) -> int:
+        """Counts the changes of what is stored; it is the same as long as nothing is changed."""
+        with self._engine.view() as view:
+            return view.version
+
+    @property
     def dim(self) -> int:
         """The number of features of an element."""
-        return self._spec.dim
+        return self.spec.dim
 
     @property
     def origin(self) -> NDArray[np.float64] | None:
         """What is subtracted from all coordinates."""
-        return self._spec.origin
+        return self.spec.origin
 
     @property
     def embedding(self) -> Any:
         """The fitted embedding."""
-        return self._spec.embedding
+        return self.spec.embedding
 
     @property
     def preprocess(self) -> Preprocess:
         """What is done to each set before it is embedded: `index.preprocess.apply(sets)`."""
-        return self._spec.preprocess
+        return self.spec.preprocess
 
     @property
     def read_only(self) -> bool:
@@ -276,7 +283,7 @@ class SetIndex(Searches):
                 items = iter([sets]) if is_batch else sets
                 changes.add_stream(self._engine, items, ids, metadata, update, added)
             else:
-                changes.add(self._engine, self._spec.sets(sets, weights), ids, metadata, update, added)
+                changes.add(self._engine, self.spec.sets(sets, weights), ids, metadata, update, added)
             if added:
                 changes.train(self._engine, eager=True)
         except BaseException as error:
@@ -301,7 +308,7 @@ class SetIndex(Searches):
             raise InputError("weights without sets", "give the sets, too", argument="weights")
         if single and sets is not None and not isinstance(sets, Sets):
             sets, weights = [sets], None if weights is None else [weights]
-        new = None if sets is None else self._spec.sets(sets, weights)
+        new = None if sets is None else self.spec.sets(sets, weights)
         about = [metadata] if single and metadata is not None else metadata
         changes.update(self._engine, names, new, about, checked_flag("merge", merge))
         if new is not None:

@@ -1,15 +1,25 @@
-"""Work on many machines, by Ray. A name is imported when it is first used, as in `slosh` itself."""
+"""slosh on many machines, by Ray: batch jobs, and collections in shards. It needs the extra `ray`.
+
+A name is imported when it is first used, and Ray itself when something is called.
+"""
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from .building import build, embed
+    from .graphs import duplicates, neighbor_graph
     from .serving import serve
 
-__all__ = ["serve"]
+_HOMES = {
+    "build": ".building",
+    "duplicates": ".graphs",
+    "embed": ".building",
+    "neighbor_graph": ".graphs",
+    "serve": ".serving",
+}
+__all__ = ["build", "duplicates", "embed", "neighbor_graph", "serve"]
 
-_HOMES = {"serve": ".serving"}
-
-if not TYPE_CHECKING:  # a type checker that saw it would take any name for known
+if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> object:
         """Import a name when it is first used."""
@@ -17,8 +27,7 @@ if not TYPE_CHECKING:  # a type checker that saw it would take any name for know
 
         if name not in _HOMES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        found = getattr(import_module(_HOMES[name], __name__), name)
-        globals()[name] = found
+        globals()[name] = found = getattr(import_module(_HOMES[name], __name__), name)
         return found
 
 

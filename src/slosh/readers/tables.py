@@ -179,7 +179,7 @@ def _read_table(table: Table, options: Options) -> Iterator[Piece]:
     names, file = table.schema.names, table.file
     _check_names(file, names)
     file.check_names("column", [options.id_column, options.by, options.weights_name, *(options.columns or [])], names)
-    lists = [field.name for field in table.schema if _depth(field.type) == 2]
+    lists = [field.name for field in table.schema if list_depth(field.type) == 2]
     asked = options.columns or lists
     if any(name in lists for name in asked):
         if len(asked) > 1:
@@ -196,13 +196,13 @@ def _read_table(table: Table, options: Options) -> Iterator[Piece]:
     return read_long(table, options, named)
 
 
-def _depth(kind: Any) -> int:
+def list_depth(kind: Any) -> int:
     """Return how many lists there are around numbers; -1 if it is something else."""
     from pyarrow import types
 
     kind = getattr(kind, "storage_type", kind)  # of an extension type
     if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
-        inner = _depth(kind.value_type)
+        inner = list_depth(kind.value_type)
         return inner + 1 if inner >= 0 else -1
     return 0 if is_number(kind) else -1
 
@@ -222,7 +222,7 @@ def _list_pieces(table: Table, options: Options, column: str) -> Iterator[Piece]
     if exported and options.weights is None and "weights" in table.schema.names:
         weights = "weights"
     named = options.id_column or options.by or _unique(table)
-    if weights is not None and _depth(table.schema.field(weights).type) != 1:
+    if weights is not None and list_depth(table.schema.field(weights).type) != 1:
         what = f"the weights of sets in a list column are lists too; {weights!r} is not"
         raise file.error(what, argument="weights", column=weights)
     others = [f.name for f in table.schema if is_scalar(f.type) and f.name != named]

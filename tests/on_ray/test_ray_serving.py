@@ -8,9 +8,9 @@ import threading
 
 import numpy as np
 import pytest
-from ray_cluster import kill_shard, running_cluster
 
 from builders import PATIENCE, cloud_list, plain_answer, together
+from ray_cluster import kill_shard, running_cluster
 from shard_builders import add_shard, new_collection, serve_here
 from slosh import errors
 from slosh.embed import PartField
