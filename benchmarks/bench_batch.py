@@ -6,7 +6,7 @@ most of whose time is arithmetic; "sliced" by the default embedding, which is as
 so that they come from memory. Ray runs already; its workers start, and import slosh, within the time that is measured.
 
     python benchmarks/bench_batch.py                    ten minutes; writes docs/results/batch.json
-    python benchmarks/bench_batch.py --only views       one of the four; the others stay as they are in the file
+    python benchmarks/bench_batch.py --only views       one of the four; runs are appended to those of the file
     python benchmarks/bench_batch.py --quick            few sets, only to see that it runs; writes nothing
 """
 
@@ -172,8 +172,9 @@ def main() -> None:
                 measured = shards_job(Path(folder), n, 200 if given.quick else SHARD_SETS)
             else:
                 measured = embed_job(name, Path(folder), n)
-        found[name] = {**measured, "date": str(date.today()), "cpu": cpu(), "ray": ray.__version__}
-        shown = {key: round(value, 3) if isinstance(value, float) else value for key, value in found[name].items()}
+        run = {**measured, "date": str(date.today()), "cpu": cpu(), "ray": ray.__version__}
+        found.setdefault(name, []).append(run)
+        shown = {key: round(value, 3) if isinstance(value, float) else value for key, value in run.items()}
         print(name, json.dumps(shown))
     ray.shutdown()
     if not given.quick:
