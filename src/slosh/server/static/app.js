@@ -1,0 +1,585 @@
+/**
+ * The page: what the address says is asked of the server and shown. Everything a person does changes the state
+ * (session.js), and every change of the state is shown by `refresh`.
+ */
+
+import { ask, isAbort, Latest, Problem } from "./api.js";
+import { Cards } from "./cards.js";
+import { frameOf } from "./cloud.js";
+import { Clouds } from "./clouds.js";
+import { Controls } from "./controls.js";
+import { byId, element, fill } from "./dom.js";
+import { drawnPoints, usualFrame } from "./drawing.js";
+import { QueryInput } from "./input.js";
+import { CollectionMap } from "./map.js";
+import { MatchDialog } from "./match.js";
+import { Notices } from "./notices.js";
+import { colourable } from "./palette.js";
+import { Session } from "./session.js";
+import { Stage } from "./stage.js";
+import { count, counted, distance, distanceKind, duration, fieldOf, promise, summary } from "./text.js";
+import { themeButton } from "./theme-choice.js";
+
+/** @import {Cloud, Explanation, Field, FieldsAnswer, Frame, IndexInfo, IndexSummary, PointsAnswer, Query, SearchAnswer, ServerInfo, SetPage, State} from "./types.d.ts" */
+/** @import {Item} from "./cards.js" */
+/** @import {Usual} from "./drawing.js" */
+/** @import {Way} from "./session.js" */
+
+const PAGE = 24;
+/** Sets on a page, while there is no query. */
+const SAMPLE = 48;
+/** Sets from which the usual place and size are learnt. */
+
+class App {
+  #server = /** @type {ServerInfo | null} */ (null);
+  #indexes = /** @type {IndexSummary[]} */ ([]);
+  #info = /** @type {IndexInfo | null} */ (null);
+  #fields = /** @type {Field[]} */ ([]);
+  #usual = /** @type {Usual} */ (usualFrame([]));
+  #answer = /** @type {{key: string, items: Item[], kind: string} | null} */ (null);
+  #searching = new Latest();
+  #explaining = new Latest();
+  #marking = new Latest();
+  #clouds = new Clouds();
+  #session = new Session(() => void this.refresh());
+  #notices = new Notices(() => void this.start());
+  #stage = new Stage((strokes, moving) => this.#drawn(strokes, moving));
+  #controls = new Controls((change, typing) => {
+    // Each kept keystroke is not an entry of the history: what is typed replaces the newest one.
+    this.#change(change, typing && this.#typed ? "replace" : "push");
+    this.#typed = typing;
+  });
+  #typed = false;
+  #input = new QueryInput(
+    (query) => this.#change({ query, open: "" }, "push"),
+    (error) => this.#failed(error),
+    (reading) => this.#busy(reading),
+  );
+  #cards = new Cards(
+    byId("cards", HTMLOListElement),
+    (item) => this.#chosen(item),
+    (item) => this.#map.colourOf(fieldOf(item.metadata, this.#colourField()?.name ?? "")),
+  );
+  #match = new MatchDialog({
+    close: () => this.#closeMatch(),
+    step: (by) => this.#step(by),
+    searchFrom: (id) => this.#searchFrom(id),
+  });
+  #map = new CollectionMap({
+    choose: (id) => this.#searchFrom(id),
+    moved: (at) => this.#change({ at }, "replace", false),
+    cloudOf: async (id) => (await this.#clouds.get([id]).catch(() => new Map())).get(id) ?? null,
+    failed: (error) => this.#failed(error),
+  });
+
+  constructor() {
+    themeButton(byId("theme", HTMLButtonElement));
+    byId("index", HTMLSelectElement).addEventListener("change", (event) => {
+      const { value } = /** @type {HTMLSelectElement} */ (event.target);
+      this.#change(
+        { index: value, query: null, open: "", where: "", offset: 0, at: null, colour: "", fit: null },
+        "push",
+      );
+    });
+    byId("colour", HTMLSelectElement).addEventListener("change", (event) => {
+      const { value } = /** @type {HTMLSelectElement} */ (event.target);
+      this.#change({ colour: value }, "push");
+    });
+    byId("fit", HTMLInputElement).addEventListener("change", (event) => {
+      this.#change({ fit: /** @type {HTMLInputElement} */ (event.target).checked }, "push");
+    });
+    byId("undo", HTMLButtonElement).addEventListener("click", () => this.#stage.undo());
+    byId("clear", HTMLButtonElement).addEventListener("click", () => {
+      this.#change({ query: null, open: "", offset: 0 }, "push");
+      byId("pad", HTMLCanvasElement).focus({ preventScroll: true });
+    });
+    byId("skip", HTMLAnchorElement).addEventListener("click", (event) => {
+      event.preventDefault(); // the address is ours
+      byId("results", HTMLElement).focus();
+    });
+  }
+
+  /** Ask the server what there is, and show it. */
+  async start() {
+    try {
+      this.#server = await ask("server");
+      if (this.#server?.keys && !this.#server.allowed.read) {
+        this.#notices.askForKey();
+        return;
+      }
+      /** @type {{indexes: IndexSummary[]}} */
+      const { indexes } = await ask("indexes");
+      this.#indexes = indexes;
+      this.#info = null;
+      this.#notices.clear();
+      await this.refresh();
+    } catch (error) {
+      this.#failed(error);
+    }
+  }
+
+  /** Show the state. */
+  async refresh() {
+    const { state } = this.#session;
+    const name = state.index || this.#indexes[0]?.name;
+    byId("columns", HTMLElement).hidden = !name;
+    if (!name) {
+      this.#notices.noIndex();
+      return;
+    }
+    try {
+      if (this.#info?.name !== name) await this.#openIndex(name);
+    } catch (error) {
+      if (error instanceof Problem && error.status === 404)
+        this.#notices.unknownIndex(
+          name,
+          this.#indexes.map((each) => each.name),
+        );
+      else this.#failed(error);
+      return;
+    }
+    if (this.#session.state !== state) return; // something newer has been shown meanwhile
+    this.#show();
+  }
+
+  /** @param {string} name */
+  async #openIndex(name) {
+    const path = `indexes/${encodeURIComponent(name)}`;
+    /** @type {[IndexInfo, FieldsAnswer, SetPage]} */
+    const [info, fields, sample] = await Promise.all([
+      ask(path),
+      ask(`${path}/fields`, { parameters: { values: 50 } }),
+      ask(`${path}/sets`, { parameters: { limit: SAMPLE } }),
+    ]);
+    this.#searching.cancel();
+    this.#clouds.setIndex(name);
+    const clouds = await this.#clouds.get(sample.sets.map((set) => set.id));
+    this.#info = { ...info, name };
+    this.#fields = fields.fields;
+    this.#answer = null;
+    this.#usual = usualFrame(info.dim === 2 ? [...clouds.values()] : []);
+    this.#stage.setDrawable(info.dim === 2);
+    this.#controls.setIndex(info, this.#fields, this.#server?.limits.k ?? 1000);
+    this.#input.setIndex(this.#info, this.#server?.formats ?? []);
+    this.#map.setIndex(info.sets ? name : "");
+    byId("map", HTMLElement).hidden = info.sets === 0;
+    this.#showHeader(this.#info);
+  }
+
+  /** @param {IndexInfo} info */
+  #showHeader(info) {
+    const select = byId("index", HTMLSelectElement);
+    const names = this.#indexes.map((each) => each.name);
+    if (!names.includes(info.name)) names.push(info.name);
+    fill(
+      select,
+      names.map((name) => element("option", { value: name }, name)),
+    );
+    select.value = info.name;
+    select.closest("label")?.classList.toggle("single", names.length === 1);
+    const dims = info.dim === 1 ? "1 dimension" : `${info.dim} dimensions`;
+    byId("about", HTMLElement).textContent = `${counted(info.sets, "set")} in ${dims}`;
+    const choices = this.#fields.filter(colourable);
+    byId("colour-row", HTMLElement).hidden = choices.length === 0;
+    const options = choices.map((field) => element("option", { value: field.name }, field.name));
+    fill(byId("colour", HTMLSelectElement), options, element("option", { value: "-" }, "none"));
+  }
+
+  /** The field whose values have colours. */
+  #colourField() {
+    const { colour } = this.#session.state;
+    if (colour === "-") return null;
+    const choices = this.#fields.filter(colourable);
+    return choices.find((field) => field.name === colour) ?? (colour ? null : (choices[0] ?? null));
+  }
+
+  #show() {
+    const { state } = this.#session;
+    const field = this.#colourField();
+    this.#map.setField(field);
+    byId("colour", HTMLSelectElement).value = field?.name ?? "-";
+    this.#map.setView(state.at);
+    this.#controls.show(state);
+    this.#showQuery(state);
+    this.#find();
+    if (state.open) this.#explain();
+    else this.#match.hide();
+    this.#cards.mark(state.open);
+    const name = this.#queryName(state.query);
+    document.title = [name, this.#info?.name, "slosh"].filter(Boolean).join(" · ");
+  }
+
+  /** @param {State} state */
+  #showQuery({ query }) {
+    byId("query-name", HTMLElement).textContent = this.#queryName(query);
+    byId("clear", HTMLButtonElement).disabled = query === null;
+    byId("undo", HTMLButtonElement).hidden = query?.kind !== "drawn";
+    byId("fit-row", HTMLElement).hidden = query?.kind !== "drawn";
+    byId("fit", HTMLInputElement).checked = this.#fits();
+    if (query?.kind !== "given") this.#input.forgetFile();
+    if (query?.kind === "drawn") this.#stage.showStrokes(query.strokes);
+    else if (query === null) this.#stage.showCloud(null);
+    else void this.#showQueryCloud(query);
+  }
+
+  /** @param {Query} query */
+  async #showQueryCloud(query) {
+    const cloud = await this.#queryCloud(query).catch((error) => this.#failed(error));
+    if (this.#session.state.query !== query || !cloud) return;
+    const alike = this.#usual.alike && cloud.points[0]?.length === 2;
+    this.#stage.showCloud(cloud, alike ? this.#usual.pad : null);
+  }
+
+  /**
+   * The picture of a query.
+   * @param {Query} query
+   * @returns {Promise<Cloud | null>}
+   */
+  async #queryCloud(query) {
+    if (query.kind === "stored") return (await this.#clouds.get([query.id])).get(query.id) ?? null;
+    if (query.kind === "drawn") {
+      const points = drawnPoints(query.strokes, this.#usual, this.#fits());
+      return { points, weights: null, size: points.length };
+    }
+    const { points, weights } = query;
+    if (points[0].length <= 3) return { points, weights, size: points.length };
+    /** @type {PointsAnswer} */
+    const answer = await ask(`indexes/${encodeURIComponent(this.#info?.name ?? "")}/project`, {
+      body: { sets: [points], limit: 500, components: 3 },
+    });
+    return { ...answer.sets[0], weights: null };
+  }
+
+  #fits() {
+    return this.#session.state.fit ?? this.#usual.alike;
+  }
+
+  /** @param {Query | null} query */
+  #queryName(query) {
+    if (!query) return "";
+    if (query.kind === "stored") return query.id;
+    return query.kind === "drawn" ? "drawing" : query.name || "pasted numbers";
+  }
+
+  /** What the state asks for: nearest sets of the query, or a page of all sets. */
+  #find() {
+    const { state, lost } = this.#session;
+    const key = JSON.stringify([
+      this.#info?.name,
+      state.query,
+      state.k,
+      state.where,
+      state.recall,
+      state.rerank,
+      state.certify,
+      state.match,
+      state.offset,
+      state.query?.kind === "drawn" && this.#fits(),
+    ]);
+    if (lost) {
+      this.#notices.lostQuery();
+      return;
+    }
+    if (this.#answer?.key === key || this.#wanted === key) return;
+    this.#wanted = key;
+    const drawing = this.#moving;
+    const task = async (/** @type {AbortSignal} */ signal) => {
+      try {
+        if (state.query) await this.#search(state, state.query, key, signal);
+        else await this.#browse(state, key, signal);
+        this.#controls.explain("", "");
+        this.#notices.clear();
+      } catch (error) {
+        if (isAbort(error)) return;
+        if (this.#wanted === key) this.#wanted = "";
+        this.#failed(error, state);
+      } finally {
+        if (this.#wanted === key || this.#wanted === "") this.#busy(false);
+      }
+    };
+    this.#busy(true);
+    this.#searching.ask(task, drawing ? 40 : 0, drawing ? 400 : 0);
+  }
+
+  #wanted = "";
+  #moving = false;
+
+  /** @param {boolean} busy */
+  #busy(busy) {
+    byId("cards", HTMLElement).classList.toggle("waiting", busy);
+    byId("results", HTMLElement).setAttribute("aria-busy", String(busy));
+  }
+
+  /**
+   * The query as the routes take it.
+   * @param {Query} query
+   */
+  #body(query) {
+    if (query.kind === "stored") return { id: query.id };
+    if (query.kind === "given") return { queries: query.points, ...(query.weights ? { weights: query.weights } : {}) };
+    return { queries: drawnPoints(query.strokes, this.#usual, this.#fits()) };
+  }
+
+  /**
+   * @param {State} state
+   * @param {Query} query
+   * @param {string} key
+   * @param {AbortSignal} signal
+   */
+  async #search(state, query, key, signal) {
+    const name = encodeURIComponent(this.#info?.name ?? "");
+    /** @type {SearchAnswer} */
+    const answer = await ask(`indexes/${name}/search`, {
+      body: {
+        ...this.#body(query),
+        k: state.k,
+        where: state.where || null,
+        recall: state.recall ? Number(state.recall) : null,
+        rerank: state.rerank || null,
+        certify: state.certify,
+        match: state.match,
+      },
+      signal,
+    });
+    const { ids, distances, metadata } = answer.hits;
+    const items = ids.map((id, i) => ({ id, distance: distances[i], metadata: metadata[i] ?? {} }));
+    const clouds = await this.#clouds.get(ids, signal);
+    if (this.#wanted !== key && !this.#moving) return;
+    this.#answer = { key, items, kind: answer.distance_kind };
+    const label = (/** @type {Item} */ item) =>
+      `${item.id}, neighbour ${ids.indexOf(item.id) + 1}, distance ${distance(item.distance)}, ${summary(item.metadata)}. Compare`;
+    this.#cards.show(items, label);
+    this.#cards.showClouds(clouds, this.#frame([...clouds.values()]));
+    this.#cards.mark(state.open);
+    byId("results-title", HTMLElement).textContent = "Nearest sets";
+    byId("pages", HTMLElement).hidden = true;
+    this.#notices.empty(items.length ? "" : state.where ? "filter" : "index", this.#info?.name ?? "");
+    this.#sayStats(answer, state);
+    if (state.open) this.#explain();
+    const own = query.kind === "stored" ? query.id : null;
+    const { queries = null, weights } = /** @type {{queries?: number[][], weights?: number[]}} */ (this.#body(query));
+    this.#marking.ask(async (marking) => {
+      const request = { queries, ...(weights ? { weights } : {}) };
+      await this.#map.mark(request, ids, own, marking).catch((error) => isAbort(error) || this.#failed(error));
+    });
+  }
+
+  /**
+   * @param {SearchAnswer} answer
+   * @param {State} state
+   */
+  #sayStats({ hits, stats, distance_kind: kind }, state) {
+    const total = this.#info?.sets ?? 0;
+    const parts = [
+      `${count(hits.ids.length)} of ${counted(total, "set")}`,
+      duration(stats.seconds),
+      distanceKind(kind),
+      promise(stats, state.certify, total),
+    ];
+    if (stats.unlike?.[0]) parts.push("the query is unlike everything stored");
+    byId("status", HTMLElement).textContent = parts.join(" · ");
+  }
+
+  /**
+   * @param {State} state
+   * @param {string} key
+   * @param {AbortSignal} signal
+   */
+  async #browse(state, key, signal) {
+    const name = encodeURIComponent(this.#info?.name ?? "");
+    /** @type {SetPage} */
+    const page = await ask(`indexes/${name}/sets`, {
+      parameters: { where: state.where || null, limit: PAGE, offset: state.offset },
+      signal,
+    });
+    const clouds = await this.#clouds.get(
+      page.sets.map((set) => set.id),
+      signal,
+    );
+    if (this.#wanted !== key) return;
+    const items = page.sets.map(({ id, metadata }) => ({ id, metadata, distance: null }));
+    this.#answer = { key, items, kind: "" };
+    this.#cards.show(items, (item) => `${item.id}, ${summary(item.metadata)}. Search from here`);
+    this.#cards.showClouds(clouds, this.#frame([...clouds.values()]));
+    byId("results-title", HTMLElement).textContent = state.where ? "Sets that match" : "All sets";
+    byId("status", HTMLElement).textContent = page.total
+      ? `${count(state.offset + 1)} to ${count(state.offset + items.length)} of ${count(page.total)} · choose one to search from it`
+      : "";
+    this.#notices.empty(items.length ? "" : state.where ? "filter" : "index", this.#info?.name ?? "");
+    this.#showPages(state, page);
+    this.#marking.cancel();
+    this.#map.unmark();
+  }
+
+  /**
+   * @param {State} state
+   * @param {SetPage} page
+   */
+  #showPages({ offset }, page) {
+    const nav = byId("pages", HTMLElement);
+    nav.hidden = offset === 0 && page.next === null;
+    const go = (/** @type {number} */ to) => () => {
+      this.#change({ offset: Math.max(0, to) }, "push");
+      byId("results", HTMLElement).focus();
+    };
+    fill(
+      nav,
+      element(
+        "button",
+        { type: "button", class: "outline", disabled: offset === 0, onclick: go(offset - PAGE) },
+        "Previous",
+      ),
+      element("span", {}, `Page ${count(Math.floor(offset / PAGE) + 1)} of ${count(Math.ceil(page.total / PAGE))}`),
+      element(
+        "button",
+        { type: "button", class: "outline", disabled: page.next === null, onclick: go(page.next ?? 0) },
+        "Next",
+      ),
+    );
+  }
+
+  /**
+   * The frame that pictures share, so that places and sizes can be compared; null where the index moves or scales sets.
+   * @param {Cloud[]} clouds
+   * @returns {Frame | null}
+   */
+  #frame(clouds) {
+    if (/center|scale|align/.test(this.#info?.preprocess ?? "")) return null;
+    return clouds.length ? frameOf(clouds.map((cloud) => cloud.points)) : null;
+  }
+
+  #explain() {
+    const { state } = this.#session;
+    const { open: id, query } = state;
+    if (!query) return;
+    const items = this.#answer?.items ?? [];
+    const rank = items.findIndex((item) => item.id === id);
+    const item = items[rank];
+    const match = {
+      id,
+      queryName: this.#queryName(query),
+      rank: rank < 0 ? null : rank,
+      of: items.length,
+      distance: item?.distance ?? null,
+      kind: this.#answer?.kind ?? "",
+      metadata: item?.metadata ?? this.#clouds.peek(id)?.metadata ?? {},
+      explanation: /** @type {Explanation | null} */ (null),
+      problem: "",
+    };
+    const kind = state.match === "both" ? "part" : state.match;
+    const key = JSON.stringify([this.#info?.name, query, id, kind, query.kind === "drawn" && this.#fits()]);
+    const held = this.#explained?.key === key ? this.#explained.explanation : null;
+    this.#match.show({ ...match, explanation: held });
+    if (held) return;
+    this.#explaining.ask(async (signal) => {
+      try {
+        const { queries, weights, id: own } = /** @type {any} */ (this.#body(query));
+        /** @type {Explanation} */
+        const explanation = await ask(`indexes/${encodeURIComponent(this.#info?.name ?? "")}/explain`, {
+          body: {
+            id,
+            match: kind,
+            components: 3,
+            ...(own ? { query_id: own } : { query: queries, weights: weights ?? null }),
+          },
+          signal,
+        });
+        this.#explained = { key, explanation: kind === "contained" ? turned(explanation) : explanation };
+        if (this.#session.state.open === id) this.#explain();
+      } catch (error) {
+        if (isAbort(error)) return;
+        if (error instanceof Problem && error.kind === "request")
+          this.#match.show({ ...match, problem: error.message });
+        else this.#failed(error);
+      }
+    });
+  }
+
+  #explained = /** @type {{key: string, explanation: Explanation} | null} */ (null);
+
+  /**
+   * @param {Partial<State>} change
+   * @param {Way} way
+   * @param {boolean} shows whether something else than the address changes
+   */
+  #change(change, way, shows = true) {
+    this.#typed = false;
+    this.#session.change({ index: this.#info?.name ?? this.#session.state.index, ...change }, way);
+    if (shows) void this.refresh();
+  }
+
+  /**
+   * @param {number[][]} strokes
+   * @param {boolean} moving
+   */
+  #drawn(strokes, moving) {
+    const copy = strokes.map((stroke) => [...stroke]);
+    const query = copy.length ? /** @type {Query} */ ({ kind: "drawn", strokes: copy }) : null;
+    const first = this.#session.state.query?.kind !== "drawn";
+    this.#moving = moving;
+    if (moving && !first) {
+      this.#session.state = { ...this.#session.state, query }; // the address follows when the stroke ends
+      this.#showQuery(this.#session.state);
+      this.#find();
+    } else {
+      this.#change({ query, open: "" }, first ? "push" : "replace");
+    }
+  }
+
+  /** @param {Item} item */
+  #chosen(item) {
+    if (this.#session.state.query) this.#change({ open: item.id }, "push");
+    else this.#searchFrom(item.id);
+  }
+
+  /** @param {string} id */
+  #searchFrom(id) {
+    const within = byId("match-dialog", HTMLDialogElement).open;
+    this.#change({ query: { kind: "stored", id }, open: "", offset: 0 }, "push");
+    if (within) byId("results", HTMLElement).focus({ preventScroll: true });
+    window.scrollTo({ top: 0 });
+  }
+
+  /** @param {number} by */
+  #step(by) {
+    const items = this.#answer?.items ?? [];
+    const next = items[items.findIndex((item) => item.id === this.#session.state.open) + by];
+    if (next) this.#change({ open: next.id }, "replace");
+  }
+
+  #closeMatch() {
+    const { open } = this.#session.state;
+    this.#match.hide();
+    if (this.#session.opened) window.history.back();
+    else this.#change({ open: "" }, "replace");
+    this.#cards.focus(open);
+  }
+
+  /**
+   * @param {unknown} error
+   * @param {State} [state] the state of a search that failed
+   */
+  #failed(error, state) {
+    if (isAbort(error)) return;
+    const problem = error instanceof Problem ? error : new Problem("server", String(error));
+    if (state && problem.kind === "request" && problem.status !== 404) {
+      this.#controls.explain(problem.message, problem.argument || (state.where && !state.query ? "where" : ""));
+      return;
+    }
+    this.#notices.show(problem);
+  }
+}
+
+/**
+ * An explanation of "contained" has the stored set as x: turn it round, so that x is the query as always.
+ * @param {Explanation} explanation
+ * @returns {Explanation}
+ */
+function turned({ x, y, nearest, distances, weights, ...rest }) {
+  const pairs = (nearest ?? []).map((j, i) => /** @type {[number, number, number]} */ ([j, i, weights?.[i] ?? 1]));
+  const adds = distances?.map((distance, i) => distance * (weights?.[i] ?? 1));
+  return { ...rest, x: y, y: x, pairs, ...(adds ? { y_elements: adds } : {}) };
+}
+
+const app = new App();
+void app.start();
