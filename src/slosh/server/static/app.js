@@ -4,29 +4,27 @@
  */
 
 import { ask, isAbort, Latest, Problem } from "./api.js";
-import { Cards } from "./cards.js";
-import { frameOf } from "./cloud.js";
 import { Clouds } from "./clouds.js";
 import { Controls } from "./controls.js";
 import { byId, element, fill } from "./dom.js";
-import { drawnPoints, usualFrame } from "./drawing.js";
+import { usualFrame } from "./drawing.js";
 import { QueryInput } from "./input.js";
 import { CollectionMap } from "./map.js";
 import { MatchDialog } from "./match.js";
 import { Notices } from "./notices.js";
 import { colourable } from "./palette.js";
+import { queryCloud, queryName, querySet } from "./queries.js";
+import { PAGE, Results } from "./results.js";
 import { Session } from "./session.js";
 import { Stage } from "./stage.js";
-import { count, counted, distance, distanceKind, duration, fieldOf, promise, summary } from "./text.js";
+import { counted, fieldOf } from "./text.js";
 import { themeButton } from "./theme-choice.js";
 
-/** @import {Cloud, Explanation, Field, FieldsAnswer, Frame, IndexInfo, IndexSummary, PointsAnswer, Query, SearchAnswer, ServerInfo, SetPage, State} from "./types.d.ts" */
+/** @import {Explanation, Field, FieldsAnswer, IndexInfo, IndexSummary, Query, SearchAnswer, ServerInfo, SetPage, State} from "./types.d.ts" */
 /** @import {Item} from "./cards.js" */
 /** @import {Usual} from "./drawing.js" */
 /** @import {Way} from "./session.js" */
 
-const PAGE = 24;
-/** Sets on a page, while there is no query. */
 const SAMPLE = 48;
 /** Sets from which the usual place and size are learnt. */
 
@@ -53,12 +51,12 @@ class App {
   #input = new QueryInput(
     (query) => this.#change({ query, open: "" }, "push"),
     (error) => this.#failed(error),
-    (reading) => this.#busy(reading),
+    (reading) => this.#results.setBusy(reading),
   );
-  #cards = new Cards(
-    byId("cards", HTMLOListElement),
+  #results = new Results(
     (item) => this.#chosen(item),
     (item) => this.#map.colourOf(fieldOf(item.metadata, this.#colourField()?.name ?? "")),
+    (offset) => this.#change({ offset }, "push"),
   );
   #match = new MatchDialog({
     close: () => this.#closeMatch(),
@@ -95,7 +93,7 @@ class App {
     });
     byId("skip", HTMLAnchorElement).addEventListener("click", (event) => {
       event.preventDefault(); // the address is ours
-      byId("results", HTMLElement).focus();
+      this.#results.focus();
     });
   }
 
@@ -185,6 +183,12 @@ class App {
     fill(byId("colour", HTMLSelectElement), options, element("option", { value: "-" }, "none"));
   }
 
+  /** The index that is shown. */
+  #opened() {
+    if (!this.#info) throw new Error("no index is open");
+    return this.#info;
+  }
+
   /** The field whose values have colours. */
   #colourField() {
     const { colour } = this.#session.state;
@@ -204,14 +208,14 @@ class App {
     this.#find();
     if (state.open) this.#explain();
     else this.#match.hide();
-    this.#cards.mark(state.open);
-    const name = this.#queryName(state.query);
+    this.#results.cards.mark(state.open);
+    const name = queryName(state.query);
     document.title = [name, this.#info?.name, "slosh"].filter(Boolean).join(" · ");
   }
 
   /** @param {State} state */
   #showQuery({ query }) {
-    byId("query-name", HTMLElement).textContent = this.#queryName(query);
+    byId("query-name", HTMLElement).textContent = queryName(query);
     byId("clear", HTMLButtonElement).disabled = query === null;
     byId("undo", HTMLButtonElement).hidden = query?.kind !== "drawn";
     byId("fit-row", HTMLElement).hidden = query?.kind !== "drawn";
@@ -224,41 +228,14 @@ class App {
 
   /** @param {Query} query */
   async #showQueryCloud(query) {
-    const cloud = await this.#queryCloud(query).catch((error) => this.#failed(error));
+    const cloud = await queryCloud(this.#opened().name, query, this.#clouds).catch((error) => this.#failed(error));
     if (this.#session.state.query !== query || !cloud) return;
     const alike = this.#usual.alike && cloud.points[0]?.length === 2;
     this.#stage.showCloud(cloud, alike ? this.#usual.pad : null);
   }
 
-  /**
-   * The picture of a query.
-   * @param {Query} query
-   * @returns {Promise<Cloud | null>}
-   */
-  async #queryCloud(query) {
-    if (query.kind === "stored") return (await this.#clouds.get([query.id])).get(query.id) ?? null;
-    if (query.kind === "drawn") {
-      const points = drawnPoints(query.strokes, this.#usual, this.#fits());
-      return { points, weights: null, size: points.length };
-    }
-    const { points, weights } = query;
-    if (points[0].length <= 3) return { points, weights, size: points.length };
-    /** @type {PointsAnswer} */
-    const answer = await ask(`indexes/${encodeURIComponent(this.#info?.name ?? "")}/project`, {
-      body: { sets: [points], limit: 500, components: 3 },
-    });
-    return { ...answer.sets[0], weights: null };
-  }
-
   #fits() {
     return this.#session.state.fit ?? this.#usual.alike;
-  }
-
-  /** @param {Query | null} query */
-  #queryName(query) {
-    if (!query) return "";
-    if (query.kind === "stored") return query.id;
-    return query.kind === "drawn" ? "drawing" : query.name || "pasted numbers";
   }
 
   /** What the state asks for: nearest sets of the query, or a page of all sets. */
@@ -294,31 +271,15 @@ class App {
         if (this.#wanted === key) this.#wanted = "";
         this.#failed(error, state);
       } finally {
-        if (this.#wanted === key || this.#wanted === "") this.#busy(false);
+        if (this.#wanted === key || this.#wanted === "") this.#results.setBusy(false);
       }
     };
-    this.#busy(true);
+    this.#results.setBusy(true);
     this.#searching.ask(task, drawing ? 40 : 0, drawing ? 400 : 0);
   }
 
   #wanted = "";
   #moving = false;
-
-  /** @param {boolean} busy */
-  #busy(busy) {
-    byId("cards", HTMLElement).classList.toggle("waiting", busy);
-    byId("results", HTMLElement).setAttribute("aria-busy", String(busy));
-  }
-
-  /**
-   * The query as the routes take it.
-   * @param {Query} query
-   */
-  #body(query) {
-    if (query.kind === "stored") return { id: query.id };
-    if (query.kind === "given") return { queries: query.points, ...(query.weights ? { weights: query.weights } : {}) };
-    return { queries: drawnPoints(query.strokes, this.#usual, this.#fits()) };
-  }
 
   /**
    * @param {State} state
@@ -327,11 +288,13 @@ class App {
    * @param {AbortSignal} signal
    */
   async #search(state, query, key, signal) {
-    const name = encodeURIComponent(this.#info?.name ?? "");
+    const info = this.#opened();
+    const { id, points, weights } = querySet(query, this.#usual, this.#fits());
+    const given = points ? { queries: points, weights } : { id };
     /** @type {SearchAnswer} */
-    const answer = await ask(`indexes/${name}/search`, {
+    const answer = await ask(`indexes/${encodeURIComponent(info.name)}/search`, {
       body: {
-        ...this.#body(query),
+        ...given,
         k: state.k,
         where: state.where || null,
         recall: state.recall ? Number(state.recall) : null,
@@ -341,43 +304,15 @@ class App {
       },
       signal,
     });
-    const { ids, distances, metadata } = answer.hits;
-    const items = ids.map((id, i) => ({ id, distance: distances[i], metadata: metadata[i] ?? {} }));
+    const { ids } = answer.hits;
     const clouds = await this.#clouds.get(ids, signal);
     if (this.#wanted !== key && !this.#moving) return;
+    const items = this.#results.showHits(answer, clouds, info, state);
     this.#answer = { key, items, kind: answer.distance_kind };
-    const label = (/** @type {Item} */ item) =>
-      `${item.id}, neighbour ${ids.indexOf(item.id) + 1}, distance ${distance(item.distance)}, ${summary(item.metadata)}. Compare`;
-    this.#cards.show(items, label);
-    this.#cards.showClouds(clouds, this.#frame([...clouds.values()]));
-    this.#cards.mark(state.open);
-    byId("results-title", HTMLElement).textContent = "Nearest sets";
-    byId("pages", HTMLElement).hidden = true;
-    this.#notices.empty(items.length ? "" : state.where ? "filter" : "index", this.#info?.name ?? "");
-    this.#sayStats(answer, state);
-    if (state.open) this.#explain();
-    const own = query.kind === "stored" ? query.id : null;
-    const { queries = null, weights } = /** @type {{queries?: number[][], weights?: number[]}} */ (this.#body(query));
-    this.#marking.ask(async (marking) => {
-      const request = { queries, ...(weights ? { weights } : {}) };
-      await this.#map.mark(request, ids, own, marking).catch((error) => isAbort(error) || this.#failed(error));
-    });
-  }
-
-  /**
-   * @param {SearchAnswer} answer
-   * @param {State} state
-   */
-  #sayStats({ hits, stats, distance_kind: kind }, state) {
-    const total = this.#info?.sets ?? 0;
-    const parts = [
-      `${count(hits.ids.length)} of ${counted(total, "set")}`,
-      duration(stats.seconds),
-      distanceKind(kind),
-      promise(stats, state.certify, total),
-    ];
-    if (stats.unlike?.[0]) parts.push("the query is unlike everything stored");
-    byId("status", HTMLElement).textContent = parts.join(" · ");
+    if (this.#session.state.open) this.#explain();
+    this.#marking.ask((marking) =>
+      this.#map.mark({ queries: points, weights }, ids, id, marking).catch((error) => this.#failed(error)),
+    );
   }
 
   /**
@@ -386,66 +321,18 @@ class App {
    * @param {AbortSignal} signal
    */
   async #browse(state, key, signal) {
-    const name = encodeURIComponent(this.#info?.name ?? "");
+    const info = this.#opened();
     /** @type {SetPage} */
-    const page = await ask(`indexes/${name}/sets`, {
+    const page = await ask(`indexes/${encodeURIComponent(info.name)}/sets`, {
       parameters: { where: state.where || null, limit: PAGE, offset: state.offset },
       signal,
     });
-    const clouds = await this.#clouds.get(
-      page.sets.map((set) => set.id),
-      signal,
-    );
+    const ids = page.sets.map((set) => set.id);
+    const clouds = await this.#clouds.get(ids, signal);
     if (this.#wanted !== key) return;
-    const items = page.sets.map(({ id, metadata }) => ({ id, metadata, distance: null }));
-    this.#answer = { key, items, kind: "" };
-    this.#cards.show(items, (item) => `${item.id}, ${summary(item.metadata)}. Search from here`);
-    this.#cards.showClouds(clouds, this.#frame([...clouds.values()]));
-    byId("results-title", HTMLElement).textContent = state.where ? "Sets that match" : "All sets";
-    byId("status", HTMLElement).textContent = page.total
-      ? `${count(state.offset + 1)} to ${count(state.offset + items.length)} of ${count(page.total)} · choose one to search from it`
-      : "";
-    this.#notices.empty(items.length ? "" : state.where ? "filter" : "index", this.#info?.name ?? "");
-    this.#showPages(state, page);
+    this.#answer = { key, items: this.#results.showPage(page, clouds, info, state), kind: "" };
     this.#marking.cancel();
     this.#map.unmark();
-  }
-
-  /**
-   * @param {State} state
-   * @param {SetPage} page
-   */
-  #showPages({ offset }, page) {
-    const nav = byId("pages", HTMLElement);
-    nav.hidden = offset === 0 && page.next === null;
-    const go = (/** @type {number} */ to) => () => {
-      this.#change({ offset: Math.max(0, to) }, "push");
-      byId("results", HTMLElement).focus();
-    };
-    fill(
-      nav,
-      element(
-        "button",
-        { type: "button", class: "outline", disabled: offset === 0, onclick: go(offset - PAGE) },
-        "Previous",
-      ),
-      element("span", {}, `Page ${count(Math.floor(offset / PAGE) + 1)} of ${count(Math.ceil(page.total / PAGE))}`),
-      element(
-        "button",
-        { type: "button", class: "outline", disabled: page.next === null, onclick: go(page.next ?? 0) },
-        "Next",
-      ),
-    );
-  }
-
-  /**
-   * The frame that pictures share, so that places and sizes can be compared; null where the index moves or scales sets.
-   * @param {Cloud[]} clouds
-   * @returns {Frame | null}
-   */
-  #frame(clouds) {
-    if (/center|scale|align/.test(this.#info?.preprocess ?? "")) return null;
-    return clouds.length ? frameOf(clouds.map((cloud) => cloud.points)) : null;
   }
 
   #explain() {
@@ -457,7 +344,7 @@ class App {
     const item = items[rank];
     const match = {
       id,
-      queryName: this.#queryName(query),
+      queryName: queryName(query),
       rank: rank < 0 ? null : rank,
       of: items.length,
       distance: item?.distance ?? null,
@@ -473,14 +360,14 @@ class App {
     if (held) return;
     this.#explaining.ask(async (signal) => {
       try {
-        const { queries, weights, id: own } = /** @type {any} */ (this.#body(query));
+        const { id: own, points, weights } = querySet(query, this.#usual, this.#fits());
         /** @type {Explanation} */
         const explanation = await ask(`indexes/${encodeURIComponent(this.#info?.name ?? "")}/explain`, {
           body: {
             id,
             match: kind,
             components: 3,
-            ...(own ? { query_id: own } : { query: queries, weights: weights ?? null }),
+            ...(points ? { query: points, weights } : { query_id: own }),
           },
           signal,
         });
@@ -536,7 +423,7 @@ class App {
   #searchFrom(id) {
     const within = byId("match-dialog", HTMLDialogElement).open;
     this.#change({ query: { kind: "stored", id }, open: "", offset: 0 }, "push");
-    if (within) byId("results", HTMLElement).focus({ preventScroll: true });
+    if (within) this.#results.focus();
     window.scrollTo({ top: 0 });
   }
 
@@ -552,7 +439,7 @@ class App {
     this.#match.hide();
     if (this.#session.opened) window.history.back();
     else this.#change({ open: "" }, "replace");
-    this.#cards.focus(open);
+    this.#results.cards.focus(open);
   }
 
   /**

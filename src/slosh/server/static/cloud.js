@@ -178,8 +178,10 @@ export function drawCloud(canvas, cloud, frame, ink) {
   const { context, width, height } = prepare(canvas);
   if (!width) return;
   const size = Math.min(width, height);
-  const place = projection(frame, width, height, size * 0.1);
-  drawPoints(context, cloud, place, radiusOf(cloud, size), ink);
+  const deep = (cloud.points[0]?.length ?? 0) > 2; // turned, it seldom fills its frame
+  const place = projection(frame, width, height, size * (deep ? 0.01 : 0.1));
+  const part = Math.min(1, Math.max(0.3, frameOf([cloud.points]).side / frame.side));
+  drawPoints(context, cloud, place, radiusOf(cloud, size * part), ink);
 }
 
 /**

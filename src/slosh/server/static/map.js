@@ -262,7 +262,7 @@ export class CollectionMap {
     const marks = prepare(this.#marksCanvas);
     const unique = [...new Set(this.#shown.map(({ tile }) => tile))];
     const sets = unique.reduce((sum, tile) => sum + tile.answer.ids.length, 0);
-    const size = Math.max(2.2, Math.min(8, Math.sqrt((width * height) / Math.max(1, sets)) * 0.34));
+    const size = Math.max(2.6, Math.min(9, Math.sqrt((width * height) / Math.max(1, sets)) * 0.45));
     this.#renderer.draw(
       unique.map((tile) => tile.batch),
       view ?? { x: 0, y: 0, unit: 1 },

@@ -6,9 +6,9 @@
 import { camera, drawPoints, frameOf, projection, radiusOf, turnable, turnByKey } from "./cloud.js";
 import { byId, colour, element, fill, icon, prepare } from "./dom.js";
 import { drawSlices } from "./slices.js";
-import { distance, distanceKind, number, percent, plain } from "./text.js";
+import { distance, distanceKind, percent, plain } from "./text.js";
 
-/** @import {Explanation, Metadata} from "./types.d.ts" */
+/** @import {Cloud, Explanation, Metadata} from "./types.d.ts" */
 
 const LISTED = 4;
 /** So many elements of each set are listed. */
@@ -240,7 +240,7 @@ export class MatchDialog {
   #elementRow({ side, i, share, name }, most, explanation) {
     const bar = element("i");
     bar.style.width = `${Math.max(2, (100 * share) / most)}%`;
-    const at = explanation[side].points[i].map((x) => number(x)).join(", ");
+    const at = explanation[side].points[i].map((x) => Number(x.toPrecision(3))).join(", ");
     const mark = (/** @type {boolean} */ on) => () => {
       this.#marked = on ? { side, element: i } : null;
       this.#repaint();
@@ -317,10 +317,10 @@ export class MatchDialog {
     ]);
     for (const [side, set, adds, ink] of sides) {
       const cloud = { points: set.points, weights: null, size: set.points.length };
-      const radius = radiusByShare(shares(adds), Math.min(6.5, radiusOf(cloud, size)(0)));
+      const radius = radiusByShare(shares(adds), elementRadius(cloud, size));
       if (side === "x" && moving) {
         const most = Math.max(...pairs.map(([, , mass]) => mass));
-        const base = Math.min(6.5, radiusOf(cloud, size)(0));
+        const base = elementRadius(cloud, size);
         const moved = { points: moving, weights: null, size: moving.length };
         drawPoints(context, moved, place, (k) => base * Math.max(0.35, Math.sqrt(pairs[k][2] / most)), colour(ink));
       } else {
@@ -384,6 +384,15 @@ function pairsOf({ pairs, nearest, weights }) {
  */
 function weighted({ distances, weights }) {
   return distances?.map((distance, i) => distance * (weights?.[i] ?? 1));
+}
+
+/**
+ * @param {Cloud} cloud
+ * @param {number} size of the picture
+ */
+function elementRadius(cloud, size) {
+  const deep = (cloud.points[0]?.length ?? 0) > 2;
+  return Math.min(6.5, radiusOf(cloud, size)(0) * (deep ? 0.45 : 1));
 }
 
 /**

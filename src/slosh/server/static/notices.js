@@ -10,7 +10,6 @@ const AGAIN = 2000;
 
 export class Notices {
   #bar = byId("notice", HTMLElement);
-  #message = byId("message", HTMLElement);
   #keyDialog = byId("key-dialog", HTMLDialogElement);
   #key = byId("key", HTMLInputElement);
   #timer = 0;
@@ -95,33 +94,6 @@ export class Notices {
       window.location.hash = names.length ? `#index=${encodeURIComponent(names[0])}` : "#";
       this.onRetry();
     });
-  }
-
-  /**
-   * Nothing is shown: say why.
-   * @param {"" | "filter" | "index"} why
-   * @param {string} index
-   */
-  empty(why, index) {
-    this.#message.hidden = why === "";
-    if (why === "filter") {
-      fill(
-        this.#message,
-        element("h3", {}, "No set matches the filter"),
-        element("p", {}, "Change it, or clear it to see all sets."),
-      );
-    } else if (why === "index") {
-      fill(
-        this.#message,
-        element("h3", {}, "This index is empty"),
-        element("p", {}, "Add files to it from a shell, or sets from Python, and load this page again."),
-        element(
-          "pre",
-          { tabindex: "0" },
-          `slosh add ${index}.slosh FILES\n\nindex = slosh.open("${window.location.origin}", "${index}")\nindex.add(sets)`,
-        ),
-      );
-    } else fill(this.#message);
   }
 
   /**

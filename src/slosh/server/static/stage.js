@@ -3,7 +3,7 @@
  * keys; a cloud with more dimensions turns.
  */
 
-import { drawCloud, drawPoints, frameOf, projection, radiusOf, camera, turnable, turnByKey } from "./cloud.js";
+import { camera, drawCloud, drawPoints, frameOf, projection, radiusOf, turnable, turnByKey } from "./cloud.js";
 import { byId, colour, prepare } from "./dom.js";
 import { alongStrokes, SIDE } from "./drawing.js";
 
