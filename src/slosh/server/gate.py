@@ -277,7 +277,7 @@ class Gate:
 
     def _failed(self, error: BaseException, status: int | None = None) -> Reply:
         """Return the problem details of an error as a reply, without places of this machine."""
-        problem = problem_of(error, status)
+        problem = problem_of(error, getattr(error, "status", None) if status is None else status)
         if problem["status"] >= 500 and problem["status"] != 503:
             logger.error("a request failed", exc_info=error)
         catalog = self.context.catalog

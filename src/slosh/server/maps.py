@@ -15,18 +15,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..data.sets import Sets
-from ..errors import IndexNotFound, InputError, StorageError
+from ..errors import InputError
 from ..index import SetIndex
 from .answers import json_reply
 from .bodies import decode_json, decode_points, is_many
 from .context import Context
 from .drawing import spread_ids
-from .routes import Reply, Request, route
+from .routes import NotReady, Reply, Request, route
 from .schemas import MapAnswer, PlaceAnswer, PlaceBody, Tile, TileAnswer
 
 logger = logging.getLogger(__name__)
 
-LEARNT_SETS, BATCH_SETS = 2048, 2048
+LEARNT_SETS, BATCH_SETS = 512, 2048
 LEARNT_NUMBERS = 1 << 25
 """Numbers of the vectors that the axes are learnt from."""
 FULL_TILE = 1000
@@ -153,7 +153,7 @@ def _map(context: Context, name: str) -> Map:
 def _ready(context: Context, name: str) -> Placed:
     placed = _map(context, name).placed
     if placed is None:
-        raise StorageError("there is no map yet", "ask for the map first, and wait until it is ready", location=name)
+        raise NotReady("there is no map yet", "ask for the map first, and wait until it is ready", location=name)
     return placed
 
 
@@ -255,7 +255,7 @@ def place(context: Context, request: Request) -> Reply:
         spec = index.specification
         vectors = spec.vectors(spec.prepare(sets), slack=False).numbers
         if vectors.shape[1] != len(placed.axes.centre):
-            raise IndexNotFound("the map is of another embedding", "wait for the new map", location=request.name)
+            raise NotReady("the map is of another embedding", "wait for the new map", location=request.name)
         queries = placed.axes.place(vectors).tolist()
     rows = None if given.ids is None else [placed.rows.get(name) for name in given.ids]
     ids = None if rows is None else [None if i is None else placed.xy[i].astype(float).tolist() for i in rows]

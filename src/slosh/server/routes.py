@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, unquote
 
 import msgspec
 
-from ..errors import InputError
+from ..errors import InputError, StorageError
 from ..wire import JSON
 from .keys import Grant
 
@@ -63,6 +63,12 @@ class Request:
             if isinstance(error, InputError):
                 raise
             raise InputError(f"the query string cannot be read: {error}", argument="query string") from None
+
+
+class NotReady(StorageError):
+    """What is asked for is being made."""
+
+    status = 409
 
 
 Handler = Callable[["Context", Request], Reply]

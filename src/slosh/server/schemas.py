@@ -35,6 +35,12 @@ Json = Annotated[Raw, Meta(extra_json_schema={"type": "object"})]
 Count = Annotated[int, Meta(ge=1)]
 Offset = Annotated[int, Meta(ge=0)]
 NONE = Raw(b"null")
+
+
+def _none() -> Raw:
+    return NONE
+
+
 Match = Literal["whole", "part", "contained", "both"]
 Rerank = Literal["sliced", "sliced_wasserstein", "wasserstein", "chamfer", "hausdorff", "maxsim", "partial_wasserstein"]
 Ids = list[str]
@@ -48,8 +54,8 @@ class Body(Struct, forbid_unknown_fields=True):
 
 
 class SearchBody(Body):
-    queries: OneOrMany = NONE
-    weights: WeightsOfThem = NONE
+    queries: OneOrMany = msgspec.field(default_factory=_none)
+    weights: WeightsOfThem = msgspec.field(default_factory=_none)
     id: str | Ids | None = None
     k: Count = 10
     where: Where = None
@@ -64,8 +70,8 @@ class SearchBody(Body):
 
 
 class RangeBody(Body):
-    queries: OneOrMany = NONE
-    weights: WeightsOfThem = NONE
+    queries: OneOrMany = msgspec.field(default_factory=_none)
+    weights: WeightsOfThem = msgspec.field(default_factory=_none)
     id: str | Ids | None = None
     radius: Annotated[float, Meta(ge=0)] | list[Annotated[float, Meta(ge=0)]] = 0.0
     where: Where = None
@@ -78,8 +84,8 @@ class RangeBody(Body):
 
 
 class NeighborsBody(Body):
-    queries: OneOrMany = NONE
-    weights: WeightsOfThem = NONE
+    queries: OneOrMany = msgspec.field(default_factory=_none)
+    weights: WeightsOfThem = msgspec.field(default_factory=_none)
     id: str | Ids | None = None
     k: Count = 10
     where: Where = None
@@ -155,7 +161,7 @@ class ProjectBody(Body):
 
 
 class PlaceBody(Body):
-    queries: OneOrMany = NONE
+    queries: OneOrMany = msgspec.field(default_factory=_none)
     ids: Annotated[list[str], Meta(max_length=10_000)] | None = None
 
 
