@@ -31,6 +31,7 @@ __all__ = [
     "ReadOnlyIndex",
     "ReaderError",
     "ScaleWarning",
+    "ServerBusy",
     "ServerLost",
     "SloshError",
     "SourceNotFound",
@@ -38,6 +39,7 @@ __all__ = [
     "UnknownId",
     "UnknownOutcome",
     "UnsupportedError",
+    "WorkCancelled",
     "WriteConflict",
 ]
 
@@ -204,11 +206,20 @@ class NotAFile(StorageError, IsADirectoryError):
 
 
 class AccessDenied(StorageError, PermissionError):
-    """The operating system does not let this process read or write `location`."""
+    """The operating system, or the server of an index, does not let this process read or write `location`."""
 
 
 class ServerLost(StorageError, ConnectionError):
     """The server of an index cannot be reached, or went away. Nothing was changed."""
+
+
+class ServerBusy(StorageError):
+    """The server of an index has more requests than it takes at once, or did not answer in time. Nothing was changed.
+
+    retry_after : seconds after which the server asks to try again; None where it does not say.
+    """
+
+    retry_after: float | None = None
 
 
 class WriteConflict(StorageError):
@@ -246,6 +257,10 @@ def system_error(error: OSError, location: str) -> StorageError:
 
 class NestedChange(SloshError, RuntimeError):
     """A change of an index began within another one, in the same thread. The inner one is not made."""
+
+
+class WorkCancelled(SloshError, RuntimeError):
+    """Somebody cancelled the work on a server before it was done. Nothing was changed."""
 
 
 class MissingExtra(SloshError, ImportError):

@@ -31,6 +31,15 @@ EXTRAS = {"psycopg": "postgres"}
 """Packages that an engine imports, and the extras of slosh that bring them."""
 
 
+SERVERS = ("http", "https")
+"""Schemes of addresses where a server holds indexes. It has the engines: `slosh.index.remote` is its client."""
+
+
+def is_remote(location: Location) -> bool:
+    """Return whether a location is the address of a server of slosh."""
+    return isinstance(location, str) and location.partition("://")[0] in SERVERS and "://" in location
+
+
 def located(location: Location, name: str | None) -> Location:
     """Return the address of the index of a name, where a place may hold several."""
     if name is None:
