@@ -18,7 +18,7 @@ from ..data.sets import Sets
 from ..errors import InputError
 from ..index import SetIndex
 from .answers import json_reply
-from .bodies import decode_json, decode_points, is_many
+from .bodies import decode_json, decode_points, decode_weights, is_many
 from .context import Context
 from .drawing import spread_ids
 from .routes import NotReady, Reply, Request, route
@@ -251,7 +251,9 @@ def place(context: Context, request: Request) -> Reply:
     placed, index = _ready(context, request.name), context.index(request.name)
     raw, queries = bytes(given.queries), None
     if raw != b"null":
-        sets = context.shape(request.name, index).sets(decode_points(raw, is_many(raw)), name="queries")
+        many = is_many(raw)
+        points, weights = decode_points(raw, many), decode_weights(bytes(given.weights), many)
+        sets = context.shape(request.name, index).sets(points, weights, name="queries")
         spec = index.specification
         vectors = spec.vectors(spec.prepare(sets), slack=False).numbers
         if vectors.shape[1] != len(placed.axes.centre):

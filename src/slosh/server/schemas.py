@@ -162,6 +162,7 @@ class ProjectBody(Body):
 
 class PlaceBody(Body):
     queries: OneOrMany = msgspec.field(default_factory=_none)
+    weights: WeightsOfThem = msgspec.field(default_factory=_none)
     ids: Annotated[list[str], Meta(max_length=10_000)] | None = None
 
 

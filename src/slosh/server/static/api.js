@@ -105,7 +105,7 @@ async function problemOf(response) {
 /** @param {string} text */
 function sentence(text) {
   if (!text) return "";
-  const line = text.split("\n")[0];
+  const line = text.split(/\n|\\n/)[0].replace(/^where, character/, "at character");
   const begun = line[0].toUpperCase() + line.slice(1);
   return /[.!?]$/.test(begun) ? begun : `${begun}.`;
 }

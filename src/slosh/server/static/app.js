@@ -162,6 +162,10 @@ class App {
     this.#map.setIndex(info.sets ? name : "");
     byId("map", HTMLElement).hidden = info.sets === 0;
     this.#showHeader(this.#info);
+    this.#results.clear();
+    this.#controls.explain("", "");
+    this.#notices.clear();
+    byId("columns", HTMLElement).classList.toggle("no-map", info.sets === 0);
   }
 
   /** @param {IndexInfo} info */

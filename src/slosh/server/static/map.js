@@ -195,7 +195,7 @@ export class CollectionMap {
     const changed = !this.#map || String(this.#map.bounds) !== String(map.bounds) || this.#map.sets !== map.sets;
     this.#map = map;
     const share = map.explained ? map.explained[0] + map.explained[1] : null;
-    this.#status.textContent = share === null ? counted(map.sets, "set") : `shows ${percent(share)} of the variance`;
+    this.#status.textContent = share === null ? counted(map.sets, "set") : `${percent(share)} of the variance`;
     this.#marksCanvas.setAttribute(
       "aria-label",
       `Map of ${counted(map.sets, "set")}. Arrow keys move it, plus and minus zoom, 0 shows all of it, Enter searches from the set in the middle.`,

@@ -35,6 +35,15 @@ export class Results {
     this.#panel.setAttribute("aria-busy", String(busy));
   }
 
+  /** Show nothing: another index is opened. */
+  clear() {
+    this.cards.show([], () => "");
+    this.#title.textContent = "Sets";
+    this.#status.textContent = "";
+    this.#pages.hidden = true;
+    this.#message.hidden = true;
+  }
+
   focus() {
     this.#panel.focus({ preventScroll: true });
   }
