@@ -180,7 +180,8 @@ class App {
     select.value = info.name;
     select.closest("label")?.classList.toggle("single", names.length === 1);
     const dims = info.dim === 1 ? "1 dimension" : `${info.dim} dimensions`;
-    byId("about", HTMLElement).textContent = `${counted(info.sets, "set")} in ${dims}`;
+    const shown = this.#clouds.projected ? ", drawn by three principal components" : "";
+    byId("about", HTMLElement).textContent = `${counted(info.sets, "set")} in ${dims}${shown}`;
     const choices = this.#fields.filter(colourable);
     byId("colour-row", HTMLElement).hidden = choices.length === 0;
     const options = choices.map((field) => element("option", { value: field.name }, field.name));

@@ -122,11 +122,10 @@ export function frameOf(sets) {
   const sides = low.map((x, i) => (Number.isFinite(x) ? high[i] - x : 0));
   let side = Math.max(...sides);
   if (dim > 2) {
-    let most = 0;
-    for (const points of sets) {
-      for (const point of points) most = Math.max(most, Math.hypot(...point.map((x, i) => x - centre[i])));
-    }
-    side = Math.min(2 * most, Math.hypot(...sides));
+    // A few points far away may leave the picture, rather than make all others small.
+    const off = sets.flatMap((points) => points.map((point) => Math.hypot(...point.map((x, i) => x - centre[i]))));
+    off.sort((a, b) => a - b);
+    side = 2 * Math.min(off[off.length - 1] ?? 0, 1.15 * (off[Math.floor(0.98 * (off.length - 1))] ?? 0));
   }
   return { centre, side: side > 0 ? side : 1 };
 }

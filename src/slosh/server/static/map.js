@@ -137,12 +137,14 @@ export class CollectionMap {
       this.#pendingMark = () => this.mark(request, ids, own, this.#controller().signal);
       return;
     }
+    const index = this.#index;
     const wanted = own === null ? ids : [own, ...ids];
     /** @type {PlaceAnswer} */
     const answer = await ask(`indexes/${encodeURIComponent(this.#index)}/map/place`, {
       body: { ...request, ids: wanted },
       signal,
     });
+    if (index !== this.#index) return;
     const places = answer.ids ?? [];
     const query = own === null ? (answer.queries?.[0] ?? null) : (places[0] ?? null);
     const rest = own === null ? places : places.slice(1);

@@ -90,7 +90,10 @@ export class MatchDialog {
       : null;
     this.#match = match;
     this.#marked = null;
-    fill(this.#dialog, element("div", { class: "match-in" }, this.#picture(match), this.#text(match)));
+    fill(
+      this.#dialog,
+      element("div", { class: "match-in" }, this.#top(match), this.#picture(match), this.#text(match)),
+    );
     if (!this.#dialog.open) this.#dialog.showModal();
     const target = held && this.#dialog.querySelector(`[data-focus="${held}"]:not(:disabled)`);
     if (target instanceof HTMLElement) target.focus();
@@ -136,15 +139,11 @@ export class MatchDialog {
       { class: "match-picture" },
       element(
         "div",
-        { class: "canvas" },
-        this.#canvas,
-        element(
-          "div",
-          { class: "match-keys", "aria-hidden": "true" },
-          element("div", {}, element("span", { class: "chip of-query" }), queryName),
-          element("div", {}, element("span", { class: "chip of-result" }), id),
-        ),
+        { class: "match-keys", "aria-hidden": "true" },
+        element("div", {}, element("span", { class: "chip of-query" }), queryName),
+        element("div", {}, element("span", { class: "chip of-result" }), id),
       ),
+      element("div", { class: "canvas" }, this.#canvas),
       element(
         "div",
         { class: "mover" },
@@ -157,34 +156,33 @@ export class MatchDialog {
   }
 
   /** @param {Match} match */
+  #top(match) {
+    const { actions } = this;
+    const place = match.rank === null ? "" : `neighbour ${match.rank + 1} of ${match.of}`;
+    return element(
+      "div",
+      { class: "match-top" },
+      element("h2", { id: "match-title" }, match.id, element("small", {}, place)),
+      button("left", "Previous neighbour", "previous", () => actions.step(-1), match.rank === null || match.rank === 0),
+      button(
+        "right",
+        "Next neighbour",
+        "next",
+        () => actions.step(1),
+        match.rank === null || match.rank + 1 >= match.of,
+      ),
+      button("close", "Close", "close", () => actions.close(), false),
+    );
+  }
+
+  /** @param {Match} match */
   #text(match) {
     const { actions } = this;
     const { explanation } = match;
-    const place = match.rank === null ? "" : `neighbour ${match.rank + 1} of ${match.of}`;
     const rows = Object.entries(match.metadata).map(([name, value]) => [name, plain(value)]);
     return element(
       "div",
       { class: "match-text" },
-      element(
-        "div",
-        { class: "match-top" },
-        element("h2", { id: "match-title" }, match.id, element("small", {}, place)),
-        button(
-          "left",
-          "Previous neighbour",
-          "previous",
-          () => actions.step(-1),
-          match.rank === null || match.rank === 0,
-        ),
-        button(
-          "right",
-          "Next neighbour",
-          "next",
-          () => actions.step(1),
-          match.rank === null || match.rank + 1 >= match.of,
-        ),
-        button("close", "Close", "close", () => actions.close(), false),
-      ),
       element(
         "button",
         {
