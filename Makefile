@@ -4,10 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := $(wildcard src/slosh/native/*) CMakeLists.txt pyproject.toml
 
-.PHONY: demo test test-long test-sanitize lint paper paper-quick bench-embed bench-search bench-growth bench-index bench-promise bench-parts bench-postgres docs clean
+.PHONY: demo serve test test-long test-sanitize lint lint-page paper paper-quick bench-embed bench-search bench-growth bench-index bench-promise bench-parts bench-postgres docs clean
 
 demo: $(VENV)/.ready            ## build an index of handwritten digits, search it, draw neighbours; writes demo/
 	$(BIN)/slosh demo
+
+serve: $(VENV)/.ready           ## the same, and then a page to draw digits on, until Ctrl-C
+	$(BIN)/slosh demo --serve
 
 test: $(VENV)/.ready            ## all tests but the long ones, at most 6 minutes on two cores
 	$(BIN)/python -m pytest -n 2 --dist loadfile
@@ -20,6 +23,9 @@ test-sanitize: $(VENV)/.ready   ## the tests of the kernel with AddressSanitizer
 
 lint: $(VENV)/.ready            ## ruff, mypy, and the layers of the design
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
+
+lint-page:                      ## the page of slosh serve: types by tsc, style by biome; needs npm, skipped without
+	tools/page/check
 
 paper: $(VENV)/.ready           ## the paper's experiments, an hour, goes on where it stopped; writes docs/results/paper.*
 	$(BIN)/python benchmarks/paper

@@ -106,7 +106,7 @@ async function problemOf(response) {
 function sentence(text) {
   if (!text) return "";
   const line = text.split(/\n|\\n/)[0].replace(/^where, character/, "at character");
-  const begun = line[0].toUpperCase() + line.slice(1);
+  const begun = /^[a-z]+[ ,]/.test(line) ? line[0].toUpperCase() + line.slice(1) : line; // not the name of a file
   return /[.!?]$/.test(begun) ? begun : `${begun}.`;
 }
 

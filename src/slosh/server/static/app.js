@@ -49,7 +49,10 @@ class App {
   });
   #typed = false;
   #input = new QueryInput(
-    (query) => this.#change({ query, open: "" }, "push"),
+    (query) => {
+      this.#notices.clear();
+      this.#change({ query, open: "" }, "push");
+    },
     (error) => this.#failed(error),
     (reading) => this.#results.setBusy(reading),
   );
@@ -262,7 +265,14 @@ class App {
       this.#notices.lostQuery();
       return;
     }
-    if (this.#answer?.key === key || this.#wanted === key) return;
+    if (this.#answer?.key === key) {
+      this.#searching.cancel();
+      this.#wanted = key;
+      this.#controls.explain("", "");
+      this.#results.setBusy(false);
+      return;
+    }
+    if (this.#wanted === key) return;
     this.#wanted = key;
     const drawing = this.#moving;
     const task = async (/** @type {AbortSignal} */ signal) => {
@@ -270,7 +280,7 @@ class App {
         if (state.query) await this.#search(state, state.query, key, signal);
         else await this.#browse(state, key, signal);
         this.#controls.explain("", "");
-        this.#notices.clear();
+        this.#notices.clear(true);
       } catch (error) {
         if (isAbort(error)) return;
         if (this.#wanted === key) this.#wanted = "";

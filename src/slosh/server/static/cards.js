@@ -9,6 +9,9 @@ import { distance, summary } from "./text.js";
 
 /** @import {Cloud, Frame, Metadata} from "./types.d.ts" */
 
+const SEEN_AT_ONCE = 48;
+/** So many new pictures are drawn at once, before it is known which ones are in view. */
+
 /**
  * @typedef {object} Item a set to show
  * @property {string} id
@@ -140,6 +143,7 @@ export class Cards {
     const card = { item, row, button, canvas, text };
     turnable(button, () => (this.#clouds.get(card.item.id)?.points[0]?.length ?? 0) > 2);
     button.addEventListener("click", () => this.onChoose(card.item));
+    if (this.#seen.size < SEEN_AT_ONCE) this.#seen.add(canvas); // until the observer knows better
     this.#observer.observe(canvas);
     return card;
   }

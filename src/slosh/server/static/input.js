@@ -77,11 +77,11 @@ export class QueryInput {
         parameters: { filename: file.name, limit: MOST_SETS },
       });
       this.#file = { name: file.name, answer, at: 0 };
+      this.onBusy(false);
       this.#show();
     } catch (error) {
-      this.onError(error);
-    } finally {
       this.onBusy(false);
+      this.onError(error);
     }
   }
 

@@ -13,6 +13,7 @@ export class Notices {
   #keyDialog = byId("key-dialog", HTMLDialogElement);
   #key = byId("key", HTMLInputElement);
   #timer = 0;
+  #aboutServer = false;
 
   /** @param {() => void} onRetry start again: the server is back, or there is a key */
   constructor(onRetry) {
@@ -25,7 +26,12 @@ export class Notices {
     this.#keyDialog.addEventListener("cancel", (event) => event.preventDefault());
   }
 
-  clear() {
+  /**
+   * Take the notice away.
+   * @param {boolean} answered only if it was about the server, which has answered now
+   */
+  clear(answered = false) {
+    if (answered && !this.#aboutServer) return;
     window.clearTimeout(this.#timer);
     this.#bar.hidden = true;
     fill(this.#bar);
@@ -34,6 +40,7 @@ export class Notices {
   /** @param {Problem} problem */
   show(problem) {
     window.clearTimeout(this.#timer);
+    this.#aboutServer = problem.kind === "gone" || problem.kind === "busy";
     if (problem.kind === "key") {
       this.askForKey();
       return;
