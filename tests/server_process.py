@@ -60,7 +60,7 @@ class Server:
 def shared_server():
     """Return the server that many tests of this process share; it has a folder for new indexes, empty at first."""
     folder = Path(tempfile.mkdtemp(prefix="slosh-tests-"))
-    server = Server(folder)
+    server = Server(folder, options=("--jobs", 1))
     server.folder = folder
 
     def end():

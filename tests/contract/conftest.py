@@ -21,8 +21,8 @@ class MemoryEngine:
     """Whether its distances are rounded as those of the other engines, and what it learns is always the same."""
     effort = 1
     """One part in so many of the long tests is run in every run, for an engine that is slow."""
-    takes_functions = True
-    """Whether `rerank` may be a function, and tests may reach into the library that answers: it is in this process."""
+    in_process = True
+    """Whether the library that answers is in this process: `rerank` may be a function, and a test may reach into it."""
     target: Any = None
     """Where the next index may be created: a path, an address, or None."""
 
@@ -96,7 +96,7 @@ class HttpEngine(MemoryEngine):
 
     name = "http"
     effort = 3
-    takes_functions = False
+    in_process = False
     numbers = count()
 
     def __init__(self, folder):

@@ -25,6 +25,7 @@ def serve(
     port: Annotated[int, Option(metavar="N", min=0, max=65535, help="The port; 0 takes one that is free.")] = 8080,
     workers: Annotated[int, counted(help="Processes that read; with more than one, another one writes.")] = 1,
     threads: Annotated[int | None, counted(help="Threads of each process that work on requests.")] = None,
+    jobs: Annotated[int | None, counted(help="Threads of one search; all cores by default.")] = None,
     keys: Annotated[
         str | None, Option(metavar="FILE", help='API keys, one a line: "KEY read" or "KEY write INDEX,INDEX".')
     ] = None,
@@ -56,7 +57,7 @@ def serve(
     from ..server.settings import Limits, Settings
 
     limits = Limits(body_bytes=max_body << 20, at_once=max_requests, deadline_seconds=deadline)
-    given = {} if threads is None else {"threads": threads}
+    given = {"n_jobs": jobs or -1, **({} if threads is None else {"threads": threads})}
     hosts = tuple(allow_host or ())
     settings = Settings(
         tuple(place), host, port, workers, keys_file=keys, insecure=insecure, read_only=read_only,

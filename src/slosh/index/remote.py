@@ -30,7 +30,7 @@ from ..engines.base import Records
 from ..engines.registry import Location
 from ..engines.spec import IndexSpec, is_fitted
 from ..errors import InputError, ReadOnlyIndex, UnsupportedError, WorkCancelled, bad_value
-from ..search import Stats
+from ..search import LadderSearch, Stats
 from ..where import Node, as_json, fields_of, parse
 from ..wire import BINARY, Connection, Message, error_of, pack, pack_sets, unpack, unpack_sets
 from . import changes
@@ -217,6 +217,7 @@ class RemoteIndex(SetIndex):
     @_asks(SetIndex.kneighbors)
     def kneighbors(self, given: dict[str, Any]) -> Any:
         if given["queries"] is None and given["id"] is None:
+            del given["id"]
             found = self._work("kneighbors", given)
         else:
             found = self._post("kneighbors", *self._question(given))
@@ -224,7 +225,8 @@ class RemoteIndex(SetIndex):
 
     @_asks(SetIndex.explain)
     def explain(self, given: dict[str, Any]) -> Any:
-        query, by_id = given.pop("query"), is_single_id(given["query"])
+        query = given.pop("query")
+        by_id = is_single_id(query)
         asked = checked_queries(self._spec, None if by_id else query, query if by_id else None)
         if asked.sets is not None and len(asked.sets) != 1:
             raise InputError(f"explain takes one query, not {len(asked.sets)}", argument="query")
@@ -365,7 +367,8 @@ class RemoteIndex(SetIndex):
             portable.dump(checked, [], name)  # says what cannot be stored
         if is_fitted(checked):
             spec = self._fetch()
-            made = replace(spec, **{name: checked})
+            parts = {"embedding": spec.embedding, "parts": None, name: checked}
+            made = replace(spec, search=LadderSearch(), **parts)
             arrays[f"{name}.specification"] = np.frombuffer(made.pack(), np.uint8)
             return {"specification": True}
         listed: list[NDArray[Any]] = []

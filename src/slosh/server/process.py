@@ -115,7 +115,7 @@ async def _serve(
     shared.write_bytes(bytes(8))
     rows = settings.workers + 1
     numbers.write_bytes(bytes(Metrics.file_size(rows)))
-    catalog = Catalog(settings.places, settings.read_only, Generation(shared))
+    catalog = Catalog(settings.places, settings.read_only, Generation(shared), settings.n_jobs)
     metrics = Metrics(numbers, 0, rows) if many else Metrics()
     context = Context(settings, catalog, read_keys(settings.keys_file, settings.read_only), metrics)
     names = _open_all(catalog, settings)
@@ -209,7 +209,7 @@ def run_worker(settings: Settings, listening: socket.socket, folder: str, number
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all of them, and the one that was started stops us
     configure_logging(settings)
     place = Path(folder)
-    catalog = Catalog(settings.places, True, Generation(place / "generation"))
+    catalog = Catalog(settings.places, True, Generation(place / "generation"), settings.n_jobs)
     metrics = Metrics(place / "metrics", number + 1, settings.workers + 1)
     context = Context(settings, catalog, read_keys(settings.keys_file, settings.read_only), metrics)
     gate = Gate(context, Forwarder(str(place / "owner")))
