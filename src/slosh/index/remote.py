@@ -232,7 +232,9 @@ class RemoteIndex(SetIndex):
             raise InputError(f"explain takes one query, not {len(asked.sets)}", argument="query")
         given["id"] = checked_ids(given["id"])[0]
         arrays = {} if asked.sets is None else pack_sets("query", asked.sets)
-        found = self._post("explain", {**_plain(given), "query_id": None if asked.ids is None else asked.ids[0]}, arrays)
+        found = self._post(
+            "explain", {**_plain(given), "query_id": None if asked.ids is None else asked.ids[0]}, arrays
+        )
         x, y = (unpack_sets(side, found.arrays, self._fetched.origin) for side in "xy")
         assert x is not None
         assert y is not None
@@ -384,7 +386,9 @@ def open_remote(place: Location, read_only: bool) -> RemoteIndex:
         found = [each["name"] for each in connection.request("GET", "/v1/indexes").json()["indexes"]]
         if len(found) != 1:
             names = ", ".join(map(repr, found[:10])) or "none"
-            raise InputError(f"{connection.location} has {len(found)} indexes", f"give name=, one of {names}", argument="name")
+            raise InputError(
+                f"{connection.location} has {len(found)} indexes", f"give name=, one of {names}", argument="name"
+            )
         connection = Connection(f"{place}#{quote(found[0], safe='')}")
     try:
         return RemoteIndex(connection, bool(read_only))
@@ -398,7 +402,9 @@ def create_remote(place: Location, spec: IndexSpec, weighted: bool | None) -> Re
     connection = Connection(str(place))
     if connection.name is None:
         raise InputError(f"{connection.location} may hold several indexes", "give name=", argument="name")
-    body = pack({"name": connection.name, "weighted": weighted}, {"specification": np.frombuffer(spec.pack(), np.uint8)})
+    body = pack(
+        {"name": connection.name, "weighted": weighted}, {"specification": np.frombuffer(spec.pack(), np.uint8)}
+    )
     connection.request("POST", "/v1/indexes", body, BINARY, BINARY, changes=True)
     return RemoteIndex(connection, False)
 
