@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import atexit
 import functools
+import http.client
+import json
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -69,3 +72,36 @@ def shared_server():
 
     atexit.register(end)
     return server
+
+
+def ask(server, method, path, body=None, **headers):
+    """Send one request on a connection of its own; return the status, the headers, and the body, parsed if it is JSON.
+
+    A body that is not bytes is sent as JSON. Underscores in the names of headers stand for hyphens.
+    """
+    given = {name.replace("_", "-"): value for name, value in headers.items()}
+    if body is not None and not isinstance(body, bytes):
+        body = json.dumps(body).encode()
+    if body is not None:
+        given.setdefault("Content-Type", "application/json")
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE)
+    try:
+        connection.request(method, path, body, given)
+        response = connection.getresponse()
+        content = response.read()
+    finally:
+        connection.close()
+    kind = response.getheader("Content-Type", "")
+    return response.status, response.headers, json.loads(content) if "json" in kind else content
+
+
+def raw(server, sent, wait=True):
+    """Send bytes as they are, and return all bytes that come back until the server closes the connection."""
+    with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as connection:
+        connection.sendall(sent)
+        if not wait:
+            connection.shutdown(socket.SHUT_WR)
+        parts = []
+        while part := connection.recv(1 << 16):
+            parts.append(part)
+        return b"".join(parts)

@@ -265,7 +265,7 @@ class Gate:
         if found is None:
             return reply
         job, seconds = self.context.jobs.get(found.decode()), request.parameters(Wait).wait
-        if job is None or seconds <= 0 or job.finished.is_set():
+        if job is None or seconds <= 0:
             return dataclasses.replace(reply, headers=())
         loop, ended = asyncio.get_running_loop(), asyncio.Event()
 
