@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := $(wildcard src/slosh/native/*) CMakeLists.txt pyproject.toml
 
-.PHONY: demo serve test test-long test-sanitize lint lint-page paper paper-quick bench-embed bench-search bench-growth bench-index bench-promise bench-parts bench-postgres docs clean
+.PHONY: demo serve test test-long test-sanitize lint lint-page paper paper-quick bench-embed bench-search bench-growth bench-index bench-promise bench-parts bench-postgres bench-server docs clean
 
 demo: $(VENV)/.ready            ## build an index of handwritten digits, search it, draw neighbours; writes demo/
 	$(BIN)/slosh demo
@@ -53,6 +53,9 @@ bench-parts: $(VENV)/.ready     ## part search beside all distances, minutes; wr
 
 bench-postgres: $(VENV)/.ready  ## an index in PostgreSQL beside one in a folder, minutes; writes docs/results/postgres.json
 	$(BIN)/python benchmarks/bench_postgres.py
+
+bench-server: $(VENV)/.ready    ## slosh serve beside the same searches without a server, minutes; writes docs/results/server.json
+	$(BIN)/python benchmarks/bench_server.py
 
 docs: $(VENV)/.ready            ## redraw the pictures of docs/
 	$(BIN)/python docs/draw_embedding.py

@@ -25,6 +25,7 @@ def serve(
     port: Annotated[int, Option(metavar="N", min=0, max=65535, help="The port; 0 takes one that is free.")] = 8080,
     workers: Annotated[int, counted(help="Processes that read; with more than one, another one writes.")] = 1,
     threads: Annotated[int | None, counted(help="Threads of each process that work on requests.")] = None,
+    jobs: Annotated[int | None, counted(help="Threads of one search; all cores by default.")] = None,
     keys: Annotated[
         str | None, Option(metavar="FILE", help='API keys, one a line: "KEY read" or "KEY write INDEX,INDEX".')
     ] = None,
@@ -36,6 +37,9 @@ def serve(
         list[str] | None, Option(metavar="NAME", help="Another name that the server is reached by; may be repeated.")
     ] = None,
     deadline: Annotated[float, Option(metavar="SECONDS", min=0.1, help="How long a request may take.")] = 60.0,
+    body_seconds: Annotated[
+        float, Option(metavar="SECONDS", min=0.1, help="How long the body of a request may take to come.")
+    ] = 30.0,
     max_body: Annotated[int, counted(help="Megabytes of one request, at most.")] = 256,
     max_requests: Annotated[int, counted(help="Requests at once, at most; more are told to try again.")] = 256,
     log: Annotated[bool, Option("--log/--no-log", help="Write a line of JSON for each request to stderr.")] = True,
@@ -55,8 +59,10 @@ def serve(
     from ..server.process import serve as run
     from ..server.settings import Limits, Settings
 
-    limits = Limits(body_bytes=max_body << 20, at_once=max_requests, deadline_seconds=deadline)
-    given = {} if threads is None else {"threads": threads}
+    limits = Limits(
+        body_bytes=max_body << 20, at_once=max_requests, deadline_seconds=deadline, body_seconds=body_seconds
+    )
+    given = {"n_jobs": jobs or -1, **({} if threads is None else {"threads": threads})}
     hosts = tuple(allow_host or ())
     settings = Settings(
         tuple(place), host, port, workers, keys_file=keys, insecure=insecure, read_only=read_only,

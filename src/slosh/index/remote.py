@@ -30,7 +30,7 @@ from ..engines.base import Records
 from ..engines.registry import Location
 from ..engines.spec import IndexSpec, is_fitted
 from ..errors import InputError, ReadOnlyIndex, UnsupportedError, WorkCancelled, bad_value
-from ..search import Stats
+from ..search import LadderSearch, Stats
 from ..where import Node, as_json, fields_of, parse
 from ..wire import BINARY, Connection, Message, error_of, pack, pack_sets, unpack, unpack_sets
 from . import changes
@@ -217,6 +217,7 @@ class RemoteIndex(SetIndex):
     @_asks(SetIndex.kneighbors)
     def kneighbors(self, given: dict[str, Any]) -> Any:
         if given["queries"] is None and given["id"] is None:
+            del given["id"]
             found = self._work("kneighbors", given)
         else:
             found = self._post("kneighbors", *self._question(given))
@@ -224,13 +225,16 @@ class RemoteIndex(SetIndex):
 
     @_asks(SetIndex.explain)
     def explain(self, given: dict[str, Any]) -> Any:
-        query, by_id = given.pop("query"), is_single_id(given["query"])
+        query = given.pop("query")
+        by_id = is_single_id(query)
         asked = checked_queries(self._spec, None if by_id else query, query if by_id else None)
         if asked.sets is not None and len(asked.sets) != 1:
             raise InputError(f"explain takes one query, not {len(asked.sets)}", argument="query")
         given["id"] = checked_ids(given["id"])[0]
         arrays = {} if asked.sets is None else pack_sets("query", asked.sets)
-        found = self._post("explain", {**_plain(given), "query_id": None if asked.ids is None else asked.ids[0]}, arrays)
+        found = self._post(
+            "explain", {**_plain(given), "query_id": None if asked.ids is None else asked.ids[0]}, arrays
+        )
         x, y = (unpack_sets(side, found.arrays, self._fetched.origin) for side in "xy")
         assert x is not None
         assert y is not None
@@ -365,7 +369,8 @@ class RemoteIndex(SetIndex):
             portable.dump(checked, [], name)  # says what cannot be stored
         if is_fitted(checked):
             spec = self._fetch()
-            made = replace(spec, **{name: checked})
+            parts = {"embedding": spec.embedding, "parts": None, name: checked}
+            made = replace(spec, search=LadderSearch(), **parts)
             arrays[f"{name}.specification"] = np.frombuffer(made.pack(), np.uint8)
             return {"specification": True}
         listed: list[NDArray[Any]] = []
@@ -381,7 +386,9 @@ def open_remote(place: Location, read_only: bool) -> RemoteIndex:
         found = [each["name"] for each in connection.request("GET", "/v1/indexes").json()["indexes"]]
         if len(found) != 1:
             names = ", ".join(map(repr, found[:10])) or "none"
-            raise InputError(f"{connection.location} has {len(found)} indexes", f"give name=, one of {names}", argument="name")
+            raise InputError(
+                f"{connection.location} has {len(found)} indexes", f"give name=, one of {names}", argument="name"
+            )
         connection = Connection(f"{place}#{quote(found[0], safe='')}")
     try:
         return RemoteIndex(connection, bool(read_only))
@@ -395,7 +402,9 @@ def create_remote(place: Location, spec: IndexSpec, weighted: bool | None) -> Re
     connection = Connection(str(place))
     if connection.name is None:
         raise InputError(f"{connection.location} may hold several indexes", "give name=", argument="name")
-    body = pack({"name": connection.name, "weighted": weighted}, {"specification": np.frombuffer(spec.pack(), np.uint8)})
+    body = pack(
+        {"name": connection.name, "weighted": weighted}, {"specification": np.frombuffer(spec.pack(), np.uint8)}
+    )
     connection.request("POST", "/v1/indexes", body, BINARY, BINARY, changes=True)
     return RemoteIndex(connection, False)
 

@@ -263,5 +263,3 @@ def plain_arguments(message: Message, known: Mapping[str, Any]) -> dict[str, Any
 def unsupported_kind(kind: str, kinds: tuple[str, ...]) -> UnsupportedError:
     problem = f"a body of the type {kind!r:.60}" if kind else "a body without Content-Type"
     return UnsupportedError(problem, f"send {' or '.join(kinds)}", argument="body", feature_name="Content-Type")
-
-

@@ -65,7 +65,12 @@ def _read(place: Path, given: Reading, index: SetIndex, limits: Limits) -> Recor
     if given.columns is not None:
         options["columns"] = [name.strip() for name in given.columns.split(",") if name.strip()] or None
     batches = readers.read(
-        place, format=checked_suffix(given), origin=index.origin, max_expansion=limits.expansion, progress=False, **options
+        place,
+        format=checked_suffix(given),
+        origin=index.origin,
+        max_expansion=limits.expansion,
+        progress=False,
+        **options,
     )
     parts: list[Any] = []
     n = 0
@@ -88,4 +93,4 @@ def _renamed(name: str, ours: str, stem: str, shown: str) -> str:
     """Return the id of a set that was made of our name for the file, with the name that the client gave it."""
     if name == ours:
         return shown
-    return f"{shown}{name[len(stem):]}" if name.startswith(f"{stem}/") else name
+    return f"{shown}{name[len(stem) :]}" if name.startswith(f"{stem}/") else name

@@ -148,7 +148,9 @@ class Gate:
             request = Request(name, scope["query_string"], body, kind, accept, grant, file)
             if route.hot:
                 return await self._until(self._lane.submit(request, deadline), deadline)
-            reply = await self._in_thread(lambda: route.handler(self.context, request), deadline, route.access == "write")
+            reply = await self._in_thread(
+                lambda: route.handler(self.context, request), deadline, route.access == "write"
+            )
             return await self._after_job(request, reply) if reply.headers else reply
         finally:
             self._held -= len(body)
@@ -178,10 +180,14 @@ class Gate:
             busy = ServerBusy("the bodies of other requests take the memory", "try again", retry_after=RETRY_SECONDS)
             raise Refused(busy, 503, close=True)
         try:
-            return await asyncio.wait_for(
-                self._read_file(receive, most) if is_file else self._read(receive, most),
-                self.context.limits.body_seconds,
-            ) if length != b"0" or b"transfer-encoding" in headers else (b"", self._no_file() if is_file else None)
+            return (
+                await asyncio.wait_for(
+                    self._read_file(receive, most) if is_file else self._read(receive, most),
+                    self.context.limits.body_seconds,
+                )
+                if length != b"0" or b"transfer-encoding" in headers
+                else (b"", self._no_file() if is_file else None)
+            )
         except asyncio.TimeoutError:
             late = ServerBusy("the body did not come in time", "send it faster, or in parts")
             raise Refused(late, 408, close=True) from None
@@ -259,7 +265,7 @@ class Gate:
         if found is None:
             return reply
         job, seconds = self.context.jobs.get(found.decode()), request.parameters(Wait).wait
-        if job is None or seconds <= 0 or job.finished.is_set():
+        if job is None or seconds <= 0:
             return dataclasses.replace(reply, headers=())
         loop, ended = asyncio.get_running_loop(), asyncio.Event()
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
 
-import slosh
 
 from ..data.preprocess import Preprocess
 from ..engines.portable import EMBEDDINGS
@@ -64,7 +64,7 @@ def server(context: Context, request: Request) -> Reply:
     allowed = Allowed(grant.read, grant.write)
     can_create = grant.write and grant.indexes is None and context.catalog.folder is not None
     formats, keys = sorted(FORMATS), bool(context.keys)
-    return json_reply(ServerAnswer(slosh.__version__, settings.read_only, keys, allowed, can_create, formats, limits))
+    return json_reply(ServerAnswer(version("slosh"), settings.read_only, keys, allowed, can_create, formats, limits))
 
 
 @route("GET", "/v1/indexes", "The indexes that the key may read.", "read", IndexesAnswer, owner=True)

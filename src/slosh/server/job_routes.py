@@ -137,7 +137,9 @@ def _parameters(work: Callable[..., Any]) -> list[str]:
     return list(code.co_varnames[1 : code.co_argcount])
 
 
-def _objects(message: Message, given: dict[str, Any], shape: Shape, index: SetIndex, context: Context) -> dict[str, Any]:
+def _objects(
+    message: Message, given: dict[str, Any], shape: Shape, index: SetIndex, context: Context
+) -> dict[str, Any]:
     """Return the sets and embeddings of a message, checked as those of a file."""
     found: dict[str, Any] = {}
     for name in ("queries", "sample"):
@@ -219,7 +221,16 @@ def _answer(job: Job) -> JobAnswer:
     values, arrays = job.result if job.state == "done" else (None, {})
     result = values if not arrays else _listed(job.kind, values or {}, arrays)
     return JobAnswer(
-        job.id, job.index, job.kind, job.state, job.stage, job.done, job.total, job.seconds, result, job.error  # type: ignore[arg-type]
+        job.id,
+        job.index,
+        job.kind,
+        job.state,
+        job.stage,
+        job.done,
+        job.total,
+        job.seconds,
+        result,
+        job.error,  # type: ignore[arg-type]
     )
 
 

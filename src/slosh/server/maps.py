@@ -200,9 +200,9 @@ def tile(context: Context, request: Request) -> Reply:
     first, last = np.searchsorted(placed.xy[:, 0], [x0, x0 + wide]).tolist()
     inside = placed.xy[first:last, 1]
     rows = first + np.flatnonzero((inside >= y0) & (inside < y0 + tall))
-    density = np.histogram2d(
-        placed.xy[rows, 1], placed.xy[rows, 0], GRID, [[y0, y0 + tall], [x0, x0 + wide]]
-    )[0].astype(int)
+    density = np.histogram2d(placed.xy[rows, 1], placed.xy[rows, 0], GRID, [[y0, y0 + tall], [x0, x0 + wide]])[
+        0
+    ].astype(int)
     if len(rows) > given.limit:
         rows = rows[np.argpartition(placed.ranks[rows], given.limit)[: given.limit]]
     rows = rows[np.argsort(placed.ranks[rows])]
@@ -262,4 +262,3 @@ def place(context: Context, request: Request) -> Reply:
     rows = None if given.ids is None else [placed.rows.get(name) for name in given.ids]
     ids = None if rows is None else [None if i is None else placed.xy[i].astype(float).tolist() for i in rows]
     return json_reply(PlaceAnswer(queries, ids))
-

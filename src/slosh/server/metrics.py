@@ -59,7 +59,10 @@ class Metrics:
         """Return all numbers in the text format of Prometheus."""
         total = self._all.sum(axis=0)
         table = total[3:].reshape(self._table.shape)
-        lines = [f"# HELP {PREFIX}_requests_total Requests that were answered.", f"# TYPE {PREFIX}_requests_total counter"]
+        lines = [
+            f"# HELP {PREFIX}_requests_total Requests that were answered.",
+            f"# TYPE {PREFIX}_requests_total counter",
+        ]
         used = [(name, row) for name, row in zip(self.routes, table, strict=True) if row[: len(STATUSES)].any()]
         for name, row in used:
             for status, n in zip(STATUSES, row, strict=False):
@@ -76,7 +79,11 @@ class Metrics:
             ("in_flight", "gauge", "Requests that are being answered.", total[self._in_flight]),
             ("answer_bytes_total", "counter", "Bytes of all answers.", total[self._bytes]),
         ):
-            lines += [f"# HELP {PREFIX}_{name} {about}", f"# TYPE {PREFIX}_{name} {kind}", f"{PREFIX}_{name} {value:.0f}"]
+            lines += [
+                f"# HELP {PREFIX}_{name} {about}",
+                f"# TYPE {PREFIX}_{name} {kind}",
+                f"{PREFIX}_{name} {value:.0f}",
+            ]
         for name, value in gauges.items():
             lines += [f"# TYPE slosh_{name} gauge", f"slosh_{name} {value:g}"]
         return "\n".join(lines) + "\n"

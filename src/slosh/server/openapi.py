@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
+from importlib.metadata import version
 from typing import Any
 
 import msgspec
 
-import slosh
 
 from ..wire import ARROW, BINARY, JSON, NPY, PROBLEM
 from .routes import ROUTES, Route
@@ -45,7 +45,7 @@ def document() -> bytes:
         "openapi": "3.1.0",
         "info": {
             "title": "slosh",
-            "version": slosh.__version__,
+            "version": version("slosh"),
             "description": "Nearest-neighbour search over sets of vectors. docs/server.md explains it with examples.",
         },
         "paths": paths,

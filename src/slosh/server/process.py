@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
 import logging
 import multiprocessing
 import os
@@ -17,7 +18,7 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,7 @@ def serve(settings: Settings, started: Callable[[str, list[str]], None]) -> None
     listening = bind(settings)
     folder = Path(tempfile.mkdtemp(prefix="slosh-serve-"))
     try:
-        asyncio.run(_serve(settings, listening, folder, started))
+        run_loop(_serve(settings, listening, folder, started))
     finally:
         listening.close()
         shutil.rmtree(folder, ignore_errors=True)
@@ -75,7 +76,8 @@ def check(settings: Settings) -> None:
 def bind(settings: Settings) -> socket.socket:
     """Return the listening socket."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    made = socket.socket(family)
+    # With the protocol, so that the loop sees that it is TCP, and sends the parts of an answer without delay.
+    made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         made.bind((settings.host, settings.port))
@@ -113,7 +115,7 @@ async def _serve(
     shared.write_bytes(bytes(8))
     rows = settings.workers + 1
     numbers.write_bytes(bytes(Metrics.file_size(rows)))
-    catalog = Catalog(settings.places, settings.read_only, Generation(shared))
+    catalog = Catalog(settings.places, settings.read_only, Generation(shared), settings.n_jobs)
     metrics = Metrics(numbers, 0, rows) if many else Metrics()
     context = Context(settings, catalog, read_keys(settings.keys_file, settings.read_only), metrics)
     names = _open_all(catalog, settings)
@@ -207,7 +209,7 @@ def run_worker(settings: Settings, listening: socket.socket, folder: str, number
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all of them, and the one that was started stops us
     configure_logging(settings)
     place = Path(folder)
-    catalog = Catalog(settings.places, True, Generation(place / "generation"))
+    catalog = Catalog(settings.places, True, Generation(place / "generation"), settings.n_jobs)
     metrics = Metrics(place / "metrics", number + 1, settings.workers + 1)
     context = Context(settings, catalog, read_keys(settings.keys_file, settings.read_only), metrics)
     gate = Gate(context, Forwarder(str(place / "owner")))
@@ -225,7 +227,17 @@ def run_worker(settings: Settings, listening: socket.socket, folder: str, number
         (place / f"ready-{number}").touch()
         await task
 
-    asyncio.run(run())
+    run_loop(run())
+
+
+def run_loop(main: Coroutine[Any, Any, None]) -> None:
+    """Run a coroutine to its end, in the faster loop where that is installed."""
+    try:
+        uvloop: Any = importlib.import_module("uvloop")
+    except ImportError:
+        asyncio.run(main)
+    else:
+        uvloop.run(main)
 
 
 def configure_logging(settings: Settings) -> None:

@@ -23,7 +23,16 @@ from .bodies import Asked, decode_json, decode_question, plain_arguments
 from .context import Context
 from .drawing import projector
 from .routes import Reply, Request, route
-from .schemas import ExplainAnswer, ExplainBody, HitsAnswer, NeighborsAnswer, NeighborsBody, RangeBody, SearchBody, SideAnswer
+from .schemas import (
+    ExplainAnswer,
+    ExplainBody,
+    HitsAnswer,
+    NeighborsAnswer,
+    NeighborsBody,
+    RangeBody,
+    SearchBody,
+    SideAnswer,
+)
 
 BULK = (JSON, BINARY, NPY, ARROW)
 MAX_MATCHED = 2_000_000

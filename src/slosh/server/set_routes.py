@@ -230,5 +230,3 @@ def _ids(request: Request, ids: list[str], status: int = 200) -> Reply:
     if BINARY in request.accept:
         return binary_reply({"ids": ids}, status=status)
     return json_reply(IdsAnswer(ids), status)
-
-

@@ -43,6 +43,8 @@ class Settings:
     workers: int = 1
     threads: int = field(default_factory=lambda: max(2, os.cpu_count() or 2))
     """Threads that work on requests, in each process."""
+    n_jobs: int = -1
+    """Threads of one search; -1 is all cores."""
     keys_file: str | None = None
     insecure: bool = False
     read_only: bool = False

@@ -16,7 +16,9 @@ AHEAD = 2
 """Frames that are made before they are taken."""
 
 
-async def send_frames(frames: Iterator[bytes], send: Callable[[dict[str, Any]], Awaitable[None]], seconds: float) -> None:
+async def send_frames(
+    frames: Iterator[bytes], send: Callable[[dict[str, Any]], Awaitable[None]], seconds: float
+) -> None:
     """Send frames as the parts of a body. What goes wrong on the way ends the connection, so that the client knows."""
     loop = asyncio.get_running_loop()
     queue: asyncio.Queue[bytes | BaseException | None] = asyncio.Queue(AHEAD)

@@ -48,7 +48,7 @@ def unpack(body: bytes) -> Message:
         if len(body) < 8 or length > min(len(body) - 8, HEADER_LIMIT):
             raise ValueError("it is not as long as it says")
         metadata = json.loads(body[8 : 8 + length]).get("__metadata__") or {}
-        arguments = json.loads(metadata.get("arguments", "{}"), parse_constant=_refuse_constant)
+        arguments = json.loads(metadata.get("arguments", "{}"))
         if not isinstance(arguments, dict):
             raise ValueError("its arguments are not an object")
         return Message(arguments, safetensors_numpy.load(body))
@@ -73,7 +73,3 @@ def unpack_sets(name: str, arrays: Arrays, origin: NDArray[np.float64] | None) -
     if points.ndim == 2 and len(offsets) == 1 and not len(points):
         return Sets.from_list([], dim=max(1, points.shape[1])).with_origin(origin)
     return Sets(points, offsets, arrays.get(f"{name}.weights")).with_origin(origin)
-
-
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")

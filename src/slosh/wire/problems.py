@@ -31,7 +31,9 @@ STATUS: dict[type[BaseException], int] = {
 }
 """The status of an answer by the class of the error, subclasses before their bases; 500 for all others."""
 _NO_SPACE = 28
-_KINDS: dict[str, type[SloshError]] = {name: kind for name in errors.__all__ if issubclass(kind := getattr(errors, name), SloshError)}
+_KINDS: dict[str, type[SloshError]] = {
+    name: kind for name in errors.__all__ if issubclass(kind := getattr(errors, name), SloshError)
+}
 
 
 def status_of(error: BaseException) -> int:
