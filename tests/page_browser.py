@@ -1,4 +1,4 @@
-"""What the tests of the page need: Debian's Chromium, axe-core, a server process, and indexes for it.
+"""What the tests of the page need: Debian's Chromium, axe-core, and indexes for a server.
 
 Chromium is installed by apt-get, and axe-core by npm, where they are missing and that is possible; otherwise the tests
 are skipped, with the reason.
@@ -7,11 +7,8 @@ are skipped, with the reason.
 from __future__ import annotations
 
 import os
-import re
 import shutil
-import signal
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -49,27 +46,6 @@ def axe_source() -> str:
     if not AXE.exists():
         pytest.skip("axe-core is not installed, and npm cannot fetch it here")
     return AXE.read_text()
-
-
-class ServerProcess:
-    """`slosh serve` in a process of its own, on a free port unless one is given."""
-
-    def __init__(self, *arguments: str | Path, port: int = 0) -> None:
-        command = [sys.executable, "-m", "slosh", "serve", *map(str, arguments), "--port", str(port), "--no-log"]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        assert self.process.stdout is not None
-        said = self.process.stdout.readline()
-        found = re.search(r"http://\S+?:(\d+)", said)
-        assert found, said + self.process.stdout.read()
-        self.url, self.port = found[0], int(found[1])
-
-    def stop(self) -> None:
-        self.process.send_signal(signal.SIGTERM)
-        self.process.communicate(timeout=60)
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.communicate(timeout=60)
 
 
 def make_digits(folder: Path, n: int) -> None:

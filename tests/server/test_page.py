@@ -6,6 +6,7 @@ import contextlib
 import io
 import itertools
 import re
+import signal
 
 import numpy as np
 import pytest
@@ -13,7 +14,8 @@ import pytest
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 pytest.importorskip("uvicorn", reason="the extra server is not installed")
 
-from page_browser import CHROMIUM_OPTIONS, N_DIGITS, ServerProcess, axe_source, chromium, make_digits, make_indexes  # noqa: E402
+from page_browser import CHROMIUM_OPTIONS, N_DIGITS, axe_source, chromium, make_digits, make_indexes  # noqa: E402
+from server_process import Server  # noqa: E402
 
 expect = sync_api.expect
 expect.set_options(timeout=30_000)
@@ -36,16 +38,15 @@ def browser():
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory):
+def page_server(tmp_path_factory):
     folder = tmp_path_factory.mktemp("served")
     make_indexes(folder)
-    made = ServerProcess(folder)
-    yield made
-    made.stop()
+    with Server(folder, options=("--jobs", 1)) as made:
+        yield made
 
 
 @pytest.fixture
-def visit(browser, server):
+def visit(browser, page_server):
     """Return a function that opens the page. At the end nothing has been refused, thrown, or asked of others."""
     contexts, pages = [], []
 
@@ -59,7 +60,7 @@ def visit(browser, server):
         page.on("pageerror", lambda error: page.thrown.append(str(error)))
         page.on("request", lambda request: page.asked.append(request.url))
         page.on("console", lambda message: page.said.append(message.text))
-        page.base = url or server.url
+        page.base = url or page_server.url
         page.goto(f"{page.base}/{address}")
         contexts.append(context)
         pages.append(page)
@@ -516,16 +517,15 @@ def test_an_empty_index_and_an_unknown_one(visit):
 
 def test_the_server_goes_and_comes_back(visit, tmp_path):
     make_digits(tmp_path, 60)
-    first = ServerProcess(tmp_path / "digits.slosh")
+    first = Server(tmp_path / "digits.slosh", options=("--jobs", 1))
     page = visit("#index=digits", url=first.url)
     expect(page.locator(".card")).to_have_count(24)
-    first.kill()
+    first.stop(signal.SIGKILL)
     page.locator(".card").first.click()
     expect(page.locator("#notice")).to_contain_text("The server does not answer")
-    again = ServerProcess(tmp_path / "digits.slosh", port=first.port)
-    expect(page.locator("#notice")).to_be_hidden()
-    expect(page.locator("#results-title")).to_have_text("Nearest sets")
-    again.stop()
+    with Server(tmp_path / "digits.slosh", options=("--jobs", 1, "--port", first.port)):
+        expect(page.locator("#notice")).to_be_hidden()
+        expect(page.locator("#results-title")).to_have_text("Nearest sets")
 
 
 def test_a_server_with_keys(visit, tmp_path):
@@ -533,18 +533,17 @@ def test_a_server_with_keys(visit, tmp_path):
     keys = tmp_path / "keys.txt"
     keys.write_text("a-key-to-read-that-is-long-enough-0123456789 read\n")
     keys.chmod(0o600)
-    server = ServerProcess(tmp_path / "digits.slosh", "--keys", keys)
-    page = visit(url=server.url)
-    dialog = page.locator("#key-dialog")
-    expect(dialog).to_be_visible()
-    page.locator("#key").fill("wrong")
-    page.keyboard.press("Enter")
-    expect(page.locator("#key-error")).to_contain_text("does not know this key")
-    page.locator("#key").fill("a-key-to-read-that-is-long-enough-0123456789")
-    page.keyboard.press("Enter")
-    expect(dialog).to_be_hidden()
-    expect(page.locator(".card")).to_have_count(24)
-    assert "long-enough" not in page.url
-    page.reload()
-    expect(page.locator(".card")).to_have_count(24)  # the tab keeps it
-    server.stop()
+    with Server(tmp_path / "digits.slosh", options=("--jobs", 1, "--keys", keys)) as server:
+        page = visit(url=server.url)
+        dialog = page.locator("#key-dialog")
+        expect(dialog).to_be_visible()
+        page.locator("#key").fill("wrong")
+        page.keyboard.press("Enter")
+        expect(page.locator("#key-error")).to_contain_text("does not know this key")
+        page.locator("#key").fill("a-key-to-read-that-is-long-enough-0123456789")
+        page.keyboard.press("Enter")
+        expect(dialog).to_be_hidden()
+        expect(page.locator(".card")).to_have_count(24)
+        assert "long-enough" not in page.url
+        page.reload()
+        expect(page.locator(".card")).to_have_count(24)  # the tab keeps it
