@@ -133,6 +133,11 @@ def test_draw_a_digit_and_share_it(visit):
     expect(page.locator("#results-title")).to_have_text("Nearest sets")
     page.locator("#clear").click()
     expect(page.locator("#results-title")).to_have_text("All sets")
+    blank = """() => {
+      const pad = document.querySelector("#pad");
+      return pad.getContext("2d").getImageData(0, 0, pad.width, pad.height).data.every((value) => value === 0);
+    }"""
+    page.wait_for_function(blank)
 
 
 def test_a_fitted_drawing_may_be_anywhere(visit):

@@ -182,7 +182,7 @@ class App {
     );
     select.value = info.name;
     select.closest("label")?.classList.toggle("single", names.length === 1);
-    const dims = info.dim === 1 ? "1 dimension" : `${info.dim} dimensions`;
+    const dims = counted(info.dim, "dimension");
     const shown = this.#clouds.projected ? ", drawn by three principal components" : "";
     byId("about", HTMLElement).textContent = `${counted(info.sets, "set")} in ${dims}${shown}`;
     const choices = this.#fields.filter(colourable);

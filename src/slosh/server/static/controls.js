@@ -60,7 +60,7 @@ export class Controls {
    */
   setIndex(info, fields, largest) {
     this.#k.max = String(Math.min(1000, largest));
-    const usual = info.recall === null ? "as the index is tuned" : `${percent(info.recall)}, as tuned`;
+    const usual = info.recall === null ? "default" : `default, ${percent(info.recall)}`;
     options(this.#recall, [["", usual], ...RECALLS.map((r) => [r, r === "1" ? "exact" : percent(Number(r))])]);
     const distances = info.parts ? [...EXACT, ...EXACT_PARTS] : EXACT;
     const name = (/** @type {string} */ kind) => distanceKind(kind).replace(" distance", "");

@@ -61,6 +61,12 @@ export function icon(name) {
 }
 
 /**
+ * Small canvases are drawn by the processor: one on the graphics card may keep its picture when all of it is cleared
+ * and nothing is drawn after that (Chromium 150).
+ */
+const ON_PROCESSOR = { willReadFrequently: true };
+
+/**
  * Size a canvas for the screen's pixels.
  * @param {HTMLCanvasElement} canvas
  * @returns {{context: CanvasRenderingContext2D, width: number, height: number}} its size in CSS pixels
@@ -74,7 +80,7 @@ export function prepare(canvas) {
     canvas.width = w;
     canvas.height = h;
   }
-  const context = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
+  const context = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d", ON_PROCESSOR));
   context.setTransform(ratio, 0, 0, ratio, 0, 0);
   context.clearRect(0, 0, width, height);
   return { context, width, height };

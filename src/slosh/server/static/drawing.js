@@ -4,6 +4,7 @@
  */
 
 import { frameOf } from "./cloud.js";
+import { counted } from "./text.js";
 
 /** @import {Cloud, Frame, Points} from "./types.d.ts" */
 
@@ -139,7 +140,7 @@ export function parseNumbers(text, dim, weighted) {
  * @returns {{points: Points, weights: number[] | null} | {error: string}}
  */
 function checkedRows(rows, dim, weighted) {
-  const wanted = dim === 1 ? "1 number" : `${dim} numbers`;
+  const wanted = counted(dim, "number");
   if (!rows.length) return { error: "There are no numbers in it." };
   const width = rows[0].length;
   const hasWeights = weighted && width === dim + 1;
@@ -147,7 +148,9 @@ function checkedRows(rows, dim, weighted) {
     if (!row.every((x) => typeof x === "number" && Number.isFinite(x))) {
       return { error: `Point ${i + 1} has something in it that is not a number.` };
     }
-    if (row.length !== width) return { error: `Point ${i + 1} has ${row.length} numbers, the first has ${width}.` };
+    if (row.length !== width) {
+      return { error: `Point ${i + 1} has ${counted(row.length, "number")}, the first has ${width}.` };
+    }
   }
   if (width !== dim && !hasWeights) {
     return {

@@ -54,7 +54,7 @@ export class QueryInput {
     this.#info = info;
     this.#chooser.accept = formats.join(",");
     this.forgetFile();
-    const each = info.dim === 1 ? "1 number" : `${info.dim} numbers`;
+    const each = counted(info.dim, "number");
     const weight = info.weighted ? ", and its weight behind them if it has one" : "";
     byId("paste-about", HTMLElement).textContent =
       `One point on each line: ${each}${weight}. Or JSON, or cells of a spreadsheet.`;

@@ -263,7 +263,7 @@ export class CollectionMap {
     const shades = prepare(this.#shades);
     const marks = prepare(this.#marksCanvas);
     const unique = [...new Set(this.#shown.map(({ tile }) => tile))];
-    const sets = unique.reduce((sum, tile) => sum + tile.answer.ids.length, 0);
+    const sets = unique.reduce((sum, tile) => sum + tile.batch.count, 0);
     const size = Math.max(2.6, Math.min(9, Math.sqrt((width * height) / Math.max(1, sets)) * 0.45));
     this.#renderer.draw(
       unique.map((tile) => tile.batch),
@@ -341,9 +341,9 @@ export class CollectionMap {
     let nearest = (reach / view.unit) ** 2;
     let found = null;
     for (const {
-      tile: { answer },
+      tile: { answer, batch },
     } of this.#shown) {
-      for (let i = 0; i < answer.points.length; i++) {
+      for (let i = 0; i < batch.count; i++) {
         const [sx, sy] = answer.points[i];
         const off = (sx - x) ** 2 + (sy - y) ** 2;
         if (off >= nearest || this.#palette.alpha(answer.values?.[i] ?? null) < 1) continue;

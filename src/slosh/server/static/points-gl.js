@@ -38,6 +38,7 @@ void main() {
  * @property {Float32Array} places x, y of each point, relative to an origin
  * @property {[number, number]} origin so that single precision suffices however far one zooms in
  * @property {Uint8Array} inks red, green, blue, alpha of each
+ * @property {number} count how many of them are drawn: the first ones
  * @property {boolean} changed whether the inks have to be sent again
  */
 
@@ -138,7 +139,7 @@ function webgl(canvas, gl) {
         gl.vertexAttribPointer(place, 2, gl.FLOAT, false, 0, 0);
         gl.bindBuffer(gl.ARRAY_BUFFER, held.inks);
         gl.vertexAttribPointer(ink, 4, gl.UNSIGNED_BYTE, true, 0, 0);
-        gl.drawArrays(gl.POINTS, 0, batch.places.length / 2);
+        gl.drawArrays(gl.POINTS, 0, batch.count);
       }
     },
     drop(batch) {
@@ -180,8 +181,8 @@ function plain(canvas) {
       if (!context) return;
       context.setTransform(ratio, 0, 0, ratio, 0, 0);
       context.clearRect(0, 0, width, height);
-      for (const { places, inks, origin } of batches) {
-        for (let i = 0; i < places.length / 2; i++) {
+      for (const { places, inks, origin, count } of batches) {
+        for (let i = 0; i < count; i++) {
           const x = width / 2 + (places[2 * i] + origin[0] - view.x) * view.unit;
           const y = height / 2 - (places[2 * i + 1] + origin[1] - view.y) * view.unit;
           if (x < -size || y < -size || x > width + size || y > height + size) continue;

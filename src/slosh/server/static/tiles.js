@@ -13,6 +13,9 @@ const TILE_PIXELS = 420;
 const LIMIT = 2000;
 const MOST_TILES = 160;
 const AT_ONCE = 4;
+const DEEPER = 4;
+/** Levels below the deepest that the server names: where sets lie close together, a tile of it does not hold all. */
+const DEEPEST = 12;
 
 /**
  * @typedef {object} Tile
@@ -85,7 +88,8 @@ export class Tiles {
     this.#clock += 1;
     const [left, low, right, high] = this.bounds;
     const across = Math.max(right - left, high - low) * view.unit;
-    const level = Math.max(0, Math.min(this.map.max_level, Math.round(Math.log2(across / TILE_PIXELS))));
+    const deepest = Math.min(DEEPEST, this.map.max_level + DEEPER);
+    const level = Math.max(0, Math.min(deepest, Math.round(Math.log2(across / TILE_PIXELS))));
     const n = 2 ** level;
     const [w, h] = [(right - left) / n || 1, (high - low) / n || 1];
     /** @param {number} i */
@@ -102,7 +106,9 @@ export class Tiles {
     }
     this.#load();
     this.#forget();
-    return [...shown.values()].sort((a, b) => a.tile.answer.level - b.tile.answer.level);
+    const sorted = [...shown.values()].sort((a, b) => a.tile.answer.level - b.tile.answer.level);
+    thin(sorted.map(({ tile }) => tile));
+    return sorted;
   }
 
   /**
@@ -186,7 +192,13 @@ export class Tiles {
         places.set([px - origin[0], py - origin[1]], 2 * i);
       });
       const { inks, shade } = this.paint(answer);
-      this.#tiles.set(key, { key, answer, batch: { places, origin, inks, changed: true }, shade, seen: this.#clock });
+      this.#tiles.set(key, {
+        key,
+        answer,
+        batch: { places, origin, inks, changed: true, count: answer.ids.length },
+        shade,
+        seen: this.#clock,
+      });
     } catch (error) {
       if (!isAbort(error)) {
         this.#failed.add(key);
@@ -205,6 +217,20 @@ export class Tiles {
       this.drop(tile.batch);
       this.#tiles.delete(tile.key);
     }
+  }
+}
+
+/**
+ * Draw the same share of the sets of every tile that does not hold all of its own, so that no edges appear where dense
+ * and sparse tiles meet; but no less than a quarter of those that are there. The points of a tile are in random order.
+ * @param {Tile[]} tiles
+ */
+function thin(tiles) {
+  const partial = tiles.filter(({ answer }) => answer.count > answer.ids.length);
+  const share = Math.min(1, ...partial.map(({ answer }) => answer.ids.length / answer.count));
+  for (const { answer, batch } of tiles) {
+    const held = answer.ids.length;
+    batch.count = answer.count > held ? Math.round(Math.max(held / 4, Math.min(held, share * answer.count))) : held;
   }
 }
 
