@@ -65,6 +65,7 @@ docs: $(VENV)/.ready            ## redraw the pictures of docs/
 	$(BIN)/python docs/draw_rank.py
 	$(BIN)/python docs/draw_parts.py
 	$(BIN)/python docs/draw_search.py
+	$(BIN)/python docs/photograph_page.py
 
 $(VENV)/.ready: $(NATIVE)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

@@ -121,7 +121,7 @@ export function summary(metadata, most = 3) {
   const entries = Object.entries(metadata).filter(([, value]) => typeof value !== "object" || value === null);
   return entries
     .slice(0, most)
-    .map(([name, value]) => `${name} ${plain(value)}`)
+    .map(([name, value]) => (typeof value === "boolean" ? `${value ? "" : "not "}${name}` : `${name} ${plain(value)}`))
     .join(" · ");
 }
 
