@@ -52,7 +52,7 @@ POINTS = cloud_list(1, seed=3)[0].round(3).tolist()
         (b'{"id": "s1", "where": "kind = = x"}', "", "where"),
         (b'{"id": "s1", "match": "part"}', "parts", "match"),
         (b'{"id": "s1", "colour": 1}', "colour", "colour"),
-        (b'{"queries": [[1, 2]], "weights": [1, 2]}', "", "weights"),
+        (b'{"queries": [[1, 2]], "weights": [1, 2]}', "weights", "queries"),
         (b'{"queries": [[1, 2]], "weights": [-1]}', "", "weights"),
         (b'{"id": ["s1", 3]}', "id", "id"),
         (b"\xff\xfe", "", "body"),
