@@ -130,7 +130,9 @@ def test_a_kill_in_the_middle_of_an_upload(live):
     body = io.BytesIO()
     np.savez(body, **{f"new{i}": np.random.default_rng(i).normal(size=(50, 2)) for i in range(3000)})
     sent = body.getvalue()
-    head = f"POST {ROOT}/upload?filename=x.npz HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/octet-stream\r\n"
+    head = (
+        f"POST {ROOT}/upload?filename=x.npz HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/octet-stream\r\n"
+    )
     head = f"{head}Content-Length: {len(sent)}\r\n\r\n".encode()
     for share, pause in ((0.5, 0.0), (1.0, 0.0), (1.0, 0.05), (1.0, 0.2)):
         server = Server(live, options=("--jobs", 1))
@@ -252,7 +254,9 @@ def test_two_hours_of_mixed_load(live):
             with slosh.open(server.url) as index:
                 while time.monotonic() < end:
                     query = rng.normal(size=(int(rng.integers(2, 200)), 2))
-                    index.search(query, k=int(rng.integers(1, 50)), where={"near": True}, certify=bool(rng.random() < 0.1))
+                    index.search(
+                        query, k=int(rng.integers(1, 50)), where={"near": True}, certify=bool(rng.random() < 0.1)
+                    )
                     index.get(["near1", "near2"])
 
         def change():
