@@ -154,9 +154,7 @@ def slosh_server(place: Path, workers: int) -> Any:
     return running(command, r"http://\S+?:(\d+)")
 
 
-def measure_slosh(
-    place: Path, workers: int, queries: list[Any], batches: list[Sets], seconds: float
-) -> dict[str, Any]:
+def measure_slosh(place: Path, workers: int, queries: list[Any], batches: list[Sets], seconds: float) -> dict[str, Any]:
     path = f"/v1/indexes/{place.name.removesuffix('.slosh')}/search"
     in_json = [request(path, JSON, json.dumps({"queries": np.asarray(q).tolist(), "k": K}).encode()) for q in queries]
     in_npy = [request(f"{path}?k={K}", NPY, npy(q)) for q in queries]
@@ -177,7 +175,9 @@ def measure_slosh(
 
 def measure_faiss(place: Path, queries: list[Any], seconds: float) -> dict[str, Any]:
     command = [sys.executable, str(ROOT / "benchmarks" / "faiss_server.py"), str(place)]
-    bodies = [request("/search", JSON, json.dumps({"points": np.asarray(q).tolist(), "k": K}).encode()) for q in queries]
+    bodies = [
+        request("/search", JSON, json.dumps({"points": np.asarray(q).tolist(), "k": K}).encode()) for q in queries
+    ]
     with running(command, r"listening on (\d+)") as port:
         load(port, bodies, 4, 1.0)
         return {f"JSON, {n} clients": load(port, bodies, n, seconds) for n in CLIENTS}

@@ -1,6 +1,6 @@
 """A plain vector server to compare with: FastAPI, a pydantic body, the same embedding, and a FAISS index of the vectors.
 
-    python benchmarks/faiss_server.py INDEX    listens on a free port, and prints it; `bench_server.py` starts it
+python benchmarks/faiss_server.py INDEX    listens on a free port, and prints it; `bench_server.py` starts it
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ POINTS = cloud_list(1, seed=3)[0].round(3).tolist()
         (b'{"id": "s1", "where": "kind = = x"}', "", "where"),
         (b'{"id": "s1", "match": "part"}', "parts", "match"),
         (b'{"id": "s1", "colour": 1}', "colour", "colour"),
-        (b'{"queries": [[1, 2]], "weights": [1, 2]}', "", "weights"),
+        (b'{"queries": [[1, 2]], "weights": [1, 2]}', "weights", "queries"),
         (b'{"queries": [[1, 2]], "weights": [-1]}', "", "weights"),
         (b'{"id": ["s1", 3]}', "id", "id"),
         (b"\xff\xfe", "", "body"),
@@ -67,7 +67,11 @@ def test_what_is_wrong_is_said(server, body, words, argument):
     assert status == 400, problem
     assert headers["Content-Type"] == "application/problem+json"
     assert words in problem["detail"]
-    assert (problem["status"], problem["class"], problem["type"]) == (400, problem["title"], f"urn:slosh:{problem['title']}")
+    assert (problem["status"], problem["class"], problem["type"]) == (
+        400,
+        problem["title"],
+        f"urn:slosh:{problem['title']}",
+    )
     assert problem["fields"].get("argument") == argument
     assert "Traceback" not in json.dumps(problem)
 
@@ -161,7 +165,16 @@ def test_messages_that_lie(server):
         {"queries.weights": np.zeros(1, np.float32)},
     ):
         assert ask(server, "POST", SEARCH, pack({}, {**arrays, **wrong}), Content_Type=BINARY)[0] == 400, wrong
-    for arguments in ({"k": []}, {"k": "x"}, {"recall": {}}, {"where": 5}, {"x": 1}, {"ids": 5}, {"match": 3}, {"rerank": 5}):
+    for arguments in (
+        {"k": []},
+        {"k": "x"},
+        {"recall": {}},
+        {"where": 5},
+        {"x": 1},
+        {"ids": 5},
+        {"match": 3},
+        {"rerank": 5},
+    ):
         assert ask(server, "POST", SEARCH, pack(arguments, arrays), Content_Type=BINARY)[0] == 400, arguments
 
 
@@ -211,7 +224,9 @@ def test_more_requests_than_are_taken(filled, tmp_path):
         index.copy_to(tmp_path / "shapes.slosh")
     options = ("--max-requests", 2, "--body-seconds", 60)
     with Server(tmp_path / "shapes.slosh", options=options) as small:
-        head = f"POST {SEARCH} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 20\r\n\r\n"
+        head = (
+            f"POST {SEARCH} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 20\r\n\r\n"
+        )
         held = [socket.create_connection(("127.0.0.1", small.port)) for _ in range(2)]
         try:
             for connection in held:
@@ -244,14 +259,37 @@ SEEDS = [
     ("GET", "/v1/indexes/shapes/sets?limit=3&offset=2&where=n%20%3E%205", None),
     ("GET", "/v1/indexes/shapes/fields?values=3", None),
     ("GET", "/v1/indexes/shapes/map/tile?level=1&x=0&y=1&field=kind", None),
-    ("POST", "/v1/indexes/fuzzed/sets", {"sets": [POINTS], "ids": ["a"], "metadata": [{"x": [1, "y"]}], "update": True}),
+    (
+        "POST",
+        "/v1/indexes/fuzzed/sets",
+        {"sets": [POINTS], "ids": ["a"], "metadata": [{"x": [1, "y"]}], "update": True},
+    ),
     ("PATCH", "/v1/indexes/fuzzed/sets", {"ids": ["a"], "metadata": [{"y": None}], "merge": True}),
     ("POST", "/v1/indexes/fuzzed/remove", {"where": {"x": 1}}),
     ("POST", "/v1/indexes/shapes/jobs", {"kind": "duplicates", "arguments": {"radius": 0.1, "where": None}}),
     ("POST", "/v1/indexes/shapes/jobs", {"kind": "neighbor_graph", "arguments": {"k": 3, "mode": "distance"}}),
     ("POST", "/v1/indexes/shapes/map/place", {"queries": POINTS, "ids": ["s1"]}),
 ]
-VALUES = [None, True, -1, 0, 2**63, 1e308, -0.0, "", "x" * 300, "\ud800", "\0", [], {}, [[]], [[[]]], {"or": []}, "s1", 0.5]
+VALUES = [
+    None,
+    True,
+    -1,
+    0,
+    2**63,
+    1e308,
+    -0.0,
+    "",
+    "x" * 300,
+    "\ud800",
+    "\0",
+    [],
+    {},
+    [[]],
+    [[[]]],
+    {"or": []},
+    "s1",
+    0.5,
+]
 
 
 def mutated_value(value, rng):
@@ -281,7 +319,9 @@ def mutated(rng):
     else:
         sent = None
         at = rng.randrange(path.find("?"), len(path))
-        path = path[:at] + rng.choice(["%00", "%ff", "&&", "=", "-1", "99999999999999999999", "%20", "#", "ä"]) + path[at:]
+        path = (
+            path[:at] + rng.choice(["%00", "%ff", "&&", "=", "-1", "99999999999999999999", "%20", "#", "ä"]) + path[at:]
+        )
         path = path.encode("ascii", "replace").decode().replace(" ", "%20")
     kind = rng.choice(["application/json"] * 9 + [NPY, BINARY, ARROW])
     return method, path, None if sent is None else bytes(sent), kind

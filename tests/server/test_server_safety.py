@@ -189,7 +189,10 @@ def test_a_server_that_only_reads(filled, tmp_path):
 )
 def test_a_server_that_does_not_start(filled, options, words):
     done = subprocess.run(
-        [*COMMAND, str(filled / "wide.slosh"), "--port", "0", *options], capture_output=True, text=True, timeout=PATIENCE
+        [*COMMAND, str(filled / "wide.slosh"), "--port", "0", *options],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
     )
     assert done.returncode != 0
     assert words in done.stderr

@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 from ..data.sets import Sets, as_sets
 from ..errors import InputError, UnsupportedError, import_extra
 from ..index import SetIndex
-from ..wire import ARROW, BINARY, JSON, NPY, Message, unpack, unpack_sets
+from ..wire import ARROW, BINARY, NPY, Message, unpack, unpack_sets
 from .routes import Request
-from .schemas import NONE
 from .settings import Limits
 
 T = TypeVar("T")

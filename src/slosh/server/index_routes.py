@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-
 from ..data.preprocess import Preprocess
 from ..engines.portable import EMBEDDINGS
 from ..engines.spec import IndexSpec, make_spec

@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 
-
 from ..wire import ARROW, BINARY, JSON, NPY, PROBLEM
 from .routes import ROUTES, Route
 from .schemas import HitsPart, InfoAnswer, Problem
