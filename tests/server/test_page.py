@@ -140,6 +140,46 @@ def test_draw_a_digit_and_share_it(visit):
     page.wait_for_function(blank)
 
 
+def test_addresses_and_numbers_are_read_as_they_are_written(visit):
+    page = visit()
+    expect(page.locator(".card")).to_have_count(24)
+    rng = np.random.RandomState(0)
+    strokes = [rng.randint(0, 256, 2 * n).tolist() for n in (1, 2, 255)]
+    points = rng.normal(size=(5, 3)).astype(np.float32).tolist()
+    weighted = {"kind": "given", "points": points, "weights": [1, 0.5, 2, 0.25, 8], "name": "a & b # c"}
+    queries = [None, {"kind": "stored", "id": "é/&=#?"}, {"kind": "drawn", "strokes": strokes}, weighted]
+    more = {"index": "a b", "k": 7, "where": 'x = "y z"', "recall": "0.9", "fit": False, "at": [1, -2, 3]}
+    again = page.evaluate(
+        """async ([queries, more]) => {
+          const { emptyState, read, write } = await import("./static/address.js");
+          return queries.map((query) => read(write({ ...emptyState(), ...more, query })).state);
+        }""",
+        [queries, more],
+    )
+    assert [state["query"] for state in again] == queries
+    assert all({name: state[name] for name in more} == more for state in again)
+    long = page.evaluate(
+        """async (stroke) => {
+          const { emptyState, read, write } = await import("./static/address.js");
+          return read(write({ ...emptyState(), query: { kind: "drawn", strokes: [stroke] } })).state.query.strokes;
+        }""",
+        (track := rng.randint(0, 256, 1400).tolist()),
+    )
+    assert long[0] + [value for part in long[1:] for value in part[2:]] == track  # parts that share an end
+    texts = ["1;2;3\n4;5;6", "[[1, 2], [3, 4]]", "# x\n1\t2", "1 2 -1", "[1, 2", "1 2 3 4"]
+    parsed = page.evaluate(
+        """async (texts) => {
+          const { parseNumbers } = await import("./static/drawing.js");
+          return texts.map((text) => parseNumbers(text, 2, true));
+        }""",
+        texts,
+    )
+    assert parsed[0] == {"points": [[1, 2], [4, 5]], "weights": [3, 6]}
+    assert parsed[1] == {"points": [[1, 2], [3, 4]], "weights": None}
+    assert parsed[2] == {"points": [[1, 2]], "weights": None}
+    assert ["error" in found for found in parsed[3:]] == [True, True, True]
+
+
 def test_a_fitted_drawing_may_be_anywhere(visit):
     page = visit()
     expect(page.locator(".card")).to_have_count(24)
@@ -513,6 +553,10 @@ def test_an_empty_index_and_an_unknown_one(visit):
     expect(page.locator("#status")).to_contain_text("25 to 48 of 60")
     page.go_back()
     expect(page.locator("#status")).to_contain_text("1 to 24 of 60")
+    page.goto(f"{page.base}/#index=clouds&id=nothing")
+    expect(page.locator("#message")).to_contain_text("There is no set with the id")
+    page.locator("#clear").click()
+    expect(page.locator(".card")).to_have_count(24)
     page.goto(f"{page.base}/#index=nowhere")
     expect(page.locator("#notice")).to_contain_text("There is no index “nowhere” here. There are: clouds, digits")
     page.get_by_role("button", name="Open clouds").click()

@@ -236,8 +236,13 @@ class App {
 
   /** @param {Query} query */
   async #showQueryCloud(query) {
-    const cloud = await queryCloud(this.#opened().name, query, this.#clouds).catch((error) => this.#failed(error));
-    if (this.#session.state.query !== query || !cloud) return;
+    // Where there is none, the search says why.
+    const cloud = await queryCloud(this.#opened().name, query, this.#clouds).catch(() => null);
+    if (this.#session.state.query !== query) return;
+    if (!cloud) {
+      this.#stage.showCloud(null);
+      return;
+    }
     const alike = this.#usual.alike && cloud.points[0]?.length === 2;
     this.#stage.showCloud(cloud, alike ? this.#usual.pad : null);
   }
@@ -464,7 +469,11 @@ class App {
   #failed(error, state) {
     if (isAbort(error)) return;
     const problem = error instanceof Problem ? error : new Problem("server", String(error));
-    if (state && problem.kind === "request" && problem.status !== 404) {
+    if (state && problem.status === 404) {
+      this.#results.say(problem.message);
+      return;
+    }
+    if (state && problem.kind === "request") {
       this.#controls.explain(problem.message, problem.argument || (state.where && !state.query ? "where" : ""));
       return;
     }

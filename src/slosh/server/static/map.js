@@ -96,6 +96,7 @@ export class CollectionMap {
     this.#tiles = null;
     this.#view = null;
     this.#marks = { query: null, hits: [] };
+    this.#point(null);
     this.#status.textContent = "";
     this.repaint();
     if (this.#looked) this.#begin();

@@ -44,6 +44,16 @@ export class Results {
     this.#message.hidden = true;
   }
 
+  /**
+   * Show nothing but a sentence: what is searched for is not there.
+   * @param {string} message
+   */
+  say(message) {
+    this.clear();
+    this.#message.hidden = false;
+    fill(this.#message, element("h3", {}, message), element("p", {}, "Clear the query to see all sets."));
+  }
+
   focus() {
     this.#panel.focus({ preventScroll: true });
   }

@@ -48,8 +48,12 @@ export class Session {
       opened: way === "push" ? !before.open && this.state.open !== "" : this.opened,
       query: this.#hold(address),
     };
-    if (way === "push" && address !== window.location.hash) window.history.pushState(held, "", address);
-    else window.history.replaceState(held, "", address);
+    try {
+      if (way === "push" && address !== window.location.hash) window.history.pushState(held, "", address);
+      else window.history.replaceState(held, "", address);
+    } catch {
+      // Browsers refuse more than some changes a second: the address follows with the next one.
+    }
   }
 
   /** Whether the entry before this one is the same without the open match, so that closing it may go back. */
