@@ -57,13 +57,13 @@ class Refused(Exception):
 
 
 class Gate:
-    """The ASGI application of one process. With a `forwarder`, what changes something goes to the process that writes."""
+    """The ASGI application of one process. With a `forwarder`, changes go to the process that writes."""
 
     def __init__(self, context: Context, forwarder: Forwarder | None = None) -> None:
         self.context, self._forwarder = context, forwarder
         self._guard, self._pages = Guard(context.settings, context.keys), Pages()
         self._threads = ThreadPoolExecutor(context.settings.threads, thread_name_prefix="request")
-        self._lane = Lane(context, context.settings.threads, self._failed)
+        self._lane = Lane(context, self._threads, self._failed)
         self._in_flight, self._held, self.stopping = 0, 0, False
         self._ids, self._prefix = itertools.count(1), secrets.token_hex(4)
 
@@ -167,7 +167,7 @@ class Gate:
             raise Refused(ServerBusy(problem, "try again later", retry_after=RETRY_SECONDS), 503)
 
     async def _body(self, route: Route, headers: Headers, receive: Receive, is_file: bool) -> tuple[bytes, str | None]:
-        """Return the body of a request, or the file that it was written to; refuse one that is too large or too slow."""
+        """Return the body of a request, or the file that it is in; refuse one that is too large or too slow."""
         if headers.get(b"content-encoding", b"identity") != b"identity":
             error = InputError("the body is compressed", "send it as it is", argument="Content-Encoding")
             raise Refused(error, 415, close=True)
