@@ -44,6 +44,8 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 Headers = dict[bytes, bytes]
 CLOSE = (b"connection", b"close")
 RETRY_SECONDS = 1
+SMALL_BODY = 1 << 16
+"""Bytes of the body of a small search; larger ones would keep others waiting while they are decoded."""
 ROUTE_MODULES = (drawing, fields, index_routes, job_routes, maps)
 """Imported for the routes that they register."""
 _encode = msgspec.json.encode
@@ -86,6 +88,7 @@ class Gate:
 
     async def _http(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         started, route, name = time.perf_counter(), None, ""
+        reply: Reply | None = None
         metrics = self.context.metrics
         metrics.begun()
         self._in_flight += 1
@@ -105,7 +108,7 @@ class Gate:
         finally:
             self._in_flight -= 1
             seconds = time.perf_counter() - started
-            status, size = (reply.status, len(reply.body)) if "reply" in locals() else (499, 0)
+            status, size = (499, 0) if reply is None else (reply.status, len(reply.body))
             metrics.ended(route, status, seconds, size)
             if self.context.settings.access_log:
                 self._log(scope, route, name, status, seconds, size)
@@ -140,13 +143,13 @@ class Gate:
             if self._forwarder is not None and route.owner:
                 target = scope["raw_path"] + (b"?" + scope["query_string"] if scope["query_string"] else b"")
                 call = self._forwarder.forward(scope["method"], target, headers, body, file)
-                return await self._in_thread(call, deadline, False)
+                return await self._in_thread(call, deadline, route.access == "write")
             kind = headers.get(b"content-type", b"").decode("latin-1").partition(";")[0].strip().lower()
             if route.bodies and (route.body or is_file) and kind not in route.bodies:
                 raise Refused(unsupported_kind(kind, route.bodies), 415)
             accept = headers.get(b"accept", b"").decode("latin-1")
             request = Request(name, scope["query_string"], body, kind, accept, grant, file)
-            if route.hot:
+            if route.hot and len(body) <= SMALL_BODY:
                 return await self._until(self._lane.submit(request, deadline), deadline)
             reply = await self._in_thread(
                 lambda: route.handler(self.context, request), deadline, route.access == "write"
