@@ -1,4 +1,4 @@
-"""A plain vector server to compare with: FastAPI, a pydantic body, the same embedding, and a FAISS index of the vectors.
+"""A plain vector server to compare with: FastAPI, a pydantic body, the same embedding, and FAISS.
 
 python benchmarks/faiss_server.py INDEX    listens on a free port, and prints it; `bench_server.py` starts it
 """

@@ -33,7 +33,7 @@ def live(tmp_path):
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_searches_while_another_client_adds_and_removes(live, workers):
-    """Every answer is right for some moment, and none is lost: batches are seen whole, and what stays is always found."""
+    """Every answer is right for some moment, and none is lost: batches are seen whole, what stays is found."""
     with Server(live, options=("--workers", workers, "--jobs", 1)) as server:
         queries = cloud_list(6, seed=9)
         with slosh.open(server.url) as index:

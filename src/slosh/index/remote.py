@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import wraps
+from itertools import pairwise
 from typing import Any
 from urllib.parse import quote
 
@@ -321,7 +322,7 @@ class RemoteIndex(SetIndex):
         ids, texts, ends = about["ids"], about["metadata"], parts["offsets"].tolist()
         lists = [
             Hits(ids[a:b], parts["distances"][a:b], texts[a:b], about["distance_kind"], stats)
-            for a, b in zip(ends[:-1], ends[1:], strict=True)
+            for a, b in pairwise(ends)
         ]
         return lists[0] if about["single"] else HitLists(lists, about["distance_kind"], stats)
 
@@ -369,7 +370,7 @@ class RemoteIndex(SetIndex):
             portable.dump(checked, [], name)  # says what cannot be stored
         if is_fitted(checked):
             spec = self._fetch()
-            parts = {"embedding": spec.embedding, "parts": None, name: checked}
+            parts: dict[str, Any] = {"embedding": spec.embedding, "parts": None, name: checked}
             made = replace(spec, search=LadderSearch(), **parts)
             arrays[f"{name}.specification"] = np.frombuffer(made.pack(), np.uint8)
             return {"specification": True}

@@ -304,7 +304,7 @@ def _check_progress(progress: Any) -> None:
 
 
 class Asked(NamedTuple):
-    """What is searched for: sets that are not prepared yet, or the ids of stored ones; and whether it is a single one."""
+    """What is searched for: sets that are not prepared yet, or the ids of stored ones; and whether it is one."""
 
     sets: Sets | None
     ids: list[str] | None

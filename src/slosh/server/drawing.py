@@ -26,7 +26,7 @@ Project = Callable[[NDArray[Any]], NDArray[Any]]
 
 
 def projector(context: Context, name: str, components: int | None) -> Project:
-    """Return what makes points of at most so many dimensions of the points of an index; None leaves them as they are."""
+    """Return what shows points of an index in at most so many dimensions; None leaves them as they are."""
     index = context.index(name)
     if components is None or context.shape(name, index).dim <= components:
         return lambda points: np.asarray(points)

@@ -44,6 +44,8 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 Headers = dict[bytes, bytes]
 CLOSE = (b"connection", b"close")
 RETRY_SECONDS = 1
+SMALL_BODY = 1 << 16
+"""Bytes of the body of a small search; larger ones would keep others waiting while they are decoded."""
 ROUTE_MODULES = (drawing, fields, index_routes, job_routes, maps)
 """Imported for the routes that they register."""
 _encode = msgspec.json.encode
@@ -57,13 +59,13 @@ class Refused(Exception):
 
 
 class Gate:
-    """The ASGI application of one process. With a `forwarder`, what changes something goes to the process that writes."""
+    """The ASGI application of one process. With a `forwarder`, changes go to the process that writes."""
 
     def __init__(self, context: Context, forwarder: Forwarder | None = None) -> None:
         self.context, self._forwarder = context, forwarder
         self._guard, self._pages = Guard(context.settings, context.keys), Pages()
         self._threads = ThreadPoolExecutor(context.settings.threads, thread_name_prefix="request")
-        self._lane = Lane(context, context.settings.threads, self._failed)
+        self._lane = Lane(context, self._threads, self._failed)
         self._in_flight, self._held, self.stopping = 0, 0, False
         self._ids, self._prefix = itertools.count(1), secrets.token_hex(4)
 
@@ -86,6 +88,7 @@ class Gate:
 
     async def _http(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         started, route, name = time.perf_counter(), None, ""
+        reply: Reply | None = None
         metrics = self.context.metrics
         metrics.begun()
         self._in_flight += 1
@@ -105,7 +108,7 @@ class Gate:
         finally:
             self._in_flight -= 1
             seconds = time.perf_counter() - started
-            status, size = (reply.status, len(reply.body)) if "reply" in locals() else (499, 0)
+            status, size = (499, 0) if reply is None else (reply.status, len(reply.body))
             metrics.ended(route, status, seconds, size)
             if self.context.settings.access_log:
                 self._log(scope, route, name, status, seconds, size)
@@ -140,13 +143,13 @@ class Gate:
             if self._forwarder is not None and route.owner:
                 target = scope["raw_path"] + (b"?" + scope["query_string"] if scope["query_string"] else b"")
                 call = self._forwarder.forward(scope["method"], target, headers, body, file)
-                return await self._in_thread(call, deadline, False)
+                return await self._in_thread(call, deadline, route.access == "write")
             kind = headers.get(b"content-type", b"").decode("latin-1").partition(";")[0].strip().lower()
             if route.bodies and (route.body or is_file) and kind not in route.bodies:
                 raise Refused(unsupported_kind(kind, route.bodies), 415)
             accept = headers.get(b"accept", b"").decode("latin-1")
             request = Request(name, scope["query_string"], body, kind, accept, grant, file)
-            if route.hot:
+            if route.hot and len(body) <= SMALL_BODY:
                 return await self._until(self._lane.submit(request, deadline), deadline)
             reply = await self._in_thread(
                 lambda: route.handler(self.context, request), deadline, route.access == "write"
@@ -167,7 +170,7 @@ class Gate:
             raise Refused(ServerBusy(problem, "try again later", retry_after=RETRY_SECONDS), 503)
 
     async def _body(self, route: Route, headers: Headers, receive: Receive, is_file: bool) -> tuple[bytes, str | None]:
-        """Return the body of a request, or the file that it was written to; refuse one that is too large or too slow."""
+        """Return the body of a request, or the file that it is in; refuse one that is too large or too slow."""
         if headers.get(b"content-encoding", b"identity") != b"identity":
             error = InputError("the body is compressed", "send it as it is", argument="Content-Encoding")
             raise Refused(error, 415, close=True)

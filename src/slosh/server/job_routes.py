@@ -230,7 +230,7 @@ def _answer(job: Job) -> JobAnswer:
         job.total,
         job.seconds,
         result,
-        job.error,  # type: ignore[arg-type]
+        job.error,
     )
 
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from ..data.progress import watched
 from ..errors import ServerBusy, WorkCancelled
@@ -28,6 +28,9 @@ WAITING_JOBS = 32
 THREADS = 2
 
 
+State = Literal["waiting", "running", "done", "failed", "cancelled"]
+
+
 @dataclass
 class Job:
     """One piece of work."""
@@ -37,7 +40,7 @@ class Job:
     access: str
     work: Callable[[], Any]
     id: str = field(default_factory=lambda: secrets.token_hex(8))
-    state: str = "waiting"
+    state: State = "waiting"
     stage: str = ""
     done: int = 0
     total: int | None = None
@@ -107,7 +110,7 @@ class Jobs:
         try:
             with watched(job.watch):
                 job.result = job.work()
-            state = "done"
+            state: State = "done"
         except WorkCancelled:
             state = "cancelled"
         except Exception as error:
@@ -117,7 +120,7 @@ class Jobs:
         _end(job, state)
 
 
-def _end(job: Job, state: str) -> None:
+def _end(job: Job, state: State) -> None:
     job.state, job.ended = state, time.monotonic()
     job.finished.set()
     for call in job.listeners:

@@ -1,8 +1,9 @@
-"""The lane of the hot route: searches that arrive while others are under way are answered together.
+"""The lane of the hot route: small searches that arrive while others are under way are answered together.
 
-Each thread takes what waits, decodes it, and searches once for all requests that ask the same of the same index. An
-idle server answers a request at once: nothing waits for company. The answers are those that each request would get
-alone, to the last bit, since a search gives the same for any batching.
+A thread takes what waits, decodes it, and searches once, on one core, for all requests that ask the same of the same
+index. Large searches, and those that compare points, go to other threads, and use all cores. An idle server answers a
+request at once: nothing waits for company. The answers are those that each request would get alone, to the last bit,
+since a search gives the same for any batching.
 """
 
 from __future__ import annotations
@@ -12,11 +13,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..data.progress import watched
 from ..errors import ServerBusy
+from ..native.kernel import limited_threads
 from .bodies import Asked
 from .context import Context
 from .routes import Reply, Request
@@ -26,6 +30,10 @@ MOST_TOGETHER = 64
 """Requests that a thread takes at a time."""
 FEW_QUERIES = 8
 """A request with more queries is answered alone."""
+SMALL = frozenset({"k", "where", "recall", "offset"})
+"""Arguments of searches that compare vectors only. Others may take long, and are answered alone."""
+THREADS_PER_LANE = 4
+"""One thread in so many answers small searches: more would take turns at Python instead of gathering requests."""
 
 
 @dataclass(eq=False)
@@ -39,14 +47,15 @@ class Waiting:
 
 
 class Lane:
-    """The threads that search."""
+    """The threads that answer small searches; others are handed to the pool of threads for all requests."""
 
-    def __init__(self, context: Context, threads: int, fail: Callable[[BaseException], Reply]) -> None:
-        self._context, self._fail = context, fail
+    def __init__(self, context: Context, pool: ThreadPoolExecutor, fail: Callable[[BaseException], Reply]) -> None:
+        self._context, self._pool, self._fail = context, pool, fail
         self._waiting: deque[Waiting] = deque()
         self._ready, self._closed = threading.Condition(), False
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._threads = [threading.Thread(target=self._work, name=f"search-{i}", daemon=True) for i in range(threads)]
+        n = max(1, context.settings.threads // THREADS_PER_LANE)
+        self._threads = [threading.Thread(target=self._work, name=f"search-{i}", daemon=True) for i in range(n)]
         for thread in self._threads:
             thread.start()
 
@@ -93,7 +102,15 @@ class Lane:
                 done.append((each, self._fail(error)))
         if done:
             self._deliver(done)
-        for group in groups.values():
+        for key, group in groups.items():
+            if key is None:
+                for each in group:
+                    self._pool.submit(self._search, [each], True)
+            else:
+                self._search(group, False)
+
+    def _search(self, group: list[Waiting], all_cores: bool) -> None:
+        with nullcontext() if all_cores else limited_threads(1):
             self._deliver(list(zip(group, self._replies(group), strict=True)))
 
     def _replies(self, group: Sequence[Waiting]) -> list[Reply]:
@@ -125,11 +142,13 @@ def _set(replies: list[tuple[Waiting, Reply]]) -> None:
 
 
 def _group(each: Waiting) -> Any:
-    """Return what requests have in common that are answered together; itself for one that is answered alone."""
+    """Return what small searches have in common that are answered together; None for one that may take long."""
     asked, request = each.asked, each.request
     assert asked is not None
     n = len(asked.ids or ()) if asked.sets is None else len(asked.sets)
     if n > FEW_QUERIES or (asked.sets is not None and asked.sets.weights is not None):
-        return id(each)
+        return None
+    if asked.arguments and not SMALL.issuperset(asked.arguments):
+        return None
     arguments = repr(sorted(asked.arguments.items())) if asked.arguments else ""
     return request.name, arguments, request.accept, asked.metadata, asked.sets is None

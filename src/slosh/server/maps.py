@@ -2,7 +2,7 @@
 
 The axes are learnt from a sample, then all sets are placed, batch by batch, in a thread of its own. Of a million sets
 8 MB of coordinates are held, and their ids. A tile gives a part of its sets that is the same each time: every set has a
-rank, drawn once, and a tile gives those of the lowest ranks. So what is shown at one level is shown at deeper ones, too.
+rank, drawn once, and a tile gives those of the lowest ranks. So what is shown at one level is shown at deeper ones.
 """
 
 from __future__ import annotations

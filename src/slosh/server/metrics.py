@@ -37,7 +37,11 @@ class Metrics:
     @classmethod
     def file_size(cls, rows: int) -> int:
         """Return how many bytes a shared file has to have."""
-        return int(cls(rows=rows)._all.nbytes)
+        return cls(rows=rows).n_bytes
+
+    @property
+    def n_bytes(self) -> int:
+        return int(self._all.nbytes)
 
     def begun(self) -> None:
         self._own[self._in_flight] += 1

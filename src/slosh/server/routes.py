@@ -1,5 +1,6 @@
-"""The table of routes: each is a function with what it takes, gives and needs; the gate dispatches by it, and the OpenAPI
-document is made of it.
+"""The table of routes: each is a function with what it takes, gives and needs.
+
+The gate dispatches by it, and the OpenAPI document is made of it.
 """
 
 from __future__ import annotations

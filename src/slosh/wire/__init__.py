@@ -1,7 +1,7 @@
 """What travels between a server and its client: messages of sets and arguments, and errors as problem details.
 
-The client (`slosh.index.remote`) and the server (`slosh.server`) both use it, so that a message has one form. Nothing in
-a message is ever executed.
+The client (`slosh.index.remote`) and the server (`slosh.server`) both use it, so that a message has one form. Nothing
+in a message is ever executed.
 """
 
 from .connection import Connection

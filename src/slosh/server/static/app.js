@@ -470,6 +470,7 @@ class App {
     if (isAbort(error)) return;
     const problem = error instanceof Problem ? error : new Problem("server", String(error));
     if (state && problem.status === 404) {
+      this.#answer = null;
       this.#results.say(problem.message);
       return;
     }
