@@ -6,8 +6,10 @@
 import { ask, isAbort, Latest, Problem } from "./api.js";
 import { Clouds } from "./clouds.js";
 import { Controls } from "./controls.js";
-import { byId, element, fill } from "./dom.js";
+import { byId } from "./dom.js";
 import { usualFrame } from "./drawing.js";
+import { turned } from "./explanation.js";
+import { showHeader } from "./header.js";
 import { QueryInput } from "./input.js";
 import { CollectionMap } from "./map.js";
 import { MatchDialog } from "./match.js";
@@ -17,7 +19,7 @@ import { queryCloud, queryName, querySet } from "./queries.js";
 import { PAGE, Results } from "./results.js";
 import { Session } from "./session.js";
 import { Stage } from "./stage.js";
-import { counted, fieldOf } from "./text.js";
+import { fieldOf } from "./text.js";
 import { themeButton } from "./theme-choice.js";
 
 /** @import {Explanation, Field, FieldsAnswer, IndexInfo, IndexSummary, Query, SearchAnswer, ServerInfo, SetPage, State} from "./types.d.ts" */
@@ -164,31 +166,11 @@ class App {
     this.#input.setIndex(this.#info, this.#server?.formats ?? []);
     this.#map.setIndex(info.sets ? name : "");
     byId("map", HTMLElement).hidden = info.sets === 0;
-    this.#showHeader(this.#info);
+    showHeader(this.#info, this.#indexes, this.#fields, this.#clouds.projected);
     this.#results.clear();
     this.#controls.explain("", "");
     this.#notices.clear();
     byId("columns", HTMLElement).classList.toggle("no-map", info.sets === 0);
-  }
-
-  /** @param {IndexInfo} info */
-  #showHeader(info) {
-    const select = byId("index", HTMLSelectElement);
-    const names = this.#indexes.map((each) => each.name);
-    if (!names.includes(info.name)) names.push(info.name);
-    fill(
-      select,
-      names.map((name) => element("option", { value: name }, name)),
-    );
-    select.value = info.name;
-    select.closest("label")?.classList.toggle("single", names.length === 1);
-    const dims = counted(info.dim, "dimension");
-    const shown = this.#clouds.projected ? ", drawn by three principal components" : "";
-    byId("about", HTMLElement).textContent = `${counted(info.sets, "set")} in ${dims}${shown}`;
-    const choices = this.#fields.filter(colourable);
-    byId("colour-row", HTMLElement).hidden = choices.length === 0;
-    const options = choices.map((field) => element("option", { value: field.name }, field.name));
-    fill(byId("colour", HTMLSelectElement), options, element("option", { value: "-" }, "none"));
   }
 
   /** The index that is shown. */
@@ -480,17 +462,6 @@ class App {
     }
     this.#notices.show(problem);
   }
-}
-
-/**
- * An explanation of "contained" has the stored set as x: turn it round, so that x is the query as always.
- * @param {Explanation} explanation
- * @returns {Explanation}
- */
-function turned({ x, y, nearest, distances, weights, ...rest }) {
-  const pairs = (nearest ?? []).map((j, i) => /** @type {[number, number, number]} */ ([j, i, weights?.[i] ?? 1]));
-  const adds = distances?.map((distance, i) => distance * (weights?.[i] ?? 1));
-  return { ...rest, x: y, y: x, pairs, ...(adds ? { y_elements: adds } : {}) };
 }
 
 const app = new App();

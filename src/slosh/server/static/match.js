@@ -5,6 +5,7 @@
 
 import { camera, drawPoints, frameOf, projection, radiusOf, turnable, turnByKey } from "./cloud.js";
 import { byId, colour, element, fill, icon, prepare } from "./dom.js";
+import { pairsOf, shares, top, weighted } from "./explanation.js";
 import { drawSlices } from "./slices.js";
 import { distance, distanceKind, percent, plain } from "./text.js";
 
@@ -27,15 +28,6 @@ const LINES = 400;
  * @property {Explanation | null} explanation null while it is fetched
  * @property {string} problem why there is none
  */
-
-/**
- * What the elements of a set add, as shares of all that they add.
- * @param {number[] | undefined} values
- */
-function shares(values) {
-  const total = values?.reduce((sum, value) => sum + value, 0) ?? 0;
-  return values && total > 0 ? values.map((value) => value / total) : null;
-}
 
 export class MatchDialog {
   #dialog = byId("match-dialog", HTMLDialogElement);
@@ -368,23 +360,6 @@ export class MatchDialog {
 }
 
 /**
- * @param {Explanation} explanation
- * @returns {[number, number, number][]}
- */
-function pairsOf({ pairs, nearest, weights }) {
-  if (pairs) return pairs;
-  return (nearest ?? []).map((j, i) => [i, j, weights?.[i] ?? 1]);
-}
-
-/**
- * What the elements of a part add to its distance.
- * @param {Explanation} explanation
- */
-function weighted({ distances, weights }) {
-  return distances?.map((distance, i) => distance * (weights?.[i] ?? 1));
-}
-
-/**
  * @param {Cloud} cloud
  * @param {number} size of the picture
  */
@@ -402,16 +377,6 @@ function radiusByShare(share, base) {
   if (!share) return () => base;
   const most = Math.max(...share) || 1;
   return (i) => base * (0.55 + 1.1 * Math.sqrt(share[i] / most));
-}
-
-/**
- * @param {number[] | null} values
- * @param {number} n
- * @returns {[number, number][]} place and value of the largest
- */
-function top(values, n) {
-  if (!values) return [];
-  return [...values.entries()].sort((a, b) => b[1] - a[1]).slice(0, n);
 }
 
 /** @param {([string, string] | string[] | false | null | undefined)[]} rows */
