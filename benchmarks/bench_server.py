@@ -240,6 +240,7 @@ def goals(results: dict[str, Any]) -> dict[str, Any]:
         eight, many, bulk = part["JSON, 8 clients"], part["JSON, 64 clients"], part["batches of 100, in turns"]
         found[name] = {
             "batches of 100, 1 client, beside in process": bulk["1_client_ratio"],
+            "batches of 100, 2 clients, beside in process": bulk["2_clients_ratio"],
             "single JSON a second, 8 clients": eight["per_second"],
             "p99 / p50, 8 clients": eight["p99_ms"] / eight["p50_ms"],
             "64 clients / 8 clients": many["per_second"] / eight["per_second"],

@@ -182,9 +182,7 @@ def test_a_server_that_only_reads(filled, tmp_path):
     ("options", "words"),
     [
         (("--host", "0.0.0.0"), "--keys FILE"),
-        (("--host", "192.0.2.1"), "--keys FILE"),
         (("--keys", "none"), "No such file"),
-        (("--workers", "0"), "workers"),
     ],
 )
 def test_a_server_that_does_not_start(filled, options, words):

@@ -134,7 +134,7 @@ def test_a_kill_in_the_middle_of_an_upload(live):
         f"POST {ROOT}/upload?filename=x.npz HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/octet-stream\r\n"
     )
     head = f"{head}Content-Length: {len(sent)}\r\n\r\n".encode()
-    for share, pause in ((0.5, 0.0), (1.0, 0.0), (1.0, 0.05), (1.0, 0.2)):
+    for share, pause in ((0.5, 0.0), (1.0, 0.02), (1.0, 0.2)):
         server = Server(live, options=("--jobs", 1))
         with socket.create_connection(("127.0.0.1", server.port)) as connection:
             connection.sendall(head + sent[: int(share * len(sent))])
@@ -144,9 +144,7 @@ def test_a_kill_in_the_middle_of_an_upload(live):
         with slosh.open(live, n_jobs=1) as index:
             assert len(index) in (200, 3200)
             if len(index) == 3200:
-                index.remove(where={"@id": {"prefix": "new"}}) if "new0" in index else index.remove(
-                    [name for name in index.ids if name not in before]
-                )
+                index.remove([name for name in index.ids if name not in before])
             assert contents(index) == before
             assert index.verify().ok
 

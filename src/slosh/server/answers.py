@@ -26,12 +26,16 @@ def _plain(value: Any) -> Any:
     return str(value)
 
 
+def _to_json(value: Any) -> str:
+    return _ENCODER.encode(value).decode()
+
+
 def json_reply(answer: Any, status: int = 200) -> Reply:
     return Reply(_ENCODER.encode(answer), JSON, status)
 
 
 def binary_reply(arguments: dict[str, Any], arrays: dict[str, NDArray[Any]] | None = None, status: int = 200) -> Reply:
-    return Reply(pack(arguments, arrays), BINARY, status)
+    return Reply(pack(arguments, arrays, to_json=_to_json), BINARY, status)
 
 
 def hits_replies(found: HitLists, sizes: list[int], singles: list[bool], accept: str, metadata: bool) -> list[Reply]:

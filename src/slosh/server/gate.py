@@ -182,15 +182,11 @@ class Gate:
             self.context.metrics.shed()
             busy = ServerBusy("the bodies of other requests take the memory", "try again", retry_after=RETRY_SECONDS)
             raise Refused(busy, 503, close=True)
+        if length == b"0" and b"transfer-encoding" not in headers:
+            return b"", _new_file() if is_file else None
+        reading = self._read_file(receive, most) if is_file else self._read(receive, most)
         try:
-            return (
-                await asyncio.wait_for(
-                    self._read_file(receive, most) if is_file else self._read(receive, most),
-                    self.context.limits.body_seconds,
-                )
-                if length != b"0" or b"transfer-encoding" in headers
-                else (b"", self._no_file() if is_file else None)
-            )
+            return await asyncio.wait_for(reading, self.context.limits.body_seconds)
         except asyncio.TimeoutError:
             late = ServerBusy("the body did not come in time", "send it faster, or in parts")
             raise Refused(late, 408, close=True) from None
@@ -216,14 +212,9 @@ class Gate:
         self._held += len(body)
         return body, None
 
-    def _no_file(self) -> str:
-        handle, path = tempfile.mkstemp(prefix="slosh-upload-")
-        os.close(handle)
-        return path
-
     async def _read_file(self, receive: Receive, most: int) -> tuple[bytes, str]:
         """Write a body to a file of a name of our own."""
-        path, size, more = self._no_file(), 0, True
+        path, size, more = _new_file(), 0, True
         try:
             with open(path, "wb") as file:
                 while more:
@@ -346,6 +337,13 @@ def _no_route(method: str, parts: tuple[str | None, ...], raw: bytes) -> Refused
         remedy = f"it takes {', '.join(methods)}"
         return Refused(_NoMethod(f"{shown} takes no {method[:20]}", remedy, methods=tuple(methods)), 405)
     return Refused(UnknownId(f"there is no route {shown}", "/openapi.json lists them", id=shown), 404)
+
+
+def _new_file() -> str:
+    """Return the path of a new, empty file."""
+    handle, path = tempfile.mkstemp(prefix="slosh-upload-")
+    os.close(handle)
+    return path
 
 
 def _too_large(most: int) -> InputError:

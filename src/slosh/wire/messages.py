@@ -8,7 +8,7 @@ float32.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,9 +34,15 @@ class Message(NamedTuple):
     arrays: dict[str, NDArray[Any]]
 
 
-def pack(arguments: Mapping[str, Any], arrays: Arrays | None = None) -> bytes:
-    """Return a body that holds arguments for JSON and arrays."""
-    text = json.dumps(arguments, separators=(",", ":"), ensure_ascii=False)
+def _to_json(arguments: Mapping[str, Any]) -> str:
+    return json.dumps(arguments, separators=(",", ":"), ensure_ascii=False)
+
+
+def pack(
+    arguments: Mapping[str, Any], arrays: Arrays | None = None, *, to_json: Callable[[Any], str] = _to_json
+) -> bytes:
+    """Return a body that holds arguments for JSON and arrays. A faster encoder may be given."""
+    text = to_json(arguments)
     plain = {name: np.ascontiguousarray(array) for name, array in (arrays or {}).items()}
     return bytes(safetensors_numpy.save(plain, {"arguments": text}))
 
