@@ -4,10 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := $(wildcard src/slosh/native/*) CMakeLists.txt pyproject.toml
 
-.PHONY: demo test test-long test-sanitize lint paper paper-quick bench-embed bench-search bench-growth bench-index bench-promise bench-parts bench-postgres bench-shards bench-batch docs clean
+.PHONY: demo serve test test-long test-sanitize lint lint-page paper paper-quick bench-embed bench-search bench-growth bench-index bench-promise bench-parts bench-postgres bench-shards bench-batch bench-server docs clean
 
 demo: $(VENV)/.ready            ## build an index of handwritten digits, search it, draw neighbours; writes demo/
 	$(BIN)/slosh demo
+
+serve: $(VENV)/.ready           ## the same, and then a page to draw digits on, until Ctrl-C
+	$(BIN)/slosh demo --serve
 
 test: $(VENV)/.ready            ## all tests but the long ones, at most 6 minutes on two cores
 	$(BIN)/python -m pytest -n 2 --dist loadfile
@@ -20,6 +23,9 @@ test-sanitize: $(VENV)/.ready   ## the tests of the kernel with AddressSanitizer
 
 lint: $(VENV)/.ready            ## ruff, mypy, and the layers of the design
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
+
+lint-page:                      ## the page of slosh serve: types by tsc, style by biome; needs npm, skipped without
+	tools/page/check
 
 paper: $(VENV)/.ready           ## the paper's experiments, an hour, goes on where it stopped; writes docs/results/paper.*
 	$(BIN)/python benchmarks/paper
@@ -54,6 +60,9 @@ bench-shards: $(VENV)/.ready    ## a collection in shards on Ray beside the same
 bench-batch: $(VENV)/.ready     ## batch jobs on Ray beside a plain loop, ten minutes; writes docs/results/batch.json
 	$(BIN)/python benchmarks/bench_batch.py
 
+bench-server: $(VENV)/.ready    ## slosh serve beside the same searches without a server, minutes; writes docs/results/server.json
+	$(BIN)/python benchmarks/bench_server.py
+
 docs: $(VENV)/.ready            ## redraw the pictures of docs/
 	$(BIN)/python docs/draw_embedding.py
 	$(BIN)/python docs/draw_field.py
@@ -62,6 +71,7 @@ docs: $(VENV)/.ready            ## redraw the pictures of docs/
 	$(BIN)/python docs/draw_rank.py
 	$(BIN)/python docs/draw_parts.py
 	$(BIN)/python docs/draw_search.py
+	$(BIN)/python docs/photograph_page.py
 
 $(VENV)/.ready: $(NATIVE)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

@@ -31,6 +31,7 @@ __all__ = [
     "ReadOnlyIndex",
     "ReaderError",
     "ScaleWarning",
+    "ServerBusy",
     "ServerLost",
     "SloshError",
     "SourceChanged",
@@ -39,6 +40,7 @@ __all__ = [
     "UnknownId",
     "UnknownOutcome",
     "UnsupportedError",
+    "WorkCancelled",
     "WorkerLost",
     "WriteConflict",
 ]
@@ -214,11 +216,20 @@ class NotAFile(StorageError, IsADirectoryError):
 
 
 class AccessDenied(StorageError, PermissionError):
-    """The operating system does not let this process read or write `location`."""
+    """The operating system, or the server of an index, does not let this process read or write `location`."""
 
 
 class ServerLost(StorageError, ConnectionError):
     """The server of an index cannot be reached, or went away. Nothing was changed."""
+
+
+class ServerBusy(StorageError):
+    """The server of an index has more requests than it takes at once, or did not answer in time. Nothing was changed.
+
+    retry_after : seconds after which the server asks to try again; None where it does not say.
+    """
+
+    retry_after: float | None = None
 
 
 class WriteConflict(StorageError):
@@ -266,6 +277,10 @@ class WorkerLost(SloshError, RuntimeError):
 
     location: str = ""
     attempts: int = 0
+
+
+class WorkCancelled(SloshError, RuntimeError):
+    """Somebody cancelled the work on a server before it was done. Nothing was changed."""
 
 
 class MissingExtra(SloshError, ImportError):

@@ -10,6 +10,7 @@ import pytest
 import slosh
 from builders import make_index
 from postgres_server import shared_server
+from server_process import shared_server as shared_http_server
 from shard_builders import Collection, serve_here
 
 
@@ -21,6 +22,8 @@ class MemoryEngine:
     """Whether its distances are rounded as those of the other engines, and what it learns is always the same."""
     effort = 1
     """One part in so many of the long tests is run in every run, for an engine that is slow."""
+    in_process = True
+    """Whether the library that answers is in this process: `rerank` may be a function, and a test may reach into it."""
     target: Any = None
     """Where the next index may be created: a path, an address, or None."""
 
@@ -89,6 +92,31 @@ class PostgresEngine(MemoryEngine):
         return self.keep(slosh.open(index.location, read_only=True, n_jobs=1))
 
 
+class HttpEngine(MemoryEngine):
+    """An index on a server, which is another process."""
+
+    name = "http"
+    effort = 3
+    in_process = False
+    numbers = count()
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        self.url, self.numbers = shared_http_server().url, HttpEngine.numbers
+
+    @property
+    def target(self):
+        return f"{self.url}#index-{next(self.numbers)}"
+
+    def reopen(self, index):
+        address = index.location
+        index.close()
+        return self.keep(slosh.open(address))
+
+    def read_only(self, index):
+        return self.keep(slosh.open(index.location, read_only=True))
+
+
 class ShardedEngine(MemoryEngine):
     """A collection in shards within this process. Only what is about searches is asked of it."""
 
@@ -100,7 +128,7 @@ class ShardedEngine(MemoryEngine):
         return self.keep(Collection(folder, serve_here, dim=dim, **options))
 
 
-ENGINES = [MemoryEngine, SqliteEngine, PostgresEngine]
+ENGINES = [MemoryEngine, SqliteEngine, PostgresEngine, HttpEngine]
 SEARCHED = [ShardedEngine]
 """Engines that are written elsewhere, and of which searches are tested."""
 SEARCHING = {"test_contract_answers", "test_contract_filters", "test_contract_parts"}

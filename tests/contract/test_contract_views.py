@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from builders import cloud_list, hurried_threads, plain_answer, together, wait_for
+from slosh import errors
 from slosh.search import ExactSearch, FaissSearch, LadderSearch
 
 
@@ -211,6 +212,10 @@ def test_a_search_under_way_keeps_its_version(engine):
     index = engine.create()
     sets = cloud_list(30)
     index.add(sets)
+    if not engine.in_process:
+        with pytest.raises(errors.UnsupportedError, match="which a server does not run"):
+            index.search(sets[0], rerank=lambda query, candidates: np.zeros(len(candidates)))
+        return
     asked, changed, done = threading.Event(), threading.Event(), []
 
     def own(query, candidates):
@@ -236,6 +241,8 @@ def test_a_search_under_way_keeps_its_version(engine):
 
 
 def test_a_function_that_ranks_may_use_the_index(engine):
+    if not engine.in_process:
+        pytest.skip("a server runs no functions of its clients")
     index = engine.create()
     index.add(cloud_list(30))
     counts = []

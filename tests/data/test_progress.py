@@ -7,7 +7,7 @@ import io
 import pytest
 
 from builders import calls_of, together
-from slosh.data.progress import ProgressBar
+from slosh.data.progress import ProgressBar, watched
 
 
 class Terminal(io.StringIO):
@@ -51,3 +51,23 @@ def test_ctrl_c_at_any_moment_leaves_the_lock_of_all_bars_free():
             interrupted += 1
             together(lambda: draw(delay=0))  # while the traceback, and with it the bar, is still there
     assert interrupted > 10
+
+
+def test_whoever_watches_is_told_and_may_end_the_work():
+    """In this thread only, whether a bar is shown or not."""
+    seen = []
+
+    def watch(stage, done, total):
+        seen.append((stage, done, total))
+        if done == 3:
+            raise TimeoutError
+
+    with watched(watch):
+        with ProgressBar(total=5, desc="one", disable=True) as bar:
+            bar.update(2)
+        assert list(ProgressBar("ab", desc="two", total=2)) == ["a", "b"]
+        together(lambda: ProgressBar(total=9, desc="of another thread").update(1))
+        with pytest.raises(TimeoutError), ProgressBar(total=5, desc="three") as bar:
+            bar.update(3)
+    ProgressBar(total=9, desc="after").update(1)
+    assert seen == [("one", 2, 5), ("two", 1, 2), ("two", 2, 2), ("three", 3, 5)]

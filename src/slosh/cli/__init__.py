@@ -17,7 +17,7 @@ from typer.core import TyperCommand, TyperGroup
 
 import slosh
 
-from . import build, find, maintenance, process, records
+from . import build, find, maintenance, process, records, serve
 from .options import grouped_options
 from .output import say
 
@@ -91,6 +91,7 @@ COMMANDS: dict[str, tuple[Callable[..., Any], ...]] = {
     "Make an index": build.COMMANDS,
     "Search": find.COMMANDS,
     "Inspect and maintain": (*records.COMMANDS, *maintenance.COMMANDS),
+    "Serve": serve.COMMANDS,
 }
 for panel, commands in COMMANDS.items():
     for command in commands:

@@ -42,18 +42,29 @@ def demo(
     engine: Annotated[
         str, Option(metavar="ENGINE", help="folder, or postgres: a server of its own that ends with the demo.")
     ] = "folder",
+    serve: Annotated[
+        bool, Option("--serve", help="Then show the index on a page, as slosh serve does, until Ctrl-C.")
+    ] = False,
+    port: Annotated[int, Option(metavar="N", min=0, max=65535, help="With --serve: the port; 0 is a free one.")] = 8080,
 ) -> None:
     """Build an index of handwritten digits, search it, and draw the results. Needs no data and no network.
 
-    The digits come with scikit-learn. The demo takes seconds. Try your own commands on the files that it leaves.
+    The digits come with scikit-learn. The demo takes seconds. Try your own commands on the files that it leaves. With
+    --serve it then opens a page on which you draw a digit and see its neighbours; see docs/page.md.
     """
-    from .demo import run_demo
+    from .demo import check_server, run_demo, serve_demo
 
     if engine not in ("folder", "postgres"):
         raise UsageError(f"--engine {engine}: give folder or postgres")
     if keep and engine != "folder":
         raise UsageError("--keep is for a folder: leave it out with --engine postgres")
+    if serve and engine != "folder":
+        raise UsageError("--serve is for a folder: the server of --engine postgres ends with the demo")
+    if serve:
+        check_server()
     run_demo(out, keep, engine)
+    if serve:
+        serve_demo(out, port)
 
 
 def build(

@@ -8,7 +8,9 @@ random; the last 297 of the file are harder, and their numbers are printed too.
 from __future__ import annotations
 
 import shutil
+import sys
 import time
+import webbrowser
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ import numpy as np
 from ..data.sets import Sets
 from ..data.text import format_bytes
 from ..engines.registry import local_server
-from ..errors import MissingExtra
+from ..errors import MissingExtra, import_extra
 from ..evaluate import precision_at_k, recall_at_k, vote_accuracy
 from ..index.hits import HitLists
 from ..index.set_index import SetIndex
@@ -73,6 +75,28 @@ def run_demo(out: Path, keep: bool, engine: str = "folder") -> None:
     with local_server("postgresql") as url:
         tell(f"PostgreSQL runs for this demo, at {url}\n")
         _run(out, f"{url}#digits", False)
+
+
+def check_server() -> None:
+    """Raise an error that says what to install, if the server cannot run here."""
+    for module in ("uvicorn", "msgspec"):
+        import_extra(module, "slosh demo --serve", "server")
+
+
+def serve_demo(out: Path, port: int) -> None:
+    """Serve the index of the demo until a signal stops it. On a terminal the page opens in a browser."""
+    from ..server.process import configure_logging, serve
+    from ..server.settings import Settings
+
+    settings = Settings((str(out / "digits.slosh"),), port=port, access_log=False)
+    configure_logging(settings)
+
+    def started(address: str, names: list[str]) -> None:
+        tell(f"\nThe page is at {address}/#index={names[0]} until you press Ctrl-C. Draw a digit on it.")
+        if sys.stdout.isatty():
+            webbrowser.open(f"{address}/#index={names[0]}")
+
+    serve(settings, started)
 
 
 def _run(out: Path, path: Path | str, keep: bool) -> None:

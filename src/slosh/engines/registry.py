@@ -31,16 +31,25 @@ EXTRAS = {"psycopg": "postgres"}
 """Packages that an engine imports, and the extras of slosh that bring them."""
 
 
-SERVERS = {"postgresql": "slosh.engines.postgres.local_server:LocalServer"}
+LOCAL_SERVERS = {"postgresql": "slosh.engines.postgres.local_server:LocalServer"}
 """Scheme of the URL, and a server of one's own to try the engine with."""
 
 
 @contextmanager
 def local_server(scheme: str) -> Iterator[str]:
     """Start a server of one's own, which ends with the block and keeps nothing; give its URL."""
-    module, _, attribute = SERVERS[scheme].partition(":")
+    module, _, attribute = LOCAL_SERVERS[scheme].partition(":")
     with getattr(import_module(module), attribute)() as server:
         yield server.url
+
+
+SERVERS = ("http", "https")
+"""Schemes of addresses where a server holds indexes. It has the engines: `slosh.index.remote` is its client."""
+
+
+def is_remote(location: Location) -> bool:
+    """Return whether a location is the address of a server of slosh."""
+    return isinstance(location, str) and location.partition("://")[0] in SERVERS and "://" in location
 
 
 def located(location: Location, name: str | None) -> Location:

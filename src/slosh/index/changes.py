@@ -42,8 +42,8 @@ time."""
 T = TypeVar("T")
 
 
-def add(engine: Engine, sets: Sets, ids: Any, metadata: Any, update: bool, added: list[str]) -> None:
-    """Store checked sets as one change, and append their ids to `added` as soon as they are stored."""
+def checked_addition(sets: Sets, ids: Any, metadata: Any, update: bool) -> tuple[list[str] | None, Sequence[Any]]:
+    """Return the ids of sets that are to be stored, None to count, and the metadata of each, read to their end."""
     if is_single_id(ids):
         raise InputError(f"ids={ids!r:.60}", "give a list of strings, one for each set", argument="ids")
     names = None if ids is None else checked_ids(ids)
@@ -51,7 +51,12 @@ def add(engine: Engine, sets: Sets, ids: Any, metadata: Any, update: bool, added
         raise InputError(f"there are {len(sets)} sets and {len(names)} ids", "give one for each", argument="ids")
     if names is None and update:
         raise InputError("update=True replaces sets by their ids", "give ids", argument="ids")
-    given = metadata_of_each(metadata, len(sets))  # read to its end before the write begins
+    return names, metadata_of_each(metadata, len(sets))
+
+
+def add(engine: Engine, sets: Sets, ids: Any, metadata: Any, update: bool, added: list[str]) -> None:
+    """Store checked sets as one change, and append their ids to `added` as soon as they are stored."""
+    names, given = checked_addition(sets, ids, metadata, update)  # all is read before the write begins
     started = time.perf_counter()
 
     def attempt() -> None:
@@ -89,11 +94,16 @@ def _retried(attempt: Callable[[], T]) -> T:
     return attempt()
 
 
-def update(engine: Engine, names: list[str], sets: Sets | None, metadata: Any, merge: bool) -> None:
-    """Replace the points, the metadata, or both, of existing sets as one change; None leaves that part as it is."""
+def checked_update(names: list[str], sets: Sets | None, metadata: Any) -> Sequence[Any]:
+    """Return the metadata of each of the sets that are to be replaced."""
     if sets is not None and len(names) != len(sets):
         raise InputError(f"there are {len(sets)} sets and {len(names)} ids", "give one for each", argument="ids")
-    given = metadata_of_each(metadata, len(names))
+    return metadata_of_each(metadata, len(names))
+
+
+def update(engine: Engine, names: list[str], sets: Sets | None, metadata: Any, merge: bool) -> None:
+    """Replace the points, the metadata, or both, of existing sets as one change; None leaves that part as it is."""
+    given = checked_update(names, sets, metadata)
 
     def attempt() -> None:
         with engine.write() as write:
@@ -187,13 +197,13 @@ def _embedded(spec: IndexSpec, sets: Sets) -> Embedded:
         return spec.embed(sets)
 
 
-def add_stream(engine: Engine, items: Iterator[Any], ids: Any, metadata: Any, update: bool, added: list[str]) -> None:
-    """Store a stream of sets, batch by batch, and append their ids to `added` as they are stored."""
+def add_stream(
+    spec: IndexSpec, items: Iterator[Any], ids: Any, metadata: Any, store: Callable[[Sets, Any, Any], None]
+) -> None:
+    """Store a stream of sets, batch by batch, as store(sets, ids, metadata)."""
     for_all = metadata if metadata is None or isinstance(metadata, dict) else None
     each = None if metadata is None or isinstance(metadata, dict) else iter(metadata)
-    names = None if ids is None else iter(ids)
-    with engine.view() as view:
-        spec = view.spec
+    names, n_stored = None if ids is None else iter(ids), 0
     with ProgressBar(unit="set", desc="add") as bar:
         for sets, own, about in stream_batches(items, spec):
             if own is not None and names is not None:
@@ -205,12 +215,12 @@ def add_stream(engine: Engine, items: Iterator[Any], ids: Any, metadata: Any, up
                     problem = "metadata are given for each set, and the batches bring their own"
                     raise InputError(problem, "give one dict for all, or none", argument="metadata")
                 about = list(islice(each, len(sets)))
-            add(engine, sets, own, merge_metadata(about, for_all, len(sets)), update, added)
-            train(engine)  # so that searches stay fast while a long stream goes on
+            store(sets, own, merge_metadata(about, for_all, len(sets)))
+            n_stored += len(sets)
             bar.update(len(sets))
     for name, given in (("ids", ids), ("metadata", None if isinstance(metadata, dict) else metadata)):
-        if isinstance(given, Sized) and len(given) > len(added):  # a generator may be endless
-            problem = f"there are {len(given)} {name}, and {len(added)} sets"
+        if isinstance(given, Sized) and len(given) > n_stored:  # a generator may be endless
+            problem = f"there are {len(given)} {name}, and {n_stored} sets"
             raise InputError(problem, "check whether sets are missing, or out of step", argument=name)
 
 

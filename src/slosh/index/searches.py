@@ -5,7 +5,7 @@ A question opens a view, checks what the user passed, and hands it to the planne
 
 from __future__ import annotations
 
-from typing import Any, Literal, overload
+from typing import Any, Literal, NamedTuple, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,6 +15,7 @@ from .. import rank
 from ..data.checks import checked_flag
 from ..data.sets import Sets
 from ..engines.base import Engine, Int64, View
+from ..engines.spec import IndexSpec
 from ..errors import InputError, bad_value
 from ..where import parse
 from . import changes, pairs
@@ -312,18 +313,35 @@ def _check_progress(progress: Any) -> None:
         raise bad_value("progress", progress, "give a function that is called as progress(done, total), or None")
 
 
-def _queries(view: View, queries: Any, id: Any) -> tuple[Sets, Int64 | None, bool]:
-    """Return the prepared queries, their keys if they are stored, and whether there is a single one."""
+class Asked(NamedTuple):
+    """What is searched for: sets that are not prepared yet, or the ids of stored ones; and whether it is one."""
+
+    sets: Sets | None
+    ids: list[str] | None
+    single: bool
+
+
+def checked_queries(spec: IndexSpec, queries: Any, id: Any) -> Asked:
+    """Return what a user asks about, as checked sets or ids."""
     if (queries is None) == (id is None):
         raise InputError("give queries, or id=... of a stored set, and not both")
     if isinstance(queries[0] if isinstance(queries, list | tuple) and queries else queries, str):
         problem = f"{queries!r:.60} is not a set" if isinstance(queries, str) else f"{queries!r:.60} are not sets"
         raise InputError(problem, f"give id={queries!r:.60} for what is stored", argument="queries")
     if id is not None:
-        keys = changes.known_keys(view, checked_ids(id, repeats=True), "")
-        return view.prepared(keys), keys, is_single_id(id)
-    single, spec = is_single_set(queries), view.spec
-    return spec.prepare(spec.one_set(queries) if single else spec.sets(queries)), None, single
+        return Asked(None, checked_ids(id, repeats=True), is_single_id(id))
+    single = is_single_set(queries)
+    return Asked(spec.one_set(queries) if single else spec.sets(queries), None, single)
+
+
+def _queries(view: View, queries: Any, id: Any) -> tuple[Sets, Int64 | None, bool]:
+    """Return the prepared queries, their keys if they are stored, and whether there is a single one."""
+    asked = checked_queries(view.spec, queries, id)
+    if asked.ids is not None:
+        keys = changes.known_keys(view, asked.ids, "")
+        return view.prepared(keys), keys, asked.single
+    assert asked.sets is not None
+    return view.spec.prepare(asked.sets), None, asked.single
 
 
 def _answer(view: View, queries: Any, id: Any, question: Question, offset: int = 0) -> Hits | HitLists:

@@ -11,6 +11,7 @@ import os
 import time
 import warnings
 from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,12 +22,13 @@ from ..data.checks import checked_count, checked_flag
 from ..data.preprocess import Preprocess
 from ..data.sets import Sets
 from ..engines.base import Engine, Records
-from ..engines.registry import Location, create_engine, located, open_engine
+from ..engines.registry import Location, create_engine, is_remote, located, open_engine
 from ..engines.spec import WHOLE, IndexSpec, make_spec
 from ..errors import InputError
 from ..search import checked_recall
 from ..where import ALL, Node, parse
 from . import changes, part_recall, part_trial
+from .copy import Original, original_of
 from .planner import Question, answer
 from .records import Record, checked_ids, is_single_id
 from .retrain import advice, enable_parts, retrain
@@ -102,7 +104,8 @@ class SetIndex(Searches):
         n_jobs: int | None = -1,
     ) -> SetIndex:
         """Create an empty index in the folder `path`, which must not exist; None keeps it in memory. With the address
-        of a database, "postgresql://user@host/database", it is made there (docs/postgres.md).
+        of a database, "postgresql://user@host/database", it is made there (docs/postgres.md), and with that of a
+        server, "http://host:8080", it is made on the server (docs/server.md).
 
         What is chosen here decides about distances. It is stored with the index, and only `retrain` changes the
         embedding.
@@ -131,6 +134,9 @@ class SetIndex(Searches):
         if weighted is not None and not isinstance(weighted, bool):
             raise InputError(f"weighted={weighted!r:.60}", "give True, False, or None", argument="weighted")
         spec = make_spec(int(dim), embedding, search, preprocess, origin, sample, n_jobs, parts)
+        if is_remote(place):
+            made: SetIndex = _remote().create_remote(place, spec, weighted)
+            return made
         return cls(create_engine(place, spec, weighted, n_jobs))
 
     # About it
@@ -151,6 +157,11 @@ class SetIndex(Searches):
         """Everything that decides about distances; it can be pickled, and `slosh.batch` embeds by it."""
         with self._engine.view() as view:
             return view.spec
+
+    @property
+    def _spec(self) -> IndexSpec:
+        """What data are checked by; a client knows it without asking."""
+        return self.spec
 
     @property
     def version(self) -> int:
@@ -210,14 +221,15 @@ class SetIndex(Searches):
         if limit is not None:
             checked_count("limit", limit)
         checked_count("offset", offset, least=0)
-        node = None if where is None else parse(where)
-        with self._engine.view() as view:
-            keys = view.select(node, None if limit is None else limit + offset)
-            return view.ids(keys[offset:])
+        return self._select(None if where is None else parse(where), limit, offset)
+
+    def count(self, where: Any = None) -> int:
+        """Return how many sets have metadata that match."""
+        return len(self) if where is None else self._count(parse(where))
 
     def __repr__(self) -> str:
-        place = "in memory" if self._engine.location is None else repr(self._engine.location)
-        if self._engine.closed:
+        place = "in memory" if self.location is None else repr(self.location)
+        if self._is_closed():
             return f"SetIndex({place}, closed)"
         mode = ", read only" if self.read_only else ""
         return f"SetIndex({place}, {len(self)} sets, dim={self.dim}{mode}, {self.embedding!r})"
@@ -234,7 +246,7 @@ class SetIndex(Searches):
             engine.close()
 
     def __reduce__(self) -> Any:
-        place = self._engine.location
+        place = self.location
         saved = "" if place is not None else "save it with copy_to(folder), and "
         folder = "folder" if place is None else repr(place)
         raise TypeError(
@@ -279,13 +291,18 @@ class SetIndex(Searches):
             raise InputError("weights of an iterator", "let it give Sets with weights", argument="weights")
         added: list[str] = []
         try:
+            spec = self._spec
             if stream:
                 items = iter([sets]) if is_batch else sets
-                changes.add_stream(self._engine, items, ids, metadata, update, added)
+
+                def store(batch: Sets, own: Any, about: Any) -> None:
+                    self._store(batch, own, about, update, added, False)
+
+                changes.add_stream(spec, items, ids, metadata, store)
+                if added:
+                    self._train()
             else:
-                changes.add(self._engine, self.spec.sets(sets, weights), ids, metadata, update, added)
-            if added:
-                changes.train(self._engine, eager=True)
+                self._store(spec.sets(sets, weights), ids, metadata, update, added, True)
         except BaseException as error:
             if added or stream:
                 changes.note_stored(error, len(added))
@@ -308,11 +325,9 @@ class SetIndex(Searches):
             raise InputError("weights without sets", "give the sets, too", argument="weights")
         if single and sets is not None and not isinstance(sets, Sets):
             sets, weights = [sets], None if weights is None else [weights]
-        new = None if sets is None else self.spec.sets(sets, weights)
+        new = None if sets is None else self._spec.sets(sets, weights)
         about = [metadata] if single and metadata is not None else metadata
-        changes.update(self._engine, names, new, about, checked_flag("merge", merge))
-        if new is not None:
-            changes.train(self._engine, eager=True)
+        self._replace(names, new, about, checked_flag("merge", merge))
         return names
 
     def remove(self, ids: Any = None, *, where: Any = None) -> list[str]:
@@ -328,13 +343,12 @@ class SetIndex(Searches):
         if node == ALL and not isinstance(where, str | Node):
             remedy = 'give a condition, or where="()" to remove all of them'
             raise InputError(f"where={where!r:.60} matches every set", remedy, argument="where")
-        return changes.remove(self._engine, names, node)
+        return self._delete(names, node)
 
     def get(self, ids: Any) -> Record | Records:
         """Return the stored set of an id, as a `Record`; of a list of ids, as `Records` (sets, ids, metadata)."""
         names = checked_ids(ids, repeats=True)
-        with self._engine.view() as view:
-            found = view.records(changes.known_keys(view, names, ""))
+        found = self._stored(names)
         if is_single_id(ids):
             return Record(names[0], found.sets[0], found.sets.weights_of(0), found.metadata[0])
         return found
@@ -346,6 +360,40 @@ class SetIndex(Searches):
             keys = view.select()
             for first in range(0, len(keys), batch):
                 yield view.records(keys[first : first + batch])
+
+    # What an index on a server does there (`remote.py`), with arguments that were checked
+
+    def _is_closed(self) -> bool:
+        return self._engine.closed
+
+    def _select(self, where: Node | None, limit: int | None, offset: int) -> list[str]:
+        with self._engine.view() as view:
+            keys = view.select(where, None if limit is None else limit + offset)
+            return view.ids(keys[offset:])
+
+    def _count(self, where: Node) -> int:
+        with self._engine.view() as view:
+            return len(view.select(where))
+
+    def _stored(self, names: list[str]) -> Records:
+        with self._engine.view() as view:
+            return view.records(changes.known_keys(view, names, ""))
+
+    def _store(self, sets: Sets, ids: Any, metadata: Any, update: bool, added: list[str], is_last: bool) -> None:
+        changes.add(self._engine, sets, ids, metadata, update, added)
+        if added:
+            changes.train(self._engine, eager=is_last)  # searches stay fast while a long stream goes on
+
+    def _train(self) -> None:
+        changes.train(self._engine, eager=True)
+
+    def _replace(self, names: list[str], sets: Sets | None, metadata: Any, merge: bool) -> None:
+        changes.update(self._engine, names, sets, metadata, merge)
+        if sets is not None:
+            self._train()
+
+    def _delete(self, names: list[str], where: Node | None) -> list[str]:
+        return changes.remove(self._engine, names, where)
 
     # Maintenance
 
@@ -448,7 +496,11 @@ class SetIndex(Searches):
         """
         from .copy import copy_index
 
-        return copy_index(self._engine, located(target, name), n_jobs)
+        return copy_index(self.original, located(target, name), n_jobs)
+
+    def original(self, batch: int = 4096) -> AbstractContextManager[Original]:
+        """Open one version of the index to be copied: all that decides about its answers, and its sets in batches."""
+        return original_of(self._engine, batch)
 
     def backup(self, folder: str | os.PathLike[str], *, n_jobs: int | None = -1) -> int:
         """Copy one version of the index into a new folder, while others go on writing; return how many sets it has.
@@ -457,18 +509,27 @@ class SetIndex(Searches):
         """
         from .copy import backup_index
 
-        return backup_index(self._engine, folder, n_jobs)
+        return backup_index(self.original, folder, n_jobs)
 
 
 def open(path: Location, name: str | None = None, *, read_only: bool = False, n_jobs: int | None = -1) -> SetIndex:
     """Open an index that `SetIndex.create` made: by the path of its folder, or by the address of its database and its
-    name there.
+    name there; or by the address of a server, "http://host:8080", and its name there (docs/server.md).
 
     One process at a time may open a folder for writing, any number an index in a database; with `read_only` any number
     may read it. They see every change of a writer from their next call on.
     """
-    started = time.perf_counter()
-    engine = open_engine(located(path, name), read_only, n_jobs)
-    index = SetIndex(engine)
-    logger.info("%s: opened %d sets in %.3f s", engine.location, len(index), time.perf_counter() - started)
+    started, place = time.perf_counter(), located(path, name)
+    if is_remote(place):
+        index: SetIndex = _remote().open_remote(place, read_only)
+    else:
+        index = SetIndex(open_engine(place, read_only, n_jobs))
+    logger.info("%s: opened %d sets in %.3f s", index.location, len(index), time.perf_counter() - started)
     return index
+
+
+def _remote() -> Any:
+    """Return the module of indexes on servers, which builds on this one."""
+    from . import remote
+
+    return remote

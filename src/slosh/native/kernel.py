@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -59,6 +61,24 @@ def is_compiled() -> bool:
     return native is not None
 
 
+_most_threads: ContextVar[int | None] = ContextVar("most_threads", default=None)
+
+
+@contextmanager
+def limited_threads(most: int) -> Iterator[None]:
+    """Let work within the block use at most so many threads, whatever its `n_jobs` is; no result depends on it.
+
+    >>> with limited_threads(1):
+    ...     threads(3)
+    1
+    """
+    token = _most_threads.set(most)
+    try:
+        yield
+    finally:
+        _most_threads.reset(token)
+
+
 def threads(n_jobs: int | None, tasks: int | None = None) -> int:
     """Return the number of threads that `n_jobs` stands for: None is one, -1 all cores of this process, -2 all but one.
 
@@ -71,10 +91,13 @@ def threads(n_jobs: int | None, tasks: int | None = None) -> int:
         return 1
     if not isinstance(n_jobs, (int, np.integer)) or isinstance(n_jobs, bool) or n_jobs == 0:
         raise bad_value("n_jobs", n_jobs, "pass a number of threads, or -1 for all cores")
+    most = _most_threads.get()
     if n_jobs > 0:
-        return int(n_jobs)
+        return int(n_jobs) if most is None else min(int(n_jobs), most)
+    if most == 1:
+        return 1
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, cores + 1 + int(n_jobs))
+    return max(1, cores + 1 + int(n_jobs)) if most is None else max(1, min(cores + 1 + int(n_jobs), most))
 
 
 def embed(sets: Ragged, rule: Quantiles, out: Float32, residual: Float64 | None, threads: int) -> None:

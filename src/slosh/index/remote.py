@@ -1,0 +1,458 @@
+"""An index on a server: `SetIndex` with the same methods and errors, each of which is one request.
+
+What a user passed is checked here, by the code that checks it for an index of this process, and travels as arrays and
+plain values (`slosh.wire`). The planner runs on the server. Long work is a job there: it is waited for, and Ctrl-C
+cancels it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import wraps
+from itertools import pairwise
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_matrix
+
+from .. import rank
+from ..data.checks import checked_count
+from ..data.interrupts import uninterrupted
+from ..data.preprocess import Preprocess
+from ..data.sets import Sets
+from ..engines import portable
+from ..engines.base import Records
+from ..engines.registry import Location
+from ..engines.spec import IndexSpec, is_fitted
+from ..errors import InputError, ReadOnlyIndex, UnsupportedError, WorkCancelled, bad_value
+from ..search import LadderSearch, Stats
+from ..where import Node, as_json, fields_of, parse
+from ..wire import BINARY, Connection, Message, error_of, pack, pack_sets, unpack, unpack_sets
+from . import changes
+from .copy import Original
+from .hits import HitLists, Hits, Pair, Pairs
+from .records import checked_ids, is_single_id
+from .searches import checked_queries
+from .set_index import SetIndex, Tuned
+from .verify import Report
+
+WAIT_SECONDS = 10
+"""How long the server waits for the end of a job before it answers how far it is."""
+STATE_OF_STATS = ("candidates", "scanned", "full_distances", "unlike")
+Arrays = dict[str, NDArray[Any]]
+
+
+def _asks(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a method with the signature of one of `SetIndex` that hands its arguments, by name, to the function
+    that is decorated: the surface of an index is written once, there.
+    """
+    signature = inspect.signature(method)
+
+    def decorate(function: Callable[[Any, dict[str, Any]], Any]) -> Any:
+        @wraps(method)
+        def call(self: Any, *given: Any, **named: Any) -> Any:
+            bound = signature.bind(self, *given, **named)
+            bound.apply_defaults()
+            return function(self, {name: value for name, value in bound.arguments.items() if name != "self"})
+
+        return call
+
+    return decorate
+
+
+class RemoteIndex(SetIndex):
+    """What `slosh.open("http://host:8080", name=...)` returns. A `rerank` that is a function is refused."""
+
+    def __init__(self, connection: Connection, read_only: bool) -> None:
+        self._connection, self._read_only = connection, read_only
+        assert connection.name is not None
+        self._path = f"/v1/indexes/{quote(connection.name, safe='')}"
+        self._fetched = self._fetch()
+
+    # About it
+
+    @property
+    def path(self) -> None:
+        return None
+
+    @property
+    def location(self) -> str:
+        return self._connection.location
+
+    @property
+    def _spec(self) -> IndexSpec:
+        """The specification as it was when the index was opened: what checks of data look at never changes."""
+        self._connection.check_open()
+        return self._fetched
+
+    def _fetch(self) -> IndexSpec:
+        found = self._get("specification")
+        self._read_only |= bool(found.arguments.get("read_only"))
+        return IndexSpec.unpack(found.arrays["specification"].tobytes(), self.location)
+
+    @property
+    def spec(self) -> IndexSpec:
+        return self._fetch()
+
+    @property
+    def version(self) -> int:
+        return int(self._get("specification").arguments["version"])
+
+    @property
+    def dim(self) -> int:
+        return self._spec.dim
+
+    @property
+    def origin(self) -> NDArray[np.float64] | None:
+        return self._spec.origin
+
+    @property
+    def embedding(self) -> Any:
+        return self._fetch().embedding
+
+    @property
+    def preprocess(self) -> Preprocess:
+        return self._fetch().preprocess
+
+    @property
+    def read_only(self) -> bool:
+        return self._read_only
+
+    def __len__(self) -> int:
+        return int(self._get("count").arguments["count"])
+
+    def __contains__(self, id: object) -> bool:
+        if not is_single_id(id):
+            return False
+        self._connection.check_open()
+        return bool(self._select(parse({"@id": str(id)}), 1, 0)) if str(id) else False
+
+    def info(self) -> dict[str, Any]:
+        found: dict[str, Any] = self._connection.request("GET", self._path).json()
+        return {name: value for name, value in found.items() if name not in ("name", "read_only")}
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def destroy(self) -> None:
+        self._check_writable()
+        self._connection.request("DELETE", self._path, changes=True)
+        self.close()
+
+    # Changes
+
+    def records(self, batch: int = 4096) -> Iterator[Records]:
+        checked_count("batch", batch)
+        with self.original(batch) as original:
+            yield from original.batches
+
+    def _is_closed(self) -> bool:
+        return self._connection.closed
+
+    def _select(self, where: Node | None, limit: int | None, offset: int) -> list[str]:
+        text = None if where is None else str(where)
+        return _ids(self._post("select", {"where": text, "limit": limit, "offset": offset}))
+
+    def _count(self, where: Node) -> int:
+        return int(self._get(f"count?where={quote(str(where), safe='')}").arguments["count"])
+
+    def _stored(self, names: list[str]) -> Records:
+        return self._records_of(self._post("get", {"ids": names}))
+
+    def _store(self, sets: Sets, ids: Any, metadata: Any, update: bool, added: list[str], is_last: bool) -> None:
+        names, given = changes.checked_addition(sets, ids, metadata, update)
+        arguments = {"ids": names, "metadata": _json_texts(given, names), "update": bool(update)}
+        if len(sets):
+            added.extend(_ids(self._post("sets", arguments, pack_sets("sets", sets), changes=True)))
+        else:
+            self._check_writable()
+
+    def _train(self) -> None:
+        """Do nothing: the server trains after each change."""
+
+    def _replace(self, names: list[str], sets: Sets | None, metadata: Any, merge: bool) -> None:
+        given = changes.checked_update(names, sets, metadata)
+        arguments = {"ids": names, "metadata": _json_texts(given, names), "merge": merge}
+        self._post("sets", arguments, {} if sets is None else pack_sets("sets", sets), changes=True, method="PATCH")
+
+    def _delete(self, names: list[str], where: Node | None) -> list[str]:
+        arguments = {"ids": names} if where is None else {"where": str(where)}
+        return _ids(self._post("remove", arguments, changes=True))
+
+    @contextmanager
+    def original(self, batch: int = 4096) -> Iterator[Original]:
+        frames = self._connection.frames(f"{self._path}/records?batch={batch}")
+        try:
+            first = unpack(next(frames))
+            about = first.arguments
+            yield Original(
+                self.location,
+                IndexSpec.unpack(first.arrays["specification"].tobytes(), self.location),
+                about["weighted"],
+                about["recall"],
+                about["next_id"],
+                [(int(k), float(recall)) for k, recall in about["calibrated"]],
+                about["sets"],
+                (self._records_of(unpack(frame)) for frame in frames),
+            )
+        finally:
+            frames.close()  # type: ignore[attr-defined]
+
+    def _records_of(self, found: Message) -> Records:
+        sets = unpack_sets("sets", found.arrays, self._fetched.origin)
+        assert sets is not None
+        return Records(sets, found.arguments["ids"], [json.loads(text) for text in found.arguments["metadata"]])
+
+    # Questions
+
+    @_asks(SetIndex.search)
+    def search(self, given: dict[str, Any]) -> Hits | HitLists:
+        return self._hits("search", given)
+
+    @_asks(SetIndex.range_search)
+    def range_search(self, given: dict[str, Any]) -> Hits | HitLists:
+        return self._hits("range_search", given)
+
+    @_asks(SetIndex.kneighbors)
+    def kneighbors(self, given: dict[str, Any]) -> Any:
+        if given["queries"] is None and given["id"] is None:
+            del given["id"]
+            found = self._work("kneighbors", given)
+        else:
+            found = self._post("kneighbors", *self._question(given))
+        return found.arrays["distances"], found.arrays["positions"]
+
+    @_asks(SetIndex.explain)
+    def explain(self, given: dict[str, Any]) -> Any:
+        query = given.pop("query")
+        by_id = is_single_id(query)
+        asked = checked_queries(self._spec, None if by_id else query, query if by_id else None)
+        if asked.sets is not None and len(asked.sets) != 1:
+            raise InputError(f"explain takes one query, not {len(asked.sets)}", argument="query")
+        given["id"] = checked_ids(given["id"])[0]
+        arrays = {} if asked.sets is None else pack_sets("query", asked.sets)
+        found = self._post(
+            "explain", {**_plain(given), "query_id": None if asked.ids is None else asked.ids[0]}, arrays
+        )
+        x, y = (unpack_sets(side, found.arrays, self._fetched.origin) for side in "xy")
+        assert x is not None
+        assert y is not None
+        parts, distance = found.arrays, float(found.arguments["distance"])
+        if found.arguments["kind"] != "whole":
+            return rank.PartExplanation(distance, parts["nearest"], parts["distances"], parts["weights"], x, y)
+        shares = {name: parts[name] for name in ("slices", "x_elements", "y_elements")}
+        return rank.Explanation(distance, **shares, directions=parts.get("directions"), x=x, y=y)
+
+    @_asks(SetIndex.duplicates)
+    def duplicates(self, given: dict[str, Any]) -> Pairs:
+        if np.ndim(given["radius"]):
+            raise bad_value("radius", given["radius"], "give one number")
+        found = self._work("duplicates", given)
+        names, numbers = found.arguments["ids"], found.arrays
+        pairs = zip(numbers["first"].tolist(), numbers["second"].tolist(), numbers["distances"].tolist(), strict=True)
+        return Pairs([Pair(names[a], names[b], far) for a, b, far in pairs], found.arguments["distance_kind"])
+
+    @_asks(SetIndex.neighbor_graph)
+    def neighbor_graph(self, given: dict[str, Any]) -> tuple[csr_matrix, list[str]]:
+        found = self._work("neighbor_graph", given)
+        ids, parts = found.arguments["ids"], found.arrays
+        return csr_matrix((parts["data"], parts["indices"], parts["indptr"]), shape=(len(ids), len(ids))), ids
+
+    # Maintenance
+
+    @_asks(SetIndex.tune)
+    def tune(self, given: dict[str, Any]) -> Tuned:
+        return Tuned(**self._work("tune", given, changes=True).arguments)
+
+    @_asks(SetIndex.verify)
+    def verify(self, given: dict[str, Any]) -> Report:
+        found = self._work("verify", given).arguments
+        return Report(found["problems"], found["checked"])
+
+    @_asks(SetIndex.compact)
+    def compact(self, given: dict[str, Any]) -> None:
+        self._work("compact", given, changes=True)
+
+    @_asks(SetIndex.enable)
+    def enable(self, given: dict[str, Any]) -> None:
+        self._work("enable", given, changes=True)
+
+    @_asks(SetIndex.retrain)
+    def retrain(self, given: dict[str, Any]) -> None:
+        self._work("retrain", given, changes=True)
+
+    # Requests
+
+    def _check_writable(self) -> None:
+        self._connection.check_open()
+        if self._read_only:
+            problem = f"{self.location} is open for reading only"
+            raise ReadOnlyIndex(problem, "open it without read_only", location=self.location)
+
+    def _get(self, route: str) -> Message:
+        return _message(self._connection.request("GET", f"{self._path}/{route}", accept=BINARY))
+
+    def _post(
+        self,
+        route: str,
+        arguments: Mapping[str, Any],
+        arrays: Arrays | None = None,
+        *,
+        changes: bool = False,
+        method: str = "POST",
+    ) -> Message:
+        if changes:
+            self._check_writable()
+        body = pack(arguments, arrays)
+        path = f"{self._path}/{route}"
+        return _message(self._connection.request(method, path, body, BINARY, BINARY, changes=changes))
+
+    def _question(self, given: dict[str, Any]) -> tuple[dict[str, Any], Arrays]:
+        asked = checked_queries(self._spec, given.pop("queries"), given.pop("id"))
+        arrays = {} if asked.sets is None else pack_sets("queries", asked.sets)
+        return {**_plain(given), "ids": asked.ids, "single": asked.single}, arrays
+
+    def _hits(self, route: str, given: dict[str, Any]) -> Hits | HitLists:
+        found = self._post(route, *self._question(given))
+        about, parts = found.arguments, found.arrays
+        state = {name: parts.get(name) for name in STATE_OF_STATS}
+        stats = Stats(recall=about["recall"], seconds=about["seconds"], **state)  # type: ignore[arg-type]
+        ids, texts, ends = about["ids"], about["metadata"], parts["offsets"].tolist()
+        lists = [
+            Hits(ids[a:b], parts["distances"][a:b], texts[a:b], about["distance_kind"], stats)
+            for a, b in pairwise(ends)
+        ]
+        return lists[0] if about["single"] else HitLists(lists, about["distance_kind"], stats)
+
+    def _work(self, kind: str, given: dict[str, Any], *, changes: bool = False) -> Message:
+        """Begin a job, wait for its end and return its result; Ctrl-C cancels it."""
+        if changes:
+            self._check_writable()
+        progress = given.pop("progress", None)
+        if progress is not None and not callable(progress):
+            raise bad_value("progress", progress, "give a function that is called as progress(done, total), or None")
+        arrays: Arrays = {}
+        for name in ("queries", "sample"):
+            if (data := given.pop(name, None)) is not None:
+                arrays |= pack_sets(name, self._spec.sets(data))
+        for name in ("embedding", "parts"):
+            if name in given and not isinstance(given[name], bool | None):
+                given[name] = self._packed(name, given[name], arrays)
+        body = pack({"kind": kind, "arguments": _plain(given)}, arrays)
+        path = f"{self._path}/jobs?wait={0 if progress else WAIT_SECONDS}"
+        job = _message(self._connection.request("POST", path, body, BINARY, BINARY, changes=changes))
+        path = f"/v1/jobs/{job.arguments['id']}"
+        try:
+            while (state := job.arguments["state"]) in ("waiting", "running"):
+                job = _message(
+                    self._connection.request("GET", f"{path}?wait={1 if progress else WAIT_SECONDS}", accept=BINARY)
+                )
+                if progress is not None and job.arguments["total"]:
+                    progress(job.arguments["done"], job.arguments["total"])
+        except BaseException:
+            with uninterrupted():
+                self._connection.request("DELETE", f"{path}?wait={WAIT_SECONDS}")
+            raise
+        if state == "failed":
+            raise error_of(job.arguments["error"], self.location)
+        if state == "cancelled":
+            raise WorkCancelled(f"{self.location}: the job {kind} was cancelled", "begin it again")
+        return Message(job.arguments["result"] or {}, job.arrays)
+
+    def _packed(self, name: str, thing: Any, arrays: Arrays) -> Any:
+        """Return an embedding, or what finds parts, for a message: one that is fitted within a specification, which the
+        server checks as it checks those of files; another as the tree of its parameters.
+        """
+        checked = self._spec.checked_embedding(thing) if name == "embedding" else thing
+        if not isinstance(checked, portable.EMBEDDINGS):
+            portable.dump(checked, [], name)  # says what cannot be stored
+        if is_fitted(checked):
+            spec = self._fetch()
+            parts: dict[str, Any] = {"embedding": spec.embedding, "parts": None, name: checked}
+            made = replace(spec, search=LadderSearch(), **parts)
+            arrays[f"{name}.specification"] = np.frombuffer(made.pack(), np.uint8)
+            return {"specification": True}
+        listed: list[NDArray[Any]] = []
+        tree = portable.dump(checked, listed, name)
+        arrays.update({f"{name}.{i}": array for i, array in enumerate(listed)})
+        return {"tree": tree}
+
+
+def open_remote(place: Location, read_only: bool) -> RemoteIndex:
+    """Open an index on a server: that of the name behind #, or the only one that the server has."""
+    connection = Connection(str(place))
+    if connection.name is None:
+        found = [each["name"] for each in connection.request("GET", "/v1/indexes").json()["indexes"]]
+        if len(found) != 1:
+            names = ", ".join(map(repr, found[:10])) or "none"
+            raise InputError(
+                f"{connection.location} has {len(found)} indexes", f"give name=, one of {names}", argument="name"
+            )
+        connection = Connection(f"{place}#{quote(found[0], safe='')}")
+    try:
+        return RemoteIndex(connection, bool(read_only))
+    except BaseException:
+        connection.close()
+        raise
+
+
+def create_remote(place: Location, spec: IndexSpec, weighted: bool | None) -> RemoteIndex:
+    """Create an empty index on a server."""
+    connection = Connection(str(place))
+    if connection.name is None:
+        raise InputError(f"{connection.location} may hold several indexes", "give name=", argument="name")
+    body = pack(
+        {"name": connection.name, "weighted": weighted}, {"specification": np.frombuffer(spec.pack(), np.uint8)}
+    )
+    connection.request("POST", "/v1/indexes", body, BINARY, BINARY, changes=True)
+    return RemoteIndex(connection, False)
+
+
+def _message(answer: Any) -> Message:
+    return unpack(answer.body) if answer.kind == BINARY else Message(answer.json(), {})
+
+
+def _ids(found: Message) -> list[str]:
+    return list(found.arguments["ids"])
+
+
+def _plain(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments as plain values for JSON; filters become text, and functions are refused."""
+    return {name: _plain_value(name, value) for name, value in given.items()}
+
+
+def _plain_value(name: str, value: Any) -> Any:
+    if name == "where":
+        return None if value is None else str(parse(value))
+    if name == "rerank" and callable(value):
+        raise UnsupportedError(
+            "rerank is a function, which a server does not run",
+            "give the name of a distance, or open the index in this process",
+            argument="rerank",
+            feature_name="rerank",
+        )
+    if isinstance(value, np.generic | np.ndarray):
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return [_plain_value(f"{name}[{i}]", each) for i, each in enumerate(value)]
+    if value is None or isinstance(value, bool | int | float | str | dict):
+        return value
+    raise bad_value(name, value, "give a plain value, which can be sent to a server")
+
+
+def _json_texts(metadata: Any, names: list[str] | None) -> list[str | None]:
+    """Return checked metadata of each set as JSON."""
+
+    def text(i: int, one: Any) -> str | None:
+        if one is None:
+            return None
+        fields_of(one, f"metadata of set {i}" + ("" if names is None else f" ({names[i]!r})"))
+        return as_json(one)
+
+    return [text(i, one) for i, one in enumerate(metadata)]

@@ -1,0 +1,141 @@
+"""What an index gives into bodies: JSON for everyone, safetensors for the Python client, Arrow for tables."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from ..engines.base import Records
+from ..errors import import_extra
+from ..index import HitLists
+from ..wire import ARROW, BINARY, JSON, pack, pack_sets
+from .routes import Reply
+from .schemas import HitsAnswer, HitsPart, StatsPart, StoredSet
+
+_ENCODER = msgspec.json.Encoder(enc_hook=lambda value: _plain(value))
+STATE_OF_STATS = ("candidates", "scanned", "full_distances", "unlike")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    return str(value)
+
+
+def _to_json(value: Any) -> str:
+    return _ENCODER.encode(value).decode()
+
+
+def json_reply(answer: Any, status: int = 200) -> Reply:
+    return Reply(_ENCODER.encode(answer), JSON, status)
+
+
+def binary_reply(arguments: dict[str, Any], arrays: dict[str, NDArray[Any]] | None = None, status: int = 200) -> Reply:
+    return Reply(pack(arguments, arrays, to_json=_to_json), BINARY, status)
+
+
+def hits_replies(found: HitLists, sizes: list[int], singles: list[bool], accept: str, metadata: bool) -> list[Reply]:
+    """Return the replies of searches that were made together: the first `sizes[0]` queries are the first one's."""
+    if len(sizes) == 1:
+        return [_hits_reply(found, slice(0, sizes[0]), singles[0], accept, metadata)]
+    replies, first = [], 0
+    for n, single in zip(sizes, singles, strict=True):
+        replies.append(_hits_reply(found, slice(first, first + n), single, accept, metadata))
+        first += n
+    return replies
+
+
+def _hits_reply(found: HitLists, part: slice, single: bool, accept: str, metadata: bool) -> Reply:
+    if BINARY in accept:
+        return _binary_hits(found, part, single)
+    if ARROW in accept:
+        return Reply(_arrow_hits(found[part]), ARROW)
+    stats = found.stats
+    full, unlike = stats.full_distances, stats.unlike
+    lists = [
+        HitsPart(hits.ids, hits.distances.tolist(), _raw(hits.metadata_json) if metadata else None)
+        for hits in found[part]
+    ]
+    return Reply(
+        _ENCODER.encode(
+            HitsAnswer(
+                found.distance_kind,
+                lists[0] if single else lists,
+                StatsPart(
+                    stats.recall,
+                    stats.seconds,
+                    stats.candidates[part].tolist(),
+                    stats.scanned[part].tolist(),
+                    None if full is None else full[part].tolist(),
+                    None if unlike is None else unlike[part].tolist(),
+                ),
+            )
+        )
+    )
+
+
+def _raw(texts: list[str]) -> list[msgspec.Raw]:
+    return [msgspec.Raw(text.encode()) for text in texts]
+
+
+def _binary_hits(found: HitLists, part: slice, single: bool) -> Reply:
+    lists, stats = found[part], found.stats
+    arrays: dict[str, NDArray[Any]] = {
+        name: value[part] for name in STATE_OF_STATS if (value := getattr(stats, name)) is not None
+    }
+    arrays["offsets"] = np.cumsum([0, *(len(hits) for hits in lists)])
+    arrays["distances"] = np.concatenate([np.empty(0), *(hits.distances for hits in lists)])
+    arguments = {
+        "ids": [name for hits in lists for name in hits.ids],
+        "metadata": [text for hits in lists for text in hits.metadata_json],
+        "distance_kind": found.distance_kind,
+        "single": single,
+        "recall": stats.recall,
+        "seconds": stats.seconds,
+    }
+    return binary_reply(arguments, arrays)
+
+
+def _arrow_hits(lists: Any) -> bytes:
+    pa = import_extra("pyarrow", "an answer in Arrow", "tables")
+    columns = {
+        "query": np.repeat(np.arange(len(lists)), [len(hits) for hits in lists]),
+        "id": pa.array([name for hits in lists for name in hits.ids], pa.string()),
+        "distance": np.concatenate([np.empty(0), *(hits.distances for hits in lists)]),
+        "metadata": pa.array([text for hits in lists for text in hits.metadata_json], pa.string()),
+    }
+    table, target = pa.table(columns), io.BytesIO()
+    with import_extra("pyarrow.ipc", "an answer in Arrow", "tables").new_stream(target, table.schema) as writer:
+        writer.write_table(table)
+    return target.getvalue()
+
+
+def without_infinity(array: NDArray[Any]) -> Any:
+    """Return an array as lists, with None where it is not finite: JSON has no infinity."""
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        plain = array.astype(object)
+        plain[~np.isfinite(array)] = None
+        return plain.tolist()
+    return array.tolist()
+
+
+def stored_sets(found: Records) -> list[StoredSet]:
+    """Return records for JSON, coordinates as the user had them."""
+    origin = found.sets.origin
+    listed = []
+    for i, (name, about) in enumerate(zip(found.ids, found.metadata, strict=True)):
+        points: NDArray[Any] = np.asarray(found.sets[i])
+        weights = found.sets.weights_of(i)
+        points = points if origin is None else points.astype(np.float64) + origin
+        listed.append(StoredSet(name, points.tolist(), None if weights is None else weights.tolist(), about))
+    return listed
+
+
+def pack_records(found: Records) -> bytes:
+    """Return records as a message for the Python client."""
+    texts = [msgspec.json.encode(about).decode() for about in found.metadata]
+    return pack({"ids": found.ids, "metadata": texts}, pack_sets("sets", found.sets))

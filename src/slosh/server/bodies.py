@@ -1,0 +1,264 @@
+"""Bodies of requests into arguments: JSON by the types of `schemas.py`, `.npy`, Arrow and safetensors into sets."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from ..data.sets import Sets, as_sets
+from ..errors import InputError, UnsupportedError, import_extra
+from ..index import SetIndex
+from ..wire import ARROW, BINARY, NPY, Message, unpack, unpack_sets
+from .routes import Request
+from .settings import Limits
+
+T = TypeVar("T")
+_DECODERS: dict[Any, msgspec.json.Decoder[Any]] = {}
+_POINTS = msgspec.json.Decoder(list[list[float]])
+_SETS = msgspec.json.Decoder(list[list[list[float]]])
+_WEIGHTS = msgspec.json.Decoder(list[float])
+_LISTS_OF_WEIGHTS = msgspec.json.Decoder(list[list[float]])
+_MANY = re.compile(rb"\s*\[\s*\[\s*\[")
+_MANY_WEIGHTS = re.compile(rb"\s*\[\s*\[")
+NESTING_STEP = 1 << 20
+"""Bytes of JSON whose brackets are counted together."""
+
+
+def decode_json(body: bytes, kind: type[T], limits: Limits) -> T:
+    """Return a JSON body as an object of a type."""
+    decoder = _DECODERS.get(kind)
+    if decoder is None:
+        decoder = _DECODERS[kind] = msgspec.json.Decoder(kind)
+    check_nesting(body, limits.nesting)
+    try:
+        return decoder.decode(body)  # type: ignore[no-any-return]
+    except msgspec.ValidationError as error:
+        raise InputError(f"in the body: {error}", argument=_argument(str(error))) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InputError(f"the body is not valid JSON: {error}", argument="body") from None
+
+
+def check_nesting(body: bytes, deepest: int) -> None:
+    """Refuse JSON that is nested too deep, before a decoder recurses into it."""
+    if body.count(b"[") + body.count(b"{") <= deepest:
+        return
+    plain = re.sub(rb'"(?:[^"\\]|\\.)*"', b"", body) if b'"' in body else body
+    depth, found = 0, np.frombuffer(plain, np.uint8)
+    for first in range(0, len(found), NESTING_STEP):
+        part = found[first : first + NESTING_STEP] | 32  # the bit in which [ and {, and ] and }, differ
+        steps = np.cumsum((part == ord("{")).astype(np.int32) - (part == ord("}")), dtype=np.int64)
+        if depth + int(steps.max()) > deepest:
+            raise InputError(f"the body is nested more than {deepest} deep", "make it flatter", argument="body")
+        depth += int(steps[-1])
+
+
+def _argument(message: str) -> str:
+    """Return the name of the field that a message of msgspec is about."""
+    found = re.search(r"`\$\.(\w+)", message) or re.search(r"field `(\w+)`", message)
+    return found[1] if found else "body"
+
+
+class Shape(NamedTuple):
+    """What sets of an index have in common; it never changes."""
+
+    dim: int
+    origin: NDArray[np.float64] | None
+
+    @classmethod
+    def of(cls, index: SetIndex) -> Shape:
+        return cls(index.dim, index.origin)
+
+    def sets(self, data: Any, weights: Any = None, name: str = "sets") -> Sets:
+        """Return checked sets of lists of points."""
+        try:
+            if weights is not None:
+                return Sets.from_list(data, weights, dim=self.dim, origin=self.origin)
+            return as_sets(data, dim=self.dim, origin=self.origin)
+        except InputError as error:
+            error.argument = error.argument or name
+            raise
+
+
+class Asked(NamedTuple):
+    """What a search is about: sets or ids, whether it is a single one, and the other arguments."""
+
+    sets: Sets | None
+    ids: list[str] | None
+    single: bool
+    arguments: dict[str, Any]
+    metadata: bool = True
+
+
+def decode_question(request: Request, kind: type[Any], shape: Shape, limits: Limits) -> Asked:
+    """Return the queries of a search and its arguments, whatever form they came in."""
+    if request.kind == BINARY:
+        asked = _from_message(unpack(request.body), kind, shape)
+    elif request.kind in (NPY, ARROW):
+        given = request.parameters(kind)
+        if request.kind == NPY:
+            data = read_npy(request.body)
+            sets, single = shape.sets(data[None] if data.ndim == 2 else data, name="queries"), data.ndim == 2
+        else:
+            sets, single = read_arrow(request.body, shape).sets, False
+        asked = Asked(sets, None, single, _arguments(given), bool(getattr(given, "metadata", True)))
+    else:
+        asked = _from_json(decode_json(request.body, kind, limits), shape)
+    check_question(asked, limits)
+    return asked
+
+
+def _from_json(given: Any, shape: Shape) -> Asked:
+    metadata, raw = bool(getattr(given, "metadata", True)), bytes(given.queries)
+    ids = [given.id] if isinstance(given.id, str) else given.id
+    if (raw == b"null") == (ids is None):
+        raise InputError("give queries, or id of a stored set, and not both", argument="queries")
+    if ids is not None:
+        return Asked(None, ids, isinstance(given.id, str), _arguments(given), metadata)
+    many = is_many(raw)
+    points, weights = decode_points(raw, many), decode_weights(bytes(given.weights), many)
+    return Asked(shape.sets(points, weights, "queries"), None, not many, _arguments(given), metadata)
+
+
+def is_many(raw: bytes) -> bool:
+    """Return whether JSON is a list of sets, and not one set."""
+    return _MANY.match(raw) is not None
+
+
+def decode_points(raw: bytes, many: bool) -> Any:
+    """Return one set or many of JSON as a list of lists of points."""
+    try:
+        return _SETS.decode(raw) if many else [_POINTS.decode(raw)]
+    except msgspec.ValidationError as error:
+        raise InputError(f"in queries: {error}", "give lists of points", argument="queries") from None
+
+
+def decode_weights(raw: bytes, many: bool) -> Any:
+    if raw == b"null":
+        return None
+    try:
+        if (_MANY_WEIGHTS.match(raw) is not None) != many:
+            raise msgspec.ValidationError("give one list of numbers for each set")
+        return _LISTS_OF_WEIGHTS.decode(raw) if many else [_WEIGHTS.decode(raw)]
+    except msgspec.ValidationError as error:
+        raise InputError(f"in weights: {error}", argument="weights") from None
+
+
+def _from_message(message: Message, kind: type[Any], shape: Shape) -> Asked:
+    given = dict(message.arguments)
+    single, ids = given.pop("single", False), given.pop("ids", None)
+    known = set(kind.__struct_fields__) - {"queries", "weights", "id", "metadata"}
+    if unknown := sorted(set(given) - known):
+        raise InputError(f"the argument {unknown[0]!r:.60} is not known", argument=str(unknown[0])[:60])
+    if ids is not None and not (isinstance(ids, list) and all(isinstance(each, str) for each in ids)):
+        raise InputError("ids are not a list of strings", argument="ids")
+    sets = unpack_sets("queries", message.arrays, shape.origin)
+    if (sets is None) == (ids is None):
+        raise InputError("give queries, or ids of stored sets, and not both", argument="queries")
+    if sets is not None and sets.dim != shape.dim:
+        shape.sets(sets)
+    return Asked(sets, ids, single is True, given)
+
+
+def _arguments(given: Any) -> dict[str, Any]:
+    """Return the fields that differ from their defaults, without the queries."""
+    fields, left = given.__struct_fields__, ("queries", "weights", "id", "metadata")
+    defaults = given.__struct_defaults__
+    pairs = zip(fields[len(fields) - len(defaults) :], defaults, strict=True)
+    return {
+        name: value
+        for name, default in pairs
+        if name not in left and (value := getattr(given, name)) is not default and value != default
+    }
+
+
+def check_question(asked: Asked, limits: Limits) -> None:
+    """Refuse more than the server takes."""
+    n = len(asked.ids or ()) if asked.sets is None else len(asked.sets)
+    if n > limits.queries:
+        raise InputError(f"there are {n:,} queries", f"send at most {limits.queries:,} at a time", argument="queries")
+    if asked.sets is not None:
+        check_sets(asked.sets, limits, "queries")
+    k, offset = asked.arguments.get("k", 10), asked.arguments.get("offset", 0)
+    for name, value in (("k", k), ("depth", asked.arguments.get("depth")), ("offset", offset)):
+        if isinstance(value, int) and value > limits.k:
+            raise InputError(f"{name}={value:,}", f"give at most {limits.k:,}", argument=name)
+
+
+def check_sets(sets: Sets, limits: Limits, name: str = "sets") -> None:
+    """Refuse too many sets, and sets of too many points."""
+    if len(sets) > limits.sets:
+        raise InputError(f"there are {len(sets):,} sets", f"send at most {limits.sets:,} at a time", argument=name)
+    if len(sets) and (largest := int(sets.sizes.max())) > limits.points:
+        number = int(sets.sizes.argmax())
+        problem = f"set {number} has {largest:,} points"
+        raise InputError(problem, f"send at most {limits.points:,} in a set", argument=name, set=number)
+
+
+def read_npy(body: bytes) -> NDArray[Any]:
+    """Return the array of a .npy body, which cannot hold objects; nothing is executed."""
+    try:
+        data: NDArray[Any] = np.load(io.BytesIO(body), allow_pickle=False)
+        if not isinstance(data, np.ndarray) or data.dtype.kind not in "fiu" or data.ndim not in (2, 3):
+            raise ValueError("it is not an array (N, d) or (n, N, d) of numbers")
+    except (ValueError, EOFError, OSError, TypeError, MemoryError, SyntaxError) as error:
+        raise InputError(f"the body is not a .npy file: {str(error)[:200]}", argument="body") from None
+    return data
+
+
+class Table(NamedTuple):
+    """Sets of an Arrow body, with ids and metadata where it has them."""
+
+    sets: Sets
+    ids: list[str] | None
+    metadata: list[Any] | None
+
+
+def read_arrow(body: bytes, shape: Shape) -> Table:
+    """Return the sets of an Arrow stream."""
+    ipc = import_extra("pyarrow.ipc", "a body in Arrow", "tables", "pyarrow")
+    try:
+        table = ipc.open_stream(io.BytesIO(body)).read_all()
+    except InputError:
+        raise
+    except Exception as error:  # whatever the library raises over bytes that are something else
+        raise InputError(f"the body is not an Arrow stream: {str(error)[:200]}", argument="body") from None
+    columns = {name: table.column(name) for name in table.column_names}
+    if "points" not in columns:
+        raise InputError("the table has no column points", "give a list of vectors a row", argument="body")
+    weights = columns.get("weights")
+    sets = Sets.from_arrow(columns["points"], weights, dim=shape.dim, origin=shape.origin)
+    ids = None if "id" not in columns else [str(each) for each in columns["id"].to_pylist()]
+    texts = None if "metadata" not in columns else columns["metadata"].to_pylist()
+    return Table(sets, ids, None if texts is None else [parse_object(text, "metadata") for text in texts])
+
+
+def parse_object(text: Any, name: str) -> Any:
+    """Return a JSON object of a message; None for None."""
+    if text is None or isinstance(text, dict):
+        return text
+    try:
+        found = json.loads(text)
+    except (ValueError, TypeError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise InputError(f"{name} {text!r:.60} is not a JSON object", argument=name)
+    return found
+
+
+def plain_arguments(message: Message, known: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a message that are known, and refuse others."""
+    if unknown := sorted(set(message.arguments) - set(known)):
+        raise InputError(f"the argument {unknown[0]!r:.60} is not known", argument=str(unknown[0])[:60])
+    return {**known, **message.arguments}
+
+
+def unsupported_kind(kind: str, kinds: tuple[str, ...]) -> UnsupportedError:
+    problem = f"a body of the type {kind!r:.60}" if kind else "a body without Content-Type"
+    return UnsupportedError(problem, f"send {' or '.join(kinds)}", argument="body", feature_name="Content-Type")

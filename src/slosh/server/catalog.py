@@ -1,0 +1,201 @@
+"""The indexes that a server serves, by name: each is opened once, when it is first asked for.
+
+A place is the folder of an index, a folder of such folders, or the address of an index in a database. What a request
+names is looked up among the names that are there. No path is made of it, but for a new index, whose name is checked
+character by character.
+"""
+
+from __future__ import annotations
+
+import logging
+import mmap
+import os
+import re
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..engines.addresses import split_name, without_password
+from ..engines.registry import create_engine
+from ..engines.spec import IndexSpec
+from ..errors import IndexExists, IndexNotFound, InputError, ReadOnlyIndex
+from ..index import SetIndex
+from ..index import open as open_index
+
+logger = logging.getLogger(__name__)
+
+SUFFIX = ".slosh"
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+"""What a new index may be called."""
+
+
+@dataclass
+class Entry:
+    """A served index: its name, where it lives, and the open index."""
+
+    name: str
+    location: str
+    number: tuple[int, int] | None
+    """Device and inode of its folder: another folder of the same name is another index."""
+    index: SetIndex | None = None
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def close(self) -> None:
+        with self.lock:
+            index, self.index = self.index, None
+        if index is not None:
+            index.close()
+
+
+class Generation:
+    """A number that all processes of a server share: it changes when an index is created or deleted."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._memory: Any = bytearray(8)
+        if path is not None:
+            with path.open("r+b") as file:
+                self._memory = mmap.mmap(file.fileno(), 8)
+
+    def read(self) -> bytes:
+        return bytes(self._memory[:8])
+
+    def advance(self) -> None:
+        number = (int.from_bytes(self.read(), "little") + 1) % (1 << 64)
+        self._memory[:8] = number.to_bytes(8, "little")
+
+
+class Catalog:
+    """The served indexes. `read_only` opens them for reading, as the workers do, which forward changes."""
+
+    def __init__(self, places: tuple[str, ...], read_only: bool, generation: Generation, n_jobs: int = -1) -> None:
+        self._places, self.read_only, self._generation, self._n_jobs = places, read_only, generation, n_jobs
+        self._lock, self._entries, self._seen = threading.Lock(), dict[str, Entry](), b""
+        self.folder = next((Path(place) for place in places if _is_folder_of_indexes(place)), None)
+        """Where new indexes are created; None where a server has no folder for them."""
+        self._on_close: list[Callable[[str], None]] = []
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Look which indexes there are."""
+        seen = self._generation.read()
+        found = {entry.name: entry for place in reversed(self._places) for entry in _entries(place)}
+        with self._lock:
+            self._seen, before = seen, self._entries
+            kept = {name: entry for name, entry in before.items() if _same(entry, found.get(name))}
+            self._entries = {**found, **kept}
+            gone = [entry for name, entry in before.items() if name not in kept]
+        for entry in gone:
+            entry.close()
+            self._closed(entry.name)
+
+    def names(self) -> list[str]:
+        self._follow()
+        return sorted(self._entries)
+
+    def get(self, name: str) -> SetIndex:
+        """Return an open index; IndexNotFound if there is none of this name."""
+        entry = self._entry(name)
+        index = entry.index
+        if index is not None:
+            return index
+        with entry.lock:
+            if entry.index is None:
+                entry.index = open_index(entry.location, read_only=self.read_only, n_jobs=self._n_jobs)
+                logger.info("opened %s: %d sets", name, len(entry.index))
+            return entry.index
+
+    def create(self, name: str, spec: IndexSpec, weighted: bool | None) -> SetIndex:
+        """Create an empty index in the folder of the server."""
+        if self.read_only:
+            raise ReadOnlyIndex("this server only reads", "start it without --read-only")
+        if self.folder is None:
+            raise InputError("this server has no folder for new indexes", "start it with a folder", argument="name")
+        if not NAME.fullmatch(name):
+            remedy = "give letters, digits, and . _ - between them, at most 100"
+            raise InputError(f"name={name!r:.60}", remedy, argument="name")
+        with self._lock:
+            if name in self._entries:
+                raise IndexExists(f"there is an index {name!r}", "give another name", location=name)
+        place = str(self.folder / f"{name}{SUFFIX}")
+        create_engine(place, spec, weighted, self._n_jobs).close()
+        self._generation.advance()
+        self.refresh()
+        return self.get(name)
+
+    def destroy(self, name: str) -> None:
+        """Delete an index and everything in it."""
+        entry = self._entry(name)
+        index = self.get(name)
+        with entry.lock:
+            entry.index = None
+        index.destroy()
+        self._generation.advance()
+        self.refresh()
+        self._closed(name)
+
+    def when_closed(self, call: Callable[[str], None]) -> None:
+        """Call a function with the name of each index that is closed or deleted."""
+        self._on_close.append(call)
+
+    def shown(self, text: str) -> str:
+        """Return a text without the places of this machine: a client sees names."""
+        for name, entry in self._entries.items():
+            text = text.replace(entry.location, name)
+        if self.folder is not None:
+            text = text.replace(f"{self.folder}{os.sep}", "")
+        return text
+
+    def close(self) -> None:
+        with self._lock:
+            entries, self._entries = list(self._entries.values()), {}
+        for entry in entries:
+            entry.close()
+
+    def _follow(self) -> None:
+        if self._generation.read() != self._seen:
+            self.refresh()
+
+    def _entry(self, name: str) -> Entry:
+        self._follow()
+        entry = self._entries.get(name)
+        if entry is None and self.folder is not None and not self.read_only:
+            self.refresh()  # it may have been put there by another program
+            entry = self._entries.get(name)
+        if entry is None:
+            raise IndexNotFound(f"there is no index {name!r:.60}", "GET /v1/indexes lists them", location=name[:100])
+        return entry
+
+    def _closed(self, name: str) -> None:
+        for call in self._on_close:
+            call(name)
+
+
+def _is_index(folder: Path) -> bool:
+    return (folder / "index.db").is_file()
+
+
+def _is_folder_of_indexes(place: str) -> bool:
+    return "://" not in place and not _is_index(Path(place))
+
+
+def _entries(place: str) -> list[Entry]:
+    if "://" in place:
+        url, name = split_name(place)
+        return [Entry(name or without_password(url).rpartition("/")[2] or "index", place, None)]
+    folder = Path(place)
+    if not folder.is_dir():
+        raise IndexNotFound(f"there is no index {place}", "make it with slosh build", location=place)
+    if _is_index(folder):
+        return [_entry_of(folder.absolute())]
+    return [_entry_of(each) for each in sorted(folder.absolute().iterdir()) if _is_index(each)]
+
+
+def _entry_of(folder: Path) -> Entry:
+    status = folder.stat()
+    return Entry(folder.name.removesuffix(SUFFIX), str(folder), (status.st_dev, status.st_ino))
+
+
+def _same(entry: Entry, found: Entry | None) -> bool:
+    return found is not None and (entry.location, entry.number) == (found.location, found.number)

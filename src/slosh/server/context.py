@@ -1,0 +1,58 @@
+"""What the handlers of one process share: settings, indexes, jobs, maps and numbers."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from ..index import SetIndex
+from .bodies import Shape
+from .catalog import Catalog
+from .jobs import Jobs
+from .keys import Keys
+from .metrics import Metrics
+from .settings import Limits, Settings
+
+T = TypeVar("T")
+
+
+class Context:
+    """Made once in each process."""
+
+    def __init__(self, settings: Settings, catalog: Catalog, keys: Keys, metrics: Metrics) -> None:
+        self.settings, self.catalog, self.keys, self.metrics = settings, catalog, keys, metrics
+        self.jobs = Jobs()
+        self._lock, self._remembered = threading.Lock(), dict[tuple[str, str], Any]()
+        catalog.when_closed(self._forget)
+
+    @property
+    def limits(self) -> Limits:
+        return self.settings.limits
+
+    def index(self, name: str) -> SetIndex:
+        return self.catalog.get(name)
+
+    def shape(self, name: str, index: SetIndex) -> Shape:
+        """Return the dimension and the origin of the sets of an index."""
+        found: Shape = self.remembered("shape", name, lambda: Shape.of(index))
+        return found
+
+    def remembered(self, what: str, name: str, make: Callable[[], T]) -> T:
+        """Return something of an index that is made once."""
+        found = self._remembered.get((what, name))
+        if found is None:
+            with self._lock:
+                found = self._remembered.get((what, name))
+                if found is None:
+                    found = self._remembered[what, name] = make()
+        return found  # type: ignore[no-any-return]
+
+    def _forget(self, name: str) -> None:
+        with self._lock:
+            for key in [key for key in self._remembered if key[1] == name]:
+                del self._remembered[key]
+
+    def close(self) -> None:
+        self.jobs.close()
+        self.catalog.close()

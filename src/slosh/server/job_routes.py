@@ -1,0 +1,255 @@
+"""Routes about jobs: begin long work, ask how far it is, cancel it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from ..engines import portable
+from ..engines.spec import IndexSpec
+from ..errors import AccessDenied, InputError, UnknownId
+from ..index import SetIndex
+from ..wire import BINARY, JSON, Message, pack, unpack, unpack_sets
+from .answers import json_reply, without_infinity
+from .bodies import Shape, check_sets, decode_json
+from .context import Context
+from .jobs import Job
+from .routes import Reply, Request, route
+from .schemas import JobAnswer, JobBody, JobsAnswer, Wait
+
+Result = tuple[dict[str, Any] | None, dict[str, NDArray[Any]]]
+"""What a job gives: values for JSON, and arrays."""
+
+
+def _tune(index: SetIndex, recall: float = 0.99, k: int = 10, queries: Any = None) -> Result:
+    return index.tune(recall, k, queries)._asdict(), {}
+
+
+def _verify(index: SetIndex, sample: int | None = None) -> Result:
+    found = index.verify(sample)
+    return {"ok": found.ok, "problems": found.problems, "checked": found.checked}, {}
+
+
+def _compact(index: SetIndex) -> Result:
+    index.compact()
+    return None, {}
+
+
+def _enable(
+    index: SetIndex, feature: str = "parts", parts: Any = True, sample: Any = None, random_state: int = 0
+) -> Result:
+    index.enable(feature, parts, sample=sample, random_state=random_state)
+    return None, {}
+
+
+def _retrain(
+    index: SetIndex, sample: Any = None, embedding: Any = None, label: str | None = None, random_state: int = 0
+) -> Result:
+    index.retrain(sample, embedding=embedding, label=label, random_state=random_state)
+    return None, {}
+
+
+def _duplicates(
+    index: SetIndex, radius: float = 0.0, id: Any = None, where: Any = None, certify: bool = False
+) -> Result:
+    found = index.duplicates(radius, id=id, where=where, certify=certify)
+    names = sorted({name for pair in found for name in pair[:2]})
+    number = {name: i for i, name in enumerate(names)}
+    ends = np.array([[number[a], number[b]] for a, b, _ in found], np.int64).reshape(-1, 2)
+    far = np.array([pair.distance for pair in found], np.float64)
+    return {"distance_kind": found.distance_kind, "ids": names}, {
+        "first": ends[:, 0],
+        "second": ends[:, 1],
+        "distances": far,
+    }
+
+
+def _neighbor_graph(
+    index: SetIndex, k: int = 15, mode: str = "distance", recall: float | None = None, certify: bool = False
+) -> Result:
+    graph, ids = index.neighbor_graph(k, mode=mode, recall=recall, certify=certify)
+    return {"ids": ids}, {name: getattr(graph, name) for name in ("data", "indices", "indptr")}
+
+
+def _kneighbors(index: SetIndex, k: int = 10, where: Any = None, recall: float | None = None) -> Result:
+    distances, positions = index.kneighbors(k=k, where=where, recall=recall)
+    return {}, {"distances": distances, "positions": positions}
+
+
+WORK: dict[str, tuple[str, Callable[..., Result]]] = {
+    "compact": ("write", _compact),
+    "tune": ("write", _tune),
+    "verify": ("read", _verify),
+    "retrain": ("write", _retrain),
+    "enable": ("write", _enable),
+    "duplicates": ("read", _duplicates),
+    "neighbor_graph": ("read", _neighbor_graph),
+    "kneighbors": ("read", _kneighbors),
+}
+"""What may be asked for: the access that it needs, and the function, whose parameters are the arguments."""
+BINARY_ONLY = ("queries", "sample", "embedding", "parts")
+"""Arguments that only the Python client sends: sets and embeddings."""
+
+
+@route(
+    "POST",
+    "/v1/indexes/{name}/jobs",
+    "Begin long work. What changes the index needs a key that may write.",
+    "read",
+    JobAnswer,
+    body=JobBody,
+    parameters=Wait,
+    bodies=(JSON, BINARY),
+    answers=(JSON, BINARY),
+    status=202,
+    owner=True,
+)
+def begin(context: Context, request: Request) -> Reply:
+    index = context.index(request.name)
+    shape = context.shape(request.name, index)
+    if request.kind == BINARY:
+        message = unpack(request.body)
+        kind, arguments = message.arguments.get("kind"), message.arguments.get("arguments")
+        if not isinstance(kind, str) or kind not in WORK or not isinstance(arguments, dict):
+            raise InputError("a job has a kind, and arguments", f"the kinds are {', '.join(WORK)}", argument="kind")
+        arguments = {**arguments, **_objects(message, arguments, shape, index, context)}
+    else:
+        body = decode_json(request.body, JobBody, context.limits)
+        kind, arguments = body.kind, body.arguments
+        for name in BINARY_ONLY:
+            if name in arguments and not isinstance(arguments[name], bool | None):
+                raise InputError(f"the argument {name!r} is for the Python client", "leave it out", argument=name)
+    access, work = WORK[kind]
+    if not request.grant.allows(access, request.name):
+        raise AccessDenied(f"the key does not allow {kind}", "use a key that may write", location=request.name)
+    known = set(_parameters(work))
+    if unknown := sorted(set(arguments) - known):
+        raise InputError(f"{kind} has no argument {unknown[0]!r:.60}", argument=str(unknown[0])[:60])
+    job = context.jobs.begin(Job(request.name, kind, access, lambda: work(index, **arguments)))
+    return _reply(job, request.accept, 202)
+
+
+def _parameters(work: Callable[..., Any]) -> list[str]:
+    code = work.__code__
+    return list(code.co_varnames[1 : code.co_argcount])
+
+
+def _objects(
+    message: Message, given: dict[str, Any], shape: Shape, index: SetIndex, context: Context
+) -> dict[str, Any]:
+    """Return the sets and embeddings of a message, checked as those of a file."""
+    found: dict[str, Any] = {}
+    for name in ("queries", "sample"):
+        sets = unpack_sets(name, message.arrays, shape.origin)
+        if sets is not None:
+            found[name] = shape.sets(sets, name=name)
+            check_sets(found[name], context.limits, name)
+    for name in ("embedding", "parts"):
+        packed = given.get(name)
+        if isinstance(packed, dict):
+            found[name] = _loaded(name, packed, message.arrays)
+    return found
+
+
+def _loaded(name: str, packed: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Any:
+    if "specification" in packed:
+        content = arrays.get(f"{name}.specification", np.empty(0, np.uint8)).tobytes()
+        return getattr(IndexSpec.unpack(content, "the specification of the request"), name)
+    own = {key.partition(".")[2]: value for key, value in arrays.items() if key.startswith(f"{name}.")}
+    try:
+        return portable.load(packed.get("tree"), [own[str(i)] for i in range(len(own))])
+    except (ValueError, TypeError, KeyError, LookupError, AttributeError, RecursionError) as error:
+        raise InputError(f"{name} cannot be read: {str(error)[:200]}", argument=name) from None
+
+
+@route("GET", "/v1/jobs", "The jobs that the key may see.", "read", JobsAnswer, owner=True)
+def all_jobs(context: Context, request: Request) -> Reply:
+    listed = [_answer(job) for job in context.jobs.all() if request.grant.allows("read", job.index)]
+    for each in listed:
+        each.result = None
+    return json_reply(JobsAnswer(listed))
+
+
+@route(
+    "GET",
+    "/v1/jobs/{id}",
+    "State, progress and result of a job.",
+    "read",
+    JobAnswer,
+    parameters=Wait,
+    answers=(JSON, BINARY),
+    owner=True,
+)
+def one_job(context: Context, request: Request) -> Reply:
+    return _reply(find(context, request), request.accept)
+
+
+@route(
+    "DELETE",
+    "/v1/jobs/{id}",
+    "Cancel a job.",
+    "read",
+    JobAnswer,
+    parameters=Wait,
+    answers=(JSON, BINARY),
+    owner=True,
+)
+def cancel(context: Context, request: Request) -> Reply:
+    job = find(context, request)
+    if not request.grant.allows(job.access, job.index):
+        raise AccessDenied(f"the key may not cancel a job that is {job.kind}", "use a key that may write")
+    job.cancelled.set()
+    return _reply(job, request.accept)
+
+
+def find(context: Context, request: Request) -> Job:
+    """Return the job that a request is about, if the key may see it."""
+    job = context.jobs.get(request.name)
+    if job is None or not request.grant.allows("read", job.index):
+        raise UnknownId(f"there is no job {request.name!r:.60}", "GET /v1/jobs lists them", id=request.name[:100])
+    return job
+
+
+JOB = b"x-slosh-job"
+"""The header by which the gate knows that a reply is about a job, whose end it may have to wait for."""
+
+
+def _answer(job: Job) -> JobAnswer:
+    values, arrays = job.result if job.state == "done" else (None, {})
+    result = values if not arrays else _listed(job.kind, values or {}, arrays)
+    return JobAnswer(
+        job.id,
+        job.index,
+        job.kind,
+        job.state,
+        job.stage,
+        job.done,
+        job.total,
+        job.seconds,
+        result,
+        job.error,
+    )
+
+
+def _listed(kind: str, values: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
+    """Return the arrays of a result for JSON."""
+    if kind == "duplicates":
+        ids = values["ids"]
+        ends = zip(arrays["first"].tolist(), arrays["second"].tolist(), arrays["distances"].tolist(), strict=True)
+        return {"distance_kind": values["distance_kind"], "pairs": [[ids[a], ids[b], far] for a, b, far in ends]}
+    return {**values, **{name: without_infinity(array) for name, array in arrays.items()}}
+
+
+def _reply(job: Job, accept: str, status: int = 200) -> Reply:
+    headers = ((JOB, job.id.encode()),)
+    if BINARY in accept:
+        values, arrays = job.result if job.state == "done" else (None, {})
+        names = ("id", "index", "kind", "state", "stage", "done", "total", "seconds", "error")
+        about = {name: getattr(job, name) for name in names}
+        return Reply(pack({**about, "result": msgspec.to_builtins(values)}, arrays), BINARY, status, headers)
+    return dataclasses.replace(json_reply(_answer(job), status), headers=headers)

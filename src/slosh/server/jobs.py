@@ -1,0 +1,127 @@
+"""Jobs: long work in threads of its own, whose progress can be asked for, and which can be cancelled.
+
+Progress comes from the bars that the library would show on a terminal (`data/progress.py`). A job that is cancelled
+ends at the next step of a bar, by an error: so what it was changing stays as it was.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from ..data.progress import watched
+from ..errors import ServerBusy, WorkCancelled
+from ..wire import problem_of
+
+logger = logging.getLogger(__name__)
+
+KEPT_JOBS = 100
+"""Jobs whose results are kept; the oldest that has ended goes first."""
+WAITING_JOBS = 32
+"""Jobs that may wait or run; more are shed."""
+THREADS = 2
+
+
+State = Literal["waiting", "running", "done", "failed", "cancelled"]
+
+
+@dataclass
+class Job:
+    """One piece of work."""
+
+    index: str
+    kind: str
+    access: str
+    work: Callable[[], Any]
+    id: str = field(default_factory=lambda: secrets.token_hex(8))
+    state: State = "waiting"
+    stage: str = ""
+    done: int = 0
+    total: int | None = None
+    result: Any = None
+    error: dict[str, Any] | None = None
+    started: float = field(default_factory=time.monotonic)
+    ended: float | None = None
+    cancelled: threading.Event = field(default_factory=threading.Event)
+    finished: threading.Event = field(default_factory=threading.Event)
+    listeners: list[Callable[[], None]] = field(default_factory=list)
+
+    @property
+    def seconds(self) -> float:
+        return (time.monotonic() if self.ended is None else self.ended) - self.started
+
+    def watch(self, stage: str, done: int, total: int | None) -> None:
+        """Note how far the work is, and end it if it was cancelled."""
+        self.stage, self.done, self.total = stage, done, total
+        if self.cancelled.is_set():
+            raise WorkCancelled(f"the job {self.id} was cancelled", "begin it again")
+
+
+class Jobs:
+    """The jobs of a server."""
+
+    def __init__(self) -> None:
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="job")
+        self._lock, self._jobs = threading.Lock(), dict[str, Job]()
+
+    def begin(self, job: Job) -> Job:
+        """Let a job run as soon as a thread is free."""
+        with self._lock:
+            waiting = [each for each in self._jobs.values() if not each.finished.is_set()]
+            if len(waiting) >= WAITING_JOBS:
+                raise ServerBusy(f"{len(waiting)} jobs wait already", "try again later", retry_after=5.0)
+            ended = [each.id for each in self._jobs.values() if each.finished.is_set()]
+            for old in ended[: max(0, len(self._jobs) - KEPT_JOBS + 1)]:
+                del self._jobs[old]
+            self._jobs[job.id] = job
+        self._threads.submit(self._run, job)
+        return job
+
+    def get(self, id: str) -> Job | None:
+        return self._jobs.get(id)
+
+    def all(self) -> list[Job]:
+        with self._lock:
+            return list(self._jobs.values())
+
+    def running(self) -> int:
+        return sum(not each.finished.is_set() for each in self.all())
+
+    def close(self) -> None:
+        """Cancel what runs, and wait for its end."""
+        for job in self.all():
+            job.cancelled.set()
+        self._threads.shutdown(wait=True, cancel_futures=True)
+        for job in self.all():
+            if not job.finished.is_set():
+                _end(job, "cancelled")
+
+    def _run(self, job: Job) -> None:
+        if job.cancelled.is_set():
+            _end(job, "cancelled")
+            return
+        job.state = "running"
+        try:
+            with watched(job.watch):
+                job.result = job.work()
+            state: State = "done"
+        except WorkCancelled:
+            state = "cancelled"
+        except Exception as error:
+            job.error, state = problem_of(error), "failed"
+            if job.error["status"] == 500:
+                logger.exception("job %s (%s of %s) failed", job.id, job.kind, job.index)
+        _end(job, state)
+
+
+def _end(job: Job, state: State) -> None:
+    job.state, job.ended = state, time.monotonic()
+    job.finished.set()
+    for call in job.listeners:
+        call()

@@ -1,0 +1,256 @@
+"""The processes of a server. One process does everything; with `--workers` several read, and one writes.
+
+The process that was started owns the indexes: it is the only one that changes them, listens on a socket in a folder of
+its own, and does what workers forward. Workers share the listening socket, and open the indexes for reading.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import logging
+import multiprocessing
+import os
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+
+from ..errors import InputError, StorageError
+from .catalog import Catalog, Generation
+from .context import Context
+from .forward import Forwarder
+from .gate import Gate
+from .keys import read_keys
+from .metrics import Metrics
+from .settings import Settings
+
+logger = logging.getLogger(__name__)
+
+BACKLOG = 2048
+KEEP_ALIVE_SECONDS = 75
+STOP_SECONDS = 30
+"""How long what was begun may take when the server stops."""
+SWITCH_SECONDS = 0.001
+"""How long a thread of Python may run before another one that waits."""
+OPENED_AT_START = 64
+"""Indexes that are opened when the server starts; more are opened when they are asked for."""
+
+
+class _Server(uvicorn.Server):
+    """A server that leaves signals to whoever started it."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def serve(settings: Settings, started: Callable[[str, list[str]], None]) -> None:
+    """Serve until a signal stops it. `started` is called with the address and the names of the indexes."""
+    check(settings)
+    listening = bind(settings)
+    folder = Path(tempfile.mkdtemp(prefix="slosh-serve-"))
+    try:
+        run_loop(_serve(settings, listening, folder, started))
+    finally:
+        listening.close()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def check(settings: Settings) -> None:
+    """Refuse to listen where others can reach the server, unless there are keys."""
+    if not settings.is_local and settings.keys_file is None and not settings.insecure:
+        raise InputError(
+            f"host={settings.host!r} lets other machines reach the indexes",
+            "give a file of keys, or insecure=True to let everybody in",
+            argument="host",
+        )
+
+
+def bind(settings: Settings) -> socket.socket:
+    """Return the listening socket."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    # With the protocol, so that the loop sees that it is TCP, and sends the parts of an answer without delay.
+    made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        made.bind((settings.host, settings.port))
+    except OSError as error:
+        made.close()
+        where = f"{settings.host}:{settings.port}"
+        problem = f"cannot listen on {where}: {error.strerror or error}"
+        raise StorageError(problem, "choose another port", error.errno, location=where) from None
+    made.listen(BACKLOG)
+    made.set_inheritable(True)
+    return made
+
+
+def configured(app: Gate, **more: Any) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        log_config=None,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        lifespan="on",
+        ws="none",
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=STOP_SECONDS,
+        backlog=BACKLOG,
+        **more,
+    )
+
+
+async def _serve(
+    settings: Settings, listening: socket.socket, folder: Path, started: Callable[[str, list[str]], None]
+) -> None:
+    many = settings.workers > 1
+    shared, numbers = folder / "generation", folder / "metrics"
+    shared.write_bytes(bytes(8))
+    rows = settings.workers + 1
+    numbers.write_bytes(bytes(Metrics.file_size(rows)))
+    catalog = Catalog(settings.places, settings.read_only, Generation(shared), settings.n_jobs)
+    metrics = Metrics(numbers, 0, rows) if many else Metrics()
+    context = Context(settings, catalog, read_keys(settings.keys_file, settings.read_only), metrics)
+    names = _open_all(catalog, settings)
+    gate, inner = Gate(context), folder / "owner"
+    server = _Server(configured(gate, uds=str(inner)) if many else configured(gate))
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    task = asyncio.create_task(server.serve() if many else server.serve([listening]))
+    while not server.started and not task.done():
+        await asyncio.sleep(0.01)
+    workers = _Workers(settings, listening, folder) if many and not task.done() else None
+    if workers is not None:
+        await loop.run_in_executor(None, workers.wait_until_ready)
+    if not task.done():
+        started(address(listening, settings), names)
+    stopping = asyncio.create_task(stop.wait())
+    watching = None if workers is None else asyncio.create_task(workers.watch(stop))
+    await asyncio.wait((task, stopping), return_when=asyncio.FIRST_COMPLETED)
+    stop.set()
+    if workers is not None:  # first those who forward, then the one that they forward to
+        await loop.run_in_executor(None, workers.stop)
+    gate.stopping, server.should_exit = True, True
+    await task
+    stopping.cancel()
+    if watching is not None:
+        watching.cancel()
+
+
+def _open_all(catalog: Catalog, settings: Settings) -> list[str]:
+    """Open the indexes, so that what is wrong is said at the start. In a folder of many, the others are served."""
+    names, failed = catalog.names(), []
+    for name in names[:OPENED_AT_START]:
+        try:
+            catalog.get(name)
+        except (StorageError, ValueError) as error:
+            if catalog.folder is None:
+                raise
+            failed.append(name)
+            logger.warning("%s is not served: %s", name, error)
+    return [name for name in names if name not in failed]
+
+
+def address(listening: socket.socket, settings: Settings) -> str:
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    return f"http://{host}:{listening.getsockname()[1]}"
+
+
+class _Workers:
+    """The processes that read."""
+
+    def __init__(self, settings: Settings, listening: socket.socket, folder: Path) -> None:
+        self._settings, self._listening, self._folder = settings, listening, folder
+        self._context = multiprocessing.get_context("spawn")
+        self._processes: list[Any] = [self._start(i) for i in range(settings.workers)]
+
+    def _start(self, i: int) -> Any:
+        arguments = (self._settings, self._listening, str(self._folder), i)
+        process = self._context.Process(target=run_worker, args=arguments, daemon=True)
+        process.start()
+        return process
+
+    def wait_until_ready(self) -> None:
+        while not all((self._folder / f"ready-{i}").exists() for i in range(len(self._processes))):
+            if not any(process.is_alive() for process in self._processes):
+                raise StorageError("no worker could start", "its log says why")
+            time.sleep(0.02)
+
+    async def watch(self, stop: asyncio.Event) -> None:
+        """Start a worker again that has ended by itself."""
+        while not stop.is_set():
+            await asyncio.sleep(0.5)
+            for i, process in enumerate(self._processes):
+                if not process.is_alive() and not stop.is_set():
+                    logger.warning("worker %d ended with code %s, and is started again", i, process.exitcode)
+                    self._processes[i] = self._start(i)
+
+    def stop(self) -> None:
+        for process in self._processes:
+            if process.is_alive():
+                os.kill(process.pid, signal.SIGTERM)
+        for process in self._processes:
+            process.join(STOP_SECONDS + 5)
+            if process.is_alive():
+                process.kill()
+
+
+def run_worker(settings: Settings, listening: socket.socket, folder: str, number: int) -> None:
+    """Be one of the processes that read."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all of them, and the one that was started stops us
+    configure_logging(settings)
+    place = Path(folder)
+    catalog = Catalog(settings.places, True, Generation(place / "generation"), settings.n_jobs)
+    metrics = Metrics(place / "metrics", number + 1, settings.workers + 1)
+    context = Context(settings, catalog, read_keys(settings.keys_file, settings.read_only), metrics)
+    gate = Gate(context, Forwarder(str(place / "owner")))
+
+    async def run() -> None:
+        server = _Server(configured(gate))
+
+        def stop() -> None:
+            gate.stopping, server.should_exit = True, True
+
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop)
+        task = asyncio.create_task(server.serve([listening]))
+        while not server.started and not task.done():
+            await asyncio.sleep(0.01)
+        (place / f"ready-{number}").touch()
+        await task
+
+    run_loop(run())
+
+
+def run_loop(main: Coroutine[Any, Any, None]) -> None:
+    """Run a coroutine to its end, in the faster loop where that is installed.
+
+    Threads take turns more often than by default: the loop is not to wait for one that makes a large answer.
+    """
+    sys.setswitchinterval(SWITCH_SECONDS)
+    try:
+        uvloop: Any = importlib.import_module("uvloop")
+    except ImportError:
+        asyncio.run(main)
+    else:
+        uvloop.run(main)
+
+
+def configure_logging(settings: Settings) -> None:
+    """Write the access log, one JSON object a line, to standard error, and warnings beside it."""
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    log = logging.getLogger("slosh.access")
+    log.handlers, log.propagate = [handler], False
+    log.setLevel(logging.INFO if settings.access_log else logging.WARNING)

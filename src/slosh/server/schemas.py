@@ -1,0 +1,472 @@
+"""The bodies of requests and answers as types: they decode, encode, and describe themselves in the OpenAPI document."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, Raw, Struct
+
+_NUMBERS = {"type": "array", "items": {"type": "number"}}
+_POINTS = {"type": "array", "items": _NUMBERS}
+_FILTER = {"anyOf": [{"type": "string"}, {"type": "object"}, {"type": "null"}], "description": "see slosh.where"}
+
+Points = list[list[float]]
+OneOrMany = Annotated[
+    Raw,
+    Meta(
+        extra_json_schema={
+            "anyOf": [_POINTS, {"type": "array", "items": _POINTS}, {"type": "null"}],
+            "description": "one set, a list of points; or a list of sets",
+        }
+    ),
+]
+WeightsOfThem = Annotated[
+    Raw,
+    Meta(
+        extra_json_schema={
+            "anyOf": [_NUMBERS, {"type": "array", "items": _NUMBERS}, {"type": "null"}],
+            "description": "a weight for each point, as the sets",
+        }
+    ),
+]
+Where = Annotated[Any, Meta(extra_json_schema=_FILTER)]
+Json = Annotated[Raw, Meta(extra_json_schema={"type": "object"})]
+Count = Annotated[int, Meta(ge=1)]
+Offset = Annotated[int, Meta(ge=0)]
+NONE = Raw(b"null")
+
+
+def _none() -> Raw:
+    return NONE
+
+
+Match = Literal["whole", "part", "contained", "both"]
+Rerank = Literal["sliced", "sliced_wasserstein", "wasserstein", "chamfer", "hausdorff", "maxsim", "partial_wasserstein"]
+Ids = list[str]
+
+
+class Body(Struct, forbid_unknown_fields=True):
+    """What a request holds: another field than these is an error."""
+
+
+# What is asked
+
+
+class SearchBody(Body):
+    queries: OneOrMany = msgspec.field(default_factory=_none)
+    weights: WeightsOfThem = msgspec.field(default_factory=_none)
+    id: str | Ids | None = None
+    k: Count = 10
+    where: Where = None
+    recall: Annotated[float, Meta(gt=0, le=1)] | None = None
+    rerank: Rerank | None = None
+    depth: Count | None = None
+    certify: bool = False
+    offset: Offset = 0
+    match: Match = "whole"
+    coverage: Annotated[float, Meta(gt=0, le=1)] | None = None
+    metadata: bool = True
+
+
+class RangeBody(Body):
+    queries: OneOrMany = msgspec.field(default_factory=_none)
+    weights: WeightsOfThem = msgspec.field(default_factory=_none)
+    id: str | Ids | None = None
+    radius: Annotated[float, Meta(ge=0)] | list[Annotated[float, Meta(ge=0)]] = 0.0
+    where: Where = None
+    recall: Annotated[float, Meta(gt=0, le=1)] | None = None
+    rerank: Rerank | None = None
+    certify: bool = False
+    match: Match = "whole"
+    coverage: Annotated[float, Meta(gt=0, le=1)] | None = None
+    metadata: bool = True
+
+
+class NeighborsBody(Body):
+    queries: OneOrMany = msgspec.field(default_factory=_none)
+    weights: WeightsOfThem = msgspec.field(default_factory=_none)
+    id: str | Ids | None = None
+    k: Count = 10
+    where: Where = None
+    recall: Annotated[float, Meta(gt=0, le=1)] | None = None
+
+
+class ExplainBody(Body):
+    id: str
+    query: Points | None = None
+    weights: list[float] | None = None
+    query_id: str | None = None
+    match: Literal["whole", "part", "contained"] = "whole"
+    components: Literal[2, 3] | None = 3
+
+
+class CreateBody(Body):
+    name: Annotated[str, Meta(pattern="^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+    dim: Count
+    weighted: bool | None = None
+    embedding: EmbeddingBody | None = None
+    preprocess: dict[str, Any] | None = None
+    origin: list[float] | None = None
+    parts: bool = False
+    sample: list[Points] | None = None
+
+
+class EmbeddingBody(Body):
+    class_: str = msgspec.field(name="class")
+    parameters: dict[str, bool | int | float | str | None] = {}
+
+
+class AddBody(Body):
+    sets: list[Points]
+    ids: list[str | int] | None = None
+    metadata: list[dict[str, Any] | None] | dict[str, Any] | None = None
+    weights: list[list[float]] | None = None
+    update: bool = False
+
+
+class UpdateBody(Body):
+    ids: list[str | int]
+    sets: list[Points] | None = None
+    metadata: list[dict[str, Any] | None] | dict[str, Any] | None = None
+    weights: list[list[float]] | None = None
+    merge: bool = False
+
+
+class RemoveBody(Body):
+    ids: list[str | int] | None = None
+    where: Where = None
+
+
+class SelectBody(Body):
+    where: Where = None
+    limit: Count | None = None
+    offset: Offset = 0
+
+
+class GetBody(Body):
+    ids: list[str | int]
+
+
+class PointsBody(Body):
+    ids: Annotated[list[str], Meta(max_length=1000)]
+    limit: Annotated[int, Meta(ge=1, le=10_000)] = 500
+    components: Literal[2, 3] = 3
+
+
+class ProjectBody(Body):
+    sets: Annotated[list[Points], Meta(max_length=1000)]
+    limit: Annotated[int, Meta(ge=1, le=10_000)] = 500
+    components: Literal[2, 3] = 3
+
+
+class PlaceBody(Body):
+    queries: OneOrMany = msgspec.field(default_factory=_none)
+    weights: WeightsOfThem = msgspec.field(default_factory=_none)
+    ids: Annotated[list[str], Meta(max_length=10_000)] | None = None
+
+
+JobKind = Literal["compact", "tune", "verify", "retrain", "enable", "duplicates", "neighbor_graph", "kneighbors"]
+
+
+class JobBody(Body):
+    kind: JobKind
+    arguments: dict[str, Any] = {}
+
+
+# What stands in the query string
+
+
+class Page(Body):
+    where: str | None = None
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 100
+    offset: Offset = 0
+
+
+class Filter(Body):
+    where: str | None = None
+
+
+class FieldValues(Body):
+    values: Annotated[int, Meta(ge=1, le=1000)] = 50
+
+
+class Batch(Body):
+    batch: Annotated[int, Meta(ge=1, le=100_000)] = 4096
+
+
+class Wait(Body):
+    wait: Annotated[float, Meta(ge=0, le=30)] = 0.0
+
+
+class Tile(Body):
+    level: Annotated[int, Meta(ge=0, le=30)]
+    x: Offset
+    y: Offset
+    field: str | None = None
+    limit: Annotated[int, Meta(ge=1, le=10_000)] = 1000
+
+
+class Reading(Body):
+    filename: Annotated[str, Meta(min_length=1, max_length=255)]
+    format: str | None = None
+    id_column: str | None = None
+    columns: str | None = None
+    weights: str | None = None
+    by: str | None = None
+    obsm: str | None = None
+    n_points: Annotated[int, Meta(ge=1, le=1_000_000)] = 1024
+    random_state: Annotated[int, Meta(ge=0, le=4294967295)] = 0
+
+
+class AddFlags(Body):
+    """For bodies that hold nothing but sets; JSON has it in the body."""
+
+    update: bool = False
+
+
+class Upload(Reading):
+    update: bool = False
+
+
+class Parse(Reading):
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 1
+
+
+# What is answered
+
+
+class State(Struct):
+    status: str
+
+
+class Allowed(Struct):
+    read: bool
+    write: bool
+
+
+class ServerAnswer(Struct):
+    version: str
+    read_only: bool
+    keys: bool
+    allowed: Allowed
+    can_create: bool
+    formats: list[str]
+    limits: dict[str, float]
+
+
+class IndexLine(Struct):
+    name: str
+    sets: int
+    dim: int
+    engine: str
+    distance_kind: str
+    weighted: bool | None
+    parts: bool
+    read_only: bool
+
+
+class IndexesAnswer(Struct):
+    indexes: list[IndexLine]
+
+
+class CountAnswer(Struct):
+    count: int
+
+
+class IdsAnswer(Struct):
+    ids: list[str]
+
+
+class SetLine(Struct):
+    id: str
+    size: int
+    metadata: dict[str, Any]
+
+
+class SetsAnswer(Struct):
+    total: int
+    next: int | None
+    sets: list[SetLine]
+
+
+class StoredSet(Struct):
+    id: str
+    points: Points
+    weights: list[float] | None
+    metadata: dict[str, Any]
+
+
+class RecordsAnswer(Struct):
+    sets: list[StoredSet]
+
+
+class ParseAnswer(Struct):
+    total: int
+    sets: list[StoredSet]
+
+
+class DrawnSet(Struct):
+    id: str
+    size: int
+    points: Points
+    weights: list[float] | None
+    metadata: dict[str, Any]
+
+
+class PointsAnswer(Struct):
+    projected: bool
+    sets: list[DrawnSet]
+
+
+class ProjectedSet(Struct):
+    size: int
+    points: Points
+
+
+class ProjectAnswer(Struct):
+    projected: bool
+    sets: list[ProjectedSet]
+
+
+class HitsPart(Struct, omit_defaults=True):
+    ids: list[str]
+    distances: list[float]
+    metadata: list[Json] | None = None
+
+
+class StatsPart(Struct):
+    recall: float | None
+    seconds: float
+    candidates: list[int]
+    scanned: list[int]
+    full_distances: list[int] | None
+    unlike: list[bool] | None
+
+
+class HitsAnswer(Struct):
+    distance_kind: str
+    hits: Annotated[
+        Any,
+        Meta(
+            extra_json_schema={
+                "anyOf": [
+                    {"$ref": "#/components/schemas/HitsPart"},
+                    {"type": "array", "items": {"$ref": "#/components/schemas/HitsPart"}},
+                ]
+            }
+        ),
+    ]
+    stats: StatsPart
+
+
+class NeighborsAnswer(Struct):
+    distances: list[list[float | None]]
+    positions: list[list[int]]
+
+
+class SideAnswer(Struct):
+    points: Points
+    weights: list[float] | None
+
+
+class ExplainAnswer(Struct, omit_defaults=True):
+    kind: str
+    distance: float
+    x: SideAnswer
+    y: SideAnswer
+    projected: bool
+    slices: list[float] | None = None
+    x_elements: list[float] | None = None
+    y_elements: list[float] | None = None
+    directions: Points | None = None
+    pairs: list[tuple[int, int, float]] | None = None
+    nearest: list[int] | None = None
+    distances: list[float] | None = None
+    weights: list[float] | None = None
+
+
+class FieldValue(Struct):
+    value: str | float | bool
+    count: int
+
+
+class FieldLine(Struct):
+    name: str
+    kind: Literal["text", "number", "boolean", "mixed"]
+    sets: int
+    distinct: int
+    least: float | None
+    greatest: float | None
+    values: list[FieldValue]
+
+
+class FieldsAnswer(Struct):
+    sampled: int
+    total: int
+    fields: list[FieldLine]
+
+
+class MapAnswer(Struct):
+    state: Literal["building", "ready", "empty", "failed"]
+    done: int
+    total: int
+    sets: int
+    stale: bool
+    bounds: list[float] | None
+    max_level: int
+    explained: list[float] | None
+
+
+class TileAnswer(Struct):
+    level: int
+    x: int
+    y: int
+    bounds: list[float]
+    count: int
+    ids: list[str]
+    points: Points
+    values: list[Any] | None
+    density: list[list[int]]
+
+
+class PlaceAnswer(Struct):
+    queries: Points | None
+    ids: list[list[float] | None] | None
+
+
+class Problem(Struct):
+    type: str
+    title: str
+    status: int
+    detail: str
+    class_: str = msgspec.field(name="class")
+    problem: str
+    remedy: str
+    fields: dict[str, Any]
+
+
+class JobAnswer(Struct):
+    id: str
+    index: str
+    kind: str
+    state: Literal["waiting", "running", "done", "failed", "cancelled"]
+    stage: str
+    done: int
+    total: int | None
+    seconds: float
+    result: Any
+    error: dict[str, Any] | None
+
+
+class JobsAnswer(Struct):
+    jobs: list[JobAnswer]
+
+
+class InfoAnswer(Struct):
+    """What `SetIndex.info` gives; engines add what they know."""
+
+    name: str
+    read_only: bool
+    sets: int
+    dim: int

@@ -1,0 +1,468 @@
+/**
+ * The page: what the address says is asked of the server and shown. Everything a person does changes the state
+ * (session.js), and every change of the state is shown by `refresh`.
+ */
+
+import { ask, isAbort, Latest, Problem } from "./api.js";
+import { Clouds } from "./clouds.js";
+import { Controls } from "./controls.js";
+import { byId } from "./dom.js";
+import { usualFrame } from "./drawing.js";
+import { turned } from "./explanation.js";
+import { showHeader } from "./header.js";
+import { QueryInput } from "./input.js";
+import { CollectionMap } from "./map.js";
+import { MatchDialog } from "./match.js";
+import { Notices } from "./notices.js";
+import { colourable } from "./palette.js";
+import { queryCloud, queryName, querySet } from "./queries.js";
+import { PAGE, Results } from "./results.js";
+import { Session } from "./session.js";
+import { Stage } from "./stage.js";
+import { fieldOf } from "./text.js";
+import { themeButton } from "./theme-choice.js";
+
+/** @import {Explanation, Field, FieldsAnswer, IndexInfo, IndexSummary, Query, SearchAnswer, ServerInfo, SetPage, State} from "./types.d.ts" */
+/** @import {Item} from "./cards.js" */
+/** @import {Usual} from "./drawing.js" */
+/** @import {Way} from "./session.js" */
+
+const SAMPLE = 48;
+/** Sets from which the usual place and size are learnt. */
+
+class App {
+  #server = /** @type {ServerInfo | null} */ (null);
+  #indexes = /** @type {IndexSummary[]} */ ([]);
+  #info = /** @type {IndexInfo | null} */ (null);
+  #fields = /** @type {Field[]} */ ([]);
+  #usual = /** @type {Usual} */ (usualFrame([]));
+  #answer = /** @type {{key: string, items: Item[], kind: string} | null} */ (null);
+  #searching = new Latest();
+  #explaining = new Latest();
+  #marking = new Latest();
+  #clouds = new Clouds();
+  #session = new Session(() => void this.refresh());
+  #notices = new Notices(() => void this.start());
+  #stage = new Stage((strokes, moving) => this.#drawn(strokes, moving));
+  #controls = new Controls((change, typing) => {
+    // Each kept keystroke is not an entry of the history: what is typed replaces the newest one.
+    this.#change(change, typing && this.#typed ? "replace" : "push");
+    this.#typed = typing;
+  });
+  #typed = false;
+  #input = new QueryInput(
+    (query) => {
+      this.#notices.clear();
+      this.#change({ query, open: "" }, "push");
+    },
+    (error) => this.#failed(error),
+    (reading) => this.#results.setBusy(reading),
+  );
+  #results = new Results(
+    (item) => this.#chosen(item),
+    (item) => this.#map.colourOf(fieldOf(item.metadata, this.#colourField()?.name ?? "")),
+    (offset) => this.#change({ offset }, "push"),
+  );
+  #match = new MatchDialog({
+    close: () => this.#closeMatch(),
+    step: (by) => this.#step(by),
+    searchFrom: (id) => this.#searchFrom(id),
+  });
+  #map = new CollectionMap({
+    choose: (id) => this.#searchFrom(id),
+    moved: (at) => this.#change({ at }, "replace", false),
+    cloudOf: async (id) => (await this.#clouds.get([id]).catch(() => new Map())).get(id) ?? null,
+    failed: (error) => this.#failed(error),
+  });
+
+  constructor() {
+    themeButton(byId("theme", HTMLButtonElement));
+    byId("index", HTMLSelectElement).addEventListener("change", (event) => {
+      const { value } = /** @type {HTMLSelectElement} */ (event.target);
+      this.#change(
+        { index: value, query: null, open: "", where: "", offset: 0, at: null, colour: "", fit: null },
+        "push",
+      );
+    });
+    byId("colour", HTMLSelectElement).addEventListener("change", (event) => {
+      const { value } = /** @type {HTMLSelectElement} */ (event.target);
+      this.#change({ colour: value }, "push");
+    });
+    byId("fit", HTMLInputElement).addEventListener("change", (event) => {
+      this.#change({ fit: /** @type {HTMLInputElement} */ (event.target).checked }, "push");
+    });
+    byId("undo", HTMLButtonElement).addEventListener("click", () => this.#stage.undo());
+    byId("clear", HTMLButtonElement).addEventListener("click", () => {
+      this.#change({ query: null, open: "", offset: 0 }, "push");
+      byId("pad", HTMLCanvasElement).focus({ preventScroll: true });
+    });
+    byId("skip", HTMLAnchorElement).addEventListener("click", (event) => {
+      event.preventDefault(); // the address is ours
+      this.#results.focus();
+    });
+  }
+
+  /** Ask the server what there is, and show it. */
+  async start() {
+    try {
+      this.#server = await ask("server");
+      if (this.#server?.keys && !this.#server.allowed.read) {
+        this.#notices.askForKey();
+        return;
+      }
+      /** @type {{indexes: IndexSummary[]}} */
+      const { indexes } = await ask("indexes");
+      this.#indexes = indexes;
+      this.#info = null;
+      this.#notices.clear();
+      await this.refresh();
+    } catch (error) {
+      this.#failed(error);
+    }
+  }
+
+  /** Show the state. */
+  async refresh() {
+    const { state } = this.#session;
+    const name = state.index || this.#indexes[0]?.name;
+    byId("columns", HTMLElement).hidden = !name;
+    if (!name) {
+      this.#notices.noIndex();
+      return;
+    }
+    try {
+      if (this.#info?.name !== name) await this.#openIndex(name);
+    } catch (error) {
+      if (error instanceof Problem && error.status === 404)
+        this.#notices.unknownIndex(
+          name,
+          this.#indexes.map((each) => each.name),
+        );
+      else this.#failed(error);
+      return;
+    }
+    if (this.#session.state !== state) return; // something newer has been shown meanwhile
+    this.#show();
+  }
+
+  /** @param {string} name */
+  async #openIndex(name) {
+    const path = `indexes/${encodeURIComponent(name)}`;
+    /** @type {[IndexInfo, FieldsAnswer, SetPage]} */
+    const [info, fields, sample] = await Promise.all([
+      ask(path),
+      ask(`${path}/fields`, { parameters: { values: 50 } }),
+      ask(`${path}/sets`, { parameters: { limit: SAMPLE } }),
+    ]);
+    this.#searching.cancel();
+    this.#clouds.setIndex(name);
+    const clouds = await this.#clouds.get(sample.sets.map((set) => set.id));
+    this.#info = { ...info, name };
+    this.#fields = fields.fields;
+    this.#answer = null;
+    this.#usual = usualFrame(info.dim === 2 ? [...clouds.values()] : []);
+    this.#stage.setDrawable(info.dim === 2);
+    this.#controls.setIndex(info, this.#fields, this.#server?.limits.k ?? 1000);
+    this.#input.setIndex(this.#info, this.#server?.formats ?? []);
+    this.#map.setIndex(info.sets ? name : "");
+    byId("map", HTMLElement).hidden = info.sets === 0;
+    showHeader(this.#info, this.#indexes, this.#fields, this.#clouds.projected);
+    this.#results.clear();
+    this.#controls.explain("", "");
+    this.#notices.clear();
+    byId("columns", HTMLElement).classList.toggle("no-map", info.sets === 0);
+  }
+
+  /** The index that is shown. */
+  #opened() {
+    if (!this.#info) throw new Error("no index is open");
+    return this.#info;
+  }
+
+  /** The field whose values have colours. */
+  #colourField() {
+    const { colour } = this.#session.state;
+    if (colour === "-") return null;
+    const choices = this.#fields.filter(colourable);
+    return choices.find((field) => field.name === colour) ?? (colour ? null : (choices[0] ?? null));
+  }
+
+  #show() {
+    const { state } = this.#session;
+    const field = this.#colourField();
+    this.#map.setField(field);
+    byId("colour", HTMLSelectElement).value = field?.name ?? "-";
+    this.#map.setView(state.at);
+    this.#controls.show(state);
+    this.#showQuery(state);
+    this.#find();
+    if (state.open) this.#explain();
+    else this.#match.hide();
+    this.#results.cards.mark(state.open);
+    const name = queryName(state.query);
+    document.title = [name, this.#info?.name, "slosh"].filter(Boolean).join(" · ");
+  }
+
+  /** @param {State} state */
+  #showQuery({ query }) {
+    byId("query-name", HTMLElement).textContent = queryName(query);
+    byId("clear", HTMLButtonElement).disabled = query === null;
+    byId("undo", HTMLButtonElement).hidden = query?.kind !== "drawn";
+    byId("fit-row", HTMLElement).hidden = query?.kind !== "drawn";
+    byId("fit", HTMLInputElement).checked = this.#fits();
+    if (query?.kind !== "given") this.#input.forgetFile();
+    if (query?.kind === "drawn") this.#stage.showStrokes(query.strokes);
+    else if (query === null) this.#stage.showCloud(null);
+    else void this.#showQueryCloud(query);
+  }
+
+  /** @param {Query} query */
+  async #showQueryCloud(query) {
+    // Where there is none, the search says why.
+    const cloud = await queryCloud(this.#opened().name, query, this.#clouds).catch(() => null);
+    if (this.#session.state.query !== query) return;
+    if (!cloud) {
+      this.#stage.showCloud(null);
+      return;
+    }
+    const alike = this.#usual.alike && cloud.points[0]?.length === 2;
+    this.#stage.showCloud(cloud, alike ? this.#usual.pad : null);
+  }
+
+  #fits() {
+    return this.#session.state.fit ?? this.#usual.alike;
+  }
+
+  /** What the state asks for: nearest sets of the query, or a page of all sets. */
+  #find() {
+    const { state, lost } = this.#session;
+    const key = JSON.stringify([
+      this.#info?.name,
+      state.query,
+      state.k,
+      state.where,
+      state.recall,
+      state.rerank,
+      state.certify,
+      state.match,
+      state.offset,
+      state.query?.kind === "drawn" && this.#fits(),
+    ]);
+    if (lost) {
+      this.#notices.lostQuery();
+      return;
+    }
+    if (this.#answer?.key === key) {
+      this.#searching.cancel();
+      this.#wanted = key;
+      this.#controls.explain("", "");
+      this.#results.setBusy(false);
+      return;
+    }
+    if (this.#wanted === key) return;
+    this.#wanted = key;
+    const drawing = this.#moving;
+    const task = async (/** @type {AbortSignal} */ signal) => {
+      try {
+        if (state.query) await this.#search(state, state.query, key, signal);
+        else await this.#browse(state, key, signal);
+        this.#controls.explain("", "");
+        this.#notices.clear(true);
+      } catch (error) {
+        if (isAbort(error)) return;
+        if (this.#wanted === key) this.#wanted = "";
+        this.#failed(error, state);
+      } finally {
+        if (this.#wanted === key || this.#wanted === "") this.#results.setBusy(false);
+      }
+    };
+    this.#results.setBusy(true);
+    this.#searching.ask(task, drawing ? 40 : 0, drawing ? 400 : 0);
+  }
+
+  #wanted = "";
+  #moving = false;
+
+  /**
+   * @param {State} state
+   * @param {Query} query
+   * @param {string} key
+   * @param {AbortSignal} signal
+   */
+  async #search(state, query, key, signal) {
+    const info = this.#opened();
+    const { id, points, weights } = querySet(query, this.#usual, this.#fits());
+    const given = points ? { queries: points, weights } : { id };
+    /** @type {SearchAnswer} */
+    const answer = await ask(`indexes/${encodeURIComponent(info.name)}/search`, {
+      body: {
+        ...given,
+        k: state.k,
+        where: state.where || null,
+        recall: state.recall ? Number(state.recall) : null,
+        rerank: state.rerank || null,
+        certify: state.certify,
+        match: state.match,
+      },
+      signal,
+    });
+    const { ids } = answer.hits;
+    const clouds = await this.#clouds.get(ids, signal);
+    if (this.#wanted !== key && !this.#moving) return;
+    const items = this.#results.showHits(answer, clouds, info, state);
+    this.#answer = { key, items, kind: answer.distance_kind };
+    if (this.#session.state.open) this.#explain();
+    this.#marking.ask((marking) =>
+      this.#map.mark({ queries: points, weights }, ids, id, marking).catch((error) => this.#failed(error)),
+    );
+  }
+
+  /**
+   * @param {State} state
+   * @param {string} key
+   * @param {AbortSignal} signal
+   */
+  async #browse(state, key, signal) {
+    const info = this.#opened();
+    /** @type {SetPage} */
+    const page = await ask(`indexes/${encodeURIComponent(info.name)}/sets`, {
+      parameters: { where: state.where || null, limit: PAGE, offset: state.offset },
+      signal,
+    });
+    const ids = page.sets.map((set) => set.id);
+    const clouds = await this.#clouds.get(ids, signal);
+    if (this.#wanted !== key) return;
+    this.#answer = { key, items: this.#results.showPage(page, clouds, info, state), kind: "" };
+    this.#marking.cancel();
+    this.#map.unmark();
+  }
+
+  #explain() {
+    const { state } = this.#session;
+    const { open: id, query } = state;
+    if (!query) return;
+    const items = this.#answer?.items ?? [];
+    const rank = items.findIndex((item) => item.id === id);
+    const item = items[rank];
+    const match = {
+      id,
+      queryName: queryName(query),
+      rank: rank < 0 ? null : rank,
+      of: items.length,
+      distance: item?.distance ?? null,
+      kind: this.#answer?.kind ?? "",
+      metadata: item?.metadata ?? this.#clouds.peek(id)?.metadata ?? {},
+      explanation: /** @type {Explanation | null} */ (null),
+      problem: "",
+    };
+    const kind = state.match === "both" ? "part" : state.match;
+    const key = JSON.stringify([this.#info?.name, query, id, kind, query.kind === "drawn" && this.#fits()]);
+    const held = this.#explained?.key === key ? this.#explained.explanation : null;
+    this.#match.show({ ...match, explanation: held });
+    if (held) return;
+    this.#explaining.ask(async (signal) => {
+      try {
+        const { id: own, points, weights } = querySet(query, this.#usual, this.#fits());
+        /** @type {Explanation} */
+        const explanation = await ask(`indexes/${encodeURIComponent(this.#info?.name ?? "")}/explain`, {
+          body: {
+            id,
+            match: kind,
+            components: 3,
+            ...(points ? { query: points, weights } : { query_id: own }),
+          },
+          signal,
+        });
+        this.#explained = { key, explanation: kind === "contained" ? turned(explanation) : explanation };
+        if (this.#session.state.open === id) this.#explain();
+      } catch (error) {
+        if (isAbort(error)) return;
+        if (error instanceof Problem && error.kind === "request")
+          this.#match.show({ ...match, problem: error.message });
+        else this.#failed(error);
+      }
+    });
+  }
+
+  #explained = /** @type {{key: string, explanation: Explanation} | null} */ (null);
+
+  /**
+   * @param {Partial<State>} change
+   * @param {Way} way
+   * @param {boolean} shows whether something else than the address changes
+   */
+  #change(change, way, shows = true) {
+    this.#typed = false;
+    this.#session.change({ index: this.#info?.name ?? this.#session.state.index, ...change }, way);
+    if (shows) void this.refresh();
+  }
+
+  /**
+   * @param {number[][]} strokes
+   * @param {boolean} moving
+   */
+  #drawn(strokes, moving) {
+    const copy = strokes.map((stroke) => [...stroke]);
+    const query = copy.length ? /** @type {Query} */ ({ kind: "drawn", strokes: copy }) : null;
+    const first = this.#session.state.query?.kind !== "drawn";
+    this.#moving = moving;
+    if (moving && !first) {
+      this.#session.state = { ...this.#session.state, query }; // the address follows when the stroke ends
+      this.#showQuery(this.#session.state);
+      this.#find();
+    } else {
+      this.#change({ query, open: "" }, first ? "push" : "replace");
+    }
+  }
+
+  /** @param {Item} item */
+  #chosen(item) {
+    if (this.#session.state.query) this.#change({ open: item.id }, "push");
+    else this.#searchFrom(item.id);
+  }
+
+  /** @param {string} id */
+  #searchFrom(id) {
+    const within = byId("match-dialog", HTMLDialogElement).open;
+    this.#change({ query: { kind: "stored", id }, open: "", offset: 0 }, "push");
+    if (within) this.#results.focus();
+    window.scrollTo({ top: 0 });
+  }
+
+  /** @param {number} by */
+  #step(by) {
+    const items = this.#answer?.items ?? [];
+    const next = items[items.findIndex((item) => item.id === this.#session.state.open) + by];
+    if (next) this.#change({ open: next.id }, "replace");
+  }
+
+  #closeMatch() {
+    const { open } = this.#session.state;
+    this.#match.hide();
+    if (this.#session.opened) window.history.back();
+    else this.#change({ open: "" }, "replace");
+    this.#results.cards.focus(open);
+  }
+
+  /**
+   * @param {unknown} error
+   * @param {State} [state] the state of a search that failed
+   */
+  #failed(error, state) {
+    if (isAbort(error)) return;
+    const problem = error instanceof Problem ? error : new Problem("server", String(error));
+    if (state && problem.status === 404) {
+      this.#answer = null;
+      this.#results.say(problem.message);
+      return;
+    }
+    if (state && problem.kind === "request") {
+      this.#controls.explain(problem.message, problem.argument || (state.where && !state.query ? "where" : ""));
+      return;
+    }
+    this.#notices.show(problem);
+  }
+}
+
+const app = new App();
+void app.start();

@@ -1,0 +1,220 @@
+/**
+ * Pictures of sets: points in one, two or three dimensions on a canvas. All pictures share one camera, so that clouds
+ * turn together; they share a frame where places can be compared, so that sizes can be compared by eye.
+ */
+
+import { prepare } from "./dom.js";
+
+/** @import {Cloud, Frame, Points} from "./types.d.ts" */
+
+const LAYERS = 4;
+/** Points of a 3-D cloud are drawn in so many layers, from far and pale to near and strong. */
+
+/** The direction from which all clouds are seen. Fires "turn". */
+export class Camera extends EventTarget {
+  yaw = -0.6;
+  pitch = 0.42;
+
+  /**
+   * @param {number} yaw
+   * @param {number} pitch
+   */
+  turn(yaw, pitch) {
+    this.yaw += yaw;
+    this.pitch = Math.min(Math.PI / 2, Math.max(-Math.PI / 2, this.pitch + pitch));
+    this.dispatchEvent(new Event("turn"));
+  }
+
+  /**
+   * Coordinates on the screen, in units of the data, y upwards, and the depth (larger is nearer).
+   * @param {number[]} point relative to the centre
+   * @returns {[number, number, number]}
+   */
+  project(point) {
+    if (point.length < 3) return [point[0], point[1] ?? 0, 0];
+    const [x, y, z] = point;
+    const cosYaw = Math.cos(this.yaw);
+    const sinYaw = Math.sin(this.yaw);
+    const cosPitch = Math.cos(this.pitch);
+    const sinPitch = Math.sin(this.pitch);
+    const across = x * cosYaw - y * sinYaw;
+    const away = x * sinYaw + y * cosYaw;
+    return [across, z * cosPitch + away * sinPitch, z * sinPitch - away * cosPitch];
+  }
+}
+
+export const camera = new Camera();
+
+/**
+ * Let a drag, a finger or the arrow keys on an element turn the camera.
+ * @param {HTMLElement} target
+ * @param {() => boolean} active whether what it shows has three dimensions
+ */
+export function turnable(target, active) {
+  /** @type {[number, number] | null} */
+  let last = null;
+  let moved = false;
+  target.addEventListener("pointerdown", (event) => {
+    if (!active() || event.button !== 0) return;
+    last = [event.clientX, event.clientY];
+    moved = false;
+  });
+  target.addEventListener("pointermove", (event) => {
+    if (!last || !event.buttons) return;
+    const [dx, dy] = [event.clientX - last[0], event.clientY - last[1]];
+    if (!moved && Math.hypot(dx, dy) < 4) return;
+    if (!moved && event.isTrusted) target.setPointerCapture(event.pointerId);
+    moved = true;
+    last = [event.clientX, event.clientY];
+    camera.turn(dx * 0.01, dy * 0.01);
+  });
+  const end = () => {
+    last = null;
+  };
+  target.addEventListener("pointerup", end);
+  target.addEventListener("pointercancel", end);
+  // A drag is not a click on what was dragged.
+  target.addEventListener(
+    "click",
+    (event) => {
+      if (!moved) return;
+      event.preventDefault();
+      event.stopImmediatePropagation();
+      moved = false;
+    },
+    { capture: true },
+  );
+}
+
+/**
+ * Turn the camera by the arrow keys.
+ * @param {KeyboardEvent} event
+ * @returns {boolean} whether it was such a key
+ */
+export function turnByKey(event) {
+  /** @type {Record<string, [number, number]>} */
+  const turns = { ArrowLeft: [-0.15, 0], ArrowRight: [0.15, 0], ArrowUp: [0, -0.15], ArrowDown: [0, 0.15] };
+  const turn = turns[event.key];
+  if (!turn) return false;
+  camera.turn(...turn);
+  event.preventDefault();
+  return true;
+}
+
+/**
+ * The smallest frame that holds all of these points, however 3-D ones are turned.
+ * @param {Points[]} sets
+ * @returns {Frame}
+ */
+export function frameOf(sets) {
+  const dim = Math.max(1, ...sets.map((points) => points[0]?.length ?? 0));
+  const low = new Array(dim).fill(Infinity);
+  const high = new Array(dim).fill(-Infinity);
+  for (const points of sets) {
+    for (const point of points) {
+      for (let i = 0; i < point.length; i++) {
+        low[i] = Math.min(low[i], point[i]);
+        high[i] = Math.max(high[i], point[i]);
+      }
+    }
+  }
+  const centre = low.map((x, i) => (Number.isFinite(x) ? (x + high[i]) / 2 : 0));
+  const sides = low.map((x, i) => (Number.isFinite(x) ? high[i] - x : 0));
+  let side = Math.max(...sides);
+  if (dim > 2) {
+    // A few points far away may leave the picture, rather than make all others small.
+    const off = sets.flatMap((points) => points.map((point) => Math.hypot(...point.map((x, i) => x - centre[i]))));
+    off.sort((a, b) => a - b);
+    side = 2 * Math.min(off[off.length - 1] ?? 0, 1.15 * (off[Math.floor(0.98 * (off.length - 1))] ?? 0));
+  }
+  return { centre, side: side > 0 ? side : 1 };
+}
+
+/**
+ * Map points of a frame to a square of a canvas.
+ * @param {Frame} frame
+ * @param {number} width
+ * @param {number} height
+ * @param {number} margin
+ * @returns {(point: number[]) => [number, number, number]} x, y on the canvas, and the depth from -1 to 1
+ */
+export function projection(frame, width, height, margin) {
+  const { centre, side } = frame;
+  const scale = Math.max(1, Math.min(width, height) - 2 * margin) / side;
+  const relative = /** @type {number[]} */ ([]);
+  return (point) => {
+    relative.length = point.length;
+    for (let i = 0; i < point.length; i++) relative[i] = point[i] - (centre[i] ?? 0);
+    const [x, y, depth] = camera.project(relative);
+    return [width / 2 + x * scale, height / 2 - y * scale, Math.max(-1, Math.min(1, (2 * depth) / side))];
+  };
+}
+
+/**
+ * The radius of each point: areas are as weights, and many points are small ones.
+ * @param {Cloud} cloud
+ * @param {number} size of the picture
+ * @returns {(i: number) => number}
+ */
+export function radiusOf(cloud, size) {
+  const n = Math.max(1, cloud.points.length);
+  const flat = (cloud.points[0]?.length ?? 2) < 3;
+  const radius = Math.min(size / 18, Math.max(0.75, ((flat ? 0.36 : 0.26) * size) / Math.sqrt(n)));
+  const { weights } = cloud;
+  if (!weights) return () => radius * (flat && n > 12 ? 0.8 : 1);
+  const most = Math.max(...weights) || 1;
+  return (i) => radius * Math.sqrt(Math.max(0, weights[i]) / most);
+}
+
+/**
+ * Draw a set on a canvas, which is cleared.
+ * @param {HTMLCanvasElement} canvas
+ * @param {Cloud} cloud
+ * @param {Frame} frame
+ * @param {string} ink
+ */
+export function drawCloud(canvas, cloud, frame, ink) {
+  const { context, width, height } = prepare(canvas);
+  if (!width) return;
+  const size = Math.min(width, height);
+  const deep = (cloud.points[0]?.length ?? 0) > 2; // turned, it seldom fills its frame
+  const place = projection(frame, width, height, size * (deep ? 0.01 : 0.1));
+  const part = Math.min(1, Math.max(0.3, frameOf([cloud.points]).side / frame.side));
+  drawPoints(context, cloud, place, radiusOf(cloud, size * part), ink);
+}
+
+/**
+ * @param {CanvasRenderingContext2D} context
+ * @param {Cloud} cloud
+ * @param {(point: number[]) => [number, number, number]} place
+ * @param {(i: number) => number} radius
+ * @param {string} ink
+ * @param {number} strength
+ */
+export function drawPoints(context, cloud, place, radius, ink, strength = 1) {
+  const { points } = cloud;
+  const deep = (points[0]?.length ?? 0) > 2;
+  /** @type {[number, number, number][][]} */
+  const layers = Array.from({ length: deep ? LAYERS : 1 }, () => []);
+  for (let i = 0; i < points.length; i++) {
+    const [x, y, depth] = place(points[i]);
+    const layer = deep ? Math.min(LAYERS - 1, Math.floor(((depth + 1) / 2) * LAYERS)) : 0;
+    layers[layer].push([x, y, radius(i)]);
+  }
+  context.fillStyle = ink;
+  layers.forEach((layer, i) => {
+    context.globalAlpha = strength * (deep ? 0.3 + (0.65 * (i + 0.5)) / LAYERS : 0.88);
+    context.beginPath();
+    for (const [x, y, r] of layer) {
+      if (r <= 0) continue;
+      if (r < 1.6) {
+        context.rect(x - r * 0.9, y - r * 0.9, r * 1.8, r * 1.8);
+      } else {
+        context.moveTo(x + r, y);
+        context.arc(x, y, r, 0, 2 * Math.PI);
+      }
+    }
+    context.fill();
+  });
+  context.globalAlpha = 1;
+}

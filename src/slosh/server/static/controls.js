@@ -1,0 +1,129 @@
+/** How to search: the filter, how many neighbours, the recall, the distance, the kind of match, and a proof. */
+
+import { byId, element, fill } from "./dom.js";
+import { distanceKind, equals, percent } from "./text.js";
+
+/** @import {Field, IndexInfo, State} from "./types.d.ts" */
+
+const RECALLS = ["0.8", "0.9", "0.95", "0.99", "1"];
+const EXACT = ["sliced", "wasserstein", "chamfer", "hausdorff"];
+const EXACT_PARTS = ["maxsim", "partial_wasserstein"];
+const EXAMPLES = 60;
+/** So many filters are suggested. */
+
+/** @type {Record<string, string>} */
+const MATCHES = { whole: "whole sets", part: "sets that contain it", contained: "sets within it", both: "both ways" };
+
+export class Controls {
+  #where = byId("where", HTMLInputElement);
+  #whereError = byId("where-error", HTMLElement);
+  #error = byId("control-error", HTMLElement);
+  #k = byId("k", HTMLInputElement);
+  #recall = byId("recall", HTMLSelectElement);
+  #rerank = byId("rerank", HTMLSelectElement);
+  #match = byId("match", HTMLSelectElement);
+  #certify = byId("certify", HTMLInputElement);
+  #more = byId("more", HTMLDetailsElement);
+  #timer = 0;
+
+  /** @param {(change: Partial<State>, typing: boolean) => void} onChange */
+  constructor(onChange) {
+    byId("controls", HTMLFormElement).addEventListener("submit", (event) => event.preventDefault());
+    this.#where.addEventListener("input", () => {
+      window.clearTimeout(this.#timer);
+      this.#timer = window.setTimeout(() => onChange({ where: this.#where.value.trim(), offset: 0 }, true), 250);
+    });
+    this.#where.addEventListener("change", () => {
+      window.clearTimeout(this.#timer);
+      onChange({ where: this.#where.value.trim(), offset: 0 }, true);
+    });
+    this.#k.addEventListener("input", () => {
+      const k = Math.round(Number(this.#k.value));
+      if (k >= 1 && k <= Number(this.#k.max)) onChange({ k, offset: 0 }, true);
+    });
+    this.#recall.addEventListener("change", () => onChange({ recall: this.#recall.value }, false));
+    this.#rerank.addEventListener("change", () => onChange({ rerank: this.#rerank.value }, false));
+    this.#match.addEventListener("change", () => onChange({ match: this.#match.value }, false));
+    this.#certify.addEventListener("change", () => onChange({ certify: this.#certify.checked }, false));
+    window.addEventListener("keydown", (event) => {
+      const typing = event.target instanceof HTMLInputElement || event.target instanceof HTMLTextAreaElement;
+      if (event.key !== "/" || typing || document.querySelector("dialog[open]")) return;
+      event.preventDefault();
+      this.#where.focus();
+    });
+  }
+
+  /**
+   * @param {IndexInfo} info
+   * @param {Field[]} fields
+   * @param {number} largest k that the server takes
+   */
+  setIndex(info, fields, largest) {
+    this.#k.max = String(Math.min(1000, largest));
+    const usual = info.recall === null ? "default" : `default, ${percent(info.recall)}`;
+    options(this.#recall, [["", usual], ...RECALLS.map((r) => [r, r === "1" ? "exact" : percent(Number(r))])]);
+    const distances = info.parts ? [...EXACT, ...EXACT_PARTS] : EXACT;
+    const name = (/** @type {string} */ kind) => distanceKind(kind).replace(" distance", "");
+    options(this.#rerank, [
+      ["", capital(name(info.distance_kind))],
+      ...distances.map((kind) => [kind, capital(name(kind))]),
+    ]);
+    options(
+      this.#match,
+      Object.entries(MATCHES).filter(([kind]) => kind === "whole" || info.parts),
+    );
+    const label = this.#match.closest("label");
+    if (label) label.hidden = !info.parts;
+    const examples = fields.flatMap(({ name: field, values }) =>
+      values.slice(0, 12).map(({ value }) => equals(field, value)),
+    );
+    fill(
+      byId("examples", HTMLDataListElement),
+      examples.slice(0, EXAMPLES).map((value) => element("option", { value })),
+    );
+    this.#where.placeholder = examples.length ? `such as ${examples[0]}` : "all sets";
+  }
+
+  /** @param {State} state */
+  show(state) {
+    if (document.activeElement !== this.#where) this.#where.value = state.where;
+    if (document.activeElement !== this.#k) this.#k.value = String(state.k);
+    if (state.recall && ![...this.#recall.options].some((option) => option.value === state.recall)) {
+      this.#recall.append(element("option", { value: state.recall }, percent(Number(state.recall))));
+    }
+    this.#recall.value = state.recall;
+    this.#rerank.value = state.rerank;
+    this.#match.value = state.match;
+    this.#certify.checked = state.certify;
+    if (state.recall || state.rerank || state.certify || state.match !== "whole") this.#more.open = true;
+  }
+
+  /**
+   * Show what is wrong beside the control that it is about.
+   * @param {string} message
+   * @param {string} argument
+   */
+  explain(message, argument) {
+    const filter = argument === "where";
+    this.#whereError.textContent = filter ? message : "";
+    this.#where.setAttribute("aria-invalid", String(filter && message !== ""));
+    this.#error.textContent = filter ? "" : message;
+    if (message && !filter) this.#more.open = true;
+  }
+}
+
+/**
+ * @param {HTMLSelectElement} select
+ * @param {string[][]} rows values and names
+ */
+function options(select, rows) {
+  fill(
+    select,
+    rows.map(([value, name]) => element("option", { value }, name)),
+  );
+}
+
+/** @param {string} text */
+function capital(text) {
+  return text[0].toUpperCase() + text.slice(1);
+}

@@ -1,0 +1,112 @@
+/** What is painted on the map beside its points: densities, the query and its neighbours. */
+
+import { colour } from "./dom.js";
+import { rgb } from "./palette.js";
+
+/** @import {Shown} from "./tiles.js" */
+
+/**
+ * @typedef {object} Marks
+ * @property {[number, number] | null} query
+ * @property {{id: string, place: [number, number]}[]} hits nearest first
+ */
+
+/**
+ * The density of a tile as a small picture: as dark as the logarithm of the count.
+ * @param {number[][]} density rows from the lowest
+ */
+export function shadeOf(density) {
+  const rows = density.length;
+  const columns = density[0]?.length ?? 0;
+  const canvas = document.createElement("canvas");
+  canvas.width = columns;
+  canvas.height = rows;
+  const context = canvas.getContext("2d");
+  if (!context || !columns) return null;
+  const picture = context.createImageData(columns, rows);
+  const most = Math.log1p(Math.max(...density.map((row) => Math.max(...row)))) || 1;
+  const ink = rgb(colour("dots"));
+  density.forEach((row, y) => {
+    row.forEach((value, x) => {
+      const strength = value > 0 ? 20 + (110 * Math.log1p(value)) / most : 0;
+      picture.data.set([...ink, strength], 4 * ((rows - 1 - y) * columns + x));
+    });
+  });
+  context.putImageData(picture, 0, 0);
+  return canvas;
+}
+
+/**
+ * @param {CanvasRenderingContext2D} context
+ * @param {Shown[]} shown
+ * @param {(x: number, y: number) => [number, number]} place
+ */
+export function paintShades(context, shown, place) {
+  context.imageSmoothingEnabled = true;
+  for (const { tile, part } of shown) {
+    const { shade } = tile;
+    if (!shade) continue;
+    const [left, low, right, high] = tile.answer.bounds;
+    const [x0, y0] = place(left + part[0] * (right - left), low + part[3] * (high - low));
+    const [x1, y1] = place(left + part[2] * (right - left), low + part[1] * (high - low));
+    const [w, h] = [shade.width, shade.height];
+    const from = [part[0] * w, (1 - part[3]) * h, (part[2] - part[0]) * w, (part[3] - part[1]) * h];
+    context.drawImage(shade, from[0], from[1], from[2], from[3], x0, y0, x1 - x0, y1 - y0);
+  }
+}
+
+/**
+ * @param {CanvasRenderingContext2D} context
+ * @param {Marks} marks
+ * @param {{x: number, y: number} | null} pointed the set that is pointed at
+ * @param {(x: number, y: number) => [number, number]} place
+ */
+export function paintMarks(context, { query, hits }, pointed, place) {
+  const [accent, paper] = [colour("accent"), colour("paper")];
+  const from = query && place(...query);
+  if (from) {
+    context.lineWidth = 1;
+    context.strokeStyle = accent;
+    context.globalAlpha = 0.35;
+    context.beginPath();
+    for (const hit of hits) {
+      context.moveTo(...from);
+      context.lineTo(...place(...hit.place));
+    }
+    context.stroke();
+    context.globalAlpha = 1;
+  }
+  for (const hit of hits) ring(context, ...place(...hit.place), 6, accent, paper);
+  if (from) {
+    context.fillStyle = accent;
+    context.strokeStyle = paper;
+    context.lineWidth = 2.5;
+    context.beginPath();
+    context.arc(from[0], from[1], 8, 0, 2 * Math.PI);
+    context.fill();
+    context.stroke();
+  }
+  if (pointed) ring(context, ...place(pointed.x, pointed.y), 7, colour("ink"), paper);
+}
+
+/**
+ * @param {CanvasRenderingContext2D} context
+ * @param {number} x
+ * @param {number} y
+ * @param {number} radius
+ * @param {string} ink
+ * @param {string} paper
+ */
+function ring(context, x, y, radius, ink, paper) {
+  const strokes = /** @type {const} */ ([
+    [4, paper],
+    [2, ink],
+  ]);
+  for (const [width, stroke] of strokes) {
+    context.lineWidth = width;
+    context.strokeStyle = stroke;
+    context.beginPath();
+    context.arc(x, y, radius, 0, 2 * Math.PI);
+    context.stroke();
+  }
+}

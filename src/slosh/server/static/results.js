@@ -1,0 +1,163 @@
+/** The list in the middle: the nearest sets of a query, or a page of all sets; what was promised; what is missing. */
+
+import { Cards } from "./cards.js";
+import { frameOf } from "./cloud.js";
+import { byId, element, fill } from "./dom.js";
+import { count, counted, distance, distanceKind, duration, promise, summary } from "./text.js";
+
+/** @import {Cloud, Frame, IndexInfo, SearchAnswer, SetPage, State, StoredCloud} from "./types.d.ts" */
+/** @import {Item} from "./cards.js" */
+
+export const PAGE = 24;
+/** Sets on a page, while there is no query. */
+
+export class Results {
+  #title = byId("results-title", HTMLElement);
+  #status = byId("status", HTMLElement);
+  #pages = byId("pages", HTMLElement);
+  #message = byId("message", HTMLElement);
+  #panel = byId("results", HTMLElement);
+  #list = byId("cards", HTMLOListElement);
+
+  /**
+   * @param {(item: Item) => void} onChoose
+   * @param {(item: Item) => string} colourOf the colour of a set on the map, or ""
+   * @param {(offset: number) => void} onPage
+   */
+  constructor(onChoose, colourOf, onPage) {
+    this.cards = new Cards(this.#list, onChoose, colourOf);
+    this.onPage = onPage;
+  }
+
+  /** @param {boolean} busy */
+  setBusy(busy) {
+    this.#list.classList.toggle("waiting", busy);
+    this.#panel.setAttribute("aria-busy", String(busy));
+  }
+
+  /** Show nothing: another index is opened. */
+  clear() {
+    this.cards.show([], () => "");
+    this.#title.textContent = "Sets";
+    this.#status.textContent = "";
+    this.#pages.hidden = true;
+    this.#message.hidden = true;
+  }
+
+  /**
+   * Show nothing but a sentence: what is searched for is not there.
+   * @param {string} message
+   */
+  say(message) {
+    this.clear();
+    this.#message.hidden = false;
+    fill(this.#message, element("h3", {}, message), element("p", {}, "Clear the query to see all sets."));
+  }
+
+  focus() {
+    this.#panel.focus({ preventScroll: true });
+  }
+
+  /**
+   * @param {SearchAnswer} answer
+   * @param {Map<string, StoredCloud>} clouds
+   * @param {IndexInfo} info
+   * @param {State} state
+   * @returns {Item[]}
+   */
+  showHits(answer, clouds, info, state) {
+    const { ids, distances, metadata } = answer.hits;
+    const items = ids.map((id, i) => ({ id, distance: distances[i], metadata: metadata[i] ?? {} }));
+    this.cards.show(items, (item) => {
+      const rank = ids.indexOf(item.id) + 1;
+      return `${item.id}, neighbour ${rank}, distance ${distance(item.distance)}, ${summary(item.metadata)}. Compare`;
+    });
+    this.cards.showClouds(clouds, sharedFrame(info, [...clouds.values()]));
+    this.cards.mark(state.open);
+    this.#title.textContent = "Nearest sets";
+    this.#pages.hidden = true;
+    this.#sayEmpty(items.length, info, state);
+    const parts = [
+      `${count(items.length)} of ${counted(info.sets, "set")}`,
+      duration(answer.stats.seconds),
+      distanceKind(answer.distance_kind),
+      promise(answer.stats, state.certify, info.sets),
+    ];
+    if (answer.stats.unlike?.[0]) parts.push("unlike the stored sets");
+    this.#status.textContent = parts.join(" · ");
+    return items;
+  }
+
+  /**
+   * @param {SetPage} page
+   * @param {Map<string, StoredCloud>} clouds
+   * @param {IndexInfo} info
+   * @param {State} state
+   * @returns {Item[]}
+   */
+  showPage(page, clouds, info, state) {
+    const items = page.sets.map(({ id, metadata }) => ({ id, metadata, distance: null }));
+    this.cards.show(items, (item) => `${item.id}, ${summary(item.metadata)}. Search from here`);
+    this.cards.showClouds(clouds, sharedFrame(info, [...clouds.values()]));
+    this.#title.textContent = state.where ? "Sets that match" : "All sets";
+    const range = `${count(state.offset + 1)} to ${count(state.offset + items.length)} of ${count(page.total)}`;
+    this.#status.textContent = items.length ? `${range} · choose one to search from it` : "";
+    this.#sayEmpty(items.length, info, state);
+    this.#showPages(state.offset, page);
+    return items;
+  }
+
+  /**
+   * @param {number} offset
+   * @param {SetPage} page
+   */
+  #showPages(offset, page) {
+    this.#pages.hidden = offset === 0 && page.next === null;
+    const go = (/** @type {number} */ to) => () => {
+      this.onPage(Math.max(0, to));
+      this.focus();
+    };
+    const back = { type: "button", class: "outline", disabled: offset === 0, onclick: go(offset - PAGE) };
+    const on = { type: "button", class: "outline", disabled: page.next === null, onclick: go(page.next ?? 0) };
+    fill(
+      this.#pages,
+      element("button", back, "Previous"),
+      element("span", {}, `Page ${count(Math.floor(offset / PAGE) + 1)} of ${count(Math.ceil(page.total / PAGE))}`),
+      element("button", on, "Next"),
+    );
+  }
+
+  /**
+   * Nothing is shown: say why.
+   * @param {number} shown
+   * @param {IndexInfo} info
+   * @param {State} state
+   */
+  #sayEmpty(shown, info, state) {
+    this.#message.hidden = shown > 0;
+    if (shown > 0) fill(this.#message);
+    else if (info.sets === 0) {
+      const python = `index = slosh.open("${window.location.origin}", "${info.name}")\nindex.add(sets)`;
+      fill(
+        this.#message,
+        element("h3", {}, "This index is empty"),
+        element("p", {}, "Add files to it from a shell, or sets from Python, and load this page again."),
+        element("pre", { tabindex: "0" }, `slosh add ${info.name}.slosh FILES\n\n${python}`),
+      );
+    } else if (state.where) {
+      const hint = element("p", {}, "Change it, or clear it to see all sets.");
+      fill(this.#message, element("h3", {}, "No set matches the filter"), hint);
+    } else fill(this.#message, element("h3", {}, "Nothing was found"));
+  }
+}
+
+/**
+ * The frame that pictures share, so that places and sizes can be compared; null where the index moves or scales sets.
+ * @param {IndexInfo} info
+ * @param {Cloud[]} clouds
+ * @returns {Frame | null}
+ */
+function sharedFrame(info, clouds) {
+  if (/center|scale|align/.test(info.preprocess) || !clouds.length) return null;
+  return frameOf(clouds.map((cloud) => cloud.points));
+}

@@ -1,0 +1,342 @@
+"""Bad input: each is answered with a sentence and a place, and the server goes on. No answer is a 500."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import random
+import socket
+import struct
+import zipfile
+
+import numpy as np
+import pytest
+
+import slosh
+from builders import PATIENCE, cloud_list
+from server_process import Server, ask, raw
+from slosh.wire import ARROW, BINARY, NPY, pack, pack_sets
+
+SEARCH = "/v1/indexes/shapes/search"
+POINTS = cloud_list(1, seed=3)[0].round(3).tolist()
+
+
+@pytest.mark.parametrize(
+    ("body", "words", "argument"),
+    [
+        (b"", "JSON", "body"),
+        (b"{", "JSON", "body"),
+        (b"[]", "array", "body"),
+        (b'{"queries": [[NaN, 1]]}', "JSON", "body"),
+        (b'{"queries": [[1e999, 1]]}', "", "queries"),
+        (b'{"queries": [[1e300, 1]]}', "set 0", "queries"),
+        (b'{"queries": [[1, "x"]]}', "queries", "queries"),
+        (b'{"queries": [[1, null]]}', "queries", "queries"),
+        (b'{"queries": [[1, 2, 3]]}', "3", "queries"),
+        (b'{"queries": [[1, 2], [3]]}', "row", "queries"),
+        (b'{"queries": []}', "", "queries"),
+        (b'{"queries": [[]]}', "", "queries"),
+        (b'{"queries": [[[1, 2]], []]}', "set 1", "queries"),
+        (b'{"queries": "x"}', "queries", "queries"),
+        (b'{"queries": 7}', "queries", "queries"),
+        (b'{"queries": [[1, 2]], "id": "s1"}', "not both", "queries"),
+        (b"{}", "not both", "queries"),
+        (b'{"id": "s1", "k": 0}', ">= 1", "k"),
+        (b'{"id": "s1", "k": 1e9}', "", "k"),
+        (b'{"id": "s1", "k": 1000000}', "at most", "k"),
+        (b'{"id": "s1", "k": "3"}', "k", "k"),
+        (b'{"id": "s1", "recall": 2}', "", "recall"),
+        (b'{"id": "s1", "rerank": "dance"}', "dance", "rerank"),
+        (b'{"id": "s1", "where": {"x": {"!!": 1}}}', "where", "where"),
+        (b'{"id": "s1", "where": "kind = = x"}', "", "where"),
+        (b'{"id": "s1", "match": "part"}', "parts", "match"),
+        (b'{"id": "s1", "colour": 1}', "colour", "colour"),
+        (b'{"queries": [[1, 2]], "weights": [1, 2]}', "weights", "queries"),
+        (b'{"queries": [[1, 2]], "weights": [-1]}', "", "weights"),
+        (b'{"id": ["s1", 3]}', "id", "id"),
+        (b"\xff\xfe", "", "body"),
+        (b"[" * 100_000, "nested", "body"),
+        (b'{"where":' * 5000 + b"1" + b"}" * 5000, "nested", "body"),
+        (b'{"id": "s1", "where": ' + b'{"not":' * 110 + b'{"x":1}' + b"}" * 111, "nested", "where"),
+    ],
+    ids=lambda value: f"{value!r:.40}",
+)
+def test_what_is_wrong_is_said(server, body, words, argument):
+    status, headers, problem = ask(server, "POST", SEARCH, body)
+    assert status == 400, problem
+    assert headers["Content-Type"] == "application/problem+json"
+    assert words in problem["detail"]
+    assert (problem["status"], problem["class"], problem["type"]) == (
+        400,
+        problem["title"],
+        f"urn:slosh:{problem['title']}",
+    )
+    assert problem["fields"].get("argument") == argument
+    assert "Traceback" not in json.dumps(problem)
+
+
+def test_where_it_is_wrong_is_said(server):
+    status, _, problem = ask(server, "POST", SEARCH, {"queries": [[[0, 1]], [[0, 1], [2, 1e39]]]})
+    assert status == 400
+    assert {"set": 1, "element": 1, "feature": 1}.items() <= problem["fields"].items()
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status"),
+    [
+        ("POST", "/v1/indexes/none/search", {"id": "s1"}, 404),
+        ("POST", SEARCH, {"id": "none"}, 404),
+        ("GET", "/v1/none", None, 404),
+        ("GET", SEARCH, None, 405),
+        ("PUT", "/v1/indexes/shapes", None, 405),
+        ("GET", "/v1/indexes/shapes/sets?limit=0", None, 400),
+        ("GET", "/v1/indexes/shapes/sets?limit=x", None, 400),
+        ("GET", "/v1/indexes/shapes/sets?limit=5&limit=6", None, 400),
+        ("GET", "/v1/indexes/shapes/sets?colour=red", None, 400),
+        ("GET", "/v1/indexes/shapes/sets?where=%ff", None, 400),
+        ("GET", "/v1/indexes/shapes/sets?where=", None, 400),
+        ("POST", "/v1/indexes", {"name": "x", "dim": 0}, 400),
+        ("POST", "/v1/indexes", {"name": "x", "dim": 10**9}, 400),
+        ("POST", "/v1/indexes", {"name": "x", "dim": 2, "embedding": {"class": "os"}}, 400),
+        (
+            "POST",
+            "/v1/indexes",
+            {"name": "x", "dim": 2, "embedding": {"class": "SlicedWasserstein", "parameters": {"n_slices": 10**9}}},
+            400,
+        ),
+        (
+            "POST",
+            "/v1/indexes",
+            {"name": "x", "dim": 2, "embedding": {"class": "SlicedWasserstein", "parameters": {"n_slices": "many"}}},
+            400,
+        ),
+        ("POST", "/v1/indexes", {"name": "x", "dim": 2, "preprocess": {"center": 7}}, 400),
+        ("POST", "/v1/indexes", {"name": "x", "dim": 2, "origin": [1.0]}, 400),
+        ("POST", "/v1/indexes/shapes/get", {"ids": [True]}, 400),
+        ("POST", "/v1/indexes/shapes/points", {"ids": ["s1"], "components": 4}, 400),
+    ],
+    ids=str,
+)
+def test_other_routes(server, method, path, body, status):
+    found = ask(server, method, path, body)
+    assert found[0] == status, found
+    assert found[2]["detail"]
+
+
+def test_types_of_bodies(server):
+    for kind in ("text/plain", "", "application/x-www-form-urlencoded", "multipart/form-data"):
+        assert ask(server, "POST", SEARCH, b'{"id": "s1"}', Content_Type=kind)[0] == 415
+    packed = gzip.compress(b'{"id": "s1"}' + b" " * 10_000_000)
+    assert ask(server, "POST", SEARCH, packed, Content_Encoding="gzip")[0] == 415
+    assert ask(server, "POST", SEARCH, b'{"id": "s1"}', Content_Type="application/json; charset=utf-8")[0] == 200
+
+
+def npy(array):
+    body = io.BytesIO()
+    np.save(body, array, allow_pickle=True)
+    return body.getvalue()
+
+
+def test_arrays_that_are_no_sets(server):
+    class Evil:
+        def __reduce__(self):
+            return (open, ("/tmp/slosh-was-here", "w"))
+
+    bodies = [b"", b"\x93NUMPY", npy(np.array([Evil()], object)), npy(np.zeros(3)), npy(np.zeros((0, 2)))]
+    bodies += [npy(np.array([["a", "b"]])), npy(np.full((3, 2), np.nan)), npy(np.zeros((2, 5)))]
+    header = b"{'descr': '<f8', 'fortran_order': False, 'shape': (100000000000, 2), }"
+    bodies.append(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header)
+    for body in bodies:
+        assert ask(server, "POST", SEARCH, body, Content_Type=NPY)[0] == 400, body[:60]
+        assert ask(server, "POST", SEARCH, body, Content_Type=BINARY)[0] == 400
+        assert ask(server, "POST", SEARCH, body, Content_Type=ARROW)[0] == 400
+
+
+def test_messages_that_lie(server):
+    good = slosh.Sets.from_list([np.array(POINTS)])
+    arrays = pack_sets("queries", good)
+    for wrong in (
+        {"queries.offsets": np.array([0, 10**9])},
+        {"queries.offsets": np.array([5, 0])},
+        {"queries.offsets": np.array([0.0, 1.0])},
+        {"queries.points": np.full((len(POINTS), 2), np.inf, np.float32)},
+        {"queries.points": np.zeros(len(POINTS), np.float32)},
+        {"queries.weights": np.zeros(1, np.float32)},
+    ):
+        assert ask(server, "POST", SEARCH, pack({}, {**arrays, **wrong}), Content_Type=BINARY)[0] == 400, wrong
+    for arguments in (
+        {"k": []},
+        {"k": "x"},
+        {"recall": {}},
+        {"where": 5},
+        {"x": 1},
+        {"ids": 5},
+        {"match": 3},
+        {"rerank": 5},
+    ):
+        assert ask(server, "POST", SEARCH, pack(arguments, arrays), Content_Type=BINARY)[0] == 400, arguments
+
+
+def test_bombs_in_files(server):
+    """Archives that unpack to far more than they are."""
+    kind = "application/octet-stream"
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
+        header = b"{'descr': '<f8', 'fortran_order': False, 'shape': (40000000, 2), }".ljust(117) + b"\n"
+        data = b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header
+        archive.writestr("a.npy", data + bytes(300_000_000))
+    body = content.getvalue()
+    assert len(body) < 1_000_000
+    status, _, problem = ask(server, "POST", "/v1/indexes/shapes/parse?filename=x.npz", body, Content_Type=kind)
+    assert status == 400
+    assert "claims" in problem["detail"]
+    packed = gzip.compress(bytes([0, 0, 8, 3]) + struct.pack(">III", 1000000, 280, 280) + bytes(1_000_000), 9)
+    path = "/v1/indexes/shapes/parse?filename=x-images-idx3-ubyte.gz"
+    assert ask(server, "POST", path, packed, Content_Type=kind)[0] == 400
+
+
+def test_bodies_that_are_too_large_or_too_slow(filled, tmp_path):
+    with slosh.open(filled / "shapes.slosh", read_only=True) as index:
+        index.copy_to(tmp_path / "shapes.slosh")
+    with Server(tmp_path / "shapes.slosh", options=("--max-body", 1, "--body-seconds", 0.5)) as small:
+        assert ask(small, "POST", SEARCH, {"id": "s1"})[0] == 200
+        head = f"POST {SEARCH} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        answer = raw(small, f"{head}Content-Length: 2000000\r\n\r\n{{".encode())
+        assert answer.startswith(b"HTTP/1.1 413")
+        chunk = b"10000\r\n" + b" " * 65536 + b"\r\n"
+        with socket.create_connection(("127.0.0.1", small.port), timeout=PATIENCE) as connection:
+            connection.sendall(f"{head}Transfer-Encoding: chunked\r\n\r\n".encode())
+            try:
+                for _ in range(40):
+                    connection.sendall(chunk)
+                answer = connection.recv(65536)
+            except ConnectionError:
+                answer = b"HTTP/1.1 413"  # it was closed while we were sending
+        assert answer.startswith(b"HTTP/1.1 413")
+        assert raw(small, f"{head}Content-Length: 20\r\n\r\n{{".encode()).startswith(b"HTTP/1.1 408")
+        assert ask(small, "POST", SEARCH, {"id": "s1"})[0] == 200
+
+
+def test_more_requests_than_are_taken(filled, tmp_path):
+    """Those that are shed are told when to try again, and the client does."""
+    with slosh.open(filled / "shapes.slosh", read_only=True) as index:
+        index.copy_to(tmp_path / "shapes.slosh")
+    options = ("--max-requests", 2, "--body-seconds", 60)
+    with Server(tmp_path / "shapes.slosh", options=options) as small:
+        head = (
+            f"POST {SEARCH} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 20\r\n\r\n"
+        )
+        held = [socket.create_connection(("127.0.0.1", small.port)) for _ in range(2)]
+        try:
+            for connection in held:
+                connection.sendall(head.encode())
+            for _ in range(PATIENCE * 100):  # until both were seen
+                status, headers, problem = ask(small, "POST", SEARCH, {"id": "s1"})
+                if status != 200:
+                    break
+            assert status == 503
+            assert int(headers["Retry-After"]) >= 1
+            assert problem["class"] == "ServerBusy"
+            assert ask(small, "GET", "/health")[0] == 200
+        finally:
+            for connection in held:
+                connection.close()
+        with slosh.open(small.url) as index:
+            assert index.search(id="s1", k=3).ids
+
+
+SEEDS = [
+    ("POST", SEARCH, {"queries": POINTS, "k": 3, "where": {"kind": "chair", "n": {">": 3}}, "recall": 0.9}),
+    ("POST", SEARCH, {"id": ["s1", "s2"], "rerank": "chamfer", "depth": 7, "certify": False, "offset": 1}),
+    ("POST", "/v1/indexes/shapes/range_search", {"queries": [POINTS, POINTS], "radius": [0.5, 1.0]}),
+    ("POST", "/v1/indexes/shapes/kneighbors", {"queries": [POINTS], "k": 4}),
+    ("POST", "/v1/indexes/shapes/explain", {"query": POINTS, "id": "s3", "match": "whole", "components": 2}),
+    ("POST", "/v1/indexes/shapes/select", {"where": "n > 3 and kind = sofa", "limit": 3, "offset": 1}),
+    ("POST", "/v1/indexes/shapes/get", {"ids": ["s1", "s2"]}),
+    ("POST", "/v1/indexes/shapes/points", {"ids": ["s1"], "limit": 10, "components": 3}),
+    ("POST", "/v1/indexes/shapes/project", {"sets": [POINTS]}),
+    ("GET", "/v1/indexes/shapes/sets?limit=3&offset=2&where=n%20%3E%205", None),
+    ("GET", "/v1/indexes/shapes/fields?values=3", None),
+    ("GET", "/v1/indexes/shapes/map/tile?level=1&x=0&y=1&field=kind", None),
+    (
+        "POST",
+        "/v1/indexes/fuzzed/sets",
+        {"sets": [POINTS], "ids": ["a"], "metadata": [{"x": [1, "y"]}], "update": True},
+    ),
+    ("PATCH", "/v1/indexes/fuzzed/sets", {"ids": ["a"], "metadata": [{"y": None}], "merge": True}),
+    ("POST", "/v1/indexes/fuzzed/remove", {"where": {"x": 1}}),
+    ("POST", "/v1/indexes/shapes/jobs", {"kind": "duplicates", "arguments": {"radius": 0.1, "where": None}}),
+    ("POST", "/v1/indexes/shapes/jobs", {"kind": "neighbor_graph", "arguments": {"k": 3, "mode": "distance"}}),
+    ("POST", "/v1/indexes/shapes/map/place", {"queries": POINTS, "ids": ["s1"]}),
+]
+VALUES = [
+    None,
+    True,
+    -1,
+    0,
+    2**63,
+    1e308,
+    -0.0,
+    "",
+    "x" * 300,
+    "\ud800",
+    "\0",
+    [],
+    {},
+    [[]],
+    [[[]]],
+    {"or": []},
+    "s1",
+    0.5,
+]
+
+
+def mutated_value(value, rng):
+    """Return a value with one change somewhere within it."""
+    if isinstance(value, dict) and value and rng.random() < 0.8:
+        key = rng.choice(list(value))
+        if rng.random() < 0.15:
+            return {**value, rng.choice(["", "x", key + "y", "@id"]): rng.choice(VALUES)}
+        return {**value, key: mutated_value(value[key], rng)}
+    if isinstance(value, list) and value and rng.random() < 0.7:
+        at, changed = rng.randrange(len(value)), list(value)
+        changed[at] = mutated_value(value[at], rng)
+        return changed if rng.random() < 0.8 else changed[:at] * rng.choice([0, 1, 3])
+    return rng.choice(VALUES)
+
+
+def mutated(rng):
+    """Return a request that is valid but for a change or two, in its values or in its bytes."""
+    method, path, body = rng.choice(SEEDS)
+    if body is not None:
+        for _ in range(rng.choice([1, 1, 2])):
+            body = mutated_value(body, rng)
+        sent = bytearray(json.dumps(body).encode())
+        if rng.random() < 0.3 and sent:
+            for _ in range(rng.choice([1, 3])):
+                sent[rng.randrange(len(sent))] = rng.choice(b'{}[]",:0-9eE.\\\xff\x00 nt')
+    else:
+        sent = None
+        at = rng.randrange(path.find("?"), len(path))
+        path = (
+            path[:at] + rng.choice(["%00", "%ff", "&&", "=", "-1", "99999999999999999999", "%20", "#", "ä"]) + path[at:]
+        )
+        path = path.encode("ascii", "replace").decode().replace(" ", "%20")
+    kind = rng.choice(["application/json"] * 9 + [NPY, BINARY, ARROW])
+    return method, path, None if sent is None else bytes(sent), kind
+
+
+def test_random_mutations_of_valid_requests(server, campaign):
+    """None of them is answered with a 500, and the server goes on."""
+    ask(server, "POST", "/v1/indexes", {"name": "fuzzed", "dim": 2})
+    rng = random.Random(7)
+    statuses = {}
+    for _ in range(10_000 if campaign == "all" else 300):
+        method, path, body, kind = mutated(rng)
+        status, _, answer = ask(server, method, path, body, Content_Type=kind)
+        assert status < 500 or status == 503, (method, path, body, answer)
+        statuses[status] = statuses.get(status, 0) + 1
+    assert statuses[400] > 20
+    assert statuses.get(200, 0) + statuses.get(201, 0) + statuses.get(202, 0) > 10
+    assert ask(server, "POST", SEARCH, {"id": "s1"})[0] == 200
