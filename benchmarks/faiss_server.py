@@ -20,7 +20,7 @@ import slosh
 from slosh import Sets
 
 N_LISTS, N_PROBED = 256, 16
-"""Lists of the inverted file, and how many of them a query looks at; for MNIST's vectors a recall of about .98."""
+"""Lists of the inverted file, and how many of them a query looks at. Its recall is not measured."""
 
 
 class Query(BaseModel):

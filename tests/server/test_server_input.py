@@ -168,6 +168,7 @@ def test_messages_that_lie(server):
     for arguments in (
         {"k": []},
         {"k": "x"},
+        {"k": None},
         {"recall": {}},
         {"where": 5},
         {"x": 1},

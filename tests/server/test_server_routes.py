@@ -251,6 +251,11 @@ def test_jobs(server, local):
     failed = good(ask(server, "POST", f"{ROOT}/jobs?wait=30", {"kind": "tune", "arguments": {"recall": 7}}), 202)
     assert failed["state"] == "failed"
     assert failed["error"]["class"] == "InputError"
+    for wrong in (
+        {"kind": "duplicates", "arguments": {"radius": None}},
+        {"kind": "kneighbors", "arguments": {"k": None}},
+    ):
+        assert good(ask(server, "POST", f"{ROOT}/jobs?wait=30", wrong), 202)["error"]["class"] == "InputError"
     assert ask(server, "POST", f"{ROOT}/jobs", {"kind": "dance"})[0] == 400
     assert ask(server, "POST", f"{ROOT}/jobs", {"kind": "tune", "arguments": {"x": 1}})[0] == 400
     assert ask(server, "GET", "/v1/jobs/none")[0] == 404

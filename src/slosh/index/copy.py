@@ -83,7 +83,7 @@ def copy_index(source: Source, target: Location, n_jobs: int | None) -> int:
         return original.n_sets
 
 
-def backup_index(source: Source, folder: str | os.PathLike[str], n_jobs: int | None) -> int:
+def backup_index(source: Source, name: str, folder: str | os.PathLike[str], n_jobs: int | None) -> int:
     """Copy one version of an index into a folder that is there when the copy is whole; return how many sets it has."""
     if not isinstance(folder, str | os.PathLike) or "://" in str(folder):
         raise bad_value("folder", folder, "give the path of a new folder")
@@ -98,5 +98,5 @@ def backup_index(source: Source, folder: str | os.PathLike[str], n_jobs: int | N
         shutil.rmtree(draft, ignore_errors=True)
         raise
     sync_folder(target.parent)
-    logger.info("backed up %d sets to %s", n, target)
+    logger.info("%s: backed up %d sets to %s", name, n, target)
     return n

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_matrix
 
 from .. import rank
-from ..data.checks import checked_flag
+from ..data.checks import checked_count, checked_flag
 from ..data.sets import Sets
 from ..engines.base import Engine, Int64, View
 from ..engines.spec import IndexSpec
@@ -127,6 +127,7 @@ class Searches:
         coverage : with match="part" or "contained", the share of the mass that counts, that of the nearest elements;
             None is all of it.
         """
+        checked_count("k", k)
         with self._engine.view() as view:
             question = Question.checked(
                 view,
@@ -204,6 +205,8 @@ class Searches:
         one for each query. `match` and `coverage` are as in `search`; with "part", "contained" and "both" none is left
         out.
         """
+        if radius is None:
+            raise bad_value("radius", radius, "give a number, or one for each query")
         with self._engine.view() as view:
             question = Question.checked(
                 view,
@@ -227,6 +230,7 @@ class Searches:
         and metadata. The arguments are those of `search`; without queries and id every stored set is a query, and none
         is its own neighbour.
         """
+        checked_count("k", k)
         with self._engine.view() as view:
             question = Question.checked(view, k=k, where=where, recall=recall)
             if queries is None and id is None:
@@ -254,7 +258,7 @@ class Searches:
 
         `progress` is called as progress(done, total) now and then; without it a bar is shown on a terminal.
         """
-        if np.ndim(radius):
+        if radius is None or np.ndim(radius):
             raise bad_value("radius", radius, "give one number")
         _check_progress(progress)
         with self._engine.view() as view:
@@ -279,6 +283,7 @@ class Searches:
         if mode not in ("distance", "connectivity"):
             raise InputError(f"mode={mode!r:.60}", 'give "distance" or "connectivity"', argument="mode")
         _check_progress(progress)
+        checked_count("k", k)
         with self._engine.view() as view:
             question = Question.checked(view, k=k, recall=recall, certify=certify)
             return pairs.neighbor_graph(view, question, mode, progress)

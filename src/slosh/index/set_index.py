@@ -509,7 +509,7 @@ class SetIndex(Searches):
         """
         from .copy import backup_index
 
-        return backup_index(self.original, folder, n_jobs)
+        return backup_index(self.original, self.location or "index in memory", folder, n_jobs)
 
 
 def open(path: Location, name: str | None = None, *, read_only: bool = False, n_jobs: int | None = -1) -> SetIndex:
