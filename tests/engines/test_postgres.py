@@ -327,7 +327,7 @@ def test_halves_are_as_far_as_is_said():
 
     numbers = np.random.default_rng(0).normal(size=(50, 33)).astype(np.float32) * 10.0
     numbers[3] *= 1e6
-    scale = codec.scale_of(numbers[:3])
+    scale = codec.scale_of(codec.largest_of(numbers[:3]))
     halves, moved = codec.halves_of(numbers, scale)
     apart = np.linalg.norm(halves.astype(np.float64) / scale - numbers, axis=1)
     assert (apart <= moved).all()

@@ -14,9 +14,9 @@ import numpy as np
 from ...data.interrupts import interruptible
 from ...data.progress import ProgressBar
 from ...where import checked_metadata
-from ..base import Entries, Int64
+from ..base import Entries, Float64, Int64
 from ..spec import IndexSpec
-from . import schema, storing
+from . import codec, schema, storing
 from .connections import Session
 from .header import SELECT, Header
 from .schema import Tables
@@ -54,10 +54,30 @@ def compact(engine: PostgresEngine, session: Session, spec: IndexSpec | None, pa
 
 
 def _fill(session: Session, old: PostgresView, new: Tables, spec: IndexSpec) -> list[float] | None:
-    """Store all sets in the tables of a new generation, and return what vectors are multiplied by there."""
+    """Store all sets in the tables of a new generation, and return what vectors are multiplied by there.
+
+    The first ones decide. If later ones are so large that they would be cut off, all are stored again.
+    """
     lines = session.execute(f"SELECT key, body FROM {old.tables.sets} ORDER BY id").fetchall()
     numbers = storing.next_keys(session, new, len(lines))
-    scales: list[float] | None = None
+    scales, largest = _store_all(session, old, new, spec, lines, numbers, None)
+    if scales is not None and (largest * scales > codec.LARGEST_HALF).any():
+        session.execute(f"TRUNCATE {new.sets}, {new.exact}")
+        scales, _ = _store_all(session, old, new, spec, lines, numbers, storing.scales_of(largest))
+    return scales
+
+
+def _store_all(
+    session: Session,
+    old: PostgresView,
+    new: Tables,
+    spec: IndexSpec,
+    lines: list[tuple[int, int]],
+    numbers: Int64,
+    scales: list[float] | None,
+) -> tuple[list[float] | None, Float64]:
+    """Store all sets; return what their vectors were multiplied by, and their largest numbers."""
+    largest = np.zeros(len(spec.spaces))
     with ProgressBar(total=len(lines), unit="set", desc="compact") as bar:
         for first in range(0, len(lines), FETCHED_SETS):
             part = lines[first : first + FETCHED_SETS]
@@ -65,11 +85,12 @@ def _fill(session: Session, old: PostgresView, new: Tables, spec: IndexSpec) -> 
             sets, ids, metadata = old.records(keys)
             entries = Entries(sets, ids, [checked_metadata(each, "metadata") for each in metadata])
             embedded = spec.embed(sets)
-            scales = storing.scales_of(embedded) if scales is None else scales
+            largest = np.maximum(largest, storing.largest_of(embedded))
+            scales = storing.scales_of(largest) if scales is None else scales
             chosen = numbers[first : first + FETCHED_SETS]
             storing.store(session, new, spec, scales, chosen, bodies, entries, embedded)
             bar.update(len(part))
-    return scales
+    return scales, largest
 
 
 def _column(lines: list[tuple[int, int]], at: int) -> Int64:

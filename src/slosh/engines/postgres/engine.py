@@ -336,8 +336,7 @@ class PostgresEngine:
         with interruptible():
             learnt = graph.measure(view, pairs, queries)
         with self._session() as session:
-            graph.store(session, view, learnt)
-        return learnt
+            return graph.store(session, view, learnt)
 
     def calibrate(self, space: str, k: int, recall: float, queries: Vectors | None) -> Calibration | None:
         with self._changing(), self.view() as view:

@@ -43,6 +43,8 @@ SCANNED_ALONE = 2000
 """A filter that leaves fewer rows is answered by comparing those."""
 WALK_COST = 5
 """Rows that are compared in the time in which the graph looks for one more candidate: more of them are not compared."""
+MOVED_ROOM = 4.0
+"""What was measured holds for vectors that rounding moves up to so many times as far as those that were there then."""
 SPREAD = 2.5
 """By how many standard deviations more sets are passed than k of those that match need on average."""
 
@@ -54,10 +56,14 @@ GRAPH_MODES = {"enable_seqscan": "off", "enable_bitmapscan": "off", "enable_sort
 
 
 class Answer(NamedTuple):
-    """What is found for one query: keys and distances, nearest first."""
+    """What is found for one query: keys and distances, nearest first.
+
+    `moved` is how far rounding had moved what was looked at; 0.0 where that does not matter.
+    """
 
     keys: Int64
     distances: Float64
+    moved: float = 0.0
 
 
 class Condition(NamedTuple):
@@ -97,6 +103,24 @@ def target_of(view: PostgresView, recall: float | None) -> float:
     return 1.0 if chosen is None else float(chosen)
 
 
+def largest_rounding(view: PostgresView) -> float:
+    """Return how far rounding moves a whole vector at most, if nothing of it is cut off."""
+    return codec.largest_rounding(view.spec.spaces[WHOLE].length, _whole_scale(view))
+
+
+def _whole_scale(view: PostgresView) -> float:
+    return (view.header.scales or (1.0,))[0]
+
+
+def moved_within(view: PostgresView) -> float:
+    """Return how far rounding may have moved vectors for which what was measured holds.
+
+    At least as far as vectors are moved that have the size of the first ones: there may be nothing to round in those.
+    """
+    most, measured = largest_rounding(view), view.learnt.moved
+    return most if measured is None else min(most, max(MOVED_ROOM * measured, most / 2**codec.ROOM))
+
+
 def nearest(
     view: PostgresView,
     space: str,
@@ -115,11 +139,7 @@ def nearest(
         return _candidates(found, None, np.zeros(n, np.int64))._replace(kind="hamming")
     graph = space == WHOLE and view.header.graph and goal < 1.0 and 32 * k < view.header.sets
     if graph and n and (walk := _walk_of(view, k, goal, where, condition)) is not None:
-        found = list(_by_graph(view, queries.numbers, k, walk, condition, own))
-        enough = min(k, walk.left - 1)
-        lacking = [i for i, each in enumerate(found) if len(each.keys) < enough]
-        for i in lacking:  # what the filter leaves lies far away, or the filter leaves fewer than was thought
-            found[i] = _nearest_exactly(view, space, queries.numbers[i : i + 1], k, condition, own[i : i + 1])[0]
+        found, lacking = _walked(view, queries.numbers, k, walk, condition, own)
         compared = np.full(n, walk.ef)
         compared[lacking] = view.header.sets
         # What was found with all filters together is more than some of them find, so no more than was asked is stated.
@@ -132,6 +152,28 @@ def nearest(
         return made
     found = _nearest_exactly(view, space, queries.numbers, k, condition, own)
     return _candidates(found, 1.0, np.full(n, view.header.sets, np.int64))
+
+
+def _walked(
+    view: PostgresView, queries: Any, k: int, walk: Walk, condition: Condition, own: Int64
+) -> tuple[list[Answer], Int64]:
+    """Return what the graph finds, and which queries were answered by a scan instead.
+
+    Those are the ones that find too few, as what the filter leaves lies far away, or is less than was thought; and those
+    which rounding has moved farther than anything that was measured, or what they find: there the graph may mislead.
+    """
+    most, enough = moved_within(view), min(k, walk.left - 1)
+    _, moved = codec.halves_of(queries, _whole_scale(view))
+    found = [Answer(np.empty(0, np.int64), np.empty(0), float(each)) for each in moved]
+    rows = np.flatnonzero(moved <= most)
+    for i, answer in zip(rows.tolist(), _by_graph(view, queries[rows], k, walk, condition, own[rows]), strict=True):
+        found[i] = answer
+    lacking = np.array([i for i, x in enumerate(found) if len(x.keys) < enough or x.moved > most], np.int64)
+    if len(lacking):
+        scanned = _nearest_exactly(view, WHOLE, queries[lacking], k, condition, own[lacking])
+        for i, answer in zip(lacking.tolist(), scanned, strict=True):
+            found[i] = answer
+    return found, lacking
 
 
 def _candidates(found: list[Answer], promise: float | None, compared: Int64, slack: Any = None) -> Candidates:
@@ -199,17 +241,20 @@ def _by_graph(
     tables, session = view.tables, view.session
     more = "relaxed_order" if condition.is_all else "off"
     session.set_modes(**GRAPH_MODES, hnsw__ef_search=str(min(walk.ef, EF_LARGEST)), hnsw__iterative_scan=more)
-    scale = (view.header.scales or (1.0,))[0]
-    halves, _ = codec.halves_of(queries, scale)
+    halves, _ = codec.halves_of(queries, _whole_scale(view))
     limit = walk.k + _rest(walk.k) + bool((own >= 0).any())
-    inner = f"SELECT key, id, metadata FROM {tables.sets} WHERE {condition.sql} ORDER BY whole <-> {{}} LIMIT {limit:d}"
+    inner = (
+        f"SELECT key, id, metadata, whole_moved FROM {tables.sets} WHERE {condition.sql}"
+        f" ORDER BY whole <-> {{}} LIMIT {limit:d}"
+    )
+    columns = "n.key, n.id, n.metadata, e.whole, n.whole_moved"
     if len(queries) == 1:
-        sql = f"SELECT n.*, e.whole FROM ({inner.format('%s')}) n JOIN {tables.exact} e USING (key)"
+        sql = f"SELECT {columns} FROM ({inner.format('%s')}) n JOIN {tables.exact} e USING (key)"
         lines = view.execute(sql, (*condition.parameters, codec.half_parameter(halves[0]))).fetchall()
-        yield _compared(view, queries[0], k, lines, int(own[0]))
+        yield _found(view, queries[0], k, lines, int(own[0]))
         return
     sql = (
-        f"SELECT q.number, n.*, e.whole FROM unnest(%s) WITH ORDINALITY AS q(v, number)"
+        f"SELECT q.number, {columns} FROM unnest(%s) WITH ORDINALITY AS q(v, number)"
         f" CROSS JOIN LATERAL ({inner.format('q.v')}) n JOIN {tables.exact} e USING (key)"
     )
     for first in range(0, len(queries), TOGETHER):
@@ -218,7 +263,12 @@ def _by_graph(
         for number, *line in view.execute(sql, (part, *condition.parameters)):
             of_each[number - 1].append(line)
         for i, lines in enumerate(of_each, start=first):
-            yield _compared(view, queries[i], k, lines, int(own[i]))
+            yield _found(view, queries[i], k, lines, int(own[i]))
+
+
+def _found(view: PostgresView, query: Any, k: int, lines: list[Any], own: int) -> Answer:
+    moved = max((line[4] for line in lines), default=0.0)
+    return _compared(view, query, k, lines, own)._replace(moved=moved)
 
 
 def _rest(k: int) -> int:

@@ -83,7 +83,7 @@ class PostgresWrite:
         with translated(engine.location):
             session = self._writing()
             if self._scales is None:
-                self._scales = self._settings["scales"] = storing.scales_of(embedded)
+                self._scales = self._settings["scales"] = storing.scales_of(storing.largest_of(embedded))
             self._delete(session, replaced[replaced >= 0])
             keys = storing.next_keys(session, tables, len(entries.ids))
             storing.store_points(session, tables, keys, entries)
