@@ -6,7 +6,6 @@ wait, and begin anew.
 
 from __future__ import annotations
 
-import secrets
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from ...data.progress import ProgressBar
 from ...where import checked_metadata
 from ..base import Entries, Float64, Int64
 from ..spec import IndexSpec
-from . import codec, schema, storing
+from . import codec, outcome, schema, storing
 from .connections import Session
 from .header import SELECT, Header
 from .schema import Tables
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 def compact(engine: PostgresEngine, session: Session, spec: IndexSpec | None, packed: bytes | None) -> None:
     """Make a new generation, by another specification if there is one, and make it that of the next version."""
     session.begin("BEGIN ISOLATION LEVEL READ COMMITTED")
-    session.execute(f"SET LOCAL statement_timeout = '{WRITE_DEADLINE}'")
+    session.allow(WRITE_DEADLINE)
     session.execute("SELECT FROM slosh.indexes WHERE id = %s FOR UPDATE", (engine.index,))
     line: Any = session.connection.execute(f"{SELECT} {engine.index:d}").fetchone()
     before = Header(*line)
@@ -46,11 +45,9 @@ def compact(engine: PostgresEngine, session: Session, spec: IndexSpec | None, pa
     sql = "UPDATE slosh.indexes SET generation = %s, spec = coalesce(%s, spec), scales = %s WHERE id = %s"
     session.execute(sql, (new.generation, packed, scales, engine.index))
     session.execute("INSERT INTO slosh.deltas VALUES (%s, 0, 0, 0, 1)", (engine.index,))
-    token = secrets.token_hex(16)
-    session.execute("INSERT INTO slosh.commits (token, index_id) VALUES (%s, %s)", (token, engine.index))
     session.execute("DELETE FROM slosh.learnt WHERE index_id = %s", (engine.index,))
     schema.leave(session, [old.tables.sets, old.tables.exact])
-    session.commit()
+    outcome.commit(engine.pool, engine.location, session, engine.index, "call compact() again: it does no harm")
 
 
 def _fill(session: Session, old: PostgresView, new: Tables, spec: IndexSpec) -> list[float] | None:
