@@ -84,7 +84,7 @@ def test_a_password_is_never_shown(url, caplog):
         slosh.open(f"postgresql://ann:{secret}@127.0.0.1:1/db#x")
     everything = shown + caplog.text + "".join(str(each.value) for each in (told, missing, wrong, lost))
     assert "s3cret" not in everything
-    assert without_password("postgresql://u:p%40@h/d?sslpassword=q&a=1") == "postgresql://u@h/d?a=1"
+    assert without_password("postgresql://u:p%40@h/d?sslpassword=q&port=1") == "postgresql://u@h/d?port=1"
 
 
 # -- writers -----------------------------------------------------------------------------------------------------------

@@ -61,10 +61,10 @@ def start_client(address, name="c"):
 
 @contextmanager
 def in_the_midst_of_an_add(url):
-    """Hold up whoever adds sets: the points of a batch are copied, and the COPY of the rest is under way."""
+    """Hold up whoever adds sets: its points are copied, and the COPY of its vectors is under way."""
     with psycopg.connect(url) as holding:
-        holding.execute("LOCK TABLE slosh.sets_1_1 IN SHARE MODE")
-        copies = "FROM pg_stat_activity WHERE query LIKE 'COPY slosh.sets%'"
+        holding.execute("LOCK TABLE slosh.exact_1_1 IN SHARE MODE")
+        copies = "FROM pg_stat_activity WHERE query LIKE 'COPY slosh.exact%'"
         wait_until(url, f"count(*) = 1 {copies} AND wait_event = 'relation'")
         yield
 

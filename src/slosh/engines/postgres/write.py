@@ -79,7 +79,7 @@ class PostgresWrite:
     def announce(self, ids: Sequence[str]) -> None:
         schema.check_ids(ids)
         with translated(self._engine.location, changing=True):
-            self._writing()
+            self._writing().execute(f"LOCK TABLE {self._tables.sets} IN ROW EXCLUSIVE MODE")
 
     def upsert(self, entries: Entries, embedded: Embedded) -> None:
         engine, tables = self._engine, self._tables
