@@ -110,11 +110,11 @@ def begin(session: Session, tables: Tables) -> Header | None:
     kept = f"PREPARE slosh_header (bigint) AS {SELECT} $1"
     try:
         session.prepare("slosh_header", kept)
-        cursor = session.connection.execute(sql)
+        cursor = session.connection.execute(sql, prepare=False)  # several statements cannot be prepared
     except InvalidSqlStatementName:  # psycopg has the server forget all statements after some commands
         session.rollback()
         session.prepare("slosh_header", kept, again=True)
-        cursor = session.connection.execute(sql)
+        cursor = session.connection.execute(sql, prepare=False)  # several statements cannot be prepared
     cursor.nextset()
     cursor.nextset()
     line = cursor.fetchone()

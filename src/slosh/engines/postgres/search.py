@@ -113,13 +113,14 @@ def _walked(
 ) -> tuple[list[Answer], Int64]:
     """Return what the graph finds, and which queries were answered by a scan instead.
 
-    Those are the ones that find too few, as what the filter leaves lies far away, or is less than was thought; and the
-    ones that rounding has moved farther than anything that was measured, or that find sets of which this is true.
+    Those are the ones that find too few, as what the filter leaves lies far away, or is less than was thought; the ones
+    that half precision cuts off; and the ones that find sets which rounding has moved much farther than all that was
+    measured.
     """
     most, enough = moved_within(view), min(k, walk.left - 1)
     _, moved = codec.halves_of(queries, _whole_scale(view))
     found = [Answer(np.empty(0, np.int64), np.empty(0), float(each)) for each in moved]
-    rows = np.flatnonzero(moved <= most)
+    rows = np.flatnonzero(moved <= largest_rounding(view))
     for i, answer in zip(rows.tolist(), _by_graph(view, queries[rows], k, walk, condition, own[rows]), strict=True):
         found[i] = answer
     lacking = np.array([i for i, x in enumerate(found) if len(x.keys) < enough or x.moved > most], np.int64)
