@@ -13,8 +13,10 @@ import argparse
 import json
 import logging
 import multiprocessing
+import queue
 import tempfile
 import time
+from contextlib import suppress
 from datetime import date
 from typing import Any
 
@@ -37,6 +39,8 @@ FILTERS: dict[str, Any] = {
 }
 """Filters drawn at random, and some that leave sets that lie together."""
 RECALL, K, CLIENTS, CLIENT_SECONDS = 0.98, 10, 8, 8.0
+START_SECONDS = 120.0
+"""How long a client waits for the others to be ready."""
 
 
 def metadata_of(n: int) -> list[dict[str, Any]]:
@@ -93,13 +97,13 @@ def client(address: str, queries: list[Any], start: Any, answers: Any) -> None:
     n, failed = 0, 0
     with slosh.open(address, read_only=True, n_jobs=1) as index:
         index.search(queries[0], k=K, recall=RECALL)
-        start.wait()
+        start.wait(START_SECONDS)
         end = time.perf_counter() + CLIENT_SECONDS
         while time.perf_counter() < end:
             try:
                 index.search(queries[n % len(queries)], k=K, recall=RECALL)
                 n += 1
-            except slosh.SloshError:
+            except slosh.errors.SloshError:
                 failed += 1
     answers.put((n, failed))
 
@@ -110,7 +114,14 @@ def clients(address: str, queries: list[Any], count: int) -> dict[str, float]:
     workers = [context.Process(target=client, args=(address, queries[i::count], start, answers)) for i in range(count)]
     for worker in workers:
         worker.start()
-    done = [answers.get() for _ in workers]
+    done: list[tuple[int, int]] = []
+    while len(done) < count:
+        with suppress(queue.Empty):
+            done.append(answers.get(timeout=1.0))
+        if dead := [worker.exitcode for worker in workers if worker.exitcode]:
+            for worker in workers:
+                worker.kill()
+            raise RuntimeError(f"{len(dead)} of {count} clients have ended with the code {dead[0]}")
     for worker in workers:
         worker.join()
     return {"per_second": sum(n for n, _ in done) / CLIENT_SECONDS, "errors": sum(failed for _, failed in done)}

@@ -233,7 +233,10 @@ class ServerBusy(StorageError):
 
 
 class WriteConflict(StorageError):
-    """Another writer changed the same sets at the same time. Nothing was changed, and it may be tried again."""
+    """Another writer changed the same sets at the same time, or locked the index for long (errno ETIMEDOUT).
+
+    Nothing was changed, and it may be tried again.
+    """
 
 
 class UnknownOutcome(StorageError):

@@ -59,3 +59,14 @@ def test_a_database_without_a_name(slosh_):
     code, _, err = slosh_("info", shared_server().url)
     assert code == 1
     assert "#shapes" in err
+
+
+def test_a_standby_that_does_not_know_how_far_behind_it_is(slosh_, name, monkeypatch):
+    with slosh.SetIndex.create(shared_server().url, 2, name=name) as index:
+        address, real = index.location, slosh.SetIndex.info
+    for lag, told in ((None, "it is not known how far behind"), (1.25, "1.2 s behind")):
+        about = {"standby": True, "lag_seconds": lag}
+        monkeypatch.setattr(slosh.SetIndex, "info", lambda index, about=about: {**real(index), **about})
+        code, out, err = slosh_("info", address)
+        assert code == 0, err
+        assert told in out

@@ -207,7 +207,7 @@ class Proxy:
                     content = client.recv(1 << 16)
                     if not content:
                         return
-                    changed |= b"slosh.deltas VALUES" in content
+                    changed |= b"INSERT INTO slosh.commits" in content
                     if changed and self.lose and not self.lost and b"COMMIT\0" in content:
                         self.lost += 1
                         if self.lose != "question":
@@ -268,3 +268,23 @@ def test_a_commit_whose_answer_is_lost_for_good(url, index, tmp_path, monkeypatc
         assert behind.add(cloud_list(2), ["x", "y"], update=True) == ["x", "y"]
     assert len(index) == 302
     assert index.verify().ok
+
+
+@pytest.mark.parametrize("lose", ["question", "answer"])
+@pytest.mark.parametrize("change", ["create", "compact", "destroy"])
+def test_what_became_of_other_changes_is_found_out(url, index, tmp_path, lose, change):
+    """It happened, or nothing was changed: never an error that says the one where the other is true."""
+    with cut_off(url, tmp_path) as (behind, proxy):
+        address = behind.location.partition("#")[0]
+        work = {"create": lambda: make_index(address, name="x").close(), "compact": behind.compact,
+                "destroy": behind.destroy}[change]  # fmt: skip
+        proxy.lose = lose
+        if lose == "question":
+            with pytest.raises(errors.ServerLost, match="nothing was changed"):
+                work()
+            assert ask(url, "SELECT name, generation FROM slosh.indexes") == [("shapes", 1)]
+            assert index.verify().ok
+        work()  # made once, or made again
+        assert proxy.lost == 1
+    there = {"create": [("shapes", 1), ("x", 1)], "compact": [("shapes", 2)], "destroy": []}[change]
+    assert ask(url, "SELECT name, generation FROM slosh.indexes ORDER BY name") == there

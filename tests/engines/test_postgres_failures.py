@@ -10,6 +10,7 @@ import sys
 import textwrap
 import threading
 import time
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -17,10 +18,13 @@ import pytest
 
 import slosh
 from builders import PATIENCE, cloud_list, contents, make_index
+from postgres_server import ask, wait_until
 from slosh import errors
+from slosh.engines.postgres.connections import Pool
 from slosh.engines.postgres.local_server import LocalServer
+from slosh.engines.postgres.outcome import happened
 
-pytest.importorskip("psycopg", reason="psycopg is not installed")
+psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed")
 
 TESTS = Path(__file__).parents[1]
 CLIENT = """
@@ -55,6 +59,16 @@ def start_client(address, name="c"):
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=TESTS)
 
 
+@contextmanager
+def in_the_midst_of_an_add(url):
+    """Hold up whoever adds sets: its points are copied, and the COPY of its vectors is under way."""
+    with psycopg.connect(url) as holding:
+        holding.execute("LOCK TABLE slosh.exact_1_1 IN SHARE MODE")
+        copies = "FROM pg_stat_activity WHERE query LIKE 'COPY slosh.exact%'"
+        wait_until(url, f"count(*) = 1 {copies} AND wait_event = 'relation'")
+        yield
+
+
 def check_whole(index, stored=()):
     """Check that every batch is there as a whole, and those that were said to be stored are there at all."""
     counts = {}
@@ -75,9 +89,9 @@ def test_a_client_that_is_killed_in_the_midst_of_an_add(server):
         for i in range(2):
             client = start_client(address, f"c{i}")
             stored = [f"c{i}-{client.stdout.readline().strip()}" for _ in range(2)]
-            time.sleep(0.005 * i)
-            client.kill()
-            client.communicate()
+            with in_the_midst_of_an_add(server.url):
+                client.kill()
+                client.communicate()
             check_whole(index, stored)
         index.add(cloud_list(3), ["a", "b", "c"])
         index.remove(["a", "b", "c"])
@@ -89,8 +103,9 @@ def test_a_server_that_is_killed_in_the_midst_of_an_add(server):
     index = make_index(address)
     client = start_client(address)
     stored = [f"c-{client.stdout.readline().strip()}" for _ in range(2)]
-    os.killpg(server.process.pid, signal.SIGKILL)
-    server.process.wait()
+    with suppress(psycopg.OperationalError), in_the_midst_of_an_add(server.url):
+        os.killpg(server.process.pid, signal.SIGKILL)
+        server.process.wait()
     for left in server.data.glob("postmaster.pid"):
         left.unlink()
     server.start()
@@ -187,8 +202,6 @@ def test_a_full_disk(server, tmp_path):
         pytest.skip(f"no tmpfs can be mounted here: {mounted.stderr.decode()!r:.100}")
     try:
         server.own(room)
-        import psycopg
-
         with psycopg.connect(server.url, autocommit=True) as connection:
             connection.execute(f"CREATE TABLESPACE small LOCATION '{room}'")
             connection.execute("CREATE DATABASE little TABLESPACE small")
@@ -211,7 +224,31 @@ def test_a_full_disk(server, tmp_path):
         subprocess.run(["umount", "-l", str(room)], check=True)
 
 
-def test_a_standby_is_read_and_promoted(server):
+def check_conflicts_of_one_who_reads(index, standby, reader):
+    """The primary drops tables that are read: the standby stops those who read, who are told so, and go on."""
+    records = reader.records(10)
+    next(records)
+    index.compact()
+    stopped = "count(*) = 0 FROM pg_stat_activity WHERE state = 'idle in transaction' AND pid <> pg_backend_pid()"
+    wait_until(standby.url, stopped)
+    with pytest.raises(errors.ServerLost, match="conflict with recovery") as told:
+        list(records)
+    assert "hot_standby_feedback" in told.value.remedy
+    assert len(reader.search(cloud_list(1)[0], k=3)) == 3
+
+
+def check_one_that_is_cut_off(standby, reader):
+    """It has all that it was sent, and yet is behind."""
+    ((source,),) = ask(standby.url, "SHOW primary_conninfo")
+    ask(standby.url, "ALTER SYSTEM SET primary_conninfo = ''", "SELECT pg_reload_conf()")
+    wait_until(standby.url, "count(*) = 0 FROM pg_stat_wal_receiver")
+    assert reader.info()["lag_seconds"] > 0
+    quoted = source.replace("'", "''")
+    ask(standby.url, f"ALTER SYSTEM SET primary_conninfo = '{quoted}'", "SELECT pg_reload_conf()")
+    wait_until(standby.url, "count(*) = 1 FROM pg_stat_wal_receiver WHERE status = 'streaming'")
+
+
+def test_a_standby_is_read_and_promoted(server, monkeypatch):
     """It answers, says how far behind it is, takes no changes, and takes them once it is promoted.
 
     Clients whose address names both servers go on by themselves.
@@ -219,7 +256,9 @@ def test_a_standby_is_read_and_promoted(server):
     address = f"{server.url}#a"
     index = make_index(address)
     index.add(cloud_list(60), metadata={"x": 1})
-    standby = LocalServer(settings={"shared_buffers": "64MB", "hot_standby": "on", "max_connections": "40"})
+    settings = {"shared_buffers": "64MB", "hot_standby": "on", "max_connections": "40"}
+    settings |= {"max_standby_streaming_delay": "50ms", "wal_retrieve_retry_interval": "100ms"}
+    standby = LocalServer(settings=settings)
     try:
         standby.folder.chmod(0o755)
         standby.own(standby.data)
@@ -237,6 +276,11 @@ def test_a_standby_is_read_and_promoted(server):
         about = reader.info()
         assert about["standby"]
         assert about["lag_seconds"] >= 0
+        check_conflicts_of_one_who_reads(index, standby, reader)
+        check_one_that_is_cut_off(standby, reader)
+        token = "0" * 32  # of a commit that it has not heard of, and may hear of later
+        monkeypatch.setattr("slosh.engines.postgres.outcome.RECONNECT_SECONDS", 0.2)
+        assert happened(Pool(standby.url, "standby"), "standby", token, "3") is None
         both = f"postgresql://slosh@/postgres?host={server.sockets},{standby.sockets}&target_session_attrs=read-write"
         with slosh.open(f"{standby.url}#a", n_jobs=1) as writer, slosh.open(f"{both}#a", n_jobs=1) as following:
             following.remove("0")

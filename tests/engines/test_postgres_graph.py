@@ -144,3 +144,69 @@ def test_a_graph_that_somebody_dropped_is_missed(url, index):
     assert index.search(cloud_list(5), k=5).ids == exact.ids
     index.compact()
     assert index.verify().ok
+
+
+def found_of(index, queries, **options):
+    """Return which part of the true neighbours a search finds, and what it promises."""
+    found, truth = (index.search(queries, k=10, **chosen) for chosen in (options, {**options, "recall": 1.0}))
+    shares = [len(set(a) & set(b)) / 10 for a, b in zip(found.ids, truth.ids, strict=True)]
+    return float(np.mean(shares)), found.stats.recall
+
+
+def test_vectors_that_half_precision_cuts_off_keep_the_promise(url, monkeypatch):
+    """They came after everything was measured: queries near them are scanned, others are not; compact finds room."""
+    rng = np.random.default_rng(0)
+    queries = list(rng.normal(size=(40, 1, 2)))
+    large = list(rng.normal(size=(540, 1, 2)) * 1e5)
+    with make_index(f"{url}#shapes") as index:
+        index.add(points(1500))
+        ((scale,),) = ask(url, "SELECT scales[1] FROM slosh.indexes")
+        index.add(large[40:], [f"z{i}" for i in range(500)])
+        assert ask(url, f"SELECT max(whole_moved) > 1000 / {scale} FROM slosh.sets_1_1") == [(True,)]
+        for asked in (large[:40], [*large[:20], *queries[:20]], large[0]):
+            found, promised = found_of(index, [asked] if isinstance(asked, np.ndarray) else asked, recall=0.9)
+            assert found >= 0.9
+        assert promised == 1.0
+        assert found_of(index, queries, recall=0.9)[1] < 1.0  # the graph answers those that it can
+        monkeypatch.setattr("slosh.engines.postgres.compacting.FETCHED_SETS", 512)  # the large ones come late
+        index.compact()
+        ((after,),) = ask(url, "SELECT scales[1] FROM slosh.indexes")
+        assert after < scale / 256
+        assert ask(url, f"SELECT max(whole_moved) < 64 / {after} FROM slosh.sets_1_2") == [(True,)]
+        assert found_of(index, [*large[:20], *queries[:20]], recall=0.9)[0] >= 0.9
+        assert index.verify().ok
+
+
+def test_two_clients_measure_at_the_same_time(url, index, monkeypatch):
+    """What the other one has stored meanwhile is not lost, and neither is it by one who finds the graph there."""
+    index.add(points(1200), [f"m{i}" for i in range(1200)])
+    with slosh.open(url, "shapes", n_jobs=1) as other:
+        real = slosh.engines.postgres.graph.measure
+
+        def measure(*arguments):
+            monkeypatch.setattr("slosh.engines.postgres.graph.measure", real)
+            made = real(*arguments)
+            other.tune(0.9, k=20)
+            return made
+
+        monkeypatch.setattr("slosh.engines.postgres.graph.measure", measure)
+        index.tune(0.9, k=15)
+        known = {(each["k"], each["recall"]) for each in other.info()["search_info"]["calibrations"]}
+        assert {(10, 0.9), (15, 0.9), (20, 0.9)} <= known
+
+
+def test_a_builder_that_finds_the_graph_there_keeps_what_was_measured(url, index, monkeypatch):
+    """It had looked before another one made the graph."""
+    with slosh.open(url, "shapes", n_jobs=1) as late:
+        real = slosh.engines.postgres.graph.build
+
+        def build(*arguments):
+            monkeypatch.setattr("slosh.engines.postgres.graph.build", real)
+            index.add(cloud_list(1), ["first"])
+            assert index.info()["search_info"]["calibrations"]
+            monkeypatch.setattr("slosh.engines.postgres.graph.due", lambda *_: [])
+            return real(*arguments)
+
+        monkeypatch.setattr("slosh.engines.postgres.graph.build", build)
+        late.add(cloud_list(1), ["second"])
+        assert index.info()["search_info"]["calibrations"]

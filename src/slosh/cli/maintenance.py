@@ -58,8 +58,9 @@ def info(index: Location, *, json: AsJson = False) -> None:
     for name, parts in (("on disk", about.get("disk_bytes")), ("in memory", about.get("memory_bytes"))):
         facts[name] = _sizes(parts) if parts else None
     if "server" in about:
-        behind = f", a standby, {about['lag_seconds']:.1f} s behind" if about.get("standby") else ""
-        facts["server"] = f"PostgreSQL {about['server']}{behind}"
+        lag = about.get("lag_seconds")
+        behind = "it is not known how far behind" if lag is None else f"{lag:.1f} s behind"
+        facts["server"] = f"PostgreSQL {about['server']}" + (f", a standby, {behind}" if about.get("standby") else "")
     if about.get("removed_since_compact"):
         facts["removed"] = f"{about['removed_since_compact']:,} since the last slosh compact"
     if about.get("cache_rebuilt"):

@@ -42,9 +42,12 @@ recall_option = functools.partial(Option, metavar="FRACTION", callback=_checked_
 
 
 def checked_location(value: str) -> str:
-    """Refuse an address with a password: whoever lists the processes of this machine would see it."""
+    """Refuse an address with a password, or with what may be one: whoever lists the processes of a machine sees it."""
     if without_password(value) != value:
-        raise BadParameter("leave the password out of the address: PGPASSWORD or ~/.pgpass gives it")
+        raise BadParameter(
+            "leave the password, and parameters that slosh does not know, out of the address: PGPASSWORD, ~/.pgpass or"
+            " a service file gives them"
+        )
     return value
 
 

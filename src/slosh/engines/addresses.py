@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from urllib.parse import quote, unquote
 
 from ..errors import bad_value
 
 MAX_NAME = 200
 """Characters of the name of an index."""
-SECRET = re.compile(r"(?i)([?&])((?:ssl)?password|passfile)=[^&#]*")
+HARMLESS = """
+    application_name channel_binding client_encoding connect_timeout dbname fallback_application_name gssdelegation
+    gssencmode gsslib host hostaddr keepalives keepalives_count keepalives_idle keepalives_interval krbsrvname
+    load_balance_hosts max_protocol_version min_protocol_version options port replication require_auth requirepeer
+    requiressl service ssl sslcert sslcertmode sslcompression sslcrl sslcrldir sslkey sslmode sslnegotiation
+    sslrootcert sslsni ssl_max_protocol_version ssl_min_protocol_version target_session_attrs tcp_user_timeout user
+"""
+"""Parameters of libpq that may be shown. All others are hidden: a later version may have more that are secret."""
 
 
 def with_name(location: str, name: object) -> str:
@@ -41,6 +47,8 @@ def without_password(address: str) -> str:
 
     >>> without_password("postgresql://ann:secret@host/db?password=x&port=1#shapes")
     'postgresql://ann@host/db?port=1#shapes'
+
+    What it does not know is taken for a secret, too.
     """
     scheme, mark, rest = address.partition("://")
     if not mark:
@@ -50,5 +58,8 @@ def without_password(address: str) -> str:
     at = max(rest.rfind("@", 0, min(ends, default=len(rest))), rest.rfind("@") if ":" in rest.partition("@")[0] else -1)
     if at >= 0:
         rest = rest[:at].partition(":")[0] + rest[at:]
-    rest = SECRET.sub(r"\1", rest).replace("?&", "?").replace("&&", "&")
-    return scheme + mark + re.sub(r"[?&](?=#|$)", "", rest)
+    place, behind, name = rest.partition("#")
+    place, question, parameters = place.partition("?")
+    known = HARMLESS.split()
+    shown = [each for each in parameters.split("&") if "=" in each and unquote(each.partition("=")[0]) in known]
+    return scheme + mark + place + (question + "&".join(shown)) * bool(shown) + behind + name

@@ -219,6 +219,11 @@ class Write(Protocol):
     def free_ids(self, n: int) -> list[str]:
         """Return n counted ids that were never given out and are not in use."""
 
+    def announce(self, ids: Sequence[str]) -> None:
+        """Say which sets are about to be stored, before work is done for them: an engine refuses ids that it cannot
+        hold, and waits for those who are in its way.
+        """
+
     def upsert(self, entries: Entries, embedded: Embedded) -> None:
         """Store sets; those whose id exists are replaced."""
 

@@ -181,6 +181,7 @@ def _with_weights(write: Write, sets: Sets) -> Sets:
 
 def _store(write: Write, sets: Sets, names: list[str], metadata: list[Any]) -> None:
     spec = write.view.spec
+    write.announce(names)
     step = max(1, CHUNK_NUMBERS // spec.stored_numbers)
     if len(sets) <= step:
         write.upsert(Entries(sets, names, metadata), _embedded(spec, sets))

@@ -42,15 +42,15 @@ def is_valid(session: Session, tables: Tables) -> bool | None:
     return None if line is None else bool(line[0])
 
 
-def make_graph(session: Session, tables: Tables, definition: str) -> bool:
-    """Make the index of the vectors, unless it is there; return False if another client is making it.
+def make_graph(session: Session, tables: Tables, definition: str) -> bool | None:
+    """Make the index of the vectors; return False if it was there, and None if another client is making it.
 
     `definition` is what follows the name of the index. The connection is to be closed afterwards: the lock and other
     deadlines end with it.
     """
     (alone,) = session.execute("SELECT pg_try_advisory_lock(%s, %s)", _lock_of(tables)).fetchone()
     if not alone:
-        return False
+        return None
     session.execute(f"SET statement_timeout = '{BUILD_DEADLINE}'")
     found = is_valid(session, tables)
     if found is False:
@@ -58,7 +58,7 @@ def make_graph(session: Session, tables: Tables, definition: str) -> bool:
     if not found and not (_can_be_concurrent(session) and _made_concurrently(session, tables, definition)):
         session.execute(f"SET lock_timeout = '{BUILD_DEADLINE}'")
         session.execute(f"CREATE INDEX {tables.graph} {definition}")
-    return True
+    return not found
 
 
 def _lock_of(tables: Tables) -> tuple[int, int]:

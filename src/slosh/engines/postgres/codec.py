@@ -29,9 +29,12 @@ Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
 
 
-def scale_of(numbers: Float32) -> float:
-    """Return the power of two that vectors like these are multiplied by before they are stored in half precision."""
-    largest = float(np.abs(numbers).max(initial=0.0))
+def largest_of(numbers: Float32) -> float:
+    return float(np.abs(numbers).max(initial=0.0))
+
+
+def scale_of(largest: float) -> float:
+    """Return the power of two that vectors are multiplied by before they are stored in half precision."""
     return 1.0 if not largest else 2.0 ** int(np.clip(ROOM - np.ceil(np.log2(largest)), -110, 110))
 
 
@@ -46,6 +49,11 @@ def halves_of(numbers: Float32, scale: float) -> tuple[NDArray[Any], Float64]:
         apart = scaled.astype(np.float64) - near
         halves[rows], moved[rows] = near, np.sqrt(np.einsum("ij,ij->i", apart, apart)) / scale
     return halves, moved * (1 + 1e-9)
+
+
+def largest_rounding(length: int, scale: float) -> float:
+    """Return how far rounding moves a vector of so many numbers at most; what moved farther was cut off."""
+    return 16.0 * math.sqrt(length) / scale
 
 
 def half_parameter(halves: NDArray[Any]) -> Half:

@@ -6,7 +6,6 @@ wait, and begin anew.
 
 from __future__ import annotations
 
-import secrets
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,9 +13,9 @@ import numpy as np
 from ...data.interrupts import interruptible
 from ...data.progress import ProgressBar
 from ...where import checked_metadata
-from ..base import Entries, Int64
+from ..base import Entries, Float64, Int64
 from ..spec import IndexSpec
-from . import schema, storing
+from . import codec, outcome, schema, storing
 from .connections import Session
 from .header import SELECT, Header
 from .schema import Tables
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 def compact(engine: PostgresEngine, session: Session, spec: IndexSpec | None, packed: bytes | None) -> None:
     """Make a new generation, by another specification if there is one, and make it that of the next version."""
     session.begin("BEGIN ISOLATION LEVEL READ COMMITTED")
-    session.execute(f"SET LOCAL statement_timeout = '{WRITE_DEADLINE}'")
+    session.allow(WRITE_DEADLINE)
     session.execute("SELECT FROM slosh.indexes WHERE id = %s FOR UPDATE", (engine.index,))
     line: Any = session.connection.execute(f"{SELECT} {engine.index:d}").fetchone()
     before = Header(*line)
@@ -46,18 +45,36 @@ def compact(engine: PostgresEngine, session: Session, spec: IndexSpec | None, pa
     sql = "UPDATE slosh.indexes SET generation = %s, spec = coalesce(%s, spec), scales = %s WHERE id = %s"
     session.execute(sql, (new.generation, packed, scales, engine.index))
     session.execute("INSERT INTO slosh.deltas VALUES (%s, 0, 0, 0, 1)", (engine.index,))
-    token = secrets.token_hex(16)
-    session.execute("INSERT INTO slosh.commits (token, index_id) VALUES (%s, %s)", (token, engine.index))
     session.execute("DELETE FROM slosh.learnt WHERE index_id = %s", (engine.index,))
     schema.leave(session, [old.tables.sets, old.tables.exact])
-    session.commit()
+    outcome.commit(engine.pool, engine.location, session, engine.index, "call compact() again: it does no harm")
 
 
 def _fill(session: Session, old: PostgresView, new: Tables, spec: IndexSpec) -> list[float] | None:
-    """Store all sets in the tables of a new generation, and return what vectors are multiplied by there."""
+    """Store all sets in the tables of a new generation, and return what vectors are multiplied by there.
+
+    The first ones decide. If later ones are so large that they would be cut off, all are stored again.
+    """
     lines = session.execute(f"SELECT key, body FROM {old.tables.sets} ORDER BY id").fetchall()
     numbers = storing.next_keys(session, new, len(lines))
-    scales: list[float] | None = None
+    scales, largest = _store_all(session, old, new, spec, lines, numbers, None)
+    if scales is not None and (largest * scales > codec.LARGEST_HALF).any():
+        session.execute(f"TRUNCATE {new.sets}, {new.exact}")
+        scales, _ = _store_all(session, old, new, spec, lines, numbers, storing.scales_of(largest))
+    return scales
+
+
+def _store_all(
+    session: Session,
+    old: PostgresView,
+    new: Tables,
+    spec: IndexSpec,
+    lines: list[tuple[int, int]],
+    numbers: Int64,
+    scales: list[float] | None,
+) -> tuple[list[float] | None, Float64]:
+    """Store all sets; return what their vectors were multiplied by, and their largest numbers."""
+    largest = np.zeros(len(spec.spaces))
     with ProgressBar(total=len(lines), unit="set", desc="compact") as bar:
         for first in range(0, len(lines), FETCHED_SETS):
             part = lines[first : first + FETCHED_SETS]
@@ -65,11 +82,12 @@ def _fill(session: Session, old: PostgresView, new: Tables, spec: IndexSpec) -> 
             sets, ids, metadata = old.records(keys)
             entries = Entries(sets, ids, [checked_metadata(each, "metadata") for each in metadata])
             embedded = spec.embed(sets)
-            scales = storing.scales_of(embedded) if scales is None else scales
+            largest = np.maximum(largest, storing.largest_of(embedded))
+            scales = storing.scales_of(largest) if scales is None else scales
             chosen = numbers[first : first + FETCHED_SETS]
             storing.store(session, new, spec, scales, chosen, bodies, entries, embedded)
             bar.update(len(part))
-    return scales
+    return scales, largest
 
 
 def _column(lines: list[tuple[int, int]], at: int) -> Int64:

@@ -10,7 +10,8 @@ import os
 import re
 import threading
 import time
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -21,7 +22,7 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import Format, TransactionStatus
 
 from ...errors import AccessDenied, InputError, UnsupportedError
-from .errors import error_of, is_lost
+from .errors import error_of, is_crowded, is_lost
 
 READ_DEADLINE = "60s"
 """How long a statement may take, unless the URL or the server says something else."""
@@ -35,19 +36,20 @@ RECONNECT_SECONDS = 30.0
 """How long a client waits for a server that went away, before it says so."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.02, 1.0
 
-DEFAULTS = {
-    "application_name": "slosh",
-    "connect_timeout": "10",
-    "tcp_user_timeout": "30000",
-    "client_encoding": "utf8",
-}
+ALWAYS = {"client_encoding": "utf8", "fallback_application_name": "slosh"}
+"""What every connection has: texts are copied as UTF-8, whatever the address or PGCLIENTENCODING says."""
+DEFAULTS = {"connect_timeout": ("10", "PGCONNECT_TIMEOUT"), "tcp_user_timeout": ("30000", "")}
+"""What libpq is told unless the address, a service file or this variable says something else."""
 ABOUT_VECTORS = """
     SELECT n.nspname, h.oid, h.typarray, e.extversion FROM pg_catalog.pg_extension e
     JOIN pg_catalog.pg_namespace n ON n.oid = e.extnamespace
     JOIN pg_catalog.pg_type h ON h.typnamespace = n.oid AND h.typname = 'halfvec'
     WHERE e.extname = 'vector'"""
 SET_UP = """
-    SELECT set_config('search_path', 'pg_catalog, ' || quote_ident(%s), false), set_config('jit', 'off', false),
+    SELECT set_config('idle_in_transaction_session_timeout', '0', false),
+        CASE WHEN current_setting('transaction_timeout', true) IS NOT NULL
+            THEN set_config('transaction_timeout', '0', false) END,
+        set_config('search_path', 'pg_catalog, ' || quote_ident(%s), false), set_config('jit', 'off', false),
         set_config('hnsw.iterative_scan', 'relaxed_order', false), set_config('bytea_output', 'hex', false),
         set_config('statement_timeout', CASE current_setting('statement_timeout') WHEN '0' THEN %s
             ELSE current_setting('statement_timeout') END, false),
@@ -55,6 +57,13 @@ SET_UP = """
             ELSE current_setting('lock_timeout') END, false),
         CASE WHEN current_setting('client_connection_check_interval') = '0' AND version() LIKE '%%linux%%'
             THEN set_config('client_connection_check_interval', %s, false) END"""
+
+
+def _defaults(given: Mapping[str, Any]) -> dict[str, str]:
+    """Return what is said to libpq besides the address."""
+    by_service = "service" in given or "PGSERVICE" in os.environ
+    free = {name: about for name, about in DEFAULTS.items() if name not in given and not by_service}
+    return {name: value for name, (value, variable) in free.items() if variable not in os.environ}
 
 
 class Half(bytes):
@@ -85,13 +94,15 @@ class Session:
         if not re.fullmatch("[0-9,]*", str(given.get("port", ""))):  # perhaps a part of the password: it is not shown
             problem, remedy = "the port in this address is not a number", "write %2F for / and %40 for @ in a password"
             raise InputError(problem, remedy, argument="path")
-        more: dict[str, Any] = {name: value for name, value in DEFAULTS.items() if name not in given}
+        more: dict[str, Any] = {**_defaults(given), **ALWAYS}
         self.connection = psycopg.connect(url, autocommit=True, **more)
         self.modes: dict[str, str] = {}
         self.vectors: str | None = None
         self._prepared: set[str] = set()
         try:
             self._check_encoding()
+            (deadline,) = self.execute("SELECT current_setting('statement_timeout')").fetchone()
+            self._own_deadline = deadline == "0"
             self._find_vectors()
         except BaseException:
             self.connection.close()
@@ -124,7 +135,8 @@ class Session:
         if self.vectors is None:
             self.connection.execute("RESET search_path")
             try:
-                self.connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
+                with suppress(pg.UniqueViolation, pg.DuplicateObject):  # somebody else was faster
+                    self.connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
             except (pg.InsufficientPrivilege, pg.InvalidSchemaName) as error:
                 problem = f"{location}: this role cannot create the extension vector ({error.diag.message_primary})"
                 remedy = "let a superuser run CREATE EXTENSION vector in the database, once"
@@ -146,16 +158,21 @@ class Session:
             self.connection.execute(sql)
             self._prepared.add(name)
 
-    def set_modes(self, **modes: str) -> None:
+    def set_modes(self, modes: Mapping[str, str]) -> None:
         """Change settings of the session, as far as they are others."""
         changed = {name: value for name, value in modes.items() if self.modes.get(name) != value}
         if changed:
             calls = ", ".join(["set_config(%s, %s, false)"] * len(changed))
             self.connection.execute(
                 f"SELECT {calls}",
-                [part for name, value in changed.items() for part in (name.replace("__", "."), value)],
+                [part for pair in changed.items() for part in pair],
             )
             self.modes |= changed
+
+    def allow(self, deadline: str) -> None:
+        """Let the statements of this transaction take longer, unless the address or the server has set a deadline."""
+        if self._own_deadline:
+            self.connection.execute(f"SET LOCAL statement_timeout = '{deadline}'")
 
     def begin(self, statement: str) -> None:
         self.connection.execute(statement)
@@ -174,8 +191,16 @@ class Session:
             self.connection.close()
 
 
+class _Place:
+    """A place in the queue of those who wait for a connection, and what they were given."""
+
+    session: Session | None = None
+
+
 class Pool:
     """Connections that wait for their next use; the server says how many there may be. It belongs to one process.
+
+    Where the server has no more, threads stand in a queue for what others give back.
 
     Why not psycopg_pool (3.3 was tried)? It connects in threads of its own, four for each pool, and whoever waits for a
     connection gets a PoolTimeout, whatever the reason is: a wrong password, a missing database and a server that is
@@ -186,7 +211,8 @@ class Pool:
 
     def __init__(self, url: str, location: str) -> None:
         self._url, self._location, self._idle = url, location, list[Session]()
-        self._lock, self._closed, self._pid = threading.Lock(), False, os.getpid()
+        self._lock, self._closed, self._pid = threading.Condition(), False, os.getpid()
+        self._waiting: deque[_Place] = deque()
 
     def take(self, fresh: bool = False, patient: bool = True) -> Session:
         """Return a connection; `fresh` takes none that may have been lost. `give` it back."""
@@ -197,9 +223,9 @@ class Pool:
             found = self._idle.pop() if self._idle else None
         for each in lost:
             each.close()
-        return self._connect(patient) if found is None else found
+        return self._connect(fresh, patient) if found is None else found
 
-    def _connect(self, patient: bool) -> Session:
+    def _connect(self, fresh: bool, patient: bool) -> Session:
         end, pause = time.monotonic() + RECONNECT_SECONDS, FIRST_PAUSE
         while True:
             try:
@@ -207,8 +233,31 @@ class Pool:
             except psycopg.Error as error:
                 if not (patient and is_lost(error) and time.monotonic() + pause < end) or self._closed:
                     raise error_of(error, self._location) from None
-            time.sleep(pause)
+                shared = not fresh or is_crowded(error)  # what others give back is good if the server is there
+            if (given := self._wait(pause, shared)) is not None:
+                return given
             pause = min(2 * pause, LONGEST_PAUSE)
+
+    def _wait(self, seconds: float, shared: bool) -> Session | None:
+        """Wait for a while; return a connection if one is given back meanwhile and may be `shared`."""
+        if not shared:
+            time.sleep(seconds)
+            return None
+        place = _Place()
+        with self._lock:
+            if self._idle:  # given back since the last look
+                return self._idle.pop()
+            self._waiting.append(place)
+            try:
+                self._lock.wait_for(lambda: place.session is not None or self._closed, seconds)
+            except BaseException:
+                if place.session is not None:
+                    self._idle.append(place.session)
+                raise
+            finally:
+                if place in self._waiting:
+                    self._waiting.remove(place)
+            return place.session
 
     def give(self, session: Session) -> None:
         """Take a connection back, unless it is not usable any more."""
@@ -216,6 +265,10 @@ class Pool:
             return
         keep = session.idle
         with self._lock:
+            if keep and not self._closed and self._waiting:
+                self._waiting.popleft().session = session
+                self._lock.notify_all()
+                return
             if keep and not self._closed and len(self._idle) < MOST_IDLE:
                 self._idle.append(session)
                 return
@@ -227,5 +280,6 @@ class Pool:
             return
         with self._lock:
             self._closed, idle, self._idle = True, self._idle, []
+            self._lock.notify_all()
         for each in idle:
             each.close()

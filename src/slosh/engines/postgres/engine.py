@@ -30,10 +30,10 @@ from ...where import Node
 from ..addresses import split_name, without_password
 from ..locking import ChangeLock
 from ..spec import WHOLE, IndexSpec, Vectors
-from . import graph, schema, search
+from . import graph, outcome, scanning, schema
 from .compacting import compact
 from .connections import Pool, Session
-from .errors import error_of, is_lost, translated
+from .errors import error_of, is_in_the_way, is_lost, translated
 from .header import Learnt, begin, find, list_names
 from .schema import Tables
 from .upgrading import upgrade
@@ -47,6 +47,11 @@ COUNT_GROWTH = 0.05
 """How many sets a filter leaves is counted again when this part of the sets was added since, or after some changes."""
 COUNT_CHANGES = 64
 TRIES = 8
+IN_STEP = (
+    "pg_last_wal_receive_lsn() = pg_last_wal_replay_lsn() AND EXISTS"
+    " (SELECT FROM pg_stat_wal_receiver WHERE coalesce(status, 'streaming') = 'streaming')"
+)
+"""Whether a standby has all that its primary has sent, and is told of more. Roles without rights see no status."""
 
 
 class PostgresEngine:
@@ -55,7 +60,7 @@ class PostgresEngine:
     def __init__(self, address: str, pool: Pool, found: tuple[int, int], read_only: bool, n_jobs: int | None) -> None:
         self.location, self.read_only, self.closed = without_password(address), read_only, False
         self.index, generation = found
-        self._pool, self._n_jobs, self._pid = pool, n_jobs, os.getpid()
+        self.pool, self._n_jobs, self._pid = pool, n_jobs, os.getpid()
         self._tables = Tables(self.index, generation)
         self._specs: dict[int, IndexSpec] = {}
         self._learnt: dict[tuple[int, int | None], Learnt] = {}
@@ -67,23 +72,25 @@ class PostgresEngine:
         packed = spec.pack()
         schema.check_lengths(spec)
 
-        def make(session: Session, name: str) -> tuple[int, int]:
-            session.install_vectors(without_password(location))
+        shown = without_password(location)
+
+        def make(pool: Pool, session: Session, name: str) -> tuple[int, int]:
+            session.install_vectors(shown)
             schema.make(session)
-            upgrade(session, without_password(location))
+            upgrade(session, shown)
+            session.begin("BEGIN")
             try:
-                with session.connection.transaction():
-                    (index,) = session.execute(
-                        "INSERT INTO slosh.indexes (name, generation, spec, weighted, format)"
-                        " VALUES (%s, 1, %s, %s, %s) RETURNING id",
-                        (name, packed, weighted, schema.VERSION),
-                    ).fetchone()
-                    tables = Tables(index, 1)
-                    schema.make_bodies(session, tables)
-                    schema.make_generation(session, tables, spec)
-                    schema.make_indexes(session, tables)
+                (index,) = session.execute(
+                    "INSERT INTO slosh.indexes (name, generation, spec, weighted, format)"
+                    " VALUES (%s, 1, %s, %s, %s) RETURNING id",
+                    (name, packed, weighted, schema.VERSION),
+                ).fetchone()
+                tables = Tables(index, 1)
+                schema.make_bodies(session, tables)
+                schema.make_generation(session, tables, spec)
+                schema.make_indexes(session, tables)
+                outcome.commit(pool, shown, session, index, "see whether slosh.open finds it")
             except pg.UniqueViolation:
-                shown = without_password(location)
                 remedy = "open it with slosh.open, or give another name"
                 raise IndexExists(f"{shown} exists", remedy, errno=errno.EEXIST, location=shown) from None
             return index, 1
@@ -92,7 +99,7 @@ class PostgresEngine:
 
     @classmethod
     def open(cls, location: str, *, read_only: bool, n_jobs: int | None) -> PostgresEngine:
-        def look(session: Session, name: str) -> tuple[int, int]:
+        def look(_: Pool, session: Session, name: str) -> tuple[int, int]:
             shown = without_password(location)
             version = None if session.vectors is None else schema.version_of(session)
             if version is not None and version > schema.VERSION:
@@ -108,13 +115,14 @@ class PostgresEngine:
                 schema.check_version(version, shown)
             else:
                 upgrade(session, shown)
+                schema.sweep(session)
             return found
 
         return cls._connected(location, look, read_only, n_jobs)
 
     @classmethod
     def _connected(
-        cls, location: str, start: Callable[[Session, str], tuple[int, int]], read_only: bool, n_jobs: int | None
+        cls, location: str, start: Callable[[Pool, Session, str], tuple[int, int]], read_only: bool, n_jobs: int | None
     ) -> PostgresEngine:
         url, name = split_name(location)
         if name is None:
@@ -125,9 +133,11 @@ class PostgresEngine:
         try:
             session = pool.take(patient=False)
             try:
-                with translated(shown):
-                    found = start(session, name)
+                with translated(shown, changing=True):
+                    found = start(pool, session, name)
             finally:
+                if not session.connection.closed and not session.idle:
+                    session.rollback()
                 pool.give(session)
             engine = cls(location, pool, found, read_only, n_jobs)
             with engine.view():
@@ -144,12 +154,6 @@ class PostgresEngine:
 
     # Connections
 
-    def take_session(self, fresh: bool = False) -> Session:
-        return self._pool.take(fresh)
-
-    def give_session(self, session: Session) -> None:
-        self._pool.give(session)
-
     def end_reading(self, session: Session, failed: bool) -> None:
         """End the transaction of a view."""
         try:
@@ -159,7 +163,7 @@ class PostgresEngine:
                 with suppress(psycopg.Error):  # nothing depends on it
                     session.commit()
         finally:
-            self._pool.give(session)
+            self.pool.give(session)
 
     def cursor_name(self) -> str:
         return f"slosh_{next(self._cursors):d}"
@@ -167,17 +171,17 @@ class PostgresEngine:
     # Reading
 
     def view(self) -> PostgresView:
-        fresh = False
+        fresh, last = False, None
         for _ in range(TRIES):
             self._check_open()
-            session = self._pool.take(fresh)
+            session = self.pool.take(fresh)
             try:
                 view = self._begin(session)
             except psycopg.Error as error:
                 self.end_reading(session, failed=True)
-                if not is_lost(error):
+                if not is_lost(error) and not is_in_the_way(error):
                     raise error_of(error, self.location) from None
-                fresh = True  # `take` waits for the server
+                fresh = fresh or is_lost(error)  # `take` waits for the server
                 last = error
                 continue
             except BaseException:
@@ -186,20 +190,21 @@ class PostgresEngine:
             if view is not None:
                 return view
             self.end_reading(session, failed=True)
-        if fresh:
+        if last is not None:
             raise error_of(last, self.location) from None
         raise StorageError(f"{self.location} is compacted over and over", "try again", location=self.location)
 
     def _begin(self, session: Session) -> PostgresView | None:
         """Return a view; None if the index has another generation than was known, which is known now."""
+        tables = self._tables
         try:
-            header = begin(session, self._tables)
+            header = begin(session, tables)
         except pg.UndefinedTable:
             session.rollback()
             header = None
         if header is not None:
             schema.check_version(header.format, self.location)
-        known = self._tables.generation
+        known = tables.generation
         if header is None or header.generation != known or known not in self._specs:
             session.rollback()
             self._follow(session)
@@ -240,7 +245,7 @@ class PostgresEngine:
             return self._learnt[at]
         return self._learnt[at]
 
-    def count_of(self, view: PostgresView, where: Node, condition: search.Condition) -> int:
+    def count_of(self, view: PostgresView, where: Node, condition: scanning.Condition) -> int:
         """Return about how many sets a filter leaves: counted, and remembered for a while."""
         at, header = (view.header.generation, where), view.header
         known = self._counts.get(at)
@@ -248,17 +253,17 @@ class PostgresEngine:
             left, added, changes = known
             if header.added - added <= COUNT_GROWTH * header.sets and header.changes - changes <= COUNT_CHANGES:
                 return min(left, header.sets)
-        view.session.set_modes(**search.SCAN_MODES)
+        view.set_modes(scanning.SCAN_MODES)
         sql = f"SELECT count(*) FROM {view.tables.sets} WHERE {condition.sql}"
         (left,) = view.execute(sql, condition.parameters, prepare=False).fetchone()
         self._counts = dict([*self._counts.items(), (at, (left, header.added, header.changes))][-KEPT_COUNTS:])
         return int(left)
 
     def server_info(self, view: PostgresView) -> dict[str, Any]:
-        """Return what `info` says of the server: its version, sizes, and how far behind a standby is."""
+        """Return what `info` says of the server: its version, sizes, and how far behind a standby is; None: unknown."""
         version, standby, lag, *sizes = view.execute(
             "SELECT current_setting('server_version'), pg_is_in_recovery(),"
-            " CASE WHEN NOT pg_is_in_recovery() OR pg_last_wal_receive_lsn() = pg_last_wal_replay_lsn() THEN 0"
+            f" CASE WHEN {IN_STEP} THEN 0"
             " ELSE extract(epoch FROM now() - pg_last_xact_replay_timestamp())::float8 END,"
             " pg_total_relation_size(%s::regclass), pg_total_relation_size(%s::regclass),"
             " pg_total_relation_size(%s::regclass), coalesce(pg_relation_size(to_regclass(%s)), 0)",
@@ -299,14 +304,14 @@ class PostgresEngine:
     @contextmanager
     def _session(self) -> Iterator[Session]:
         """Give a connection for work outside of a view."""
-        session = self._pool.take()
+        session = self.pool.take()
         try:
-            with translated(self.location):
+            with translated(self.location, changing=True):
                 yield session
         finally:
             if not session.connection.closed and not session.idle:
                 session.rollback()
-            self._pool.give(session)
+            self.pool.give(session)
 
     def train(self, eager: bool = False, again: Iterable[tuple[int, float]] = ()) -> bool:
         with self._changing():
@@ -321,6 +326,8 @@ class PostgresEngine:
                 pairs = graph.due(view, again) if eager and view.header.graph else []
                 if pairs:
                     self._measure(view, pairs, None)
+            if eager:
+                self._sweep(patience="1ms")
             return build or bool(pairs)
 
     def _build(self, view: PostgresView) -> bool:
@@ -336,8 +343,7 @@ class PostgresEngine:
         with interruptible():
             learnt = graph.measure(view, pairs, queries)
         with self._session() as session:
-            graph.store(session, view, learnt)
-        return learnt
+            return graph.store(session, view, learnt)
 
     def calibrate(self, space: str, k: int, recall: float, queries: Vectors | None) -> Calibration | None:
         with self._changing(), self.view() as view:
@@ -360,25 +366,26 @@ class PostgresEngine:
             self.train(eager=True, again=measured)
             self._sweep()
 
-    def _sweep(self) -> None:
+    def _sweep(self, patience: str = "20ms") -> None:
         with suppress(StorageError), self._session() as session:
-            schema.sweep(session)
+            schema.sweep(session, patience)
 
     def close(self) -> None:
         if self._pid == os.getpid() and not self.closed:
             self.closed = True
-            self._pool.close()
+            self.pool.close()
 
     def destroy(self) -> None:
         with self._changing():
             with self._session() as session:
-                with session.connection.transaction():
-                    sql = "DELETE FROM slosh.indexes WHERE id = %s RETURNING generation"
-                    line = session.execute(sql, (self.index,)).fetchone()
-                    if line is not None:
-                        tables = Tables(self.index, line[0])
-                        schema.leave(session, [tables.sets, tables.exact, tables.bodies], [tables.keys, tables.ids])
-                        for table in ("learnt", "deltas", "commits"):
-                            session.execute(f"DELETE FROM slosh.{table} WHERE index_id = %s", (self.index,))
-                schema.sweep(session)
+                session.begin("BEGIN")
+                sql = "DELETE FROM slosh.indexes WHERE id = %s RETURNING generation"
+                line = session.execute(sql, (self.index,)).fetchone()
+                if line is not None:
+                    tables = Tables(self.index, line[0])
+                    schema.leave(session, [tables.sets, tables.exact, tables.bodies], [tables.keys, tables.ids])
+                    for table in ("learnt", "deltas", "commits"):
+                        session.execute(f"DELETE FROM slosh.{table} WHERE index_id = %s", (self.index,))
+                outcome.commit(self.pool, self.location, session, self.index, "see whether slosh.open still finds it")
+            self._sweep()
             self.close()

@@ -18,8 +18,8 @@ import numpy as np
 from ...search import Calibration
 from ...search.calibration import CHOOSING_SHARE, Setting, Trial, first_that_holds
 from ..base import Float64, Mask
-from . import search
-from .search import Condition
+from . import scanning, search
+from .scanning import Condition
 
 if TYPE_CHECKING:
     from .view import PostgresView
@@ -136,7 +136,7 @@ def _own(view: PostgresView) -> list[Filter]:
 
 
 def _counted(view: PostgresView, condition: Condition, drawn: bool) -> Filter:
-    view.session.set_modes(**search.SCAN_MODES)
+    view.set_modes(scanning.SCAN_MODES)
     sql = f"SELECT count(*) FROM {view.tables.sets} WHERE {condition.sql}"
     (left,) = view.execute(sql, condition.parameters, prepare=False).fetchone()
     return Filter(condition, left, drawn)

@@ -53,9 +53,10 @@ def build(session: Session, view: PostgresView) -> bool:
     """Make the graph; return False if another client is making it. See `building.py` for who waits meanwhile."""
     tables = view.tables
     options = f"WITH (m = {LINKS}, ef_construction = {CONSTRUCTION})"
-    if not building.make_graph(session, tables, f"ON {tables.sets} USING hnsw (whole halfvec_l2_ops) {options}"):
+    made = building.make_graph(session, tables, f"ON {tables.sets} USING hnsw (whole halfvec_l2_ops) {options}")
+    if made is None:
         return False
-    store(session, view, Learnt())
+    _note_graph(session, view, made)
     session.execute(f"ANALYZE {tables.sets}")
     return True
 
@@ -66,13 +67,31 @@ def tidy(session: Session, view: PostgresView) -> None:
         session.execute("SELECT gin_clean_pending_list(%s::regclass)", (f"slosh.{view.tables.fields}",))
 
 
-def store(session: Session, view: PostgresView, learnt: Learnt) -> None:
-    """Store what was learnt, for all clients."""
+def _note_graph(session: Session, view: PostgresView, made: bool) -> None:
+    """Tell all clients that there is a graph. What was measured stays, if it was measured with this one."""
     session.execute(
-        "INSERT INTO slosh.learnt VALUES (%s, %s, 1, true, %s) ON CONFLICT (index_id, generation)"
-        " DO UPDATE SET stamp = slosh.learnt.stamp + 1, graph = true, content = excluded.content",
-        (view.tables.number, view.tables.generation, learnt.text),
+        "INSERT INTO slosh.learnt AS l VALUES (%s, %s, 1, true, %s) ON CONFLICT (index_id, generation)"
+        " DO UPDATE SET stamp = l.stamp + 1, graph = true,"
+        " content = CASE WHEN %s THEN excluded.content ELSE l.content END",
+        (view.tables.number, view.tables.generation, Learnt().text, made),
     )
+
+
+def store(session: Session, view: PostgresView, measured: Learnt) -> Learnt:
+    """Store what was measured beside what other clients have measured, for all clients, and return both together."""
+    row = "WHERE index_id = %s AND generation = %s"
+    of = (view.tables.number, view.tables.generation)
+    with session.connection.transaction():
+        line = session.execute(f"SELECT content FROM slosh.learnt {row} FOR UPDATE", of).fetchone()
+        if line is None:  # the index was compacted meanwhile, and what was measured is of the tables before that
+            return measured
+        try:
+            known = Learnt.from_text(line[0])
+        except (ValueError, TypeError, LookupError):
+            known = Learnt()
+        both = known.merged(measured)
+        session.execute(f"UPDATE slosh.learnt SET stamp = stamp + 1, content = %s {row}", (both.text, *of))
+    return both
 
 
 def is_exact(view: PostgresView, k: int, recall: float) -> bool:
@@ -88,11 +107,21 @@ def due(view: PostgresView, again: Iterable[tuple[int, float]]) -> list[tuple[in
     pairs |= {(each.k, each.recall) for each in view.learnt.calibrations} | set(again)
     known = view.learnt.calibrations
     fresh = {(each.k, each.recall) for each in known if each.holds(n, added, MEASURED_AGAIN_GROWTH)}
-    return sorted(pair for pair in pairs - fresh if not is_exact(view, *pair))
+    found = sorted(pair for pair in pairs - fresh if not is_exact(view, *pair))
+    if found and search.moved_within(view) < _moved(view):  # the vectors have become others
+        return sorted(pair for pair in pairs if not is_exact(view, *pair))
+    return found
+
+
+def _moved(view: PostgresView) -> float:
+    """Return how far rounding has moved the vectors at most, but for those that were cut off."""
+    sql = f"SELECT coalesce(max(whole_moved), 0) FROM {view.tables.sets} WHERE whole_moved <= %s"
+    (moved,) = view.execute(sql, (search.largest_rounding(view),)).fetchone()
+    return float(moved)
 
 
 def measure(view: PostgresView, pairs: Sequence[tuple[int, float]], queries: Vectors | None) -> Learnt:
-    """Return what was known, and these pairs of k and recall measured, all of them with the same queries."""
+    """Return these pairs of k and recall measured, all of them with the same queries."""
     n = view.header.sets
     highest = max(recall for _, recall in pairs)
     if queries is None:
@@ -113,8 +142,7 @@ def measure(view: PostgresView, pairs: Sequence[tuple[int, float]], queries: Vec
         efforts = {recall: each.depth for (of, recall), each in plain.items() if of == k}
         if with_filters := FilterTrial.of(view, numbers, filters, k, efforts):
             filtered |= {(k, recall): measured(with_filters, k, recall) for recall in efforts}
-    known = [{(each.k, each.recall): each for each in part} for part in view.learnt]
-    return Learnt(*(tuple((old | new).values()) for old, new in zip(known, (plain, filtered), strict=True)))
+    return Learnt(tuple(plain.values()), tuple(filtered.values()), _moved(view))
 
 
 def _like_stored(view: PostgresView, recall: float) -> Any:

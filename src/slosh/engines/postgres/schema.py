@@ -19,16 +19,20 @@ Names of tables are made of numbers that the database gave out. Nothing of a use
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from psycopg import errors as pg
 from psycopg import sql
 
-from ...errors import FormatError, UnsupportedError
+from ...errors import FormatError, InputError, UnsupportedError
 from ..spec import WHOLE, IndexSpec
 from .connections import Session
+
+logger = logging.getLogger(__name__)
 
 VERSION = 2
 """The version of the layout that this slosh writes, and reads. A new one needs a step in `upgrading.py`."""
@@ -36,6 +40,8 @@ LONGEST_VECTOR = 16_000
 """Numbers of a vector that pgvector stores."""
 LONGEST_IN_GRAPH = 4_000
 """Numbers of a vector that it builds a graph of."""
+LONGEST_ID_BYTES = 2692
+"""Bytes of an id that its index takes: a third of a page, less what is stored around it."""
 LONGEST_IN_LINE = 900
 """Numbers of a vector up to which it lies in the row itself, and not beside it."""
 
@@ -110,6 +116,14 @@ def check_lengths(spec: IndexSpec) -> None:
             what = "the embedding makes" if name == WHOLE else "part search makes"
             problem = f"{what} vectors of {space.length:,} numbers, and PostgreSQL holds {LONGEST_VECTOR:,} at most"
             raise UnsupportedError(problem, "use Whitened, or fewer slices", argument="embedding", feature_name=name)
+
+
+def check_ids(ids: Sequence[str]) -> None:
+    """Refuse ids that PostgreSQL cannot find sets by."""
+    for name in ids:
+        if len(name) * 4 > LONGEST_ID_BYTES and (n := len(name.encode())) > LONGEST_ID_BYTES:
+            problem = f"the id {name!r:.60} takes {n:,} bytes, and PostgreSQL holds ids of {LONGEST_ID_BYTES:,} at most"
+            raise InputError(f"{problem}, nothing was changed", "give a shorter one", argument="ids", id=name)
 
 
 def version_of(session: Session) -> int | None:
@@ -223,16 +237,21 @@ def leave(session: Session, tables: Sequence[str], sequences: Sequence[str] = ()
             session.execute("INSERT INTO slosh.dropped VALUES (%s, %s)", (name, is_sequence))
 
 
-def sweep(session: Session) -> None:
+def sweep(session: Session, patience: str = "20ms") -> None:
     """Drop tables of earlier generations, but for those that somebody reads: they are dropped another time."""
-    for name, is_sequence in session.execute("SELECT name, is_sequence FROM slosh.dropped").fetchall():
+    lines: list[tuple[str, bool]] = []
+    with suppress(pg.InsufficientPrivilege):
+        lines = session.execute("SELECT name, is_sequence FROM slosh.dropped").fetchall()
+    for name, is_sequence in lines:
         table = name.rpartition(".")[2]
         if not name.startswith("slosh.") or not table.replace("_", "").isalnum():
             continue
         try:
             with session.connection.transaction():
-                session.execute("SET LOCAL lock_timeout = '20ms'")
+                session.execute(f"SET LOCAL lock_timeout = '{patience}'")
                 session.execute(f"DROP {'SEQUENCE' if is_sequence else 'TABLE'} IF EXISTS slosh.{table}")
                 session.execute("DELETE FROM slosh.dropped WHERE name = %s", (name,))
-        except (pg.LockNotAvailable, pg.DeadlockDetected, pg.InsufficientPrivilege):
+        except (pg.LockNotAvailable, pg.DeadlockDetected, pg.InsufficientPrivilege, pg.ReadOnlySqlTransaction):
             continue
+        except pg.DependentObjectsStillExist as error:
+            logger.warning("%s is not needed any more, and stays: %s", name, error.diag.message_detail)

@@ -1,9 +1,4 @@
-"""Searches of one version: by the graph, by a scan on the server, or by comparing here what the server sends.
-
-The server compares vectors in half precision. What rounding may have moved is stored with each vector, so that a
-distance there is a bound of the true one. All that is found is compared here in full precision: distances
-are those.
-"""
+"""Searches of one version: by the graph where its recall was measured, and by `scanning.py` otherwise."""
 
 from __future__ import annotations
 
@@ -13,69 +8,34 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ...search import Calibration, ExactSearch, HammingSearch, Metric, State
-from ...where import ALL, Node
-from ..base import Candidates, Description, Float64, Int64
+from ...search import Calibration, HammingSearch, Metric
+from ...where import Node
+from ..base import Candidates, Float64, Int64
 from ..spec import WHOLE, Vectors
-from . import codec
-from .filters import compile_filter
+from . import codec, scanning
+from .scanning import Answer, Condition
 
 if TYPE_CHECKING:
     from .view import PostgresView
 
 GRAPH_ROWS = 1024
 """With fewer sets there is no graph: a scan is as fast."""
-FEW_QUERIES = 6
-"""Up to so many queries the server compares; for more it sends all vectors once, and they are compared here."""
-BLOCK_ROWS = 8192
 TOGETHER = 64
 """Queries that one statement asks the graph for."""
-MORE, MORE_SHARE = 16, 4
-"""Candidates that a scan returns beyond k, so that rounding seldom makes a second scan necessary."""
 REST, REST_SHARE = 2, 16
 """The same for the graph, so that what is found is the k nearest by the vectors in full precision."""
-ROUNDING = 6e-8
-"""What a sum of float32 may be off by, for each number of a vector."""
-RADIUS_MARGIN = 1 + 1e-12
 EF_LARGEST = 1000
 """The largest hnsw.ef_search."""
 SCANNED_ALONE = 2000
 """A filter that leaves fewer rows is answered by comparing those."""
 WALK_COST = 5
 """Rows that are compared in the time in which the graph looks for one more candidate: more of them are not compared."""
+MOVED_ROOM = 4.0
+"""What was measured holds for vectors that rounding moves up to so many times as far as those that were there then."""
 SPREAD = 2.5
 """By how many standard deviations more sets are passed than k of those that match need on average."""
 
-BITS = np.array([number.bit_count() for number in range(256)], np.uint8)
-"""How many bits a byte has that are set."""
-
-SCAN_MODES = {"enable_seqscan": "on", "enable_bitmapscan": "on", "enable_sort": "on"}
 GRAPH_MODES = {"enable_seqscan": "off", "enable_bitmapscan": "off", "enable_sort": "off"}
-
-
-class Answer(NamedTuple):
-    """What is found for one query: keys and distances, nearest first."""
-
-    keys: Int64
-    distances: Float64
-
-
-class Condition(NamedTuple):
-    """A filter for the server."""
-
-    sql: str = "TRUE"
-    parameters: tuple[Any, ...] = ()
-
-    @property
-    def is_all(self) -> bool:
-        return self == Condition()
-
-    @classmethod
-    def of(cls, where: Node | None) -> Condition:
-        if where is None or where == ALL:
-            return cls()
-        sql, parameters = compile_filter(where)
-        return cls(sql, tuple(parameters))
 
 
 def holding(view: PostgresView, filtered: bool = False) -> list[Calibration]:
@@ -97,6 +57,24 @@ def target_of(view: PostgresView, recall: float | None) -> float:
     return 1.0 if chosen is None else float(chosen)
 
 
+def largest_rounding(view: PostgresView) -> float:
+    """Return how far rounding moves a whole vector at most, if nothing of it is cut off."""
+    return codec.largest_rounding(view.spec.spaces[WHOLE].length, _whole_scale(view))
+
+
+def _whole_scale(view: PostgresView) -> float:
+    return (view.header.scales or (1.0,))[0]
+
+
+def moved_within(view: PostgresView) -> float:
+    """Return how far rounding may have moved vectors for which what was measured holds.
+
+    At least as far as vectors are moved that have the size of the first ones: there may be nothing to round in those.
+    """
+    most, measured = largest_rounding(view), view.learnt.moved
+    return most if measured is None else min(most, max(MOVED_ROOM * measured, most / 2**codec.ROOM))
+
+
 def nearest(
     view: PostgresView,
     space: str,
@@ -111,15 +89,11 @@ def nearest(
     own = np.full(n, -1, np.int64) if exclude is None else exclude
     condition = Condition.of(where)
     if by_codes(view, space, recall):
-        found = nearest_codes(view, queries.numbers, k, condition, own)
+        found = scanning.nearest_codes(view, queries.numbers, k, condition, own)
         return _candidates(found, None, np.zeros(n, np.int64))._replace(kind="hamming")
     graph = space == WHOLE and view.header.graph and goal < 1.0 and 32 * k < view.header.sets
     if graph and n and (walk := _walk_of(view, k, goal, where, condition)) is not None:
-        found = list(_by_graph(view, queries.numbers, k, walk, condition, own))
-        enough = min(k, walk.left - 1)
-        lacking = [i for i, each in enumerate(found) if len(each.keys) < enough]
-        for i in lacking:  # what the filter leaves lies far away, or the filter leaves fewer than was thought
-            found[i] = _nearest_exactly(view, space, queries.numbers[i : i + 1], k, condition, own[i : i + 1])[0]
+        found, lacking = _walked(view, queries.numbers, k, walk, condition, own)
         compared = np.full(n, walk.ef)
         compared[lacking] = view.header.sets
         # What was found with all filters together is more than some of them find, so no more than was asked is stated.
@@ -130,8 +104,31 @@ def nearest(
         if where is None and nearest_within is not None and all(len(each.keys) for each in found):
             return made._replace(unlike=np.array([each.distances[0] > nearest_within for each in found]))
         return made
-    found = _nearest_exactly(view, space, queries.numbers, k, condition, own)
+    found = scanning.nearest_exactly(view, space, queries.numbers, k, condition, own)
     return _candidates(found, 1.0, np.full(n, view.header.sets, np.int64))
+
+
+def _walked(
+    view: PostgresView, queries: Any, k: int, walk: Walk, condition: Condition, own: Int64
+) -> tuple[list[Answer], Int64]:
+    """Return what the graph finds, and which queries were answered by a scan instead.
+
+    Those are the ones that find too few, as what the filter leaves lies far away, or is less than was thought; the ones
+    that half precision cuts off; and the ones that find sets which rounding has moved much farther than all that was
+    measured.
+    """
+    most, enough = moved_within(view), min(k, walk.left - 1)
+    _, moved = codec.halves_of(queries, _whole_scale(view))
+    found = [Answer(np.empty(0, np.int64), np.empty(0), float(each)) for each in moved]
+    rows = np.flatnonzero(moved <= largest_rounding(view))
+    for i, answer in zip(rows.tolist(), _by_graph(view, queries[rows], k, walk, condition, own[rows]), strict=True):
+        found[i] = answer
+    lacking = np.array([i for i, x in enumerate(found) if len(x.keys) < enough or x.moved > most], np.int64)
+    if len(lacking):
+        scanned = scanning.nearest_exactly(view, WHOLE, queries[lacking], k, condition, own[lacking])
+        for i, answer in zip(lacking.tolist(), scanned, strict=True):
+            found[i] = answer
+    return found, lacking
 
 
 def _candidates(found: list[Answer], promise: float | None, compared: Int64, slack: Any = None) -> Candidates:
@@ -198,18 +195,23 @@ def _by_graph(
 ) -> Iterator[Answer]:
     tables, session = view.tables, view.session
     more = "relaxed_order" if condition.is_all else "off"
-    session.set_modes(**GRAPH_MODES, hnsw__ef_search=str(min(walk.ef, EF_LARGEST)), hnsw__iterative_scan=more)
-    scale = (view.header.scales or (1.0,))[0]
-    halves, _ = codec.halves_of(queries, scale)
+    view.set_modes(
+        {**GRAPH_MODES, "hnsw.ef_search": str(min(walk.ef, EF_LARGEST)), "hnsw.iterative_scan": more},
+    )
+    halves, _ = codec.halves_of(queries, _whole_scale(view))
     limit = walk.k + _rest(walk.k) + bool((own >= 0).any())
-    inner = f"SELECT key, id, metadata FROM {tables.sets} WHERE {condition.sql} ORDER BY whole <-> {{}} LIMIT {limit:d}"
+    inner = (
+        f"SELECT key, id, metadata, whole_moved FROM {tables.sets} WHERE {condition.sql}"
+        f" ORDER BY whole <-> {{}} LIMIT {limit:d}"
+    )
+    columns = "n.key, n.id, n.metadata, e.whole, n.whole_moved"
     if len(queries) == 1:
-        sql = f"SELECT n.*, e.whole FROM ({inner.format('%s')}) n JOIN {tables.exact} e USING (key)"
+        sql = f"SELECT {columns} FROM ({inner.format('%s')}) n JOIN {tables.exact} e USING (key)"
         lines = view.execute(sql, (*condition.parameters, codec.half_parameter(halves[0]))).fetchall()
-        yield _compared(view, queries[0], k, lines, int(own[0]))
+        yield _found(view, queries[0], k, lines, int(own[0]))
         return
     sql = (
-        f"SELECT q.number, n.*, e.whole FROM unnest(%s) WITH ORDINALITY AS q(v, number)"
+        f"SELECT q.number, {columns} FROM unnest(%s) WITH ORDINALITY AS q(v, number)"
         f" CROSS JOIN LATERAL ({inner.format('q.v')}) n JOIN {tables.exact} e USING (key)"
     )
     for first in range(0, len(queries), TOGETHER):
@@ -218,7 +220,12 @@ def _by_graph(
         for number, *line in view.execute(sql, (part, *condition.parameters)):
             of_each[number - 1].append(line)
         for i, lines in enumerate(of_each, start=first):
-            yield _compared(view, queries[i], k, lines, int(own[i]))
+            yield _found(view, queries[i], k, lines, int(own[i]))
+
+
+def _found(view: PostgresView, query: Any, k: int, lines: list[Any], own: int) -> Answer:
+    moved = max((line[4] for line in lines), default=0.0)
+    return scanning.compared(view, query, k, lines, own)._replace(moved=moved)
 
 
 def _rest(k: int) -> int:
@@ -226,165 +233,10 @@ def _rest(k: int) -> int:
     return REST + k // REST_SHARE
 
 
-def _compared(view: PostgresView, query: Any, k: int, lines: list[Any], own: int) -> Answer:
-    """Return the k nearest of some sets, by their vectors in full precision."""
-    kept = [line for line in lines if line[0] != own]
-    view.remember((line[0], Description(line[1], line[2])) for line in kept)
-    keys = np.array([line[0] for line in kept], np.int64)
-    distances = _distances(query, codec.rows_of([line[3] for line in kept], "<f4", (len(query),)))
-    order = np.lexsort((keys, distances))[:k]
-    return Answer(keys[order], distances[order])
-
-
-def _distances(query: Any, vectors: Any) -> Float64:
-    apart = vectors.astype(np.float64) - query
-    return np.asarray(np.sqrt(np.einsum("ij,ij->i", apart, apart)))
-
-
-# Exactly
-
-
-def _nearest_exactly(
-    view: PostgresView, space: str, queries: Any, k: int, condition: Condition, own: Int64
-) -> list[Answer]:
-    """Return the k nearest of each query, and all that are as far as the last of them."""
-    if len(queries) > FEW_QUERIES:
-        return _nearest_here(view, space, queries, k, condition, own)
-    return [_nearest_there(view, space, q, k, condition, int(x)) for q, x in zip(queries, own, strict=True)]
-
-
-class _Scan(NamedTuple):
-    """A scan on the server for one query: an expression of the least distance that a set may have, and parameters."""
-
-    least: str
-    parameters: tuple[Any, ...]
-
-
-def _scan_of(view: PostgresView, space: str, query: Any, more: float = 0.0) -> _Scan:
-    at = list(view.spec.spaces).index(space)
-    scale = (view.header.scales or (1.0,) * (at + 1))[at]
-    halves, moved = codec.halves_of(query[None], scale)
-    off = (1 - ROUNDING * (len(query) + 8)) / scale
-    # Adding to the distance keeps the planner from walking the graph.
-    least = f"(({space} <-> %s)::float8 * %s - {space}_moved - %s)"
-    return _Scan(least, (codec.half_parameter(halves[0]), off, float(moved[0]) + more))
-
-
-def _nearest_there(view: PostgresView, space: str, query: Any, k: int, condition: Condition, own: int) -> Answer:
-    view.session.set_modes(**SCAN_MODES)
-    scan, tables = _scan_of(view, space, query), view.tables
-    wanted = min(k + max(MORE, k // MORE_SHARE), view.header.sets)
-    sql = (
-        f"SELECT n.key, n.id, n.metadata, e.{space}, n.least FROM (SELECT key, id, metadata, {scan.least} AS least"
-        f" FROM {tables.sets} WHERE {condition.sql} AND key <> %s ORDER BY least LIMIT {wanted:d}) n"
-        f" JOIN {tables.exact} e USING (key)"
-    )
-    lines = view.execute(sql, (*scan.parameters, *condition.parameters, own), prepare=False).fetchall()
-    found = _compared(view, query, len(lines), lines, own)
-    if len(lines) <= k and len(lines) < wanted:
-        return found
-    last = found.distances[min(k, len(found.keys)) - 1] if len(found.keys) else 0.0
-    if len(lines) == wanted and max(line[4] for line in lines) <= last * RADIUS_MARGIN:
-        found = _within_there(view, space, query, last * RADIUS_MARGIN, condition, own)
-    kept = found.distances <= found.distances[min(k, len(found.keys)) - 1] if len(found.keys) else slice(0)
-    return Answer(found.keys[kept], found.distances[kept])
-
-
-def _within_there(
-    view: PostgresView,
-    space: str,
-    query: Any,
-    radius: float,
-    condition: Condition,
-    own: int,
-    bounds: bool = False,
-    slack: float = 0.0,
-) -> Answer:
-    """Return all sets that may be within a radius of a query, sorted; those that are not are left out by the caller."""
-    view.session.set_modes(**SCAN_MODES)
-    scan = _scan_of(view, space, query, slack)
-    less = f"{scan.least} - slack" if bounds else scan.least
-    sql = (
-        f"SELECT n.key, n.id, n.metadata, e.{space} FROM (SELECT key, id, metadata FROM {view.tables.sets}"
-        f" WHERE {condition.sql} AND key <> %s AND {less} <= %s) n JOIN {view.tables.exact} e USING (key)"
-    )
-    parameters = (*condition.parameters, own, *scan.parameters, radius)
-    lines = view.execute(sql, parameters, prepare=False).fetchall()
-    return _compared(view, query, len(lines), lines, own)
-
-
-def _blocks(view: PostgresView, space: str, condition: Condition) -> Iterator[tuple[Int64, Any]]:
-    """Yield keys and vectors of all sets that match."""
-    length = view.spec.spaces[space].length
-    sql = (
-        f"SELECT s.key, e.{space} FROM (SELECT key FROM {view.tables.sets} WHERE {condition.sql}) s"
-        f" JOIN {view.tables.exact} e USING (key)"
-    )
-    view.session.set_modes(**SCAN_MODES)
-    for lines in view.blocks(sql, condition.parameters, BLOCK_ROWS):
-        yield (
-            np.array([line[0] for line in lines], np.int64),
-            codec.rows_of([line[1] for line in lines], "<f4", (length,)),
-        )
-
-
-def _nearest_here(
-    view: PostgresView, space: str, queries: Any, k: int, condition: Condition, own: Int64
-) -> list[Answer]:
-    """Compare all sets with all queries, block by block."""
-    best = [Answer(np.empty(0, np.int64), np.empty(0)) for _ in queries]
-    for keys, vectors in _blocks(view, space, condition):
-        state = _state_of(view, vectors)
-        order = np.argsort(keys)
-        at = order[np.minimum(np.searchsorted(keys[order], own), len(keys) - 1)]
-        excluded = np.where(keys[at] == own, at, -1)
-        near = state.nearest(queries, k, recall=1.0, exclude=excluded)
-        tied = np.flatnonzero(near.tied) if near.tied is not None else ()
-        for i in range(len(queries)):
-            positions = near.positions[i]
-            if i in tied:
-                radius = np.array([near.distances[i, -1] * (1 + 1e-6)])
-                positions = state.within(queries[i : i + 1], radius, recall=1.0, exclude=excluded[i : i + 1]).positions
-            best[i] = _merged(best[i], keys, vectors, positions[positions >= 0], queries[i], k)
-    return best
-
-
 def by_codes(view: PostgresView, space: str, recall: float | None) -> bool:
     """Return whether a question is about sign codes: those of a `HammingSearch` that does not re-rank."""
     search = view.spec.search
     return space == WHOLE and recall is None and isinstance(search, HammingSearch) and not search.rerank
-
-
-def nearest_codes(view: PostgresView, queries: Any, k: int, condition: Condition, own: Int64) -> list[Answer]:
-    """Return the k nearest by the codes of the vectors, which are made here: the server does not store them."""
-    assert isinstance(view.spec.search, HammingSearch)
-    hash_ = view.spec.search.given_hash
-    asked = hash_.transform(queries)
-    best = [Answer(np.empty(0, np.int64), np.empty(0)) for _ in queries]
-    for keys, vectors in _blocks(view, WHOLE, condition):
-        codes = hash_.transform(vectors)
-        for i, code in enumerate(asked):
-            away = np.concatenate([best[i].distances, BITS[codes ^ code].sum(axis=1, dtype=np.int64)])
-            both = np.concatenate([best[i].keys, keys])
-            order = np.lexsort((both, away))
-            order = order[both[order] != own[i]][:k]
-            best[i] = Answer(both[order], away[order])
-    return best
-
-
-def _state_of(view: PostgresView, vectors: Any) -> State:
-    """Return vectors as something that can be searched."""
-    search = ExactSearch(n_jobs=view.spec.search.n_jobs)
-    return search.start(vectors.shape[1]).extend(np.ascontiguousarray(vectors, np.float32))
-
-
-def _merged(known: Answer, keys: Int64, vectors: Any, positions: Int64, query: Any, k: int) -> Answer:
-    distances = np.concatenate([known.distances, _distances(query, vectors[positions])])
-    both = np.concatenate([known.keys, keys[positions]])
-    order = np.lexsort((both, distances))
-    if len(order) > k:
-        order = order[distances[order] <= distances[order[k - 1]]]
-    return Answer(both[order], distances[order])
 
 
 def within(
@@ -403,17 +255,17 @@ def within(
     own = np.full(n, -1, np.int64) if exclude is None else exclude
     condition = Condition.of(where)
     if by_codes(view, space, recall) and metric == "euclidean" and not bounds:
-        near = nearest_codes(view, queries.numbers, view.header.sets, condition, own)
+        near = scanning.nearest_codes(view, queries.numbers, view.header.sets, condition, own)
         kept_codes = [each.distances <= radius for each, radius in zip(near, radii, strict=True)]
         found = [Answer(each.keys[keep], each.distances[keep]) for each, keep in zip(near, kept_codes, strict=True)]
         return _candidates(found, None, np.zeros(n, np.int64))._replace(kind="hamming")
     of_queries = queries.slack if bounds and queries.slack is not None else np.zeros(n)
-    if metric != "euclidean" or n > FEW_QUERIES:
+    if metric != "euclidean" or n > scanning.FEW_QUERIES:
         most = _most_slack(view) if bounds else 0.0
-        found = _within_here(view, space, queries.numbers, radii + of_queries + most, condition, own, metric)
+        found = scanning.within_here(view, space, queries.numbers, radii + of_queries + most, condition, own, metric)
     else:
         found = [
-            _within_there(view, space, q, float(r), condition, int(x), bounds, float(s))
+            scanning.within_there(view, space, q, float(r), condition, int(x), bounds, float(s))
             for q, r, x, s in zip(queries.numbers, radii, own, of_queries, strict=True)
         ]
     slacks = [np.zeros(len(each.keys)) for each in found]
@@ -436,30 +288,6 @@ def _slack_of(view: PostgresView, keys: Int64) -> Float64:
     return np.array([found[key] for key in keys.tolist()], np.float64)
 
 
-def _within_here(
-    view: PostgresView, space: str, queries: Any, radii: Float64, condition: Condition, own: Int64, metric: Metric
-) -> list[Answer]:
-    parts: list[list[tuple[Int64, Float64]]] = [[] for _ in queries]
-    for keys, vectors in _blocks(view, space, condition):
-        state = _state_of(view, vectors)
-        found = state.within(queries, radii * (1 + 1e-6), recall=1.0, metric=metric)
-        for i, part in enumerate(parts):
-            positions = found.positions[found.offsets[i] : found.offsets[i + 1]]
-            if metric == "euclidean":
-                distances = _distances(queries[i], vectors[positions])
-            else:
-                distances = found.distances[found.offsets[i] : found.offsets[i + 1]]
-            part.append((keys[positions], distances))
-    answers = []
-    for i, part in enumerate(parts):
-        keys = np.concatenate([np.empty(0, np.int64), *(each for each, _ in part)])
-        distances = np.concatenate([np.empty(0), *(each for _, each in part)])
-        kept = (keys != own[i]) & (distances <= radii[i])
-        order = np.lexsort((keys[kept], distances[kept]))
-        answers.append(Answer(keys[kept][order], distances[kept][order]))
-    return answers
-
-
 def by_effort(view: PostgresView, queries: Any, k: int, effort: int) -> list[Answer]:
     """Return what the graph finds if it keeps so many candidates; for measurements."""
     plan = Calibration(k, 0.0, float(effort), effort, 0.0, 0.0, 0, view.header.sets)
@@ -473,4 +301,4 @@ def by_walk(view: PostgresView, queries: Any, walk: Walk, condition: Condition) 
 
 def by_scan(view: PostgresView, queries: Any, k: int, condition: Condition) -> list[Answer]:
     """Return the true neighbours among those that match; for measurements."""
-    return _nearest_here(view, WHOLE, queries, k, condition, np.full(len(queries), -1, np.int64))
+    return scanning.nearest_here(view, WHOLE, queries, k, condition, np.full(len(queries), -1, np.int64))

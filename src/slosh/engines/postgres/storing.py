@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..base import Entries, Int64
+from ..base import Entries, Float64, Int64
 from ..spec import Embedded, IndexSpec
 from . import codec
 from .codec import Rows
@@ -15,9 +15,14 @@ from .filters import fields_json
 from .schema import Tables
 
 
-def scales_of(embedded: Embedded) -> list[float]:
-    """Return what the vectors of each space are multiplied by, if these are the first."""
-    return [codec.scale_of(vectors.numbers) for vectors in embedded.vectors.values()]
+def largest_of(embedded: Embedded) -> Float64:
+    """Return the largest number of the vectors of each space."""
+    return np.array([codec.largest_of(vectors.numbers) for vectors in embedded.vectors.values()])
+
+
+def scales_of(largest: Float64) -> list[float]:
+    """Return what the vectors of each space are multiplied by, if these are their largest numbers."""
+    return [codec.scale_of(number) for number in largest.tolist()]
 
 
 def next_keys(session: Session, tables: Tables, n: int) -> Int64:

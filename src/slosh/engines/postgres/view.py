@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from ...search import Metric
 from ...where import Node, parse_metadata
 from ..base import Candidates, Capabilities, Description, Float64, Int64, Mask, Records
 from ..spec import Embedded, IndexSpec, Vectors
-from . import codec, search
+from . import codec, scanning, search
 from .connections import Session
 from .errors import error_of, translated
 from .filters import compile_filter
@@ -56,6 +56,11 @@ class PostgresView:
         except psycopg.Error as error:
             raise error_of(error, self.engine.location) from None
 
+    def set_modes(self, modes: Mapping[str, str]) -> None:
+        """Change settings of the session, as far as they are others."""
+        with translated(self.engine.location):
+            self.session.set_modes(modes)
+
     def blocks(self, sql: str, parameters: Sequence[Any] = (), n: int = 2048) -> Iterator[list[Any]]:
         """Yield the lines of a statement in blocks, which the server makes as they are asked for."""
         name, connection = self.engine.cursor_name(), self.session.connection
@@ -94,7 +99,7 @@ class PostgresView:
         sql = f"SELECT key FROM {self.tables.sets} WHERE {condition} ORDER BY key"
         if limit is not None:
             sql, parameters = f"{sql} LIMIT %s", [*parameters, limit]
-        self.session.set_modes(**search.SCAN_MODES)
+        self.set_modes(scanning.SCAN_MODES)
         return np.array([key for (key,) in self.execute(sql, parameters, prepare=False)], np.int64)
 
     def ids(self, keys: Int64) -> list[str]:

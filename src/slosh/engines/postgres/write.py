@@ -7,8 +7,6 @@ metadata are kept back until the end, as the view does not show them.
 from __future__ import annotations
 
 import re
-import secrets
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -16,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import psycopg
 
-from ...errors import ServerLost, SloshError, UnknownOutcome, WriteConflict
+from ...errors import WriteConflict
 from ...where import Metadata
 from ..base import Entries, Int64
 from ..spec import Embedded
-from . import storing
-from .connections import FIRST_PAUSE, LONGEST_PAUSE, RECONNECT_SECONDS, Session
-from .errors import error_of, is_lost, translated
+from . import outcome, schema, storing
+from .connections import Session
+from .errors import translated
 from .filters import fields_json
 from .view import PostgresView
 
@@ -31,6 +29,7 @@ if TYPE_CHECKING:
 
 WRITE_DEADLINE = "1h"
 """How long a statement of a change may take."""
+LOOK_FOR_IDS = "see whether the ids are there; adding again with update=True does no harm"
 FOLD_AFTER = 16
 """Changes after which the rows that count them are added up."""
 
@@ -53,7 +52,7 @@ class PostgresWrite:
 
     def free_ids(self, n: int) -> list[str]:
         names: list[str] = []
-        with translated(self._engine.location):
+        with translated(self._engine.location, changing=True):
             while len(names) < n:
                 sql = f"SELECT nextval('{self._tables.ids}') FROM generate_series(1, %s)"
                 session = self._writing()
@@ -68,22 +67,27 @@ class PostgresWrite:
         if self._session is None:
             (snapshot,) = self.view.execute("SELECT pg_export_snapshot()").fetchone()
             assert re.fullmatch(r"[0-9A-Fa-f-]+", snapshot)
-            session = self._session = self._engine.take_session()
+            session = self._session = self._engine.pool.take()
             session.begin("BEGIN ISOLATION LEVEL REPEATABLE READ")
             session.execute(f"SET TRANSACTION SNAPSHOT '{snapshot}'")
-            session.execute(f"SET LOCAL statement_timeout = '{WRITE_DEADLINE}'")
+            session.allow(WRITE_DEADLINE)
             # Writers share this lock; `compact` and a change of settings have it alone.
             alone = "UPDATE" if self._settings or self._scales is None else "SHARE"
             session.execute(f"SELECT FROM slosh.indexes WHERE id = %s FOR {alone}", (self._engine.index,))
         return self._session
 
+    def announce(self, ids: Sequence[str]) -> None:
+        schema.check_ids(ids)
+        with translated(self._engine.location, changing=True):
+            self._writing().execute(f"LOCK TABLE {self._tables.sets} IN ROW EXCLUSIVE MODE")
+
     def upsert(self, entries: Entries, embedded: Embedded) -> None:
         engine, tables = self._engine, self._tables
         replaced = self.view.keys(entries.ids)
-        with translated(engine.location):
+        with translated(engine.location, changing=True):
             session = self._writing()
             if self._scales is None:
-                self._scales = self._settings["scales"] = storing.scales_of(embedded)
+                self._scales = self._settings["scales"] = storing.scales_of(storing.largest_of(embedded))
             self._delete(session, replaced[replaced >= 0])
             keys = storing.next_keys(session, tables, len(entries.ids))
             storing.store_points(session, tables, keys, entries)
@@ -123,8 +127,7 @@ class PostgresWrite:
         started = self._session is not None and self._added
         if not (started or self._deleted or self._metadata or self._settings or self._next_id is not None):
             return
-        token = secrets.token_hex(16)
-        with translated(self._engine.location):
+        with translated(self._engine.location, changing=True):
             session = self._writing()
             for keys in self._deleted:
                 self._delete(session, keys)
@@ -135,9 +138,8 @@ class PostgresWrite:
                 "INSERT INTO slosh.deltas VALUES (%s, %s, %s, %s, 1)",
                 (self._engine.index, self._sets, self._added, self._points),
             )
-            session.execute("INSERT INTO slosh.commits (token, index_id) VALUES (%s, %s)", (token, self._engine.index))
-            (number,) = session.execute("SELECT pg_current_xact_id()::text").fetchone()
-        self._end(session, token, number)
+        engine = self._engine
+        outcome.commit(engine.pool, engine.location, session, engine.index, LOOK_FOR_IDS, self._names)
         self.committed = True
         if self.view.header.changes % FOLD_AFTER == FOLD_AFTER - 1:
             self._fold(session)
@@ -159,50 +161,6 @@ class PostgresWrite:
         if self._next_id is not None:
             session.execute(f"SELECT setval('{self._tables.ids}', %s, false)", (self._next_id,))
 
-    def _end(self, session: Session, token: str, number: str) -> None:
-        """Commit; if the answer is lost, find out what became of it."""
-        try:
-            session.commit()
-            return
-        except psycopg.Error as error:
-            location = self._engine.location
-            if not is_lost(error):
-                raise error_of(error, location) from None
-            session.close()
-        if self._happened(token, number):
-            return
-        problem = f"{location}: the connection was lost before the change was stored, nothing was changed"
-        raise ServerLost(problem, "try again", location=location)
-
-    def _happened(self, token: str, number: str) -> bool:
-        """Return whether a commit whose answer was lost was made, by its token."""
-        end, pause, engine = time.monotonic() + RECONNECT_SECONDS, FIRST_PAUSE, self._engine
-        while time.monotonic() < end:
-            try:
-                session = engine.take_session(fresh=True)
-            except SloshError:
-                break
-            try:
-                if session.execute("SELECT FROM slosh.commits WHERE token = %s", (token,)).fetchone() is not None:
-                    return True
-                if not _in_progress(session, number):
-                    return (
-                        session.execute("SELECT FROM slosh.commits WHERE token = %s", (token,)).fetchone() is not None
-                    )
-            except psycopg.Error as error:
-                if not is_lost(error):
-                    raise error_of(error, engine.location) from None
-            finally:
-                engine.give_session(session)
-            time.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE)
-        raise UnknownOutcome(
-            f"{engine.location}: the connection was lost while a change was committed: it may be stored or not",
-            "when the server is back, see whether the ids are there; adding again with update=True does no harm",
-            location=engine.location,
-            ids=tuple(self._names),
-        )
-
     def _fold(self, session: Session) -> None:
         """Add up the rows that count changes, and forget tokens that nobody asks for any more."""
         with suppress(psycopg.Error):
@@ -220,13 +178,4 @@ class PostgresWrite:
             session, self._session = self._session, None
             if not session.connection.closed and not session.idle:
                 session.rollback()
-            self._engine.give_session(session)
-
-
-def _in_progress(session: Session, number: str) -> bool:
-    """Return whether a transaction is still under way. A server that took over may not know its number."""
-    try:
-        (status,) = session.execute("SELECT pg_xact_status(%s::xid8)", (number,)).fetchone()
-    except psycopg.errors.InvalidParameterValue:
-        return False
-    return bool(status == "in progress")
+            self._engine.pool.give(session)

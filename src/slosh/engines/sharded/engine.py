@@ -216,6 +216,9 @@ class ShardedWrite:
     def free_ids(self, n: int) -> list[str]:
         return self._refuse()  # type: ignore[no-any-return]
 
+    def announce(self, ids: Sequence[str]) -> None:
+        self._refuse()
+
     def upsert(self, entries: Entries, embedded: Embedded) -> None:
         self._refuse()
 
