@@ -401,7 +401,7 @@ def test_the_map(visit):
     canvas.focus()
     for key in ("ArrowLeft", "ArrowUp", "-", "0", "+"):
         page.keyboard.press(key)
-    at_rest(page)
+    page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
     expect(page.locator("#tip .id")).to_have_text(re.compile("digit-"))
     pointed = page.locator("#tip .id").inner_text()
     page.keyboard.press("Enter")
