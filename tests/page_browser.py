@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,13 @@ TOOLS = Path(__file__).parents[1] / "tools" / "page"
 AXE = TOOLS / "node_modules" / "axe-core" / "axe.min.js"
 CHROMIUM_OPTIONS = ["--no-sandbox", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]
 N_DIGITS = 600
+INSTALL_SECONDS = 150
+
+
+def _try(command: list[str], folder: Path | None = None) -> None:
+    """Run a command that may fail, or never end where there is no network."""
+    with suppress(subprocess.TimeoutExpired):
+        subprocess.run(command, cwd=folder, capture_output=True, timeout=INSTALL_SECONDS)
 
 
 def chromium() -> str:
@@ -31,7 +39,7 @@ def chromium() -> str:
     with FileLock(Path(tempfile.gettempdir()) / "slosh-chromium.lock"):
         if not any(map(shutil.which, names)) and shutil.which("apt-get") and os.geteuid() == 0:
             for command in (["update"], ["install", "-y", "--no-install-recommends", "chromium"]):
-                subprocess.run(["apt-get", *command], capture_output=True, timeout=300)
+                _try(["apt-get", *command])
     found = next(filter(None, map(shutil.which, names)), None)
     if found is None:
         pytest.skip("Chromium is not installed, and cannot be installed here")
@@ -42,7 +50,7 @@ def axe_source() -> str:
     """Return the script of axe-core, or skip the test."""
     with FileLock(Path(tempfile.gettempdir()) / "slosh-axe.lock"):
         if not AXE.exists() and shutil.which("npm"):
-            subprocess.run(["npm", "ci", "--no-audit", "--no-fund"], cwd=TOOLS, capture_output=True, timeout=300)
+            _try(["npm", "ci", "--no-audit", "--no-fund"], TOOLS)
     if not AXE.exists():
         pytest.skip("axe-core is not installed, and npm cannot fetch it here")
     return AXE.read_text()
