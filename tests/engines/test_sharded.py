@@ -385,3 +385,47 @@ def test_a_part_of_the_collection_is_told(collection):
         strict.search(sets[0])
     index.close()
     strict.close()
+
+
+class LostAfterwards(Unreachable):
+    """Shards of which one is away as soon as it has said, for the first time, which ids it has."""
+
+    said = False
+
+    def ask(self, calls, wait):
+        answers = super().ask(calls, wait)
+        if calls[0].question == "describe" and not self.said:
+            self.away, self.said = {"s1.slosh"}, True
+        return answers
+
+
+def test_a_removal_holds_while_a_shard_is_away(collection):
+    """It is marked in the folder, so it must not fail, and what it removed must not be seen again."""
+    served, one, sets = collection
+    transport, other = LostAfterwards(), serve_here(served.path)
+    with ShardedIndex(ShardedEngine(served.path, transport, wait=False, n_jobs=1)) as index:
+        other.remove(["0002", "0004"])  # which this process has not seen yet
+        index.remove(["0001", "0003"])
+        assert transport.away
+        assert len(index) == N - 4
+        transport.away = set()
+        gone = ["0001", "0002", "0003", "0004"]
+        assert sorted(index.ids) == sorted(set(names()) - set(gone))
+        one.remove(gone)
+        assert plain_answer(index.search(sets[1], 20, recall=1.0)) == plain_answer(one.search(sets[1], 20, recall=1.0))
+        assert not index.refresh()
+    other.close()
+
+
+def test_hashes_of_ids_are_of_the_mark_that_is_asked_about(tmp_path):
+    """Also if a check of an earlier mark ended half way."""
+    folder = new_collection(tmp_path / "collection")
+    add_shard(folder, "s", cloud_list(20), names(20))
+    removals, shard = Removals(folder), LocalShards().open(str(folder / "shards" / "s.slosh"), "s.slosh", str(folder))
+    first = shard.about(0).mark
+    n_first = len(shard.ask(first, "id_hashes", {"part": 0, "n_parts": 2}, {}))
+    removals.append({"s.slosh": names(20)})
+    second = shard.about(removals.read().mark).mark
+    assert n_first > 0
+    assert len(shard.ask(second, "id_hashes", {"part": 0, "n_parts": 2}, {})) == 0
+    shard.close()

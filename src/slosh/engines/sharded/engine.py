@@ -160,11 +160,18 @@ class ShardedEngine:
             write.committed = True
 
     def _remove(self, keys: Int64, view: ShardedView) -> None:
+        """Mark sets as removed, and show that: no shard has to be reached for it, since questions name the mark."""
         names = np.array(view.ids(keys), object)
         self._removals.append({name: names[own].tolist() for name, own in view.by_shard(keys)})
         current = self._check_open()
-        clients = {each.name: each.client for each in current.members}
-        self._current = self._version([each.name for each in current.members], clients, current)
+        removed = self._removals.read()
+        before = self._removals.read(upto=current.members[0].mark.removed).ids
+        members = []
+        for each in current.members:
+            gone = set(removed.ids.get(each.name, ())) - set(before.get(each.name, ()))
+            members.append(each._replace(mark=each.mark._replace(removed=removed.mark), sets=each.sets - len(gone)))
+        n_removed = sum(len(set(removed.ids.get(each.name, ()))) for each in members)
+        self._current = current._replace(members=members, number=current.number + 1, removed=n_removed)
 
     def _refuse(self) -> NoReturn:
         problem = f"{self.location} is a collection in shards, which are written once"

@@ -88,7 +88,7 @@ class Shard:
         self._lock = threading.Lock()
         self._hidden: dict[Mark, _Hidden] = {}
         self._spec: tuple[IndexSpec, bytes, str] | None = None
-        self._hashes: NDArray[np.uint64] | None = None
+        self._hashes: tuple[Mark, NDArray[np.uint64]] | None = None
 
     def close(self) -> None:
         self._engine.close()
@@ -147,6 +147,8 @@ class Shard:
         if mark is None:
             return self.about(**shared)
         with self._view(mark) as view:
+            if question == "id_hashes":
+                return self._id_hashes(view, mark, **shared, **own)
             answer = getattr(self, f"answer_{question}", None)
             if answer is not None:
                 return answer(view, **shared, **own)
@@ -185,13 +187,15 @@ class Shard:
 
     # Ids, to see that no two shards have one in common
 
-    def answer_id_hashes(self, view: View, part: int, n_parts: int) -> NDArray[np.uint64]:
+    def _id_hashes(self, view: View, mark: Mark, part: int, n_parts: int) -> NDArray[np.uint64]:
         """Return hashes of 64 bits of the ids, of one of so many parts of them, in order."""
-        if self._hashes is None:
-            self._hashes = np.sort(_hashed(view.ids(view.select())))
-        chosen: NDArray[np.uint64] = self._hashes[self._hashes % np.uint64(n_parts) == part]
+        known = self._hashes
+        if known is None or known[0] != mark:
+            known = self._hashes = mark, np.sort(_hashed(view.ids(view.select())))
+        hashes = known[1]
         if part == n_parts - 1:
             self._hashes = None
+        chosen: NDArray[np.uint64] = hashes[hashes % np.uint64(n_parts) == part]
         return chosen
 
     def answer_ids_of_hashes(self, view: View, hashes: NDArray[np.uint64]) -> list[str]:
