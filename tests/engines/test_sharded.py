@@ -319,7 +319,7 @@ def test_shards_with_and_without_weights_do_not_fit(tmp_path):
 def test_a_torn_removal_is_written_over(tmp_path):
     """And one that was changed is noticed."""
     removals = Removals(tmp_path)
-    assert removals.read() == ({}, 0)
+    assert removals.read() == ({}, 0, {})
     removals.append({"a": ["1", "é"], "b": ["2"]})
     whole = removals.path.read_bytes()
     for n in range(len(whole.splitlines(keepends=True)[0]), len(whole)):
@@ -385,3 +385,102 @@ def test_a_part_of_the_collection_is_told(collection):
         strict.search(sets[0])
     index.close()
     strict.close()
+
+
+class LostAfterwards(Unreachable):
+    """Shards of which one is away as soon as it has said, for the first time, which ids it has."""
+
+    said = False
+
+    def ask(self, calls, wait):
+        answers = super().ask(calls, wait)
+        if calls[0].question == "describe" and not self.said:
+            self.away, self.said = {"s1.slosh"}, True
+        return answers
+
+
+def test_a_removal_holds_while_a_shard_is_away(collection):
+    """It is marked in the folder, so it must not fail, and what it removed must not be seen again."""
+    served, one, sets = collection
+    transport, other = LostAfterwards(), serve_here(served.path)
+    with ShardedIndex(ShardedEngine(served.path, transport, wait=False, n_jobs=1)) as index:
+        other.remove(["0002", "0004"])  # which this process has not seen yet
+        index.remove(["0001", "0003"])
+        assert transport.away
+        assert len(index) == N - 4
+        transport.away = set()
+        gone = ["0001", "0002", "0003", "0004"]
+        assert sorted(index.ids) == sorted(set(names()) - set(gone))
+        one.remove(gone)
+        assert plain_answer(index.search(sets[1], 20, recall=1.0)) == plain_answer(one.search(sets[1], 20, recall=1.0))
+        assert not index.refresh()
+    other.close()
+
+
+def test_hashes_of_ids_are_of_the_mark_that_is_asked_about(tmp_path):
+    """Also if a check of an earlier mark ended half way."""
+    folder = new_collection(tmp_path / "collection")
+    add_shard(folder, "s", cloud_list(20), names(20))
+    removals, shard = Removals(folder), LocalShards().open(str(folder / "shards" / "s.slosh"), "s.slosh", str(folder))
+    first = shard.about(0).mark
+    n_first = len(shard.ask(first, "id_hashes", {"part": 0, "n_parts": 2}, {}))
+    removals.append({"s.slosh": names(20)})
+    second = shard.about(removals.read().mark).mark
+    assert n_first > 0
+    assert len(shard.ask(second, "id_hashes", {"part": 0, "n_parts": 2}, {})) == 0
+    shard.close()
+
+
+def replace_shard(folder, name, sets, ids):
+    """Put another shard in the place of one, with as many commits as that has."""
+    shutil.rmtree(folder / "shards" / f"{name}.slosh")
+    add_shard(folder, name, sets, ids)
+
+
+def test_a_shard_in_the_place_of_another_is_noticed(collection):
+    """Although it has the same name and the same version."""
+    served, _, sets = collection
+    new = [each + 50 for each in sets[:40]]
+    replace_shard(served.path, "s1", new, names()[1::3])
+    assert served.refresh()
+    assert not served.refresh()
+    assert served.search(new[5], 1, recall=1.0).distances[0] == pytest.approx(0, abs=1e-5)
+    assert served.get("0016").metadata == {}
+
+
+def test_marks_of_one_shard_do_not_hide_sets_of_another(collection):
+    served, _, sets = collection
+    before = served.path / "removed.jsonl"
+    served.remove("0004")
+    with slosh.open(served.path / "shards" / "s1.slosh") as shard:  # a shard that got more sets is the same one
+        shard.add([sets[0]], ["late"])
+    assert served.refresh()
+    assert len(served) == N
+    replace_shard(served.path, "s1", sets[1::3], names()[1::3])
+    for call in (served.refresh, lambda: serve_here(served.path)):
+        with pytest.raises(errors.FormatError, match=r"s1\.slosh is not the shard that sets were removed from"):
+            call()
+    before.write_bytes(b"".join(line for line in before.read_bytes().splitlines(True) if b"s1.slosh" not in line))
+    with serve_here(served.path) as again:  # as the error says
+        assert "0004" in again
+
+
+def test_a_mark_without_a_commit_is_read(collection):
+    """Lines of earlier versions have none."""
+    served, _, _ = collection
+    Removals(served.path).append({"s1.slosh": ["0004"]})
+    assert served.refresh()
+    assert "0004" not in served
+
+
+def test_a_process_that_opens_another_shard_does_not_answer(collection):
+    """As an actor would that is started again after the shard was replaced, and before `refresh`."""
+    served, _, sets = collection
+    place = served.path / "shards" / "s1.slosh"
+    mark = LocalShards().open(str(place), "s1.slosh", str(served.path)).about(0).mark
+    replace_shard(served.path, "s1", sets[1::3], names()[1::3])
+    other = LocalShards().open(str(place), "s1.slosh", str(served.path))
+    assert other.about(0).mark.version == mark.version
+    with pytest.raises(errors.StorageError, match="was changed"):
+        other.ask(mark, "info", {}, {})
+    other.close()

@@ -4,6 +4,10 @@ while processes and nodes die.
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -14,6 +18,10 @@ from ray_cluster import kill_shard, running_cluster
 from shard_builders import add_shard, new_collection, serve_here
 from slosh import errors
 from slosh.embed import PartField
+from slosh.engines.sharded.engine import ShardedEngine
+from slosh.engines.sharded.shard import Mark
+from slosh.engines.sharded.view import Call
+from slosh.index.sharded_index import ShardedIndex
 
 ray = pytest.importorskip("ray", reason="the extra ray is not installed")
 N = 1500
@@ -181,6 +189,111 @@ def test_new_shards_and_removals_while_it_serves(cluster, tmp_path):
         assert len(index.search(sets[30], 40).ids) == 38
     with serve(folder) as index:
         assert sorted(index.ids, key=int) == [str(i) for i in range(40) if i not in (3, 30)]
+
+
+@pytest.fixture
+def actors():
+    from slosh.ray import actors
+
+    return actors
+
+
+def test_an_actor_that_hangs_is_lost(cluster, folder, actors):
+    """Nobody waits for it for ever, and no other shard is blamed; it answers again when it goes on."""
+    transport, query = actors.RayShards(1, 1, PATIENCE, {}), cloud_list(1)[0]
+    with ShardedIndex(ShardedEngine(folder, transport, wait=False, n_jobs=1)) as index:
+        expected = plain_answer(index.search(query))
+        pid = index.info()["shards"]["s1.slosh"]["pid"]
+        transport.patience = 3
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(errors.ServerLost, match=r"s1\.slosh .* no sign of life for 3 s"):
+                index.search(query)
+            with pytest.raises(errors.ServerLost, match=r"s1\.slosh"):
+                index.refresh()
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        transport.patience = PATIENCE
+        assert not index.refresh()  # which waits for it
+        assert plain_answer(index.search(query)) == expected
+
+
+def test_a_long_search_is_not_taken_for_one_that_hangs(cluster, actors, monkeypatch):
+    """Its actor gives signs of life while it works, here for longer than one waits for a sign."""
+    monkeypatch.setattr(actors, "LOOK_SECONDS", 0.1)
+
+    class Busy:
+        def __init__(self):
+            self.pings, self.enough = 0, threading.Event()
+
+        def ping(self):
+            self.pings += 1
+            if self.pings == 40:
+                self.enough.set()
+            return True
+
+        def ask(self, *question):
+            self.enough.wait()
+            return self.pings
+
+    handle = ray.remote(concurrency_groups={actors.PINGS: 1})(Busy).remote()
+    ray.get(handle.ping.remote())
+    transport = actors.RayShards(1, 1, 3, {})
+    call = Call(actors.Replicas(ray, "busy", [handle]), Mark(1, 0), "nearest", {}, {})
+    (answer,) = transport.ask([call], wait=False)
+    assert answer >= 40
+    ray.kill(handle)
+
+
+@pytest.mark.long
+def test_a_node_is_removed_after_it_has_answered(folder, actors, monkeypatch):
+    """A large answer is lost with the store of its node; the question is asked again, and so is what was put there."""
+    queries, send = cloud_list(3000, seed=8), actors.RayShards.send
+    with serve_here(folder) as here:
+        expected = plain_answer(here.search(queries, 50, recall=1.0))
+    with running_cluster(3) as cluster, serve(folder, actor_options={"num_cpus": 1}) as index:
+        nodes = {each["node"]: name for name, each in index.info()["shards"].items()}
+        gone = [node for node in cluster.others if node.node_id in nodes][:1]
+
+        def send_and_remove(self, call, shared, number):
+            sent = send(self, call, shared, number)
+            if gone and call.question == "nearest" and call.client.name == nodes[gone[0].node_id]:
+                ray.wait([sent.ref], fetch_local=False)
+                cluster.remove_node(gone.pop(), allow_graceful=False)
+            return sent
+
+        monkeypatch.setattr(actors.RayShards, "send", send_and_remove)
+        assert plain_answer(index.search(queries, 50, recall=1.0)) == expected
+        assert not gone
+
+
+def test_ray_that_was_started_anew_is_told(tmp_path):
+    """In a process of its own: the actors of an index end with the Ray that they were started by."""
+    code = """if True:
+        import sys, numpy, ray, slosh, slosh.ray
+        def start():
+            ray.init("local", num_cpus=1, object_store_memory=100_000_000, include_dashboard=False)
+        sets = [numpy.ones((2, 2))]
+        with slosh.SetIndex.create(sys.argv[1] + "/a.slosh", dim=2) as shard:
+            shard.add(sets, ["1"])
+        start()
+        index = slosh.ray.serve(sys.argv[1], actor_options={"num_cpus": 0})
+        assert index.search(sets[0]).ids == ["1"]
+        ray.shutdown()
+        start()
+        for call in (lambda: index.search(sets[0]), index.refresh):
+            try:
+                call()
+            except slosh.errors.IndexClosed as error:
+                assert "started anew" in str(error) and "serve the folder again" in str(error)
+                print("told")
+        index.close()
+        ray.shutdown()
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+    assert done.stdout.split() == ["told", "told"], done.stderr
 
 
 @pytest.mark.long

@@ -38,7 +38,8 @@ def serve(
     missing : what a search does while no replica of a shard can be reached: "wait" for it to come back, go on without
         it ("partial": `stats.covered` says which share of the collection was searched, and nothing is promised), or
         raise `ServerLost` at once ("error").
-    timeout : seconds to wait for a shard that is opened or comes back, before `ServerLost` is raised.
+    timeout : seconds to wait for a shard that is opened, comes back, or gives no sign of life, before `ServerLost` is
+        raised. A search may take longer, as long as the actors that work on it answer pings.
     n_jobs : threads of each actor.
     check_ids : refuse shards that have an id in common (`DuplicateId`). What was checked is noted in the folder, so
         that only new shards are looked at.

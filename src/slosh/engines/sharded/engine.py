@@ -51,6 +51,7 @@ class ShardedEngine:
         self._check_ids, self._n_jobs, self._pid = check_ids, n_jobs, os.getpid()
         self._lock = threading.RLock()
         self._current: Version | None = None
+        self._stamps: dict[str, tuple[int, ...]] = {}
         self.refresh()
 
     def _check_open(self) -> Version:
@@ -70,7 +71,8 @@ class ShardedEngine:
     # Which shards there are
 
     def refresh(self) -> bool:
-        """Look for shards that were added or taken away, and for removals of others; return whether there were any.
+        """Look for shards that were added, taken away or replaced, and for removals of others; return whether there
+        were any.
 
         Views that are open stay as they are. If something is wrong with a new shard, so does the collection.
         """
@@ -81,14 +83,16 @@ class ShardedEngine:
                 problem = f"there are no shards in {self._folder.root}"
                 remedy = "put indexes there: each is a folder whose name ends in .slosh"
                 raise IndexNotFound(problem, remedy, location=self.location)
-            known = {} if before is None else {each.name: each.client for each in before.members}
+            stamps = {name: self._folder.stamp_of(name) for name in names}
+            opened = () if before is None else before.members
+            known = {each.name: each.client for each in opened if stamps.get(each.name) == self._stamps[each.name]}
             fresh = {name: self._open(name) for name in names if name not in known}
             try:
                 after = self._version(names, {**known, **fresh}, before)
             except BaseException:
                 self._transport.close(fresh.values())
                 raise
-            self._current = after
+            self._current, self._stamps = after, stamps
             return before is not after
 
     def _open(self, name: str) -> Any:
@@ -102,8 +106,8 @@ class ShardedEngine:
             Member(name, clients[name], about.mark, about.sets) for name, about in zip(names, abouts, strict=True)
         ]
         self._check_alike(names, abouts)
-        seen = None if before is None else [(each.name, each.mark.version) for each in before.members]
-        same = seen == [(each.name, each.mark.version) for each in members]
+        seen = None if before is None else [(each.name, each.mark._replace(removed=0)) for each in before.members]
+        same = seen == [(each.name, each.mark._replace(removed=0)) for each in members]
         if self._check_ids and not same:
             check_unique(self._folder, self._transport, members)
         if before is not None and members == before.members:
@@ -160,11 +164,19 @@ class ShardedEngine:
             write.committed = True
 
     def _remove(self, keys: Int64, view: ShardedView) -> None:
+        """Mark sets as removed, and show that: no shard has to be reached for it, since questions name the mark."""
         names = np.array(view.ids(keys), object)
-        self._removals.append({name: names[own].tolist() for name, own in view.by_shard(keys)})
         current = self._check_open()
-        clients = {each.name: each.client for each in current.members}
-        self._current = self._version([each.name for each in current.members], clients, current)
+        commits = {each.name: each.mark.commit for each in current.members}
+        self._removals.append({name: names[own].tolist() for name, own in view.by_shard(keys)}, commits)
+        removed = self._removals.read()
+        before = self._removals.read(upto=current.members[0].mark.removed).ids
+        members = []
+        for each in current.members:
+            gone = set(removed.ids.get(each.name, ())) - set(before.get(each.name, ()))
+            members.append(each._replace(mark=each.mark._replace(removed=removed.mark), sets=each.sets - len(gone)))
+        n_removed = sum(len(set(removed.ids.get(each.name, ()))) for each in members)
+        self._current = current._replace(members=members, number=current.number + 1, removed=n_removed)
 
     def _refuse(self) -> NoReturn:
         problem = f"{self.location} is a collection in shards, which are written once"

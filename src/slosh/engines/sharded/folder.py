@@ -88,6 +88,14 @@ class ShardFolder:
         drafts = self.root != self.path or entry.name.endswith(".tmp")
         return not drafts and os.path.exists(os.path.join(entry.path, "index.db"))
 
+    def stamp_of(self, name: str) -> tuple[int, ...]:
+        """Return numbers that change when another shard takes the place of this one; none if it is not there."""
+        try:
+            found = os.stat(self.root / name / "index.db")
+        except OSError:
+            return ()
+        return found.st_dev, found.st_ino, found.st_ctime_ns
+
     def place_of(self, name: str) -> str:
         """Return the path of a shard."""
         return str(self.root / name)

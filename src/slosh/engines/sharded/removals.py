@@ -1,9 +1,10 @@
 """Sets that are marked as removed: an append-only file in the folder of shards, which every reader follows.
 
-A shard is never changed. A removal appends a line, which names the shard and the ids that are removed from it, so that
-a later shard may bring an id again. A line is a checksum and JSON; the first line says what the file is. A *mark* is a
-number of bytes: what stands before it is what a view of the collection leaves out. A line that a crash has torn is the
-last one: readers stop before it, and the next removal writes over it.
+A shard is never changed. A removal appends a line, which names the shard, its newest commit, and the ids that are
+removed from it: so a later shard may bring an id again, and another shard of the same name is noticed. A line is a
+checksum and JSON; the first line says what the file is. A *mark* is a number of bytes: what stands before it is what a
+view of the collection leaves out. A line that a crash has torn is the last one: readers stop before it, and the next
+removal writes over it.
 """
 
 from __future__ import annotations
@@ -27,10 +28,11 @@ LOCK_SECONDS = 60
 
 
 class Removed(NamedTuple):
-    """Ids that are removed, by shard, and the mark up to which they were read."""
+    """Ids that are removed, by shard, the mark up to which they were read, and the commits that shards had then."""
 
     ids: dict[str, list[str]]
     mark: int
+    commits: dict[str, set[str]]
 
 
 class Removals:
@@ -42,7 +44,7 @@ class Removals:
 
     def read(self, first: int = 0, upto: int | None = None) -> Removed:
         """Return what was removed between two marks; without `upto`, up to the last line that is whole."""
-        content, ids = self._content(first, upto), dict[str, list[str]]()
+        content, ids, commits = self._content(first, upto), dict[str, list[str]](), dict[str, set[str]]()
         at = 0
         while at < len(content):
             end = content.find(b"\n", at) + 1
@@ -56,12 +58,14 @@ class Removals:
             else:
                 try:
                     ids.setdefault(line["shard"], []).extend(line["ids"])
+                    if line.get("commit"):  # older lines have none
+                        commits.setdefault(line["shard"], set()).add(line["commit"])
                 except (KeyError, TypeError):
                     raise self._damaged(first + at) from None
             at = end
         if upto is not None and first + at != upto:
             raise self._damaged(first + at)
-        return Removed(ids, first + at)
+        return Removed(ids, first + at, commits)
 
     def _content(self, first: int, upto: int | None) -> bytes:
         check_plain_file(self.path)
@@ -76,13 +80,17 @@ class Removals:
         except OSError as error:
             raise system_error(error, str(self.path)) from None
 
-    def append(self, removed: Mapping[str, Sequence[str]]) -> None:
-        """Mark sets as removed, by shard; when it returns that is on disk."""
+    def append(self, removed: Mapping[str, Sequence[str]], commits: Mapping[str, str] | None = None) -> None:
+        """Mark sets as removed, by shard, whose newest commits are given; when it returns that is on disk."""
         try:
             with self._lock.acquire(timeout=LOCK_SECONDS):
                 end = self.read().mark
                 lines = [] if end else [HEADER]
-                lines += [{"shard": shard, "ids": list(ids)} for shard, ids in removed.items() if len(ids)]
+                lines += [
+                    {"shard": shard, "commit": (commits or {}).get(shard, ""), "ids": list(ids)}
+                    for shard, ids in removed.items()
+                    if len(ids)
+                ]
                 handle = os.open(self.path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
                 with os.fdopen(handle, "r+b") as stream:
                     stream.truncate(end)

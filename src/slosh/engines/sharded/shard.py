@@ -10,7 +10,7 @@ import errno
 import hashlib
 import json
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from ...data import tensors
 from ...data.sets import Sets
-from ...errors import StorageError
+from ...errors import FormatError, StorageError
 from ..base import Candidates, Capabilities, Int64, View
 from ..registry import open_engine
 from ..snapshot import Filters, LocalView, Snapshot
@@ -40,6 +40,8 @@ class Mark(NamedTuple):
 
     version: int
     removed: int
+    commit: str = ""
+    """The newest commit: another shard in its place may have the same version."""
 
 
 class About(NamedTuple):
@@ -87,8 +89,9 @@ class Shard:
         self._engine = open_engine(place, True, n_jobs)
         self._lock = threading.Lock()
         self._hidden: dict[Mark, _Hidden] = {}
+        self._commits: dict[int, list[str]] = {}
         self._spec: tuple[IndexSpec, bytes, str] | None = None
-        self._hashes: NDArray[np.uint64] | None = None
+        self._hashes: tuple[Mark, NDArray[np.uint64]] | None = None
 
     def close(self) -> None:
         self._engine.close()
@@ -96,7 +99,7 @@ class Shard:
     def about(self, removed: int) -> About:
         """Return what there is to know of the newest version at a mark of the removals."""
         with self._engine.view() as newest:
-            mark = Mark(newest.version, removed)
+            mark = Mark(newest.version, removed, self._newest_commit(newest))
         with self._view(mark) as view:
             settings, packed = dict(view.settings), self._packed(view)
             return About(mark, len(view), *packed, settings, view.next_id, list(view.calibrated), view.capabilities)
@@ -111,7 +114,7 @@ class Shard:
     @contextmanager
     def _view(self, mark: Mark) -> Iterator[View]:
         with self._engine.view() as view:
-            if view.version != mark.version:
+            if view.version != mark.version or mark.commit != self._newest_commit(view):
                 raise StorageError(
                     f"the shard {self._place} was changed while it is served",
                     "call refresh(); add sets as a new shard rather than to one that is there",
@@ -132,13 +135,36 @@ class Shard:
                 first, snapshot = 0, view.snapshot
                 if before:
                     first, snapshot = max(before).removed, self._hidden[max(before)].snapshot
-                ids = self._removals.read(first, mark.removed).ids.get(self.name, [])
+                removed = self._removals.read(first, mark.removed)
+                self._check_marks(view, removed.commits.get(self.name, set()))
+                ids = removed.ids.get(self.name, [])
                 rows = view.keys(ids)
                 rows = np.unique(rows[rows >= 0])
                 known = _Hidden(snapshot.remove(rows[snapshot.alive[rows]]), {})
                 kept = [*self._hidden.items(), (mark, known)]
                 self._hidden = dict(kept[-KEPT_MARKS:])
             return known
+
+    def _commits_of(self, view: Any) -> list[str]:
+        """Return the last commits of a version, the newest first."""
+        known = self._commits.get(view.version)
+        if known is None:
+            known = view.commits
+            self._commits = {view.version: known}
+        return known
+
+    def _newest_commit(self, view: Any) -> str:
+        return next(iter(self._commits_of(view)), "")
+
+    def _check_marks(self, view: Any, commits: Set[str]) -> None:
+        """Refuse marks of removed sets that were made of another shard of this name: they would hide sets of this."""
+        if not commits <= set(self._commits_of(view)):
+            problem = f"{self._place} is not the shard that sets were removed from: it was replaced or compacted since"
+            remedy = (
+                "give a shard that takes the place of another a new name; or, while nobody serves the folder, delete "
+                f"the lines of {self._removals.path} that name {self.name}"
+            )
+            raise FormatError(problem, remedy, location=self._place)
 
     def ask(self, mark: Mark | None, question: str, shared: Mapping[str, Any], own: Mapping[str, Any]) -> Any:
         """Answer a question of `View` that `ASKED` names, or one of those below; what is given by name comes in two
@@ -147,6 +173,8 @@ class Shard:
         if mark is None:
             return self.about(**shared)
         with self._view(mark) as view:
+            if question == "id_hashes":
+                return self._id_hashes(view, mark, **shared, **own)
             answer = getattr(self, f"answer_{question}", None)
             if answer is not None:
                 return answer(view, **shared, **own)
@@ -185,13 +213,15 @@ class Shard:
 
     # Ids, to see that no two shards have one in common
 
-    def answer_id_hashes(self, view: View, part: int, n_parts: int) -> NDArray[np.uint64]:
+    def _id_hashes(self, view: View, mark: Mark, part: int, n_parts: int) -> NDArray[np.uint64]:
         """Return hashes of 64 bits of the ids, of one of so many parts of them, in order."""
-        if self._hashes is None:
-            self._hashes = np.sort(_hashed(view.ids(view.select())))
-        chosen: NDArray[np.uint64] = self._hashes[self._hashes % np.uint64(n_parts) == part]
+        known = self._hashes
+        if known is None or known[0] != mark:
+            known = self._hashes = mark, np.sort(_hashed(view.ids(view.select())))
+        hashes = known[1]
         if part == n_parts - 1:
             self._hashes = None
+        chosen: NDArray[np.uint64] = hashes[hashes % np.uint64(n_parts) == part]
         return chosen
 
     def answer_ids_of_hashes(self, view: View, hashes: NDArray[np.uint64]) -> list[str]:

@@ -97,6 +97,11 @@ def token_of(connection: Connection, end_row: int) -> str | None:
     return None if found is None else str(found[0])
 
 
+def tokens(connection: Connection) -> list[str]:
+    """Return the tokens of the last changes that added rows, the newest first."""
+    return [str(token) for (token,) in connection.execute("SELECT token FROM commits ORDER BY end_row DESC")]
+
+
 def rows_from(connection: Connection, first: int = 0) -> Int64:
     """Return the rows that are there, from `first` on, in order."""
     return _int64(connection, "SELECT row FROM sets WHERE row >= ? ORDER BY row", first)

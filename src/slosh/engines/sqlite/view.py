@@ -40,6 +40,13 @@ class SqliteView(LocalView):
         (next_id,) = tables.read_settings(self._connection, "next_id")
         return int(next_id)
 
+    @property
+    def commits(self) -> list[str]:
+        """Random texts, one for each of the last changes that added sets, the newest first: by them an index is told
+        from another one in its place.
+        """
+        return tables.tokens(self._connection)
+
     def keys(self, ids: Sequence[str]) -> Int64:
         found = tables.rows_of(self._connection, ids)
         return np.array([found.get(name, -1) for name in ids], np.int64)
