@@ -48,6 +48,12 @@ class Ledger:
             raise system_error(error, str(self.path)) from None
         self.entries.append(entry)
 
+    def begin_anew(self) -> None:
+        """Drop all lines but the first: nothing of what they say is there any more."""
+        with replacing(self.path) as stream:
+            stream.write(json.dumps(self.header, ensure_ascii=False).encode() + b"\n")
+        self.entries.clear()
+
 
 @contextmanager
 def open_ledger(path: Path, job: str, settings: Mapping[str, Any]) -> Iterator[Ledger]:
