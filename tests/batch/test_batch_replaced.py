@@ -144,3 +144,34 @@ def test_a_set_with_other_weights_is_another_one(tmp_path):
         index.remove(["d"])
         index.add(last, ids=["d"])
     build()
+
+
+def test_an_id_that_was_removed_may_come_again(tmp_path):
+    write(tmp_path / "in", 1)
+    slosh.batch.build(tmp_path / "s", tmp_path / "in", embedder(), shard_sets=60)
+    with served(tmp_path / "s") as index:
+        index.remove(["a-3"])
+    pq.write_table(table_of(clouds(1, dim=3, seed=8), ["a-3"], kind=["k"]), tmp_path / "in" / "b.parquet")
+    assert slosh.batch.build(tmp_path / "s", tmp_path / "in", embedder(), shard_sets=60).sets == 1
+    with served(tmp_path / "s") as index:
+        assert len(index) == 100
+        assert np.array_equal(index.get(["a-3"]).sets.points, clouds(1, dim=3, seed=8).points)
+    pq.write_table(table_of(clouds(1, dim=3, seed=8), ["a-3"], kind=["k"]), tmp_path / "in" / "c.parquet")
+    with pytest.raises(DuplicateId, match="a-3"):
+        slosh.batch.build(tmp_path / "s", tmp_path / "in", embedder(), shard_sets=60)
+
+
+def test_a_shard_that_is_built_again_has_another_name(tmp_path):
+    write(tmp_path / "in", 1)
+    for removed in (True, False):
+        slosh.batch.build(tmp_path / "s", tmp_path / "in", embedder(), shard_sets=1000)
+        (shard,) = (tmp_path / "s" / "shards").iterdir()
+        if removed:
+            before = shard.name
+            with served(tmp_path / "s") as index:
+                index.remove(["a-3"])
+            shutil.rmtree(shard)
+            os.utime(tmp_path / "in" / "a.parquet", ns=(1, 1))
+    assert shard.name != before
+    with served(tmp_path / "s") as index:
+        assert len(index) == 100

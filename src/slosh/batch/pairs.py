@@ -17,7 +17,6 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from ..data.atomic import replacing
 from ..data.checks import checked_count, checked_flag, checked_number
 from ..errors import InputError, SourceChanged, import_extra
 from ..index import SetIndex
@@ -26,7 +25,7 @@ from ..index.sharded_index import ShardedIndex
 from ..where import parse
 from .identity import Identity, identity_of
 from .jobs import Meter, Progress, Report, Runner, in_turn
-from .ledger import LEDGER, finished_entries, job_folder, open_ledger, remove_drafts
+from .ledger import LEDGER, finished_entries, job_folder, open_ledger, remove_drafts, writing
 
 PART_SETS = 8192
 """Sets of one task, unless the caller says otherwise."""
@@ -163,7 +162,7 @@ def _part(
     """Write one part; the index must be this one, in this state, before and after it."""
     index = _open_once(place, identity, n_jobs) if isinstance(place, str) else place
     _check_identity(index, identity)
-    with replacing(Path(folder) / span.file_name, hidden=True) as stream:
+    with writing(Path(folder) / span.file_name) as stream:
         n = work(index, span, stream)
         _check_identity(index, identity)
     return n
