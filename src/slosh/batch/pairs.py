@@ -7,6 +7,7 @@ change meanwhile: all parts are of one version.
 
 from __future__ import annotations
 
+import atexit
 import os
 import time
 from collections.abc import Callable
@@ -154,6 +155,12 @@ def _place(index: Any, opened: SetIndex, run: Runner | None) -> Any:
 
 _opened: dict[str, tuple[Identity, SetIndex]] = {}
 """Indexes that this process has open for reading, by their places: a worker does many parts."""
+
+
+@atexit.register
+def _close_all() -> None:
+    while _opened:
+        _opened.popitem()[1][1].close()
 
 
 def _part(
