@@ -55,7 +55,10 @@ def test_fewer_neighbours_than_asked_for(tmp_path):
         slosh.batch.neighbor_graph(index, 10, tmp_path / "g")
         assert len(edges(tmp_path / "g")) == 6
     with make_index(None) as index:
-        assert slosh.batch.neighbor_graph(index, 10, tmp_path / "h")[:3] == (0, 0, 0)
+        assert slosh.batch.neighbor_graph(index, 10, tmp_path / "h")[:3] == (0, 0, 1)
+        slosh.batch.duplicates(index, 1.0, tmp_path / "i")
+    assert pq.read_table(tmp_path / "h").schema == pq.read_table(tmp_path / "g").schema
+    assert pq.read_table(tmp_path / "h").num_rows == pq.read_table(tmp_path / "i").num_rows == 0
 
 
 @pytest.mark.parametrize("options", [{}, {"certify": True}, {"where": {"odd": True}}])

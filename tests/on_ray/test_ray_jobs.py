@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,7 +22,8 @@ from builders import PATIENCE, clouds, contents, make_index, plain_answer, small
 from postgres_server import shared_server
 from slosh.batch import embedding
 from slosh.embed import Whitened
-from slosh.errors import DuplicateId, InputError, ReaderError, WorkerLost
+from slosh.errors import DuplicateId, InputError, ReaderError, StorageError, WorkerLost
+from slosh.ray.running import RayRunner
 
 pytestmark = pytest.mark.usefixtures("ray")
 
@@ -127,6 +130,39 @@ def test_a_dataset_of_arrays_becomes_vectors_and_shards(dataset, tmp_path):
     assert caught.value.argument == "source"
 
 
+def items(dataset, points):
+    return dataset.from_items([{"id": f"s{i}", "points": np.array(x)} for i, x in enumerate(points)])
+
+
+def test_a_dataset_with_an_error_says_where_its_copy_is(dataset, tmp_path):
+    good = np.ones((2, 3))
+    with pytest.raises(ReaderError) as caught:
+        slosh.ray.embed(items(dataset, [good, [[0.0, np.nan, 1.0], [0.0, 1.0, 2.0]]]), tmp_path / "out", embedder())
+    assert str(tmp_path / "out.staged") in caught.value.remedy
+    shutil.rmtree(tmp_path / "out")
+    slosh.ray.embed(items(dataset, [good, 2 * good]), tmp_path / "out", embedder())
+    assert np.array_equal(vectors_of(tmp_path / "out")["s1"], embedder().transform([2 * good])[0])
+
+
+def test_a_target_that_was_removed_takes_a_dataset_again(dataset, tmp_path):
+    for n in (2, 3):
+        slosh.ray.build(tmp_path / "x.slosh", items(dataset, clouds(n, dim=3)), embedder())
+        with slosh.open(tmp_path / "x.slosh") as index:
+            assert len(index) == n
+        shutil.rmtree(tmp_path / "x.slosh")
+
+
+def test_a_dataset_is_not_written_if_the_job_cannot_run(dataset, tmp_path):
+    rows = items(dataset, clouds(2, dim=3))
+    for options, argument in (({"colums": "x"}, "colums"), ({"num_cpus": 640}, "num_cpus"), ({"spec": 3}, "spec")):
+        with pytest.raises(InputError) as caught:
+            slosh.ray.embed(rows, tmp_path / "out", **{"spec": embedder(), **options})
+        assert caught.value.argument == argument
+    with pytest.raises(InputError, match="no rows"):
+        slosh.ray.embed(rows.filter(lambda row: False), tmp_path / "out", embedder())
+    assert list(tmp_path.iterdir()) == []
+
+
 # -- killed in the middle ----------------------------------------------------------------------------------------------
 
 
@@ -144,6 +180,20 @@ def test_a_worker_that_is_killed_while_it_writes_a_shard(place, tables, tmp_path
     assert (tmp_path / f"killed-{place}").exists()
     assert shard_contents(tmp_path / "s") == expected_points(tables)
     assert not list((tmp_path / "s" / "shards").glob(".*"))
+
+
+def test_a_worker_that_is_killed_while_it_writes_to_a_database(tables, tmp_path, dying_runner, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    address = f"{shared_server().url}#batch{uuid4().hex}"
+    assert slosh.batch.build(address, tables, embedder(), run=dying_runner("add"), n_jobs=1).sets == 300
+    assert (tmp_path / "killed-add").exists()
+    with slosh.open(address) as index:
+        assert sorted(index.ids) == sorted(stored_sets(tables))
+        index.destroy()
+    assert slosh.batch.build(address, tables, embedder(), n_jobs=1)[:2] == (300, 0)  # it is built from the start
+    with slosh.open(address) as index:
+        assert len(index) == 300
+        index.destroy()
 
 
 @pytest.mark.long
@@ -223,10 +273,38 @@ def test_an_id_in_two_files(tables, tmp_path):
     assert "z.parquet, row 0" in str(caught.value)
 
 
+def test_tasks_that_no_machine_can_run(tables, tmp_path):
+    with pytest.raises(InputError, match="num_cpus=64,") as caught:
+        slosh.ray.embed(tables, tmp_path / "out", embedder(), num_cpus=64)
+    assert caught.value.argument == "num_cpus"
+    assert "at most 2" in caught.value.remedy
+
+
+class Raises:
+    """Work that fails as a system or a process without room does."""
+
+    def __init__(self, error):
+        self.error = error
+
+    def __call__(self, task):
+        raise self.error
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), MemoryError()])
+def test_errors_of_the_system_are_those_of_slosh(error, ray):
+    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    try:
+        with pytest.raises(StorageError if isinstance(error, OSError) else WorkerLost, match="task 'x'") as caught:
+            list(RayRunner()(Raises(error), ["x"]))
+    finally:
+        ray.cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
+    assert caught.value.remedy
+
+
 # -- graphs ------------------------------------------------------------------------------------------------------------
 
 
-def test_graphs_are_those_of_one_process(tmp_path):
+def test_graphs_are_those_of_one_process(tmp_path, monkeypatch):
     with make_index(tmp_path / "x.slosh") as index:
         index.add(clouds(120, largest=8))
     slosh.ray.neighbor_graph(tmp_path / "x.slosh", 4, tmp_path / "g", part_sets=50)
@@ -236,6 +314,8 @@ def test_graphs_are_those_of_one_process(tmp_path):
     slosh.ray.duplicates(tmp_path / "x.slosh", 0.5, tmp_path / "d", part_sets=50)
     with slosh.open(tmp_path / "x.slosh") as index:
         assert pq.read_table(tmp_path / "d").num_rows == len(index.duplicates(0.5)) > 0
+    monkeypatch.chdir(tmp_path)
+    assert slosh.ray.neighbor_graph("x.slosh", 4, "relative")[:2] == (120, 0)
     with make_index(None) as index, pytest.raises(InputError, match="memory"):
         slosh.ray.neighbor_graph(index, 3, tmp_path / "e")
 

@@ -12,19 +12,23 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..data.checks import checked_count
 from ..data.sets import Sets
 from ..engines.addresses import split_name, without_password
 from ..engines.registry import located
+from ..engines.spec import IndexSpec
 from ..errors import DuplicateId, IndexExists, IndexNotFound, InputError, import_extra
 from ..index import SetIndex
 from ..index import open as open_index
 from ..readers.batches import Batch
+from .identity import identity_of
 from .jobs import Meter, Progress, Report, Runner, in_turn
 from .learning import as_spec, fingerprint, learn_from, spec_settings
 from .ledger import Ledger, finished_entries, open_ledger
@@ -107,11 +111,10 @@ def _build_index(
 ) -> Report:
     started = time.perf_counter()
     path = _ledger_path(place) if ledger is None else Path(ledger).absolute()
-    begun_before = path.exists()
     settings = {"index": without_password(place), "reading": plain_options(options), "spec": spec_settings(spec)}
     with (
         open_ledger(path, "build", settings) as book,
-        _opened(place, pieces, options, spec, begun_before, n_jobs) as index,
+        _opened(place, pieces, options, spec, book, n_jobs) as index,
     ):
         left, skipped = _unfinished(book, pieces)
         begun = {tuple(key) for entry in book.entries for key in entry.get("begun", ())}
@@ -143,26 +146,46 @@ def _ledger_path(place: str) -> Path:
 
 
 def _opened(
-    place: str, pieces: list[Piece], options: Mapping[str, Any], spec: Any, begun: bool, n_jobs: int | None
+    place: str, pieces: list[Piece], options: Mapping[str, Any], spec: Any, book: Ledger, n_jobs: int | None
 ) -> SetIndex:
-    """Open the index that the job has begun, or create it."""
+    """Open the index that the job has begun, or create it; the ledger is then one of this index."""
     given = as_spec(spec)
     try:
         index = open_index(place, n_jobs=n_jobs)
     except IndexNotFound:
         made = learn_from(pieces, options, spec) if given is None else given
-        return create_index(place, made, n_jobs)
-    if not begun and len(index):
-        shown, n = without_password(place), len(index)
+        if book.entries:  # of an index that was deleted
+            book.begin_anew()
+        index = create_index(place, made, n_jobs)
+    try:
+        _check_index(index, place, given, book)
+    except BaseException:
         index.close()
+        raise
+    return index
+
+
+def _check_index(index: SetIndex, place: str, given: IndexSpec | None, book: Ledger) -> None:
+    """Refuse an index that is not the one which the ledger is of. An empty one in its place is built from the start."""
+    token, n, shown = identity_of(index).token, len(index), without_password(place)
+    tokens = [entry["index"] for entry in book.entries if "index" in entry]
+    if n and not book.entries:
         problem = f"there is an index with {n:,} sets at {shown}, and no ledger that says what is in it"
         remedy = "give ledger=, that of the call that built it, or another target; index.add adds to any index"
         raise IndexExists(problem, remedy, location=shown)
+    if n and tokens and tokens[-1] != token:
+        problem = f"the index with {n:,} sets at {shown} is not the one that {book.path} was written for"
+        remedy = "put that one back, or give another target; index.add adds to any index"
+        raise IndexExists(problem, remedy, location=shown)
     if given is not None and fingerprint(given) != fingerprint(index.spec):
-        index.close()
         problem = "the index was created with another specification"
         raise InputError(problem, "leave spec out, or give another target", argument="spec")
-    return index
+    same = token is not None and tokens[-1:] == [token]
+    if not n and not same and finished_entries(book):
+        book.begin_anew()
+        tokens = []
+    if not tokens:
+        book.append({"index": token})
 
 
 def _unfinished(book: Ledger, pieces: list[Piece]) -> tuple[list[Piece], int]:
@@ -188,7 +211,12 @@ def _add_at(task: Task, *, place: str, options: Mapping[str, Any], n_jobs: int |
     """Add pieces to an index that several processes may write to, and return how many sets they have."""
     stored: list[int] = []
     with open_index(place, n_jobs=n_jobs) as index:
-        _add_tasks(index, [task], options, lambda _, n: stored.append(n))
+        try:
+            _add_tasks(index, [task], options, lambda _, n: stored.append(n))
+        except DuplicateId:
+            if task[1]:
+                raise  # it was compared with what is stored
+            _add_tasks(index, [(task[0], True)], options, lambda _, n: stored.append(n))  # a worker died in the middle
     return stored[0]
 
 
@@ -202,11 +230,11 @@ def _add_tasks(
     def batches() -> Iterator[Batch]:
         nonlocal at
         for task in tasks:
-            n = 0
+            n, seen = 0, set[str]()
             for at in task[0]:
                 for batch in read_batches(at, options, spec.dim, spec.origin):
                     n += len(batch.ids)
-                    left = _missing(index, batch) if task[1] else batch
+                    left = _missing(index, batch, seen) if task[1] else batch
                     if left.ids:
                         yield left
             finished(task, n)  # whoever asks for more has stored what came before
@@ -219,11 +247,12 @@ def _add_tasks(
         raise DuplicateId(problem, "rename one, or give another id_column", id=error.id) from None
 
 
-def _missing(index: SetIndex, batch: Batch) -> Batch:
-    """Return the sets of a batch that are not stored yet. A set that is stored with other points stays in: its id is
-    used twice, which `add` refuses.
+def _missing(index: SetIndex, batch: Batch, seen: set[str]) -> Batch:
+    """Return the sets of a batch that are not stored yet. A set that is stored with other points stays in, and so does
+    one whose id is among those `seen` before, in the same task: its id is used twice, which `add` refuses.
     """
-    there = [i for i, name in enumerate(batch.ids) if name in index]
+    there = [i for i, name in enumerate(batch.ids) if name not in seen and name in index]
+    seen.update(batch.ids)
     if not there:
         return batch
     stored = index.get([batch.ids[i] for i in there])
@@ -234,4 +263,13 @@ def _missing(index: SetIndex, batch: Batch) -> Batch:
 
 
 def _equal_sets(a: Sets, b: Sets) -> list[bool]:
-    return [np.array_equal(x, y) for x, y in zip(a, b, strict=True)]
+    """Return which sets have the same points, with the same shares of the weight."""
+    pairs = zip(a, b, _shares(a), _shares(b), strict=True)
+    return [np.array_equal(x, y) and np.allclose(v, w, rtol=1e-5, atol=0) for x, y, v, w in pairs]
+
+
+def _shares(sets: Sets) -> list[NDArray[np.float64]]:
+    """Return the weights of the elements of each set, with the sum 1."""
+    weights = np.ones(sets.offsets[-1]) if sets.weights is None else np.asarray(sets.weights, np.float64)
+    each = [weights[first:end] for first, end in pairwise(sets.offsets.tolist())]
+    return [x / x.sum() for x in each]

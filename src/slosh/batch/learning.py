@@ -157,7 +157,17 @@ def as_spec(given: Any) -> IndexSpec | None:
 def spec_settings(given: Any) -> str:
     """Return what the ledger of a job says about the specification that was asked for."""
     made = as_spec(given)
-    return f"learnt: {'default' if given is None else repr(given)}" if made is None else f"given: {fingerprint(made)}"
+    if made is not None:
+        return f"given: {fingerprint(made)}"
+    return f"learnt: {'default' if given is None else repr(_with_one_thread(given))}"
+
+
+def _with_one_thread(embedding: SetTransformer) -> SetTransformer:
+    """Return a copy with n_jobs=1, in all its parts: threads do not decide about results."""
+    made = deepcopy(embedding)
+    names = [name for name in made.get_params() if name.rpartition("__")[2] == "n_jobs"]
+    made.set_params(**dict.fromkeys(names, 1))
+    return made
 
 
 def settled_spec(folder: Path, given: Any, pieces: list[Piece], options: Mapping[str, Any]) -> IndexSpec:

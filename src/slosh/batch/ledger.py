@@ -13,13 +13,13 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from filelock import FileLock, Timeout
 
 from ..data.atomic import replacing, sync_folder
 from ..engines.spec import IndexSpec
-from ..errors import DamagedError, FormatError, IndexLocked, InputError, StorageError, system_error
+from ..errors import DamagedError, FormatError, IndexLocked, InputError, SloshError, StorageError, system_error
 
 LEDGER = "_slosh.jsonl"
 SPEC = "_slosh.spec"
@@ -47,6 +47,12 @@ class Ledger:
         except OSError as error:
             raise system_error(error, str(self.path)) from None
         self.entries.append(entry)
+
+    def begin_anew(self) -> None:
+        """Drop all lines but the first: nothing of what they say is there any more."""
+        with replacing(self.path) as stream:
+            stream.write(json.dumps(self.header, ensure_ascii=False).encode() + b"\n")
+        self.entries.clear()
 
 
 @contextmanager
@@ -149,6 +155,18 @@ def job_folder(target: str | os.PathLike[str]) -> Path:
     except OSError as error:
         raise system_error(error, str(folder)) from None
     return folder
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[IO[bytes]]:
+    """Yield a stream whose content becomes the file at `path`, as `replacing` does; an error of the system names it."""
+    try:
+        with replacing(path, hidden=True) as stream:
+            yield stream
+    except OSError as error:
+        if isinstance(error, SloshError):
+            raise
+        raise system_error(error, str(error.filename or path)) from None
 
 
 def remove_drafts(folder: Path) -> None:

@@ -7,23 +7,26 @@ change meanwhile: all parts are of one version.
 
 from __future__ import annotations
 
+import atexit
 import os
 import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from ..data.atomic import replacing
 from ..data.checks import checked_count, checked_flag, checked_number
 from ..errors import InputError, SourceChanged, import_extra
 from ..index import SetIndex
 from ..index import open as open_index
+from ..index.sharded_index import ShardedIndex
 from ..where import parse
+from .identity import Identity, identity_of
 from .jobs import Meter, Progress, Report, Runner, in_turn
-from .ledger import LEDGER, finished_entries, job_folder, open_ledger, remove_drafts
+from .ledger import LEDGER, finished_entries, job_folder, open_ledger, remove_drafts, writing
 
 PART_SETS = 8192
 """Sets of one task, unless the caller says otherwise."""
@@ -113,14 +116,15 @@ def _run(
     try:
         total = len(opened) if where is None else len(opened.select(where))
         place = _place(index, opened, run)
-        folder, version = job_folder(target), opened.version
-        about = {"index": opened.location, "version": version, "part_sets": step, **settings}
+        folder, identity = job_folder(target), identity_of(opened)
+        which = {"index": identity.location, "token": identity.token, "version": identity.version}
+        about = {**which, "part_sets": step, **settings}
         with open_ledger(folder / LEDGER, job, about) as ledger:
             remove_drafts(folder)
             done = {name: entry["sets"] for name, entry in finished_entries(ledger).items() if (folder / name).exists()}
-            spans = [Span(first, min(step, total - first)) for first in range(0, total, step)]
+            spans = [Span(first, min(step, total - first)) for first in range(0, max(total, 1), step)]
             tasks = [span for span in spans if span.file_name not in done]
-            call = partial(_part, work=work, place=place, folder=str(folder), version=version, n_jobs=n_jobs)
+            call = partial(_part, work=work, place=place, folder=str(folder), identity=identity, n_jobs=n_jobs)
             with Meter("neighbours", sum(span.size for span in tasks), progress) as meter:
                 for span, _ in (run or in_turn)(call, tasks):
                     ledger.append({"done": span.file_name, "sets": span.size})
@@ -136,34 +140,61 @@ def _place(index: Any, opened: SetIndex, run: Runner | None) -> Any:
     """Return what a task opens: the index itself in this process, its location elsewhere."""
     if run is None:
         return opened
+    if isinstance(index, ShardedIndex):
+        problem = "the shards of a collection that is served are asked by the process that serves it"
+        remedy = "call slosh.batch.neighbor_graph or slosh.batch.duplicates with it: its shards do the work"
+        raise InputError(problem, remedy, argument="index")
     if not isinstance(index, SetIndex):
-        return os.fspath(index)
+        place = os.fspath(index)
+        return place if "://" in place else os.path.abspath(place)  # a worker has another current folder
     if index.location is None:
         problem = "workers cannot open an index in memory"
         raise InputError(problem, "save it with index.copy_to(folder), and give the folder", argument="index")
     return index.location
 
 
-_opened: dict[tuple[str, int], SetIndex] = {}
-"""Indexes that this process has open for reading: a worker does many parts."""
+_opened: dict[str, tuple[Identity, SetIndex]] = {}
+"""Indexes that this process has open for reading, by their places: a worker does many parts."""
 
 
-def _part(span: Span, *, work: Callable[..., int], place: Any, folder: str, version: int, n_jobs: int | None) -> int:
-    """Write one part; the index must be of this version before and after it."""
-    index = place
-    if isinstance(place, str):
-        index = _opened.get((place, version))
-        if index is None:
-            index = _opened[place, version] = open_index(place, read_only=True, n_jobs=n_jobs)
-    _check_version(index, version)
-    with replacing(Path(folder) / span.file_name, hidden=True) as stream:
+@atexit.register
+def _close_all() -> None:
+    while _opened:
+        _opened.popitem()[1][1].close()
+
+
+def _part(
+    span: Span, *, work: Callable[..., int], place: Any, folder: str, identity: Identity, n_jobs: int | None
+) -> int:
+    """Write one part; the index must be this one, in this state, before and after it."""
+    index = _open_once(place, identity, n_jobs) if isinstance(place, str) else place
+    _check_identity(index, identity)
+    with writing(Path(folder) / span.file_name) as stream:
         n = work(index, span, stream)
-        _check_version(index, version)
+        _check_identity(index, identity)
     return n
 
 
-def _check_version(index: SetIndex, version: int) -> None:
-    if index.version != version:
+def _open_once(place: str, identity: Identity, n_jobs: int | None) -> SetIndex:
+    """Return the index at a place as this process has it open, unless what is there is another one by now."""
+    if place in _opened:
+        known, index = _opened[place]
+        if known == identity:
+            return index
+        del _opened[place]
+        index.close()
+    index = open_index(place, read_only=True, n_jobs=n_jobs)
+    try:
+        _check_identity(index, identity)
+    except BaseException:
+        index.close()
+        raise
+    _opened[place] = identity, index
+    return index
+
+
+def _check_identity(index: SetIndex, identity: Identity) -> None:
+    if identity_of(index)[1:] != identity[1:]:
         place = index.location or "the index"
         remedy = "begin again in another folder, or run it over a copy: index.backup(folder)"
         raise SourceChanged(f"{place} was changed while the job ran", remedy, location=place, argument="index")
@@ -172,11 +203,14 @@ def _check_version(index: SetIndex, version: int) -> None:
 def _write_neighbors(index: SetIndex, span: Span, stream: Any, *, k: int, recall: float | None, certify: bool) -> int:
     import pyarrow as pa
 
-    ids = index.select(limit=span.size, offset=span.offset)
-    if certify:
+    ids = index.select(limit=span.size, offset=span.offset) if span.size else []
+    if not ids:
+        counts, ranks, names = np.empty(0, np.int64), np.empty(0, np.int32), pa.array([], pa.large_string())
+        distances = np.empty(0)
+    elif certify:
         found = index.search(id=ids, k=k, certify=True)
         counts = np.array([len(each) for each in found.ids], np.int64)
-        names = pa.array([name for each in found.ids for name in each], pa.string())
+        names = pa.array([name for each in found.ids for name in each], pa.large_string())
         distances = np.concatenate([np.empty(0), *found.distances])
         ranks = np.concatenate([np.empty(0, np.int32), *(np.arange(1, n + 1, dtype=np.int32) for n in counts)])
     else:
@@ -193,29 +227,32 @@ def _write_neighbors(index: SetIndex, span: Span, stream: Any, *, k: int, recall
 
 
 IDS_AT_ONCE = 1 << 20
-_names: dict[tuple[int, int], Any] = {}
-"""The ids of the index that this process works on, by the object and its version."""
+_names: WeakKeyDictionary[SetIndex, tuple[Identity, Any]] = WeakKeyDictionary()
+"""The ids of the index that this process works on, and the state of it that they are of."""
 
 
 def _all_ids(index: SetIndex) -> Any:
     """Return the ids of all sets, by position, as an Arrow column: a tenth of what a list of strings takes."""
     import pyarrow as pa
 
-    key = id(index), index.version
-    if key not in _names:
-        starts = range(0, max(1, len(index)), IDS_AT_ONCE)
-        chunks = [pa.array(index.select(limit=IDS_AT_ONCE, offset=first), pa.large_string()) for first in starts]
-        _names.clear()
-        _names[key] = pa.chunked_array(chunks).cast(pa.large_string())
-    return _names[key]
+    identity = identity_of(index)
+    known = _names.get(index)
+    if known is not None and known[0] == identity:
+        return known[1]
+    starts = range(0, max(1, len(index)), IDS_AT_ONCE)
+    chunks = [pa.array(index.select(limit=IDS_AT_ONCE, offset=first), pa.large_string()) for first in starts]
+    _names.clear()
+    _names[index] = identity, pa.chunked_array(chunks).cast(pa.large_string())
+    return _names[index][1]
 
 
 def _write_pairs(index: SetIndex, span: Span, stream: Any, *, radius: float, where: Any, certify: bool) -> int:
     import pyarrow as pa
 
-    ids = index.select(where, limit=span.size, offset=span.offset)
-    pairs = index.duplicates(radius, id=ids, where=where, certify=certify, progress=_silent)
-    columns = pairs.columns()
+    ids = index.select(where, limit=span.size, offset=span.offset) if span.size else []
+    columns: Any = {"id": [], "other": [], "distance": []}
+    if ids:
+        columns = index.duplicates(radius, id=ids, where=where, certify=certify, progress=_silent).columns()
     schema = pa.schema([("id", pa.string()), ("other", pa.string()), ("distance", pa.float64())])
     _write(pa.table(columns, schema=schema), stream)
     return len(ids)

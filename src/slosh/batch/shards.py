@@ -30,8 +30,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..data.atomic import replacing, sync_folder
+from ..engines.sharded.removals import Removals
 from ..engines.spec import IndexSpec
-from ..errors import DuplicateId
+from ..errors import DuplicateId, system_error
 from ..index import SetIndex
 from ..index import open as open_index
 from .jobs import Meter, Progress, Report, Runner, in_turn
@@ -98,9 +99,9 @@ def build_shards(
 
 
 def shard_name(task: list[Piece]) -> str:
-    """Return the name of the shard that a task writes."""
+    """Return the name of the shard that a task writes; another one if a file has changed, so that readers notice."""
     first = re.sub(r"[^\w.-]+", "_", Path(task[0].name).stem)[:60].lstrip("._") or "shard"
-    return f"{first}-{sha256(repr([piece.key for piece in task]).encode()).hexdigest()[:12]}"
+    return f"{first}-{sha256(repr([piece.line for piece in task]).encode()).hexdigest()[:12]}"
 
 
 def write_shard(
@@ -151,9 +152,10 @@ class _Known:
     def __init__(self, shards: Path, ledger: Ledger, options: Mapping[str, Any], pieces: Mapping[Any, Piece]) -> None:
         self._shards, self._options = shards, options
         self._pieces: dict[str, list[Piece]] = {}
+        self._removed = Removals(shards.parent).read().ids
         found = [np.empty(0, np.uint64)]
         for name, entry in finished_entries(ledger).items():
-            found.append(id_hashes(self._ids(f"{name}{SUFFIX}")))
+            found.append(id_hashes(self._left(name)))
             keys = [tuple(each[:3]) for each in entry["pieces"]]
             self._pieces[name] = [pieces[key] for key in keys if key in pieces]
         self._hashes = np.sort(np.concatenate(found))
@@ -161,6 +163,12 @@ class _Known:
     def _ids(self, folder: str) -> list[str]:
         with open_index(self._shards / folder, read_only=True, n_jobs=1) as index:
             return index.ids
+
+    def _left(self, shard: str) -> list[str]:
+        """Return the ids of a shard but those that are marked as removed: a later shard may bring them again."""
+        folder = f"{shard}{SUFFIX}"
+        gone = set(self._removed.get(folder, ()))
+        return [name for name in self._ids(folder) if name not in gone]
 
     def add(self, name: str, written: Written, task: list[Piece]) -> None:
         """Take the ids of another shard; DuplicateId if one of them is in a shard that is complete."""
@@ -175,7 +183,7 @@ class _Known:
         """Raise DuplicateId, unless it is only the hashes that are the same."""
         suspects = [name for name in self._ids(written.draft) if int(id_hashes([name])[0]) in again]
         for shard, pieces in self._pieces.items():
-            both = sorted({*suspects} & {*self._ids(f"{shard}{SUFFIX}")})
+            both = sorted({*suspects} & {*self._left(shard)})
             if both:
                 _remove(self._shards / written.draft)
                 there = places_of(both[0], pieces, self._options)[:1] or [f"shard {shard}"]
@@ -210,7 +218,10 @@ def _finish_renames(ledger: Ledger, shards: Path) -> None:
 
 
 def _rename(shards: Path, draft: str, name: str) -> None:
-    os.rename(shards / draft, shards / f"{name}{SUFFIX}")
+    try:
+        os.rename(shards / draft, shards / f"{name}{SUFFIX}")
+    except OSError as error:
+        raise system_error(error, str(shards / f"{name}{SUFFIX}")) from None
     sync_folder(shards)
 
 

@@ -77,6 +77,14 @@ def open_engine(location: Location, read_only: bool, n_jobs: int | None) -> Engi
     return engine
 
 
+def token_at(location: str) -> str | None:
+    """Return what only the index that is at a location now has; None if there is none, or its engine has no such."""
+    kind, place = _engine_of(location)
+    find = getattr(kind, "token_at", None)
+    token: str | None = None if find is None else find(place)
+    return token
+
+
 def _engine_of(location: Location) -> tuple[Any, str | None]:
     if location is None:
         name, place = "memory", None

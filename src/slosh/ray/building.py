@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +14,12 @@ from .. import batch
 from ..batch import Report
 from ..batch.arrow import plain_lists
 from ..batch.jobs import Progress
+from ..batch.learning import as_spec
+from ..batch.ledger import check_target
+from ..batch.sources import check_format, checked_reading
 from ..data.atomic import replacing
-from ..errors import InputError
+from ..data.checks import checked_count
+from ..errors import DuplicateId, InputError, ReaderError
 from .running import RayRunner, import_ray
 
 FINISHED = "finished"
@@ -44,10 +50,9 @@ def embed(
     run, threads = RayRunner(num_cpus, workers), max(1, int(num_cpus))
     if not _is_dataset(source):
         return batch.embed_files(source, target, spec, n_jobs=threads, progress=progress, run=run, **reading)
-    staged = _stage(source, _staging(target))
-    report = batch.embed_files(staged, target, spec, n_jobs=threads, progress=progress, run=run, **reading)
-    _forget(staged)
-    return report
+    check_target(target)
+    with _staged(source, target, spec, reading, run) as staged:
+        return batch.embed_files(staged, target, spec, n_jobs=threads, progress=progress, run=run, **reading)
 
 
 def build(
@@ -87,10 +92,10 @@ def build(
     run = RayRunner(num_cpus, workers)
     if not _is_dataset(source):
         return batch.build(target, source, spec, **settings, run=run, **reading)
-    staged = _stage(source, _staging(target))
-    report = batch.build(target, staged, spec, **settings, run=run, **reading)
-    _forget(staged)
-    return report
+    if shard_sets is not None:
+        checked_count("shard_sets", shard_sets)
+    with _staged(source, target, spec, reading, run) as staged:
+        return batch.build(target, staged, spec, **settings, run=run, **reading)
 
 
 def _is_dataset(source: Any) -> bool:
@@ -109,12 +114,35 @@ def _staging(target: str | os.PathLike[str]) -> Path:
     return Path(f"{Path(place).absolute()}.staged")
 
 
-def _stage(dataset: Any, folder: Path) -> Path:
+@contextmanager
+def _staged(
+    dataset: Any, target: str | os.PathLike[str], spec: Any, reading: dict[str, Any], run: RayRunner
+) -> Iterator[Path]:
+    """Give the folder that a dataset is written to, once all else that was asked for is checked. When the block ends
+    its data are removed; an error in them says where they are.
+    """
+    folder = _staging(target)
+    check_format(checked_reading(reading))
+    as_spec(spec)
+    run.check(import_ray("a dataset"))
+    _stage(dataset, folder, Path(target).absolute())
+    try:
+        yield folder
+    except (ReaderError, DuplicateId) as error:
+        again = f"mend the copy of the dataset in {folder}; or remove {os.fspath(target)}, and give a mended dataset"
+        error.remedy = f"{error.remedy}; {again}" if error.remedy else again
+        raise
+    _forget(folder)
+
+
+def _stage(dataset: Any, folder: Path, target: Path) -> Path:
     """Write a dataset to a folder, unless that was done before; one that was begun is written anew.
 
-    A dataset has no files by which a second call could tell what is done: written once, it has.
+    A dataset has no files by which a second call could tell what is done: written once, it has. If the target is gone,
+    so is what was done.
     """
-    import_ray("a dataset")
+    if folder.exists() and not target.exists():
+        shutil.rmtree(folder)
     if (folder / FINISHED).exists():
         problem = f"a dataset was read into this target already ({folder / FINISHED} says so)"
         remedy = "write this one with dataset.write_parquet(folder) and give the folder, or give another target"
@@ -125,6 +153,9 @@ def _stage(dataset: Any, folder: Path) -> Path:
         shutil.rmtree(old, ignore_errors=True)
     draft = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:12]}.tmp")
     dataset.map_batches(plain_lists, batch_format="pyarrow").write_parquet(str(draft))
+    if not any(draft.glob("*.parquet")):
+        shutil.rmtree(draft, ignore_errors=True)
+        raise InputError("the dataset has no rows", "give one that has", argument="source")
     draft.rename(folder)
     return folder
 

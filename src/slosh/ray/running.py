@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from ..data.checks import checked_count, checked_number
-from ..errors import SloshError, WorkerLost, import_extra
+from ..errors import InputError, SloshError, WorkerLost, import_extra, system_error
 
 RETRIES = 3
 """How often a task is run again if its worker dies."""
@@ -45,8 +45,8 @@ class RayRunner:
     def __call__(self, work: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
         """Yield (task, result) as they are done, in any order."""
         ray = import_ray("slosh.ray")
-        if not ray.is_initialized():
-            ray.init(log_to_driver=False)
+        if tasks:
+            self.check(ray)
         call = ray.remote(num_cpus=self.num_cpus, max_retries=RETRIES, retry_exceptions=False)(_call)
         shared = ray.put(work)  # once, and not with every task
         waiting, running = deque(tasks), dict[Any, Any]()
@@ -64,6 +64,17 @@ class RayRunner:
             for each in running:
                 with suppress(Exception):
                     ray.cancel(each, force=True)
+
+    def check(self, ray: Any) -> None:
+        """Refuse tasks that no machine has the cores for: Ray would wait for such a machine for ever. It is started
+        if it was not. Where no machine has cores yet, they may be on their way.
+        """
+        if not ray.is_initialized():
+            ray.init(log_to_driver=False)
+        most = max((float(x["Resources"].get("CPU", 0.0)) for x in ray.nodes() if x["Alive"]), default=0.0)
+        if 0 < most < self.num_cpus:
+            problem = f"num_cpus={self.num_cpus:g}, and the largest machine of the cluster has {most:g} cores"
+            raise InputError(problem, f"give at most {most:g}, or add a larger machine", argument="num_cpus")
 
     def _at_once(self, ray: Any) -> int:
         """Return how many tasks are handed over: machines may come and go."""
@@ -102,3 +113,9 @@ def _call(work: Callable[[Any], Any], task: Any) -> Any:
         return work(task)
     except SloshError as error:
         return Failed(error)
+    except OSError as error:
+        return Failed(system_error(error, str(error.filename or describe(task))))
+    except MemoryError:
+        about = describe(task)
+        problem, remedy = f"there was not enough memory for {about}", "run fewer tasks at a time (workers)"
+        return Failed(WorkerLost(problem, remedy, location=about, attempts=1))

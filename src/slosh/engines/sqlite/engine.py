@@ -120,6 +120,19 @@ class SqliteEngine:
         lock = None if read_only else WriterLock(folder)
         return cls._started(folder, lambda _: Database(folder / "index.db", read_only), lock, n_jobs)
 
+    @staticmethod
+    def token_at(location: str) -> str | None:
+        """Return what was drawn at random when the index in a folder was created; None if there is no index."""
+        path = Path(location).absolute() / "index.db"
+        if not path.exists():
+            return None
+        database = Database(path, True)
+        try:
+            with database.reading() as connection:
+                return str(tables.read_settings(connection, "uid")[0])
+        finally:
+            database.close()
+
     @classmethod
     def _started(
         cls, folder: Path, connect: Callable[[ExitStack], Database], lock: WriterLock | None, n_jobs: int | None
