@@ -7,6 +7,7 @@ that was just started as well.
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -86,6 +87,7 @@ class Replicas:
         self.name, self.handles = name, handles
         self._ray, self._turns = ray, itertools.count()
         self._pings: dict[int, Any] = {}
+        self._back: dict[int, float] = {}
 
     def next_one(self) -> int | None:
         """Return the number of the actor whose turn it is, of those that are not away; None if all are."""
@@ -104,14 +106,16 @@ class Replicas:
             return False
         self._pings.pop(number, None)
         try:
-            return bool(self._ray.get(ping))
+            self._ray.get(ping)
+            self._back[number] = time.monotonic()
+            return True
         except (self._ray.exceptions.RayActorError, self._ray.exceptions.OutOfMemoryError):  # not back by itself
             self.note_away(number)
             return False
 
-    def note_away(self, number: int) -> None:
-        """Remember that an actor did not answer."""
-        if number not in self._pings:
+    def note_away(self, number: int, since: float = math.inf) -> None:
+        """Remember that an actor did not answer a question, unless it has come back since that was asked."""
+        if number not in self._pings and since > self._back.get(number, -math.inf):
             self._pings[number] = self.ping(number, max_task_retries=-1)
 
     def ping(self, number: int, **options: Any) -> Any:
@@ -242,7 +246,7 @@ class RayShards:
                     client.note_away(sent.number)
                 except self._dead as error:
                     why = _told(error)
-                    client.note_away(sent.number)
+                    client.note_away(sent.number, sent.since)
                 except self._ray.exceptions.ObjectLostError as error:  # of the answer, or of what was asked
                     why, shared = _told(error), self._ray.put(call.shared)
             number = client.next_one()
