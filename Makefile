@@ -12,7 +12,7 @@ demo: $(VENV)/.ready            ## build an index of handwritten digits, search 
 serve: $(VENV)/.ready           ## the same, and then a page to draw digits on, until Ctrl-C
 	$(BIN)/slosh demo --serve
 
-test: $(VENV)/.ready            ## all tests but the long ones, at most 6 minutes on two cores
+test: $(VENV)/.ready            ## all tests but the long ones, about 8 minutes on two cores
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 test-long: test-sanitize        ## the long campaigns: kills, attacks, damaged files, full disks, histories, sanitizers

@@ -47,7 +47,7 @@ def metadata_of(n: int) -> list[dict[str, Any]]:
     """Return metadata with a flag for each share, drawn for each set."""
     drawn = np.random.default_rng(0).random((n, len(SHARES)))
     flags = {name: drawn[:, i] < share for i, (name, share) in enumerate(SHARES.items())}
-    digits = search_data.labels(n)
+    digits = np.roll(search_data.labels(n), -(n // 60))  # the first sets are added last
     return [{"n": i, "digit": int(digits[i]), **{name: bool(flags[name][i]) for name in SHARES}} for i in range(n)]
 
 
