@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# The CPU build: a plain torch would bring gigabytes of CUDA. Without it the tests of slosh.torch are skipped.
+TORCH ?= torch==2.13.0
 NATIVE := $(wildcard src/slosh/native/*) CMakeLists.txt pyproject.toml
 
 .PHONY: demo serve test test-long test-sanitize lint lint-page paper paper-quick bench-embed bench-search bench-growth bench-index bench-promise bench-parts bench-postgres bench-shards bench-batch bench-server docs clean
@@ -76,6 +78,7 @@ docs: $(VENV)/.ready            ## redraw the pictures of docs/
 $(VENV)/.ready: $(NATIVE)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet '$(TORCH)' || echo 'no $(TORCH) for this Python: the tests of slosh.torch will be skipped'
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	touch $@
 

@@ -8,7 +8,7 @@ import logging
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from . import batch, embed, errors, evaluate, hash, neighbors, rank, ray, readers, search, slices, where
+    from . import batch, embed, errors, evaluate, hash, neighbors, rank, ray, readers, search, slices, torch, where
     from .data.preprocess import Preprocess
     from .data.sets import Sets
     from .errors import IndexLocked, PrecisionWarning, ScaleWarning, UnknownId
@@ -43,6 +43,7 @@ __all__ = [
     "readers",
     "search",
     "slices",
+    "torch",
     "where",
 ]
 

@@ -1,0 +1,184 @@
+"""Batches of sets as torch has them, made ragged and checked: points (P, d), offsets (n + 1,), weights (P,).
+
+Ragged, nested and padded batches come in, in any floating-point type. What can be checked without looking at the data
+is checked here, and costs nothing; `check_values` looks at every number.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..data.checks import checked_offsets, checked_weights, input_error, locate, wrong_dim
+from ..errors import InputError
+
+HALF = (torch.float16, torch.bfloat16)
+
+
+class Batch(NamedTuple):
+    """Ragged sets. `extra` is 1 if the last set is not one of the user's, but room for what was padding."""
+
+    points: Tensor
+    offsets: Tensor
+    weights: Tensor | None
+    extra: int = 0
+
+
+def ragged_batch(
+    points: Tensor,
+    offsets: Tensor | None,
+    weights: Tensor | None,
+    lengths: Tensor | None,
+    mask: Tensor | None,
+    *,
+    dim: int,
+    like: Tensor,
+    name: str = "points",
+) -> Batch:
+    """Return any batch of sets of dimension `dim` as a ragged one, of the type and on the device of `like`."""
+    if not isinstance(points, Tensor):
+        raise input_error(name, f"must be a tensor, not {type(points).__name__}", "pass torch.as_tensor(points)")
+    if points.is_nested:
+        _refuse(name, "is a nested tensor, which has sizes of its own", offsets=offsets, lengths=lengths, mask=mask)
+        batch = _from_nested(points, weights, dim, name)
+    elif points.dim() == 3:
+        _refuse(name, "is a padded batch (n, N, d)", offsets=offsets)
+        batch = _from_padded(points, weights, lengths, mask, name)
+    elif points.dim() == 2:
+        _refuse(name, "is a ragged batch (P, d)", lengths=lengths, mask=mask)
+        batch = _from_ragged(points, offsets, weights, name)
+    else:
+        what = f"must be (P, d) with offsets, (n, N, d) or a nested tensor, not {points.dim()}-D"
+        raise input_error(name, what, "for one set x of (N, d) pass x[None]")
+    if batch.points.shape[1] != dim:
+        raise _wrong_features(name, batch.points.shape[1], dim)
+    return Batch(
+        _as_type(batch.points, like, name),
+        batch.offsets.to(device=like.device, dtype=torch.int64),
+        None if batch.weights is None else _as_type(batch.weights, like, "weights"),
+        batch.extra,
+    )
+
+
+def _wrong_features(name: str, found: int, dim: int) -> InputError:
+    return input_error(name, f"has {found} features, expected {dim}", "all sets need the same features")
+
+
+def _as_type(x: Tensor, like: Tensor, name: str) -> Tensor:
+    """Return x as contiguous numbers of the type of `like`: half precision becomes float32, all else must agree."""
+    if x.device != like.device:
+        remedy = f"move one of them: {name}.to({str(like.device)!r}), or the module .to({str(x.device)!r})"
+        raise input_error(name, f"is on {x.device}, the slices are on {like.device}", remedy)
+    if x.dtype in HALF:
+        x = x.float()
+    if x.dtype != like.dtype:
+        remedy = f"convert one of them: {name}.to({like.dtype}), or the module .to({x.dtype})"
+        if not x.dtype.is_floating_point:
+            remedy = f"convert it: {name}.to({like.dtype})"
+        raise input_error(name, f"is {x.dtype}, the slices are {like.dtype}", remedy)
+    return x.contiguous()
+
+
+def _refuse(name: str, why: str, **given: Tensor | None) -> None:
+    for other, value in given.items():
+        if value is not None:
+            raise InputError(f"{name} {why}, and {other} was given too", f"leave {other} out", argument=other)
+
+
+def _from_ragged(points: Tensor, offsets: Tensor | None, weights: Tensor | None, name: str) -> Batch:
+    if offsets is None:
+        remedy = "pass offsets (n + 1,), the first rows of the sets and the number of rows; for one set pass x[None]"
+        raise InputError(f"{name} is 2-D, and there are no offsets", remedy, argument="offsets")
+    integral = isinstance(offsets, Tensor) and offsets.dtype in (torch.int32, torch.int64)
+    if not integral or offsets.dim() != 1 or len(offsets) == 0:
+        found = f"{offsets.dtype} of shape {tuple(offsets.shape)}" if isinstance(offsets, Tensor) else type(offsets)
+        raise input_error("offsets", f"must be n + 1 integers in one dimension, not {found}")
+    if weights is not None and tuple(weights.shape) != (len(points),):
+        what = f"have the shape {tuple(weights.shape)}, {name} has {len(points)} rows"
+        raise input_error("weights", what, "give one weight for each")
+    return Batch(points, offsets, weights)
+
+
+def _from_nested(points: Tensor, weights: Tensor | None, dim: int, name: str) -> Batch:
+    if points.dim() != 3:
+        raise input_error(name, f"is a nested tensor of {points.dim()} dimensions", "nest sets (N, d)")
+    if points.layout == torch.jagged and points.shape[2] == dim and points.is_contiguous():
+        flat, offsets = points.values(), points.offsets()  # type: ignore[attr-defined]
+    else:
+        parts = points.unbind()
+        for number, each in enumerate(parts):
+            if each.shape[-1] != dim:
+                raise wrong_dim(number, each.shape[-1], dim)
+        sizes = torch.tensor([0, *map(len, parts)], device=points.device)
+        flat, offsets = torch.cat(parts) if parts else points.new_empty((0, dim)), sizes.cumsum(0)
+    if weights is not None and weights.is_nested:
+        jagged = weights.layout == torch.jagged and weights.is_contiguous()
+        weights = weights.values() if jagged else torch.cat(weights.unbind())
+    return _from_ragged(flat, offsets, weights, name)
+
+
+def _from_padded(
+    points: Tensor, weights: Tensor | None, lengths: Tensor | None, mask: Tensor | None, name: str
+) -> Batch:
+    n, width, dim = points.shape
+    if weights is not None and tuple(weights.shape) != (n, width):
+        what = f"have the shape {tuple(weights.shape)}, {name} has {tuple(points.shape)}"
+        raise input_error("weights", what, f"give one weight for each element, ({n}, {width})")
+    device, flat = points.device, points.reshape(n * width, dim)
+    flat_weights = None if weights is None else weights.reshape(n * width)
+    if lengths is None and mask is None:
+        return Batch(flat, torch.arange(n + 1, device=device) * width, flat_weights)
+    there = _padding_mask(n, width, lengths, mask, device)
+    offsets = torch.nn.functional.pad(there.sum(1).cumsum(0), (1, 0))
+    if device.type == "cpu" and not torch.compiler.is_compiling():
+        chosen = there.reshape(-1).nonzero()[:, 0]
+        return Batch(flat[chosen], offsets, None if flat_weights is None else flat_weights[chosen])
+    # The number of elements is not known without waiting for the device: what is left over is one more set, of zeros.
+    rows = n * width
+    chosen = torch.nonzero_static(there.reshape(-1), size=rows + 1, fill_value=rows)[:, 0]
+    offsets = torch.cat([offsets, offsets.new_full((1,), rows + 1)])
+    flat = torch.cat([flat, flat.new_zeros((1, dim))])[chosen]
+    if flat_weights is not None:
+        flat_weights = torch.cat([flat_weights, flat_weights.new_ones(1)])[chosen]
+    return Batch(flat, offsets, flat_weights, 1)
+
+
+def _padding_mask(n: int, width: int, lengths: Tensor | None, mask: Tensor | None, device: torch.device) -> Tensor:
+    if lengths is not None and mask is not None:
+        raise InputError("lengths and mask were both given", "give one, not both", argument="mask")
+    if mask is not None:
+        if tuple(mask.shape) != (n, width) or mask.dtype != torch.bool:
+            found = f"{mask.dtype} of {tuple(mask.shape)}"
+            raise input_error("mask", f"must be torch.bool of shape ({n}, {width}), True for elements, not {found}")
+        return mask.to(device)
+    assert lengths is not None
+    if tuple(lengths.shape) != (n,) or lengths.dtype.is_floating_point or lengths.dtype == torch.bool:
+        found = f"{lengths.dtype} of shape {tuple(lengths.shape)}"
+        raise input_error("lengths", f"must be {n} integers, one for each set, not {found}")
+    if lengths.device.type == "cpu" and not torch.compiler.is_compiling():
+        outside = ((lengths < 0) | (lengths > width)).nonzero()
+        if len(outside):
+            number = int(outside[0])
+            what = f"has the length {int(lengths[number])}, but the padded batch holds 0 to {width}"
+            raise input_error(number, what, argument="lengths")
+    return torch.arange(width, device=device) < lengths.to(device)[:, None]
+
+
+def check_values(points: Tensor, offsets: Tensor, weights: Tensor | None) -> None:
+    """Refuse offsets that do not fit the points, sets without elements, numbers that are not finite, and bad weights.
+
+    It reads every number once, and waits for the device.
+    """
+    starts = checked_offsets(offsets.cpu().numpy(), len(points))
+    if not bool(torch.isfinite(points.sum())):  # one pass; a sum of finite numbers may overflow
+        bad = (~torch.isfinite(points)).nonzero()
+        if len(bad):
+            row, feature = (int(x) for x in bad[0])
+            number, element = locate(row, starts, 0)
+            what = f"is {float(points[row, feature])}"
+            remedy = "drop the element, or replace the value"
+            raise input_error(number, what, remedy, element=element, feature=feature, argument="points")
+    if weights is not None:
+        checked_weights(weights.detach().cpu().numpy(), starts)

@@ -1,0 +1,104 @@
+"""The operators `slosh::sliced_quantiles` and its gradient, as torch knows them: shapes, autograd, one kernel a device.
+
+Ragged points, offsets and unit directions come in, quantiles (n, L * M) go out. To torch.compile they are opaque, so
+what happens inside may look at the data: checks, and memory that depends on them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from . import plain
+from .batches import check_values
+
+
+@torch.library.custom_op("slosh::sliced_quantiles", mutates_args=())
+def sliced_quantiles(
+    points: Tensor,
+    offsets: Tensor,
+    weights: Tensor | None,
+    directions: Tensor,
+    n_quantiles: int,
+    average: bool,
+    check: bool,
+) -> Tensor:
+    """Return the quantiles of every set along every direction, (n, L * M), slice after slice."""
+    if check:
+        check_values(points, offsets, weights)
+    with torch.autocast(points.device.type, enabled=False):
+        return plain.quantiles(points, offsets, weights, directions, n_quantiles, average)
+
+
+@sliced_quantiles.register_fake
+def _(
+    points: Tensor,
+    offsets: Tensor,
+    weights: Tensor | None,
+    directions: Tensor,
+    n_quantiles: int,
+    average: bool,
+    check: bool,
+) -> Tensor:
+    return points.new_empty((offsets.shape[0] - 1, directions.shape[0] * n_quantiles))
+
+
+@torch.library.custom_op("slosh::sliced_quantiles_backward", mutates_args=())
+def sliced_quantiles_backward(
+    grad: Tensor,
+    points: Tensor,
+    offsets: Tensor,
+    weights: Tensor | None,
+    directions: Tensor,
+    n_quantiles: int,
+    average: bool,
+    want_points: bool,
+    want_weights: bool,
+    want_directions: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the gradients of points, weights and directions; those that are not wanted are empty."""
+    wanted = want_points, want_weights, want_directions
+    with torch.autocast(points.device.type, enabled=False):
+        found = plain.quantiles_backward(
+            grad.contiguous(), points, offsets, weights, directions, n_quantiles, average, wanted
+        )
+    return found.points, found.weights, found.directions
+
+
+@sliced_quantiles_backward.register_fake
+def _(
+    grad: Tensor,
+    points: Tensor,
+    offsets: Tensor,
+    weights: Tensor | None,
+    directions: Tensor,
+    n_quantiles: int,
+    average: bool,
+    want_points: bool,
+    want_weights: bool,
+    want_directions: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    return (
+        torch.empty_like(points) if want_points else points.new_empty(0),
+        torch.empty_like(weights) if want_weights and weights is not None else points.new_empty(0),
+        torch.empty_like(directions) if want_directions else directions.new_empty(0),
+    )
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    points, offsets, weights, directions, ctx.n_quantiles, ctx.average, _ = inputs
+    ctx.save_for_backward(points, offsets, weights, directions)
+
+
+def _differentiate(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    points, offsets, weights, directions = ctx.saved_tensors
+    wanted = ctx.needs_input_grad
+    wanted = wanted[0], weights is not None and wanted[2], wanted[3]
+    found = sliced_quantiles_backward(grad, points, offsets, weights, directions, ctx.n_quantiles, ctx.average, *wanted)
+    of_points, of_weights, of_directions = (g if want else None for g, want in zip(found, wanted, strict=True))
+    return of_points, None, of_weights, of_directions, None, None, None
+
+
+sliced_quantiles.register_autograd(_differentiate, setup_context=_keep)
