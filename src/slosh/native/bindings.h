@@ -35,6 +35,9 @@ const Kernel *chosen_kernel();
 // Adds what parts_module.cpp has.
 void add_parts(nb::module_ &m);
 
+// Adds what dense_module.cpp has.
+void add_dense(nb::module_ &m);
+
 // Calls work(i, scratch) for i in [0, n), `grain` at a time, on several threads. Each i is done by one thread alone, so the result does not
 // depend on how many there are.
 template <class Work> void parallel(int64_t n, int64_t grain, int threads, size_t scratch, Work work) {

@@ -268,6 +268,18 @@ struct LocalShape {
   int64_t largest;            // elements of the largest set
 };
 
+constexpr int64_t kDensePanel = 64;  // outputs of a panel, whatever the instruction set
+
+// A dense layer of a network, and the rows that it is applied to; see dense.h.
+struct Dense {
+  const float *rows;     // (n, dim)
+  const float *weights;  // (panels, dim, kDensePanel)
+  const float *bias;     // (panels, kDensePanel)
+  int64_t dim, n_outputs;
+  float slope;           // of what is below zero
+  float *out;            // (n, n_outputs)
+};
+
 struct Kernel {
   const char *name;
   int64_t lanes;
@@ -298,6 +310,7 @@ struct Kernel {
   size_t (*bounds_bytes)(const FieldBounds &);
   void (*field_bounds)(const FieldBounds &, int64_t block, void *scratch);
   void (*histogram_products)(const Histograms &, int64_t first, int64_t last);
+  void (*dense)(const Dense &, int64_t panel, int64_t first, int64_t last);
   double (*exchange_rate)(int64_t rounds);  // compare-exchanges done, for the benchmark's floor
 };
 
