@@ -8,9 +8,25 @@ import logging
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from . import batch, embed, errors, evaluate, hash, neighbors, rank, ray, readers, search, slices, torch, where
+    from . import (
+        batch,
+        embed,
+        errors,
+        evaluate,
+        hash,
+        learn,
+        neighbors,
+        rank,
+        ray,
+        readers,
+        search,
+        slices,
+        torch,
+        where,
+    )
     from .data.preprocess import Preprocess
     from .data.sets import Sets
+    from .engines.embedding_files import load_embedding, save_embedding
     from .errors import IndexLocked, PrecisionWarning, ScaleWarning, UnknownId
     from .index import Hit, HitLists, Hits, SetIndex, open
     from .neighbors.compare import compare
@@ -35,12 +51,15 @@ __all__ = [
     "errors",
     "evaluate",
     "hash",
+    "learn",
+    "load_embedding",
     "neighbors",
     "open",
     "pairwise",
     "rank",
     "ray",
     "readers",
+    "save_embedding",
     "search",
     "slices",
     "torch",
@@ -51,6 +70,7 @@ _HOMES = {
     **dict.fromkeys(("IndexLocked", "PrecisionWarning", "ScaleWarning", "UnknownId"), ".errors"),
     **dict.fromkeys(("Hit", "HitLists", "Hits", "SetIndex", "open"), ".index"),
     **dict.fromkeys(("distance", "pairwise"), ".rank.sliced"),
+    **dict.fromkeys(("load_embedding", "save_embedding"), ".engines.embedding_files"),
     "Preprocess": ".data.preprocess",
     "Sets": ".data.sets",
     "compare": ".neighbors.compare",

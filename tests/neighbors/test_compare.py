@@ -27,7 +27,8 @@ from slosh.embed import (
     Whitened,
 )
 from slosh.embed.base import SetTransformer
-from slosh.neighbors.compare import COLUMNS, Comparison, Row, compare, methods_for, n_anchors_for
+from slosh.embed.distance_field import n_anchors_for
+from slosh.neighbors.compare import COLUMNS, Comparison, Row, compare, methods_for
 from slosh.search import LadderSearch
 
 trial = importlib.import_module("slosh.neighbors.trial")

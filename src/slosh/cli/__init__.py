@@ -17,7 +17,7 @@ from typer.core import TyperCommand, TyperGroup
 
 import slosh
 
-from . import build, find, maintenance, process, records, serve
+from . import build, find, maintenance, process, records, serve, train
 from .options import grouped_options
 from .output import say
 
@@ -88,7 +88,7 @@ def _help(docstring: str) -> str:
 
 
 COMMANDS: dict[str, tuple[Callable[..., Any], ...]] = {
-    "Make an index": build.COMMANDS,
+    "Make an index": (*build.COMMANDS, *train.COMMANDS),
     "Search": find.COMMANDS,
     "Inspect and maintain": (*records.COMMANDS, *maintenance.COMMANDS),
     "Serve": serve.COMMANDS,

@@ -19,7 +19,7 @@ import slosh
 from ..data.text import format_bytes
 from . import options
 from .choice import check_label, compare, describe, document_of, name_of, say_comparison, settle
-from .design import Design, EmbeddingOptions, Preparation, command
+from .design import Design, EmbeddingOptions, Preparation, command, prepared_for
 from .messages import CommandError, UsageError, error_message
 from .options import AsJson, Location, Meta, Reading, Sources, open_index, recall_option
 from .output import pluralize, remark, say, say_json
@@ -97,6 +97,7 @@ def build(
         slosh build shapes.slosh clouds/ --center --scale unit
         slosh build shapes.slosh clouds/ --label folder
         slosh build shapes.slosh clouds/ --embedding sliced+field --whiten
+        slosh build shapes.slosh clouds/ --embedding model.slosh-embedding
         slosh build cells.slosh cells.h5ad --by patient --obsm X_pca
         slosh build sites.slosh "scans/*.las" --origin auto
         slosh build curves.slosh curves.csv --id-column curve --columns x,y
@@ -105,20 +106,27 @@ def build(
     index = options.named_location(index, name)
     options.check_free(index)
     seed, for_all = reading.random_state, options.parse_metadata(meta)
-    settings = {"preprocess": preparation.preprocess(seed), "embedding": wanted.make(seed), **design.settings()}
+    embedding, steps = prepared_for(wanted, preparation, seed)
+    settings = {"preprocess": steps, "embedding": embedding, **design.settings()}
     started = time.perf_counter()
-    batches = reading.read(source, options.parse_origin(design.origin))
+    origin = options.parse_origin(design.origin)
+    if wanted.is_file and origin is None:
+        origin = embedding.origin_
+    batches = reading.read(source, origin)
     first = next(batches, None)
     if first is None:
         raise CommandError(f"{', '.join(source)}: no sets found")
     if wanted.label is not None:
         check_label(wanted.label, first.metadata, for_all)
-    with slosh.SetIndex.create(index, first.sets.dim, sample=first.sets, origin=first.sets.origin, **settings) as made:
+    learns = not wanted.is_file or design.search == "hamming"  # what is learnt already needs no sample
+    settings |= {"sample": first.sets if learns else None, "origin": first.sets.origin}
+    with slosh.SetIndex.create(index, first.sets.dim, **settings) as made:
         try:
             again = _continuing(index, source, reading, meta, False)
             n = _fill(made, index, chain([first], batches), for_all, again)
             found = None
-            if wanted.label is not None or (made.embedding.learns and n > len(first.ids)):
+            learns = made.embedding.learns and not wanted.is_file
+            if wanted.label is not None or (learns and n > len(first.ids)):
                 found = _settle(made, index, wanted, seed)
             if parts:
                 made.enable("parts", random_state=seed)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 TEST_SIZE = (
     "With 500 sets or more, the fraction of them to use as queries (default: 0.2). With fewer, every set is a query."
 )
+LEARNED = "Also learn an embedding from the labels, as slosh train does, which takes minutes. Needs 500 sets or more."
 COMPARED_SETS = 4000
 """Stored sets that embeddings are compared on, at most."""
 COMPARED_NUMBERS = 1 << 26
@@ -94,6 +95,7 @@ def compare(
     k: Annotated[int, counted("-k", "--k", help="Number of nearest sets to look at.")] = 10,
     test_size: Annotated[float, Option(metavar="FRACTION", show_default=False, help=TEST_SIZE)] = 0.2,
     origin: Annotated[str | None, Option(metavar="auto|X,Y,Z", help=ORIGIN)] = None,
+    learned: Annotated[bool, Option("--learned", help=LEARNED)] = False,
     json: AsJson = False,
 ) -> None:
     """Compare embeddings on labelled sets before you build an index.
@@ -116,9 +118,13 @@ def compare(
     labelled.remark(label)
     steps = preparation.preprocess(reading.random_state).fit(labelled.sets)
     labelled.sets = steps.apply(labelled.sets)
-    found = slosh.compare(labelled.sets, labelled.labels, k=k, test_size=test_size, random_state=reading.random_state)
+    seed = reading.random_state
+    found = slosh.compare(labelled.sets, labelled.labels, k=k, test_size=test_size, learned=learned, random_state=seed)
     build = None
-    if found.best is not None:
+    if found.best is not None and found.best.embedding.needs_labels:
+        given = [*reading.as_options(), *([] if origin is None else ["--origin", origin]), *preparation.as_options()]
+        build = command("slosh", "train", *source, *given, "--label", label, "-o", "model.slosh-embedding")
+    elif found.best is not None:
         chosen = options_for(found.best.embedding, label if found.best.labels else None)
         given = [*reading.as_options(), *([] if origin is None else ["--origin", origin]), *preparation.as_options()]
         build = command("slosh", "build", "INDEX", *source, *given, *chosen)
@@ -126,8 +132,8 @@ def compare(
         say_json(document_of(found) | {"command": build})
         return
     say_comparison(found)
-    if build is not None:
-        say(f"To build an index with it: {build}")
+    if build is not None and found.best is not None:
+        say(f"To {'learn it' if found.best.embedding.needs_labels else 'build an index with it'}: {build}")
 
 
 def name_of(embedding: Any) -> str:
@@ -173,6 +179,15 @@ def check_label(key: str, metadata: Sequence[dict[str, Any]], for_all: dict[str,
 
 def settle(index: SetIndex, wanted: EmbeddingOptions, seed: int) -> Comparison | None:
     """Give a filled index the embedding that the options ask for, learnt from its sets; return what was compared."""
+    if wanted.is_file:
+        embedding, steps = wanted.load()
+        if steps != index.preprocess:
+            problem = (
+                f"{wanted.embedding} was learnt from sets prepared by {steps!r}, the index has {index.preprocess!r}"
+            )
+            raise CommandError(f"{problem}: build an index with it, or train it on sets that are prepared alike")
+        index.retrain(embedding=embedding, random_state=seed)
+        return None
     if not wanted.is_chosen:
         index.retrain(embedding=wanted.make(seed), label=wanted.label, random_state=seed)
         return None

@@ -31,8 +31,10 @@ SCALES = "Divide each set by its largest norm (unit), or by the root mean square
 ORIGIN = "Subtract this point from all coordinates, for example if they lie far from zero."
 EMBEDDINGS = (
     "sliced (default), local, field:256, gem:2, cov, fspool, wasserstein, mean, max or sum. With --whiten, several "
-    "joined by +, as in sliced+field."
+    "joined by +, as in sliced+field. Or a file that slosh train wrote."
 )
+FILE_SUFFIX = ".slosh-embedding"
+"""How files of embeddings are called; a name with a folder in it is one, too."""
 SEARCHES = "How vectors are searched: ladder, exact, hamming, lsh, or faiss (faiss:HNSW32 names one of its indexes)."
 WHITEN = "Learn from the stored sets which differences of the vectors tell sets apart."
 POWER = "With --whiten, from 0, which only leaves directions out, to 0.5, which makes all count alike (default: 0.35)."
@@ -82,12 +84,27 @@ class EmbeddingOptions:
         return self.embedding is not None or self.whiten
 
     @property
+    def is_file(self) -> bool:
+        """Whether the embedding is one that was fitted before, in a file."""
+        return self.embedding is not None and (self.embedding.endswith(FILE_SUFFIX) or "/" in self.embedding)
+
+    def load(self) -> tuple[Any, Any]:
+        """Return the embedding of a file, and what is to be done to sets before it."""
+        others = {"--whiten": self.whiten, "--label": self.label, "--power": self.power}
+        others |= {"--slices": self.slices, "--quantiles": self.quantiles}
+        if given := [name for name, value in others.items() if value not in (None, False)]:
+            raise UsageError(f"--embedding {self.embedding} is learnt already: leave {given[0]} out")
+        return slosh.load_embedding(self.embedding or "", with_preprocess=True)
+
+    @property
     def is_chosen(self) -> bool:
         """Whether the labels are to say which embedding to use."""
         return self.label is not None and not self.is_named
 
     def make(self, seed: int) -> Any:
-        """Return the embedding, which is not fitted."""
+        """Return the embedding, which is not fitted unless it is that of a file."""
+        if self.is_file:
+            return self.load()[0]
         self._check()
         known = self._known(seed)
         parts = []
@@ -152,6 +169,23 @@ class EmbeddingOptions:
     def as_options(self) -> list[str]:
         """Return the options that were given."""
         return options.as_options(self)
+
+
+def parse_views(named: str, seed: int) -> list[Any]:
+    """Return embeddings that are joined by +, not fitted."""
+    made = EmbeddingOptions(named, whiten=True).make(seed).embedding
+    return made if isinstance(made, list) else [made]
+
+
+def prepared_for(wanted: EmbeddingOptions, preparation: Preparation, seed: int) -> tuple[Any, Any]:
+    """Return the embedding, and the `slosh.Preprocess` before it: with that of a file comes what it was learnt with."""
+    if not wanted.is_file:
+        return wanted.make(seed), preparation.preprocess(seed)
+    embedding, steps = wanted.load()
+    if (given := preparation.as_options()) and preparation.preprocess(seed) != steps:
+        problem = f"{wanted.embedding} was learnt from sets prepared by {steps!r}"
+        raise UsageError(f"{problem}: leave {given[0]} out, as it prepares sets alike by itself")
+    return embedding, steps
 
 
 def options_for(embedding: Any, label: str | None) -> list[str]:

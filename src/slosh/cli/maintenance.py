@@ -163,6 +163,9 @@ def retrain(
             raise CommandError(
                 f"{problem}: give another one with --embedding or --whiten, or have it chosen by --label"
             )
+        elif changed.embedding.needs_labels:
+            again = command("slosh", "retrain", index, "--embedding", "model.slosh-embedding")
+            raise CommandError(f"the embedding was learnt by slosh train: learn it anew, and then run {again}")
         elif getattr(changed.embedding, "n_labelled_", 0):
             again = command("slosh", "retrain", index, *options_for(changed.embedding, "KEY"))
             raise CommandError(f"the embedding has learnt from labels: say from which metadata key it is to: {again}")

@@ -21,13 +21,16 @@ OPTIONS = {
     "n_anchors": "--embedding",
     "n_points": "--points",
     "random_state": "--seed",
+    "y": "--label",
+    "n_components": "--components",
+    "checkpoint": "",
     **{
         name: f"--{name.replace('_', '-')}"
         for name in (
             *("format", "id_column", "columns", "weights", "by", "obsm", "batch_points", "origin"),
             *("center", "align", "scale", "standardize", "max_points", "weighted", "embedding", "search"),
             *("k", "radius", "recall", "rerank", "certify", "where", "sample", "test_size"),
-            *("match", "coverage", "depth"),
+            *("match", "coverage", "depth", "network", "epochs", "device"),
         )
     },
 }
@@ -60,6 +63,7 @@ _REMEDIES_BY_ARGUMENT = {
     "weighted": "build the index with --weighted",
     "max_expansion": "give a larger --max-expansion if you trust the file",
     "n_anchors": "ask for fewer anchors, --embedding field:16 for example",
+    "checkpoint": "remove that file, or choose another name with -o",
     "standardize": "leave --standardize out, or build from files that have sets",
 }
 

@@ -75,6 +75,11 @@ class SetTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         return False
 
     @property
+    def needs_labels(self) -> bool:
+        """Whether `fit` learns nothing without labels."""
+        return False
+
+    @property
     def learnt_from(self) -> dict[str, int] | None:
         """How many "sets" it has learnt from, and how many of them were "labelled"; None if it does not tell."""
         return None

@@ -139,3 +139,14 @@ class DistanceField(SetTransformer):
         size = np.sqrt(np.einsum("ij,ij->i", doubles, doubles))
         dim, lost = self.n_features_in_, math.sqrt(doubles.shape[1] * self.n_features_in_) * 2.0**-74
         return np.asarray((dim + 8) * 2.0**-25 * size + lost)
+
+
+def n_anchors_for(sets: Sets, most: int = 256) -> int:
+    """Return the number of anchors to try: `most`, or as many as a field that is fitted on these sets can have."""
+    n = most
+    while True:  # fewer anchors are looked for among fewer elements
+        elements, weights = sample_elements(sets, n, random_stream(0))
+        n_different = len(np.unique(elements if weights is None else elements[weights > 0], axis=0))
+        if n_different >= n:
+            return n
+        n = n_different

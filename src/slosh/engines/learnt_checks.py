@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from ..data.precision import MAX_COORDINATE
 from ..embed import DistanceField, LocalShape, SlicedWasserstein, Whitened, Wrapped
 from ..embed.base import SetTransformer
+from ..learn import LearnedEmbedding
 from ..slices import Polynomial
 
 MAX_ORDER = 1 << 10
@@ -34,6 +35,8 @@ def _inner(embedding: SetTransformer) -> list[SetTransformer]:
     """Return the fitted embeddings that one wraps."""
     if isinstance(embedding, LocalShape):
         return [embedding.embedding_]
+    if isinstance(embedding, LearnedEmbedding):
+        return embedding.views_
     return embedding.embeddings_ if isinstance(embedding, Whitened) else []
 
 
@@ -57,10 +60,20 @@ def check_learnt(embedding: SetTransformer, dim: int) -> None:
         check_learnt(embedding.embedding_, embedding.embedding_.n_features_in_)
     if isinstance(embedding, Whitened):
         embedding.check_state()
-        given = embedding.embedding if isinstance(embedding.embedding, list) else [embedding.embedding]
-        fitted = [view for view in given if isinstance(view, SetTransformer) and hasattr(view, "n_features_in_")]
-        for view in embedding.embeddings_ + fitted:
+        for view in embedding.embeddings_ + _fitted(embedding.embedding):
             check_learnt(view, dim)
+    if isinstance(embedding, LearnedEmbedding):
+        embedding.check_state()
+        for view in embedding.views_:
+            check_learnt(view, view.n_features_in_)
+        for view in _fitted(embedding.embedding):
+            check_learnt(view, dim)
+
+
+def _fitted(given: Any) -> list[SetTransformer]:
+    """Return those of the embeddings that were given which were fitted already."""
+    listed = given if isinstance(given, list) else [given]
+    return [view for view in listed if isinstance(view, SetTransformer) and hasattr(view, "n_features_in_")]
 
 
 def _check_slicer(embedding: SlicedWasserstein, dim: int) -> None:

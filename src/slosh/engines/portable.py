@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from .. import embed, hash, search, slices
+from .. import embed, hash, learn, search, slices
 from ..data.checks import Array
 from ..data.sets import Sets
 from ..errors import InputError
+from ..learn.networks import ModuleNetwork, PointNetwork
 
 EMBEDDINGS = (
     embed.SlicedWasserstein,
@@ -29,10 +30,14 @@ EMBEDDINGS = (
     embed.MeanPool,
     embed.MaxPool,
     embed.SumPool,
+    learn.LearnedEmbedding,
 )
+NETWORKS = (PointNetwork,)
 SLICERS = (slices.Linear, slices.Polynomial, slices.Circular, slices.Neural)
 SEARCHES = (search.ExactSearch, search.HammingSearch, search.LSHSearch, search.LadderSearch, search.FaissSearch)
-CLASSES: dict[str, Any] = {kind.__name__: kind for kind in (*EMBEDDINGS, *SLICERS, hash.PStableHash, *SEARCHES)}
+CLASSES: dict[str, Any] = {
+    kind.__name__: kind for kind in (*EMBEDDINGS, *NETWORKS, *SLICERS, hash.PStableHash, *SEARCHES)
+}
 MAX_DEPTH = 16
 
 
@@ -61,11 +66,17 @@ def dump(thing: Any, arrays: list[Array], where: str) -> Any:
     if CLASSES.get(name) is type(thing):
         inside = {key: value for key, value in vars(thing).items() if key in _attributes(thing)}
         return {"class": name, "has": {key: dump(value, arrays, f"{where}.{key}") for key, value in inside.items()}}
+    if isinstance(thing, ModuleNetwork) or callable(getattr(thing, "state_dict", None)):
+        raise _cannot_store(
+            where,
+            "a network of your own, which another process could not make",
+            'give a built-in one, network="points", or none; an index in memory takes networks of your own',
+        )
     if isinstance(thing, slices.Function) or callable(thing):
         raise _cannot_store(
             where,
             "a Python function, which another process could not run",
-            "give an array of directions (L, d), or a slicer of slosh.slices; an index in memory takes functions",
+            "give an array or a name in its place: slices may be directions (L, d); an index in memory takes functions",
         )
     if isinstance(thing, np.random.RandomState | np.random.Generator):
         raise _cannot_store(where, "a random generator", "give a whole number as the seed")

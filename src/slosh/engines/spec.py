@@ -204,14 +204,18 @@ class IndexSpec:
             "parts": None if self.parts is None else {"field": repr(self.parts), "n_anchors": self.parts.n_anchors_},
         }
 
-    def pack(self) -> bytes:
-        """Return the specification as plain data; InputError says what cannot be stored."""
+    def to_parts(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """Return the specification as plain data, a header and arrays; InputError says what cannot be stored."""
         arrays: list[NDArray[Any]] = []
         names = ("dim", "embedding", "search", "origin") + (() if self.parts is None else ("parts",))
         parts = {name: getattr(self, name) for name in names}
         tree = {name: portable.dump(part, arrays, name) for name, part in parts.items()}
         header = {"parts": tree, "preprocess": self.preprocess.to_dict()}
-        return tensors.pack(KIND, header, {str(i): array for i, array in enumerate(arrays)})
+        return header, {str(i): array for i, array in enumerate(arrays)}
+
+    def pack(self) -> bytes:
+        """Return the specification as plain data; InputError says what cannot be stored."""
+        return tensors.pack(KIND, *self.to_parts())
 
     @classmethod
     def unpack(cls, content: bytes, location: str) -> IndexSpec:
@@ -406,6 +410,13 @@ def _check_origin(embedding: SetTransformer, origin: Any) -> None:
 
 
 def _fit(embedding: SetTransformer, sample: Sets | None, dim: int, origin: Any, labels: Any = None) -> SetTransformer:
+    if labels is None and embedding.needs_labels:
+        problem = f"{type(embedding).__name__} learns from labels, and there are none"
+        remedy = (
+            "fit it before, with fit(sets, labels), or name the field of the metadata that holds them: "
+            "index.retrain(embedding=..., label=...)"
+        )
+        raise InputError(problem, remedy, argument="embedding")
     if sample is None and embedding.needs_data is not None:
         raise _needs_sample(embedding.needs_data, "embedding")
     blank = Sets.from_checked(np.zeros((1, dim), np.float32), np.array([0, 1]), None, origin)

@@ -59,6 +59,11 @@ def retrain(engine: Engine, sample: Any, embedding: Any, label: str | None, rand
             problem = f"{type(chosen).__name__} does not learn from labels"
             remedy = "give one that does, e.g. embedding=Whitened(...) around it, or leave label out"
             raise InputError(problem, remedy, argument="label")
+        learning = spec.embedding if given is None else given
+        if learning.needs_labels and label is None and (given is None or not is_fitted(given)):
+            problem = f"{type(learning).__name__} learns from labels"
+            remedy = "give label=, the field of the metadata that holds them, or an embedding that is fitted"
+            raise InputError(problem, remedy, argument="label")
         if given is None and label is None and getattr(spec.embedding, "n_labelled_", False):
             text = "the embedding had learnt from labels, and learns without them now: to learn from them, give label="
             warnings.warn(text, UserWarning, stacklevel=user_level())

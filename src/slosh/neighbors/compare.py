@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.exceptions import ConvergenceWarning
 
-from ..data.checks import as_array, checked_count, kind_of, random_stream
+from ..data.checks import as_array, checked_count, checked_flag, kind_of, random_stream
 from ..data.progress import ProgressBar
 from ..data.sets import Sets, as_sets
 from ..embed import (
@@ -33,8 +33,9 @@ from ..embed import (
     Whitened,
 )
 from ..embed.base import SetTransformer
-from ..embed.references import sample_elements
+from ..embed.distance_field import n_anchors_for
 from ..errors import InputError, import_extra
+from ..learn import LearnedEmbedding
 from ..native import kernel
 from ..native.arrays import Array, Float64, Int64, Mask
 from ..search import ExactSearch, LadderSearch, Search
@@ -48,6 +49,7 @@ MAX_ANCHORS = 256
 MILD_POWER = 0.2
 """Of `Whitened`, beside its default: it gains less, and loses less where whitening does harm."""
 WITH_LABELS = "with labels"
+LEARNED = f"LearnedEmbedding, {WITH_LABELS}"
 PLAIN = "SlicedWasserstein"
 """The name of the method that the best is compared with."""
 CLEAR = 2.0
@@ -209,6 +211,7 @@ def compare(
     k: int = 10,
     test_size: float = 0.2,
     max_sets: int = 20_000,
+    learned: bool = False,
     random_state: int | np.random.RandomState | None = 0,
     n_jobs: int | None = -1,
 ) -> Comparison:
@@ -223,8 +226,9 @@ def compare(
     other is clearly ahead of: by more than two standard errors of the difference, over the queries that choose. What
     may be chance is no reason for a slower method.
 
-    Fits see no labels, with one exception: with 500 sets or more each `Whitened` is measured a second time, fitted with
-    the labels of the stored sets, in the row ", with labels". Queries are never seen.
+    Fits see no labels, with two exceptions: with 500 sets or more each `Whitened` is measured a second time, fitted
+    with the labels of the stored sets, in the row ", with labels"; and `LearnedEmbedding`, which learns from nothing
+    else, is always fitted with them. Queries are never seen.
 
     Parameters
     ----------
@@ -236,6 +240,8 @@ def compare(
     k : the number of neighbours for precision and vote.
     test_size : the fraction of the sets that are queries, between 0 and 1.
     max_sets : of more sets so many are drawn. It bounds time and memory.
+    learned : whether `slosh.learn.LearnedEmbedding` is one of the methods, the last one. It needs torch and 500 sets,
+        and takes minutes.
     random_state : the seed of what is drawn.
     n_jobs : threads, for those of our own methods that have them.
 
@@ -265,6 +271,8 @@ def compare(
     collection, classes = _drawn(known, classes, int(max_sets), random)
     split = Split.of(collection, classes, float(test_size), random)
     chosen = _checked_methods(methods, split.stored, n_jobs)
+    if checked_flag("learned", learned):
+        chosen = {**chosen, LEARNED: LearnedEmbedding(random_state=_seed(random_state), n_jobs=n_jobs)}
     if k > split.n_others:
         problem = f"k={k}, but a query has only {split.n_others} sets to find"
         raise InputError(problem, "give a smaller k, or more sets", argument="k")
@@ -299,6 +307,11 @@ def _ordered(measured: list[tuple[Row, Float64 | None]]) -> list[Row]:
     return rows
 
 
+def _seed(random_state: Any) -> Any:
+    """Return a seed that a fit may be repeated with: draws of a generator would be others each time."""
+    return random_state if isinstance(random_state, int | np.integer) else 0
+
+
 def _is_clearly_better(precisions: Float64, others: Float64) -> bool:
     """Return whether the mean is larger by CLEAR standard errors of the difference, which the same queries gave."""
     gains = precisions - others
@@ -326,6 +339,9 @@ def _measure(
 
     With each comes its precision for each query that chooses; None if it failed.
     """
+    if method.needs_labels:
+        yield from _rows(name, method, trial, n_jobs, lambda: trial.embed_with_labels(method), labels=True)
+        return
     yield from _rows(name, method, trial, n_jobs, lambda: trial.embed(method))
     if isinstance(method, Whitened) and not trial.split.own:
         named = f"{name}, {WITH_LABELS}"
@@ -381,20 +397,9 @@ def _checked_methods(methods: Methods, stored: Sets, n_jobs: int | None) -> Mapp
     return methods
 
 
-def n_anchors_for(sets: Sets) -> int:
-    """Return the number of anchors to try: 256, or as many as a field that is fitted on these sets can have."""
-    n = MAX_ANCHORS
-    while True:  # fewer anchors are looked for among fewer elements
-        elements, weights = sample_elements(sets, n, random_stream(0))
-        n_different = len(np.unique(elements if weights is None else elements[weights > 0], axis=0))
-        if n_different >= n:
-            return n
-        n = n_different
-
-
 def suited_methods(stored: Sets) -> dict[str, SetTransformer]:
     """Return those of `methods_for`, for sets that they are fitted on."""
-    return methods_for(stored.dim, n_anchors_for(stored))
+    return methods_for(stored.dim, n_anchors_for(stored, MAX_ANCHORS))
 
 
 def _checked_classes(labels: ArrayLike, n: int) -> tuple[Mask, Array, Int64]:

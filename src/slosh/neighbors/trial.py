@@ -135,8 +135,10 @@ class Trial:
             self._known[key] = found
         return found
 
-    def embed_with_labels(self, method: Whitened) -> Embedded:
-        """The same, fitted with the labels of the stored sets."""
+    def embed_with_labels(self, method: SetTransformer) -> Embedded:
+        """The same, fitted with the labels of the stored sets, which the queries are not to be among."""
+        if self.split.own:
+            raise ValueError(f"it learns from labels, and is measured with {SPLIT_FROM_SETS} sets or more")
         classes = self.split.stored_classes
         if parts_of(method):
             return self._whiten(method, classes)

@@ -1,0 +1,97 @@
+"""Changes of sets that leave their label as it is, so that more is learnt from them: torch tensors in, tensors out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..errors import InputError
+
+KEPT = 0.5
+"""The smallest share of its elements that "drop" leaves a set."""
+JITTER = 0.02
+"""Of "jitter": the deviation of what is added to a coordinate, over that of all coordinates."""
+STRETCH = 1.18
+"""Of "scale": the most that a set is stretched along an axis, or, as 1 / STRETCH, shrunk."""
+SHIFT = 0.2
+"""Of "shift": how far a set is moved along an axis at most, over the deviation of all coordinates."""
+
+Change = Callable[[Tensor, Tensor], Tensor]
+
+
+class SetBatch(NamedTuple):
+    """Sets on a device: points (P, d), offsets (n + 1,), weights (P,) or None, and further features (n, k) or None."""
+
+    points: Tensor
+    offsets: Tensor
+    weights: Tensor | None
+    features: Tensor | None = None
+
+    @property
+    def sizes(self) -> Tensor:
+        return torch.diff(self.offsets)
+
+    @property
+    def set_of(self) -> Tensor:
+        """The set of each element, (P,)."""
+        which = torch.arange(len(self.offsets) - 1, device=self.offsets.device)
+        return torch.repeat_interleave(which, self.sizes, output_size=len(self.points))
+
+
+def _drop(batch: SetBatch, spread: float) -> SetBatch:
+    """Keep a random part of the elements of each set, one at least of those that count."""
+    of = batch.set_of
+    share = torch.empty(len(batch.offsets) - 1, device=of.device).uniform_(KEPT, 1)
+    drawn = torch.rand(len(of), device=of.device)
+    if batch.weights is not None:
+        drawn = torch.where(batch.weights > 0, drawn, 2.0)  # an element of weight zero is never the one that stays
+    first = torch.segment_reduce(drawn, "min", offsets=batch.offsets)
+    kept = (drawn < share[of]) | (drawn == first[of])
+    sizes = torch.zeros_like(batch.sizes).index_add_(0, of, kept.to(batch.sizes.dtype))
+    offsets = torch.nn.functional.pad(sizes.cumsum(0), (1, 0))
+    weights = None if batch.weights is None else batch.weights[kept]
+    return batch._replace(points=batch.points[kept], offsets=offsets, weights=weights)
+
+
+def _jitter(batch: SetBatch, spread: float) -> SetBatch:
+    return batch._replace(points=batch.points + JITTER * spread * torch.randn_like(batch.points))
+
+
+def _scale(batch: SetBatch, spread: float) -> SetBatch:
+    factors = _of_each_set(batch).uniform_(1 / STRETCH, STRETCH)
+    return batch._replace(points=batch.points * factors[batch.set_of])
+
+
+def _shift(batch: SetBatch, spread: float) -> SetBatch:
+    steps = _of_each_set(batch).uniform_(-SHIFT * spread, SHIFT * spread)
+    return batch._replace(points=batch.points + steps[batch.set_of])
+
+
+def _of_each_set(batch: SetBatch) -> Tensor:
+    return batch.points.new_empty((len(batch.offsets) - 1, batch.points.shape[1]))
+
+
+CHANGES: dict[str, Callable[[SetBatch, float], SetBatch]] = {
+    "scale": _scale,
+    "shift": _shift,
+    "jitter": _jitter,
+    "drop": _drop,
+}
+
+
+def augmented(batch: SetBatch, changes: Sequence[str] | Change, spread: float) -> SetBatch:
+    """Return the sets changed at random, by torch's generator. `spread` is the deviation of all coordinates."""
+    if callable(changes):
+        points: Any = changes(batch.points, batch.offsets)
+        if not isinstance(points, Tensor) or points.shape != batch.points.shape:
+            found = tuple(points.shape) if isinstance(points, Tensor) else type(points).__name__
+            problem = f"augment returned {found} for points of {tuple(batch.points.shape)}"
+            raise InputError(problem, "return a tensor like that of the points", argument="augment")
+        return batch._replace(points=points.to(batch.points))
+    for name, change in CHANGES.items():
+        if name in changes:
+            batch = change(batch, spread)
+    return batch

@@ -1,0 +1,203 @@
+"""The fit of a `LearnedEmbedding`: features, model, training, and then plain arrays. It needs torch."""
+
+from __future__ import annotations
+
+import copy
+import os
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.linalg import eigh
+from threadpoolctl import threadpool_limits
+from torch import nn
+
+from ..data.checks import random_stream
+from ..data.sets import Sets
+from ..embed import Whitened
+from ..embed.base import SetTransformer
+from ..embed.whitened_checks import checked_views
+from ..embed.whitening import with_signs
+from ..errors import InputError, bad_value
+from ..native.arrays import Array, Float32, Float64
+from .checkpoints import Checkpoint, fingerprint
+from .examples import Examples
+from .inputs import FeatureInputs, Inputs, SetInputs, changed_copies
+from .modules import HIDDEN, NETWORKS, LearntSlices, Model, PooledNetwork, Scale, is_linear
+from .networks import ModuleNetwork
+from .parameters import POINT_SLICES, checked_changes, default_views, n_epochs_for
+from .training import Plan, Trainer, seeded
+
+LEARN_STREAM = 0x1EA27
+"""Joined to the seed, so that what is drawn here is not what slices are drawn from."""
+WHITENED = 512
+"""Whitened numbers that a head is put on."""
+SETS_A_COMPONENT = 4
+FEWEST_WHITENED = 256
+"""With fewer sets `Whitened` chooses the number of its components by itself."""
+COPIES = 4
+"""Changed copies of each set that are embedded before a head learns."""
+COPIED_NUMBERS = 1 << 27
+"""Numbers of the features of all copies at most (512 MB), but at least those of the sets themselves."""
+TURNED_SETS = 8192
+"""Sets whose last layers decide about the principal directions, at most."""
+
+
+def fit_model(
+    model: Any, sets: Sets, examples: Examples, checkpoint: str | os.PathLike[str] | None, n_threads: int
+) -> dict[str, Any]:
+    """Return what a `LearnedEmbedding` learns from examples, by the names of its attributes."""
+    device = _device(model.device)
+    if model.n_components > HIDDEN[-1]:
+        raise bad_value("n_components", model.n_components, f"give {HIDDEN[-1]:,} at most")
+    random = random_stream(model.random_state, LEARN_STREAM)
+    seed = int(random.randint(1 << 31))
+    kept, held = examples.split(float(model.validation_fraction), random)
+    epochs = n_epochs_for(len(kept), model.batch_size) if model.epochs is None else int(model.epochs)
+    patience = max(5, epochs // 2) if model.patience is None else int(model.patience)
+    softmax = model.loss == "softmax" or (model.loss == "auto" and examples.classes is not None)
+    plan = Plan(softmax, epochs, patience, int(model.batch_size), float(model.learning_rate), seed)
+    learnt_of = {name: getattr(examples, name) for name in ("rows", "classes", "alike", "unlike")}
+    parameters = {
+        name: value for name, value in model.get_params(deep=False).items() if name not in ("n_jobs", "device")
+    }
+    saved = Checkpoint(checkpoint, fingerprint(sets, learnt_of, {**parameters, "random_state": seed}))
+    saved.read()  # one of another fit is refused before anything is computed
+    with seeded(seed, n_threads, device):
+        part = _Network(model, sets, device, seed) if model.network is not None else _Head(model, sets, device)
+        trainer = Trainer(part.model, part.inputs, kept, held, plan, device)
+        history, best_epoch = trainer.run(saved)
+        rows = examples.rows[
+            np.linspace(0, len(examples.rows) - 1, min(len(examples.rows), TURNED_SETS)).astype(np.int64)
+        ]
+        directions = _principal(trainer.hidden(rows), int(model.n_components))
+        return {
+            **part.learnt(),
+            "layers_": part.model.layers(directions),
+            "curves_": np.array(history, np.float64),
+            "best_epoch_": best_epoch,
+        }
+
+
+def _device(name: Any) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device)
+    except (RuntimeError, TypeError, AssertionError) as error:
+        problem = f"device={name!r:.60} cannot be used here ({str(error).splitlines()[0]:.120})"
+        raise InputError(problem, 'give "auto" or "cpu"', argument="device") from None
+    return device
+
+
+def _principal(vectors: Array, n: int) -> Float64:
+    """Return the n directions along which vectors are longest, (n, D), orthonormal."""
+    with threadpool_limits(1, "blas"):
+        wide = vectors.astype(np.float64)
+        dim = wide.shape[1]
+        _, columns = eigh(wide.T @ wide, subset_by_index=[dim - n, dim - 1])
+        return with_signs(np.ascontiguousarray(columns[:, ::-1].T))
+
+
+class _Head:
+    """A head on whitened views. Its features are computed before, unless slices are learnt, too."""
+
+    def __init__(self, model: Any, sets: Sets, device: torch.device) -> None:
+        self.whitened = _whitened(model, sets)
+        width = self.whitened.vector_length
+        changes, spread = checked_changes(model.augment, sets.dim), float(sets.points.std()) or 1.0
+        n_copies = max(0, min(COPIES, COPIED_NUMBERS // max(1, len(sets) * width) - 1))
+        copies = changed_copies(sets, changes, n_copies, spread)
+        self.trunk: nn.Module
+        self.inputs: Inputs
+        if model.learn_slices is True:
+            views = self.whitened.embeddings_
+            if not any(is_linear(view) for view in views):
+                remedy = "give a SlicedWasserstein with linear slices, or leave learn_slices out"
+                raise InputError("no embedding has slices that can be learnt", remedy, argument="learn_slices")
+            self.trunk = LearntSlices(self.whitened, device)
+            self.inputs = SetInputs(copies, self._fixed(copies), (), spread, device)
+            features = self.whitened.embed(sets)
+        else:
+            self.trunk = nn.Identity()
+            every = np.stack([self.whitened.embed(each) for each in copies])
+            features, self.inputs = every[0], FeatureInputs(every, device)
+        self.model = Model(self.trunk, Scale(features), width)
+
+    def _fixed(self, copies: list[Sets]) -> Float32 | None:
+        """Return the vectors of the views that are not learnt, scaled, (copies, n, numbers)."""
+        whitened = self.whitened
+        views = [
+            (view, scale)
+            for view, scale in zip(whitened.embeddings_, whitened.view_scales_, strict=True)
+            if not is_linear(view)
+        ]
+        if not views:
+            return None
+        each = [np.concatenate([view.embed(one) * scale for view, scale in views], axis=1) for one in copies]
+        return np.stack(each).astype(np.float32)
+
+    def learnt(self) -> dict[str, Any]:
+        """Return the attributes of the embedding."""
+        if isinstance(self.trunk, LearntSlices):
+            self.trunk.into(self.whitened)
+        return {"network_": None, "views_": [self.whitened]}
+
+
+def _whitened(model: Any, sets: Sets) -> Whitened:
+    """Return the whitened views that a head is put on, fitted without labels."""
+    given = default_views(sets, model.n_slices, model.n_jobs) if model.embedding is None else model.embedding
+    views = checked_views(given)
+    if len(views) == 1 and isinstance(views[0], Whitened):
+        alone = copy.deepcopy(views[0])
+        return alone if hasattr(alone, "n_features_in_") else alone.fit(sets)
+    wanted: int | str = "auto" if len(sets) < FEWEST_WHITENED else min(WHITENED, len(sets) // SETS_A_COMPONENT)
+    one: Any = views if len(views) > 1 else views[0]
+    while True:
+        made = Whitened(one, wanted, random_state=model.random_state, n_jobs=model.n_jobs)
+        try:
+            return made.fit(sets)
+        except InputError as error:
+            if error.argument != "n_components" or wanted == "auto":
+                raise
+            # The vectors are shorter, or there are many copies of few sets.
+            length = sum(view.vector_length for view in made.embeddings_)
+            wanted = length if isinstance(wanted, int) and length < wanted else "auto"
+
+
+class _Network:
+    """A network on the elements, pooled, and a head, trained together on the sets themselves."""
+
+    def __init__(self, model: Any, sets: Sets, device: torch.device, seed: int) -> None:
+        points = sets.points
+        center, spread = points.mean(axis=0, dtype=np.float64), float(points.std(dtype=np.float64)) or 1.0
+        self.is_own = not isinstance(model.network, str)
+        network: Any = (
+            copy.deepcopy(model.network) if self.is_own else NETWORKS[model.network](sets.dim, center, spread)
+        )
+        self.n_outputs = _n_outputs(network, sets)
+        n_slices = POINT_SLICES if model.n_slices is None else int(model.n_slices)
+        self.trunk = PooledNetwork(network, self.n_outputs, n_slices, seed)
+        self.model = Model(self.trunk, None, self.trunk.norm.num_features)
+        self.inputs: Inputs = SetInputs([sets], None, checked_changes(model.augment, sets.dim), spread, device)
+
+    def learnt(self) -> dict[str, Any]:
+        """Return the attributes of the embedding."""
+        network: Any = self.trunk.network.cpu().eval()
+        views: list[SetTransformer] = self.trunk.views()
+        made = ModuleNetwork(network, self.n_outputs) if self.is_own else network.export()
+        return {"network_": made, "views_": views}
+
+
+def _n_outputs(network: nn.Module, sets: Sets) -> int:
+    """Return how many numbers a network makes of an element; refuse one that makes anything else."""
+    first = sets[:1]
+    network.eval()
+    with torch.no_grad():
+        found: Any = network.cpu()(torch.tensor(first.points), torch.tensor(first.offsets))
+    if not isinstance(found, torch.Tensor) or found.ndim != 2 or len(found) != len(first.points) or not found.shape[1]:
+        shape = tuple(found.shape) if isinstance(found, torch.Tensor) else type(found).__name__
+        problem = f"the network made {shape} of a set of {len(first.points)} elements"
+        raise InputError(problem, "it must return (P, c) numbers, a row for each element", argument="network")
+    return int(found.shape[1])

@@ -1,0 +1,117 @@
+"""What a model is trained on, in batches on its device: features of sets, or the sets themselves.
+
+Rows are numbers of sets. A batch is of so many sets, and of so many elements at most where elements matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..data.batching import batches_by_points
+from ..data.sets import Sets
+from ..native.arrays import Float32, Int64
+from .augmentation import Change, SetBatch, augmented
+
+BATCH_POINTS = 1 << 18
+"""Elements of a batch at most; a larger set is a batch of its own."""
+
+
+class Inputs(Protocol):
+    """n sets, each there in as many copies as it was changed into; copy 0 is the set as it is."""
+
+    n_copies: int
+
+    def n_elements(self, rows: Int64) -> Int64:
+        """Return how many elements of these sets a batch has to hold; zeros where it holds none."""
+
+    def batch(self, rows: Int64, copies: Int64 | None) -> Tensor | SetBatch:
+        """Return sets on the device. `copies` says which copy of each to train on; None: the sets as they are."""
+
+
+def even_runs(n: int, batch_size: int, n_elements: Int64) -> list[slice]:
+    """Return n things in as few batches as their size allows, as even as they can be, and of bounded elements."""
+    size = -(-n // max(1, -(-n // batch_size)))
+    return list(batches_by_points(np.asarray(n_elements), BATCH_POINTS, size))
+
+
+class FeatureInputs:
+    """Features (copies, n, F) that were computed once."""
+
+    def __init__(self, features: Float32, device: torch.device) -> None:
+        self._features = torch.as_tensor(features).to(device)
+        self.n_copies = len(features)
+
+    def n_elements(self, rows: Int64) -> Int64:
+        return np.zeros(len(rows), np.int64)
+
+    def batch(self, rows: Int64, copies: Int64 | None) -> Tensor:
+        which = torch.as_tensor(rows).to(self._features.device)
+        if copies is None:
+            return self._features[0, which]
+        return self._features[torch.as_tensor(copies).to(which.device), which]
+
+
+class SetInputs:
+    """The copies of the sets, one after the other, and further features (copies, n, k) of each, or None.
+
+    With `changes` there is one copy, which is changed anew for every batch.
+    """
+
+    def __init__(
+        self,
+        copies: Sequence[Sets],
+        features: Float32 | None,
+        changes: Sequence[str] | Change,
+        spread: float,
+        device: torch.device,
+    ) -> None:
+        self.n_copies, self._n = len(copies), len(copies[0])
+        self._changes, self._spread, self._device = changes, spread, device
+        self._sizes = np.concatenate([each.sizes for each in copies])
+        starts = np.concatenate([[0], np.cumsum(self._sizes)[:-1]])
+        self._points, self._starts = self._move(np.concatenate([each.points for each in copies])), self._move(starts)
+        self._lengths = self._move(self._sizes)
+        weights = [each.weights for each in copies if each.weights is not None]
+        self._weights = self._move(np.concatenate(weights)) if weights else None
+        self._features = None if features is None else self._move(features.reshape(-1, features.shape[-1]))
+
+    def _move(self, array: Float32 | Int64) -> Tensor:
+        return torch.tensor(array).to(self._device)
+
+    def n_elements(self, rows: Int64) -> Int64:
+        return np.asarray(self._sizes[rows])
+
+    def batch(self, rows: Int64, copies: Int64 | None) -> SetBatch:
+        which = self._move(rows if copies is None else rows + copies * self._n)
+        sizes = self._lengths[which]
+        offsets = torch.nn.functional.pad(sizes.cumsum(0), (1, 0))
+        total = int(self._sizes[rows if copies is None else rows + copies * self._n].sum())
+        steps = torch.repeat_interleave(self._starts[which] - offsets[:-1], sizes, output_size=total)
+        at = steps + torch.arange(total, device=self._device)
+        weights = None if self._weights is None else self._weights[at]
+        features = None if self._features is None else self._features[which]
+        batch = SetBatch(self._points[at], offsets, weights, features)
+        return augmented(batch, self._changes, self._spread) if copies is not None and self._changes else batch
+
+
+def changed_copies(sets: Sets, changes: Sequence[str] | Change, n_copies: int, spread: float) -> list[Sets]:
+    """Return the sets, and copies of them that were changed at random, by torch's generator."""
+    weights = None if sets.weights is None else torch.tensor(sets.weights)
+    found = [sets]
+    for _ in range(n_copies if changes else 0):
+        batch = SetBatch(torch.tensor(sets.points), torch.tensor(sets.offsets), weights)
+        made = augmented(batch, changes, spread)
+        found.append(
+            Sets.from_checked(
+                np.ascontiguousarray(made.points.numpy(), np.float32),
+                made.offsets.numpy(),
+                None if made.weights is None else made.weights.numpy(),
+                sets.origin,
+            )
+        )
+    return found

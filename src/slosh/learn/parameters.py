@@ -1,0 +1,97 @@
+"""The parameters of `LearnedEmbedding`, checked, and what "auto" stands for: nothing here needs torch."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..data.checks import checked_count, checked_number, kind_of
+from ..data.sets import Sets
+from ..embed import DistanceField, LocalShape, SlicedWasserstein
+from ..embed.base import SetTransformer
+from ..embed.distance_field import n_anchors_for
+from ..errors import InputError, bad_value
+from .networks import BUILT_IN
+
+LOSSES = ("auto", "softmax", "contrastive")
+CHANGES = ("scale", "shift", "jitter", "drop")
+AUTO_EPOCHS, FEWEST_STEPS = 60, 1000
+"""Epochs at least, and steps of the optimiser, which small collections need more epochs for."""
+AUTO_SLICES = 64
+POINT_SLICES = 128
+"""Learnt slices behind a network on elements."""
+N_ANCHORS = 256
+
+
+def check_parameters(model: Any) -> None:
+    """Refuse (InputError) parameters of a `LearnedEmbedding` that cannot be meant."""
+    network = model.network
+    if isinstance(network, str) and network not in BUILT_IN:
+        raise bad_value("network", network, f"give {', '.join(map(repr, BUILT_IN))}, a torch module, or None")
+    if network is not None and not isinstance(network, str) and not _is_module(network):
+        remedy = f"give {', '.join(map(repr, BUILT_IN))}, a torch module, or None"
+        raise InputError(f"network is {kind_of(network)}", remedy, argument="network")
+    if network is not None and model.embedding is not None:
+        problem = "a network takes the place of an embedding, and both were given"
+        raise InputError(problem, "leave network or embedding out", argument="embedding")
+    if model.loss not in LOSSES:
+        raise bad_value("loss", model.loss, f"give {', '.join(map(repr, LOSSES))}")
+    for name in ("n_slices", "epochs", "patience"):
+        if getattr(model, name) is not None:
+            checked_count(name, getattr(model, name))
+    checked_count("n_components", model.n_components)
+    checked_count("batch_size", model.batch_size, 2)
+    checked_number("learning_rate", model.learning_rate, "a number above 0", above=0)
+    fraction = model.validation_fraction
+    if isinstance(fraction, bool) or not isinstance(fraction, int | float | np.number) or not 0 <= fraction <= 0.5:
+        raise bad_value("validation_fraction", fraction, "give a number from 0 to 0.5")
+    if not (isinstance(model.learn_slices, bool) or model.learn_slices == "auto"):
+        raise bad_value("learn_slices", model.learn_slices, 'give True, False or "auto"')
+    if model.learn_slices is True and network is not None:
+        remedy = "leave learn_slices out: behind a network slices are always learnt"
+        raise InputError("learn_slices is for embeddings without a network", remedy, argument="learn_slices")
+    checked_changes(model.augment, 2)
+
+
+def _is_module(network: Any) -> bool:
+    """Return whether it looks like an nn.Module, which is not asked, as torch may not be there."""
+    return not isinstance(network, type) and callable(network) and callable(getattr(network, "state_dict", None))
+
+
+def checked_changes(augment: Any, dim: int) -> Any:
+    """Return the names of changes, or the function, that `augment` means for sets of this dimension."""
+    if augment is None:
+        return ()
+    if isinstance(augment, str) and augment == "auto":
+        return CHANGES if dim in (2, 3) else ("drop",)  # units of other features are unknown
+    if callable(augment):
+        return augment
+    names = (augment,) if isinstance(augment, str) else augment
+    if not isinstance(names, Sequence) or not all(name in CHANGES for name in names):
+        known = ", ".join(map(repr, CHANGES))
+        raise bad_value("augment", augment, f'give "auto", None, a function, or names of {known}')
+    return tuple(names)
+
+
+def default_views(sets: Sets, n_slices: int | None, n_jobs: int | None) -> list[SetTransformer]:
+    """Return what a head is put on if no embedding is given."""
+    if sets.dim not in (2, 3):
+        return [SlicedWasserstein(n_slices, n_jobs=n_jobs)]
+    slices = AUTO_SLICES if n_slices is None else n_slices
+    sliced = SlicedWasserstein(slices, n_jobs=n_jobs)
+    local = LocalShape(SlicedWasserstein(slices, n_jobs=n_jobs), n_jobs=n_jobs)
+    return [sliced, DistanceField(n_anchors_for(sets, N_ANCHORS), n_jobs=n_jobs), local]
+
+
+def n_epochs_for(n_examples: int, batch_size: int) -> int:
+    """Return how many epochs to train for if nobody says so."""
+    steps = max(1, -(-n_examples // batch_size))
+    return max(AUTO_EPOCHS, -(-FEWEST_STEPS // steps))
+
+
+def has_torch() -> bool:
+    """Return whether torch is installed, without importing it."""
+    return importlib.util.find_spec("torch") is not None

@@ -1,0 +1,263 @@
+"""The loop that trains a model: inputs and examples come in, a trained model and its history go out.
+
+Everything that is drawn in an epoch follows from the seed and the number of the epoch, so that a fit which goes on from
+a checkpoint ends as one that was never interrupted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..data.progress import ProgressBar
+from ..native.arrays import Array, Int64
+from .checkpoints import Checkpoint, State
+from .examples import Examples
+from .inputs import Inputs, even_runs
+from .losses import CosineSoftmax, contrastive_loss
+from .modules import HIDDEN, Model
+
+MIXING = 0.4
+"""Both parameters of the beta distribution that says how two examples are mixed."""
+WEIGHT_DECAY = 0.01
+WARM_UP = 0.1
+"""The part of all epochs in which the learning rate rises; then it falls to zero, as a cosine does."""
+EVALUATED_SETS = 1024
+"""Sets of a batch where no gradient is needed."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How to train. `softmax`: prototypes tell classes apart; otherwise sets that are alike are drawn together."""
+
+    softmax: bool
+    epochs: int
+    patience: int
+    batch_size: int
+    learning_rate: float
+    seed: int
+
+
+@contextmanager
+def seeded(seed: int, n_threads: int, device: torch.device) -> Iterator[None]:
+    """Let torch draw from this seed, on so many threads, and leave its own generator and settings as they were.
+
+    On the CPU its algorithms are deterministic. On other devices some have no such version.
+    """
+    threads, strict = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    with torch.random.fork_rng():
+        try:
+            torch.set_num_threads(n_threads)
+            torch.use_deterministic_algorithms(device.type == "cpu")
+            torch.manual_seed(seed)
+            yield
+        finally:
+            torch.use_deterministic_algorithms(strict, warn_only=warn_only)
+            torch.set_num_threads(threads)
+
+
+class Trainer:
+    """Trains a model on examples; `held` are those that it is judged by after every epoch, or None."""
+
+    def __init__(
+        self, model: Model, inputs: Inputs, examples: Examples, held: Examples | None, plan: Plan, device: torch.device
+    ) -> None:
+        self._inputs, self._examples, self._held, self._plan = inputs, examples, held, plan
+        self._device = device
+        self.model = model.to(device)
+        width = HIDDEN[-1]
+        self._classes = CosineSoftmax(examples.n_classes, width).to(device) if plan.softmax else None
+        self._all = nn.ModuleList([model] if self._classes is None else [model, self._classes])
+        parameters = self._all.parameters()
+        self._optimizer = torch.optim.AdamW(parameters, lr=plan.learning_rate, weight_decay=WEIGHT_DECAY)
+        self._negatives = _partners(examples.unlike)
+
+    def run(self, checkpoint: Checkpoint) -> tuple[list[list[float]], int]:
+        """Train until nothing is gained any more, and leave the best model in place; return the history and its epoch.
+
+        A row of the history: the mean loss, and the loss and the accuracy of what was held back, NaN where there is
+        none.
+        """
+        plan, state = self._plan, checkpoint.read()
+        if state is None:
+            state = State()
+        else:
+            self._restore(state)
+        best = _with_prefix(state.arrays, "best.")
+        with ProgressBar(total=plan.epochs, initial=len(state.history), unit="epoch", desc="learn") as bar:
+            while len(state.history) < plan.epochs and not state.finished:
+                epoch = len(state.history)
+                torch.manual_seed(_mixed_seed(plan.seed, epoch))
+                loss = self._epoch(epoch, np.random.RandomState([plan.seed, epoch]))
+                state.history.append([loss, *self._judge()])
+                if self._held is None or not best or _better(state.history[-1], state.history[state.best_epoch]):
+                    state.best_epoch, best = epoch, _arrays(self._all.state_dict(), "best.")
+                state.finished = epoch - state.best_epoch >= plan.patience or epoch + 1 == plan.epochs
+                state.arrays = {**self._state(), **best}
+                checkpoint.write(state)
+                bar.set_postfix(loss=f"{loss:.3f}", held=f"{state.history[-1][2]:.3f}")
+                bar.update(1)
+        self._all.load_state_dict({name: torch.tensor(array) for name, array in _without(best, "best.").items()})
+        self._all.eval()
+        return state.history, state.best_epoch
+
+    def hidden(self, rows: Int64) -> Array:
+        """Return the last hidden layer of these sets, of unit length, (n, width)."""
+        return np.asarray(self._embed(rows).cpu().numpy())
+
+    # -- an epoch ------------------------------------------------------------------------------------------------------
+
+    def _epoch(self, epoch: int, random: np.random.RandomState) -> float:
+        self._all.train()
+        batches = self._batches(random)
+        total, count = 0.0, 0
+        for number, rows in enumerate(batches):
+            rate = self._plan.learning_rate * _rate((epoch + number / len(batches)) / self._plan.epochs)
+            for group in self._optimizer.param_groups:
+                group["lr"] = rate
+            copies = random.randint(self._inputs.n_copies, size=len(rows))
+            loss = self._loss(rows, copies, random)
+            self._optimizer.zero_grad(set_to_none=True)
+            loss.backward()  # type: ignore[no-untyped-call]
+            self._optimizer.step()
+            total, count = total + float(loss.detach()) * len(rows), count + len(rows)
+        return total / count
+
+    def _batches(self, random: np.random.RandomState) -> list[Int64]:
+        """Return the sets of each batch of an epoch: numbers of sets, for pairs both of each and sets unlike them."""
+        examples, size = self._examples, self._plan.batch_size
+        if examples.alike is None:
+            rows = random.permutation(examples.rows)
+            return [rows[some] for some in even_runs(len(rows), size, self._inputs.n_elements(rows))]
+        pairs = examples.alike[random.permutation(len(examples.alike))]
+        both = self._inputs.n_elements(pairs[:, 0]) + self._inputs.n_elements(pairs[:, 1])
+        found = []
+        for some in even_runs(len(pairs), max(1, size // 2), both):
+            rows = np.unique(pairs[some])
+            drawn = [random.choice(self._negatives[row]) for row in rows.tolist() if row in self._negatives]
+            found.append(np.union1d(rows, np.array(drawn, np.int64)))
+        return found
+
+    def _loss(self, rows: Int64, copies: Int64, random: np.random.RandomState) -> Tensor:
+        features = self.model.features(self._inputs.batch(rows, copies))
+        if self._classes is None:
+            return contrastive_loss(self.model.head(features), self._alike(rows))
+        wanted = self._targets(rows)
+        share, other = (
+            float(random.beta(MIXING, MIXING)),
+            torch.as_tensor(random.permutation(len(rows))).to(self._device),
+        )
+        logits = self._classes(self.model.head(share * features + (1 - share) * features[other]))
+        cross = nn.functional.cross_entropy
+        return share * cross(logits, wanted) + (1 - share) * cross(logits, wanted[other])
+
+    def _targets(self, rows: Int64) -> Tensor:
+        at = np.searchsorted(self._examples.rows, rows)
+        assert self._examples.classes is not None
+        return torch.as_tensor(self._examples.classes[at]).to(self._device)
+
+    def _alike(self, rows: Int64, examples: Examples | None = None) -> Tensor:
+        """Return which of the sets are alike, (n, n)."""
+        examples = self._examples if examples is None else examples
+        if examples.classes is not None:
+            classes = torch.as_tensor(examples.classes[np.searchsorted(examples.rows, rows)])
+            return (classes[:, None] == classes[None]).to(self._device)
+        assert examples.alike is not None
+        there = np.isin(examples.alike, rows).all(axis=1)
+        first, second = np.searchsorted(rows, examples.alike[there]).T
+        found = np.zeros((len(rows), len(rows)), bool)
+        found[first, second] = found[second, first] = True
+        return torch.as_tensor(found).to(self._device)
+
+    # -- what was held back --------------------------------------------------------------------------------------------
+
+    def _embed(self, rows: Int64) -> Tensor:
+        """Return the vectors of these sets, without dropout or changes."""
+        self._all.eval()
+        runs = even_runs(len(rows), EVALUATED_SETS, self._inputs.n_elements(rows))
+        with torch.no_grad():
+            batches = (self._inputs.batch(rows[some], None) for some in runs)
+            return torch.cat([self.model.head(self.model.features(batch)) for batch in batches])
+
+    def _judge(self) -> tuple[float, float]:
+        """Return the loss and the accuracy of what was held back, NaN where there is none."""
+        held = self._held
+        if held is None:
+            return math.nan, math.nan
+        rows = held.rows
+        vectors = self._embed(rows)
+        if self._classes is None:
+            return float(contrastive_loss(vectors, self._alike(rows, held))), math.nan
+        assert held.classes is not None
+        wanted = torch.as_tensor(held.classes).to(self._device)
+        with torch.no_grad():
+            logits = self._classes(vectors)
+        accuracy = (logits.argmax(1) == wanted).float().mean()
+        return float(nn.functional.cross_entropy(logits, wanted)), float(accuracy)
+
+    # -- the state of training -----------------------------------------------------------------------------------------
+
+    def _state(self) -> dict[str, Array]:
+        moments = self._optimizer.state_dict()["state"]
+        flat = {f"optimizer.{i}.{name}": each for i, of in moments.items() for name, each in of.items()}
+        return {**_arrays(self._all.state_dict(), "model."), **{name: _numpy(each) for name, each in flat.items()}}
+
+    def _restore(self, state: State) -> None:
+        self._all.load_state_dict({k: torch.tensor(v) for k, v in _without(state.arrays, "model.").items()})
+        moments: dict[int, dict[str, Tensor]] = {}
+        for name, array in _without(state.arrays, "optimizer.").items():
+            number, _, key = name.partition(".")
+            moments.setdefault(int(number), {})[key] = torch.tensor(array)
+        self._optimizer.load_state_dict({**self._optimizer.state_dict(), "state": moments})
+
+
+def _partners(unlike: Int64 | None) -> dict[int, list[int]]:
+    """Return for each set those that are said to be unlike it."""
+    found: dict[int, list[int]] = {}
+    for a, b in [] if unlike is None else unlike.tolist():
+        found.setdefault(a, []).append(b)
+        found.setdefault(b, []).append(a)
+    return found
+
+
+def _rate(done: float) -> float:
+    """Return the learning rate, as a part of the highest, after this part of the training."""
+    if done < WARM_UP:
+        return 0.04 + 0.96 * done / WARM_UP
+    return 0.5 * (1 + math.cos(math.pi * (done - WARM_UP) / (1 - WARM_UP)))
+
+
+def _better(row: list[float], best: list[float]) -> bool:
+    """Return whether as much of what was held back is right, or more; of pairs, whether the loss is smaller.
+
+    Of two models that are as good, the later one has learnt for longer, at a lower rate.
+    """
+    return row[1] < best[1] if math.isnan(row[2]) else row[2] >= best[2]
+
+
+def _mixed_seed(seed: int, epoch: int) -> int:
+    return int(np.random.RandomState([seed, epoch, 1]).randint(1 << 31))
+
+
+def _numpy(tensor: Tensor) -> Array:
+    return np.array(tensor.detach().cpu().numpy())
+
+
+def _arrays(tensors: dict[str, Tensor], prefix: str) -> dict[str, Array]:
+    return {prefix + name: _numpy(tensor) for name, tensor in tensors.items()}
+
+
+def _with_prefix(arrays: dict[str, Array], prefix: str) -> dict[str, Array]:
+    return {name: array for name, array in arrays.items() if name.startswith(prefix)}
+
+
+def _without(arrays: dict[str, Array], prefix: str) -> dict[str, Array]:
+    """Return the arrays of a prefix by the names behind it."""
+    return {name[len(prefix) :]: array for name, array in arrays.items() if name.startswith(prefix)}

@@ -1,0 +1,106 @@
+"""Fits that are interrupted go on from their checkpoint, and end as if nothing had happened."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from labelled_shapes import shapes, small
+from sklearn.exceptions import NotFittedError
+
+from slosh.data.progress import watched
+from slosh.embed import SlicedWasserstein
+from slosh.errors import DamagedError, FormatError, InputError
+
+
+def interrupted(model, after, *given, **more):
+    """Fit a model, and press Ctrl-C after so many epochs."""
+
+    def watch(stage, done, total):
+        if stage == "learn" and done == after:
+            raise KeyboardInterrupt
+
+    with watched(watch), pytest.raises(KeyboardInterrupt):
+        model.fit(*given, **more)
+
+
+CASES = {
+    "head": {},
+    "changed": {"augment": "auto"},
+    "slices": {"learn_slices": True},
+    "points": {"network": "points", "embedding": None, "n_slices": 8, "augment": "auto"},
+    "contrastive": {"loss": "contrastive"},
+}
+
+
+@pytest.mark.parametrize("given", CASES.values(), ids=CASES)
+def test_it_goes_on_with_the_same_bits(given, tmp_path):
+    sets, labels = shapes(60)
+    whole = small(epochs=6, **given).fit(sets, labels)
+    model, path = small(epochs=6, **given), tmp_path / "checkpoint"
+    interrupted(model, 3, sets, labels, checkpoint=path)
+    with pytest.raises(NotFittedError):
+        model.transform(sets)
+    interrupted(model, 5, sets, labels, checkpoint=path)
+    model.fit(sets, labels, checkpoint=path)
+    assert np.array_equal(model.transform(sets), whole.transform(sets))
+    assert np.array_equal(model.curves_, whole.curves_, equal_nan=True)
+    assert model.best_epoch_ == whole.best_epoch_
+    epochs = []
+    with watched(lambda stage, done, total: epochs.append(stage)):
+        again = small(epochs=6, **given).fit(sets, labels, checkpoint=path)
+    assert "learn" not in epochs
+    assert np.array_equal(again.transform(sets), whole.transform(sets))
+    assert [each.name for each in tmp_path.iterdir()] == ["checkpoint"]
+
+
+def test_pairs_go_on_with_the_same_bits(tmp_path):
+    sets, _ = shapes(60)
+    pairs = [(i, i + 3, 1) for i in range(50)] + [(i, i + 1, 0) for i in range(40)]
+    whole, model = small(epochs=5).fit(sets, pairs=pairs), small(epochs=5)
+    interrupted(model, 2, sets, pairs=pairs, checkpoint=tmp_path / "checkpoint")
+    model.fit(sets, pairs=pairs, checkpoint=tmp_path / "checkpoint")
+    assert np.array_equal(model.transform(sets), whole.transform(sets))
+
+
+def test_a_checkpoint_of_another_fit_is_refused(tmp_path):
+    sets, labels = shapes(60)
+    path = tmp_path / "checkpoint"
+    interrupted(small(epochs=4), 1, sets, labels, checkpoint=path)
+    content = path.read_bytes()
+    moved = shapes(60, seed=1)[0]
+    for model, given, wanted in [
+        (small(epochs=5), sets, labels),
+        (small(epochs=4, random_state=1), sets, labels),
+        (small(epochs=4, embedding=SlicedWasserstein(8, 5)), sets, labels),
+        (small(epochs=4), moved, labels),
+        (small(epochs=4), sets, labels[::-1]),
+    ]:
+        with pytest.raises(InputError, match="other data or parameters") as told:
+            model.fit(given, wanted, checkpoint=path)
+        assert told.value.argument == "checkpoint"
+    assert path.read_bytes() == content
+    small(epochs=4, n_jobs=2).fit(sets, labels, checkpoint=path)
+
+
+def test_a_file_that_is_no_checkpoint(tmp_path):
+    sets, labels = shapes(30)
+    path = tmp_path / "checkpoint"
+    path.write_bytes(b"something of the user's")
+    with pytest.raises(FormatError, match="not a file of the kind"):
+        small(epochs=2).fit(sets, labels, checkpoint=path)
+    path.unlink()
+    interrupted(small(epochs=3), 1, sets, labels, checkpoint=path)
+    content = bytearray(path.read_bytes())
+    content[-5] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(DamagedError):
+        small(epochs=3).fit(sets, labels, checkpoint=path)
+
+
+def test_a_refit_that_is_interrupted_leaves_what_was_fitted():
+    sets, labels = shapes(40)
+    model = small(epochs=3).fit(sets, labels)
+    before = model.transform(sets)
+    interrupted(model, 1, *shapes(40, 3))
+    assert np.array_equal(model.transform(sets), before)
+    assert model.n_features_in_ == 2
