@@ -1,4 +1,4 @@
-"""The inner loops of the embeddings: `embed`, `sort`, `transport`, `field`, `local_shape`.
+"""The inner loops of the embeddings: `embed` and its gradient, `sort`, `transport`, `field`, `local_shape`.
 
 Compiled if the kernel was built, NumPy otherwise.
 
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import bad_value, user_level
-from . import kernel_numpy, local_numpy
+from . import gradient_numpy, kernel_numpy, local_numpy
 from .arrays import Float32, Float64, Int64, Quantiles, Ragged
 
 native: Any
@@ -110,6 +110,27 @@ def embed(sets: Ragged, rule: Quantiles, out: Float32, residual: Float64 | None,
         native.embed(*sets, *rule, out, residual, threads)
     else:
         kernel_numpy.embed(sets, rule, out, residual)
+
+
+def embed_gradient(
+    sets: Ragged,
+    rule: Quantiles,
+    grad: Float32,
+    of_points: Float32 | None,
+    of_weights: Float32 | None,
+    of_directions: Float32 | None,
+    threads: int,
+) -> None:
+    """Write the gradients of points (P, d), weights (P,) and directions (L, d), given that of the quantiles of `embed`.
+
+    `grad` is (sets, n_slices * n_quantiles), of quantiles without scale and reference. What is None is not computed.
+    Elements of weight zero get none. The bits do not depend on the number of threads.
+    """
+    if is_compiled():
+        asked = of_points, of_weights, of_directions
+        native.embed_gradient(*sets, rule.directions, rule.n_quantiles, rule.average, grad, *asked, threads)
+    else:
+        gradient_numpy.embed_gradient(sets, rule, grad, of_points, of_weights, of_directions)
 
 
 def sort(sets: Ragged, directions: Float32 | None, n_slices: int, threads: int) -> Ragged:

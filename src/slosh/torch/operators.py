@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import plain
+from . import native, plain
 from .batches import check_values
 
 
@@ -30,6 +30,23 @@ def sliced_quantiles(
         check_values(points, offsets, weights)
     with torch.autocast(points.device.type, enabled=False):
         return plain.quantiles(points, offsets, weights, directions, n_quantiles, average)
+
+
+@sliced_quantiles.register_kernel("cpu")
+def _(
+    points: Tensor,
+    offsets: Tensor,
+    weights: Tensor | None,
+    directions: Tensor,
+    n_quantiles: int,
+    average: bool,
+    check: bool,
+) -> Tensor:
+    if check:
+        check_values(points, offsets, weights)
+    if points.dtype != torch.float32:
+        return plain.quantiles(points, offsets, weights, directions, n_quantiles, average)
+    return native.quantiles(points, offsets, weights, directions, n_quantiles, average)
 
 
 @sliced_quantiles.register_fake
@@ -64,6 +81,25 @@ def sliced_quantiles_backward(
         found = plain.quantiles_backward(
             grad.contiguous(), points, offsets, weights, directions, n_quantiles, average, wanted
         )
+    return found.points, found.weights, found.directions
+
+
+@sliced_quantiles_backward.register_kernel("cpu")
+def _(
+    grad: Tensor,
+    points: Tensor,
+    offsets: Tensor,
+    weights: Tensor | None,
+    directions: Tensor,
+    n_quantiles: int,
+    average: bool,
+    want_points: bool,
+    want_weights: bool,
+    want_directions: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    wanted = want_points, want_weights, want_directions
+    backward = native.quantiles_backward if points.dtype == torch.float32 else plain.quantiles_backward
+    found = backward(grad.contiguous(), points, offsets, weights, directions, n_quantiles, average, wanted)
     return found.points, found.weights, found.directions
 
 
