@@ -277,7 +277,7 @@ void gradient_part(const Gradient &job, const Group &group, int64_t set, const f
   const float *from = job.grad + set * job.grad_step + group.first * M;
   float *grad = scratch.grad, *rows = scratch.rows, *each = scratch.each;
   for (int64_t m = 0; m < M; ++m)
-    for (int64_t l = 0; l < W; ++l) grad[m * W + l] = l < group.count ? from[l * M + m] : 0.0f;
+    for (int64_t l = 0; l < W; ++l) grad[m * W + l] = l < group.count ? from[l * M + m] * sets.scale : 0.0f;
   sort_numbered<W>(sets, group, offset, n, weights, scratch);
   if (!weights) {
     if (sets.rule == Rule::average)

@@ -42,7 +42,7 @@ std::vector<float> fill_up(const float *directions, int64_t n_slices, int64_t di
 }
 
 void embed_gradient(const Matrix &points, const Offsets &offsets, const std::optional<Vector> &weights, const Matrix &directions, int64_t n_quantiles,
-                    bool average, const Matrix &grad, const std::optional<Columns> &of_points, const std::optional<Floats> &of_weights,
+                    bool average, double scale, const Matrix &grad, const std::optional<Columns> &of_points, const std::optional<Floats> &of_weights,
                     const std::optional<Columns> &of_directions, int threads) {
   Gradient job{};
   Embedding &sets = job.sets;
@@ -55,7 +55,7 @@ void embed_gradient(const Matrix &points, const Offsets &offsets, const std::opt
   if (of_weights) check(weights && int64_t(of_weights->shape(0)) == P, "of_weights must be like weights");
   if (of_directions) check(int64_t(of_directions->shape(0)) == L && int64_t(of_directions->shape(1)) == dim, "of_directions must be like directions");
   sets.points = points.data(), sets.weights = weights ? weights->data() : nullptr, sets.offsets = offsets.data();
-  sets.dim = dim, sets.n_slices = L, sets.n_quantiles = n_quantiles, sets.rule = average ? Rule::average : Rule::linear;
+  sets.scale = float(scale), sets.dim = dim, sets.n_slices = L, sets.n_quantiles = n_quantiles, sets.rule = average ? Rule::average : Rule::linear;
   Unlocked free;
   const Kernel *const kernel = chosen_kernel();
   const Groups groups(kernel->lanes, L, dim, n_quantiles, directions.data(), nullptr);
@@ -84,7 +84,7 @@ void embed_gradient(const Matrix &points, const Offsets &offsets, const std::opt
 
 void add_gradients(nb::module_ &m) {
   using namespace nb::literals;
-  m.def("embed_gradient", &embed_gradient, "points"_a, "offsets"_a, "weights"_a.none(), "directions"_a, "n_quantiles"_a, "average"_a, "grad"_a,
+  m.def("embed_gradient", &embed_gradient, "points"_a, "offsets"_a, "weights"_a.none(), "directions"_a, "n_quantiles"_a, "average"_a, "scale"_a, "grad"_a,
         "of_points"_a.none(), "of_weights"_a.none(), "of_directions"_a.none(), "threads"_a);
 }
 

@@ -121,14 +121,15 @@ def embed_gradient(
     of_directions: Float32 | None,
     threads: int,
 ) -> None:
-    """Write the gradients of points (P, d), weights (P,) and directions (L, d), given that of the quantiles of `embed`.
+    """Write the gradients of points (P, d), weights (P,) and directions (L, d), given that of `embed`.
 
-    `grad` is (sets, n_slices * n_quantiles), of quantiles without scale and reference. What is None is not computed.
+    `grad` is (sets, n_slices * n_quantiles); that of the reference is its sum over the sets, times - scale. What is None
+    is not computed.
     Elements of weight zero get none. The bits do not depend on the number of threads.
     """
     if is_compiled():
         asked = of_points, of_weights, of_directions
-        native.embed_gradient(*sets, rule.directions, rule.n_quantiles, rule.average, grad, *asked, threads)
+        native.embed_gradient(*sets, rule.directions, rule.n_quantiles, rule.average, rule.scale, grad, *asked, threads)
     else:
         gradient_numpy.embed_gradient(sets, rule, grad, of_points, of_weights, of_directions)
 

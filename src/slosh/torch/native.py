@@ -13,18 +13,24 @@ from ..native.arrays import Array, Quantiles, Ragged
 from .plain import Gradients, empty_gradients
 
 
-def quantiles(
-    points: Tensor, offsets: Tensor, weights: Tensor | None, directions: Tensor, n_quantiles: int, average: bool
+def embed(
+    points: Tensor,
+    offsets: Tensor,
+    weights: Tensor | None,
+    directions: Tensor,
+    reference: Tensor,
+    average: bool,
+    scale: float,
 ) -> Tensor:
-    """Return the quantiles of every set along every direction, (n, L * M), slice after slice."""
-    out = torch.empty((len(offsets) - 1, len(directions) * n_quantiles))
-    rule = Quantiles(_array(directions), None, len(directions), n_quantiles, average)
+    """Return (quantiles - reference) * scale of every set along every direction, (n, L * M), slice after slice."""
+    out = torch.empty((len(offsets) - 1, reference.numel()))
+    rule = Quantiles(_array(directions), _array(reference), *reference.shape, average, scale)
     if len(out):
         kernel.embed(_sets(points, offsets, weights), rule, out.numpy(), None, torch.get_num_threads())
     return out
 
 
-def quantiles_backward(
+def embed_backward(
     grad: Tensor,
     points: Tensor,
     offsets: Tensor,
@@ -32,11 +38,12 @@ def quantiles_backward(
     directions: Tensor,
     n_quantiles: int,
     average: bool,
+    scale: float,
     wanted: tuple[bool, bool, bool],
 ) -> Gradients:
-    """Return the gradients of points, weights and directions, given that of `quantiles`; `wanted` says which."""
+    """Return the gradients of points, weights and directions, given that of `embed`; `wanted` says which."""
     found = empty_gradients(points, weights, directions, wanted)
-    rule = Quantiles(_array(directions), None, len(directions), n_quantiles, average)
+    rule = Quantiles(_array(directions), None, len(directions), n_quantiles, average, scale)
     outputs = (each.numpy() if want else None for each, want in zip(found, wanted, strict=True))
     if len(offsets) > 1:
         sets = _sets(points, offsets, weights)

@@ -1,6 +1,6 @@
-"""The operators `slosh::sliced_quantiles` and its gradient, as torch knows them: shapes, autograd, one kernel a device.
+"""The operators `slosh::sliced_embedding` and its gradient, as torch knows them: shapes, autograd, one kernel a device.
 
-Ragged points, offsets and unit directions come in, quantiles (n, L * M) go out. To torch.compile they are opaque, so
+Ragged points, offsets, unit directions and a reference come in, vectors (n, L * M) go out. To torch.compile they are opaque, so
 what happens inside may look at the data: checks, and memory that depends on them.
 """
 
@@ -15,55 +15,58 @@ from . import native, plain
 from .batches import check_values
 
 
-@torch.library.custom_op("slosh::sliced_quantiles", mutates_args=())
-def sliced_quantiles(
+@torch.library.custom_op("slosh::sliced_embedding", mutates_args=())
+def sliced_embedding(
     points: Tensor,
     offsets: Tensor,
     weights: Tensor | None,
     directions: Tensor,
-    n_quantiles: int,
+    reference: Tensor,
     average: bool,
+    scale: float,
     check: bool,
 ) -> Tensor:
-    """Return the quantiles of every set along every direction, (n, L * M), slice after slice."""
+    """Return (quantiles - reference) * scale of every set along every direction, (n, L * M), slice after slice."""
     if check:
         check_values(points, offsets, weights)
     with torch.autocast(points.device.type, enabled=False):
-        return plain.quantiles(points, offsets, weights, directions, n_quantiles, average)
+        return plain.embed(points, offsets, weights, directions, reference, average, scale)
 
 
-@sliced_quantiles.register_kernel("cpu")
+@sliced_embedding.register_kernel("cpu")
 def _(
     points: Tensor,
     offsets: Tensor,
     weights: Tensor | None,
     directions: Tensor,
-    n_quantiles: int,
+    reference: Tensor,
     average: bool,
+    scale: float,
     check: bool,
 ) -> Tensor:
     if check:
         check_values(points, offsets, weights)
     if points.dtype != torch.float32:
-        return plain.quantiles(points, offsets, weights, directions, n_quantiles, average)
-    return native.quantiles(points, offsets, weights, directions, n_quantiles, average)
+        return plain.embed(points, offsets, weights, directions, reference, average, scale)
+    return native.embed(points, offsets, weights, directions, reference, average, scale)
 
 
-@sliced_quantiles.register_fake
+@sliced_embedding.register_fake
 def _(
     points: Tensor,
     offsets: Tensor,
     weights: Tensor | None,
     directions: Tensor,
-    n_quantiles: int,
+    reference: Tensor,
     average: bool,
+    scale: float,
     check: bool,
 ) -> Tensor:
-    return points.new_empty((offsets.shape[0] - 1, directions.shape[0] * n_quantiles))
+    return points.new_empty((offsets.shape[0] - 1, reference.numel()))
 
 
-@torch.library.custom_op("slosh::sliced_quantiles_backward", mutates_args=())
-def sliced_quantiles_backward(
+@torch.library.custom_op("slosh::sliced_embedding_backward", mutates_args=())
+def sliced_embedding_backward(
     grad: Tensor,
     points: Tensor,
     offsets: Tensor,
@@ -71,6 +74,7 @@ def sliced_quantiles_backward(
     directions: Tensor,
     n_quantiles: int,
     average: bool,
+    scale: float,
     want_points: bool,
     want_weights: bool,
     want_directions: bool,
@@ -78,13 +82,13 @@ def sliced_quantiles_backward(
     """Return the gradients of points, weights and directions; those that are not wanted are empty."""
     wanted = want_points, want_weights, want_directions
     with torch.autocast(points.device.type, enabled=False):
-        found = plain.quantiles_backward(
-            grad.contiguous(), points, offsets, weights, directions, n_quantiles, average, wanted
+        found = plain.embed_backward(
+            grad.contiguous(), points, offsets, weights, directions, n_quantiles, average, scale, wanted
         )
     return found.points, found.weights, found.directions
 
 
-@sliced_quantiles_backward.register_kernel("cpu")
+@sliced_embedding_backward.register_kernel("cpu")
 def _(
     grad: Tensor,
     points: Tensor,
@@ -93,17 +97,18 @@ def _(
     directions: Tensor,
     n_quantiles: int,
     average: bool,
+    scale: float,
     want_points: bool,
     want_weights: bool,
     want_directions: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     wanted = want_points, want_weights, want_directions
-    backward = native.quantiles_backward if points.dtype == torch.float32 else plain.quantiles_backward
-    found = backward(grad.contiguous(), points, offsets, weights, directions, n_quantiles, average, wanted)
+    backward = native.embed_backward if points.dtype == torch.float32 else plain.embed_backward
+    found = backward(grad.contiguous(), points, offsets, weights, directions, n_quantiles, average, scale, wanted)
     return found.points, found.weights, found.directions
 
 
-@sliced_quantiles_backward.register_fake
+@sliced_embedding_backward.register_fake
 def _(
     grad: Tensor,
     points: Tensor,
@@ -112,6 +117,7 @@ def _(
     directions: Tensor,
     n_quantiles: int,
     average: bool,
+    scale: float,
     want_points: bool,
     want_weights: bool,
     want_directions: bool,
@@ -124,17 +130,23 @@ def _(
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    points, offsets, weights, directions, ctx.n_quantiles, ctx.average, _ = inputs
+    points, offsets, weights, directions, reference, ctx.average, ctx.scale, _ = inputs
+    ctx.n_quantiles = reference.shape[1]
     ctx.save_for_backward(points, offsets, weights, directions)
 
 
 def _differentiate(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     points, offsets, weights, directions = ctx.saved_tensors
     wanted = ctx.needs_input_grad
+    of_reference = -ctx.scale * grad.sum(0).view(-1, ctx.n_quantiles) if wanted[4] else None
     wanted = wanted[0], weights is not None and wanted[2], wanted[3]
-    found = sliced_quantiles_backward(grad, points, offsets, weights, directions, ctx.n_quantiles, ctx.average, *wanted)
+    if not any(wanted):
+        return None, None, None, None, of_reference, None, None, None
+    found = sliced_embedding_backward(
+        grad, points, offsets, weights, directions, ctx.n_quantiles, ctx.average, ctx.scale, *wanted
+    )
     of_points, of_weights, of_directions = (g if want else None for g, want in zip(found, wanted, strict=True))
-    return of_points, None, of_weights, of_directions, None, None, None
+    return of_points, None, of_weights, of_directions, of_reference, None, None, None
 
 
-sliced_quantiles.register_autograd(_differentiate, setup_context=_keep)
+sliced_embedding.register_autograd(_differentiate, setup_context=_keep)

@@ -135,11 +135,17 @@ def cumulative(mass: Tensor, at: Places) -> Tensor:
     return (before[:, 1:] - before[:, at.starts][:, at.set_of]).clamp_(max=1.0)
 
 
-def quantiles(
-    points: Tensor, offsets: Tensor, weights: Tensor | None, directions: Tensor, n_quantiles: int, average: bool
+def embed(
+    points: Tensor,
+    offsets: Tensor,
+    weights: Tensor | None,
+    directions: Tensor,
+    reference: Tensor,
+    average: bool,
+    scale: float,
 ) -> Tensor:
-    """Return the quantiles of every set along every direction, (n, L * M), slice after slice."""
-    n, n_slices = len(offsets) - 1, len(directions)
+    """Return (quantiles - reference) * scale of every set along every direction, (n, L * M), slice after slice."""
+    n, (n_slices, n_quantiles) = len(offsets) - 1, reference.shape
     out = points.new_empty((n, n_slices, n_quantiles))
     if not n:
         return out.reshape(0, n_slices * n_quantiles)
@@ -148,7 +154,7 @@ def quantiles(
         rows = sort_sets(points, at, weights, directions[part])
         found = (_average if average else _linear)(rows, at, cut(rows, at, n_quantiles))
         out[:, part] = found.view(len(found), n, n_quantiles).transpose(0, 1).to(out.dtype)
-    return out.reshape(n, n_slices * n_quantiles)
+    return ((out - reference) * scale).reshape(n, n_slices * n_quantiles)
 
 
 def _average(rows: Sorted, at: Places, cuts: Cuts) -> Tensor:
@@ -193,7 +199,7 @@ class Gradients(NamedTuple):
     directions: Tensor
 
 
-def quantiles_backward(
+def embed_backward(
     grad: Tensor,
     points: Tensor,
     offsets: Tensor,
@@ -201,9 +207,10 @@ def quantiles_backward(
     directions: Tensor,
     n_quantiles: int,
     average: bool,
+    scale: float,
     wanted: tuple[bool, bool, bool],
 ) -> Gradients:
-    """Return the gradients of points, weights and directions, given that of `quantiles`; `wanted` says which."""
+    """Return the gradients of points, weights and directions, given that of `embed`; `wanted` says which."""
     n, n_slices = len(offsets) - 1, len(directions)
     found = empty_gradients(points, weights, directions, wanted)
     if not n:
@@ -213,7 +220,7 @@ def quantiles_backward(
     for part in chunks(len(points), n_slices, points.device):
         rows = sort_sets(points, at, weights, directions[part])
         cuts = cut(rows, at, n_quantiles)
-        upstream = grad[:, part].transpose(0, 1).reshape(-1, n * n_quantiles).double()
+        upstream = grad[:, part].transpose(0, 1).reshape(-1, n * n_quantiles).double() * scale
         spread = _average_gradient if average else _linear_gradient
         of_values, of_cuts = spread(upstream, rows, at, cuts)
         scatter_gradients(found, part, of_values, of_cuts, rows, at, points, weights, directions)
