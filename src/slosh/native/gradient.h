@@ -54,12 +54,14 @@ inline size_t lay_gradient_scratch(const Gradient &job, char *memory, GradientSc
   to.rows = reinterpret_cast<float *>(take(size_t(numbers) * 8));
   to.items = reinterpret_cast<uint64_t *>(take(n > kRadix ? size_t(n) * 16 : 0));
   to.each = reinterpret_cast<float *>(take(size_t(numbers) * 4));
-  to.line = reinterpret_cast<double *>(take(job.sets.weights ? size_t(n) * 24 : 0));
+  to.line = reinterpret_cast<double *>(take(job.weighted ? size_t(n) * 24 : 0));
   const size_t rows = job.width == job.sets.dim ? 0 : size_t(n * job.width) * 4;
   to.points = reinterpret_cast<float *>(take(rows));
   to.of_points = reinterpret_cast<float *>(take(rows));
   return at;
 }
+
+SLOSH_INLINE char *aligned(void *memory) { return reinterpret_cast<char *>((reinterpret_cast<uintptr_t>(memory) + 63) & ~uintptr_t(63)); }
 
 inline size_t gradient_bytes(const Gradient &job) {
   GradientScratch nothing;
@@ -267,101 +269,129 @@ void multiply_all_back(const Gradient &job, const float *each, int64_t n, const 
   }
 }
 
+// From rows of gradients by rank, in place of the keys, to gradients by element.
+template <int W> SLOSH_INLINE void scatter_rows(const float *rows, int64_t n, float *each) {
+  for (int64_t k = 0; k < n; ++k) {
+    const float *row = rows + k * 2 * W;
+#pragma GCC unroll 16
+    for (int l = 0; l < W; ++l) each[number_at(row + W + l) * W + l] = row[l];
+  }
+}
+
+// What is known of one set while its slices are worked on.
+struct GradientSet {
+  int64_t offset, n;
+  const float *weights;    // null if they are all equal, and nobody asks for their gradient
+  int64_t positive;        // elements that have a weight
+  double total;
+  const float *points;     // (n, width)
+  float *of_points;        // (n, width) or null
+  double *of_weights;      // (n,) or null
+};
+
+inline GradientSet begin_set(const Gradient &job, int64_t set, GradientScratch &scratch) {
+  const Embedding &sets = job.sets;
+  const int64_t offset = sets.offsets[set], n = sets.offsets[set + 1] - offset, dim = sets.dim, width = job.width;
+  const Weights found = look_at(sets.weights ? sets.weights + offset : nullptr, n);
+  GradientSet now{offset, n, found.each, found.positive, found.total, sets.points + offset * dim, nullptr, nullptr};
+  if (job.of_weights) {
+    now.of_weights = scratch.line + 2 * n;
+    for (int64_t i = 0; i < n; ++i) now.of_weights[i] = 0;
+    if (!now.weights) {  // all equal: look_at has not summed them
+      now.weights = sets.weights + offset, now.total = 0;
+      for (int64_t i = 0; i < n; ++i) now.total += double(now.weights[i]);
+    }
+  }
+  if (job.of_points) now.of_points = width == dim ? job.of_points + offset * dim : scratch.of_points;
+  if (now.of_points) std::memset(now.of_points, 0, size_t(n * width) * 4);
+  if (width != dim) {
+    for (int64_t i = 0; i < n; ++i) {
+      std::memcpy(scratch.points + i * width, now.points + i * dim, size_t(dim) * 4);
+      std::memset(scratch.points + i * width + dim, 0, size_t(width - dim) * 4);
+    }
+    now.points = scratch.points;
+  }
+  return now;
+}
+
+inline void end_set(const Gradient &job, const GradientSet &now) {
+  const int64_t dim = job.sets.dim, width = job.width;
+  if (now.of_points && width != dim)
+    for (int64_t i = 0; i < now.n; ++i) std::memcpy(job.of_points + (now.offset + i) * dim, now.of_points + i * width, size_t(dim) * 4);
+  if (now.of_weights)
+    for (int64_t i = 0; i < now.n; ++i) job.of_weights[now.offset + i] = float(now.of_weights[i]);
+}
+
+// One slice with weights: from gradients by rank, of values and of cumulative weights, to gradients by element. The gradients of the cuts are
+// changed.
+inline void scatter_weighted(const GradientSet &now, const float *rows, int64_t step, int64_t half, const double *of_values, double *of_cuts, float *each,
+                             int64_t each_step) {
+  for (int64_t k = 0; k < now.positive; ++k) each[number_at(rows + k * step + half) * each_step] = float(of_values[k]);
+  if (!now.of_weights) return;
+  double sum = 0, mean = 0;
+  for (int64_t k = now.positive - 1; k >= 0; --k) {  // each weight moves all cuts from its own on
+    sum += of_cuts[k], of_cuts[k] = sum;
+    mean += sum * double(now.weights[number_at(rows + k * step + half)]);
+  }
+  mean /= now.total;
+  for (int64_t k = 0; k < now.positive; ++k) now.of_weights[number_at(rows + k * step + half)] += (of_cuts[k] - mean) / now.total;
+}
+
 // W slices of one set.
-template <int W>
-void gradient_part(const Gradient &job, const Group &group, int64_t set, const float *weights, int64_t positive, double total, const float *points,
-                   float *of_points, double *of_directions, GradientScratch &scratch) {
+template <int W> void gradient_part(const Gradient &job, const Group &group, int64_t set, const GradientSet &now, double *of_directions, GradientScratch &scratch) {
   typedef typename Lanes<W>::F F;
   const Embedding &sets = job.sets;
-  const int64_t offset = sets.offsets[set], n = sets.offsets[set + 1] - offset, M = sets.n_quantiles;
+  const int64_t n = now.n, M = sets.n_quantiles;
   const float *from = job.grad + set * job.grad_step + group.first * M;
   float *grad = scratch.grad, *rows = scratch.rows, *each = scratch.each;
   for (int64_t m = 0; m < M; ++m)
     for (int64_t l = 0; l < W; ++l) grad[m * W + l] = l < group.count ? from[l * M + m] * sets.scale : 0.0f;
-  sort_numbered<W>(sets, group, offset, n, weights, scratch);
-  if (!weights) {
+  sort_numbered<W>(sets, group, now.offset, n, now.weights, scratch);
+  if (!now.weights) {
     if (sets.rule == Rule::average)
       spread_average<W>(grad, rows, n, M);
     else
       spread_linear<W>(grad, rows, n, M);
-    for (int64_t k = 0; k < n; ++k) {
-      const float *row = rows + k * 2 * W;
-#pragma GCC unroll 16
-      for (int l = 0; l < W; ++l) each[number_at(row + W + l) * W + l] = row[l];
-    }
+    scatter_rows<W>(rows, n, each);
   } else {
     for (int64_t i = 0; i < n; ++i) store(each + i * W, F{});
-    double *of_values = scratch.line, *of_cuts = scratch.line + n, *of_weights = scratch.line + 2 * n;
+    double *of_values = scratch.line, *of_cuts = scratch.line + n;
     for (int64_t l = 0; l < group.count; ++l) {
       (sets.rule == Rule::average ? spread_weighted_average : spread_weighted_linear)(
-          grad + l, W, rows + l, 2 * W, W, weights, positive, total, M, of_values, of_cuts);
-      for (int64_t k = 0; k < positive; ++k) each[number_at(rows + k * 2 * W + W + l) * W + l] = float(of_values[k]);
-      if (!job.of_weights) continue;
-      double sum = 0, mean = 0;
-      for (int64_t k = positive - 1; k >= 0; --k) {  // each weight moves all cuts from its own on
-        sum += of_cuts[k], of_cuts[k] = sum;
-        mean += sum * double(weights[number_at(rows + k * 2 * W + W + l)]);
-      }
-      mean /= total;
-      for (int64_t k = 0; k < positive; ++k) of_weights[number_at(rows + k * 2 * W + W + l)] += (of_cuts[k] - mean) / total;
+          grad + l, W, rows + l, 2 * W, W, now.weights, now.positive, now.total, M, of_values, of_cuts);
+      scatter_weighted(now, rows + l, 2 * W, W, of_values, of_cuts, each + l, W);
     }
   }
-  multiply_all_back<W>(job, each, n, points, group.first, of_points, of_directions);
+  multiply_all_back<W>(job, each, n, now.points, group.first, now.of_points, of_directions);
+}
+
+// Calls part(W, lanes of a group as a group) for all slices, as many at a time as a vector has lanes; fewer for a set of very many elements.
+template <class Part> SLOSH_INLINE void for_parts(const Embedding &job, int64_t n, Part part) {
+  for (int64_t g = 0; g < job.n_groups; ++g) {
+    const Group &group = job.groups[g];
+    const int64_t lanes = gradient_lanes(group, n);
+    for (int64_t l = 0; l < group.count; l += lanes) part(lanes, part_of(group, l, lanes));
+  }
 }
 
 // All slices of the sets of one block; what they add to the directions goes to the block's own sums.
 inline void gradient(const Gradient &job, int64_t block, void *memory) {
   GradientScratch scratch;
-  lay_gradient_scratch(job, reinterpret_cast<char *>((reinterpret_cast<uintptr_t>(memory) + 63) & ~uintptr_t(63)), scratch);
-  const Embedding &sets = job.sets;
-  const int64_t dim = sets.dim, width = job.width;
+  lay_gradient_scratch(job, aligned(memory), scratch);
   double *of_directions = job.of_directions ? job.of_directions + block * job.block_step : nullptr;
   for (int64_t set = job.blocks[block]; set < job.blocks[block + 1]; ++set) {
-    const int64_t offset = sets.offsets[set], n = sets.offsets[set + 1] - offset;
-    const Weights found = look_at(sets.weights ? sets.weights + offset : nullptr, n);
-    const float *weights = found.each;
-    if (sets.weights && job.of_weights) weights = sets.weights + offset;
-    double total = found.total;
-    if (weights && !found.each) {  // all equal: look_at has not summed them
-      total = 0;
-      for (int64_t i = 0; i < n; ++i) total += double(weights[i]);
-    }
-    const float *points = sets.points + offset * dim;
-    float *of_points = job.of_points ? job.of_points + offset * dim : nullptr;
-    if (width != dim) {
-      for (int64_t i = 0; i < n; ++i) {
-        std::memcpy(scratch.points + i * width, points + i * dim, size_t(dim) * 4);
-        std::memset(scratch.points + i * width + dim, 0, size_t(width - dim) * 4);
-      }
-      points = scratch.points;
-      if (of_points) of_points = scratch.of_points;
-    }
-    if (of_points) std::memset(of_points, 0, size_t(n * width) * 4);
-    if (job.of_weights) for (int64_t i = 0; i < n; ++i) scratch.line[2 * n + i] = 0;
-    for (int64_t g = 0; g < sets.n_groups; ++g) {
-      const Group &group = sets.groups[g];
-      const int64_t lanes = gradient_lanes(group, n);
-      for (int64_t l = 0; l < group.count; l += lanes) {
-        const Group part = part_of(group, l, lanes);
+    const GradientSet now = begin_set(job, set, scratch);
+    for_parts(job.sets, now.n, [&](int64_t lanes, const Group &part) {
 #if SLOSH_LANES >= 16
-        if (lanes == 16) {
-          gradient_part<16>(job, part, set, weights, found.positive, total, points, of_points, of_directions, scratch);
-          continue;
-        }
+      if (lanes == 16) return gradient_part<16>(job, part, set, now, of_directions, scratch);
 #endif
 #if SLOSH_LANES >= 8
-        if (lanes == 8) {
-          gradient_part<8>(job, part, set, weights, found.positive, total, points, of_points, of_directions, scratch);
-          continue;
-        }
+      if (lanes == 8) return gradient_part<8>(job, part, set, now, of_directions, scratch);
 #endif
-        gradient_part<4>(job, part, set, weights, found.positive, total, points, of_points, of_directions, scratch);
-      }
-    }
-    if (job.of_points && width != dim)
-      for (int64_t i = 0; i < n; ++i) std::memcpy(job.of_points + (offset + i) * dim, of_points + i * width, size_t(dim) * 4);
-    if (job.of_weights)
-      for (int64_t i = 0; i < n; ++i) job.of_weights[offset + i] = float(scratch.line[2 * n + i]);
+      (void)lanes;
+      gradient_part<4>(job, part, set, now, of_directions, scratch);
+    });
+    end_set(job, now);
   }
 }
 

@@ -1,4 +1,4 @@
-"""The gradient of an embedding in NumPy and float64: the twin of gradient.h, and the fallback where no compiler was.
+"""Gradients in NumPy and float64: the twins of gradient.h and transport_gradient.h, for where no compiler was.
 
 Sets of one size are one 3-D array, as in `kernel_numpy`.
 """
@@ -48,14 +48,77 @@ def embed_gradient(
                 of_points[at] = each.transpose(0, 2, 1) @ directions
             sums += np.einsum("sln,snd->ld", each, inside)
             if of_weights is not None:
-                # Each weight moves all cuts from its own on, but the last, which is 1.
-                of_cuts[np.cumsum(cut[:, :, ::-1], axis=2)[:, :, ::-1] - cut <= 0] = 0.0
-                moved = np.cumsum(of_cuts[:, :, ::-1], axis=2)[:, :, ::-1]
-                moved = (moved - (moved * cut).sum(axis=2, keepdims=True)) / total
-                np.put_along_axis(each, order, moved, axis=2)
+                np.put_along_axis(each, order, _of_shares(of_cuts, cut) / total, axis=2)
                 of_weights[at] = np.where(mass > 0, each.sum(axis=1), 0.0)
     if of_directions is not None:
         of_directions[:] = sums
+
+
+def _of_shares(of_cuts: Float64, shares: Float64) -> Float64:
+    """Return the gradients of weights of sum 1, given those of cumulative weights, in the order of the values.
+
+    Each weight moves all cuts from its own on, but the last, which is 1.
+    """
+    later = np.cumsum(shares[..., ::-1], axis=-1)[..., ::-1] - shares
+    moved = np.cumsum(np.where(later > 0, of_cuts, 0.0)[..., ::-1], axis=-1)[..., ::-1]
+    return np.asarray(moved - (moved * shares).sum(axis=-1, keepdims=True))
+
+
+def transport_gradient(
+    a: Ragged,
+    b: Ragged,
+    directions: Float32,
+    grad: Float64,
+    of_a: tuple[Float32 | None, Float32 | None],
+    of_b: tuple[Float32 | None, Float32 | None],
+    of_directions: Float32 | None,
+) -> None:
+    theta = directions.astype(np.float64)
+    sums = np.zeros_like(theta)
+    for pair, g in enumerate(grad / len(theta)):
+        sides = [_Side(each, pair, theta) for each in (a, b)]
+        for side, other, (of_points, of_weights) in zip(sides, sides[::-1], (of_a, of_b), strict=True):
+            of_values, of_shares = side.facing(other, float(g))
+            if of_points is not None:
+                of_points[side.part] = of_values.T @ theta
+            if of_weights is not None:
+                of_weights[side.part] = of_shares.sum(axis=0)
+            sums += of_values @ side.points
+    if of_directions is not None:
+        of_directions[:] = sums
+
+
+class _Side:
+    """One set of a pair, sorted along every slice; elements of weight zero are left out."""
+
+    def __init__(self, sets: Ragged, number: int, directions: Float64) -> None:
+        self.part = slice(sets.offsets[number], sets.offsets[number + 1])
+        self.points = sets.points[self.part].astype(np.float64)
+        mass = np.ones(len(self.points)) if sets.weights is None else sets.weights[self.part].astype(np.float64)
+        self.total = mass.sum()
+        there = np.flatnonzero(mass > 0)
+        values = directions @ self.points[there].T
+        order = np.argsort(values, axis=1, kind="stable")
+        self.order, self.values = there[order], np.take_along_axis(values, order, axis=1)
+        self.shares = (mass[there] / self.total)[order]
+        self.cuts = np.cumsum(self.shares, axis=1)
+        self.cuts /= self.cuts[:, -1:]
+
+    def facing(self, other: _Side, g: float) -> tuple[Float64, Float64]:
+        """Return g times the gradients of the values and of the weights of this side, (L, N), by element."""
+        of_values, of_shares = (np.zeros((len(self.values), len(self.points))) for _ in range(2))
+        for row, (values, cuts) in enumerate(zip(self.values, self.cuts, strict=True)):
+            edges = np.sort(np.concatenate([[0.0], cuts, other.cuts[row]]))
+            widths, middle = np.diff(edges), (edges[1:] + edges[:-1]) / 2
+            mine = np.minimum(np.searchsorted(cuts, middle), len(cuts) - 1)
+            theirs = other.values[row][np.minimum(np.searchsorted(other.cuts[row], middle), len(other.cuts[row]) - 1)]
+            of_sorted = np.bincount(mine, 2 * g * widths * (values[mine] - theirs), len(cuts))
+            facing = other.values[row][np.minimum(np.searchsorted(other.cuts[row], cuts), len(other.cuts[row]) - 1)]
+            of_cuts = np.zeros(len(cuts))
+            of_cuts[:-1] = g * ((values[:-1] - facing[:-1]) ** 2 - (values[1:] - facing[:-1]) ** 2)
+            of_values[row, self.order[row]] = of_sorted
+            of_shares[row, self.order[row]] = _of_shares(of_cuts, self.shares[row]) / self.total
+        return of_values, of_shares
 
 
 def _average(upstream: Float64, values: Float64, shares: Float64) -> tuple[Float64, Float64]:

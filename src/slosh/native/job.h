@@ -47,6 +47,13 @@ struct Gradient {
   float *of_points;            // (P, dim) or null
   float *of_weights;           // (P,) or null
   double *of_directions;       // (n_blocks, block_step) or null: the sums of each block
+  bool weighted;               // whether slices are walked through one by one, because there are weights on this side or the other
+};
+
+// The same of the squared distances of the sets of two collections, set by set; see transport_gradient.h. What both sides share is in `a`.
+struct TransportGradient {
+  Gradient a, b;
+  const double *grad;          // (n_sets,)
 };
 
 // Sorted slices of two collections, and which pairs of sets to compare.
@@ -315,6 +322,8 @@ struct Kernel {
   int64_t (*gradient_width)(int64_t dim);
   size_t (*gradient_bytes)(const Gradient &);
   void (*gradient)(const Gradient &, int64_t block, void *scratch);
+  size_t (*transport_gradient_bytes)(const TransportGradient &);
+  void (*transport_gradient)(const TransportGradient &, int64_t block, void *scratch);
   double (*exchange_rate)(int64_t rounds);  // compare-exchanges done, for the benchmark's floor
 };
 

@@ -1,16 +1,21 @@
-"""Quantiles of sliced sets, and their gradients, on the native kernel: float32 on the CPU.
+"""Embeddings and distances of sets, and their gradients, on the native kernel: float32 on the CPU.
 
 Tensors come in and go out; the kernel works on their memory. It uses as many threads as torch does.
 """
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from ..data.batching import batches_by_points
 from ..native import kernel
 from ..native.arrays import Array, Quantiles, Ragged
-from .plain import Gradients, empty_gradients
+from .plain import Gradients, Side, empty_gradients
+
+SORTED_NUMBERS = 1 << 23
+"""Sorted values, elements times slices, of one batch of pairs: bounds the memory of `transport`."""
 
 
 def embed(
@@ -49,6 +54,43 @@ def embed_backward(
         sets = _sets(points, offsets, weights)
         kernel.embed_gradient(sets, rule, _array(grad), *outputs, threads=torch.get_num_threads())
     return found
+
+
+def transport(x: Side, y: Side, directions: Tensor) -> Tensor:
+    """Return the mean over the slices of the integral of (Q_x - Q_y)^2, set by set, (n,)."""
+    a, b = _sets(*x), _sets(*y)
+    squares = np.empty(len(a.offsets) - 1)
+    theta, threads = _array(directions), torch.get_num_threads()
+    for some in batches_by_points(np.diff(a.offsets) + np.diff(b.offsets), max(1, SORTED_NUMBERS // len(theta))):
+        sides = [kernel.sort(_part(side, some), theta, len(theta), threads) for side in (a, b)]
+        pairs = np.arange(some.stop - some.start).repeat(2).reshape(-1, 2)
+        squares[some] = kernel.transport(*sides, pairs, threads)
+    return torch.from_numpy(squares.astype(np.float32))
+
+
+def _part(sets: Ragged, some: slice) -> Ragged:
+    """Return some of the sets."""
+    first, last = sets.offsets[some.start], sets.offsets[some.stop]
+    weights = None if sets.weights is None else sets.weights[first:last]
+    return Ragged(sets.points[first:last], sets.offsets[some.start : some.stop + 1] - first, weights)
+
+
+def transport_backward(
+    grad: Tensor, x: Side, y: Side, directions: Tensor, wanted: tuple[bool, bool, bool, bool, bool]
+) -> tuple[Gradients, Gradients]:
+    """Return the gradients of both sides, given that of `transport`; that of the directions is in the first.
+
+    wanted : whether those of x, its weights, y, its weights, and the directions are.
+    """
+    of_x = empty_gradients(x.points, x.weights, directions, (wanted[0], wanted[1], wanted[4]))
+    of_y = empty_gradients(y.points, y.weights, directions, (wanted[2], wanted[3], False))
+    outputs = (of_x.points, of_x.weights, of_y.points, of_y.weights, of_x.directions)
+    a, wa, b, wb, theta = (each.numpy() if want else None for each, want in zip(outputs, wanted, strict=True))
+    if len(grad):
+        upstream = _array(grad.double())
+        threads = torch.get_num_threads()
+        kernel.transport_gradient(_sets(*x), _sets(*y), _array(directions), upstream, (a, wa), (b, wb), theta, threads)
+    return of_x, of_y
 
 
 def _array(x: Tensor) -> Array:

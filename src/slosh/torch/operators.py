@@ -1,6 +1,7 @@
-"""The operators `slosh::sliced_embedding` and its gradient, as torch knows them: shapes, autograd, one kernel a device.
+"""The operators of slosh.torch as torch knows them: shapes, autograd, and which backend runs where.
 
-Ragged points, offsets, unit directions and a reference come in, vectors (n, L * M) go out. To torch.compile they are opaque, so
+`slosh::sliced_embedding` takes ragged points, offsets, unit directions and a reference to vectors (n, L * M), and
+`slosh::sliced_transport` takes two batches to squared distances (n,). To torch.compile they are opaque, so
 what happens inside may look at the data: checks, and memory that depends on them.
 """
 
@@ -13,6 +14,12 @@ from torch import Tensor
 
 from . import native, plain
 from .batches import check_values
+from .plain import Side
+
+
+def _backend(points: Tensor) -> Any:
+    """Return the module that runs a batch: `native` and `plain` have the same functions, and so has any other."""
+    return native if points.device.type == "cpu" and points.dtype == torch.float32 else plain
 
 
 @torch.library.custom_op("slosh::sliced_embedding", mutates_args=())
@@ -30,25 +37,7 @@ def sliced_embedding(
     if check:
         check_values(points, offsets, weights)
     with torch.autocast(points.device.type, enabled=False):
-        return plain.embed(points, offsets, weights, directions, reference, average, scale)
-
-
-@sliced_embedding.register_kernel("cpu")
-def _(
-    points: Tensor,
-    offsets: Tensor,
-    weights: Tensor | None,
-    directions: Tensor,
-    reference: Tensor,
-    average: bool,
-    scale: float,
-    check: bool,
-) -> Tensor:
-    if check:
-        check_values(points, offsets, weights)
-    if points.dtype != torch.float32:
-        return plain.embed(points, offsets, weights, directions, reference, average, scale)
-    return native.embed(points, offsets, weights, directions, reference, average, scale)
+        return _backend(points).embed(points, offsets, weights, directions, reference, average, scale)
 
 
 @sliced_embedding.register_fake
@@ -82,29 +71,9 @@ def sliced_embedding_backward(
     """Return the gradients of points, weights and directions; those that are not wanted are empty."""
     wanted = want_points, want_weights, want_directions
     with torch.autocast(points.device.type, enabled=False):
-        found = plain.embed_backward(
+        found = _backend(points).embed_backward(
             grad.contiguous(), points, offsets, weights, directions, n_quantiles, average, scale, wanted
         )
-    return found.points, found.weights, found.directions
-
-
-@sliced_embedding_backward.register_kernel("cpu")
-def _(
-    grad: Tensor,
-    points: Tensor,
-    offsets: Tensor,
-    weights: Tensor | None,
-    directions: Tensor,
-    n_quantiles: int,
-    average: bool,
-    scale: float,
-    want_points: bool,
-    want_weights: bool,
-    want_directions: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
-    wanted = want_points, want_weights, want_directions
-    backward = native.embed_backward if points.dtype == torch.float32 else plain.embed_backward
-    found = backward(grad.contiguous(), points, offsets, weights, directions, n_quantiles, average, scale, wanted)
     return found.points, found.weights, found.directions
 
 
@@ -150,3 +119,93 @@ def _differentiate(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
 
 
 sliced_embedding.register_autograd(_differentiate, setup_context=_keep)
+
+
+@torch.library.custom_op("slosh::sliced_transport", mutates_args=())
+def sliced_transport(
+    x: Tensor,
+    x_offsets: Tensor,
+    x_weights: Tensor | None,
+    y: Tensor,
+    y_offsets: Tensor,
+    y_weights: Tensor | None,
+    directions: Tensor,
+    check: bool,
+) -> Tensor:
+    """Return the mean over the slices of the squared distance by transport, of set i of x and set i of y, (n,)."""
+    a, b = Side(x, x_offsets, x_weights), Side(y, y_offsets, y_weights)
+    if check:
+        check_values(*a)
+        check_values(*b)
+    with torch.autocast(x.device.type, enabled=False):
+        return _backend(x).transport(a, b, directions)
+
+
+@sliced_transport.register_fake
+def _(
+    x: Tensor,
+    x_offsets: Tensor,
+    x_weights: Tensor | None,
+    y: Tensor,
+    y_offsets: Tensor,
+    y_weights: Tensor | None,
+    directions: Tensor,
+    check: bool,
+) -> Tensor:
+    return x.new_empty((x_offsets.shape[0] - 1,))
+
+
+@torch.library.custom_op("slosh::sliced_transport_backward", mutates_args=())
+def sliced_transport_backward(
+    grad: Tensor,
+    x: Tensor,
+    x_offsets: Tensor,
+    x_weights: Tensor | None,
+    y: Tensor,
+    y_offsets: Tensor,
+    y_weights: Tensor | None,
+    directions: Tensor,
+    wanted: list[bool],
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Return the gradients of x, its weights, y, its weights, and the directions; the others are empty."""
+    a, b = Side(x, x_offsets, x_weights), Side(y, y_offsets, y_weights)
+    of_x, of_x_weights, of_y, of_y_weights, of_directions = wanted
+    wanted_ = of_x, of_x_weights, of_y, of_y_weights, of_directions
+    with torch.autocast(x.device.type, enabled=False):
+        first, second = _backend(x).transport_backward(grad, a, b, directions, wanted_)
+    return first.points, first.weights, second.points, second.weights, first.directions
+
+
+@sliced_transport_backward.register_fake
+def _(
+    grad: Tensor,
+    x: Tensor,
+    x_offsets: Tensor,
+    x_weights: Tensor | None,
+    y: Tensor,
+    y_offsets: Tensor,
+    y_weights: Tensor | None,
+    directions: Tensor,
+    wanted: list[bool],
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    a, b, c, d, e = (
+        x.new_empty(0) if each is None or not want else torch.empty_like(each)
+        for each, want in zip((x, x_weights, y, y_weights, directions), wanted, strict=True)
+    )
+    return a, b, c, d, e
+
+
+def _keep_pair(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs[:-1])
+
+
+def _differentiate_pair(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    saved = ctx.saved_tensors
+    needs = ctx.needs_input_grad
+    wanted = [needs[k] and saved[k] is not None for k in (0, 2, 3, 5, 6)]
+    found = sliced_transport_backward(grad, *saved, wanted)
+    x, x_weights, y, y_weights, directions = (g if want else None for g, want in zip(found, wanted, strict=True))
+    return x, None, x_weights, y, None, y_weights, directions, None
+
+
+sliced_transport.register_autograd(_differentiate_pair, setup_context=_keep_pair)
