@@ -113,7 +113,9 @@ class _Side:
             mine = np.minimum(np.searchsorted(cuts, middle), len(cuts) - 1)
             theirs = other.values[row][np.minimum(np.searchsorted(other.cuts[row], middle), len(other.cuts[row]) - 1)]
             of_sorted = np.bincount(mine, 2 * g * widths * (values[mine] - theirs), len(cuts))
-            facing = other.values[row][np.minimum(np.searchsorted(other.cuts[row], cuts), len(other.cuts[row]) - 1)]
+            # Where both sides have a cut, what is left of it counts.
+            at = np.searchsorted(other.cuts[row], cuts - 1e-12)
+            facing = other.values[row][np.minimum(at, len(other.cuts[row]) - 1)]
             of_cuts = np.zeros(len(cuts))
             of_cuts[:-1] = g * ((values[:-1] - facing[:-1]) ** 2 - (values[1:] - facing[:-1]) ** 2)
             of_values[row, self.order[row]] = of_sorted

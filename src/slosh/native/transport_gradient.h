@@ -47,6 +47,9 @@ struct WeightedSlice {
   SLOSH_INLINE double share(int64_t k) const { return (weights ? double(weights[number_at(rows + k * step + half)]) : 1.0) / total; }
 };
 
+// What rounding may leave of a share. Where both sides have a cut, the gradient is that of what is left of it, whatever was rounded.
+constexpr double kRounding = 1e-12;
+
 inline void spread_weighted_transport(const WeightedSlice &a, const WeightedSlice &b, double scale) {
   int64_t i = 0, j = 0;
   double left_a = a.share(0), left_b = b.share(0);
@@ -60,7 +63,7 @@ inline void spread_weighted_transport(const WeightedSlice &a, const WeightedSlic
     a.of_values[i] += 2 * scale * move * d, b.of_values[j] -= 2 * scale * move * d;
     if (last_a && last_b) break;
     left_a -= move, left_b -= move;
-    const bool next_a = !last_a && (last_b || left_a <= 0), next_b = !last_b && (last_a || left_b <= 0);
+    const bool next_a = !last_a && (last_b || left_a <= kRounding), next_b = !last_b && (last_a || left_b <= kRounding);
     if (next_a) {
       const double following = a.value(i + 1) - b.value(j);
       a.of_cuts[i] = scale * (d * d - following * following);

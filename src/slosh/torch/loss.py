@@ -85,11 +85,11 @@ def _directions(slices: Any, points: Tensor, n_slices: int | None, random_state:
         if slices.dim() != 2:
             raise input_error("slices", f"must be (L, d), not {slices.dim()}-D")
         return torch.nn.functional.normalize(slices, dim=1)
-    drawn = _draw(slices, int(points.shape[-1]), n_slices, random_state)
+    drawn: Tensor = _draw(slices, int(points.shape[-1]), n_slices, random_state)
     return drawn.to(points.device, torch.float64 if points.dtype == torch.float64 else torch.float32)
 
 
-@torch.compiler.assume_constant_result
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _draw(slices: Any, dim: int, n_slices: int | None, random_state: Any) -> Tensor:
     """Return drawn directions; what is compiled draws them once."""
     slicer = auto_slicer(slices, dim, n_slices, random_stream(random_state))

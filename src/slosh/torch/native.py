@@ -29,7 +29,8 @@ def embed(
 ) -> Tensor:
     """Return (quantiles - reference) * scale of every set along every direction, (n, L * M), slice after slice."""
     out = torch.empty((len(offsets) - 1, reference.numel()))
-    rule = Quantiles(_array(directions), _array(reference), *reference.shape, average, scale)
+    n_slices, n_quantiles = reference.shape
+    rule = Quantiles(_array(directions), _array(reference), n_slices, n_quantiles, average, scale)
     if len(out):
         kernel.embed(_sets(points, offsets, weights), rule, out.numpy(), None, torch.get_num_threads())
     return out
@@ -49,10 +50,13 @@ def embed_backward(
     """Return the gradients of points, weights and directions, given that of `embed`; `wanted` says which."""
     found = empty_gradients(points, weights, directions, wanted)
     rule = Quantiles(_array(directions), None, len(directions), n_quantiles, average, scale)
-    outputs = (each.numpy() if want else None for each, want in zip(found, wanted, strict=True))
+    of_points, of_weights, of_directions = (
+        each.numpy() if want else None for each, want in zip(found, wanted, strict=True)
+    )
     if len(offsets) > 1:
         sets = _sets(points, offsets, weights)
-        kernel.embed_gradient(sets, rule, _array(grad), *outputs, threads=torch.get_num_threads())
+        threads = torch.get_num_threads()
+        kernel.embed_gradient(sets, rule, _array(grad), of_points, of_weights, of_directions, threads)
     return found
 
 
@@ -62,9 +66,9 @@ def transport(x: Side, y: Side, directions: Tensor) -> Tensor:
     squares = np.empty(len(a.offsets) - 1)
     theta, threads = _array(directions), torch.get_num_threads()
     for some in batches_by_points(np.diff(a.offsets) + np.diff(b.offsets), max(1, SORTED_NUMBERS // len(theta))):
-        sides = [kernel.sort(_part(side, some), theta, len(theta), threads) for side in (a, b)]
+        first, second = (kernel.sort(_part(side, some), theta, len(theta), threads) for side in (a, b))
         pairs = np.arange(some.stop - some.start).repeat(2).reshape(-1, 2)
-        squares[some] = kernel.transport(*sides, pairs, threads)
+        squares[some] = kernel.transport(first, second, pairs, threads)
     return torch.from_numpy(squares.astype(np.float32))
 
 

@@ -37,7 +37,8 @@ def sliced_embedding(
     if check:
         check_values(points, offsets, weights)
     with torch.autocast(points.device.type, enabled=False):
-        return _backend(points).embed(points, offsets, weights, directions, reference, average, scale)
+        vectors: Tensor = _backend(points).embed(points, offsets, weights, directions, reference, average, scale)
+    return vectors
 
 
 @sliced_embedding.register_fake
@@ -138,7 +139,8 @@ def sliced_transport(
         check_values(*a)
         check_values(*b)
     with torch.autocast(x.device.type, enabled=False):
-        return _backend(x).transport(a, b, directions)
+        squares: Tensor = _backend(x).transport(a, b, directions)
+    return squares
 
 
 @sliced_transport.register_fake
@@ -169,10 +171,8 @@ def sliced_transport_backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Return the gradients of x, its weights, y, its weights, and the directions; the others are empty."""
     a, b = Side(x, x_offsets, x_weights), Side(y, y_offsets, y_weights)
-    of_x, of_x_weights, of_y, of_y_weights, of_directions = wanted
-    wanted_ = of_x, of_x_weights, of_y, of_y_weights, of_directions
     with torch.autocast(x.device.type, enabled=False):
-        first, second = _backend(x).transport_backward(grad, a, b, directions, wanted_)
+        first, second = _backend(x).transport_backward(grad, a, b, directions, tuple(wanted))
     return first.points, first.weights, second.points, second.weights, first.directions
 
 
