@@ -281,6 +281,9 @@ def test_what_does_not_fit_is_refused():
     ):
         with pytest.raises(ValueError, match=r"must be|offsets|one weight"):
             call(**wrong)
+    for copied in (np.asfortranarray(out), out.astype(np.float64)):  # the gradient would go to a copy
+        with pytest.raises(TypeError):
+            call(of_points=copied)
 
 
 @native

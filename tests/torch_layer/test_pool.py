@@ -140,11 +140,12 @@ def test_gradcheck(average, weighted):
 
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("weighted", [False, True])
-def test_gradients_on_every_kernel_equal_those_in_float64(each_kernel, rule, weighted):
-    points, offsets, weights = ragged([1, 2, 17, 150, 40], 3, weighted)
+@pytest.mark.parametrize("dim", [1, 3, 8, 20])
+def test_gradients_on_every_kernel_equal_those_in_float64(each_kernel, rule, weighted, dim):
+    points, offsets, weights = ragged([1, 2, 17, 150, 40], dim, weighted)
     found = []
     for dtype in (torch.float32, torch.float64):
-        pool = SlicedWassersteinPool(3, 21, 16, quantiles=rule).to(dtype)
+        pool = SlicedWassersteinPool(dim, 21, 16, quantiles=rule).to(dtype)
         p, o, w = tensors(points, offsets, weights, dtype)
         p.requires_grad_()
         if weighted:
@@ -403,6 +404,21 @@ def test_as_a_module():
     assert torch.equal(pickle.loads(pickle.dumps(pool))(points, offsets), pool(points, offsets))
     assert SlicedWassersteinPool(1, 8, 4).n_slices == 1  # one is exact
     assert SlicedWassersteinPool(3).n_slices == SlicedWasserstein().fit([POINTS.numpy()]).n_slices_
+
+
+def test_tensors_in_any_layout_of_memory():
+    """A gradient that is written into a copy would be lost."""
+    points, offsets, weights = tensors(*ragged([5, 9], 4, True))
+    reference = torch.zeros(6, 3)
+    found = []
+    for turn in (lambda x: x, lambda x: x.T.contiguous().T if x.dim() == 2 else torch.stack([x, x], 1)[:, 0]):
+        leaves = [turn(x).detach().requires_grad_() for x in (points, weights, unit(6, 4).float(), reference)]
+        p, w, theta, r = leaves
+        vectors = sliced_embedding(p, offsets, w, theta, r, True, 1.0, True)
+        vectors.backward(turn(torch.linspace(-1, 1, vectors.numel()).view_as(vectors)))
+        found.append([vectors, *(leaf.grad for leaf in leaves)])
+    torch.testing.assert_close(*found)
+    assert (found[0][3] != 0).any()
 
 
 def test_the_threads_change_no_bit():

@@ -152,10 +152,12 @@ void transport_gradient(const Matrix &a, const Offsets &a_offsets, const std::op
 
 void add_gradients(nb::module_ &m) {
   using namespace nb::literals;
+  // What is written to is not converted: the results would go to a copy.
   m.def("embed_gradient", &embed_gradient, "points"_a, "offsets"_a, "weights"_a.none(), "directions"_a, "n_quantiles"_a, "average"_a, "scale"_a, "grad"_a,
-        "of_points"_a.none(), "of_weights"_a.none(), "of_directions"_a.none(), "threads"_a);
+        "of_points"_a.none().noconvert(), "of_weights"_a.none().noconvert(), "of_directions"_a.none().noconvert(), "threads"_a);
   m.def("transport_gradient", &transport_gradient, "a"_a, "a_offsets"_a, "a_weights"_a.none(), "b"_a, "b_offsets"_a, "b_weights"_a.none(), "directions"_a,
-        "grad"_a, "of_a"_a.none(), "of_a_weights"_a.none(), "of_b"_a.none(), "of_b_weights"_a.none(), "of_directions"_a.none(), "threads"_a);
+        "grad"_a, "of_a"_a.none().noconvert(), "of_a_weights"_a.none().noconvert(), "of_b"_a.none().noconvert(), "of_b_weights"_a.none().noconvert(),
+        "of_directions"_a.none().noconvert(), "threads"_a);
 }
 
 }  // namespace slosh

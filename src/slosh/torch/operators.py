@@ -93,9 +93,9 @@ def _(
     want_directions: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     return (
-        torch.empty_like(points) if want_points else points.new_empty(0),
-        torch.empty_like(weights) if want_weights and weights is not None else points.new_empty(0),
-        torch.empty_like(directions) if want_directions else directions.new_empty(0),
+        points.new_empty(points.shape if want_points else 0),
+        points.new_empty(weights.shape if want_weights and weights is not None else 0),
+        directions.new_empty(directions.shape if want_directions else 0),
     )
 
 
@@ -189,7 +189,7 @@ def _(
     wanted: list[bool],
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     a, b, c, d, e = (
-        x.new_empty(0) if each is None or not want else torch.empty_like(each)
+        x.new_empty(0 if each is None or not want else each.shape)
         for each, want in zip((x, x_weights, y, y_weights, directions), wanted, strict=True)
     )
     return a, b, c, d, e

@@ -232,7 +232,7 @@ def empty_gradients(
 ) -> Gradients:
     """Return zeros of the shapes of the gradients that are wanted."""
     kinds = (points, points.new_empty(0) if weights is None else weights, directions)
-    return Gradients(*(torch.zeros_like(x) if want else x.new_empty(0) for x, want in zip(kinds, wanted, strict=True)))
+    return Gradients(*(x.new_zeros(x.shape if want else 0) for x, want in zip(kinds, wanted, strict=True)))
 
 
 def scatter_gradients(

@@ -95,7 +95,7 @@ class SlicedWassersteinPool(nn.Module):  # type: ignore[misc]
             ("directions", directions, learn_slices),
             ("reference", drawn.reference_, learn_reference),
         ):
-            tensor = torch.tensor(array, dtype=torch.get_default_dtype())
+            tensor = torch.tensor(np.ascontiguousarray(array), dtype=torch.get_default_dtype())
             if learn:
                 self.register_parameter(name, nn.Parameter(tensor))
             else:
