@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 TORCH ?= torch==2.13.0
 NATIVE := $(wildcard src/slosh/native/*) CMakeLists.txt pyproject.toml
 
-.PHONY: demo serve test test-long test-sanitize lint lint-page paper paper-quick bench-embed bench-search bench-growth bench-index bench-promise bench-parts bench-postgres bench-shards bench-batch bench-server docs clean
+.PHONY: demo serve test test-long test-sanitize lint lint-page paper paper-quick bench-embed bench-search bench-growth bench-index bench-promise bench-parts bench-postgres bench-shards bench-batch bench-server bench-torch docs clean
 
 demo: $(VENV)/.ready            ## build an index of handwritten digits, search it, draw neighbours; writes demo/
 	$(BIN)/slosh demo
@@ -64,6 +64,9 @@ bench-batch: $(VENV)/.ready     ## batch jobs on Ray beside a plain loop, ten mi
 
 bench-server: $(VENV)/.ready    ## slosh serve beside the same searches without a server, minutes; writes docs/results/server.json
 	$(BIN)/python benchmarks/bench_server.py
+
+bench-torch: $(VENV)/.ready     ## the layer of slosh.torch beside a plain torch expression, minutes; writes docs/results/torch.json
+	$(BIN)/python benchmarks/bench_torch.py
 
 docs: $(VENV)/.ready            ## redraw the pictures of docs/
 	$(BIN)/python docs/draw_embedding.py

@@ -32,8 +32,9 @@ typedef ndarray<double, ndim<1>, c_contig, nb::device::cpu> Doubles;
 // The kernel of this machine, or the one that `use` has chosen.
 const Kernel *chosen_kernel();
 
-// Adds what parts_module.cpp has.
+// Adds what parts_module.cpp and gradient_module.cpp have.
 void add_parts(nb::module_ &m);
+void add_gradients(nb::module_ &m);
 
 // Adds what dense_module.cpp has.
 void add_dense(nb::module_ &m);

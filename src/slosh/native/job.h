@@ -35,6 +35,27 @@ struct Embedding {
   int64_t largest;            // elements of the largest set
 };
 
+// What the quantiles of sets, (n_sets, n_slices * n_quantiles), were differentiated by, and where the gradients of what they are made of go; see gradient.h.
+struct Gradient {
+  Embedding sets;              // points, weights, offsets, groups with directions, rule
+  const float *grad;           // row s at grad + s * grad_step
+  int64_t grad_step;
+  int64_t width;               // dim, filled up to whole vectors
+  const float *directions;     // (n_slices filled up to 16, width)
+  const int64_t *blocks;       // (n_blocks + 1,) the first sets of blocks, which are worked on by one thread each
+  int64_t block_step;          // numbers of the directions
+  float *of_points;            // (P, dim) or null
+  float *of_weights;           // (P,) or null
+  double *of_directions;       // (n_blocks, block_step) or null: the sums of each block
+  bool weighted;               // whether slices are walked through one by one, because there are weights on this side or the other
+};
+
+// The same of the squared distances of the sets of two collections, set by set; see transport_gradient.h. What both sides share is in `a`.
+struct TransportGradient {
+  Gradient a, b;
+  const double *grad;          // (n_sets,)
+};
+
 // Sorted slices of two collections, and which pairs of sets to compare.
 struct Transport {
   const float *a, *b;                  // (P, n_slices)
@@ -311,6 +332,11 @@ struct Kernel {
   void (*field_bounds)(const FieldBounds &, int64_t block, void *scratch);
   void (*histogram_products)(const Histograms &, int64_t first, int64_t last);
   void (*dense)(const Dense &, int64_t panel, int64_t first, int64_t last);
+  int64_t (*gradient_width)(int64_t dim);
+  size_t (*gradient_bytes)(const Gradient &);
+  void (*gradient)(const Gradient &, int64_t block, void *scratch);
+  size_t (*transport_gradient_bytes)(const TransportGradient &);
+  void (*transport_gradient)(const TransportGradient &, int64_t block, void *scratch);
   double (*exchange_rate)(int64_t rounds);  // compare-exchanges done, for the benchmark's floor
 };
 

@@ -1,4 +1,4 @@
-"""The inner loops of the embeddings: `embed`, `sort`, `transport`, `field`, `local_shape`.
+"""The inner loops of the embeddings: `embed`, `sort`, `transport`, their gradients, `field`, `local_shape`.
 
 Compiled if the kernel was built, NumPy otherwise.
 
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import bad_value, user_level
-from . import kernel_numpy, local_numpy
+from . import gradient_numpy, kernel_numpy, local_numpy
 from .arrays import Float32, Float64, Int64, Quantiles, Ragged
 
 native: Any
@@ -112,6 +112,27 @@ def embed(sets: Ragged, rule: Quantiles, out: Float32, residual: Float64 | None,
         kernel_numpy.embed(sets, rule, out, residual)
 
 
+def embed_gradient(
+    sets: Ragged,
+    rule: Quantiles,
+    grad: Float32,
+    of_points: Float32 | None,
+    of_weights: Float32 | None,
+    of_directions: Float32 | None,
+    threads: int,
+) -> None:
+    """Write the gradients of points (P, d), weights (P,) and directions (L, d), given that of `embed`.
+
+    `grad` is (sets, n_slices * n_quantiles); that of the reference is its sum over the sets, times - scale. What is
+    None is not computed. Elements of weight zero get none. The bits do not depend on the number of threads.
+    """
+    if is_compiled():
+        asked = of_points, of_weights, of_directions
+        native.embed_gradient(*sets, rule.directions, rule.n_quantiles, rule.average, rule.scale, grad, *asked, threads)
+    else:
+        gradient_numpy.embed_gradient(sets, rule, grad, of_points, of_weights, of_directions)
+
+
 def sort(sets: Ragged, directions: Float32 | None, n_slices: int, threads: int) -> Ragged:
     """Return the values of every set, sorted slice by slice, (P, n_slices), and their weights in the same order."""
     if not is_compiled():
@@ -132,6 +153,27 @@ def transport(a: Ragged, b: Ragged, pairs: Int64, threads: int) -> Float64:
     out = np.empty(len(pairs))
     native.transport(*a, *b, np.ascontiguousarray(pairs, np.int64), out, threads)
     return out
+
+
+def transport_gradient(
+    a: Ragged,
+    b: Ragged,
+    directions: Float32,
+    grad: Float64,
+    of_a: tuple[Float32 | None, Float32 | None],
+    of_b: tuple[Float32 | None, Float32 | None],
+    of_directions: Float32 | None,
+    threads: int,
+) -> None:
+    """Write the gradients of points and weights, of both sides, and of directions, given that of squared distances.
+
+    `a` and `b` are unsorted, and set i of the one is compared with set i of the other; `grad` is (sets,), of what
+    `transport` returns. What is None is not computed. The bits do not depend on the number of threads.
+    """
+    if is_compiled():
+        native.transport_gradient(*a, *b, directions, grad, *of_a, *of_b, of_directions, threads)
+    else:
+        gradient_numpy.transport_gradient(a, b, directions, grad, of_a, of_b, of_directions)
 
 
 def field(sets: Ragged, anchors: Float32, out: Float32, threads: int) -> None:

@@ -53,17 +53,14 @@ def ragged_batch(
         what = f"must be (P, d) with offsets, (n, N, d) or a nested tensor, not {points.dim()}-D"
         raise input_error(name, what, "for one set x of (N, d) pass x[None]")
     if batch.points.shape[1] != dim:
-        raise _wrong_features(name, batch.points.shape[1], dim)
+        what = f"has {batch.points.shape[1]} features, expected {dim}"
+        raise input_error(name, what, "all sets need the same features")
     return Batch(
         _as_type(batch.points, like, name),
         batch.offsets.to(device=like.device, dtype=torch.int64),
         None if batch.weights is None else _as_type(batch.weights, like, "weights"),
         batch.extra,
     )
-
-
-def _wrong_features(name: str, found: int, dim: int) -> InputError:
-    return input_error(name, f"has {found} features, expected {dim}", "all sets need the same features")
 
 
 def _as_type(x: Tensor, like: Tensor, name: str) -> Tensor:

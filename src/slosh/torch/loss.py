@@ -11,8 +11,8 @@ from ..data.checks import input_error, random_stream
 from ..embed.sliced_wasserstein import auto_slicer
 from ..errors import InputError, UnsupportedError
 from ..slices import Slicer
-from . import plain
-from .batches import Batch, check_values, ragged_batch
+from .batches import Batch, ragged_batch
+from .operators import sliced_transport
 
 
 def sliced_wasserstein(
@@ -58,10 +58,8 @@ def sliced_wasserstein(
         raise InputError(
             f"x has {n} sets, y has {m}", "pass as many of both: set i is compared with set i", argument="y"
         )
-    if directions.device.type == "cpu" if check is None else check:
-        for each in (a, b):
-            check_values(each.points, each.offsets, each.weights)
-    squares = _squares(a, b, directions)
+    check = directions.device.type == "cpu" if check is None else check
+    squares: Tensor = sliced_transport(*a[:3], *b[:3], directions, check)
     return squares if squared else _root(squares)
 
 
@@ -87,33 +85,14 @@ def _directions(slices: Any, points: Tensor, n_slices: int | None, random_state:
         if slices.dim() != 2:
             raise input_error("slices", f"must be (L, d), not {slices.dim()}-D")
         return torch.nn.functional.normalize(slices, dim=1)
-    dim = points.shape[-1]
-    slicer = auto_slicer(slices, int(dim), n_slices, random_stream(random_state))
+    drawn: Tensor = _draw(slices, int(points.shape[-1]), n_slices, random_state)
+    return drawn.to(points.device, torch.float64 if points.dtype == torch.float64 else torch.float32)
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _draw(slices: Any, dim: int, n_slices: int | None, random_state: Any) -> Tensor:
+    """Return drawn directions; what is compiled draws them once."""
+    slicer = auto_slicer(slices, dim, n_slices, random_stream(random_state))
     if slicer.directions_ is None:
         raise not_linear(slicer)
-    dtype = torch.float64 if points.dtype == torch.float64 else torch.float32
-    return torch.as_tensor(slicer.directions_, dtype=dtype).to(points.device)
-
-
-def _squares(a: Batch, b: Batch, directions: Tensor) -> Tensor:
-    """Return the mean over the slices of the squared distance of one-dimensional transport."""
-    n = len(a.offsets) - 1
-    if not n:
-        return (a.points.sum() + b.points.sum()) * a.points.new_zeros(0)
-    sides = [(plain.places(s.offsets, len(s.points)), s) for s in (a, b)]
-    total = a.points.new_zeros(n, dtype=torch.float64)
-    for part in plain.chunks(len(a.points) + len(b.points), len(directions), directions.device):
-        rows = [plain.sort_sets(s.points, at, s.weights, directions[part]) for at, s in sides]
-        cuts = [plain.upto(r, at) + at.set_of for r, (at, _) in zip(rows, sides, strict=True)]
-        edges = torch.cat([c.expand(max(map(len, cuts)), -1) for c in cuts], 1).sort(1).values
-        widths = torch.diff(edges, dim=1, prepend=torch.zeros_like(edges[:, :1]))
-        middle = (edges - widths / 2).detach()
-        values = []
-        for r, c in zip(rows, cuts, strict=True):
-            c = c.detach().expand(len(middle), -1).contiguous()
-            place = torch.searchsorted(c, middle).clamp_(max=c.shape[1] - 1)
-            values.append(r.values.gather(1, place.expand(len(r.values), -1)))
-        parts = (values[0] - values[1]) ** 2 * widths
-        of_set = middle.floor().long().clamp(0, n - 1).expand(parts.shape)
-        total = total + parts.new_zeros((len(parts), n)).scatter_add(1, of_set, parts).sum(0)
-    return (total / len(directions)).to(a.points.dtype)
+    return torch.as_tensor(slicer.directions_)

@@ -1,4 +1,4 @@
-"""Quantiles of sliced sets, and their gradients, in plain torch operations: for every device and for float64.
+"""Embeddings and distances of sets, and their gradients, in plain torch operations: for every device and float64.
 
 Ragged points and their offsets come in; nothing is padded to the largest set. Slices are taken some at a time, and
 the backward pass sorts again, so that memory is bounded by a few numbers a point, whatever the number of slices.
@@ -135,11 +135,17 @@ def cumulative(mass: Tensor, at: Places) -> Tensor:
     return (before[:, 1:] - before[:, at.starts][:, at.set_of]).clamp_(max=1.0)
 
 
-def quantiles(
-    points: Tensor, offsets: Tensor, weights: Tensor | None, directions: Tensor, n_quantiles: int, average: bool
+def embed(
+    points: Tensor,
+    offsets: Tensor,
+    weights: Tensor | None,
+    directions: Tensor,
+    reference: Tensor,
+    average: bool,
+    scale: float,
 ) -> Tensor:
-    """Return the quantiles of every set along every direction, (n, L * M), slice after slice."""
-    n, n_slices = len(offsets) - 1, len(directions)
+    """Return (quantiles - reference) * scale of every set along every direction, (n, L * M), slice after slice."""
+    n, (n_slices, n_quantiles) = len(offsets) - 1, reference.shape
     out = points.new_empty((n, n_slices, n_quantiles))
     if not n:
         return out.reshape(0, n_slices * n_quantiles)
@@ -148,7 +154,7 @@ def quantiles(
         rows = sort_sets(points, at, weights, directions[part])
         found = (_average if average else _linear)(rows, at, cut(rows, at, n_quantiles))
         out[:, part] = found.view(len(found), n, n_quantiles).transpose(0, 1).to(out.dtype)
-    return out.reshape(n, n_slices * n_quantiles)
+    return ((out - reference) * scale).reshape(n, n_slices * n_quantiles)
 
 
 def _average(rows: Sorted, at: Places, cuts: Cuts) -> Tensor:
@@ -193,7 +199,7 @@ class Gradients(NamedTuple):
     directions: Tensor
 
 
-def quantiles_backward(
+def embed_backward(
     grad: Tensor,
     points: Tensor,
     offsets: Tensor,
@@ -201,9 +207,10 @@ def quantiles_backward(
     directions: Tensor,
     n_quantiles: int,
     average: bool,
+    scale: float,
     wanted: tuple[bool, bool, bool],
 ) -> Gradients:
-    """Return the gradients of points, weights and directions, given that of `quantiles`; `wanted` says which."""
+    """Return the gradients of points, weights and directions, given that of `embed`; `wanted` says which."""
     n, n_slices = len(offsets) - 1, len(directions)
     found = empty_gradients(points, weights, directions, wanted)
     if not n:
@@ -213,7 +220,7 @@ def quantiles_backward(
     for part in chunks(len(points), n_slices, points.device):
         rows = sort_sets(points, at, weights, directions[part])
         cuts = cut(rows, at, n_quantiles)
-        upstream = grad[:, part].transpose(0, 1).reshape(-1, n * n_quantiles).double()
+        upstream = grad[:, part].transpose(0, 1).reshape(-1, n * n_quantiles).double() * scale
         spread = _average_gradient if average else _linear_gradient
         of_values, of_cuts = spread(upstream, rows, at, cuts)
         scatter_gradients(found, part, of_values, of_cuts, rows, at, points, weights, directions)
@@ -225,7 +232,7 @@ def empty_gradients(
 ) -> Gradients:
     """Return zeros of the shapes of the gradients that are wanted."""
     kinds = (points, points.new_empty(0) if weights is None else weights, directions)
-    return Gradients(*(torch.zeros_like(x) if want else x.new_empty(0) for x, want in zip(kinds, wanted, strict=True)))
+    return Gradients(*(x.new_zeros(x.shape if want else 0) for x, want in zip(kinds, wanted, strict=True)))
 
 
 def scatter_gradients(
@@ -297,6 +304,91 @@ def _linear_gradient(upstream: Tensor, rows: Sorted, at: Places, cuts: Cuts) -> 
     of_cuts = sum_by_place(cuts.which, -rise * part, n_points)
     of_cuts += sum_by_place(before, rise * (part - 1), n_points)
     return of_values, of_cuts
+
+
+def transport(x: Side, y: Side, directions: Tensor) -> Tensor:
+    """Return the mean over the slices of the integral of (Q_x - Q_y)^2, set by set, (n,)."""
+    total = x.points.new_zeros(len(x.offsets) - 1, dtype=torch.float64)
+    for faced in _facing(x, y, directions):
+        squares = faced.gap**2 * faced.widths
+        total += sum_by_place(faced.set_of, squares, len(total)).sum(0)
+    return (total / len(directions)).to(x.points.dtype)
+
+
+def transport_backward(
+    grad: Tensor, x: Side, y: Side, directions: Tensor, wanted: tuple[bool, bool, bool, bool, bool]
+) -> tuple[Gradients, Gradients]:
+    """Return the gradients of both sides, given that of `transport`; that of the directions is in the first.
+
+    wanted : whether those of x, its weights, y, its weights, and the directions are.
+    """
+    found = (
+        empty_gradients(x.points, x.weights, directions, (wanted[0], wanted[1], wanted[4])),
+        empty_gradients(y.points, y.weights, directions, (wanted[2], wanted[3], wanted[4])),
+    )
+    grad = grad.double() / len(directions)
+    for faced in _facing(x, y, directions):
+        push = 2 * grad[faced.set_of] * faced.gap * faced.widths
+        for k, (side, sign) in enumerate(((x, 1), (y, -1))):
+            rows, at, _ = faced.sides[k]
+            of_values = sum_by_place(faced.which[k], sign * push, len(side.points))
+            of_cuts = None if rows.mass is None else _of_cuts(faced, k) * grad[at.set_of]
+            scatter_gradients(found[k], faced.part, of_values, of_cuts, rows, at, side.points, side.weights, directions)
+    if wanted[4]:
+        found[0].directions.add_(found[1].directions)
+    return found
+
+
+class Side(NamedTuple):
+    """One of the two batches that are compared."""
+
+    points: Tensor
+    offsets: Tensor
+    weights: Tensor | None
+
+
+class Facing(NamedTuple):
+    """Two sides, sorted along some slices: which elements face each other, and for which share of the mass."""
+
+    part: slice
+    sides: tuple[tuple[Sorted, Places, Tensor], ...]  # with their cumulative weights, each plus the number of the set
+    which: tuple[Tensor, Tensor]  # (l or 1, S) elements of both, by their places in the order
+    widths: Tensor  # (l or 1, S)
+    gap: Tensor  # (l, S) the value of the one less that of the other
+    set_of: Tensor  # (l or 1, S)
+
+
+def _facing(x: Side, y: Side, directions: Tensor) -> Iterator[Facing]:
+    if len(x.offsets) < 2:
+        return
+    placed = [(side, places(side.offsets, len(side.points))) for side in (x, y)]
+    for part in chunks(len(x.points) + len(y.points), len(directions), directions.device):
+        rows = [sort_sets(side.points, at, side.weights, directions[part]) for side, at in placed]
+        cuts = [upto(r, at) + at.set_of for r, (_, at) in zip(rows, placed, strict=True)]
+        n_rows = max(map(len, cuts))
+        cuts = [c.expand(n_rows, -1).contiguous() for c in cuts]
+        edges = torch.cat(cuts, 1).sort(1).values
+        widths = torch.diff(edges, dim=1, prepend=torch.zeros_like(edges[:, :1]))
+        first, second = (_reached(c, edges - widths / 2) for c in cuts)
+        gap = _values_at(rows[0], first) - _values_at(rows[1], second)
+        sides = tuple((r, at, c) for r, (_, at), c in zip(rows, placed, cuts, strict=True))
+        yield Facing(part, sides, (first, second), widths, gap, placed[0][1].set_of[first])
+
+
+def _reached(cuts: Tensor, where: Tensor) -> Tensor:
+    """Return the first element of each row whose cumulative weight reaches a place."""
+    return torch.searchsorted(cuts, where.contiguous()).clamp_(max=cuts.shape[1] - 1)
+
+
+def _values_at(rows: Sorted, which: Tensor) -> Tensor:
+    return rows.values.gather(1, which.expand(len(rows.values), -1))
+
+
+def _of_cuts(faced: Facing, k: int) -> Tensor:
+    """Return the gradients of the cumulative weights of one side: what is left of each, less what is right of it."""
+    (rows, _, cuts), (other, _, other_cuts) = faced.sides[k], faced.sides[1 - k]
+    facing = _values_at(other, _reached(other_cuts, cuts - 1e-12))
+    return (rows.values - facing) ** 2 - (torch.roll(rows.values, -1, 1) - facing) ** 2
 
 
 def sum_by_place(place: Tensor, values: Tensor, n_places: int) -> Tensor:

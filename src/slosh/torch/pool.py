@@ -15,7 +15,7 @@ from ..embed.sliced_wasserstein import SlicedWasserstein
 from ..errors import InputError, UnsupportedError, bad_value
 from .batches import ragged_batch
 from .loss import not_linear
-from .operators import sliced_quantiles
+from .operators import sliced_embedding
 
 
 class SlicedWassersteinPool(nn.Module):  # type: ignore[misc]
@@ -95,7 +95,7 @@ class SlicedWassersteinPool(nn.Module):  # type: ignore[misc]
             ("directions", directions, learn_slices),
             ("reference", drawn.reference_, learn_reference),
         ):
-            tensor = torch.tensor(array, dtype=torch.get_default_dtype())
+            tensor = torch.tensor(np.ascontiguousarray(array), dtype=torch.get_default_dtype())
             if learn:
                 self.register_parameter(name, nn.Parameter(tensor))
             else:
@@ -184,13 +184,11 @@ class SlicedWassersteinPool(nn.Module):  # type: ignore[misc]
             directions, reference = directions.float(), reference.float()
         batch = ragged_batch(points, offsets, weights, lengths, mask, dim=self.dim, like=directions)
         check = batch.points.device.type == "cpu" if self.check is None else self.check
-        found = sliced_quantiles(
-            batch.points, batch.offsets, batch.weights, directions, self.n_quantiles, self.average, check
+        scale = 1.0 / math.sqrt(self.vector_length)
+        vectors: Tensor = sliced_embedding(
+            batch.points, batch.offsets, batch.weights, directions, reference, self.average, scale, check
         )
-        if batch.extra:
-            found = found[: -batch.extra]
-        vectors: Tensor = (found - reference.flatten()) * (1.0 / math.sqrt(self.vector_length))
-        return vectors
+        return vectors[: -batch.extra] if batch.extra else vectors
 
     def extra_repr(self) -> str:
         rule = "average" if self.average else "linear"

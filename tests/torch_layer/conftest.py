@@ -1,0 +1,6 @@
+"""The tests of slosh.torch are skipped where torch is not installed."""
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed: make installs it where its CPU build can be had")
+torch.set_num_threads(1)  # small tensors on a shared machine: threads would wait for each other
