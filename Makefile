@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 TORCH ?= torch==2.13.0
 NATIVE := $(wildcard src/slosh/native/*) CMakeLists.txt pyproject.toml
 
-.PHONY: demo serve test test-long test-sanitize lint lint-page paper paper-quick bench-embed bench-search bench-growth bench-index bench-promise bench-parts bench-postgres bench-shards bench-batch bench-server bench-torch docs clean
+.PHONY: demo serve test test-long test-sanitize lint lint-page paper paper-quick bench-embed bench-search bench-growth bench-index bench-promise bench-parts bench-postgres bench-shards bench-batch bench-server bench-torch bench-learn docs clean
 
 demo: $(VENV)/.ready            ## build an index of handwritten digits, search it, draw neighbours; writes demo/
 	$(BIN)/slosh demo
@@ -67,6 +67,9 @@ bench-server: $(VENV)/.ready    ## slosh serve beside the same searches without 
 
 bench-torch: $(VENV)/.ready     ## the layer of slosh.torch beside a plain torch expression, minutes; writes docs/results/torch.json
 	$(BIN)/python benchmarks/bench_torch.py
+
+bench-learn: $(VENV)/.ready     ## embeddings learnt from labels: what they find, what they cost, half an hour; writes docs/results/learn.json
+	$(BIN)/python benchmarks/learn_study.py
 
 docs: $(VENV)/.ready            ## redraw the pictures of docs/
 	$(BIN)/python docs/draw_embedding.py

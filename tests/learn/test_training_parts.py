@@ -1,0 +1,188 @@
+"""The parts of training against plain NumPy: losses, changes of sets, batches, and modules against what they become."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from labelled_shapes import shapes, small
+from scipy.special import logsumexp
+
+from slosh.embed import DistanceField, SlicedWasserstein, Whitened
+from slosh.learn.augmentation import KEPT, SHIFT, STRETCH, SetBatch, augmented
+from slosh.learn.examples import labelled_examples, paired_examples
+from slosh.learn.head import Head
+from slosh.learn.inputs import BATCH_POINTS, SetInputs, changed_copies, even_runs
+from slosh.learn.losses import TEMPERATURE, contrastive_loss
+from slosh.learn.modules import LearntSlices, Model, PointModule, PooledNetwork, Scale
+
+
+def unit(vectors):
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+@given(n=st.integers(2, 12), seed=st.integers(0, 50), share=st.floats(0.1, 0.9))
+def test_the_contrastive_loss_is_that_of_its_formula(n, seed, share):
+    rng = np.random.default_rng(seed)
+    vectors, drawn = unit(rng.normal(size=(n, 3))), rng.random((n, n)) < share
+    alike = (drawn | drawn.T) & ~np.eye(n, dtype=bool)
+    scores, of_anchors = vectors @ vectors.T / TEMPERATURE, []
+    for i in range(n):
+        others = [scores[i, k] for k in range(n) if k != i and not alike[i, k]]
+        each = [logsumexp([scores[i, j], *others]) - scores[i, j] for j in range(n) if alike[i, j]]
+        of_anchors += [np.mean(each)] if each else []
+    found = contrastive_loss(torch.tensor(vectors), torch.tensor(alike))
+    assert float(found) == pytest.approx(np.mean(of_anchors) if of_anchors else 0, abs=1e-9)
+
+
+def test_the_contrastive_loss_has_a_gradient():
+    vectors = torch.tensor(np.random.default_rng(0).normal(size=(6, 4)), requires_grad=True)
+    alike = torch.tensor(np.arange(6)[:, None] % 3 == np.arange(6) % 3)
+    assert torch.autograd.gradcheck(lambda x: contrastive_loss(torch.nn.functional.normalize(x, dim=1), alike), vectors)
+
+
+def batch_of(sets):
+    weights = None if sets.weights is None else torch.tensor(sets.weights)
+    return SetBatch(torch.tensor(sets.points), torch.tensor(sets.offsets), weights)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_changes_of_sets(weighted):
+    sets, _ = shapes(50, 3, weighted=weighted)
+    batch = batch_of(sets)
+    dropped = augmented(batch, ("drop",), 1.0)
+    sizes = dropped.sizes.numpy()
+    assert (sizes >= 1).all()
+    assert (sizes <= sets.sizes).all()
+    assert KEPT * len(sets.points) * 0.8 < len(dropped.points) < len(sets.points)
+    assert dropped.offsets[-1] == len(dropped.points)
+    for i in range(50):
+        kept = dropped.points[dropped.offsets[i] : dropped.offsets[i + 1]].numpy()
+        assert {tuple(row) for row in kept.tolist()} <= {tuple(row) for row in sets[i].tolist()}
+        if weighted:
+            assert dropped.weights[dropped.offsets[i] : dropped.offsets[i + 1]].max() > 0
+    scaled = augmented(batch, ["scale"], 1.0).points / batch.points
+    assert scaled.min() >= 1 / STRETCH - 1e-5
+    assert scaled.max() <= STRETCH + 1e-5
+    assert scaled[: sets.sizes[0]].std(dim=0).max() < 1e-5
+    moved = augmented(batch, "shift", 2.0).points - batch.points
+    assert 0.1 < moved.abs().max() <= 2 * SHIFT + 1e-5
+    jittered = augmented(batch, ("jitter",), 2.0).points - batch.points
+    assert 0.02 < jittered.std() < 0.06
+    assert augmented(batch, (), 1.0) is batch
+
+
+def test_copies_are_the_set_itself_and_changed_ones():
+    sets, _ = shapes(20, weighted=True)
+    one, other, third = changed_copies(sets, ("drop", "jitter"), 2, 1.0)
+    assert one is sets
+    assert not np.array_equal(other.points[:5], third.points[:5])
+    assert changed_copies(sets, (), 4, 1.0) == [sets]
+
+
+def test_a_batch_of_sets_is_those_sets():
+    sets, _ = shapes(30, 3, weighted=True)
+    copies = changed_copies(sets, ("jitter",), 1, 1.0)
+    features = np.random.default_rng(0).normal(size=(2, 30, 4)).astype(np.float32)
+    inputs = SetInputs(copies, features, (), 1.0, torch.device("cpu"))
+    rows, which = np.array([7, 0, 29, 7]), np.array([0, 1, 1, 0])
+    batch = inputs.batch(rows, which)
+    for i, (row, copy) in enumerate(zip(rows, which, strict=True)):
+        part = slice(int(batch.offsets[i]), int(batch.offsets[i + 1]))
+        assert np.array_equal(batch.points[part].numpy(), copies[copy][row])
+        assert np.array_equal(batch.weights[part].numpy(), copies[copy].weights_of(row))
+        assert np.array_equal(batch.features[i].numpy(), features[copy, row])
+    assert np.array_equal(inputs.batch(rows, None).points.numpy(), sets.take(rows).points)
+
+
+@given(n=st.integers(1, 100), size=st.integers(1, 40), large=st.integers(0, 99))
+def test_batches_are_even_and_bounded(n, size, large):
+    elements = np.where(np.arange(n) == large, 2 * BATCH_POINTS, 1000)
+    runs = even_runs(n, size, elements)
+    assert np.concatenate([np.arange(n)[run] for run in runs]).tolist() == list(range(n))
+    for run in runs:
+        assert 1 <= run.stop - run.start <= size
+        assert run.stop - run.start == 1 or elements[run].sum() <= BATCH_POINTS
+    alike = [run.stop - run.start for run in even_runs(n, size, np.zeros(n, int))]
+    assert len(alike) == -(-n // size)
+
+
+@given(n=st.integers(2, 200), n_classes=st.integers(2, 9), fraction=st.floats(0, 0.5), seed=st.integers(0, 9))
+@settings(max_examples=50)
+def test_what_is_held_back_is_a_part_of_every_class(n, n_classes, fraction, seed):
+    labels = np.concatenate([[0, 0, 1], np.random.default_rng(seed).integers(n_classes, size=n)])
+    examples = labelled_examples(labels, n + 3)
+    kept, held = examples.split(fraction, np.random.RandomState(seed))
+    if held is None:
+        assert len(kept) == n + 3
+        return
+    assert sorted([*kept.rows, *held.rows]) == list(range(n + 3))
+    for part in (kept, held):
+        assert np.array_equal([examples.names[c] for c in part.classes], labels[part.rows])
+    counts, all_counts = (np.bincount(x.classes, minlength=examples.n_classes) for x in (held, examples))
+    assert (np.abs(counts - fraction * all_counts) <= 1).all()
+    assert (counts <= all_counts // 2).all()
+
+
+def test_pairs_are_split_by_pairs():
+    examples = paired_examples([(i, i + 1, i % 3 != 0) for i in range(60)], 61)
+    kept, held = examples.split(0.2, np.random.RandomState(0))
+    assert len(examples) == 40
+    assert (len(kept), len(held)) == (32, 8)
+    assert len(kept.unlike) == 20
+    assert np.array_equal(held.rows, np.unique(held.alike))
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_what_a_network_becomes_gives_the_same_vectors(weighted):
+    """In torch, in evaluation mode, and as plain arrays behind embeddings of slosh."""
+    torch.manual_seed(0)
+    sets, _ = shapes(40, 3, weighted=weighted)
+    trunk = PooledNetwork(PointModule(3, np.array([0.1, 0.2, 0.3]), 1.7), 128, 8, 0)
+    model = Model(trunk, None, trunk.norm.num_features)
+    batch = batch_of(sets)
+    for _ in range(3):  # statistics of the normalisation
+        model.features(batch)
+    model.eval()
+    with torch.no_grad():
+        wanted = model.head(model.features(batch)).numpy()
+    enriched = trunk.network.export().apply(sets, 1)
+    features = np.concatenate([view.transform(enriched) for view in trunk.views()], axis=1)
+    found = Head(model.layers(np.eye(1024)))(features, 1)
+    np.testing.assert_allclose(found, wanted, atol=2e-4)
+
+
+@pytest.mark.parametrize("n", [12, 60, 300])
+def test_learnt_slices_begin_as_the_whitened_views(n):
+    """With few sets nothing is learnt, with some nothing is left out, with many there is a plain map."""
+    sets, _ = shapes(n, 2)
+    views = [DistanceField(4), SlicedWasserstein(6, 4, reference="barycenter"), SlicedWasserstein(5, 3)]
+    whitened = Whitened(views).fit(sets)
+    trunk = LearntSlices(whitened, torch.device("cpu"))
+    fixed = whitened.embeddings_[0].transform(sets) * whitened.view_scales_[0]
+    with torch.no_grad():
+        found = trunk(batch_of(sets)._replace(features=torch.tensor(fixed.astype(np.float32)))).numpy()
+    np.testing.assert_allclose(found, whitened.transform(sets), atol=1e-4)
+    before = whitened.transform(sets)
+    trunk.into(whitened)
+    np.testing.assert_allclose(whitened.transform(sets), before, atol=1e-4)
+
+
+def test_a_trained_model_is_its_torch_model():
+    """The vectors of `transform` are those of the torch model, turned: distances agree."""
+    sets, labels = shapes(60)
+    model = small(epochs=2, n_components=1024).fit(sets, labels)
+    features = model.views_[0].transform(sets)
+    weights, biases = model.layers_[::2], model.layers_[1::2]
+    rows = features.astype(np.float64)
+    for number, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
+        rows = rows @ weight.T.astype(np.float64) + bias
+        rows = rows if number == len(weights) - 1 else np.maximum(rows, 0)
+    np.testing.assert_allclose(model.transform(sets), unit(rows), atol=1e-5)
+    np.testing.assert_allclose(weights[-1] @ weights[-1].T, np.eye(1024), atol=1e-4)
+
+
+def test_the_scale_is_one_for_features_that_are_zero():
+    assert float(Scale(np.zeros((3, 2), np.float32)).factor) == 1
