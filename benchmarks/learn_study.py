@@ -103,8 +103,8 @@ def whole(name: str, seeds: int, device: str) -> Iterator[dict[str, Any]]:
     given = {"embedding": SlicedWasserstein(64, 16), "device": device}
     yield row("head on slices", lambda: LearnedEmbedding(**given), data, data.labels)
     yield row("head and slices", lambda: LearnedEmbedding(**given, learn_slices=True), data, data.labels)
-    yield row("head on three views, slices learnt, too", lambda: LearnedEmbedding(learn_slices=True, device=device), data,
-              data.labels)  # fmt: skip
+    both = {"learn_slices": True, "device": device}
+    yield row("head on three views, and slices", lambda: LearnedEmbedding(**both), data, data.labels)
     if device != "cpu":
         yield row("network", lambda: LearnedEmbedding("points", device=device), data, data.labels)
 

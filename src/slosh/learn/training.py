@@ -91,7 +91,9 @@ class Trainer:
         else:
             self._restore(state)
         best = _with_prefix(state.arrays, "best.")
-        with ProgressBar(total=plan.epochs, initial=len(state.history), unit="epoch", desc="learn") as bar:
+        with ProgressBar(total=plan.epochs, unit="epoch", desc="learn") as bar:
+            if state.history:
+                bar.update(len(state.history))
             while len(state.history) < plan.epochs and not state.finished:
                 epoch = len(state.history)
                 torch.manual_seed(_mixed_seed(plan.seed, epoch))
