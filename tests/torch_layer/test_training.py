@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
+from optional_torch import torch
 
 from slosh.errors import InputError
 from slosh.torch import SlicedWassersteinPool, sliced_wasserstein
@@ -117,7 +117,7 @@ def test_checks_are_made_when_compiled():
 
 WORKER = """
 import sys
-import torch
+from optional_torch import torch
 import torch.distributed as distributed
 from slosh.torch import SlicedWassersteinPool
 
