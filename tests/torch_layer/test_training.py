@@ -117,7 +117,7 @@ def test_checks_are_made_when_compiled():
 
 WORKER = """
 import sys
-from optional_torch import torch
+import torch
 import torch.distributed as distributed
 from slosh.torch import SlicedWassersteinPool
 
