@@ -172,10 +172,19 @@ def test_page(path, number, directories, monkeypatch):
 
 def _doctests():
     for module in pkgutil.walk_packages(slosh.__path__, "slosh."):
-        if module.name.rpartition(".")[2] not in ("_native", "__main__"):
-            for test in doctest.DocTestFinder(exclude_empty=True).find(importlib.import_module(module.name)):
-                if test.examples:
-                    yield pytest.param(test, id=test.name)
+        if module.name.rpartition(".")[2] in ("_native", "__main__"):
+            continue
+        try:
+            found = importlib.import_module(module.name)
+        except ImportError as error:
+            if missing := missing_extra(error):
+                skip = pytest.mark.skip(reason=f"{missing} is not there")
+                yield pytest.param(None, id=module.name, marks=skip)
+                continue
+            raise
+        for test in doctest.DocTestFinder(exclude_empty=True).find(found):
+            if test.examples:
+                yield pytest.param(test, id=test.name)
 
 
 @pytest.mark.parametrize("test", list(_doctests()))

@@ -1,12 +1,19 @@
-"""Small labelled collections, and models that are fitted to them in a second."""
+"""Small labelled collections, and models that are fitted to them in a second.
+
+A test module that imports this is skipped where torch is not installed.
+"""
 
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from slosh import Sets
 from slosh.embed import SlicedWasserstein
 from slosh.learn import LearnedEmbedding
+
+torch = pytest.importorskip("torch", reason="torch is not installed: make installs it where its CPU build can be had")
+torch.set_num_threads(1)  # small tensors on a shared machine: threads would wait for each other
 
 
 def small(**given) -> LearnedEmbedding:

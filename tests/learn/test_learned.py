@@ -6,8 +6,7 @@ import pickle
 
 import numpy as np
 import pytest
-import torch
-from labelled_shapes import shapes, small
+from labelled_shapes import shapes, small, torch
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.neighbors import KNeighborsClassifier

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from labelled_shapes import shapes, small
+from labelled_shapes import shapes, small, torch
 from scipy.special import logsumexp
 
 from slosh.embed import DistanceField, SlicedWasserstein, Whitened

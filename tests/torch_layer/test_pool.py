@@ -9,9 +9,9 @@ import re
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from optional_torch import torch
 from plain_oracle import ragged, vectors
 
 import slosh

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
+from optional_torch import torch
 
 from slosh.errors import InputError
 from slosh.torch import SlicedWassersteinPool, sliced_wasserstein

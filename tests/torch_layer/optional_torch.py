@@ -1,4 +1,4 @@
-"""The tests of slosh.torch are skipped where torch is not installed."""
+"""torch, for the tests of slosh.torch; a module that imports it from here is skipped where it is not installed."""
 
 import pytest
 
