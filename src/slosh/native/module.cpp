@@ -678,6 +678,7 @@ NB_MODULE(_native, m) {
         "threads"_a);
   m.def("local_shape", &slosh::local_shape, "points"_a, "offsets"_a, "weights"_a.none(), "sizes"_a, "scale"_a.none(), "out"_a, "threads"_a);
   slosh::add_parts(m);
+  slosh::add_element_network(m);
   m.def("names", &slosh::names, "The instruction sets this machine can run, best first.");
   m.def("name", [] { return std::string(slosh::chosen->name); }, "The instruction set in use.");
   m.def("use", &slosh::use, "name"_a, "Take another instruction set of `names()`, for tests and benchmarks.");
