@@ -51,7 +51,8 @@ struct Layers {
 };
 
 void element_network(const Matrix &points, const Offsets &offsets, const std::optional<Vector> &weights, const Matrix &inputs, int64_t n_neighbors,
-                     const std::vector<LayerArrays> &layers, double slope, Output out, int threads) {
+                     const std::vector<LayerArrays> &layers, double slope, Output out,
+                     const std::optional<ndarray<const int32_t, shape<1>, c_contig, nb::device::cpu>> &stop, int threads) {
   ElementNetwork job{};
   const int64_t n_points = int64_t(points.shape(0)), n = int64_t(offsets.shape(0)) - 1;
   job.largest = check_offsets(offsets, n_points);
@@ -74,10 +75,10 @@ void element_network(const Matrix &points, const Offsets &offsets, const std::op
     job.columns += n_out;
     width = n_out;
   }
-  check(int64_t(out.shape(0)) == n_points && int64_t(out.shape(1)) == job.columns && out.stride(1) == 1, "out must be (points, outputs of all layers) with contiguous rows");
+  check(int64_t(out.shape(0)) == n_points && int64_t(out.shape(1)) == job.columns && (n == 0 || out.stride(1) == 1), "out must be (points, outputs of all layers) with contiguous rows");
   if (n == 0) return;
   job.points = points.data(), job.weights = weights ? weights->data() : nullptr, job.offsets = offsets.data();
-  job.inputs = inputs.data(), job.slope = float(slope), job.out = out.data(), job.out_step = out.stride(0);
+  job.inputs = inputs.data(), job.slope = float(slope), job.out = out.data(), job.out_step = out.stride(0), job.stop = stop ? stop->data() : nullptr;
   Unlocked free;
   const Kernel *const kernel = chosen_kernel();
   const Layers laid(*kernel, layers, kernel->layer_tile(1));
@@ -91,7 +92,7 @@ void element_network(const Matrix &points, const Offsets &offsets, const std::op
 
 void add_element_network(nb::module_ &m) {
   using namespace nb::literals;
-  m.def("element_network", &element_network, "points"_a, "offsets"_a, "weights"_a.none(), "inputs"_a, "n_neighbors"_a, "layers"_a, "slope"_a, "out"_a, "threads"_a);
+  m.def("element_network", &element_network, "points"_a, "offsets"_a, "weights"_a.none(), "inputs"_a, "n_neighbors"_a, "layers"_a, "slope"_a, "out"_a, "stop"_a.none(), "threads"_a);
 }
 
 }  // namespace slosh

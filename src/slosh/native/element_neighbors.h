@@ -21,7 +21,8 @@ constexpr double kCoordinateRounding = 0x1p-20;           // see kRounding in lo
 constexpr int64_t kStoredMembers = int64_t(1) << 24;      // 64 MB a thread
 constexpr int kAsking = 16;                               // queries that are compared with all elements at a time
 constexpr int64_t kCompared = 64;                         // elements that are compared with them at a time
-constexpr int kHalfLanes = SLOSH_LANES / 2 < 4 ? 4 : SLOSH_LANES / 2;
+constexpr int kDoubles = SLOSH_LANES / 2;                 // lanes of a vector of doubles
+typedef Lanes<kDoubles>::D Doubles;
 
 struct Members {
   const uint32_t *places;
@@ -48,6 +49,7 @@ struct RowOrder {
 
 struct NeighborLists {
   int64_t n, k, dim;
+  const volatile int32_t *stop;
   uint32_t *element;    // (n,) of each place
   double rounding;
   float scale;
@@ -59,7 +61,7 @@ struct NeighborLists {
   Candidates found;
   Neighbors near;
   // All pairs.
-  float *block;             // (dim, kCompared) elements that are compared
+  double *block;            // (dim, kCompared) elements that are compared
   double *asking;           // (dim, kAsking) those that ask
   double *squares;          // (kAsking, squares_step) squared distances
   double *exact;            // (2 n,) those of candidates
@@ -77,7 +79,7 @@ inline size_t neighbor_bytes(const ElementNetwork &job) {
   if (!job.n_neighbors) return bytes;
   bytes += n * (sizeof(int64_t) + sizeof(uint32_t)) + size_t(stored_members(job)) * sizeof(uint32_t) + n * 2 * sizeof(float);
   if (job.dim <= 3) return bytes + n * sizeof(Place) + (n * (4 + 5) + boxes * 3) * sizeof(float);
-  return bytes + size_t(job.dim) * (kCompared * sizeof(float) + kAsking * sizeof(double)) + (n + kCompared) * (kAsking + 2) * sizeof(double);
+  return bytes + size_t(job.dim) * (kCompared + kAsking) * sizeof(double) + (n + kCompared) * (kAsking + 2) * sizeof(double);
 }
 
 // The elements that have a weight, and what the size of their coordinates says. The mean size is summed in whole numbers: it has the same bits for
@@ -85,7 +87,7 @@ inline size_t neighbor_bytes(const ElementNetwork &job) {
 inline void take_elements(const ElementNetwork &job, int64_t set, NeighborLists &lists, Scratch &scratch) {
   const int64_t offset = job.offsets[set], n = job.offsets[set + 1] - offset;
   const float *weights = job.weights ? job.weights + offset : nullptr;
-  lists.points = job.points + offset * job.dim, lists.dim = job.dim;
+  lists.points = job.points + offset * job.dim, lists.dim = job.dim, lists.stop = job.stop;
   lists.element = scratch.take<uint32_t>(whole_blocks(job.largest) + 2 * kBlock);
   lists.n = 0;
   for (int64_t i = 0; i < n; ++i) {
@@ -112,11 +114,43 @@ inline void take_elements(const ElementNetwork &job, int64_t set, NeighborLists 
   lists.rounding = kCoordinateRounding * std::ldexp(double(size), bits - 62) / double(lists.n);
 }
 
+// Bit l: lane l is at most `limit`.
+SLOSH_INLINE unsigned doubles_within(const Doubles &x, double limit) {
+#if SLOSH_LANES >= 16
+  return unsigned(_mm512_cmp_pd_mask(x, _mm512_set1_pd(limit), _CMP_LE_OQ));
+#elif SLOSH_LANES >= 8
+  return unsigned(_mm256_movemask_pd(_mm256_cmp_pd(x, _mm256_set1_pd(limit), _CMP_LE_OQ)));
+#else
+  return unsigned(x[0] <= limit) | unsigned(x[1] <= limit) << 1;
+#endif
+}
+
+// The sums over the coordinates of R queries and V vectors of elements; each is one chain.
+template <int R, int V> SLOSH_INLINE void square_tile(const double *x, const double *asking, int64_t dim, double *to, int64_t step) {
+  Doubles sum[R][V];
+#pragma GCC unroll 4
+  for (int r = 0; r < R; ++r)
+#pragma GCC unroll 4
+    for (int v = 0; v < V; ++v) sum[r][v] = Doubles{};
+  for (int64_t k = 0; k < dim; ++k, x += kCompared, asking += kAsking)
+#pragma GCC unroll 4
+    for (int v = 0; v < V; ++v) {
+      const Doubles each = load<Doubles>(x + v * kDoubles);
+#pragma GCC unroll 4
+      for (int r = 0; r < R; ++r) {
+        const Doubles away = each - asking[r];
+        sum[r][v] += away * away;
+      }
+    }
+#pragma GCC unroll 4
+  for (int r = 0; r < R; ++r)
+#pragma GCC unroll 4
+    for (int v = 0; v < V; ++v) store(to + r * step + v * kDoubles, sum[r][v]);
+}
+
 // The squared distances of `count` queries from the place `first` on to all places.
 inline void compare_all(NeighborLists &lists, int64_t first, int64_t count) {
-  typedef typename Lanes<kHalfLanes>::F F;
-  typedef typename Lanes<kHalfLanes>::D D;
-  constexpr int V = 2, R = 4;
+  constexpr int R = 4, V = 2;
   const int64_t dim = lists.dim;
   const auto row = [&](int64_t place) SLOSH_FLAT { return lists.points + int64_t(lists.element[std::min(place, lists.n - 1)]) * dim; };
   for (int64_t q = 0; q < kAsking; ++q) {
@@ -126,76 +160,61 @@ inline void compare_all(NeighborLists &lists, int64_t first, int64_t count) {
   for (int64_t at = 0; at < lists.n; at += kCompared) {
     for (int64_t j = 0; j < kCompared; ++j) {
       const float *x = row(at + j);
-      for (int64_t k = 0; k < dim; ++k) lists.block[k * kCompared + j] = x[k] * lists.scale;
+      for (int64_t k = 0; k < dim; ++k) lists.block[k * kCompared + j] = double(x[k] * lists.scale);
     }
-    for (int64_t j = 0; j < kCompared; j += V * kHalfLanes)
-      for (int64_t q = 0; q < count; q += R) {
-        D sum[R][V] = {};
-        const float *x = lists.block + j;
-        const double *asking = lists.asking + q;
-        for (int64_t k = 0; k < dim; ++k, x += kCompared, asking += kAsking)
-#pragma GCC unroll 2
-          for (int v = 0; v < V; ++v) {
-            const D each = widen(load<F>(x + v * kHalfLanes));
-#pragma GCC unroll 4
-            for (int r = 0; r < R; ++r) {
-              const D away = each - asking[r];
-              sum[r][v] += away * away;
-            }
-          }
-        for (int r = 0; r < R; ++r)
-          for (int v = 0; v < V; ++v) store(lists.squares + (q + r) * lists.squares_step + at + j + v * kHalfLanes, sum[r][v]);
-      }
+    for (int64_t j = 0; j < kCompared; j += V * kDoubles)
+      for (int64_t q = 0; q < count; q += R)
+        square_tile<R, V>(lists.block + j, lists.asking + q, dim, lists.squares + q * lists.squares_step + at + j, lists.squares_step);
   }
   for (int64_t q = 0; q < kAsking; ++q)
     for (int64_t j = lists.n; j < lists.squares_step; ++j) lists.squares[q * lists.squares_step + j] = double(kOutside);
   lists.first_asking = first;
 }
 
-// The places of n, in whole blocks, whose squares are within `limit` but for float's rounding; their squares to `exact`.
-inline void collect(NeighborLists &lists, const double *squares, float limit) {
-  typedef typename Lanes<kHalfLanes>::F F;
-  typedef typename Lanes<kHalfLanes>::D D;
+// The neighbours of a place, of the squares of all places.
+inline Members choose(NeighborLists &lists, const double *squares) {
+  // The k-th smallest of the smallest of some groups is no smaller than the k-th of all.
+  constexpr int groups = int(kCompared), vectors = groups / kDoubles, some = vectors < 8 ? vectors : 8;
+  double bound = double(kOutside) / 2;
+  if (lists.k <= groups / 2 && lists.n >= groups) {
+    float least[groups], largest = 0;
+    for (int first = 0; first < vectors; first += some) {
+      Doubles each[some];
+#pragma GCC unroll 8
+      for (int v = 0; v < some; ++v) each[v] = load<Doubles>(squares + (first + v) * kDoubles);
+      for (int64_t i = groups; i < lists.squares_step; i += groups)
+#pragma GCC unroll 8
+        for (int v = 0; v < some; ++v) {
+          const Doubles x = load<Doubles>(squares + i + (first + v) * kDoubles);
+          each[v] = x < each[v] ? x : each[v];
+        }
+      for (int v = 0; v < some; ++v)
+        for (int l = 0; l < kDoubles; ++l) least[(first + v) * kDoubles + l] = float(each[v][l]);
+    }
+    for (int g = 0; g < groups; ++g) largest = std::max<float>(largest, least[g]);
+    const float kth = kth_square(Candidates{least, nullptr, groups}, lists.k, largest);
+    bound = double(squared(std::sqrt(double(kth)) + lists.rounding));
+  }
   int64_t count = 0;
-  for (int64_t i = 0; i < lists.squares_step; i += kHalfLanes)
-    for (unsigned bits = at_most<kHalfLanes>(narrow<F>(load<D>(squares + i)), limit); bits; bits &= bits - 1) {
+  for (int64_t i = 0; i < lists.squares_step; i += kDoubles)
+    for (unsigned bits = doubles_within(load<Doubles>(squares + i), bound); bits; bits &= bits - 1) {
       const int64_t at = i + __builtin_ctz(bits);
       lists.exact[count] = squares[at];
       lists.found.index[count++] = uint32_t(at);
     }
-  lists.found.count = count;
+  double *const sorted = lists.exact + count;
+  std::memcpy(sorted, lists.exact, size_t(count) * sizeof(double));
+  std::nth_element(sorted, sorted + lists.k - 1, sorted + count, Smaller{});
+  const double reach = std::sqrt(sorted[lists.k - 1]) + lists.rounding;
+  int64_t n_near = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    lists.found.index[n_near] = lists.found.index[i];
+    n_near += std::sqrt(lists.exact[i]) <= reach;
+  }
+  return {lists.found.index, n_near};
 }
 
-// The neighbours of a place, of the squares of all places.
-inline Members choose(NeighborLists &lists, const double *squares) {
-  typedef typename Lanes<kHalfLanes>::F F;
-  typedef typename Lanes<kHalfLanes>::D D;
-  // The k-th smallest of the smallest of some groups is no smaller than the k-th of all.
-  constexpr int groups = int(kCompared), vectors = groups / kHalfLanes;
-  float bound = kOutside / 2;
-  if (lists.k <= groups / 2 && lists.n >= groups) {
-    F each[vectors];
-    for (int v = 0; v < vectors; ++v) each[v] = all<F>(kOutside);
-    for (int64_t i = 0; i < lists.squares_step; i += groups)
-#pragma GCC unroll 16
-      for (int v = 0; v < vectors; ++v) each[v] = lower(each[v], narrow<F>(load<D>(squares + i + v * kHalfLanes)));
-    float least[groups];
-    for (int v = 0; v < vectors; ++v) store(least + v * kHalfLanes, each[v]);
-    std::nth_element(least, least + lists.k - 1, least + groups, Smaller{});
-    bound = squared(std::sqrt(double(least[lists.k - 1])) + lists.rounding);
-  }
-  collect(lists, squares, bound);
-  double *const sorted = lists.exact + lists.found.count;
-  std::memcpy(sorted, lists.exact, size_t(lists.found.count) * sizeof(double));
-  std::nth_element(sorted, sorted + lists.k - 1, sorted + lists.found.count, Smaller{});
-  const double reach = std::sqrt(sorted[lists.k - 1]) + lists.rounding;
-  int64_t count = 0;
-  for (int64_t i = 0; i < lists.found.count; ++i) {
-    lists.found.index[count] = lists.found.index[i];
-    count += std::sqrt(lists.exact[i]) <= reach;
-  }
-  return {lists.found.index, count};
-}
+SLOSH_INLINE bool is_stopped(const NeighborLists &lists) { return lists.stop && *lists.stop; }
 
 template <int D> void put_places(NeighborLists &lists, const ElementNetwork &job, Scratch &scratch) {
   const int64_t room = whole_blocks(job.largest) + 2 * kBlock;
@@ -240,7 +259,7 @@ template <int D> void list_by_tree(NeighborLists &lists) {
   int64_t run = kBlock;
   while (run < lists.k) run *= 2;
   double reach = 0;
-  for (int64_t i = 0; i < lists.n; ++i) {
+  for (int64_t i = 0; i < lists.n && !is_stopped(lists); ++i) {
     if (i % run == 0) reach = run_reach<D>(tree, i, run);
     const float *q = tree.place[i].x, *before = tree.place[std::max<int64_t>(i - 1, 0)].x;
     float step[D], moved = 0;
@@ -260,7 +279,7 @@ inline Members search_all(NeighborLists &lists, int64_t place) {
 }
 
 inline void list_by_all_pairs(NeighborLists &lists) {
-  for (int64_t i = 0; i < lists.n; ++i) {
+  for (int64_t i = 0; i < lists.n && !is_stopped(lists); ++i) {
     const float *x = lists.points + int64_t(lists.element[i]) * lists.dim;
     const float *before = lists.points + int64_t(lists.element[std::max<int64_t>(i - 1, 0)]) * lists.dim;
     bool same = i > 0;
@@ -287,7 +306,7 @@ inline void find_neighbors(const ElementNetwork &job, int64_t set, NeighborLists
     (job.dim == 3 ? put_places<3> : put_places<2>)(lists, job, scratch);
     (job.dim == 3 ? list_by_tree<3> : list_by_tree<2>)(lists);
   } else {
-    lists.block = scratch.take<float>(job.dim * kCompared), lists.asking = scratch.take<double>(job.dim * kAsking);
+    lists.block = scratch.take<double>(job.dim * kCompared), lists.asking = scratch.take<double>(job.dim * kAsking);
     lists.squares_step = (lists.n + kCompared - 1) / kCompared * kCompared;
     lists.squares = scratch.take<double>(lists.squares_step * kAsking), lists.exact = scratch.take<double>(2 * lists.n);
     lists.first_asking = -1;

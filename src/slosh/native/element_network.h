@@ -163,7 +163,7 @@ struct NetworkRun {
       }
       largest_rows(table, width, nullptr, lists.n, overall);
     }
-    for (int64_t i = 0; i < lists.n; i += kElementRows) {
+    for (int64_t i = 0; i < lists.n && !local::is_stopped(lists); i += kElementRows) {
       const int64_t tile = std::min<int64_t>(kElementRows, lists.n - i);
       if (layer.neighbors) take_largest(i, tile, width);
       tile_rows(inputs, step, i, rows);
@@ -186,7 +186,8 @@ inline void element_network(const ElementNetwork &job, int64_t set, void *memory
   int64_t step = job.layers[0].n_in, column = 0;
   for (int64_t l = 0; l < job.n_layers; ++l) {
     const ElementLayer &layer = job.layers[l];
-    for (int64_t first = 0; first < layer.n_out; first += kOutputs) run.run_outputs(layer, first, inputs, step, column);
+    for (int64_t first = 0; first < layer.n_out && !local::is_stopped(run.lists); first += kOutputs)
+      run.run_outputs(layer, first, inputs, step, column);
     inputs = job.out + column, step = job.out_step;
     column += layer.n_out;
   }

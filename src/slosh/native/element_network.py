@@ -6,6 +6,7 @@ Sets, a row of inputs for each element, and layers come in; the outputs of all l
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
@@ -16,6 +17,10 @@ from .arrays import Array, ElementLayer, Float32, Ragged
 MAX_OUTPUTS = 1024
 """Outputs of a layer at most."""
 MAX_LAYERS = 64
+TREE_DIM = 3
+"""Coordinates up to which a tree finds neighbours; beyond, all pairs of a set are compared."""
+LONG_PAIRS = 2.0**32
+"""Pairs of elements, times coordinates where all are compared, from which on a call may take seconds."""
 
 
 def element_network(
@@ -47,8 +52,8 @@ def element_network(
     The numbers of a set have the same bits whatever else is computed. They are computed in float32, so that large
     inputs or layers may overflow. Arrays that do not fit together are refused (InputError, which is a ValueError).
 
-    A call cannot be interrupted: give it some 100,000 elements at a time. Up to three coordinates the time grows with
-    the elements; beyond, each set takes time in the square of its elements.
+    Ctrl-C is heard after the call, a fraction of a second for 100,000 elements. Up to three coordinates the time grows
+    with the elements; beyond, with the square of the elements of a set, and Ctrl-C then ends the search at once.
 
     >>> points = np.array([[0.0, 0.0], [1.0, 0.0], [5.0, 0.0]], np.float32)
     >>> one = np.ones((1, 2), np.float32)
@@ -65,13 +70,38 @@ def element_network(
         out = np.empty((n, columns), np.float32)
     elif out.shape != (n, columns) or out.dtype != np.float32:
         raise InputError(f"out is {out.dtype} of shape {out.shape}", f"give float32 of shape {(n, columns)}")
+    if n == 0:
+        return out
     if kernel.is_compiled():
-        arrays = [tuple(None if a is None else np.ascontiguousarray(a) for a in layer) for layer in layers]
-        inputs = np.ascontiguousarray(inputs)
-        kernel.native.element_network(*sets, inputs, min(n_neighbors, max(n, 1)), arrays, slope, out, threads)
+        _run_native(sets, np.ascontiguousarray(inputs), min(n_neighbors, n), layers, threads, slope, out)
     else:
         element_network_numpy.element_network(sets, inputs, n_neighbors, layers, slope, out)
     return out
+
+
+def _run_native(
+    sets: Ragged,
+    inputs: Float32,
+    n_neighbors: int,
+    layers: Sequence[ElementLayer],
+    threads: int,
+    slope: float,
+    out: Float32,
+) -> None:
+    arrays = [tuple(None if a is None else np.ascontiguousarray(a) for a in layer) for layer in layers]
+    dim, sizes = sets.points.shape[1], np.diff(sets.offsets).astype(np.float64)
+    arguments = (*sets, inputs, n_neighbors, arrays, slope, out)
+    if float(sizes @ sizes) * (dim if dim > TREE_DIM else 1) < LONG_PAIRS:
+        kernel.native.element_network(*arguments, None, threads)
+        return
+    # Signals are handled by the main thread, which is free to do so while another one computes.
+    stop = np.zeros(1, np.int32)
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(kernel.native.element_network, *arguments, stop, threads)
+        try:
+            running.result()
+        finally:
+            stop[0] = 1
 
 
 def check_layers(layers: Sequence[ElementLayer], n_inputs: int) -> int:

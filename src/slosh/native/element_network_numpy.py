@@ -62,6 +62,7 @@ def _largest(numbers: Float32, points: Float64, size: int) -> Float32:
         at_once = max(1, GATHERED_NUMBERS // (members.shape[1] * numbers.shape[1]))
         for some in (slice(i, i + at_once) for i in range(0, len(rows), at_once)):
             last = np.partition(distances[some], size - 1, axis=1)[:, size - 1]
-            near = distances[some] <= last[:, None] + rounding
-            found[rows[some]] = numbers[members[some]].max(axis=1, where=near[:, :, None], initial=-np.inf)
+            nearest_one = np.take_along_axis(members[some], distances[some].argmin(axis=1)[:, None], axis=1)
+            near = np.where(distances[some] <= last[:, None] + rounding, members[some], nearest_one)
+            found[rows[some]] = numbers[near].max(axis=1)
     return found[place.ravel()]

@@ -290,6 +290,7 @@ struct ElementNetwork {
   float slope;
   float *out;                 // (P, columns), with contiguous rows
   int64_t columns, out_step;
+  const volatile int32_t *stop;  // nothing is to be finished once it is not zero; null: never
   int64_t largest;            // elements of the largest set
 };
 
