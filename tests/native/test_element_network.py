@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from itertools import pairwise
-from threading import Thread
+from threading import Event, Thread
 
 import numpy as np
 import pytest
@@ -141,7 +141,7 @@ def test_outputs_are_those_of_plain_sums(
 @pytest.mark.parametrize("dim", [2, 3, 5])
 @pytest.mark.parametrize("kind", ["surface", "grid", "few places", "clusters"])
 def test_large_sets_find_the_same_neighbours(each_kernel, dim, kind):
-    """Of a set of many blocks, whose boxes are grouped, the neighbours of some elements: they have the largest input."""
+    """The largest inputs among the neighbours, of some elements of a set of many blocks, whose boxes are grouped."""
     rng, n, k = np.random.default_rng(3), 2000 if each_kernel == "numpy" or dim > 3 else 20_000, 16
     points = shape(kind, n, dim, rng)
     if kind == "clusters":  # ever smaller ones, so that a grid would hold most elements in one cell
@@ -282,11 +282,25 @@ def test_ctrl_c_ends_a_long_search(threads):
     rng = np.random.default_rng(0)
     points, offsets = rng.normal(size=(n + 5, 8)).astype(np.float32), np.array([0, 5, n + 5])
     layers, out = network(8, [64], 0), np.full((n + 5, 64), np.nan, np.float32)
-    thread = Thread(target=os.kill, args=(os.getpid(), signal.SIGINT))
-    with pytest.raises(KeyboardInterrupt):
-        thread.start()
+    begun, given_up = Event(), Event()
+
+    def press_ctrl_c():
+        begun.wait()
+        while np.isnan(out[4, 63]) and not given_up.wait(0.001):  # the small set comes first
+            pass
+        os.kill(os.getpid(), signal.SIGINT)
+
+    def search():
+        begun.set()
         element_network(Ragged(points, offsets, None), points, 16, layers, threads=threads, out=out)
+        given_up.set()
+
+    thread = Thread(target=press_ctrl_c)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        search()
     thread.join()
+    assert not np.isnan(out[:5]).any()
     assert np.isnan(out[5:]).all()
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 
@@ -90,14 +91,14 @@ def _run_native(
 ) -> None:
     arrays = [tuple(None if a is None else np.ascontiguousarray(a) for a in layer) for layer in layers]
     dim, sizes = sets.points.shape[1], np.diff(sets.offsets).astype(np.float64)
-    arguments = (*sets, inputs, n_neighbors, arrays, slope, out)
+    run = partial(kernel.native.element_network, *sets, inputs, n_neighbors, arrays, slope, out)
     if float(sizes @ sizes) * (dim if dim > TREE_DIM else 1) < LONG_PAIRS:
-        kernel.native.element_network(*arguments, None, threads)
+        run(None, threads)
         return
     # Signals are handled by the main thread, which is free to do so while another one computes.
     stop = np.zeros(1, np.int32)
     with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(kernel.native.element_network, *arguments, stop, threads)
+        running = pool.submit(run, stop, threads)
         try:
             running.result()
         finally:
