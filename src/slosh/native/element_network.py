@@ -54,8 +54,8 @@ def element_network(
     The numbers of a set have the same bits whatever else is computed. They are computed in float32, so that large
     inputs or layers may overflow. Arrays that do not fit together are refused (InputError, which is a ValueError).
 
-    Up to three coordinates the time grows with the elements; beyond, with the square of the elements of a set. Ctrl-C is
-    heard within a fraction of a second, also in long calls.
+    Up to three coordinates the time grows with the elements; beyond, with the square of the elements of a set.
+    Ctrl-C is heard within a fraction of a second, also in long calls.
 
     >>> points = np.array([[0.0, 0.0], [1.0, 0.0], [5.0, 0.0]], np.float32)
     >>> one = np.ones((1, 2), np.float32)
