@@ -35,3 +35,17 @@ class Quantiles(NamedTuple):
     n_quantiles: int
     average: bool = True
     scale: float = 1.0
+
+
+class ElementLayer(NamedTuple):
+    """One layer of a network over elements, as `slosh.native.element_network` runs it.
+
+    own : (outputs, inputs) what an element's own numbers are multiplied by.
+    neighbors : (outputs, inputs) what its neighbours' numbers are multiplied by; None: they do not count.
+    scale, shift : (outputs,) what the sum is multiplied by, and what is added then.
+    """
+
+    own: Float32
+    neighbors: Float32 | None
+    scale: Float32
+    shift: Float32

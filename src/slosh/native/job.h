@@ -301,6 +301,32 @@ struct Dense {
   float *out;            // (n, n_outputs)
 };
 
+// One layer of a network over elements. Outputs are padded to whole vectors. Matrices are laid out in tiles of outputs, one after the other: the tile
+// from output o on begins at o * n_in, and has a row of its outputs for each input.
+struct ElementLayer {
+  int64_t n_in, n_out;
+  const float *own;           // (tiles, n_in, outputs of a tile)
+  const float *neighbors;     // the same, or null
+  const float *scale, *shift; // (n_out, padded)
+};
+
+// A network over elements and their neighbours within the set; see element_network.h.
+struct ElementNetwork {
+  const float *points;        // (P, dim)
+  const float *weights;       // (P,) or null
+  const int64_t *offsets;     // (n_sets + 1,)
+  int64_t dim;
+  int64_t n_neighbors;        // 0: no layer has neighbours
+  const float *inputs;        // (P, n_in of the first layer)
+  const ElementLayer *layers;
+  int64_t n_layers;
+  float slope;
+  float *out;                 // (P, columns), with contiguous rows
+  int64_t columns, out_step;
+  const volatile int32_t *stop;  // nothing is to be finished once it is not zero; null: never
+  int64_t largest;            // elements of the largest set
+};
+
 struct Kernel {
   const char *name;
   int64_t lanes;
@@ -320,6 +346,9 @@ struct Kernel {
   void (*largest_within)(const Differences &, int64_t query, int64_t first, int64_t last, void *sink);
   size_t (*local_bytes)(const LocalShape &);
   void (*local_shape)(const LocalShape &, int64_t set, void *scratch);
+  int64_t (*layer_tile)(int64_t left);    // outputs of the next tile, where so many are left
+  size_t (*network_bytes)(const ElementNetwork &);
+  void (*element_network)(const ElementNetwork &, int64_t set, void *scratch);
   int64_t (*element_lanes)(int64_t dim);  // elements of x of a task, at most
   size_t (*element_bytes)(int64_t dim);
   void (*nearest_elements)(const ElementPairs &, const ElementTask &, void *scratch);

@@ -3,6 +3,7 @@
 // the standard library are over its types: the linker keeps one copy of those with the same name, and it could be one that this machine
 // cannot run. tests/native/test_symbols.py looks for them.
 #include "dense.h"
+#include "element_network.h"
 #include "field.h"
 #include "job.h"
 #include "local.h"
@@ -282,7 +283,7 @@ double exchange_rate(int64_t rounds) {
 
 #define SLOSH_TEXT2(x) #x
 #define SLOSH_TEXT(x) SLOSH_TEXT2(x)
-const Kernel kernel = {SLOSH_TEXT(SLOSH_ARCH), kVectors * SLOSH_LANES, scratch_bytes, embed, transport, squares, prefixes, nearest_lists, ladder, flat, true_positions, near_codes, rotate, kFieldAnchors, field, largest_within, local::scratch_bytes, local_shape, element_lanes, element_bytes, nearest_elements, anchor_points, anchor_tile, anchor_bytes, nearest_anchors, 4 * SLOSH_LANES, bounds_bytes, field_bounds, histogram_products, dense, gradient_width, gradient_bytes, gradient, transport_gradient_bytes, transport_gradient, exchange_rate};
+const Kernel kernel = {SLOSH_TEXT(SLOSH_ARCH), kVectors * SLOSH_LANES, scratch_bytes, embed, transport, squares, prefixes, nearest_lists, ladder, flat, true_positions, near_codes, rotate, kFieldAnchors, field, largest_within, local::scratch_bytes, local_shape, layer_tile, network_bytes, element_network, element_lanes, element_bytes, nearest_elements, anchor_points, anchor_tile, anchor_bytes, nearest_anchors, 4 * SLOSH_LANES, bounds_bytes, field_bounds, histogram_products, dense, gradient_width, gradient_bytes, gradient, transport_gradient_bytes, transport_gradient, exchange_rate};
 
 }  // namespace SLOSH_ARCH
 }  // namespace slosh

@@ -43,7 +43,7 @@ def _columns(points: Float64, weights: Float64, sizes: Sequence[int]) -> Float64
     places, place = np.unique(points, axis=0, return_inverse=True)  # many equal elements would take long
     out = np.empty((len(places), 1 + len(sizes) * (2 * dim + 1)))
     out[:, 0] = np.linalg.norm(places - centre, axis=1)
-    for rows, distances, members in _nearest(points, places, sizes[-1], rounding):
+    for rows, distances, members in nearest(points, places, sizes[-1], rounding):
         about = points[members] - places[rows][:, None]
         for s, size in enumerate(sizes):
             last = np.partition(distances, min(size, n) - 1, axis=1)[:, min(size, n) - 1]
@@ -56,7 +56,7 @@ def _columns(points: Float64, weights: Float64, sizes: Sequence[int]) -> Float64
     return out[place.ravel()]
 
 
-def _nearest(points: Float64, places: Float64, size: int, rounding: float) -> Iterator[tuple[Int64, Float64, Int64]]:
+def nearest(points: Float64, places: Float64, size: int, rounding: float) -> Iterator[tuple[Int64, Float64, Int64]]:
     """Yield places, and the distances and rows of all points as near as the `size`-th nearest, and of some more."""
     n = len(points)
     look = min(n, size + MORE)

@@ -650,6 +650,7 @@ NB_MODULE(_native, m) {
   slosh::add_parts(m);
   slosh::add_dense(m);
   slosh::add_gradients(m);
+  slosh::add_element_network(m);
   m.def("names", &slosh::names, "The instruction sets this machine can run, best first.");
   m.def("name", [] { return std::string(slosh::chosen->name); }, "The instruction set in use.");
   m.def("use", &slosh::use, "name"_a, "Take another instruction set of `names()`, for tests and benchmarks.");
