@@ -15,7 +15,8 @@ from .. import embed, hash, learn, search, slices
 from ..data.checks import Array
 from ..data.sets import Sets
 from ..errors import InputError
-from ..learn.networks import ModuleNetwork, PointNetwork
+from ..learn.networks import ModuleNetwork
+from ..learn.point_network import PointNetwork
 
 EMBEDDINGS = (
     embed.SlicedWasserstein,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -16,6 +17,8 @@ JITTER = 0.02
 """Of "jitter": the deviation of what is added to a coordinate, over that of all coordinates."""
 STRETCH = 1.18
 """Of "scale": the most that a set is stretched along an axis, or, as 1 / STRETCH, shrunk."""
+TURN = 30.0
+"""Of "rotate": the largest angle that a set of 2 or 3 features is turned by, in degrees."""
 SHIFT = 0.2
 """Of "shift": how far a set is moved along an axis at most, over the deviation of all coordinates."""
 
@@ -23,12 +26,16 @@ Change = Callable[[Tensor, Tensor], Tensor]
 
 
 class SetBatch(NamedTuple):
-    """Sets on a device: points (P, d), offsets (n + 1,), weights (P,) or None, and further features (n, k) or None."""
+    """Sets on a device: points (P, d), offsets (n + 1,), weights (P,) or None, and further features (n, k) or None.
+
+    size : the elements of each set where all have as many, and None where that is not known.
+    """
 
     points: Tensor
     offsets: Tensor
     weights: Tensor | None
     features: Tensor | None = None
+    size: int | None = None
 
     @property
     def sizes(self) -> Tensor:
@@ -38,6 +45,8 @@ class SetBatch(NamedTuple):
     def set_of(self) -> Tensor:
         """The set of each element, (P,)."""
         which = torch.arange(len(self.offsets) - 1, device=self.offsets.device)
+        if self.size is not None:
+            return which.repeat_interleave(self.size)
         return torch.repeat_interleave(which, self.sizes, output_size=len(self.points))
 
 
@@ -53,7 +62,7 @@ def _drop(batch: SetBatch, spread: float) -> SetBatch:
     sizes = torch.zeros_like(batch.sizes).index_add_(0, of, kept.to(batch.sizes.dtype))
     offsets = torch.nn.functional.pad(sizes.cumsum(0), (1, 0))
     weights = None if batch.weights is None else batch.weights[kept]
-    return batch._replace(points=batch.points[kept], offsets=offsets, weights=weights)
+    return batch._replace(points=batch.points[kept], offsets=offsets, weights=weights, size=None)
 
 
 def _jitter(batch: SetBatch, spread: float) -> SetBatch:
@@ -70,11 +79,32 @@ def _shift(batch: SetBatch, spread: float) -> SetBatch:
     return batch._replace(points=batch.points + steps[batch.set_of])
 
 
+def _rotate(batch: SetBatch, spread: float) -> SetBatch:
+    """Turn each set about its mean, by an angle of at most TURN degrees; in space about an axis that is drawn, too."""
+    points, of = batch.points, batch.set_of
+    n, dim = len(batch.offsets) - 1, points.shape[1]
+    angles = points.new_empty(n).uniform_(-math.radians(TURN), math.radians(TURN))
+    if dim == 2:
+        axes = points.new_tensor([[0.0, 0.0, 1.0]]).expand(n, 3)
+    else:
+        axes = torch.nn.functional.normalize(torch.randn(n, 3, device=points.device, dtype=points.dtype), dim=1)
+    # Rodrigues: R = 1 + sin K + (1 - cos) K^2, with K the matrix of the product with the axis.
+    x, y, z = axes.T
+    zero = torch.zeros_like(x)
+    cross = torch.stack([zero, -z, y, z, zero, -x, -y, x, zero], dim=1).view(n, 3, 3)
+    turn = torch.eye(3, device=points.device, dtype=points.dtype) + angles.sin()[:, None, None] * cross
+    turn = (turn + (1 - angles.cos())[:, None, None] * (cross @ cross))[:, :dim, :dim]
+    total = points.new_zeros((n, dim)).index_add_(0, of, points)
+    mean = (total / batch.sizes[:, None])[of]
+    return batch._replace(points=mean + torch.einsum("pij,pj->pi", turn[of], points - mean))
+
+
 def _of_each_set(batch: SetBatch) -> Tensor:
     return batch.points.new_empty((len(batch.offsets) - 1, batch.points.shape[1]))
 
 
 CHANGES: dict[str, Callable[[SetBatch, float], SetBatch]] = {
+    "rotate": _rotate,
     "scale": _scale,
     "shift": _shift,
     "jitter": _jitter,

@@ -23,9 +23,12 @@ from ..native.arrays import Array, Float32, Float64
 from .checkpoints import Checkpoint, fingerprint
 from .examples import Examples
 from .inputs import FeatureInputs, Inputs, SetInputs, changed_copies
-from .modules import HIDDEN, NETWORKS, LearntSlices, Model, PooledNetwork, Scale, is_linear
+from .modules import HIDDEN, NETWORK_HIDDEN, Head, LearntSlices, Model, NormalizedHead, Scale, is_linear
 from .networks import ModuleNetwork
-from .parameters import POINT_SLICES, checked_changes, default_views, n_epochs_for
+from .parameters import POINT_SLICES, Schedule, checked_changes, default_views
+from .point_module import PointModule
+from .pooled import PooledNetwork
+from .sampled_inputs import SampledInputs
 from .training import Plan, Trainer, seeded
 
 LEARN_STREAM = 0x1EA27
@@ -48,15 +51,15 @@ def fit_model(
 ) -> dict[str, Any]:
     """Return what a `LearnedEmbedding` learns from examples, by the names of its attributes."""
     device = _device(model.device)
-    if model.n_components > HIDDEN[-1]:
-        raise bad_value("n_components", model.n_components, f"give {HIDDEN[-1]:,} at most")
+    longest = (HIDDEN if model.network is None else NETWORK_HIDDEN)[-1]
+    if model.n_components > longest:
+        raise bad_value("n_components", model.n_components, f"give {longest:,} at most")
     random = random_stream(model.random_state, LEARN_STREAM)
     seed = int(random.randint(1 << 31))
     kept, held = examples.split(float(model.validation_fraction), random)
-    epochs = n_epochs_for(len(kept), model.batch_size) if model.epochs is None else int(model.epochs)
-    patience = max(5, epochs // 2) if model.patience is None else int(model.patience)
+    schedule = Schedule.of(model, len(kept))
     softmax = model.loss == "softmax" or (model.loss == "auto" and examples.classes is not None)
-    plan = Plan(softmax, epochs, patience, int(model.batch_size), float(model.learning_rate), seed)
+    plan = Plan(softmax, *schedule, seed, model.network is not None, isinstance(model.network, str))
     learnt_of = {name: getattr(examples, name) for name in ("rows", "classes", "alike", "unlike")}
     parameters = {
         name: value for name, value in model.get_params(deep=False).items() if name not in ("n_jobs", "device")
@@ -64,7 +67,7 @@ def fit_model(
     saved = Checkpoint(checkpoint, fingerprint(sets, learnt_of, {**parameters, "random_state": seed}))
     saved.read()  # one of another fit is refused before anything is computed
     with seeded(seed, n_threads, device):
-        part = _Network(model, sets, device, seed) if model.network is not None else _Head(model, sets, device)
+        part = _Head(model, sets, device) if model.network is None else _Network(model, sets, device, plan)
         trainer = Trainer(part.model, part.inputs, kept, held, plan, device)
         history, best_epoch = trainer.run(saved)
         rows = examples.rows[
@@ -123,7 +126,7 @@ class _Head:
             self.trunk = nn.Identity()
             every = np.stack([self.whitened.embed(each) for each in copies])
             features, self.inputs = every[0], FeatureInputs(every, device)
-        self.model = Model(self.trunk, Scale(features), width)
+        self.model = Model(self.trunk, Scale(features), Head(width))
 
     def _fixed(self, copies: list[Sets]) -> Float32 | None:
         """Return the vectors of the views that are not learnt, scaled, (copies, n, numbers)."""
@@ -169,18 +172,23 @@ def _whitened(model: Any, sets: Sets) -> Whitened:
 class _Network:
     """A network on the elements, pooled, and a head, trained together on the sets themselves."""
 
-    def __init__(self, model: Any, sets: Sets, device: torch.device, seed: int) -> None:
+    def __init__(self, model: Any, sets: Sets, device: torch.device, plan: Plan) -> None:
         points = sets.points
         center, spread = points.mean(axis=0, dtype=np.float64), float(points.std(dtype=np.float64)) or 1.0
         self.is_own = not isinstance(model.network, str)
-        network: Any = (
-            copy.deepcopy(model.network) if self.is_own else NETWORKS[model.network](sets.dim, center, spread)
-        )
-        self.n_outputs = _n_outputs(network, sets)
+        changes, network = checked_changes(model.augment, sets.dim), model.network
+        self.inputs: Inputs
+        if self.is_own:
+            network = copy.deepcopy(network)
+            self.n_outputs = _n_outputs(network, sets)
+            self.inputs = SetInputs([sets], None, changes, spread, device)
+        else:
+            network = PointModule(sets.dim, center, spread, int(model.n_neighbors))
+            self.n_outputs = network.n_outputs
+            self.inputs = SampledInputs(sets, changes, spread, plan.batch_size, device)
         n_slices = POINT_SLICES if model.n_slices is None else int(model.n_slices)
-        self.trunk = PooledNetwork(network, self.n_outputs, n_slices, seed)
-        self.model = Model(self.trunk, None, self.trunk.norm.num_features)
-        self.inputs: Inputs = SetInputs([sets], None, checked_changes(model.augment, sets.dim), spread, device)
+        self.trunk = PooledNetwork(network, self.n_outputs, n_slices, plan.seed)
+        self.model = Model(self.trunk, None, NormalizedHead(self.trunk.norm.num_features))
 
     def learnt(self) -> dict[str, Any]:
         """Return the attributes of the embedding."""

@@ -19,6 +19,8 @@ from .augmentation import Change, SetBatch, augmented
 
 BATCH_POINTS = 1 << 18
 """Elements of a batch at most; a larger set is a batch of its own."""
+EVALUATED_SETS = 1024
+"""Sets of a batch where no gradient is needed."""
 
 
 class Inputs(Protocol):
@@ -29,8 +31,31 @@ class Inputs(Protocol):
     def n_elements(self, rows: Int64) -> Int64:
         """Return how many elements of these sets a batch has to hold; zeros where it holds none."""
 
+    def arranged(self, rows: Int64, random: np.random.RandomState) -> Int64:
+        """Return rows, which are in a random order, in the order in which they are put into batches."""
+
+    def runs(self, rows: Int64) -> list[Int64]:
+        """Return the positions of rows, batch by batch, for where no gradient is needed."""
+
     def batch(self, rows: Int64, copies: Int64 | None) -> Tensor | SetBatch:
         """Return sets on the device. `copies` says which copy of each to train on; None: the sets as they are."""
+
+
+class AnyOrder:
+    """What inputs have in common whose batches may be of any sets."""
+
+    def n_elements(self, rows: Int64) -> Int64:
+        """Return how many elements of these sets a batch has to hold."""
+        return np.zeros(len(rows), np.int64)
+
+    def arranged(self, rows: Int64, random: np.random.RandomState) -> Int64:
+        """Return the rows as they are."""
+        return rows
+
+    def runs(self, rows: Int64) -> list[Int64]:
+        """Return the positions of rows, batch by batch."""
+        every = np.arange(len(rows))
+        return [every[some] for some in even_runs(len(rows), EVALUATED_SETS, self.n_elements(rows))]
 
 
 def even_runs(n: int, batch_size: int, n_elements: Int64) -> list[slice]:
@@ -39,15 +64,12 @@ def even_runs(n: int, batch_size: int, n_elements: Int64) -> list[slice]:
     return list(batches_by_points(np.asarray(n_elements), BATCH_POINTS, size))
 
 
-class FeatureInputs:
+class FeatureInputs(AnyOrder):
     """Features (copies, n, F) that were computed once."""
 
     def __init__(self, features: Float32, device: torch.device) -> None:
         self._features = torch.as_tensor(features).to(device)
         self.n_copies = len(features)
-
-    def n_elements(self, rows: Int64) -> Int64:
-        return np.zeros(len(rows), np.int64)
 
     def batch(self, rows: Int64, copies: Int64 | None) -> Tensor:
         which = torch.as_tensor(rows).to(self._features.device)
@@ -56,7 +78,7 @@ class FeatureInputs:
         return self._features[torch.as_tensor(copies).to(which.device), which]
 
 
-class SetInputs:
+class SetInputs(AnyOrder):
     """The copies of the sets, one after the other, and further features (copies, n, k) of each, or None.
 
     With `changes` there is one copy, which is changed anew for every batch.

@@ -56,16 +56,20 @@ class LearnedEmbedding(SetTransformer):
     n_components : numbers of a vector, 1,024 at most.
     n_slices : slices of the default embeddings (64), or those that are learnt behind a network (128).
     loss : "auto", "softmax" (labels only) or "contrastive"; "auto" is "softmax" for labels, "contrastive" for pairs.
-    epochs : how often all sets are gone through, at most; None is 60, and more for small collections.
-    batch_size : sets of a step.
-    learning_rate : the highest; it rises in the first tenth of the epochs, and then falls to zero.
+    n_neighbors : of the network "points": the nearest elements that each element is seen with, itself among them; 1 is
+        each by itself.
+    epochs : how often all sets are gone through, at most; None is 60, 200 for a network, and more
+        for small collections.
+    batch_size : sets of a step; None is 256, and 64 for a network.
+    learning_rate : the highest; it rises in the first tenth of the epochs, and then falls to zero. None is .001, and .1
+        for the network "points".
     validation_fraction : the part of the labelled sets, of each class alike, or of the pairs, that is held back. The
         epoch whose model is best on it is kept.
     patience : epochs without a better model after which the fit ends; None is half of the epochs.
     augment : how sets are changed at random while it learns: "auto", None, some of the names "drop" (elements),
-        "jitter" (coordinates), "scale" and "shift" (along each axis), or a function of torch tensors (points, offsets)
-        that returns points. "auto" is all four for sets of 2 or 3 features, and "drop" for others. Without a network
-        four changed copies of each set are embedded before it learns.
+        "jitter" (coordinates), "scale" and "shift" (along each axis), "rotate" (by 30 degrees at most), or a function
+        of torch tensors (points, offsets) that returns points. "auto" is all of them for sets of 2 or 3 features, and
+        "drop" for others. Without a network four changed copies of each set are embedded before it learns.
     learn_slices : without a network: whether slices and references of each `SlicedWasserstein` with linear slices are
         learnt, too, together with the head; "auto" is False. See docs/learn.md for what it costs.
     device : "auto" (a GPU if torch has one), "cpu", "cuda", ...; only `fit` uses it.
@@ -109,10 +113,11 @@ class LearnedEmbedding(SetTransformer):
         *,
         n_components: int = 128,
         n_slices: int | None = None,
+        n_neighbors: int = 16,
         loss: str = "auto",
         epochs: int | None = None,
-        batch_size: int = 256,
-        learning_rate: float = 1e-3,
+        batch_size: int | None = None,
+        learning_rate: float | None = None,
         validation_fraction: float = 0.1,
         patience: int | None = None,
         augment: Any = "auto",
@@ -125,6 +130,7 @@ class LearnedEmbedding(SetTransformer):
         self.embedding = embedding
         self.n_components = n_components
         self.n_slices = n_slices
+        self.n_neighbors = n_neighbors
         self.loss = loss
         self.epochs = epochs
         self.batch_size = batch_size

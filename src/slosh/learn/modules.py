@@ -14,18 +14,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..embed import MaxPool, MeanPool, SlicedWasserstein, Whitened
+from ..embed import SlicedWasserstein, Whitened
 from ..embed.base import SetTransformer
 from ..native.arrays import Float32, Float64
 from ..torch import SlicedWassersteinPool
 from .augmentation import SetBatch
-from .networks import PointNetwork
 
 HIDDEN = (1024, 1024)
 """The hidden layers of a head; the last one is what is learnt, and is then turned to fewer numbers."""
+NETWORK_HIDDEN = (1024, 256)
+"""The same behind a network; the last one has no rectifier."""
 DROPOUT = 0.5
-POINT_WIDTHS = (64, 128)
-"""The layers of the network "points"."""
 
 
 class Head(nn.Module):  # type: ignore[misc]
@@ -41,6 +40,62 @@ class Head(nn.Module):  # type: ignore[misc]
         for layer in self.layers:
             features = self.dropout(nn.functional.relu(layer(features)))
         return nn.functional.normalize(features.float(), dim=1)
+
+    @property
+    def n_outputs(self) -> int:
+        """The numbers of a vector."""
+        return HIDDEN[-1]
+
+    def arrays(self, directions: Float64) -> list[tuple[Float64, Float64]]:
+        """Return weights and bias of each layer, a rectifier between them; the last multiplies by the directions."""
+        layers = [(to_array(layer.weight), to_array(layer.bias)) for layer in self.layers]
+        return [*layers, (directions, np.zeros(len(directions)))]
+
+
+class NormalizedHead(nn.Module):  # type: ignore[misc]
+    """The head behind a network: one hidden layer, with batch normalisation, which steps as large as its need."""
+
+    def __init__(self, n_inputs: int) -> None:
+        super().__init__()
+        widths = (n_inputs, *NETWORK_HIDDEN)
+        self.layers = nn.ModuleList(nn.Linear(a, b, bias=False) for a, b in pairwise(widths))
+        self.norms = nn.ModuleList(SafeNorm(width) for width in NETWORK_HIDDEN)
+
+    def forward(self, features: Tensor) -> Tensor:
+        (first, last), (norm, last_norm) = self.layers, self.norms
+        features = nn.functional.dropout(features, DROPOUT / 2, self.training)
+        hidden = nn.functional.relu(norm(first(features)))
+        hidden = nn.functional.dropout(hidden, DROPOUT, self.training)
+        return nn.functional.normalize(last_norm(last(hidden)).float(), dim=1)
+
+    @property
+    def n_outputs(self) -> int:
+        """The numbers of a vector."""
+        return NETWORK_HIDDEN[-1]
+
+    def arrays(self, directions: Float64) -> list[tuple[Float64, Float64]]:
+        """Return weights and bias of each layer, a rectifier between them; the last multiplies by the directions."""
+        pairs: Any = zip(self.layers, self.norms, strict=True)
+        hidden, last = (_folded(layer, norm) for layer, norm in pairs)
+        return [hidden, (directions @ last[0], directions @ last[1])]
+
+
+class SafeNorm(nn.BatchNorm1d):  # type: ignore[misc]
+    """Batch normalisation that takes a batch of one set, which has no deviation, as it takes sets after training."""
+
+    def forward(self, rows: Tensor) -> Tensor:
+        if len(rows) > 1 or not self.training:
+            return super().forward(rows)
+        return nn.functional.batch_norm(rows, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
+
+
+def _folded(layer: nn.Linear, norm: nn.BatchNorm1d) -> tuple[Float64, Float64]:
+    """Return the weights and the bias of a layer and the normalisation behind it."""
+    assert norm.running_mean is not None
+    assert norm.running_var is not None
+    gain = to_array(norm.weight) / np.sqrt(to_array(norm.running_var) + norm.eps)
+    shift = to_array(norm.bias) - to_array(norm.running_mean) * gain
+    return to_array(layer.weight) * gain[:, None], shift
 
 
 class Scale(nn.Module):  # type: ignore[misc]
@@ -131,94 +186,12 @@ def without_origin(view: Any) -> Any:
     return bare
 
 
-class PointModule(nn.Module):  # type: ignore[misc]
-    """The network "points": a multilayer perceptron on each element by itself, with batch normalisation."""
-
-    center: Tensor
-    spread: Tensor
-
-    def __init__(self, dim: int, center: Float64, spread: float) -> None:
-        super().__init__()
-        self.register_buffer("center", torch.tensor(center, dtype=torch.float32))
-        self.register_buffer("spread", torch.tensor(spread, dtype=torch.float32))
-        widths = (dim, *POINT_WIDTHS)
-        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
-        self.norms = nn.ModuleList(nn.BatchNorm1d(width) for width in POINT_WIDTHS)
-
-    def forward(self, points: Tensor, offsets: Tensor) -> Tensor:
-        elements = (points - self.center) / self.spread
-        for layer, norm in zip(self.layers, self.norms, strict=True):
-            elements = nn.functional.relu(norm(layer(elements)))
-        return elements
-
-    def export(self) -> PointNetwork:
-        """Return what was learnt, with the normalisation as part of the layers."""
-        arrays: list[Float32] = []
-        factor, shift = 1.0 / _array(self.spread), -_array(self.center) / _array(self.spread)
-        layers: Any = zip(self.layers, self.norms, strict=True)
-        for layer, norm in layers:
-            weights, bias = _array(layer.weight), _array(layer.bias)
-            bias, weights = bias + weights @ (shift * np.ones(weights.shape[1])), weights * factor
-            gain = _array(norm.weight) / np.sqrt(_array(norm.running_var) + norm.eps)
-            arrays.append((weights * gain[:, None]).astype(np.float32))
-            arrays.append(((bias - _array(norm.running_mean)) * gain + _array(norm.bias)).astype(np.float32))
-            factor, shift = np.ones(()), np.zeros(())
-        return PointNetwork.of(arrays)
-
-
-NETWORKS = {"points": PointModule}
-"""The built-in networks by their names: made of (dim, center, spread) of the coordinates."""
-
-
-class PooledNetwork(nn.Module):  # type: ignore[misc]
-    """A network on the elements, and then learnt slices, the maximum and the mean of what it returns, side by side.
-
-    Each of these features is brought to mean 0 and deviation 1.
-    """
-
-    def __init__(self, network: nn.Module, n_outputs: int, n_slices: int, seed: int) -> None:
-        super().__init__()
-        self.network, self.n_outputs = network, n_outputs
-        self.pool = SlicedWassersteinPool(n_outputs, n_slices, random_state=seed, check=False)
-        self.norm = nn.BatchNorm1d(self.pool.vector_length + 2 * n_outputs, affine=False)
-
-    def forward(self, batch: SetBatch) -> Tensor:
-        half = batch.points.device.type == "cuda"
-        with torch.autocast(batch.points.device.type, torch.bfloat16, enabled=half):
-            elements = self.network(batch.points, batch.offsets)
-        elements = elements.float()
-        weights = torch.ones_like(elements[:, 0]) if batch.weights is None else batch.weights
-        counted = elements.masked_fill((weights <= 0)[:, None], -torch.inf) if batch.weights is not None else elements
-        highest = torch.segment_reduce(counted, "max", offsets=batch.offsets)
-        both = torch.cat([elements * weights[:, None], weights[:, None]], dim=1)
-        sums = torch.zeros((len(highest), both.shape[1]), device=both.device).index_add(0, batch.set_of, both)
-        quantiles = self.pool(elements, batch.offsets, weights=batch.weights)
-        joined = torch.cat([quantiles, highest, sums[:, :-1] / sums[:, -1:]], dim=1)
-        if len(joined) > 1 or not self.training:
-            normal: Tensor = self.norm(joined)
-            return normal
-        self.norm.eval()  # one set has no deviation
-        normal = self.norm(joined)
-        self.norm.train()
-        return normal
-
-    def views(self) -> list[SetTransformer]:
-        """Return the pooling as embeddings of the sets that the network returns."""
-        single = [np.zeros((1, self.n_outputs), np.float32)]
-        return [self.pool.to_embedding(), MaxPool().fit(single), MeanPool().fit(single)]
-
-    def map(self, n: int) -> tuple[Float64, Float64]:
-        """Return what the pooled numbers are multiplied by, (n,), and what is then added."""
-        factor = 1.0 / np.sqrt(_array(self.norm.running_var) + self.norm.eps)
-        return factor, -_array(self.norm.running_mean) * factor
-
-
 class Model(nn.Module):  # type: ignore[misc]
     """A trunk, a scale and a head. `scale` is the module whose `map` is made part of the first layer after training."""
 
-    def __init__(self, trunk: nn.Module, scale: nn.Module | None, n_inputs: int) -> None:
+    def __init__(self, trunk: nn.Module, scale: nn.Module | None, head: Head | NormalizedHead) -> None:
         super().__init__()
-        self.trunk, self.scale, self.head = trunk, scale, Head(n_inputs)
+        self.trunk, self.scale, self.head = trunk, scale, head
 
     def features(self, batch: Any) -> Tensor:
         """Return the features of the sets, (n, F), as the head takes them."""
@@ -228,18 +201,15 @@ class Model(nn.Module):  # type: ignore[misc]
     def layers(self, directions: Float64) -> list[Float32]:
         """Return the head as plain arrays, for features that are not scaled yet.
 
-        directions : (n_components, last hidden layer), what the last layer is multiplied by in the end.
+        directions : (n_components, outputs of the head), what its vectors are multiplied by in the end.
         """
-        arrays: list[Float32] = []
-        for number, layer in enumerate(self.head.layers):
-            weights, bias = _array(layer.weight), _array(layer.bias)
-            if number == 0:
-                scaling: Any = self.trunk if self.scale is None else self.scale
-                factor, shift = scaling.map(weights.shape[1])
-                bias, weights = bias + weights @ shift, weights * factor
-            arrays += [weights.astype(np.float32), bias.astype(np.float32)]
-        return [*arrays, directions.astype(np.float32), np.zeros(len(directions), np.float32)]
+        scaling: Any = self.trunk if self.scale is None else self.scale
+        (weights, bias), *others = self.head.arrays(directions)
+        factor, shift = scaling.map(weights.shape[1])
+        pairs = [(weights * factor, bias + weights @ shift), *others]
+        return [np.ascontiguousarray(array, np.float32) for pair in pairs for array in pair]
 
 
-def _array(tensor: Any) -> Float64:
+def to_array(tensor: Any) -> Float64:
+    """Return a tensor as an array, in float64."""
     return np.asarray(tensor.detach().cpu().double().numpy())

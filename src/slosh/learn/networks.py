@@ -14,8 +14,6 @@ import numpy as np
 
 from ..data.sets import Sets
 from ..errors import UnsupportedError, import_extra
-from ..native.arrays import Float32
-from .head import check_layers, dense_layers
 
 BUILT_IN = ("points",)
 """The names of the built-in networks."""
@@ -33,41 +31,6 @@ class ElementNetwork(Protocol):
 
     def check_state(self, dim: int) -> None:
         """Refuse (ValueError) what could not have been learnt from sets of this dimension."""
-
-
-class PointNetwork:
-    """A multilayer perceptron on each element by itself; every layer ends with a rectifier.
-
-    layers_ : weights (outputs, inputs) and bias (outputs,) of each layer, float32.
-    """
-
-    layers_: list[Float32]
-    _built: Any = None
-
-    @classmethod
-    def of(cls, layers: list[Float32]) -> PointNetwork:
-        """Return the network with these weights."""
-        made = cls()
-        made.layers_ = layers
-        return made
-
-    @property
-    def n_outputs(self) -> int:
-        return len(self.layers_[-1])
-
-    def apply(self, sets: Sets, n_jobs: int | None) -> Sets:
-        if self._built is None:
-            self._built = dense_layers(self.layers_, 0.0)
-        elements = sets.points
-        for layer in self._built:
-            elements = layer(elements, n_jobs)
-        return Sets.from_checked(elements, sets.offsets, sets.weights, None)
-
-    def check_state(self, dim: int) -> None:
-        check_layers(self.layers_, dim, "the network")
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"layers_": self.layers_}
 
 
 class ModuleNetwork:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,12 +15,19 @@ from ..embed.base import SetTransformer
 from ..embed.distance_field import n_anchors_for
 from ..errors import InputError, bad_value
 from .networks import BUILT_IN
+from .point_network import MAX_NEIGHBORS
 
 LOSSES = ("auto", "softmax", "contrastive")
-CHANGES = ("scale", "shift", "jitter", "drop")
+CHANGES = ("rotate", "scale", "shift", "jitter", "drop")
 AUTO_EPOCHS, FEWEST_STEPS = 60, 1000
 """Epochs at least, and steps of the optimiser, which small collections need more epochs for."""
 AUTO_SLICES = 64
+NETWORK_EPOCHS = 200
+"""Epochs of a network, with which only those that are held back decide whether it was better before."""
+BATCH_SIZES = (256, 64)
+"""Sets of a step: of a head, and of a network."""
+LEARNING_RATES = (1e-3, 0.1)
+"""The highest learning rate: of AdamW, and of the steps with momentum of a built-in network."""
 POINT_SLICES = 128
 """Learnt slices behind a network on elements."""
 N_ANCHORS = 256
@@ -39,12 +46,16 @@ def check_parameters(model: Any) -> None:
         raise InputError(problem, "leave network or embedding out", argument="embedding")
     if model.loss not in LOSSES:
         raise bad_value("loss", model.loss, f"give {', '.join(map(repr, LOSSES))}")
-    for name in ("n_slices", "epochs", "patience"):
+    for name in ("n_slices", "epochs", "patience", "n_neighbors"):
         if getattr(model, name) is not None:
             checked_count(name, getattr(model, name))
     checked_count("n_components", model.n_components)
-    checked_count("batch_size", model.batch_size, 2)
-    checked_number("learning_rate", model.learning_rate, "a number above 0", above=0)
+    if model.n_neighbors > MAX_NEIGHBORS:
+        raise bad_value("n_neighbors", model.n_neighbors, f"give {MAX_NEIGHBORS:,} at most")
+    if model.batch_size is not None:
+        checked_count("batch_size", model.batch_size, 2)
+    if model.learning_rate is not None:
+        checked_number("learning_rate", model.learning_rate, "a number above 0", above=0)
     fraction = model.validation_fraction
     if isinstance(fraction, bool) or not isinstance(fraction, int | float | np.number) or not 0 <= fraction <= 0.5:
         raise bad_value("validation_fraction", fraction, "give a number from 0 to 0.5")
@@ -86,10 +97,25 @@ def default_views(sets: Sets, n_slices: int | None, n_jobs: int | None) -> list[
     return [sliced, DistanceField(n_anchors_for(sets, N_ANCHORS), n_jobs=n_jobs), local]
 
 
-def n_epochs_for(n_examples: int, batch_size: int) -> int:
-    """Return how many epochs to train for if nobody says so."""
-    steps = max(1, -(-n_examples // batch_size))
-    return max(AUTO_EPOCHS, -(-FEWEST_STEPS // steps))
+class Schedule(NamedTuple):
+    """How long and in which steps to train."""
+
+    epochs: int
+    patience: int
+    batch_size: int
+    learning_rate: float
+
+    @classmethod
+    def of(cls, model: Any, n_examples: int) -> Schedule:
+        """Return what a `LearnedEmbedding` says, and where it says nothing, what suits its network and the examples."""
+        is_network, is_built_in = model.network is not None, isinstance(model.network, str)
+        batch_size = BATCH_SIZES[is_network] if model.batch_size is None else int(model.batch_size)
+        rate = LEARNING_RATES[is_built_in] if model.learning_rate is None else float(model.learning_rate)
+        steps = max(1, -(-n_examples // batch_size))
+        usual = NETWORK_EPOCHS if is_network else AUTO_EPOCHS
+        epochs = max(usual, -(-FEWEST_STEPS // steps)) if model.epochs is None else int(model.epochs)
+        patience = max(5, epochs if is_network else epochs // 2) if model.patience is None else int(model.patience)
+        return cls(epochs, patience, batch_size, rate)
 
 
 def has_torch() -> bool:

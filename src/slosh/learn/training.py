@@ -21,15 +21,17 @@ from .checkpoints import Checkpoint, State
 from .examples import Examples
 from .inputs import Inputs, even_runs
 from .losses import CosineSoftmax, contrastive_loss
-from .modules import HIDDEN, Model
+from .modules import Model
 
 MIXING = 0.4
 """Both parameters of the beta distribution that says how two examples are mixed."""
 WEIGHT_DECAY = 0.01
 WARM_UP = 0.1
 """The part of all epochs in which the learning rate rises; then it falls to zero, as a cosine does."""
-EVALUATED_SETS = 1024
-"""Sets of a batch where no gradient is needed."""
+MOMENTUM, SGD_DECAY, LARGEST_GRADIENT = 0.9, 5e-4, 5.0
+"""Of the steps that a built-in network is trained by."""
+SMOOTHING = 0.1
+"""The part of the label that goes to all classes alike, behind a network."""
 
 
 @dataclass(frozen=True)
@@ -42,18 +44,25 @@ class Plan:
     batch_size: int
     learning_rate: float
     seed: int
+    is_network: bool = False
+    """Whether a network is trained: with labels that are smoothed, rather than with sets that are mixed."""
+    uses_momentum: bool = False
+    """Whether its steps are plain ones with momentum, which such networks end better by; otherwise those of AdamW."""
 
 
 @contextmanager
 def seeded(seed: int, n_threads: int, device: torch.device) -> Iterator[None]:
     """Let torch draw from this seed, on so many threads, and leave its own generator and settings as they were.
 
-    On the CPU its algorithms are deterministic. On other devices some have no such version.
+    On the CPU its algorithms are deterministic. On other devices some have no such version, and products are rounded as
+    TF32 does.
     """
     threads, strict = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
     warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    precision = torch.get_float32_matmul_precision()
     with torch.random.fork_rng():
         try:
+            torch.set_float32_matmul_precision("high")
             torch.set_num_threads(n_threads)
             torch.use_deterministic_algorithms(device.type == "cpu")
             torch.manual_seed(seed)
@@ -61,6 +70,7 @@ def seeded(seed: int, n_threads: int, device: torch.device) -> Iterator[None]:
         finally:
             torch.use_deterministic_algorithms(strict, warn_only=warn_only)
             torch.set_num_threads(threads)
+            torch.set_float32_matmul_precision(precision)
 
 
 class Trainer:
@@ -72,11 +82,9 @@ class Trainer:
         self._inputs, self._examples, self._held, self._plan = inputs, examples, held, plan
         self._device = device
         self.model = model.to(device)
-        width = HIDDEN[-1]
-        self._classes = CosineSoftmax(examples.n_classes, width).to(device) if plan.softmax else None
+        self._classes = CosineSoftmax(examples.n_classes, model.head.n_outputs).to(device) if plan.softmax else None
         self._all = nn.ModuleList([model] if self._classes is None else [model, self._classes])
-        parameters = self._all.parameters()
-        self._optimizer = torch.optim.AdamW(parameters, lr=plan.learning_rate, weight_decay=WEIGHT_DECAY)
+        self._optimizer = _optimizer(self._all, plan)
         self._negatives = _partners(examples.unlike)
 
     def run(self, checkpoint: Checkpoint) -> tuple[list[list[float]], int]:
@@ -119,7 +127,7 @@ class Trainer:
     def _epoch(self, epoch: int, random: np.random.RandomState) -> float:
         self._all.train()
         batches = self._batches(random)
-        total, count = 0.0, 0
+        total, count = torch.zeros((), device=self._device), 0
         for number, rows in enumerate(batches):
             rate = self._plan.learning_rate * _rate((epoch + number / len(batches)) / self._plan.epochs)
             for group in self._optimizer.param_groups:
@@ -128,15 +136,17 @@ class Trainer:
             loss = self._loss(rows, copies, random)
             self._optimizer.zero_grad(set_to_none=True)
             loss.backward()  # type: ignore[no-untyped-call]
+            if self._plan.uses_momentum:
+                nn.utils.clip_grad_norm_(self._all.parameters(), LARGEST_GRADIENT)
             self._optimizer.step()
-            total, count = total + float(loss.detach()) * len(rows), count + len(rows)
-        return total / count
+            total, count = total + loss.detach() * len(rows), count + len(rows)
+        return float(total) / count
 
     def _batches(self, random: np.random.RandomState) -> list[Int64]:
         """Return the sets of each batch of an epoch: numbers of sets, for pairs both of each and sets unlike them."""
         examples, size = self._examples, self._plan.batch_size
         if examples.alike is None:
-            rows = random.permutation(examples.rows)
+            rows = self._inputs.arranged(random.permutation(examples.rows), random)
             return [rows[some] for some in even_runs(len(rows), size, self._inputs.n_elements(rows))]
         pairs = examples.alike[random.permutation(len(examples.alike))]
         both = self._inputs.n_elements(pairs[:, 0]) + self._inputs.n_elements(pairs[:, 1])
@@ -151,13 +161,14 @@ class Trainer:
         features = self.model.features(self._inputs.batch(rows, copies))
         if self._classes is None:
             return contrastive_loss(self.model.head(features), self._alike(rows))
-        wanted = self._targets(rows)
+        wanted, cross = self._targets(rows), nn.functional.cross_entropy
+        if self._plan.is_network:
+            return cross(self._classes(self.model.head(features)), wanted, label_smoothing=SMOOTHING)
         share, other = (
             float(random.beta(MIXING, MIXING)),
             torch.as_tensor(random.permutation(len(rows))).to(self._device),
         )
         logits = self._classes(self.model.head(share * features + (1 - share) * features[other]))
-        cross = nn.functional.cross_entropy
         return share * cross(logits, wanted) + (1 - share) * cross(logits, wanted[other])
 
     def _targets(self, rows: Int64) -> Tensor:
@@ -183,10 +194,12 @@ class Trainer:
     def _embed(self, rows: Int64) -> Tensor:
         """Return the vectors of these sets, without dropout or changes."""
         self._all.eval()
-        runs = even_runs(len(rows), EVALUATED_SETS, self._inputs.n_elements(rows))
+        found = torch.empty((len(rows), self.model.head.n_outputs), device=self._device)
         with torch.no_grad():
-            batches = (self._inputs.batch(rows[some], None) for some in runs)
-            return torch.cat([self.model.head(self.model.features(batch)) for batch in batches])
+            for some in self._inputs.runs(rows):
+                batch = self._inputs.batch(rows[some], None)
+                found[torch.as_tensor(some).to(self._device)] = self.model.head(self.model.features(batch))
+        return found
 
     def _judge(self) -> tuple[float, float]:
         """Return the loss and the accuracy of what was held back, NaN where there is none."""
@@ -218,6 +231,17 @@ class Trainer:
             number, _, key = name.partition(".")
             moments.setdefault(int(number), {})[key] = torch.tensor(array)
         self._optimizer.load_state_dict({**self._optimizer.state_dict(), "state": moments})
+
+
+def _optimizer(modules: nn.Module, plan: Plan) -> torch.optim.Optimizer:
+    if not plan.uses_momentum:
+        return torch.optim.AdamW(modules.parameters(), lr=plan.learning_rate, weight_decay=WEIGHT_DECAY)
+    parameters = list(modules.parameters())
+    groups = [
+        {"params": [each for each in parameters if each.ndim > 1], "weight_decay": SGD_DECAY},
+        {"params": [each for each in parameters if each.ndim <= 1], "weight_decay": 0.0},
+    ]
+    return torch.optim.SGD(groups, lr=plan.learning_rate, momentum=MOMENTUM, nesterov=True)
 
 
 def _partners(unlike: Int64 | None) -> dict[int, list[int]]:

@@ -1,0 +1,100 @@
+"""Sets as the network "points" is trained on them: of each set of a batch equally many elements, drawn at random.
+
+Sets of a batch are of similar sizes, so that little is left out, and nothing is padded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..data.sets import Sets
+from ..native.arrays import Int64
+from .augmentation import Change, SetBatch, augmented
+from .inputs import even_runs
+
+MOST_ELEMENTS = 2048
+"""Elements of a set that a batch holds at most."""
+KEPT = 0.75
+"""With the change "drop": the smallest part of the elements of a batch's smallest set that is drawn of each."""
+SIMILAR = 1.1
+"""How much larger than the smallest set of a batch the largest may be where no gradient is needed."""
+SORTED_BATCHES = 16
+"""Batches whose sets are sorted by size together: each is then of similar sets, and yet of random ones."""
+EVALUATED_SETS = 256
+DEVICE_BYTES = 1 << 33
+"""Bytes of elements that are kept on the device; of more, each batch is moved there."""
+
+
+class SampledInputs:
+    """Sets whose elements are drawn anew for every batch. Elements of weight zero are never drawn."""
+
+    n_copies = 1
+
+    def __init__(
+        self, sets: Sets, changes: Sequence[str] | Change, spread: float, batch_size: int, device: torch.device
+    ) -> None:
+        points, weights, sizes = sets.points, sets.weights, sets.sizes
+        if weights is not None and not weights.all():
+            counted = weights > 0
+            sizes = np.add.reduceat(counted, sets.offsets[:-1], dtype=np.int64)
+            points, weights = points[counted], weights[counted]
+        self._sizes, self._device, self._spread, self._batch_size = sizes, device, spread, batch_size
+        self._drops = not callable(changes) and "drop" in changes
+        self._changes = changes if callable(changes) else [name for name in changes if name != "drop"]
+        home = device if points.nbytes <= DEVICE_BYTES else torch.device("cpu")
+        self._points = torch.tensor(points).to(home)
+        self._starts = torch.tensor(np.cumsum(sizes) - sizes).to(home)
+        self._lengths = torch.tensor(sizes).to(home)
+        self._weights = None if weights is None else torch.tensor(weights).to(home)
+
+    def n_elements(self, rows: Int64) -> Int64:
+        return np.minimum(self._sizes[rows], MOST_ELEMENTS)
+
+    def arranged(self, rows: Int64, random: np.random.RandomState) -> Int64:
+        """Return rows in another order, so that each batch is of sets of similar sizes."""
+        size = -(-len(rows) // max(1, -(-len(rows) // self._batch_size)))
+        blocks: list[Int64] = []
+        for first in range(0, len(rows), SORTED_BATCHES * size):
+            some = rows[first : first + SORTED_BATCHES * size]
+            some = some[np.argsort(self._sizes[some], kind="stable")]
+            blocks += [some[start : start + size] for start in range(0, len(some), size)]
+        last = blocks.pop() if len(blocks[-1]) < size else None  # a short one stays the last
+        mixed = [blocks[i] for i in random.permutation(len(blocks))]
+        return np.concatenate(mixed if last is None else [*mixed, last])
+
+    def runs(self, rows: Int64) -> list[Int64]:
+        """Return positions of rows, batch by batch, for where no gradient is needed."""
+        order = np.argsort(self._sizes[rows], kind="stable")
+        sizes, found, first = np.minimum(self._sizes[rows][order], MOST_ELEMENTS), [], 0
+        while first < len(order):
+            last = int(np.searchsorted(sizes, SIMILAR * sizes[first], side="right"))
+            for some in even_runs(last - first, EVALUATED_SETS, sizes[first:last]):
+                found.append(order[first:last][some])
+            first = last
+        return found
+
+    def batch(self, rows: Int64, copies: Int64 | None) -> SetBatch:
+        """Return sets of equally many elements on the device; `copies` is None where nothing is to be changed."""
+        n = int(self.n_elements(rows).min())
+        if copies is not None and self._drops:
+            n = max(1, int(n * (1 - (1 - KEPT) * float(torch.rand(1)))))
+        home = self._points.device
+        which = torch.as_tensor(rows).to(home)
+        at = self._starts[which][:, None] + self._drawn(which, rows, n, copies is not None)
+        points = self._points[at].to(self._device)
+        weights = None if self._weights is None else self._weights[at].to(self._device).view(-1)
+        offsets = torch.arange(len(rows) + 1, device=self._device) * n
+        batch = SetBatch(points.view(-1, points.shape[2]), offsets, weights, size=n)
+        return augmented(batch, self._changes, self._spread) if copies is not None and self._changes else batch
+
+    def _drawn(self, which: Tensor, rows: Int64, n: int, fresh: bool) -> Tensor:
+        """Return which n elements of each set to take, (sets, n); the same ones every time unless `fresh`."""
+        longest, home = int(self._sizes[rows].max()), which.device
+        generator = None if fresh else torch.Generator(home).manual_seed(0)
+        keys = torch.rand(len(which), longest, device=home, generator=generator)
+        there = torch.arange(longest, device=home) < self._lengths[which][:, None]
+        return keys.masked_fill(~there, 2.0).topk(n, dim=1, largest=False, sorted=False).indices
