@@ -12,10 +12,9 @@ from scipy.special import logsumexp
 from slosh.embed import DistanceField, SlicedWasserstein, Whitened
 from slosh.learn.augmentation import KEPT, SHIFT, STRETCH, SetBatch, augmented
 from slosh.learn.examples import labelled_examples, paired_examples
-from slosh.learn.head import Head
 from slosh.learn.inputs import BATCH_POINTS, SetInputs, changed_copies, even_runs
 from slosh.learn.losses import TEMPERATURE, contrastive_loss
-from slosh.learn.modules import LearntSlices, Model, PointModule, PooledNetwork, Scale
+from slosh.learn.modules import LearntSlices, Scale
 
 
 def unit(vectors):
@@ -132,25 +131,6 @@ def test_pairs_are_split_by_pairs():
     assert (len(kept), len(held)) == (32, 8)
     assert len(kept.unlike) == 20
     assert np.array_equal(held.rows, np.unique(held.alike))
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-def test_what_a_network_becomes_gives_the_same_vectors(weighted):
-    """In torch, in evaluation mode, and as plain arrays behind embeddings of slosh."""
-    torch.manual_seed(0)
-    sets, _ = shapes(40, 3, weighted=weighted)
-    trunk = PooledNetwork(PointModule(3, np.array([0.1, 0.2, 0.3]), 1.7), 128, 8, 0)
-    model = Model(trunk, None, trunk.norm.num_features)
-    batch = batch_of(sets)
-    for _ in range(3):  # statistics of the normalisation
-        model.features(batch)
-    model.eval()
-    with torch.no_grad():
-        wanted = model.head(model.features(batch)).numpy()
-    enriched = trunk.network.export().apply(sets, 1)
-    features = np.concatenate([view.transform(enriched) for view in trunk.views()], axis=1)
-    found = Head(model.layers(np.eye(1024)))(features, 1)
-    np.testing.assert_allclose(found, wanted, atol=2e-4)
 
 
 @pytest.mark.parametrize("n", [12, 60, 300])

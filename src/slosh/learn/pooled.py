@@ -48,12 +48,12 @@ class PooledNetwork(nn.Module):  # type: ignore[misc]
         else:
             mean = (elements * (weights / weights.sum(1, keepdim=True))[:, :, None]).sum(1)
         if weights is None and elements.device.type != "cpu":
-            quantiles = self._dense_quantiles(elements)
+            quantiles = self.dense_quantiles(elements)
         else:
             quantiles = self.pool(elements, weights=weights)
         return [quantiles, elements.amax(1), mean]
 
-    def _dense_quantiles(self, elements: Tensor) -> Tensor:
+    def dense_quantiles(self, elements: Tensor) -> Tensor:
         """Return what the pool does of sets of equal sizes, by one sort of a dense tensor."""
         pool, n = self.pool, elements.shape[1]
         values = nn.functional.linear(elements, pool.slices)
