@@ -18,7 +18,8 @@ torch.set_num_threads(1)  # small tensors on a shared machine: threads would wai
 
 def small(**given) -> LearnedEmbedding:
     """Return a model that is fitted in a second."""
-    options = {"n_components": 8, "epochs": 12, "augment": None, "n_jobs": 1, "embedding": SlicedWasserstein(8, 4)}
+    options = {"n_components": 8, "epochs": 12, "augment": None, "n_jobs": 1, "learn_slices": False}
+    options["embedding"] = SlicedWasserstein(8, 4)
     return LearnedEmbedding(**{**options, **given})
 
 

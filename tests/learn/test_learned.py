@@ -239,6 +239,17 @@ def test_learnt_slices_are_others():
     assert not np.allclose(one.reference_, other.reference_, atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("views", "learnt"), [([SlicedWasserstein(8, 4)], True), ([SlicedWasserstein(8, 4), MeanPool()], False)]
+)
+def test_slices_are_learnt_by_default_where_there_is_nothing_else(views, learnt):
+    sets, labels = shapes(60)
+    by_default, told = (
+        small(epochs=2, embedding=views, learn_slices=flag).fit(sets, labels) for flag in ("auto", learnt)
+    )
+    assert np.array_equal(by_default.transform(sets), told.transform(sets))
+
+
 def test_it_stops_when_nothing_is_gained():
     sets, _ = shapes(80)
     by_chance = np.random.default_rng(0).integers(2, size=80)

@@ -114,8 +114,8 @@ class _Head:
         copies = changed_copies(sets, changes, n_copies, spread)
         self.trunk: nn.Module
         self.inputs: Inputs
-        if model.learn_slices is True:
-            views = self.whitened.embeddings_
+        views = self.whitened.embeddings_
+        if model.learn_slices is True or (model.learn_slices == "auto" and all(is_linear(view) for view in views)):
             if not any(is_linear(view) for view in views):
                 remedy = "give a SlicedWasserstein with linear slices, or leave learn_slices out"
                 raise InputError("no embedding has slices that can be learnt", remedy, argument="learn_slices")

@@ -64,14 +64,14 @@ class LearnedEmbedding(SetTransformer):
     learning_rate : the highest; it rises in the first tenth of the epochs, and then falls to zero. None is .001, and .1
         for the network "points".
     validation_fraction : the part of the labelled sets, of each class alike, or of the pairs, that is held back. The
-        epoch whose model is best on it is kept.
+        model is kept of the epoch up to which five epochs were best on it, on the mean.
     patience : epochs without a better model after which the fit ends; None is half of the epochs.
     augment : how sets are changed at random while it learns: "auto", None, some of the names "drop" (elements),
         "jitter" (coordinates), "scale" and "shift" (along each axis), "rotate" (by 30 degrees at most), or a function
         of torch tensors (points, offsets) that returns points. "auto" is all of them for sets of 2 or 3 features, and
         "drop" for others. Without a network four changed copies of each set are embedded before it learns.
     learn_slices : without a network: whether slices and references of each `SlicedWasserstein` with linear slices are
-        learnt, too, together with the head; "auto" is False. See docs/learn.md for what it costs.
+        learnt, too, together with the head. "auto" does if there is no other embedding. It about doubles the time.
     device : "auto" (a GPU if torch has one), "cpu", "cuda", ...; only `fit` uses it.
     random_state : the seed of all that is drawn. The result has the same bits on one machine, for one version of torch
         and one number of threads, on the CPU.

@@ -32,6 +32,8 @@ MOMENTUM, SGD_DECAY, LARGEST_GRADIENT = 0.9, 5e-4, 5.0
 """Of the steps that a built-in network is trained by."""
 SMOOTHING = 0.1
 """The part of the label that goes to all classes alike, behind a network."""
+SMOOTHED = 5
+"""Epochs whose mean accuracy says how good a model is."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,11 @@ class Trainer:
                 torch.manual_seed(_mixed_seed(plan.seed, epoch))
                 loss = self._epoch(epoch, np.random.RandomState([plan.seed, epoch]))
                 state.history.append([loss, *self._judge()])
-                if self._held is None or not best or _better(state.history[-1], state.history[state.best_epoch]):
+                if (
+                    self._held is None
+                    or not best
+                    or _score(state.history) >= _score(state.history[: state.best_epoch + 1])
+                ):
                     state.best_epoch, best = epoch, _arrays(self._all.state_dict(), "best.")
                 state.finished = epoch - state.best_epoch >= plan.patience or epoch + 1 == plan.epochs
                 state.arrays = {**self._state(), **best}
@@ -260,12 +266,14 @@ def _rate(done: float) -> float:
     return 0.5 * (1 + math.cos(math.pi * (done - WARM_UP) / (1 - WARM_UP)))
 
 
-def _better(row: list[float], best: list[float]) -> bool:
-    """Return whether as much of what was held back is right, or more; of pairs, whether the loss is smaller.
+def _score(history: list[list[float]]) -> float:
+    """Return how good the last epochs were on what was held back: by the accuracy, or of pairs by the loss.
 
-    Of two models that are as good, the later one has learnt for longer, at a lower rate.
+    It is a mean over some epochs. What a single one gets right is chance, and the best of many is good by luck.
     """
-    return row[1] < best[1] if math.isnan(row[2]) else row[2] >= best[2]
+    last = history[-SMOOTHED:]
+    of_pairs = math.isnan(last[0][2])
+    return sum(-row[1] if of_pairs else row[2] for row in last) / len(last)
 
 
 def _mixed_seed(seed: int, epoch: int) -> int:
