@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ..checkpoints import checkpoint
 from ..data.batching import batches_by_points
 from ..data.checks import checked_count, random_stream
 from ..data.precision import MAX_COORDINATE
@@ -330,6 +331,7 @@ class PartField(SetTransformer):
         near, away = np.empty((len(points), n), np.int32), np.empty((len(points), n))
         step = max(1, NATIVE_STEPS // self.anchors_.size)
         for first in range(0, len(points), step):
+            checkpoint()
             part = slice(first, first + step)
             near[part], away[part] = parts.nearest_anchors(points[part], self.anchors_, n, kernel.threads(self.n_jobs))
         return near, away

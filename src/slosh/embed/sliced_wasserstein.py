@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from scipy.spatial.distance import cdist
 
+from ..checkpoints import checkpoint
 from ..data.checks import checked_count, random_stream
 from ..data.sets import Sets, check_origin
 from ..errors import InputError, UnsupportedError, bad_value
@@ -204,6 +205,7 @@ class SlicedWasserstein(SetTransformer):
         # A set larger than a batch comes alone, and its slices are taken in turns; a multiple of 16 fills the lanes.
         turns, parts = max(16, NATIVE_STEPS // len(points) // 16 * 16), np.zeros(len(sets))
         for first in range(0, self.n_slices_, turns):
+            checkpoint()
             last = min(first + turns, self.n_slices_)
             centre = None if reference is None else reference[first:last]
             some = rule._replace(directions=directions[first:last], reference=centre, n_slices=last - first)

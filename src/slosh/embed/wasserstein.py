@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 from scipy.spatial.distance import cdist
 from sklearn.utils.parallel import Parallel, delayed
 
+from ..checkpoints import in_threads
 from ..data.checks import checked_count, random_stream
 from ..data.sets import Sets
 from ..errors import import_extra
@@ -103,10 +104,8 @@ class WassersteinEmbedding(SetTransformer):
         def write(row: int) -> None:
             out[row] = self._moves(np.asarray(sets[row], np.float64), sets.weights_of(row))
 
-        # POT lets go of the GIL while it solves, so threads are enough, and share the data and the output. A set alone
-        # need not wait for any.
-        threads = min(kernel.threads(self.n_jobs), max(1, len(sets)))
-        Parallel(threads, prefer="threads")(delayed(write)(row) for row in range(len(sets)))
+        # POT lets go of the GIL while it solves, so threads are enough, and share the data and the output.
+        in_threads(write, range(len(sets)), kernel.threads(self.n_jobs))
 
     def _moves(self, points: Float64, weights: Float32 | None) -> Float64:
         mass = np.ones(len(points)) if weights is None else weights.astype(np.float64)

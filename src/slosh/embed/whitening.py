@@ -13,6 +13,7 @@ from scipy.linalg import eigh, qr
 from scipy.spatial.distance import cdist
 from threadpoolctl import threadpool_limits
 
+from ..checkpoints import checkpoint
 from ..native import scan
 from ..native.arrays import Float32, Float64
 from ..native.product import ExactProduct
@@ -90,6 +91,7 @@ def spread(vectors: Float32, n_directions: int, random: np.random.RandomState) -
 
 def _blocks(vectors: Float32, mean: Float64) -> Iterator[Float64]:
     for start in range(0, len(vectors), ROWS_AT_ONCE):
+        checkpoint()
         yield vectors[start : start + ROWS_AT_ONCE] - mean
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ..checkpoints import checkpoint
 from ..data.interrupts import interruptible
 from ..data.sets import Sets
 from ..engines.base import Engine, Int64, Mask, View
@@ -132,6 +133,7 @@ def measured_trial(engine: Engine, view: View, most_steps: float = MEASURED_STEP
     most = min(len(view) - 1, max(MIN_LOOKED_AT, min(len(view) // LOOKED_AT_SHARE, MOST_LOOKED_AT)))
     asked, truth, places, steps = [], [], [], 0.0
     for first in range(0, len(keys), QUERIES_AT_ONCE):
+        checkpoint()
         some = np.sort(keys[first : first + QUERIES_AT_ONCE])
         asked.append(halves(view.prepared(some), random))
         true, place, compared = _places(view, asked[-1], some, most)
@@ -163,6 +165,7 @@ def _places(view: View, queries: Sets, own: Int64, most: int) -> tuple[Int64, In
     estimates[everyone[None, :] == own[:, None]] = np.inf
     truth, places = np.empty((len(own), MEASURED_K), np.int64), np.empty((len(own), MEASURED_K), np.int64)
     for i in range(len(own)):
+        checkpoint()
         truth[i] = proof.keys[proof.offsets[i] : proof.offsets[i + 1]][:MEASURED_K]
         found = near.keys[near.offsets[i] : near.offsets[i + 1]]
         order = np.argsort(found)
@@ -180,6 +183,7 @@ def halves(sets: Sets, random: np.random.RandomState) -> Sets:
     """Return of each set the elements on one side of a random plane through the median of its mass."""
     points, weights = [], []
     for i in range(len(sets)):
+        checkpoint()
         own, mass = np.asarray(sets[i]), sets.weights_of(i)
         order = np.argsort(own @ random.standard_normal(sets.dim), kind="stable")
         share = np.ones(len(own)) if mass is None else mass.astype(np.float64)

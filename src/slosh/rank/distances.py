@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from joblib import Parallel, delayed
 from scipy.sparse import coo_array
 from scipy.spatial.distance import cdist
 
+from ..checkpoints import in_threads
 from ..data.sets import Sets
 from ..embed.wasserstein import MAX_ITERATIONS, import_pot, solve
 from ..native import kernel
@@ -120,8 +120,7 @@ def _against(query: Any, candidates: Any, distance: Callable[[Cloud, Cloud], flo
     x, y = two_sides(query, candidates)
     one = _cloud(x, 0)
     # POT lets go of the GIL while it works.
-    workers = Parallel(n_jobs=kernel.threads(n_jobs), prefer="threads")
-    return np.array(workers(delayed(distance)(one, _cloud(y, i)) for i in range(len(y))), np.float64)
+    return np.array(in_threads(lambda i: distance(one, _cloud(y, i)), range(len(y)), kernel.threads(n_jobs)), np.float64)
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,7 +16,6 @@ that nobody else sees it; several queries are shared out among threads of ours (
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -24,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from ..checkpoints import checkpoint, in_threads
 from ..errors import UnsupportedError, import_extra
 from ..native import kernel, scan
 from ..native.arrays import Array, Float32, Int32, Int64, Mask
@@ -188,6 +188,7 @@ class Training:
         """Yield the positions from `first` on, and their vectors as FAISS gets them."""
         array, scale, step = store.array, store.scale, max(1, FILLED_NUMBERS // self.dim)
         for start in range(first, store.n, step):
+            checkpoint()
             at = positions_up_to(store.n)[start : start + step]
             part = slice(start, start + len(at))
             yield at, self.mapped(array[part], None if scale is None else scale[part], n_jobs)
@@ -335,16 +336,13 @@ class Filled:
         def search(first: int, last: int) -> None:
             with one_thread(faiss):
                 for start in range(first, last, BLOCK_QUERIES):
+                    checkpoint()
                     part = slice(start, min(start + BLOCK_QUERIES, last))
                     found[part] = self._index.search(queries[part], depth, params=params)[1]
 
-        n_threads = min(kernel.threads(n_jobs), -(-n // SHARED_QUERIES))
-        if n_threads <= 1:
-            search(0, n)
-            return found
+        n_threads = max(1, min(kernel.threads(n_jobs), -(-n // SHARED_QUERIES)))
         ends = np.linspace(0, n, n_threads + 1).astype(int).tolist()
-        with ThreadPoolExecutor(n_threads) as pool:
-            list(pool.map(search, ends[:-1], ends[1:]))
+        in_threads(lambda i: search(ends[i], ends[i + 1]), range(n_threads), n_threads)
         return found
 
 

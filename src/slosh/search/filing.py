@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from ..checkpoints import checkpoint
+from ..data.progress import ProgressBar
 from ..errors import PrecisionWarning, user_level
 from ..native.arrays import Array, Float32, Float64, Int64, Mask
 from . import basis as bases
@@ -152,6 +154,7 @@ class Filing:
         lists, farthest, rest = self.lists, self.farthest, self.rest
         step = max(1, PREFIX_NUMBERS // store.unchecked.shape[1])
         for start in range(first, last, step):
+            checkpoint()
             prefixes, norms = prefixes_of(store, slice(start, min(start + step, last)), self.basis, n_jobs)
             lists = lists.append(prefixes)
             farthest = max(farthest, float(norms.max()))
