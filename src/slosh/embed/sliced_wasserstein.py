@@ -25,6 +25,10 @@ PROJECTED_NUMBERS = 1 << 23
 """Elements times slices of one batch whose slices are not linear: their projections are held in memory."""
 STEPS_OF_A_THREAD = 200_000
 """Elements times slices, more in many dimensions, that are not worth a second thread; the kernel counts alike."""
+WHOLE_BLOCK_DIM, SLICES_BEYOND = 4096, 512
+"""Up to this dimension the default is a whole block of directions, and beyond it so many of a block."""
+MAX_VECTOR_NUMBERS = 1 << 24
+"""Numbers of a vector, slices times quantiles, at most: 64 MB."""
 DIRECT_SETS = 256
 """`index_vectors` embeds up to this many sets in one native call, without the loop over batches."""
 REFERENCES = (*KINDS, "barycenter")
@@ -34,13 +38,16 @@ def default_slices(dim: int) -> int:
     """Return the default number of slices in d dimensions (docs/defaults.md says how it was chosen).
 
     Beyond d = 3 it is a multiple of d: a whole block of orthogonal directions sees all differences alike, one cut short
-    does not, so that more slices can be worse.
+    does not, so that more slices can be worse. Beyond d = 4096 a whole block would take minutes and gigabytes, and a
+    part of one has to do.
 
-    >>> [default_slices(d) for d in (1, 2, 3, 8, 64, 384)]
-    [1, 16, 64, 128, 256, 384]
+    >>> [default_slices(d) for d in (1, 2, 3, 8, 64, 384, 4096, 4097)]
+    [1, 16, 64, 128, 256, 384, 4096, 512]
     """
     if dim <= 3:
         return {1: 1, 2: 16, 3: 64}[dim]
+    if dim > WHOLE_BLOCK_DIM:
+        return SLICES_BEYOND
     about = 64 if dim < 6 else 128 if dim < 32 else 256
     return dim * max(1, round(about / dim))
 
@@ -143,6 +150,10 @@ class SlicedWasserstein(SetTransformer):
         kernel.threads(self.n_jobs)
         random = random_stream(self.random_state)
         self.slicer_ = auto_slicer(self.slices, sets.dim, self.n_slices, random)
+        if self.slicer_.n_slices_ * self.n_quantiles > MAX_VECTOR_NUMBERS:
+            numbers = f"{self.slicer_.n_slices_:,} slices of {self.n_quantiles:,} numbers each"
+            problem = f"{numbers} make vectors of more than {MAX_VECTOR_NUMBERS:,} numbers"
+            raise InputError(problem, "give fewer n_slices or n_quantiles", argument="n_quantiles")
         self.average_ = self.quantiles == "average"  # what is fitted stays, whatever set_params changes later
         self.n_slices_ = self.slicer_.n_slices_
         self.slices_ = self.slicer_ if self.slicer_.directions_ is None else self.slicer_.directions_

@@ -111,7 +111,7 @@ def update(engine: Engine, names: list[str], sets: Sets | None, metadata: Any, m
             checked = checked_metadata(_metadata_after(write.view, names, given, merge), names)
             if sets is None:
                 write.set_metadata(keys, checked)
-            else:
+            elif len(sets):
                 _store(write, _with_weights(write, sets), names, checked)
 
     _retried(attempt)

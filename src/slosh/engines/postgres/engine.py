@@ -131,7 +131,7 @@ class PostgresEngine:
         shown = without_password(location)
         pool = Pool(url, shown)
         try:
-            session = pool.take(patient=False)
+            session = pool.take(patience=0.0)
             try:
                 with translated(shown, changing=True):
                     found = start(pool, session, name)
