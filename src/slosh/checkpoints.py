@@ -1,8 +1,8 @@
 """Checkpoints: where long work can be stopped, and says how far it is.
 
 Whoever wants to stop work, or to show its progress, runs it under `watched`. Loops call `checkpoint` every fraction of
-a second or more often, which calls the watcher, and the work ends by what that raises. What must not be stopped half-way
-is `held`: the commit of a change. Threads that the work starts see its watcher, too (`in_threads`).
+a second or more often, which calls the watcher, and the work ends by what that raises. What must not be stopped
+half-way is `held`: the commit of a change. Threads that the work starts see its watcher, too (`in_threads`, `aside`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Watcher = Callable[[str, int, int | None], object]
 
 LOCK_SECONDS = 0.1
 """How often one who waits for a lock comes to a checkpoint."""
-NATIVE_STEPS = 1 << 30
+NATIVE_STEPS = 1 << 29
 """Multiplications, or numbers read, of one native call: a fraction of a second on one core."""
 
 
@@ -35,7 +35,7 @@ class Step(NamedTuple):
 
 
 class Watch:
-    """A watcher, and the step that it was told last. Of bars within bars the outermost one tells how far the work is."""
+    """A watcher, and the step that it was told last. Of bars within bars the outermost tells how far the work is."""
 
     def __init__(self, watcher: Watcher, outer: Watch | None) -> None:
         self._watcher, self._outer = watcher, outer
@@ -144,6 +144,31 @@ def _waiting(lock: Any) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+def aside(function: Callable[[], R]) -> R:
+    """Return function(), a call of a library that takes long and comes to no checkpoint: k-means, a decomposition.
+
+    Where the work is watched, a thread of its own makes the call, and this one comes to checkpoints. A call that is not
+    waited for any more ends by itself, and what it returns is dropped: it must change nothing.
+    """
+    if _watch.get() is None:
+        return function()
+    ended, found, wrong = threading.Event(), list[R](), list[BaseException]()
+
+    def work() -> None:
+        try:
+            found.append(function())
+        except BaseException as error:
+            wrong.append(error)
+        ended.set()
+
+    threading.Thread(target=copy_context().run, args=(work,), name="aside", daemon=True).start()
+    while not ended.wait(LOCK_SECONDS):
+        checkpoint()
+    if wrong:
+        raise wrong[0]
+    return found[0]
 
 
 def in_threads(function: Callable[[T], R], tasks: Sequence[T], threads: int) -> list[R]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from typing import ClassVar
 
@@ -21,6 +21,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from threadpoolctl import ThreadpoolController
 
+from .checkpoints import aside
 from .data.checks import checked_count, checked_number, finite_rows, first_outside, input_error
 from .errors import InputError, bad_value
 from .native.arrays import Array, Float32, Float64
@@ -31,6 +32,8 @@ Evaluate = Callable[[Float64], Float64]
 
 KINDS = ("random", "orthogonal", "qmc", "axis")
 MAX_MONOMIALS = 100_000
+LARGE_BLOCK_NUMBERS = 1 << 20
+"""A block of so many numbers takes long enough to decompose that one who waits for it may want to stop."""
 MAX_SLICE_NUMBERS = 1 << 25
 """Numbers of all directions, or of a layer of `Neural`, at most: 256 MB while they are drawn."""
 LEAK = 0.2
@@ -128,7 +131,8 @@ def _orthogonal(random: np.random.RandomState, n: int, dim: int) -> Float64:
     blocks = []
     with _thread_pools().limit(limits=1):  # many small decompositions: LAPACK's threads would wait for each other
         for start in range(0, n, dim):
-            q, r = np.linalg.qr(random.standard_normal((min(dim, n - start), dim)).T)
+            drawn = random.standard_normal((min(dim, n - start), dim)).T
+            q, r = np.linalg.qr(drawn) if drawn.size < LARGE_BLOCK_NUMBERS else aside(partial(np.linalg.qr, drawn))
             # The decomposition is unique, and q uniform, only once the signs of r's diagonal are fixed.
             blocks.append((q * np.where(np.diag(r) < 0, -1.0, 1.0)).T)
     return blocks[0] if len(blocks) == 1 else np.concatenate(blocks)

@@ -1,7 +1,7 @@
 """Progress bars: on a terminal, and only for what takes longer than two seconds.
 
-A program that shows progress in its own way, or ends work that takes too long, watches it (`slosh.checkpoints.watched`):
-every step of a bar, shown or not, is a checkpoint.
+A program that shows progress in its own way, or ends work that takes too long, watches it (`watched` of
+`slosh.checkpoints`): every step of a bar, shown or not, is a checkpoint.
 """
 
 from __future__ import annotations

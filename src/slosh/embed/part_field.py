@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..checkpoints import checkpoint
+from ..checkpoints import aside, checkpoint
 from ..data.batching import batches_by_points
 from ..data.checks import checked_count, random_stream
 from ..data.precision import MAX_COORDINATE
@@ -163,7 +163,7 @@ class PartField(SetTransformer):
             n = AUTO_ANCHORS.get(sets.dim, MOST_ANCHORS)
             elements, weights = sample_elements(sets, n, random_stream(self.random_state))
             elements = elements if weights is None else elements[weights > 0]
-            n = max(1, min(n, len(np.unique(elements, axis=0))))
+            n = max(1, min(n, len(aside(lambda: np.unique(elements, axis=0)))))
         return (
             DistanceField(n, anchors=self.anchors, random_state=self.random_state, n_jobs=self.n_jobs)
             .fit(sets)

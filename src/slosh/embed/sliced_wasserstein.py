@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from scipy.spatial.distance import cdist
 
-from ..checkpoints import checkpoint
+from ..checkpoints import checkpoint, pieces
 from ..data.checks import checked_count, random_stream
 from ..data.sets import Sets, check_origin
 from ..errors import InputError, UnsupportedError, bad_value
@@ -29,6 +29,8 @@ WHOLE_BLOCK_DIM, SLICES_BEYOND = 4096, 512
 """Up to this dimension the default is a whole block of directions, and beyond it so many of a block."""
 MAX_VECTOR_NUMBERS = 1 << 24
 """Numbers of a vector, slices times quantiles, at most: 64 MB."""
+NORM_NUMBERS = 1 << 20
+"""Numbers of vectors whose norms are computed in one go."""
 DIRECT_SETS = 256
 """`index_vectors` embeds up to this many sets in one native call, without the loop over batches."""
 REFERENCES = (*KINDS, "barycenter")
@@ -345,8 +347,11 @@ class SlicedWasserstein(SetTransformer):
         kernel has projected them, which are also those that the sliced distance is computed from. The sqrt(d) stands
         for a projection in exact numbers, whose d products round one way or the other.
         """
-        doubles = vectors.astype(np.float64)
-        size = np.sqrt(np.einsum("ij,ij->i", doubles, doubles)) + residuals
+        norms = np.empty(len(vectors))
+        for part in pieces(len(vectors), self.vector_length, most_steps=NORM_NUMBERS):
+            doubles = vectors[part].astype(np.float64)
+            norms[part] = np.sqrt(np.einsum("ij,ij->i", doubles, doubles))
+        size = norms + residuals
         size += self._reference_norm() / math.sqrt(self.vector_length)
         return np.asarray(2.0**-23 * ((8 + math.sqrt(self.n_features_in_)) * size + 24 * residuals))
 

@@ -23,6 +23,8 @@ BLOCK_ROWS, CODE_RANGE = 16, 127
 """Rows of eight bits lie side by side in blocks of 16; their codes are 128 and up to so much more or less."""
 GROUP, CODES_PER_MASK = 32, 8
 """Codes lie side by side in groups of 32; a mask of the native scan is a byte for eight of them."""
+SORTED_AT_ONCE = 1 << 18
+"""Distances that are sorted in one go."""
 TILE_QUERIES = 16
 """Queries that a thread compares with the same codes, while these are in the cache."""
 
@@ -65,6 +67,14 @@ def within(
 ) -> tuple[Int64, Float64, Int64]:
     """Return those within a radius (n_queries,), by query, distance, then row: offsets, squares, positions."""
     n = len(offsets) - 1
+    if n > 1 and len(exact) > SORTED_AT_ONCE:
+        found = []
+        for part in pieces(n, len(exact) / n, most_steps=SORTED_AT_ONCE):
+            at, starts = slice(offsets[part.start], offsets[part.stop]), offsets[part.start : part.stop + 1]
+            few = within(exact[at], positions[at], starts - starts[0], rows, radii[part])
+            found.append((np.diff(few[0]), *few[1:]))
+        counts, *rest = (np.concatenate(each) for each in zip(*found, strict=True))
+        return np.concatenate([[0], np.cumsum(counts)]), rest[0], rest[1]
     which = np.repeat(np.arange(n), np.diff(offsets))
     near = np.flatnonzero(np.sqrt(exact) <= radii[which])
     order = near[np.lexsort((rows[positions[near]], exact[near], which[near]))]

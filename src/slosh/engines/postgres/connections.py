@@ -87,7 +87,7 @@ class _BinaryDumper(Dumper):
 
 
 class _Connection(psycopg.Connection[Any]):
-    """A connection whose statements are cancelled at a checkpoint: a statement that takes long comes to ten a second."""
+    """A connection whose statements are cancelled at a checkpoint; a long one comes to ten of them a second."""
 
     def wait(self, gen: Any, *given: Any, **options: Any) -> Any:
         if watch_of_thread() is None:
