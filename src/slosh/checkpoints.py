@@ -43,9 +43,9 @@ class Watch:
         self._teller: object | None = None
 
     def tell(self, teller: object, step: Step) -> None:
-        """Note a step, unless somebody else tells how far the work is, and come to a checkpoint."""
+        """Note a step, unless somebody else tells how far the work is, and knows its end; and come to a checkpoint."""
         with self._lock:
-            if self._teller is None:
+            if self._teller is None or self._step.total is None:
                 self._teller = teller
             if self._teller is teller:
                 self._step = step

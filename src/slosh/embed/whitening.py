@@ -169,7 +169,7 @@ class LinearMap:
 
 def n_different(vectors: Float32) -> int:
     """Return how many of the rows differ: copies teach nothing more."""
-    return len(np.unique(vectors.view(np.dtype((np.void, vectors.strides[0]))).ravel()))
+    return len(aside(partial(np.unique, vectors.view(np.dtype((np.void, vectors.strides[0]))).ravel())))
 
 
 def part_beyond(vectors: Float32, landmarks: Float32, usual: float) -> float:

@@ -24,7 +24,7 @@ Progress = Callable[[int, int], object]
 QUERY_BATCH_SETS = 1024
 RADIUS_BATCH_SETS = 128
 """Sets whose neighbours within a radius are held at once: all others, at worst."""
-NAMED_AT_ONCE = 1 << 16
+NAMED_AT_ONCE = 1 << 13
 """Neighbours whose ids are asked for at once."""
 
 

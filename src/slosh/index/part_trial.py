@@ -15,6 +15,7 @@ import numpy as np
 
 from ..checkpoints import checkpoint
 from ..data.interrupts import interruptible
+from ..data.progress import ProgressBar
 from ..data.sets import Sets
 from ..engines.base import Engine, Int64, Mask, View
 from ..engines.spec import PARTS, Vectors
@@ -132,17 +133,18 @@ def measured_trial(engine: Engine, view: View, most_steps: float = MEASURED_STEP
     keys = random.choice(keys, min(MEASURED_QUERIES, len(keys)), replace=False)
     most = min(len(view) - 1, max(MIN_LOOKED_AT, min(len(view) // LOOKED_AT_SHARE, MOST_LOOKED_AT)))
     asked, truth, places, steps = [], [], [], 0.0
-    for first in range(0, len(keys), QUERIES_AT_ONCE):
-        checkpoint()
-        some = np.sort(keys[first : first + QUERIES_AT_ONCE])
-        asked.append(halves(view.prepared(some), random))
-        true, place, compared = _places(view, asked[-1], some, most)
-        truth.append(true)
-        places.append(place)
-        keys[first : first + QUERIES_AT_ONCE] = some
-        steps += compared
-        if steps >= most_steps:
-            break
+    with ProgressBar(total=len(keys), unit="query", desc="measure parts") as bar:
+        for first in range(0, len(keys), QUERIES_AT_ONCE):
+            some = np.sort(keys[first : first + QUERIES_AT_ONCE])
+            asked.append(halves(view.prepared(some), random))
+            true, place, compared = _places(view, asked[-1], some, most)
+            truth.append(true)
+            places.append(place)
+            keys[first : first + QUERIES_AT_ONCE] = some
+            steps += compared
+            bar.update(len(some))
+            if steps >= most_steps:
+                break
     own = keys[: sum(map(len, asked))]
     return PartTrial(engine, Sets.concat(asked), own, np.concatenate(truth), np.concatenate(places), most)
 

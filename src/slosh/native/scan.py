@@ -125,9 +125,11 @@ def prefixes(
         cut = None if directions is None else directions[:, :dim]
         scan_numpy.prefixes(vectors, scale, middle[:dim], cut, out, norms)
         return out, norms
-    kernel.native.prefixes(
-        *_floats_or_shorts(vectors, scale), scale, middle, directions, dim, out, norms, kernel.threads(n_jobs)
-    )
+    threads = kernel.threads(n_jobs)
+    for part in pieces(n, out.shape[1] * dim) if n > 1 else (slice(0, 1),):
+        factors = None if scale is None else scale[part]
+        given = *_floats_or_shorts(vectors[part], factors), factors, middle, directions, dim
+        kernel.native.prefixes(*given, out[part], norms[part], threads)
     return out, norms
 
 
