@@ -9,7 +9,7 @@ import pytest
 
 import slosh
 from builders import cloud_list, together, wait_for
-from slosh.checkpoints import aside, checkpoint, held, in_threads, locked, pieces, watched
+from slosh.checkpoints import aside, checkpoint, held, in_threads, locked, optional, pieces, watched
 from slosh.data.interrupts import interruptible, uninterrupted
 from slosh.data.progress import ProgressBar
 
@@ -22,7 +22,7 @@ class Watcher:
     """Counts the checkpoints, and ends the work at one of them."""
 
     def __init__(self, last: float = np.inf) -> None:
-        self.last, self.steps, self.threads = last, list[tuple]() , set[int]()
+        self.last, self.steps, self.threads = last, list[tuple](), set[int]()
 
     def __call__(self, *step) -> None:
         self.steps.append(step)
@@ -40,17 +40,18 @@ def test_nobody_watches():
 
 def test_watchers_within_watchers_are_all_heard():
     outer, inner = Watcher(3), Watcher()
-    with watched(outer), pytest.raises(Enough):
+    with watched(outer):
         checkpoint()
         with watched(inner):
             checkpoint()
-            checkpoint()
+            with pytest.raises(Enough):
+                checkpoint()
     assert (len(outer.steps), len(inner.steps)) == (3, 1)
 
 
 def test_what_is_held_goes_on_and_stops_afterwards():
     watcher, done = Watcher(1), []
-    with watched(watcher), pytest.raises(Enough):
+    with watched(watcher):
         with held():
             checkpoint()
             done.append("held")
@@ -58,7 +59,8 @@ def test_what_is_held_goes_on_and_stops_afterwards():
                 checkpoint()
             checkpoint()
             done.append("held again")
-        checkpoint()
+        with pytest.raises(Enough):
+            checkpoint()
     assert done == ["held", "held again"]
 
 
@@ -80,6 +82,19 @@ def test_work_is_stopped_where_ctrl_c_would_interrupt_it():
 
         work(stopped)
         assert done == ["begun"]
+
+
+def test_what_may_be_left_off_ends_without_an_error():
+    with watched(Watcher(1)):
+        with optional(), watched(Watcher()):
+            checkpoint()
+            pytest.fail("it was not stopped")
+        with pytest.raises(Enough):
+            checkpoint()
+        with pytest.raises(Enough), optional():
+            raise Enough  # of somebody else
+    with pytest.raises(KeyError), optional():
+        raise KeyError
 
 
 def test_the_outermost_bar_tells_how_far_the_work_is():

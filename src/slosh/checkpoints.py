@@ -41,6 +41,7 @@ class Watch:
         self._watcher, self._outer = watcher, outer
         self._step, self._lock = Step("", 0, None), threading.Lock()
         self._teller: object | None = None
+        self.raised: list[Exception] = []
 
     def tell(self, teller: object, step: Step) -> None:
         """Note a step, unless somebody else tells how far the work is, and knows its end; and come to a checkpoint."""
@@ -63,9 +64,14 @@ class Watch:
             self._outer.check()
         try:
             self._watcher(*self._step)
-        except Exception:
+        except Exception as error:
             if not _held.get():
+                self.raised = [error]
                 raise
+
+    def has_raised(self, error: Exception) -> bool:
+        """Return whether work was ended by this error, here or by a watcher around this one."""
+        return error in self.raised or (self._outer is not None and self._outer.has_raised(error))
 
 
 _watch: ContextVar[Watch | None] = ContextVar("watch", default=None)
@@ -113,6 +119,20 @@ def held(is_held: bool = True) -> Iterator[None]:
         yield
     finally:
         _held.reset(token)
+
+
+@contextmanager
+def optional() -> Iterator[None]:
+    """Leave the block without an error where the work is stopped in it: for what comes after a change that is made.
+
+    One who was told that the work was stopped could not know that the change is there.
+    """
+    try:
+        yield
+    except Exception as error:
+        watch = _watch.get()
+        if watch is None or not watch.has_raised(error):
+            raise
 
 
 def pieces(n: int, steps_each: float, least: int = 1, most_steps: int = NATIVE_STEPS) -> Iterator[slice]:

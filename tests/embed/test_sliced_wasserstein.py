@@ -15,6 +15,7 @@ import slosh
 from builders import clouds
 from slosh import Sets
 from slosh.embed import SlicedWasserstein, WassersteinEmbedding, default_slices
+from slosh.errors import InputError
 from slosh.slices import Circular, Linear, Neural, Polynomial
 
 ot = pytest.importorskip("ot")

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..checkpoints import optional
 from ..data.progress import ProgressBar
 from ..data.sets import Sets
 from ..embed.part_field import checked_parts
@@ -70,7 +71,8 @@ def retrain(engine: Engine, sample: Any, embedding: Any, label: str | None, rand
         with ProgressBar(unit="step", desc="learn"):
             new = spec.retrained(sets, labels, given)
     engine.compact(new)
-    part_trial.measure(engine)
+    with optional():
+        part_trial.measure(engine)
     n, seconds = 0 if sets is None else len(sets), time.perf_counter() - started
     logger.info("%s: retrained on %d sets in %.3f s", place_of(engine), n, seconds)
 
@@ -91,7 +93,8 @@ def enable_parts(engine: Engine, parts: Any, sample: Any, random_state: int) -> 
         with ProgressBar(unit="step", desc="learn"):
             new = spec.with_parts(field, sets)
     engine.compact(new)
-    part_trial.measure(engine)
+    with optional():
+        part_trial.measure(engine)
     logger.info("%s: enabled part search in %.3f s", place_of(engine), time.perf_counter() - started)
 
 

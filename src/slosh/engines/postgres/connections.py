@@ -35,8 +35,9 @@ GONE_AFTER = "2s"
 """How often a server that is busy for a client looks whether it is still there. Servers on Linux can do that."""
 MOST_IDLE = 16
 """Connections that are kept for the next use. A search uses one, and a change two."""
-RECONNECT_SECONDS = 5.0
-"""How long a client waits for a server that went away, before it says so. Until it is back nobody waits again."""
+RECONNECT_SECONDS, CHANGE_SECONDS = 5.0, 30.0
+"""How long one who reads, and one who changes something, waits for a server that went away, before it says so. As long
+as it is known to be away nobody else waits."""
 CROWDED_SECONDS = 30.0
 """How long a client waits for a connection where the server has none left."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.02, 1.0
@@ -251,11 +252,11 @@ class Pool:
         self._waiting: deque[_Place] = deque()
         self._is_away = False  # somebody has waited for the server in vain, and nobody has reached it since
 
-    def take(self, fresh: bool = False, patience: float | None = None) -> Session:
+    def take(self, fresh: bool = False, patience: float | None = None, insist: bool = False) -> Session:
         """Return a connection; `fresh` takes none that may have been lost. `give` it back.
 
-        patience : how many seconds to wait for a server that is away. None: as long as is usual, and not at all while
-            it is known to be away.
+        patience : how many seconds to wait for a server that is away; None is as long as one who reads waits.
+        insist : wait also where the server is known to be away.
         """
         lost: list[Session] = []
         with self._lock:
@@ -264,10 +265,13 @@ class Pool:
             found = self._idle.pop() if self._idle else None
         for each in lost:
             each.close()
-        return self._connect(fresh, patience) if found is None else found
+        return self._connect(fresh, patience, insist) if found is None else found
 
-    def _connect(self, fresh: bool, patience: float | None) -> Session:
+    def _connect(self, fresh: bool, patience: float | None, insist: bool) -> Session:
         started, pause = time.monotonic(), FIRST_PAUSE
+        patience = RECONNECT_SECONDS if patience is None else patience
+        crowd_patience = max(patience, CROWDED_SECONDS) if patience else 0.0
+        patience = patience if insist or not self._is_away else 0.0
         while True:
             checkpoint()
             try:
@@ -276,11 +280,7 @@ class Pool:
                 return made
             except psycopg.Error as error:
                 crowded = is_crowded(error)
-                if patience is None:
-                    usual = 0.0 if self._is_away else RECONNECT_SECONDS
-                    end = started + (CROWDED_SECONDS if crowded else usual)
-                else:
-                    end = started + patience
+                end = started + (crowd_patience if crowded else patience)
                 if not is_lost(error) or time.monotonic() + pause >= end or self._closed:
                     self._is_away = is_lost(error) and not crowded
                     raise error_of(error, self._location) from None

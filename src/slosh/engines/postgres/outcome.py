@@ -47,7 +47,7 @@ def happened(pool: Pool, location: str, token: str, number: str) -> bool | None:
     end, pause = time.monotonic() + RECONNECT_SECONDS, FIRST_PAUSE
     while time.monotonic() < end:
         try:
-            session = pool.take(fresh=True, patience=max(0.0, end - time.monotonic()))
+            session = pool.take(fresh=True, patience=max(0.0, end - time.monotonic()), insist=True)
         except SloshError:
             break
         try:
