@@ -99,7 +99,7 @@ def test_what_may_be_left_off_ends_without_an_error():
 
 def test_the_outermost_bar_tells_how_far_the_work_is():
     watcher = Watcher()
-    with watched(watcher):
+    with watched(watcher), watched(Watcher()):
         with ProgressBar(total=2, desc="outer", disable=True) as bar:
             for _ in range(2):
                 list(ProgressBar("ab", desc="inner", total=2, disable=True))

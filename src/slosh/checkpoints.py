@@ -45,18 +45,26 @@ class Watch:
 
     def tell(self, teller: object, step: Step) -> None:
         """Note a step, unless somebody else tells how far the work is, and knows its end; and come to a checkpoint."""
+        self.note(teller, step)
+        self.check()
+
+    def note(self, teller: object, step: Step) -> None:
+        """Note a step, here and for those who watch around this one."""
         with self._lock:
             if self._teller is None or self._step.total is None:
                 self._teller = teller
             if self._teller is teller:
                 self._step = step
-        self.check()
+        if self._outer is not None:
+            self._outer.note(teller, step)
 
     def leave(self, teller: object) -> None:
         """Let others tell how far the work is."""
         with self._lock:
             if self._teller is teller:
                 self._teller = None
+        if self._outer is not None:
+            self._outer.leave(teller)
 
     def check(self) -> None:
         """Call the watcher. What it raises is heard at a later checkpoint if the work is held now."""

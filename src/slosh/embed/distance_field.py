@@ -19,7 +19,7 @@ from ..native.arrays import Array, Float32, Float64, Ragged
 from .base import SetTransformer
 from .references import kmeans_centres, own_points, sample_elements
 
-NATIVE_STEPS = 1 << 30
+NATIVE_STEPS = 1 << 29
 """Elements times anchors times features of one native call: a fraction of a second, so that Ctrl-C is heard."""
 
 

@@ -47,7 +47,7 @@ USUAL_SHARE, CODED_SHARE = 0.999, 0.5
 say little about what is near. In many dimensions most are farther, and then all are told apart."""
 LONGER = 1.25
 """Sets may be so much longer than the longest of the sample before they are shortened."""
-FIELD_NUMBERS = 1 << 22
+FIELD_NUMBERS = 1 << 21
 """Numbers of fields that are held at once."""
 
 
@@ -147,7 +147,7 @@ class PartField(SetTransformer):
         rows = np.sort(random.permutation(len(sets))[:BASIS_SETS])
         self.n_samples_ = len(sets)
         fields = self.field(sets.take(rows))
-        middle, usual = np.quantile(fields, [0.5, USUAL_SHARE]).tolist()
+        middle, usual = aside(lambda: np.quantile(fields, [0.5, USUAL_SHARE])).tolist()
         reach = usual if middle > CODED_SHARE * usual else CODED_SHARE * usual
         self.step_ = float(np.float32(max(reach, 1e-30) / LARGEST_CODE))
         n: Any = self.n_components

@@ -337,7 +337,8 @@ class Ladder:
         scanned, compared = np.empty(n, np.int64), np.empty(n, np.int64)
         if kernel.native is not None:
             rows, dim = self.vectors.shape
-            steps = rows * (self.heads.centres.shape[1] + dim / 4) if exact else depth * dim + self.codes.size / 4
+            all_codes = rows * self.heads.centres.shape[1]
+            steps = all_codes + max(rows / 4, depth) * dim if exact else all_codes / 4 + depth * dim
             for part in pieces(n, steps, threads) if n > 1 else (slice(0, 1),):
                 found = out[part], positions[part], scanned[part], compared[part]
                 own = None if skip is None else skip[part]
