@@ -41,7 +41,7 @@ class Watch:
         self._watcher, self._outer = watcher, outer
         self._step, self._lock = Step("", 0, None), threading.Lock()
         self._teller: object | None = None
-        self.raised: list[Exception] = []
+        self._raised: list[Exception] = []  # by several threads, perhaps
 
     def tell(self, teller: object, step: Step) -> None:
         """Note a step, unless somebody else tells how far the work is, and knows its end; and come to a checkpoint."""
@@ -74,12 +74,13 @@ class Watch:
             self._watcher(*self._step)
         except Exception as error:
             if not _held.get():
-                self.raised = [error]
+                self._raised.append(error)
                 raise
 
     def has_raised(self, error: Exception) -> bool:
         """Return whether work was ended by this error, here or by a watcher around this one."""
-        return error in self.raised or (self._outer is not None and self._outer.has_raised(error))
+        here = any(each is error for each in self._raised)
+        return here or (self._outer is not None and self._outer.has_raised(error))
 
 
 _watch: ContextVar[Watch | None] = ContextVar("watch", default=None)
