@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import pickle
+import tracemalloc
 import warnings
 from itertools import combinations_with_replacement
 
@@ -13,6 +14,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 from builders import normal_arrays
+from slosh.errors import InputError
 from slosh.slices import Circular, Function, Linear, Neural, Polynomial, Slicer, directions, make_slicer
 
 DRAWN = ["random", "orthogonal", "qmc"]
@@ -401,3 +403,23 @@ def test_make_slicer() -> None:
     assert made is not given
     assert isinstance(made, Circular)
     assert made.radius == 4
+
+
+@pytest.mark.parametrize("dim", [100_000, 10**9])
+@pytest.mark.parametrize("kind", ["random", "orthogonal", "qmc", "axis", Circular(), Neural()])
+def test_slices_that_would_take_too_much_memory_are_refused_before_it_is_taken(kind, dim) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(InputError, match="more than 33,554,432") as told:
+            make_slicer(kind).fit(dim, None if kind == "axis" else 1000, 0)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+    assert told.value.argument == "n_slices"
+
+
+def test_the_largest_slices_of_a_part_of_a_block_are_orthonormal() -> None:
+    """Only the directions that are asked for are drawn and decomposed, in as many dimensions as memory allows."""
+    found = directions("orthogonal", 30, 60_000, 0).astype(np.float64)
+    assert np.allclose(found @ found.T, np.eye(30), atol=1e-5)
+    assert np.allclose(directions("orthogonal", 8, 60_000, 0), found[:8], atol=1e-6)

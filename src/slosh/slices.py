@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from typing import ClassVar
 
@@ -21,6 +21,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from threadpoolctl import ThreadpoolController
 
+from .checkpoints import aside
 from .data.checks import checked_count, checked_number, finite_rows, first_outside, input_error
 from .errors import InputError, bad_value
 from .native.arrays import Array, Float32, Float64
@@ -31,6 +32,10 @@ Evaluate = Callable[[Float64], Float64]
 
 KINDS = ("random", "orthogonal", "qmc", "axis")
 MAX_MONOMIALS = 100_000
+LARGE_BLOCK_NUMBERS = 1 << 20
+"""A block of so many numbers takes long enough to decompose that one who waits for it may want to stop."""
+MAX_SLICE_NUMBERS = 1 << 25
+"""Numbers of all directions, or of a layer of `Neural`, at most: 256 MB while they are drawn."""
 LEAK = 0.2
 """The slope of a leaky rectifier below zero."""
 LARGEST_VALUE = 1e16
@@ -53,6 +58,7 @@ def directions(kind: str | ArrayLike, n_slices: int | None, dim: int, random_sta
         the d coordinate axes. An array: your own vectors, scaled to length 1; those that have it, but for what float32
         rounds, stay as they are, so that fitted directions are the same when they are given again.
     n_slices : the number of slices; None for "axis" and an array, which have a number of their own.
+        n_slices * dim is at most 2^25.
     dim : d. For d = 1 one slice, [[1.0]], is exact and is returned for every `kind` and `n_slices`.
     random_state : a seed gives the same draws on every machine. With "random", "orthogonal" (up to rounding) and "qmc"
         beyond d = 3 the first l of L > l slices are the slices of a draw of l.
@@ -70,12 +76,21 @@ def directions(kind: str | ArrayLike, n_slices: int | None, dim: int, random_sta
     random = check_random_state(random_state)
     if dim == 1:
         return np.ones((1, 1), np.float32)
+    _check_size(dim, dim if n_slices is None else n_slices)
     if kind == "axis":
         _check_own_number(f"slices='axis' has {dim} slices, one for each axis", dim, n_slices)
         return np.eye(dim, dtype=np.float32)
     assert n_slices is not None
     draw = {"random": _sphere, "orthogonal": _orthogonal, "qmc": _even}[kind]
     return draw(random, n_slices, dim).astype(np.float32)
+
+
+def _check_size(dim: int, n_slices: int) -> None:
+    """Refuse slices that take too much memory, before any of it is taken."""
+    if dim * n_slices > MAX_SLICE_NUMBERS:
+        problem = f"{n_slices:,} slices in {dim:,} dimensions are {dim * n_slices:,} numbers, "
+        remedy = f"give n_slices={max(1, MAX_SLICE_NUMBERS // dim)} or fewer, or reduce the dimension first (PCA)"
+        raise InputError(f"{problem}more than {MAX_SLICE_NUMBERS:,}", remedy, argument="n_slices")
 
 
 def _unknown(kind: str) -> InputError:
@@ -116,10 +131,11 @@ def _orthogonal(random: np.random.RandomState, n: int, dim: int) -> Float64:
     blocks = []
     with _thread_pools().limit(limits=1):  # many small decompositions: LAPACK's threads would wait for each other
         for start in range(0, n, dim):
-            q, r = np.linalg.qr(random.standard_normal((min(dim, n - start), dim)).T)
+            drawn = random.standard_normal((min(dim, n - start), dim)).T
+            q, r = np.linalg.qr(drawn) if drawn.size < LARGE_BLOCK_NUMBERS else aside(partial(np.linalg.qr, drawn))
             # The decomposition is unique, and q uniform, only once the signs of r's diagonal are fixed.
             blocks.append((q * np.where(np.diag(r) < 0, -1.0, 1.0)).T)
-    return np.concatenate(blocks)
+    return blocks[0] if len(blocks) == 1 else np.concatenate(blocks)
 
 
 @cache
@@ -294,6 +310,7 @@ class Circular(Slicer):
     def _draw(self, dim: int, n_slices: int | None, random: np.random.RandomState) -> int:
         assert n_slices is not None
         radius = checked_number("radius", self.radius, "a positive number")
+        _check_size(dim, n_slices)
         self.centers_ = (radius * _sphere(random, n_slices, dim)).astype(np.float32)
         return n_slices
 
@@ -330,6 +347,8 @@ class Neural(Slicer):
         assert n_slices is not None
         width = max(64, dim) if self.width is None else checked_count("width", self.width)
         sizes = [dim] + [width] * checked_count("depth", self.depth) + [n_slices]
+        for n_inputs, n_outputs in pairwise(sizes):
+            _check_size(n_inputs, n_outputs)
         self.weights_ = []
         for n_inputs, n_outputs in pairwise(sizes):
             first = not self.weights_  # only later layers see numbers that a rectifier made smaller

@@ -708,3 +708,25 @@ def test_tune_of_few_sets(engine):
         index.tune()
     index.add(cloud_list(50))
     assert index.tune().exact
+
+
+# -- nothing to do -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", [0, 3])
+def test_changes_of_no_sets_change_nothing(engine, n):
+    index = engine.create()
+    names = [str(i) for i in range(n)]
+    index.add(cloud_list(n), names)
+    before = contents(index)
+    assert index.add([]) == []
+    assert index.add([], []) == []
+    assert index.add([], [], update=True) == []
+    assert index.update([], []) == []
+    assert index.update([], metadata=[]) == []
+    assert index.update([], [], []) == []
+    assert index.remove([]) == []
+    found = index.get([])
+    assert (found.ids, len(found.sets), found.metadata) == ([], 0, [])
+    assert contents(index) == before
+    assert index.verify().ok

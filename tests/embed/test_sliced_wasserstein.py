@@ -15,6 +15,7 @@ import slosh
 from builders import clouds
 from slosh import Sets
 from slosh.embed import SlicedWasserstein, WassersteinEmbedding, default_slices
+from slosh.errors import InputError
 from slosh.slices import Circular, Linear, Neural, Polynomial
 
 ot = pytest.importorskip("ot")
@@ -362,3 +363,16 @@ def test_a_reference_of_ones_own_lies_where_the_sets_lie(embedding):
         assert np.linalg.norm(embedding(reference=own).fit(sets).transform(sets)[0]) < 1e-4
     with pytest.raises(ValueError, match="origin"):
         embedding(reference=Sets.from_list(city[:1], origin=[499_999, 4_500_000])).fit(sets)
+
+
+def test_vectors_that_are_too_long_are_refused():
+    with pytest.raises(InputError, match="more than 16,777,216 numbers") as told:
+        SlicedWasserstein(4096, 1 << 13).fit([np.zeros((2, 8))])
+    assert told.value.argument == "n_quantiles"
+
+
+def test_the_default_is_a_whole_block_of_slices_as_long_as_that_is_little():
+    assert [default_slices(dim) for dim in (2048, 4096, 4097, 60_000)] == [2048, 4096, 512, 512]
+    model = SlicedWasserstein().fit([np.zeros((1, 5000))])
+    assert model.slices_.shape == (512, 5000)
+    assert model.vector_length == 512 * 16

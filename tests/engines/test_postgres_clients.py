@@ -258,6 +258,7 @@ def test_a_commit_whose_answer_is_lost_is_found_out(url, index, tmp_path, lose, 
 def test_a_commit_whose_answer_is_lost_for_good(url, index, tmp_path, monkeypatch):
     """Nobody can tell: the error says so, names the sets, and what can be done later without harm."""
     monkeypatch.setattr("slosh.engines.postgres.connections.RECONNECT_SECONDS", 0.3)
+    monkeypatch.setattr("slosh.engines.postgres.outcome.RECONNECT_SECONDS", 0.3)
     with cut_off(url, tmp_path) as (behind, proxy):
         proxy.lose = "all"
         with pytest.raises(errors.UnknownOutcome) as told:

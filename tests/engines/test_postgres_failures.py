@@ -20,7 +20,8 @@ import slosh
 from builders import PATIENCE, cloud_list, contents, make_index
 from postgres_server import ask, wait_until
 from slosh import errors
-from slosh.engines.postgres.connections import Pool
+from slosh.checkpoints import held, watched
+from slosh.engines.postgres.connections import Pool, Session
 from slosh.engines.postgres.local_server import LocalServer
 from slosh.engines.postgres.outcome import happened
 
@@ -344,3 +345,43 @@ def is_running(process):
             Path(f"/proc/{process}/stat").read_text().rpartition(")")[2] if os.path.exists(f"/proc/{process}") else ""
         )
     return bool(state.strip()) and not state.strip().startswith("Z")
+
+
+def test_nobody_waits_again_for_a_server_that_is_known_to_be_away(server, monkeypatch):
+    """The first request waits for it; those after it ask once each, and the first that reaches it finds it."""
+    index, asked = make_index(f"{server.url}#a"), []
+    index.add(cloud_list(5))
+
+    def connect(url):
+        asked.append(url)
+        return Session(url)
+
+    monkeypatch.setattr("slosh.engines.postgres.connections.Session", connect)
+    monkeypatch.setattr("slosh.engines.postgres.connections.RECONNECT_SECONDS", 0.3)
+    server.stop()
+    for is_first in (True, False, False):
+        asked.clear()
+        with pytest.raises(errors.StorageError, match="see whether the server runs"):
+            index.search(cloud_list(1)[0])
+        assert (len(asked) > 1) == is_first
+    server.start()
+    assert len(index.search(cloud_list(1)[0], k=5)) == 5
+    index.close()
+
+
+def test_a_statement_is_cancelled_at_a_checkpoint(server):
+    """And the connection can be used again."""
+    session, calls = Session(server.url), []
+
+    def enough(*step):
+        calls.append(step)
+        raise TimeoutError
+
+    with watched(enough), pytest.raises(TimeoutError):
+        session.execute("SELECT pg_sleep(3600)")
+    assert len(calls) == 1
+    assert session.idle
+    with watched(enough), held():
+        assert session.execute("SELECT 1 FROM pg_sleep(0.5)").fetchone() == (1,)
+    assert len(calls) > 1
+    session.close()

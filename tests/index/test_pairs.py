@@ -34,12 +34,14 @@ def ask(index):
 def test_neighbours_do_not_depend_on_the_batches(index, monkeypatch, n):
     whole = ask(index)
     assert ("2", "20", 0.0) in whole[0]
-    monkeypatch.setattr(pairs, "QUERY_BATCH_SETS", n)
+    for name in ("QUERY_BATCH_SETS", "RADIUS_BATCH_SETS", "NAMED_AT_ONCE"):
+        monkeypatch.setattr(pairs, name, n)
     assert ask(index) == whole
 
 
 def test_progress_of_each_batch(index, monkeypatch):
-    monkeypatch.setattr(pairs, "QUERY_BATCH_SETS", 10)
+    for name in ("QUERY_BATCH_SETS", "RADIUS_BATCH_SETS"):
+        monkeypatch.setattr(pairs, name, 10)
     for question in (index.duplicates, index.neighbor_graph):
         seen = []
         question(progress=lambda *done, seen=seen: seen.append(done))

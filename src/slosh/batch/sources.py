@@ -11,7 +11,6 @@ import inspect
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,6 +18,7 @@ from zlib import crc32
 
 import numpy as np
 
+from ..checkpoints import in_threads
 from ..data.batching import MAX_BATCH_SETS
 from ..errors import DuplicateId, InputError, ReaderError, SourceChanged
 from ..readers import read
@@ -145,8 +145,7 @@ def find_pieces(source: Any, options: Mapping[str, Any]) -> list[Piece]:
         if path in seen:
             raise reader_error(path, "it is named twice", "give each file once")
         seen.add(path)
-    with ThreadPoolExecutor(FOOTERS_AT_ONCE) as pool:
-        found = list(pool.map(lambda file: _pieces_of(file, options), files))
+    found = in_threads(lambda file: _pieces_of(file, options), files, FOOTERS_AT_ONCE)
     pieces = [piece for each in found for piece in each]
     if not pieces:
         raise reader_error(files[0].path, "there are no sets in it", "give files that have rows")

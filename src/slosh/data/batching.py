@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..checkpoints import checkpoint
 from ..native.arrays import Float64, Int64
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def batches_by_points(sizes: Int64, max_points: int, max_sets: int | None = None
     """Yield runs of consecutive sets that have at most `max_points` points together, and at most `max_sets` sets.
 
     Each run is as long as the limits allow, and holds at least one set: a set with more than `max_points` points is a
-    run of its own.
+    run of its own. Before each run comes a checkpoint.
 
     >>> list(batches_by_points(np.array([2, 2, 9, 1]), 4))
     [slice(0, 2, None), slice(2, 3, None), slice(3, 4, None)]
@@ -36,6 +37,7 @@ def batches_by_points(sizes: Int64, max_points: int, max_sets: int | None = None
     ends = np.cumsum(sizes, dtype=np.int64)
     start, n = 0, len(ends)
     while start < n:
+        checkpoint()
         limit = min((int(ends[start - 1]) if start else 0) + max_points, int(ends[-1]))
         stop = max(int(np.searchsorted(ends, limit, side="right")), start + 1)
         if max_sets is not None:

@@ -1,4 +1,7 @@
-"""Ctrl-C at the right moment: work that it must not interrupt, and parts of it that it may."""
+"""Ctrl-C at the right moment: work that it must not interrupt, and parts of it that it may.
+
+Who stops work at its checkpoints (`slosh.checkpoints`) stops it where Ctrl-C would, and nowhere else.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,8 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
+
+from ..checkpoints import checkpoint, held
 
 
 class _Waiting:
@@ -55,24 +60,27 @@ def uninterrupted() -> Iterator[None]:
     """
     before = _handler()
     if isinstance(before, _Waiting):
-        with before.allowing(False):
+        with before.allowing(False), held():
             yield
     elif callable(before):
         waiting = _Waiting(before)
         signal.signal(signal.SIGINT, waiting)
         try:
-            yield
+            with held():
+                yield
         finally:
             if signal.getsignal(signal.SIGINT) is waiting:
                 signal.signal(signal.SIGINT, before)
             waiting.deliver()
     else:
-        yield
+        with held():
+            yield
 
 
 @contextmanager
 def interruptible() -> Iterator[None]:
     """Let Ctrl-C interrupt long work within a block that is `uninterrupted`, where it leaves nothing open."""
     waiting = _handler()
-    with waiting.allowing(True) if isinstance(waiting, _Waiting) else nullcontext():
+    with waiting.allowing(True) if isinstance(waiting, _Waiting) else nullcontext(), held(False):
+        checkpoint()
         yield

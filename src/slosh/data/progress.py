@@ -1,35 +1,19 @@
 """Progress bars: on a terminal, and only for what takes longer than two seconds.
 
-A program that shows progress in its own way, or ends work that takes too long, watches the bars of a thread
-(`watched`).
+A program that shows progress in its own way, or ends work that takes too long, watches it (`watched` of
+`slosh.checkpoints`): every step of a bar, shown or not, is a checkpoint.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Iterator
 from typing import Any
 
 from tqdm.auto import tqdm
 
+from ..checkpoints import Step, watch_of_thread
+from ..checkpoints import watched as watched
 from .interrupts import uninterrupted
-
-Watcher = Callable[[str, int, int | None], object]
-"""Called as watcher(stage, done, total); total is None where it is unknown."""
-_watcher: ContextVar[Watcher | None] = ContextVar("watcher", default=None)
-
-
-@contextmanager
-def watched(by: Watcher) -> Iterator[None]:
-    """Call `by` whenever a bar goes on in this thread, shown or not. What it raises ends the work, as an error would:
-    a change is then not made.
-    """
-    token = _watcher.set(by)
-    try:
-        yield
-    finally:
-        _watcher.reset(token)
 
 
 class ProgressBar(tqdm):  # type: ignore[misc]
@@ -45,31 +29,47 @@ class ProgressBar(tqdm):  # type: ignore[misc]
             return made
 
     def __init__(self, *given: Any, **options: Any) -> None:
-        self._watcher, self._done = _watcher.get(), 0
+        self._watch, self._done = watch_of_thread(), 0
         self._stage, self._whole = str(options.get("desc") or ""), options.get("total")
         with uninterrupted():
             super().__init__(*given, **{"delay": 2, "disable": None, "leave": False, **options})
 
+    def __enter__(self) -> ProgressBar:
+        try:
+            self._tell(0)
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def _tell(self, n: int) -> None:
+        if self._watch is not None:
+            self._done += n
+            self._watch.tell(self, Step(self._stage, self._done, self._whole))
+
     def update(self, n: float | None = 1) -> Any:
         shown = super().update(n)
-        if self._watcher is not None:
-            self._done += int(n or 0)
-            self._watcher(self._stage, self._done, self._whole)
+        self._tell(int(n or 0))
         return shown
 
     def __iter__(self) -> Iterator[Any]:
-        if self._watcher is None:
+        if self._watch is None:
             yield from super().__iter__()
             return
-        for item in super().__iter__():
-            yield item
-            self._done += 1
-            self._watcher(self._stage, self._done, self._whole)
+        self._tell(0)
+        try:
+            for item in super().__iter__():
+                yield item
+                self._tell(1)
+        finally:
+            self._watch.leave(self)
 
     def refresh(self, *given: Any, **options: Any) -> Any:
         with uninterrupted():
             return super().refresh(*given, **options)
 
     def close(self) -> None:
+        if self._watch is not None:
+            self._watch.leave(self)
         with uninterrupted():
             super().close()

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ..checkpoints import checkpoint
 from ..errors import InputError
 from ..native.arrays import Array
 from ..native.arrays import Float32 as Float32
@@ -66,6 +67,7 @@ def fitting_vectors(X: Any) -> Array:
 def blocks(array: Array, n_rows: int, name: str = "X") -> Iterator[tuple[slice, Float32]]:
     """Yield blocks of at most `n_rows` rows, as (rows, float32 block); refuse NaN and what is too large."""
     for start in range(0, len(array), n_rows):
+        checkpoint()
         rows = slice(start, min(start + n_rows, len(array)))
         yield rows, as_float32(array[rows], name, start)
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
+from ..checkpoints import aside, checkpoint
 from ..data.checks import checked_count, input_error, random_stream
 from ..data.precision import MAX_COORDINATE
 from ..data.sets import Sets
@@ -18,7 +19,7 @@ from ..native.arrays import Array, Float32, Float64, Ragged
 from .base import SetTransformer
 from .references import kmeans_centres, own_points, sample_elements
 
-NATIVE_STEPS = 1 << 30
+NATIVE_STEPS = 1 << 29
 """Elements times anchors times features of one native call: a fraction of a second, so that Ctrl-C is heard."""
 
 
@@ -91,7 +92,7 @@ class DistanceField(SetTransformer):
         elements, weights = sample_elements(sets, n, random)
         if weights is not None:
             elements, weights = elements[weights > 0], weights[weights > 0]
-        n_different = len(np.unique(elements, axis=0))
+        n_different = len(aside(lambda: np.unique(elements, axis=0)))
         if n_different < n:
             problem = (
                 f"n_anchors={n} needs as many different elements to find centres of; these sets have {n_different}"
@@ -116,6 +117,7 @@ class DistanceField(SetTransformer):
         # A set larger than a batch comes alone, and its anchors are taken in turns; a multiple of 64 fills the lanes.
         turns = max(64, NATIVE_STEPS // sets.points.size // 64 * 64)
         for first in range(0, n_anchors, turns):
+            checkpoint()
             part = slice(first, min(first + turns, n_anchors))
             kernel.field(ragged, self.anchors_[part], out[:, part], kernel.threads(self.n_jobs))
 

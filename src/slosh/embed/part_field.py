@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ..checkpoints import aside, checkpoint
 from ..data.batching import batches_by_points
 from ..data.checks import checked_count, random_stream
 from ..data.precision import MAX_COORDINATE
@@ -46,7 +47,7 @@ USUAL_SHARE, CODED_SHARE = 0.999, 0.5
 say little about what is near. In many dimensions most are farther, and then all are told apart."""
 LONGER = 1.25
 """Sets may be so much longer than the longest of the sample before they are shortened."""
-FIELD_NUMBERS = 1 << 22
+FIELD_NUMBERS = 1 << 21
 """Numbers of fields that are held at once."""
 
 
@@ -146,7 +147,7 @@ class PartField(SetTransformer):
         rows = np.sort(random.permutation(len(sets))[:BASIS_SETS])
         self.n_samples_ = len(sets)
         fields = self.field(sets.take(rows))
-        middle, usual = np.quantile(fields, [0.5, USUAL_SHARE]).tolist()
+        middle, usual = aside(lambda: np.quantile(fields, [0.5, USUAL_SHARE])).tolist()
         reach = usual if middle > CODED_SHARE * usual else CODED_SHARE * usual
         self.step_ = float(np.float32(max(reach, 1e-30) / LARGEST_CODE))
         n: Any = self.n_components
@@ -162,7 +163,7 @@ class PartField(SetTransformer):
             n = AUTO_ANCHORS.get(sets.dim, MOST_ANCHORS)
             elements, weights = sample_elements(sets, n, random_stream(self.random_state))
             elements = elements if weights is None else elements[weights > 0]
-            n = max(1, min(n, len(np.unique(elements, axis=0))))
+            n = max(1, min(n, len(aside(lambda: np.unique(elements, axis=0)))))
         return (
             DistanceField(n, anchors=self.anchors, random_state=self.random_state, n_jobs=self.n_jobs)
             .fit(sets)
@@ -330,6 +331,7 @@ class PartField(SetTransformer):
         near, away = np.empty((len(points), n), np.int32), np.empty((len(points), n))
         step = max(1, NATIVE_STEPS // self.anchors_.size)
         for first in range(0, len(points), step):
+            checkpoint()
             part = slice(first, first + step)
             near[part], away[part] = parts.nearest_anchors(points[part], self.anchors_, n, kernel.threads(self.n_jobs))
         return near, away

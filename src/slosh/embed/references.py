@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from sklearn.cluster import KMeans
 from sklearn.utils import check_random_state
 
+from ..checkpoints import aside, checkpoint
 from ..data.checks import checked_count, finite_rows, input_error
 from ..data.points import is_set_item
 from ..data.sets import Sets, check_origin
@@ -130,12 +131,13 @@ def kmeans_centres(
     n_rounds = 25
     if n_centres >= SEEDED_FROM:
         # Equal elements count as one of their weight: of those that are drawn together two might be equal.
-        elements, which = np.unique(elements, axis=0, return_inverse=True)
+        given = elements
+        elements, which = aside(lambda: np.unique(given, axis=0, return_inverse=True))
         if len(elements) < len(which) or weights is not None:
             weights = np.bincount(which.ravel(), weights, len(elements)).astype(np.float64)
         init, n_rounds = elements[spread_elements(elements, weights, n_centres, random)], SEEDED_ROUNDS
     means = KMeans(n_centres, init=init, n_init=1, max_iter=n_rounds, random_state=random)
-    return np.asarray(means.fit(elements, sample_weight=weights).cluster_centers_)
+    return np.asarray(aside(lambda: means.fit(elements, sample_weight=weights)).cluster_centers_)
 
 
 def spread_elements(elements: Float64, weights: Float64 | None, n: int, random: np.random.RandomState) -> Int64:
@@ -152,6 +154,7 @@ def spread_elements(elements: Float64, weights: Float64 | None, n: int, random: 
         centres = elements[newest]
         step = max(1, TABLE_NUMBERS // len(centres))
         for first in range(0, len(elements), step):
+            checkpoint()
             part = slice(first, first + step)
             table = elements[part] @ (-2 * centres.T)
             table += squares[newest]

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from scipy.spatial.distance import cdist
 
+from ..checkpoints import checkpoint, pieces
 from ..data.checks import checked_count, random_stream
 from ..data.sets import Sets, check_origin
 from ..errors import InputError, UnsupportedError, bad_value
@@ -24,6 +25,12 @@ PROJECTED_NUMBERS = 1 << 23
 """Elements times slices of one batch whose slices are not linear: their projections are held in memory."""
 STEPS_OF_A_THREAD = 200_000
 """Elements times slices, more in many dimensions, that are not worth a second thread; the kernel counts alike."""
+WHOLE_BLOCK_DIM, SLICES_BEYOND = 4096, 512
+"""Up to this dimension the default is a whole block of directions, and beyond it so many of a block."""
+MAX_VECTOR_NUMBERS = 1 << 24
+"""Numbers of a vector, slices times quantiles, at most: 64 MB."""
+NORM_NUMBERS = 1 << 20
+"""Numbers of vectors whose norms are computed in one go."""
 DIRECT_SETS = 256
 """`index_vectors` embeds up to this many sets in one native call, without the loop over batches."""
 REFERENCES = (*KINDS, "barycenter")
@@ -33,13 +40,16 @@ def default_slices(dim: int) -> int:
     """Return the default number of slices in d dimensions (docs/defaults.md says how it was chosen).
 
     Beyond d = 3 it is a multiple of d: a whole block of orthogonal directions sees all differences alike, one cut short
-    does not, so that more slices can be worse.
+    does not, so that more slices can be worse. Beyond d = 4096 a whole block would take minutes and gigabytes, and a
+    part of one has to do.
 
-    >>> [default_slices(d) for d in (1, 2, 3, 8, 64, 384)]
-    [1, 16, 64, 128, 256, 384]
+    >>> [default_slices(d) for d in (1, 2, 3, 8, 64, 384, 4096, 4097)]
+    [1, 16, 64, 128, 256, 384, 4096, 512]
     """
     if dim <= 3:
         return {1: 1, 2: 16, 3: 64}[dim]
+    if dim > WHOLE_BLOCK_DIM:
+        return SLICES_BEYOND
     about = 64 if dim < 6 else 128 if dim < 32 else 256
     return dim * max(1, round(about / dim))
 
@@ -142,6 +152,10 @@ class SlicedWasserstein(SetTransformer):
         kernel.threads(self.n_jobs)
         random = random_stream(self.random_state)
         self.slicer_ = auto_slicer(self.slices, sets.dim, self.n_slices, random)
+        if self.slicer_.n_slices_ * self.n_quantiles > MAX_VECTOR_NUMBERS:
+            numbers = f"{self.slicer_.n_slices_:,} slices of {self.n_quantiles:,} numbers each"
+            problem = f"{numbers} make vectors of more than {MAX_VECTOR_NUMBERS:,} numbers"
+            raise InputError(problem, "give fewer n_slices or n_quantiles", argument="n_quantiles")
         self.average_ = self.quantiles == "average"  # what is fitted stays, whatever set_params changes later
         self.n_slices_ = self.slicer_.n_slices_
         self.slices_ = self.slicer_ if self.slicer_.directions_ is None else self.slicer_.directions_
@@ -204,6 +218,7 @@ class SlicedWasserstein(SetTransformer):
         # A set larger than a batch comes alone, and its slices are taken in turns; a multiple of 16 fills the lanes.
         turns, parts = max(16, NATIVE_STEPS // len(points) // 16 * 16), np.zeros(len(sets))
         for first in range(0, self.n_slices_, turns):
+            checkpoint()
             last = min(first + turns, self.n_slices_)
             centre = None if reference is None else reference[first:last]
             some = rule._replace(directions=directions[first:last], reference=centre, n_slices=last - first)
@@ -332,8 +347,11 @@ class SlicedWasserstein(SetTransformer):
         kernel has projected them, which are also those that the sliced distance is computed from. The sqrt(d) stands
         for a projection in exact numbers, whose d products round one way or the other.
         """
-        doubles = vectors.astype(np.float64)
-        size = np.sqrt(np.einsum("ij,ij->i", doubles, doubles)) + residuals
+        norms = np.empty(len(vectors))
+        for part in pieces(len(vectors), self.vector_length, most_steps=NORM_NUMBERS):
+            doubles = vectors[part].astype(np.float64)
+            norms[part] = np.sqrt(np.einsum("ij,ij->i", doubles, doubles))
+        size = norms + residuals
         size += self._reference_norm() / math.sqrt(self.vector_length)
         return np.asarray(2.0**-23 * ((8 + math.sqrt(self.n_features_in_)) * size + 24 * residuals))
 

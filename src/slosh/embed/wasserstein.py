@@ -6,13 +6,14 @@ Wasserstein distance.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.spatial.distance import cdist
-from sklearn.utils.parallel import Parallel, delayed
 
+from ..checkpoints import aside, in_threads
 from ..data.checks import checked_count, random_stream
 from ..data.sets import Sets
 from ..errors import import_extra
@@ -21,6 +22,8 @@ from ..native.arrays import Float32, Float64
 from .base import SetTransformer
 from .references import learnt_reference, reference_points
 
+LARGE_PLAN = 1 << 18
+"""A plan of so many numbers takes long enough to find that one who waits for it may want to stop."""
 MAX_ITERATIONS = 10_000_000
 """Of the network simplex. POT's own limit, 100,000, stops early from some ten thousand elements on."""
 
@@ -33,7 +36,8 @@ def import_pot() -> Any:
 def solve(a: Float64, b: Float64, cost: Float64) -> Float64:
     """Return the plan (N, N') of least cost between the weights a (N,) and b (N',), which sum to 1."""
     largest = cost.max() or 1.0  # the tolerances of the solver are meant for costs of about 1
-    plan: Float64 = import_pot().emd(a, b, cost / largest, numItermax=MAX_ITERATIONS)
+    call = partial(import_pot().emd, a, b, cost / largest, numItermax=MAX_ITERATIONS)
+    plan: Float64 = call() if cost.size < LARGE_PLAN else aside(call)
     return plan
 
 
@@ -103,10 +107,8 @@ class WassersteinEmbedding(SetTransformer):
         def write(row: int) -> None:
             out[row] = self._moves(np.asarray(sets[row], np.float64), sets.weights_of(row))
 
-        # POT lets go of the GIL while it solves, so threads are enough, and share the data and the output. A set alone
-        # need not wait for any.
-        threads = min(kernel.threads(self.n_jobs), max(1, len(sets)))
-        Parallel(threads, prefer="threads")(delayed(write)(row) for row in range(len(sets)))
+        # POT lets go of the GIL while it solves, so threads are enough, and share the data and the output.
+        in_threads(write, range(len(sets)), kernel.threads(self.n_jobs))
 
     def _moves(self, points: Float64, weights: Float32 | None) -> Float64:
         mass = np.ones(len(points)) if weights is None else weights.astype(np.float64)

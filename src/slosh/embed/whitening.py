@@ -6,6 +6,7 @@ Vectors (n, D) come in, as plain arrays; shorter ones go out. Nothing here knows
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ from scipy.linalg import eigh, qr
 from scipy.spatial.distance import cdist
 from threadpoolctl import threadpool_limits
 
+from ..checkpoints import aside, checkpoint
 from ..native import scan
 from ..native.arrays import Float32, Float64
 from ..native.product import ExactProduct
@@ -90,6 +92,7 @@ def spread(vectors: Float32, n_directions: int, random: np.random.RandomState) -
 
 def _blocks(vectors: Float32, mean: Float64) -> Iterator[Float64]:
     for start in range(0, len(vectors), ROWS_AT_ONCE):
+        checkpoint()
         yield vectors[start : start + ROWS_AT_ONCE] - mean
 
 
@@ -98,7 +101,8 @@ def _exact(vectors: Float32, mean: Float64, n_directions: int) -> tuple[Float64,
     covariance = np.zeros((dim, dim))
     for block in _blocks(vectors, mean):
         covariance += block.T @ block
-    values, columns = eigh(covariance / len(vectors), subset_by_index=[dim - n_directions, dim - 1])
+    covariance /= len(vectors)
+    values, columns = aside(lambda: eigh(covariance, subset_by_index=[dim - n_directions, dim - 1]))
     return values[::-1], columns[:, ::-1].T
 
 
@@ -111,7 +115,7 @@ def _randomised(
         product = np.zeros_like(columns)
         for block in _blocks(vectors, mean):
             product += block.T @ (block @ columns)
-        columns = qr(product, mode="economic")[0]
+        columns = aside(partial(qr, product, mode="economic"))[0]
     small = np.zeros((n_tried, n_tried))
     for block in _blocks(vectors, mean):
         along = block @ columns
@@ -165,7 +169,7 @@ class LinearMap:
 
 def n_different(vectors: Float32) -> int:
     """Return how many of the rows differ: copies teach nothing more."""
-    return len(np.unique(vectors.view(np.dtype((np.void, vectors.strides[0]))).ravel()))
+    return len(aside(partial(np.unique, vectors.view(np.dtype((np.void, vectors.strides[0]))).ravel())))
 
 
 def part_beyond(vectors: Float32, landmarks: Float32, usual: float) -> float:

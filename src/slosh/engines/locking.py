@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from ..checkpoints import locked
 from ..data.interrupts import uninterrupted
 from ..errors import NestedChange
 
@@ -20,7 +21,7 @@ class ChangeLock:
     @contextmanager
     def changing(self) -> Iterator[None]:
         """Hold the lock; the steps of a change may take it again. Ctrl-C waits, but for what is `interruptible`."""
-        with self._lock, uninterrupted():
+        with locked(self._lock), uninterrupted():
             if self._write_is_open:
                 problem = "another change of this index is under way in the same thread"
                 raise NestedChange(problem, "finish it first; what you pass to a change must not change the index")

@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ..checkpoints import checkpoint
 from ..data.batching import batches_by_points
 from ..data.sets import Sets
 from ..engines.base import Candidates, Float64, Int64, Mask, View
@@ -175,6 +176,7 @@ def prove_nearest(measure: Distances, near: Candidates, bounded: Callable[[Float
     rest = _Remaining(found, which, keys)
     wave = FIRST_WAVE
     while len(rest.which):
+        checkpoint()
         # The next few of each query, nearest lower bound first: each distance found may spare the ones behind it.
         now = rest.rank() < wave
         more = measure.compute(rest.which[now], rest.keys[now])

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from ..checkpoints import optional
 from ..data.interrupts import interruptible
 from ..data.progress import ProgressBar
 from ..data.sets import Sets
@@ -111,7 +112,7 @@ def update(engine: Engine, names: list[str], sets: Sets | None, metadata: Any, m
             checked = checked_metadata(_metadata_after(write.view, names, given, merge), names)
             if sets is None:
                 write.set_metadata(keys, checked)
-            else:
+            elif len(sets):
                 _store(write, _with_weights(write, sets), names, checked)
 
     _retried(attempt)
@@ -239,13 +240,14 @@ def note_stored(error: BaseException, stored: int) -> None:
 
 
 def train(engine: Engine, eager: bool = False, again: Sequence[tuple[int, float]] = ()) -> None:
-    """Learn what is due after sets were stored. They are stored all the same if there is no room for it."""
+    """Learn what is due after sets were stored. They are stored all the same if there is no room for it, or no time."""
     started = time.perf_counter()
     try:
-        if engine.train(eager, again):
-            logger.info("%s: trained the search in %.3f s", place_of(engine), time.perf_counter() - started)
-        if eager:
-            part_trial.measure(engine)
+        with optional():
+            if engine.train(eager, again):
+                logger.info("%s: trained the search in %.3f s", place_of(engine), time.perf_counter() - started)
+            if eager:
+                part_trial.measure(engine)
     except (OSError, MemoryError) as error:
         warnings.warn(
             f"the sets are stored, but the search could not be trained ({error!r:.200}): searches are slower until "

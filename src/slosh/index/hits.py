@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
 
+from ..checkpoints import checkpoint
 from ..engines.base import Candidates, Description, Float64
 from ..errors import import_extra
 from ..search import Stats
@@ -228,6 +229,7 @@ def make_hits(
     """
     distances, lists = found.distances.tolist(), []
     for first, last in itertools.pairwise(found.offsets.tolist()):
+        checkpoint()
         hits, far = described[first:last], distances[first:last]
         if len(set(far)) < len(far):
             hits = [hit for _, hit in sorted(zip(far, hits, strict=True))]

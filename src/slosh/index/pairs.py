@@ -8,29 +8,34 @@ from typing import TypeVar
 import numpy as np
 from scipy.sparse import csr_matrix
 
+from ..checkpoints import checkpoint
 from ..data.progress import ProgressBar
 from ..data.sets import Sets
 from ..engines.base import Float64, Int64, View
 from ..errors import ServerLost
 from ..where import Node
 from .hits import Pair, Pairs
-from .planner import Question, answer, rank
+from .planner import Question, rank
 
 Found = TypeVar("Found")
 Progress = Callable[[int, int], object]
 """Called as progress(done, total)."""
 
 QUERY_BATCH_SETS = 1024
+RADIUS_BATCH_SETS = 128
+"""Sets whose neighbours within a radius are held at once: all others, at worst."""
+NAMED_AT_ONCE = 1 << 13
+"""Neighbours whose ids are asked for at once."""
 
 
 def _each(
-    view: View, keys: Int64, ask: Callable[..., Found], question: Question, progress: Progress | None
+    view: View, keys: Int64, ask: Callable[..., Found], question: Question, progress: Progress | None, at_once: int
 ) -> Iterator[tuple[Int64, Found]]:
     """Ask for the neighbours of these stored sets, batch by batch; none is its own."""
     hidden = None if progress is None else True
     with ProgressBar(total=len(keys), unit="set", disable=hidden, desc="neighbours") as bar:
-        for first in range(0, len(keys), QUERY_BATCH_SETS):
-            part = keys[first : first + QUERY_BATCH_SETS]
+        for first in range(0, len(keys), at_once):
+            part = keys[first : first + at_once]
             yield part, ask(view, view.prepared(part), part, question)
             bar.update(len(part))
             if progress is not None:
@@ -58,14 +63,14 @@ def duplicates(
     question = Question(radius=radius, where=where, recall=exact, certify=certify, slack=by_vectors and not certify)
     pairs: list[Pair] = []
     asked = view.select(where) if keys is None else keys
-    for part, hits in _each(view, asked, answer, question, progress):
+    for part, found in _each(view, asked, rank, question, progress, RADIUS_BATCH_SETS):
         _check_whole(view)
-        for name, found in zip(view.ids(part), hits, strict=True):
-            pairs += [
-                Pair(name, other, float(distance))
-                for other, distance in zip(found.ids, found.distances, strict=True)
-                if name < other
-            ]
+        names, query = view.ids(part), found.query
+        for first in range(0, len(found.keys), NAMED_AT_ONCE):
+            checkpoint()
+            some = slice(first, first + NAMED_AT_ONCE)
+            near = zip(query[some].tolist(), view.ids(found.keys[some]), found.distances[some].tolist(), strict=True)
+            pairs += [Pair(names[i], other, far) for i, other, far in near if names[i] < other]
     return Pairs(sorted(pairs, key=lambda pair: (pair.distance, pair.id, pair.other)), "sliced" if certify else kind)
 
 
@@ -89,7 +94,7 @@ def kneighbors(view: View, queries: Sets, keys: Int64 | None, question: Question
 def all_kneighbors(view: View, question: Question, progress: Progress | None = None) -> tuple[Float64, Int64]:
     """Return the nearest of every stored set, none of which is its own neighbour, as `kneighbors` does."""
     none = np.empty((0, question.k or 0))
-    each = _each(view, view.select(), kneighbors, question, progress)
+    each = _each(view, view.select(), kneighbors, question, progress, QUERY_BATCH_SETS)
     parts = [(none, none.astype(np.int64)), *(found for _, found in each)]
     return np.concatenate([distances for distances, _ in parts]), np.concatenate([rows for _, rows in parts])
 

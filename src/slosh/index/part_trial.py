@@ -13,7 +13,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ..checkpoints import checkpoint
 from ..data.interrupts import interruptible
+from ..data.progress import ProgressBar
 from ..data.sets import Sets
 from ..engines.base import Engine, Int64, Mask, View
 from ..engines.spec import PARTS, Vectors
@@ -131,16 +133,18 @@ def measured_trial(engine: Engine, view: View, most_steps: float = MEASURED_STEP
     keys = random.choice(keys, min(MEASURED_QUERIES, len(keys)), replace=False)
     most = min(len(view) - 1, max(MIN_LOOKED_AT, min(len(view) // LOOKED_AT_SHARE, MOST_LOOKED_AT)))
     asked, truth, places, steps = [], [], [], 0.0
-    for first in range(0, len(keys), QUERIES_AT_ONCE):
-        some = np.sort(keys[first : first + QUERIES_AT_ONCE])
-        asked.append(halves(view.prepared(some), random))
-        true, place, compared = _places(view, asked[-1], some, most)
-        truth.append(true)
-        places.append(place)
-        keys[first : first + QUERIES_AT_ONCE] = some
-        steps += compared
-        if steps >= most_steps:
-            break
+    with ProgressBar(total=len(keys), unit="query", desc="measure parts") as bar:
+        for first in range(0, len(keys), QUERIES_AT_ONCE):
+            some = np.sort(keys[first : first + QUERIES_AT_ONCE])
+            asked.append(halves(view.prepared(some), random))
+            true, place, compared = _places(view, asked[-1], some, most)
+            truth.append(true)
+            places.append(place)
+            keys[first : first + QUERIES_AT_ONCE] = some
+            steps += compared
+            bar.update(len(some))
+            if steps >= most_steps:
+                break
     own = keys[: sum(map(len, asked))]
     return PartTrial(engine, Sets.concat(asked), own, np.concatenate(truth), np.concatenate(places), most)
 
@@ -163,6 +167,7 @@ def _places(view: View, queries: Sets, own: Int64, most: int) -> tuple[Int64, In
     estimates[everyone[None, :] == own[:, None]] = np.inf
     truth, places = np.empty((len(own), MEASURED_K), np.int64), np.empty((len(own), MEASURED_K), np.int64)
     for i in range(len(own)):
+        checkpoint()
         truth[i] = proof.keys[proof.offsets[i] : proof.offsets[i + 1]][:MEASURED_K]
         found = near.keys[near.offsets[i] : near.offsets[i + 1]]
         order = np.argsort(found)
@@ -180,6 +185,7 @@ def halves(sets: Sets, random: np.random.RandomState) -> Sets:
     """Return of each set the elements on one side of a random plane through the median of its mass."""
     points, weights = [], []
     for i in range(len(sets)):
+        checkpoint()
         own, mass = np.asarray(sets[i]), sets.weights_of(i)
         order = np.argsort(own @ random.standard_normal(sets.dim), kind="stable")
         share = np.ones(len(own)) if mass is None else mass.astype(np.float64)

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ..checkpoints import NATIVE_STEPS, checkpoint, pieces
 from ..data.sets import Sets
 from ..embed.part_bounds import contained_bounds
 from ..embed.part_field import FIELD, SHARES, SPREAD, PartField, PartQueries
@@ -149,8 +150,8 @@ class Bounds:
 
     def _blocks(self, n: int) -> Iterator[slice]:
         step = max(1, BLOCK_BYTES // self._parts.n_anchors_)
-        for first in range(0, n, step):
-            yield slice(first, min(first + step, n))
+        steps_each = max(self._asked.anchors.size, (len(self._asked.offsets) - 1) * self._parts.n_anchors_)
+        return pieces(n, max(steps_each, NATIVE_STEPS / step), self._threads)
 
     def _of_block(self, keys: Int64) -> Float64:
         match = self._how.match
@@ -284,6 +285,7 @@ def pool_size(depth: int) -> int:
 
 def _best_of(pool: Candidates, i: int, estimates: Bounds, depth: int) -> Int64:
     """Return the places of the candidates of query i that have the smallest estimates, `depth` of them."""
+    checkpoint()
     first, last = int(pool.offsets[i]), int(pool.offsets[i + 1])
     if last - first <= depth:
         return np.arange(first, last)

@@ -178,6 +178,8 @@ class RemoteIndex(SetIndex):
 
     def _replace(self, names: list[str], sets: Sets | None, metadata: Any, merge: bool) -> None:
         given = changes.checked_update(names, sets, metadata)
+        if not names:
+            return
         arguments = {"ids": names, "metadata": _json_texts(given, names), "merge": merge}
         self._post("sets", arguments, {} if sets is None else pack_sets("sets", sets), changes=True, method="PATCH")
 

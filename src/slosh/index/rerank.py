@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .. import rank
+from ..checkpoints import checkpoint
 from ..data.checks import as_array
 from ..data.sets import Sets
 from ..embed.base import SetTransformer
@@ -79,6 +80,7 @@ def rerank(view: View, queries: Sets, near: Candidates, measure: Measure) -> Can
     else:
         distances = np.empty(len(near.keys))
         for i in range(len(queries)):
+            checkpoint()
             part = slice(near.offsets[i], near.offsets[i + 1])
             candidates = view.prepared(near.keys[part])
             given = as_array(measure.function(queries[i : i + 1], candidates), "what rerank returned")

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..checkpoints import optional
+from ..data.progress import ProgressBar
 from ..data.sets import Sets
 from ..embed.part_field import checked_parts
 from ..embed.whitened import FEWEST_SETS
@@ -71,9 +73,11 @@ def retrain(engine: Engine, sample: Any, embedding: Any, label: str | None, rand
         learns = given is None or not is_fitted(given) or isinstance(spec.search, HammingSearch)
         if sets is None and learns and (len(view) or given is None or label is not None):
             sets, labels = _stored(view, label, random_state)
-        new = spec.retrained(sets, labels, given)
+        with ProgressBar(unit="step", desc="learn"):
+            new = spec.retrained(sets, labels, given)
     engine.compact(new)
-    part_trial.measure(engine)
+    with optional():
+        part_trial.measure(engine)
     n, seconds = 0 if sets is None else len(sets), time.perf_counter() - started
     logger.info("%s: retrained on %d sets in %.3f s", place_of(engine), n, seconds)
 
@@ -91,9 +95,11 @@ def enable_parts(engine: Engine, parts: Any, sample: Any, random_state: int) -> 
         sets = _prepared(spec, sample)
         if sets is None and not is_fitted(field):
             sets, _ = _stored(view, None, random_state)
-        new = spec.with_parts(field, sets)
+        with ProgressBar(unit="step", desc="learn"):
+            new = spec.with_parts(field, sets)
     engine.compact(new)
-    part_trial.measure(engine)
+    with optional():
+        part_trial.measure(engine)
     logger.info("%s: enabled part search in %.3f s", place_of(engine), time.perf_counter() - started)
 
 

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ..checkpoints import held
 from ..data.checks import checked_count, checked_flag
 from ..data.preprocess import Preprocess
 from ..data.sets import Sets
@@ -413,15 +414,16 @@ class SetIndex(Searches):
             spec = view.spec
             asked = None if queries is None else spec.vectors(spec.prepare(spec.sets(queries)), slack=False)
         known = self._engine.calibrate(WHOLE, int(k), target, asked)
-        with self._engine.write() as write:
-            write.set_settings(recall=target)
-        logger.info("%s: tuned for k = %d, recall %g", changes.place_of(self._engine), k, target)
-        with self._engine.view() as view:
-            keys = view.select()
-            keys = keys[:: max(1, len(keys) // TIMED_QUERIES)][:TIMED_QUERIES]
-            sets, started = view.prepared(keys), time.perf_counter()
-            found = answer(view, sets, None, Question(k=int(k), recall=target))
-            seconds = (time.perf_counter() - started) / len(keys)
+        with held():  # it is measured: what is left takes no time, and is not to be stopped half-way
+            with self._engine.write() as write:
+                write.set_settings(recall=target)
+            logger.info("%s: tuned for k = %d, recall %g", changes.place_of(self._engine), k, target)
+            with self._engine.view() as view:
+                keys = view.select()
+                keys = keys[:: max(1, len(keys) // TIMED_QUERIES)][:TIMED_QUERIES]
+                sets, started = view.prepared(keys), time.perf_counter()
+                found = answer(view, sets, None, Question(k=int(k), recall=target))
+                seconds = (time.perf_counter() - started) / len(keys)
         if known is None or found.stats.recall == 1.0:  # whatever was measured: such searches are exact
             return Tuned(int(k), target, 1.0, 1.0, 0 if known is None else known.n_queries, seconds, True)
         return Tuned(int(k), target, known.promised, known.measured, known.n_queries, seconds, False)

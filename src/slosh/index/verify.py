@@ -15,7 +15,7 @@ from .planner import Question, answer
 MAX_LISTED = 20
 """Problems of one kind that are listed."""
 RECALL_QUERIES = 200
-EMBEDDED_POINTS = 1 << 20
+EMBEDDED_POINTS = 1 << 17
 """Points of the sets that are embedded together."""
 
 

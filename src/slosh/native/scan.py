@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..checkpoints import checkpoint, pieces
 from . import kernel, scan_numpy
 from .arrays import Array, Float32, Float64, Int32, Int64, Mask, UInt8, Words
 
@@ -22,6 +23,10 @@ BLOCK_ROWS, CODE_RANGE = 16, 127
 """Rows of eight bits lie side by side in blocks of 16; their codes are 128 and up to so much more or less."""
 GROUP, CODES_PER_MASK = 32, 8
 """Codes lie side by side in groups of 32; a mask of the native scan is a byte for eight of them."""
+SORTED_AT_ONCE = 1 << 18
+"""Distances that are sorted in one go."""
+TILE_QUERIES = 16
+"""Queries that a thread compares with the same codes, while these are in the cache."""
 
 
 def squares(
@@ -34,11 +39,13 @@ def squares(
     if kernel.native is None:
         which = np.repeat(np.arange(len(queries)), np.diff(offsets))
         return scan_numpy.squares(queries, vectors, scale, which, positions)
-    out = np.empty(len(positions))
+    out, threads = np.empty(len(positions)), kernel.threads(n_jobs)
     offsets, positions = (np.ascontiguousarray(array, np.int64) for array in (offsets, positions))
-    kernel.native.squares(
-        queries, *_floats_or_shorts(vectors, scale), scale, offsets, positions, out, kernel.threads(n_jobs)
-    )
+    given = *_floats_or_shorts(vectors, scale), scale
+    for part in pieces(len(queries), len(positions) / max(1, len(queries)) * vectors.shape[1], threads):
+        at = slice(offsets[part.start], offsets[part.stop])
+        starts = offsets[part.start : part.stop + 1] - offsets[part.start]
+        kernel.native.squares(queries[part], *given, starts, positions[at], out[at], threads)
     return out
 
 
@@ -60,6 +67,14 @@ def within(
 ) -> tuple[Int64, Float64, Int64]:
     """Return those within a radius (n_queries,), by query, distance, then row: offsets, squares, positions."""
     n = len(offsets) - 1
+    if n > 1 and len(exact) > SORTED_AT_ONCE:
+        found = []
+        for part in pieces(n, len(exact) / n, most_steps=SORTED_AT_ONCE):
+            at, starts = slice(offsets[part.start], offsets[part.stop]), offsets[part.start : part.stop + 1]
+            few = within(exact[at], positions[at], starts - starts[0], rows, radii[part])
+            found.append((np.diff(few[0]), *few[1:]))
+        counts, *rest = (np.concatenate(each) for each in zip(*found, strict=True))
+        return np.concatenate([[0], np.cumsum(counts)]), rest[0], rest[1]
     which = np.repeat(np.arange(n), np.diff(offsets))
     near = np.flatnonzero(np.sqrt(exact) <= radii[which])
     order = near[np.lexsort((rows[positions[near]], exact[near], which[near]))]
@@ -84,9 +99,12 @@ def largest_within(
     if kernel.native is None:
         which, largest, found = scan_numpy.largest_within(queries, vectors, scale, positions, radii)
     else:
-        which, largest, found = kernel.native.largest_within(
-            queries, *_floats_or_shorts(vectors, scale), scale, positions, radii, kernel.threads(n_jobs)
-        )
+        given, threads = (*_floats_or_shorts(vectors, scale), scale, positions), kernel.threads(n_jobs)
+        parts = [(np.empty(0, np.int64), np.empty(0), np.empty(0, np.int64))]
+        for part in pieces(len(queries), vectors.size, threads):
+            which, *rest = kernel.native.largest_within(queries[part], *given, radii[part], threads)
+            parts.append((which + part.start, *rest))
+        which, largest, found = (np.concatenate(each) for each in zip(*parts, strict=True))
     order = np.lexsort((rows[found], largest, which))
     offsets = np.searchsorted(which[order], np.arange(len(queries) + 1)).astype(np.int64)
     return offsets, largest[order], found[order]
@@ -107,9 +125,11 @@ def prefixes(
         cut = None if directions is None else directions[:, :dim]
         scan_numpy.prefixes(vectors, scale, middle[:dim], cut, out, norms)
         return out, norms
-    kernel.native.prefixes(
-        *_floats_or_shorts(vectors, scale), scale, middle, directions, dim, out, norms, kernel.threads(n_jobs)
-    )
+    threads = kernel.threads(n_jobs)
+    for part in pieces(n, out.shape[1] * dim) if n > 1 else (slice(0, 1),):
+        factors = None if scale is None else scale[part]
+        given = *_floats_or_shorts(vectors[part], factors), factors, middle, directions, dim
+        kernel.native.prefixes(*given, out[part], norms[part], threads)
     return out, norms
 
 
@@ -221,7 +241,9 @@ def nearest_lists(heads: Heads, rows: Float32, n_jobs: int | None) -> tuple[Int6
     if kernel.native is None:
         return scan_numpy.nearest_lists(heads.centres, rows)
     which, squares = np.empty(len(rows), np.int64), np.empty(len(rows), np.float32)
-    kernel.native.nearest_lists(heads.native, padded(rows), which, squares, kernel.threads(n_jobs))
+    threads = kernel.threads(n_jobs)
+    for part in pieces(len(rows), heads.centres.size):
+        kernel.native.nearest_lists(heads.native, padded(rows[part]), which[part], squares[part], threads)
     return which, squares
 
 
@@ -314,16 +336,25 @@ class Ladder:
         out, positions = np.empty((n, k)), np.empty((n, k), np.int64)
         scanned, compared = np.empty(n, np.int64), np.empty(n, np.int64)
         if kernel.native is not None:
-            rest = skip, ranks, out, positions, scanned, compared, threads
-            if self.native.nearest(queries, depth, reach, exact, allowed, *rest) and self.marks is not None:
-                self.marks.check()
+            rows, dim = self.vectors.shape
+            all_codes = rows * self.heads.centres.shape[1]
+            steps = all_codes + max(rows / 4, depth) * dim if exact else all_codes / 4 + depth * dim
+            for part in pieces(n, steps, threads) if n > 1 else (slice(0, 1),):
+                found = out[part], positions[part], scanned[part], compared[part]
+                own = None if skip is None else skip[part]
+                if self.native.nearest(queries[part], depth, reach, exact, allowed, own, ranks, *found, threads):
+                    self._check_read()
         else:
             climb = scan_numpy.Climb(self, queries, allowed)
             for i in range(n):
-                own = -1 if skip is None else int(skip[i])
-                found = climb.nearest(i, k, depth, reach, exact, own, ranks)
-                out[i], positions[i], scanned[i], compared[i] = found
+                checkpoint()
+                one = -1 if skip is None else int(skip[i])
+                out[i], positions[i], scanned[i], compared[i] = climb.nearest(i, k, depth, reach, exact, one, ranks)
         return out, positions, scanned, compared
+
+    def _check_read(self) -> None:
+        if self.marks is not None:
+            self.marks.check()
 
     def within(
         self, queries: Float32, radii: Float64, allowed: Mask | None, threads: int
@@ -331,15 +362,25 @@ class Ladder:
         """Return all within a radius of each query: offsets, squares and positions; rows scanned and compared."""
         n = len(queries)
         scanned, compared = np.zeros(n, np.int64), np.zeros(n, np.int64)
+        counts, squares, positions = [np.zeros(1, np.int64)], [], []
         if kernel.native is not None:
-            *found, unchecked = self.native.within(queries, radii, allowed, scanned, compared, threads)
-            if unchecked and self.marks is not None:
-                self.marks.check()
-            return found[0], found[1], found[2], scanned, compared
-        climb = scan_numpy.Climb(self, queries, allowed)
-        parts = [climb.within(i, float(radii[i]), -1) for i in range(n)]
-        squares, positions, scanned[:], compared[:] = zip(*parts, strict=True)
-        offsets = np.cumsum([0, *map(len, squares)], dtype=np.int64)
+            for part in pieces(n, self.vectors.size + self.codes.size, threads):
+                about = scanned[part], compared[part]
+                *found, unchecked = self.native.within(queries[part], radii[part], allowed, *about, threads)
+                if unchecked:
+                    self._check_read()
+                counts.append(np.diff(found[0]))
+                squares.append(found[1])
+                positions.append(found[2])
+        else:
+            climb = scan_numpy.Climb(self, queries, allowed)
+            for i in range(n):
+                checkpoint()
+                near, at, scanned[i], compared[i] = climb.within(i, float(radii[i]), -1)
+                counts.append(np.array([len(near)]))
+                squares.append(near)
+                positions.append(at)
+        offsets = np.cumsum(np.concatenate(counts), dtype=np.int64)
         return offsets, np.concatenate(squares), np.concatenate(positions), scanned, compared
 
 
@@ -366,7 +407,10 @@ def flat(
         return out, found, tied
     floats, shorts = _floats_or_shorts(vectors, scale)
     threads = kernel.threads(n_jobs, n)
-    kernel.native.flat(queries, floats, shorts, scale, allowed, skip, ranks, out, found, tied, threads)
+    n_allowed = len(vectors) if allowed is None else count_true(allowed)
+    for part in pieces(n, n_allowed * vectors.shape[1] / 2, TILE_QUERIES * threads) if n > 1 else (slice(0, 1),):
+        own, given = None if skip is None else skip[part], (out[part], found[part], tied[part])
+        kernel.native.flat(queries[part], floats, shorts, scale, allowed, own, ranks, *given, threads)
     return out, found, tied
 
 
@@ -393,9 +437,9 @@ def nearest_codes(
     if kernel.native is None:
         return scan_numpy.nearest_codes(queries, groups, n, mask, rows, k)
     out, positions = np.empty((len(queries), k)), np.empty((len(queries), k), np.int64)
-    kernel.native.nearest_codes(
-        queries, groups, *_allowed(mask, n, len(groups)), rows, out, positions, kernel.threads(n_jobs)
-    )
+    allowed, threads = _allowed(mask, n, len(groups)), kernel.threads(n_jobs)
+    for part in pieces(len(queries), groups.size, TILE_QUERIES * threads):
+        kernel.native.nearest_codes(queries[part], groups, *allowed, rows, out[part], positions[part], threads)
     return out, positions
 
 
@@ -406,9 +450,13 @@ def codes_within(
     if kernel.native is None:
         offsets, distances, positions = scan_numpy.codes_within(queries, groups, n, mask, limits)
     else:
-        offsets, distances, positions = kernel.native.codes_within(
-            queries, groups, *_allowed(mask, n, len(groups)), limits, kernel.threads(n_jobs)
-        )
+        allowed, threads = _allowed(mask, n, len(groups)), kernel.threads(n_jobs)
+        found = [(np.zeros(1, np.int64), np.empty(0), np.empty(0, np.int64))]
+        for part in pieces(len(queries), groups.size, TILE_QUERIES * threads):
+            ends, *rest = kernel.native.codes_within(queries[part], groups, *allowed, limits[part], threads)
+            found.append((np.diff(ends), *rest))
+        counts, distances, positions = (np.concatenate(each) for each in zip(*found, strict=True))
+        offsets = np.cumsum(counts)
     which = np.repeat(np.arange(len(queries)), np.diff(offsets))
     order = np.lexsort((rows[positions], distances, which))
     return offsets, distances[order], positions[order]

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
-from joblib import Parallel, delayed
 from scipy.sparse import coo_array
 from scipy.spatial.distance import cdist
 
+from ..checkpoints import aside, in_threads
 from ..data.sets import Sets
-from ..embed.wasserstein import MAX_ITERATIONS, import_pot, solve
+from ..embed.wasserstein import LARGE_PLAN, MAX_ITERATIONS, import_pot, solve
 from ..native import kernel
 from ..native.arrays import Float64, Int64
 from .hausdorff_pairs import HausdorffPairs
@@ -85,7 +86,9 @@ def _partial(a: Cloud, b: Cloud, share: float) -> float:
         return float(np.sqrt(_optimal_plan(a, b)[1]))
     cost = cdist(a[0], b[0], "sqeuclidean")
     largest = cost.max() or 1.0  # the tolerances of the solver are meant for costs of about 1
-    plan = import_pot().partial.partial_wasserstein(a[1], b[1], cost / largest, m=share, numItermax=MAX_ITERATIONS)
+    solver = import_pot().partial.partial_wasserstein
+    call = partial(solver, a[1], b[1], cost / largest, m=share, numItermax=MAX_ITERATIONS)
+    plan = call() if cost.size < LARGE_PLAN else aside(call)
     return float(np.sqrt(np.sum(plan * cost) / share))
 
 
@@ -120,8 +123,8 @@ def _against(query: Any, candidates: Any, distance: Callable[[Cloud, Cloud], flo
     x, y = two_sides(query, candidates)
     one = _cloud(x, 0)
     # POT lets go of the GIL while it works.
-    workers = Parallel(n_jobs=kernel.threads(n_jobs), prefer="threads")
-    return np.array(workers(delayed(distance)(one, _cloud(y, i)) for i in range(len(y))), np.float64)
+    found = in_threads(lambda i: distance(one, _cloud(y, i)), range(len(y)), kernel.threads(n_jobs))
+    return np.array(found, np.float64)
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..checkpoints import checkpoint
 from ..data.sets import Sets
 from ..errors import InputError, import_extra
 from ..native.arrays import Float32, Float64, Int64
@@ -99,6 +100,7 @@ def explain(x: Any, y: Any, *, n_slices: int | None = None, slices: Any = "auto"
     x_elements, y_elements = np.zeros(len(a[0])), np.zeros(len(b[0]))
     values = [slicer.project(s.points).astype(np.float64) for s in (a, b)]
     for k, (u, v) in enumerate(zip(values[0].T, values[1].T, strict=True)):
+        checkpoint()
         rows, columns, mass = _monotone(u, a.weights, v, b.weights)
         cost = mass * (u[rows] - v[columns]) ** 2 / slicer.n_slices_
         shares[k] = cost.sum()

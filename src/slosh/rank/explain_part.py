@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..checkpoints import checkpoint
 from ..data.checks import checked_number
 from ..data.sets import Sets
 from ..errors import InputError, import_extra
@@ -109,6 +110,7 @@ def explain_part(x: Any, y: Any) -> PartExplanation:
     squares, nearest = np.empty(n), np.empty(n, np.int64)
     step = max(1, BATCH_STEPS // b.points.size)
     for first in range(0, n, step):
+        checkpoint()
         part = slice(first, min(first + step, n))
         some = Ragged(a.points[part], np.array([0, part.stop - first]), None)
         squares[part], nearest[part], _ = parts.nearest_elements(some, other, ONE_PAIR, kernel.threads(-1))

@@ -8,12 +8,15 @@ be the farthest are then computed again in float64.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
 from scipy.spatial import cKDTree
 from scipy.spatial.distance import cdist
 
+from ..checkpoints import NATIVE_STEPS, checkpoint
+from ..data.batching import batches_by_points
 from ..data.sets import Sets
 from ..native import kernel
 from ..native.arrays import Array, Float32, Float64, Int64, Ragged
@@ -53,17 +56,20 @@ class HausdorffPairs:
         found = np.empty(len(which))
         for i in np.unique(which).tolist():
             mine = np.flatnonzero(which == i)
-            step = max(1, TABLE_NUMBERS // len(self._queries[i]))
-            for first in range(0, len(mine), step):
-                part = mine[first : first + step]
+            for some in self._runs(i, candidates.sizes[index[mine]]):
+                part = mine[some]
                 found[part] = self._of_one(i, candidates.take(index[part]), exact=False)
         return found
 
     def exact(self, i: int, candidates: Sets) -> Float64:
         """Return the distances of query i and each candidate, in float64."""
-        step = max(1, TABLE_NUMBERS // len(self._queries[i]))
-        parts = [candidates[first : first + step] for first in range(0, len(candidates), step)]
+        parts = (candidates[run] for run in self._runs(i, candidates.sizes))
         return np.concatenate([np.empty(0), *(self._of_one(i, part, exact=True) for part in parts)])
+
+    def _runs(self, i: int, sizes: Int64) -> Iterator[slice]:
+        """Yield runs of candidates of these sizes that query i is compared with in one go."""
+        n, dim = len(self._queries[i]), self._queries.dim
+        return batches_by_points(sizes, max(1, NATIVE_STEPS // (n * dim)), max(1, TABLE_NUMBERS // n))
 
     def _of_one(self, i: int, candidates: Sets, exact: bool) -> Float64:
         query = self._queries[i : i + 1]
@@ -83,6 +89,7 @@ class HausdorffPairs:
         x, found = counted(query, 0), np.empty(len(candidates))
         tree = cKDTree(x)
         for j in range(len(candidates)):
+            checkpoint()
             y = counted(candidates, j)
             there, _ = cKDTree(y).query(x, workers=self._threads)
             back, _ = tree.query(y, workers=self._threads)
@@ -110,6 +117,7 @@ class HausdorffPairs:
         found, x = np.empty(len(candidates)), counted(query, 0)
         mine, theirs = (self.widen(self.widen(each.astype(np.float64))) for each in (there, back))
         for j, (start, stop) in enumerate(pairwise(candidates.offsets.tolist())):
+            checkpoint()
             some, others = query.points[mine[j] >= farthest[j]], candidates.points[start:stop]
             others = others[theirs[start:stop] >= farthest[j]]
             found[j] = max(_farthest(some, counted(candidates, j)), _farthest(others, x))

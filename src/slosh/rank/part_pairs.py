@@ -12,6 +12,7 @@ from typing import Literal, get_args
 import numpy as np
 from scipy.spatial import cKDTree
 
+from ..checkpoints import checkpoint
 from ..data.batching import batches_by_points
 from ..data.sets import Sets
 from ..errors import bad_value
@@ -23,7 +24,7 @@ Direction = Literal["part", "contained", "both"]
 
 TREE_DIM, TREE_PAIRS = 12, 1 << 27
 """Up to this dimension, and beyond this number of pairs of elements, a k-d tree is faster than the kernel."""
-BATCH_STEPS = 1 << 32
+BATCH_STEPS = 1 << 31
 """Pairs of elements times features of one native call: a fraction of a second, so that Ctrl-C is heard."""
 BATCH_ELEMENTS = 1 << 20
 """Elements whose nearest ones are held at once."""
@@ -94,6 +95,7 @@ class PartPairs:
             found[some] = parts.covered_means(squares, starts, a, pairs[some, 0], self._coverage, self._squared)
         trees: dict[int, cKDTree] = {}
         for i in np.flatnonzero(by_tree).tolist():
+            checkpoint()
             j, k = pairs[i].tolist()
             if k not in trees:
                 trees = {k: cKDTree(counted(y, k))}

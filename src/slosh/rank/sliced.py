@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ..checkpoints import checkpoint
 from ..data.batching import batches_by_points
 from ..data.checks import random_stream
 from ..data.points import is_set_item
@@ -110,7 +111,7 @@ class SlicedPairs:
     def __init__(self, queries: Sets, slices: Any = "auto", n_jobs: int | None = -1) -> None:
         self._threads = kernel.threads(n_jobs)
         self._slicer = fitted_slicer(slices, queries.dim, None, 0)
-        self._queries = sorted_slices(queries, self._slicer, self._threads)
+        self._queries, self._sizes = sorted_slices(queries, self._slicer, self._threads), queries.sizes
 
     def distances(self, which: Int64, candidates: Sets, index: Int64) -> Float64:
         """Return the distance of query `which[i]` and `candidates[index[i]]`, for each i.
@@ -129,7 +130,10 @@ class SlicedPairs:
             pairs = order[starts[part.start] : starts[part.stop]]
             values = sorted_slices(batch, self._slicer, self._threads)
             chosen = np.stack([which[pairs], inverse[pairs] - part.start], axis=1)
-            squares[pairs] = kernel.transport(self._queries, values, chosen, self._threads)
+            sizes_of_pairs = self._sizes[chosen[:, 0]] + sizes[part][chosen[:, 1]]
+            for some in batches_by_points(sizes_of_pairs, max(1, TRANSPORT_STEPS // self._slicer.n_slices_)):
+                checkpoint()
+                squares[pairs[some]] = kernel.transport(self._queries, values, chosen[some], self._threads)
         return np.sqrt(squares, out=squares)
 
 

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
+from ..checkpoints import locked
 from ..data import tensors
 from ..data.checks import as_array, checked_count
 from ..data.vectors import FLOAT32, as_float32, check_numbers, checked_vectors
@@ -86,7 +87,7 @@ class Search(SavableSearch):
 
         All of them are added or, with an error, none. A row that exists is an error. Numbers are kept as float32.
         """
-        with self._lock:
+        with locked(self._lock):
             version = self._version
             array = self._shaped(vectors, "vectors")
             check_numbers(array, "vectors")
@@ -102,7 +103,7 @@ class Search(SavableSearch):
 
     def remove(self, rows: Any) -> None:
         """Remove rows. One that is not there, or is given twice, is an error, and nothing is changed."""
-        with self._lock:
+        with locked(self._lock):
             version = self._version
             if version is None:
                 raise InputError("the collection is empty", "there is nothing to remove")
@@ -209,7 +210,7 @@ class Search(SavableSearch):
     def _calibrate(self, k: int, recall: float, queries: Float32 | None = None) -> Calibration:
         """Measure what `search` does by itself, or by these queries, and return it."""
         checked_calibration(k, len(self))
-        with self._lock:
+        with locked(self._lock):
             version = self._ready(k, recall, measure=False)
             state = version.state.calibrate(k, recall, queries)
             self._version = replace(version, state=state)
@@ -222,7 +223,7 @@ class Search(SavableSearch):
         version = self._version
         assert version is not None
         if due(version.state):
-            with self._lock:
+            with locked(self._lock):
                 version = self._version
                 assert version is not None
                 if due(version.state):

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from scipy.linalg import eigh
 from sklearn.utils.extmath import randomized_svd
 
+from ..checkpoints import aside
 from ..native import scan
 from ..native.arrays import Float32, Float64
 
@@ -61,12 +62,12 @@ def fit(sample: Float32, n_directions: int, random: np.random.RandomState) -> Ba
     largest = np.abs(centred).max(initial=0.0)
     small = (centred / largest if largest > 0 else centred).astype(np.float32)  # squares that float32 can hold
     if dim <= 1024:
-        _, vectors = eigh((small.T @ small).astype(np.float64), subset_by_index=[dim - n_directions, dim - 1])
+        matrix, kept = (small.T @ small).astype(np.float64), [dim - n_directions, dim - 1]
+        _, vectors = aside(lambda: eigh(matrix, subset_by_index=kept))
         directions = vectors[:, ::-1].T
     else:
-        _, _, directions = randomized_svd(
-            small, n_directions, n_oversamples=16, n_iter=2, random_state=random, flip_sign=False
-        )
+        params = {"n_oversamples": 16, "n_iter": 2, "random_state": random, "flip_sign": False}
+        _, _, directions = aside(lambda: randomized_svd(small, n_directions, **params))
     # Orthonormal in float64, which the lower bound rests on.
     exact, _ = np.linalg.qr(np.ascontiguousarray(directions, np.float64).T)
     return Basis(middle, np.ascontiguousarray(exact.T))

@@ -20,7 +20,9 @@ import numpy as np
 from scipy.stats import norm
 from scipy.stats import t as student
 
+from ..checkpoints import checkpoint
 from ..data.checks import checked_count, random_stream
+from ..data.progress import ProgressBar
 from ..errors import InputError
 from ..native.arrays import Float32, Float64, Int64, Mask
 from .state import Found, State, Stored, Trained
@@ -190,6 +192,7 @@ def settle(trial: Trial, k: int, recall: float, n_rows: int) -> Calibration:
         return expected_bound(hits.mean(axis=1), n) >= recall
 
     def measure(setting: Setting) -> Calibration | None:
+        checkpoint()
         means = np.cumsum(trial.found(setting, k_there, recall), axis=1) / np.arange(1, k_there + 1)
         bounds = lower_bounds(means)
         if bounds[-1] < recall:
@@ -314,9 +317,12 @@ class CalibratedState(State):
         if queries is None:
             own = sample_positions(self.alive, max(recall for _, recall in pairs), self._seed)
             queries = self._store.take(own)
-        trial = self._trial(queries, own, min(max(k for k, _ in pairs), self.n_alive - 1))
-        known = {(each.k, each.recall): each for each in self._calibrations}
-        new = {(k, recall): replace(settle(trial, k, recall, self.n_alive), n_added=self.n) for k, recall in pairs}
+        known, new = {(each.k, each.recall): each for each in self._calibrations}, {}
+        with ProgressBar(total=len(pairs), unit="recall", desc="calibrate") as bar:
+            trial = self._trial(queries, own, min(max(k for k, _ in pairs), self.n_alive - 1))
+            for k, recall in pairs:
+                new[k, recall] = replace(settle(trial, k, recall, self.n_alive), n_added=self.n)
+                bar.update()
         # What a search with the least of these finds is near enough, and costs little.
         least, lowest = min(new)
         made = self._with(_calibrations=tuple(new.values()))

@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.sparse import csr_array
 
+from ..checkpoints import checkpoint
 from ..native import scan
 from ..native.arrays import Float32, Int64
 
@@ -54,6 +55,7 @@ def nearest(rows: Float32, centres: Float32, n_jobs: int | None = 1) -> Int64:
 def _lloyd(rows: Float32, centres: Float32, n_rounds: int, n_jobs: int | None) -> Float32:
     """Return the centres after some rounds of k-means. One that no row is nearest to stays where it is."""
     for _ in range(n_rounds):
+        checkpoint()
         which = nearest(rows, centres, n_jobs)
         counts = np.bincount(which, minlength=len(centres))
         there = counts > 0

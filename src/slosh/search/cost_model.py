@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from ..checkpoints import checkpoint
 from ..native.arrays import Float32, Float64
 
 QUERIES_ALONE = 3
@@ -88,6 +89,7 @@ def _numbers_compared(prefixes: Float32, lengths: list[int], kth: Float64) -> It
     squares = np.square(scaled, dtype=np.float64)
     table = np.zeros((n_queries, len(prefixes)), np.float32)
     for first, last in pairwise([0, *lengths]):
+        checkpoint()
         table += _part_of_squares(scaled[:, first:last], n_queries)
         rest = np.sqrt(squares[:, last:].sum(axis=1)).astype(np.float32)
         near = table + _part_of_squares(rest[:, None], n_queries) <= limit

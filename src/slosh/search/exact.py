@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..checkpoints import checkpoint
 from ..native.arrays import Float32, Float64, Int64, Mask
 from .base import Search
 from .columns import Specs, positions_up_to
@@ -174,6 +175,7 @@ def _tiles(store: FloatVectors, queries: Float32, mask: Mask | None) -> Iterator
     far = norms.max() > 8 * np.sqrt(sizes.max())
     base = lengths if far else lengths + 2 * (centred.astype(np.float64) @ middle)
     for first in range(0, len(positions), TILE_ROWS):
+        checkpoint()
         where = positions[first : first + TILE_ROWS]
         part: Any = slice(first, first + len(where)) if mask is None else where
         block, around = store.array[part], sizes[part]

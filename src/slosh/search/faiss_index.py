@@ -16,7 +16,6 @@ that nobody else sees it; several queries are shared out among threads of ours (
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -24,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from ..checkpoints import aside, checkpoint, in_threads
 from ..errors import UnsupportedError, import_extra
 from ..native import kernel, scan
 from ..native.arrays import Array, Float32, Int32, Int64, Mask
@@ -188,6 +188,7 @@ class Training:
         """Yield the positions from `first` on, and their vectors as FAISS gets them."""
         array, scale, step = store.array, store.scale, max(1, FILLED_NUMBERS // self.dim)
         for start in range(first, store.n, step):
+            checkpoint()
             at = positions_up_to(store.n)[start : start + step]
             part = slice(start, start + len(at))
             yield at, self.mapped(array[part], None if scale is None else scale[part], n_jobs)
@@ -235,10 +236,14 @@ class Training:
         codes = _codes_of(index)
         if self.factory.n_parts:
             codes.pq.cp.min_points_per_centroid, codes.pq.cp.seed = 1, self.seed
-        with one_thread(faiss):
-            index.train(mapped)
+        aside(lambda: _train(faiss, index, mapped))
         learnt = codes.pq.centroids if self.factory.n_parts else codes.sq.trained
         return np.array(faiss.vector_to_array(learnt), np.float32)
+
+
+def _train(faiss: Any, part: Any, sample: Float32) -> None:
+    with one_thread(faiss):
+        part.train(sample)
 
 
 def _codes_of(index: Any) -> Any:
@@ -259,8 +264,8 @@ def _learn_transform(factory: Factory, sample: Float32, random: np.random.Random
         faiss = import_faiss()
         turn = faiss.OPQMatrix(dim, factory.n_turned, width)
         turn.verbose = False
-        with one_thread(faiss):
-            turn.train(np.ldexp(sample, -_exponent(float(np.abs(sample).max(initial=0.0)))))
+        scaled = np.ldexp(sample, -_exponent(float(np.abs(sample).max(initial=0.0))))
+        aside(lambda: _train(faiss, turn, scaled))
         directions = np.array(faiss.vector_to_array(turn.A), np.float64).reshape(width, dim)
         return Basis(np.zeros(dim), directions)
     if factory.transform == "RR":
@@ -335,16 +340,13 @@ class Filled:
         def search(first: int, last: int) -> None:
             with one_thread(faiss):
                 for start in range(first, last, BLOCK_QUERIES):
+                    checkpoint()
                     part = slice(start, min(start + BLOCK_QUERIES, last))
                     found[part] = self._index.search(queries[part], depth, params=params)[1]
 
-        n_threads = min(kernel.threads(n_jobs), -(-n // SHARED_QUERIES))
-        if n_threads <= 1:
-            search(0, n)
-            return found
+        n_threads = max(1, min(kernel.threads(n_jobs), -(-n // SHARED_QUERIES)))
         ends = np.linspace(0, n, n_threads + 1).astype(int).tolist()
-        with ThreadPoolExecutor(n_threads) as pool:
-            list(pool.map(search, ends[:-1], ends[1:]))
+        in_threads(lambda i: search(ends[i], ends[i + 1]), range(n_threads), n_threads)
         return found
 
 
@@ -390,7 +392,7 @@ def _fill_graph(
             if known and not linked:
                 _link(faiss, index, parts)
                 linked = True
-            index.add(np.ascontiguousarray(rows[n_known:]))
+            _add(faiss, index, np.ascontiguousarray(rows[n_known:]))
     if known and not linked:
         _link(faiss, index, parts)
     found: dict[str, Array] = {
@@ -399,6 +401,16 @@ def _fill_graph(
         "entry": np.array([graph.entry_point], np.int64),
     }
     return Filled(training, store.n, found, index)
+
+
+def _add(faiss: Any, index: Any, rows: Float32) -> None:
+    """Add rows to a graph, which takes long; one that is not waited for is never used."""
+
+    def add() -> None:
+        with one_thread(faiss):
+            index.add(rows)
+
+    aside(add)
 
 
 def _link(faiss: Any, index: Any, parts: Mapping[str, Array]) -> None:

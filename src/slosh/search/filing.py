@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from ..checkpoints import checkpoint
+from ..data.progress import ProgressBar
 from ..errors import PrecisionWarning, user_level
 from ..native.arrays import Array, Float32, Float64, Int64, Mask
 from . import basis as bases
@@ -36,6 +38,8 @@ BLIND = 8
 """A prefix says little of a vector if the basis leaves out so many times as much of it as at training."""
 SAMPLED_PER_LIST = 32
 """Prefixes that centroids are learnt from, for each."""
+BAR_FROM_ROWS = 1 << 12
+"""So many vectors or more are filed with a progress bar."""
 PREFIX_NUMBERS = 1 << 22
 """Numbers of vectors whose prefixes are computed in one go."""
 
@@ -149,13 +153,25 @@ class Filing:
         `alive` None: none of them is a hole.
         """
         first, last = self.lists.n, store.n if last is None else last
+        if last - first < BAR_FROM_ROWS:
+            return self._extended(store, alive, n_jobs, last, None)
+        with ProgressBar(total=last - first, unit="row", desc="train") as bar:
+            return self._extended(store, alive, n_jobs, last, bar)
+
+    def _extended(
+        self, store: Vectors, alive: Mask | None, n_jobs: int | None, last: int, bar: ProgressBar | None
+    ) -> Filing:
+        first = self.lists.n
         lists, farthest, rest = self.lists, self.farthest, self.rest
         step = max(1, PREFIX_NUMBERS // store.unchecked.shape[1])
         for start in range(first, last, step):
+            checkpoint()
             prefixes, norms = prefixes_of(store, slice(start, min(start + step, last)), self.basis, n_jobs)
             lists = lists.append(prefixes)
             farthest = max(farthest, float(norms.max()))
             rest += self._left_out(prefixes).sum()
+            if bar is not None:
+                bar.update(len(prefixes))
         if alive is not None:
             lists = lists.remove(np.flatnonzero(~alive[first:last]) + first)
         return Filing(self.basis, lists, farthest, rest, self.n_since + last - first)

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..checkpoints import checkpoint
 from ..native import scan
 from ..native.arrays import Array, Float32, Int32, Int64, Mask, UInt8
 from ..native.scan import BLOCK_ROWS
@@ -221,6 +222,7 @@ class Lists:
         at: list[int] = []
         limits, first = self._limits[which], 0
         while n_known + len(at) < self._most_lists and (outside := far[first:] > limits[first:]).any():
+            checkpoint()
             first += int(outside.argmax())
             distances = _rounded_up(prefixes[first:] - prefixes[first])
             nearer = distances < far[first:]
@@ -257,6 +259,7 @@ class Lists:
         radii = np.where(removed, 0, self.radii).astype(np.float32)
         blocks = np.flatnonzero(removed[self.list_of_block])
         for first in range(0, len(blocks), DECODED_BLOCKS):
+            checkpoint()
             some = blocks[first : first + DECODED_BLOCKS]
             which = self.list_of_block[some]
             coded = (self.codes[some].astype(np.float32) - 128) * self.steps[which][:, None, None, None]

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeAlias, 
 
 import numpy as np
 
+from ..checkpoints import locked
 from ..errors import DamagedError
 from ..native import scan
 from ..native.arrays import Array, Float32, Float64, Int64, Mask
@@ -171,7 +172,7 @@ class Deferred(Generic[T]):
     @property
     def value(self) -> T:
         if not self._found:
-            with self._lock:
+            with locked(self._lock):
                 if self._compute is not None:
                     self._found.append(self._compute())
                     self._compute = None  # and let go of what it was computed from

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ..checkpoints import checkpoint, locked
 from ..data.vectors import blocks
 from ..native import scan
 from ..native.arrays import Array, Float32, Float64, Int64, Mask
@@ -143,6 +144,7 @@ class Vectors:
         """Return the k nearest of the positions that the batches name."""
         squares, found = np.empty((len(asked), k)), np.empty((len(asked), k), np.int64)
         for part, offsets, positions in batches:
+            checkpoint()
             exact = self._squares(asked, part, offsets, positions)
             if len(positions) > 8 * k * (len(offsets) - 1):
                 near = shortlist(exact, offsets, k)
@@ -155,6 +157,7 @@ class Vectors:
         """Return those of the positions that the batches name within a radius: offsets, distances, positions."""
         parts = []
         for part, offsets, positions in batches:
+            checkpoint()
             exact = self._squares(asked, part, offsets, positions)
             parts.append(scan.within(exact, positions, offsets, asked.ranks, radii[part]))
         all_offsets, squares, found = zip(*parts, strict=True)
@@ -209,7 +212,7 @@ class FloatVectors(Vectors):
         """
         known = self._middle
         if known is None or len(known.squares) < self.n:
-            with self._lock:
+            with locked(self._lock):
                 known = self._middle
                 if known is None or len(known.squares) < self.n:
                     known = self._middle = self._about_middle(known)
@@ -225,6 +228,7 @@ class FloatVectors(Vectors):
         squares, norms = (column.room(done, n - done) for column in known.columns)
         step = max(1, NORM_BLOCK_NUMBERS // len(known.point))
         for first in range(0, len(squares), step):
+            checkpoint()
             block = array[done + first : done + first + step].astype(np.float64)
             norms[first : first + step] = np.sqrt(np.einsum("ij,ij->i", block, block))
             block -= known.point

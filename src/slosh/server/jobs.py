@@ -1,7 +1,7 @@
 """Jobs: long work in threads of its own, whose progress can be asked for, and which can be cancelled.
 
 Progress comes from the bars that the library would show on a terminal (`data/progress.py`). A job that is cancelled
-ends at the next step of a bar, by an error: so what it was changing stays as it was.
+ends at its next checkpoint (`checkpoints.py`), by an error: so what it was changing stays as it was.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import re
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -21,6 +21,7 @@ from psycopg.adapt import Dumper
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import Format, TransactionStatus
 
+from ...checkpoints import checkpoint, watch_of_thread
 from ...errors import AccessDenied, InputError, UnsupportedError
 from .errors import error_of, is_crowded, is_lost
 
@@ -28,17 +29,22 @@ READ_DEADLINE = "60s"
 """How long a statement may take, unless the URL or the server says something else."""
 LOCK_DEADLINE = "30s"
 """How long a change waits for another one."""
+CANCEL_SECONDS = 5.0
+"""How long a server may take to hear that a statement is to be cancelled."""
 GONE_AFTER = "2s"
 """How often a server that is busy for a client looks whether it is still there. Servers on Linux can do that."""
 MOST_IDLE = 16
 """Connections that are kept for the next use. A search uses one, and a change two."""
-RECONNECT_SECONDS = 30.0
-"""How long a client waits for a server that went away, before it says so."""
+RECONNECT_SECONDS, CHANGE_SECONDS = 5.0, 30.0
+"""How long one who reads, and one who changes something, waits for a server that went away, before it says so. As long
+as it is known to be away nobody else waits."""
+CROWDED_SECONDS = 30.0
+"""How long a client waits for a connection where the server has none left."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.02, 1.0
 
 ALWAYS = {"client_encoding": "utf8", "fallback_application_name": "slosh"}
 """What every connection has: texts are copied as UTF-8, whatever the address or PGCLIENTENCODING says."""
-DEFAULTS = {"connect_timeout": ("10", "PGCONNECT_TIMEOUT"), "tcp_user_timeout": ("30000", "")}
+DEFAULTS = {"connect_timeout": ("5", "PGCONNECT_TIMEOUT"), "tcp_user_timeout": ("30000", "")}
 """What libpq is told unless the address, a service file or this variable says something else."""
 ABOUT_VECTORS = """
     SELECT n.nspname, h.oid, h.typarray, e.extversion FROM pg_catalog.pg_extension e
@@ -81,6 +87,37 @@ class _BinaryDumper(Dumper):
         return bytes(obj)
 
 
+class _Connection(psycopg.Connection[Any]):
+    """A connection whose statements are cancelled at a checkpoint; a long one comes to ten of them a second."""
+
+    def wait(self, gen: Any, *given: Any, **options: Any) -> Any:
+        if watch_of_thread() is None:
+            return super().wait(gen, *given, **options)
+        stopped: list[Exception] = []
+        try:
+            return super().wait(self._checked(gen, stopped), *given, **options)
+        except psycopg.Error:
+            if stopped:
+                raise stopped[0] from None
+            raise
+
+    def _checked(self, gen: Any, stopped: list[Exception]) -> Generator[Any, Any, Any]:
+        """Pass on what a generator of psycopg waits for; look in between whether the work is to be stopped."""
+        try:
+            waits = next(gen)
+            while True:
+                ready = yield waits
+                if not ready and not stopped:
+                    try:
+                        checkpoint()
+                    except Exception as error:
+                        stopped.append(error)  # and wait for the server to say that it has cancelled it
+                        self.cancel_safe(timeout=CANCEL_SECONDS)
+                waits = gen.send(ready)
+        except StopIteration as ended:
+            return ended.value
+
+
 class Session:
     """One connection. `modes` are the settings that it is known to have."""
 
@@ -95,7 +132,7 @@ class Session:
             problem, remedy = "the port in this address is not a number", "write %2F for / and %40 for @ in a password"
             raise InputError(problem, remedy, argument="path")
         more: dict[str, Any] = {**_defaults(given), **ALWAYS}
-        self.connection = psycopg.connect(url, autocommit=True, **more)
+        self.connection = _Connection.connect(url, autocommit=True, **more)
         self.modes: dict[str, str] = {}
         self.vectors: str | None = None
         self._prepared: set[str] = set()
@@ -213,9 +250,14 @@ class Pool:
         self._url, self._location, self._idle = url, location, list[Session]()
         self._lock, self._closed, self._pid = threading.Condition(), False, os.getpid()
         self._waiting: deque[_Place] = deque()
+        self._is_away = False  # somebody has waited for the server in vain, and nobody has reached it since
 
-    def take(self, fresh: bool = False, patient: bool = True) -> Session:
-        """Return a connection; `fresh` takes none that may have been lost. `give` it back."""
+    def take(self, fresh: bool = False, patience: float | None = None, insist: bool = False) -> Session:
+        """Return a connection; `fresh` takes none that may have been lost. `give` it back.
+
+        patience : how many seconds to wait for a server that is away; None is as long as one who reads waits.
+        insist : wait also where the server is known to be away.
+        """
         lost: list[Session] = []
         with self._lock:
             if fresh:
@@ -223,17 +265,26 @@ class Pool:
             found = self._idle.pop() if self._idle else None
         for each in lost:
             each.close()
-        return self._connect(fresh, patient) if found is None else found
+        return self._connect(fresh, patience, insist) if found is None else found
 
-    def _connect(self, fresh: bool, patient: bool) -> Session:
-        end, pause = time.monotonic() + RECONNECT_SECONDS, FIRST_PAUSE
+    def _connect(self, fresh: bool, patience: float | None, insist: bool) -> Session:
+        started, pause = time.monotonic(), FIRST_PAUSE
+        patience = RECONNECT_SECONDS if patience is None else patience
+        crowd_patience = max(patience, CROWDED_SECONDS) if patience else 0.0
+        patience = patience if insist or not self._is_away else 0.0
         while True:
+            checkpoint()
             try:
-                return Session(self._url)
+                made = Session(self._url)
+                self._is_away = False
+                return made
             except psycopg.Error as error:
-                if not (patient and is_lost(error) and time.monotonic() + pause < end) or self._closed:
+                crowded = is_crowded(error)
+                end = started + (crowd_patience if crowded else patience)
+                if not is_lost(error) or time.monotonic() + pause >= end or self._closed:
+                    self._is_away = is_lost(error) and not crowded
                     raise error_of(error, self._location) from None
-                shared = not fresh or is_crowded(error)  # what others give back is good if the server is there
+                shared = not fresh or crowded  # what others give back is good if the server is there
             if (given := self._wait(pause, shared)) is not None:
                 return given
             pause = min(2 * pause, LONGEST_PAUSE)

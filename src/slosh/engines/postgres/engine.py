@@ -15,6 +15,7 @@ from typing import Any
 import psycopg
 from psycopg import errors as pg
 
+from ...checkpoints import optional
 from ...data.interrupts import interruptible
 from ...errors import (
     DamagedError,
@@ -32,7 +33,7 @@ from ..locking import ChangeLock
 from ..spec import WHOLE, IndexSpec, Vectors
 from . import graph, outcome, scanning, schema
 from .compacting import compact
-from .connections import Pool, Session
+from .connections import CHANGE_SECONDS, Pool, Session
 from .errors import error_of, is_in_the_way, is_lost, translated
 from .header import Learnt, begin, find, list_names
 from .schema import Tables
@@ -131,7 +132,7 @@ class PostgresEngine:
         shown = without_password(location)
         pool = Pool(url, shown)
         try:
-            session = pool.take(patient=False)
+            session = pool.take(patience=0.0)
             try:
                 with translated(shown, changing=True):
                     found = start(pool, session, name)
@@ -171,10 +172,13 @@ class PostgresEngine:
     # Reading
 
     def view(self) -> PostgresView:
+        return self._view(None)
+
+    def _view(self, patience: float | None) -> PostgresView:
         fresh, last = False, None
         for _ in range(TRIES):
             self._check_open()
-            session = self.pool.take(fresh)
+            session = self.pool.take(fresh, patience)
             try:
                 view = self._begin(session)
             except psycopg.Error as error:
@@ -293,7 +297,7 @@ class PostgresEngine:
 
     @contextmanager
     def write(self) -> Iterator[PostgresWrite]:
-        with self._changing(write=True), self.view() as view:
+        with self._changing(write=True), self._view(CHANGE_SECONDS) as view:
             write = PostgresWrite(self, view)
             try:
                 yield write
@@ -304,7 +308,7 @@ class PostgresEngine:
     @contextmanager
     def _session(self) -> Iterator[Session]:
         """Give a connection for work outside of a view."""
-        session = self.pool.take()
+        session = self.pool.take(patience=CHANGE_SECONDS)
         try:
             with translated(self.location, changing=True):
                 yield session
@@ -363,7 +367,8 @@ class PostgresEngine:
                 measured = view.calibrated
             with self._session() as session:
                 compact(self, session, None if spec is None else spec.with_threads(self._n_jobs), packed)
-            self.train(eager=True, again=measured)
+            with optional():
+                self.train(eager=True, again=measured)
             self._sweep()
 
     def _sweep(self, patience: str = "20ms") -> None:

@@ -9,9 +9,11 @@ from collections.abc import Sequence
 import psycopg
 
 from ...errors import ServerLost, SloshError, UnknownOutcome
-from .connections import FIRST_PAUSE, LONGEST_PAUSE, RECONNECT_SECONDS, Pool, Session
+from .connections import FIRST_PAUSE, LONGEST_PAUSE, Pool, Session
 from .errors import error_of, is_lost, translated
 
+RECONNECT_SECONDS = 30.0
+"""How long a client waits for a server that can say what became of a commit: longer than for one that is only asked."""
 LOOK = "SELECT EXISTS (SELECT FROM slosh.commits WHERE token = %s), pg_is_in_recovery()"
 
 
@@ -45,7 +47,7 @@ def happened(pool: Pool, location: str, token: str, number: str) -> bool | None:
     end, pause = time.monotonic() + RECONNECT_SECONDS, FIRST_PAUSE
     while time.monotonic() < end:
         try:
-            session = pool.take(fresh=True)
+            session = pool.take(fresh=True, patience=max(0.0, end - time.monotonic()), insist=True)
         except SloshError:
             break
         try:

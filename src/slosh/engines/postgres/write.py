@@ -19,7 +19,7 @@ from ...where import Metadata
 from ..base import Entries, Int64
 from ..spec import Embedded
 from . import outcome, schema, storing
-from .connections import Session
+from .connections import CHANGE_SECONDS, Session
 from .errors import translated
 from .filters import fields_json
 from .view import PostgresView
@@ -67,7 +67,7 @@ class PostgresWrite:
         if self._session is None:
             (snapshot,) = self.view.execute("SELECT pg_export_snapshot()").fetchone()
             assert re.fullmatch(r"[0-9A-Fa-f-]+", snapshot)
-            session = self._session = self._engine.pool.take()
+            session = self._session = self._engine.pool.take(patience=CHANGE_SECONDS)
             session.begin("BEGIN ISOLATION LEVEL REPEATABLE READ")
             session.execute(f"SET TRANSACTION SNAPSHOT '{snapshot}'")
             session.allow(WRITE_DEADLINE)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
+from ...checkpoints import in_threads
 from .shard import Shard
 from .view import Call
 
@@ -14,15 +14,13 @@ class LocalShards:
 
     def __init__(self, n_jobs: int | None = 1, threads: int = 1) -> None:
         self._n_jobs = n_jobs
-        self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
+        self._threads = threads
 
     def open(self, place: str, name: str, folder: str) -> Shard:
         return Shard(place, name, folder, self._n_jobs)
 
     def ask(self, calls: Sequence[Call], wait: bool) -> list[object]:
-        if self._pool is None or len(calls) == 1:
-            return [_answer(call) for call in calls]
-        return list(self._pool.map(_answer, calls))
+        return in_threads(_answer, calls, self._threads)
 
     def close(self, clients: Iterable[Shard]) -> None:
         for client in clients:

@@ -28,13 +28,13 @@ import secrets
 import shutil
 import zlib
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ...checkpoints import in_threads
 from ...data import tensors
 from ...data.atomic import check_plain_file, replacing
 from ...embed.part_field import FIELD, SHARES, SPREAD
@@ -189,8 +189,8 @@ class Cache:
         for name, about in stamp.arrays.items():
             first = self._first_to_check(stamp, name, rows, points)
             tasks += [(name, i) for i in range(first, len(about["crc"]))]
-        with ThreadPoolExecutor(self._threads) as pool:
-            return next((name for (name, _), bad in zip(tasks, pool.map(is_wrong, tasks), strict=True) if bad), None)
+        found = in_threads(is_wrong, tasks, self._threads)
+        return next((name for (name, _), bad in zip(tasks, found, strict=True) if bad), None)
 
     def verify(self) -> tuple[str, str, list[str]]:
         """Check every byte that the stamp covers: what was checked, how much of it, and the problems."""

@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from ...checkpoints import checkpoint
 from ...data.atomic import check_plain_file, sync_folder
 from ...errors import (
     AccessDenied,
@@ -85,6 +86,7 @@ class Cursor(sqlite3.Cursor):
 
     def __iter__(self) -> Any:
         while rows := self.fetchmany(ROWS_AT_ONCE):
+            checkpoint()
             yield from rows
 
     def fetchall(self) -> list[Any]:

@@ -344,6 +344,8 @@ class SqliteEngine:
                     connection.execute(f"PRAGMA user_version = {_format_of(chosen)}")
                     with interruptible():
                         after = replace(load(connection, chosen, cache, None), embedded=before.embedded)
+                        untrained = _training_of(after.snapshot)
+                        after = replace(after, snapshot=after.snapshot.train(again=measured))
                     stamp = cache.summed(after.snapshot.sets)
                     tables.add_commit(connection, n, stamp.token)
                     self.commit(after, stamp, cache)
@@ -351,8 +353,8 @@ class SqliteEngine:
             finally:
                 with suppress(OSError):
                     self.cache.tidy()  # what was there before, or what an attempt that failed leaves
-            self._stored_training = _training_of(after.snapshot)
-            self.train(again=measured)
+            self._stored_training = untrained
+            self._store_training()
             with suppress(StorageError):  # no room to reclaim space: it is compacted all the same
                 self.database.vacuum()
 
