@@ -4,6 +4,7 @@
  */
 
 import { ask, isAbort, Latest, Problem } from "./api.js";
+import { holds } from "./cloud.js";
 import { Clouds } from "./clouds.js";
 import { Controls } from "./controls.js";
 import { byId } from "./dom.js";
@@ -14,8 +15,9 @@ import { QueryInput } from "./input.js";
 import { CollectionMap } from "./map.js";
 import { MatchDialog } from "./match.js";
 import { Notices } from "./notices.js";
-import { colourable } from "./palette.js";
+import { colourable, firstField } from "./palette.js";
 import { queryCloud, queryName, querySet } from "./queries.js";
+import { noMatch, refusal } from "./refusals.js";
 import { PAGE, Results } from "./results.js";
 import { Session } from "./session.js";
 import { Stage } from "./stage.js";
@@ -157,7 +159,7 @@ class App {
     this.#searching.cancel();
     this.#clouds.setIndex(name);
     const clouds = await this.#clouds.get(sample.sets.map((set) => set.id));
-    this.#info = { ...info, name };
+    this.#info = { ...info, name, keys: this.#server?.keys ?? false };
     this.#fields = fields.fields;
     this.#answer = null;
     this.#usual = usualFrame(info.dim === 2 ? [...clouds.values()] : []);
@@ -184,7 +186,7 @@ class App {
     const { colour } = this.#session.state;
     if (colour === "-") return null;
     const choices = this.#fields.filter(colourable);
-    return choices.find((field) => field.name === colour) ?? (colour ? null : (choices[0] ?? null));
+    return choices.find((field) => field.name === colour) ?? (colour ? null : firstField(choices));
   }
 
   #show() {
@@ -201,6 +203,7 @@ class App {
     this.#results.cards.mark(state.open);
     const name = queryName(state.query);
     document.title = [name, this.#info?.name, "slosh"].filter(Boolean).join(" · ");
+    if (this.#session.unread.length) this.#notices.unread(this.#session.unread.splice(0));
   }
 
   /** @param {State} state */
@@ -225,7 +228,7 @@ class App {
       this.#stage.showCloud(null);
       return;
     }
-    const alike = this.#usual.alike && cloud.points[0]?.length === 2;
+    const alike = this.#usual.alike && holds(this.#usual.pad, cloud.points);
     this.#stage.showCloud(cloud, alike ? this.#usual.pad : null);
   }
 
@@ -250,6 +253,7 @@ class App {
     ]);
     if (lost) {
       this.#notices.lostQuery();
+      this.#withdraw("The query of this address was too long to be written into it.");
       return;
     }
     if (this.#answer?.key === key) {
@@ -257,6 +261,12 @@ class App {
       this.#wanted = key;
       this.#controls.explain("", "");
       this.#results.setBusy(false);
+      this.#results.validate();
+      return;
+    }
+    const refused = state.query ? this.#controls.refuse(state) : "";
+    if (refused) {
+      this.#withdraw(refused);
       return;
     }
     if (this.#wanted === key) return;
@@ -278,6 +288,17 @@ class App {
     };
     this.#results.setBusy(true);
     this.#searching.ask(task, drawing ? 40 : 0, drawing ? 400 : 0);
+  }
+
+  /**
+   * Nothing is asked for: what is shown is of the query before.
+   * @param {string} why
+   */
+  #withdraw(why) {
+    this.#searching.cancel();
+    this.#wanted = "";
+    this.#results.setBusy(false);
+    this.#results.outdate(why);
   }
 
   #wanted = "";
@@ -337,11 +358,16 @@ class App {
     this.#map.unmark();
   }
 
+  /** The sets of the answer to what is asked for, not to another query. */
+  get #items() {
+    return this.#answer?.key === this.#wanted ? this.#answer.items : [];
+  }
+
   #explain() {
     const { state } = this.#session;
     const { open: id, query } = state;
     if (!query) return;
-    const items = this.#answer?.items ?? [];
+    const items = this.#items;
     const rank = items.findIndex((item) => item.id === id);
     const item = items[rank];
     const match = {
@@ -377,9 +403,8 @@ class App {
         if (this.#session.state.open === id) this.#explain();
       } catch (error) {
         if (isAbort(error)) return;
-        if (error instanceof Problem && error.kind === "request")
-          this.#match.show({ ...match, problem: error.message });
-        else this.#failed(error);
+        if (this.#session.state.open === id) this.#match.show({ ...match, problem: noMatch(error) });
+        if (!(error instanceof Problem && error.kind === "request")) this.#failed(error);
       }
     });
   }
@@ -431,7 +456,7 @@ class App {
 
   /** @param {number} by */
   #step(by) {
-    const items = this.#answer?.items ?? [];
+    const items = this.#items;
     const next = items[items.findIndex((item) => item.id === this.#session.state.open) + by];
     if (next) this.#change({ open: next.id }, "replace");
   }
@@ -457,9 +482,14 @@ class App {
       return;
     }
     if (state && problem.kind === "request") {
-      this.#controls.explain(problem.message, problem.argument || (state.where && !state.query ? "where" : ""));
+      const { message, argument } = refusal(problem);
+      const about = argument || (state.where && !state.query ? "where" : "");
+      this.#results.outdate(message);
+      if (about) this.#controls.explain(message, about);
+      else this.#notices.show(new Problem("request", message));
       return;
     }
+    if (state) this.#results.outdate(problem.message);
     this.#notices.show(problem);
   }
 }
