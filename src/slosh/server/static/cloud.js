@@ -104,32 +104,44 @@ export function turnByKey(event) {
 }
 
 /**
- * The smallest frame that holds all of these points, however 3-D ones are turned.
+ * The smallest frame that holds all of these points, however 3-D ones are turned; of these, without strays.
  * @param {Points[]} sets
  * @returns {Frame}
  */
 export function frameOf(sets) {
   const dim = Math.max(1, ...sets.map((points) => points[0]?.length ?? 0));
+  const points = dim > 2 ? withoutStrays(sets.flat(), dim) : sets.flat();
   const low = new Array(dim).fill(Infinity);
   const high = new Array(dim).fill(-Infinity);
-  for (const points of sets) {
-    for (const point of points) {
-      for (let i = 0; i < point.length; i++) {
-        low[i] = Math.min(low[i], point[i]);
-        high[i] = Math.max(high[i], point[i]);
-      }
+  for (const point of points) {
+    for (let i = 0; i < point.length; i++) {
+      low[i] = Math.min(low[i], point[i]);
+      high[i] = Math.max(high[i], point[i]);
     }
   }
   const centre = low.map((x, i) => (Number.isFinite(x) ? (x + high[i]) / 2 : 0));
   const sides = low.map((x, i) => (Number.isFinite(x) ? high[i] - x : 0));
-  let side = Math.max(...sides);
-  if (dim > 2) {
-    const off = sets.flatMap((points) => points.map((point) => Math.hypot(...point.map((x, i) => x - centre[i]))));
-    off.sort((a, b) => a - b);
-    const usual = off[Math.floor(0.98 * (off.length - 1))] ?? 0;
-    side = 2 * Math.min(off[off.length - 1] ?? 0, usual > 0 ? STRAY * usual : Infinity);
-  }
+  const side = dim > 2 ? 2 * farthest(points, centre) : Math.max(...sides);
   return { centre, side: side > 0 ? side : 1 };
+}
+
+/**
+ * @param {Points} points
+ * @param {number[]} centre
+ */
+function farthest(points, centre) {
+  return points.reduce((most, point) => Math.max(most, Math.hypot(...point.map((x, i) => x - centre[i]))), 0);
+}
+
+/**
+ * @param {Points} points
+ * @param {number} dim
+ */
+function withoutStrays(points, dim) {
+  const middle = Array.from({ length: dim }, (_, i) => median(points.map((point) => point[i])));
+  const off = points.map((point) => Math.hypot(...point.map((x, i) => x - middle[i])));
+  const usual = [...off].sort((a, b) => a - b)[Math.floor(0.98 * (off.length - 1))] ?? 0;
+  return usual > 0 ? points.filter((_, i) => off[i] <= STRAY * usual) : points;
 }
 
 /**
