@@ -23,6 +23,8 @@ from server_process import Server
 
 LONG = {"about": "a long description, which goes on over several lines and does not end", "place": "somewhere"}
 ODD = "odd näme"
+GRIDS = (2, 3, 9, 10)
+"""The sides of grids of points, each of which is a set."""
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +39,8 @@ def odd_server(tmp_path_factory):
     with slosh.SetIndex.create(folder / f"{ODD}.slosh", dim=2) as index:
         metadata = [{"height": i / 2, **LONG} if i % 3 == 0 else {"place": "here"} for i in range(40)]
         index.add(sets, ids=[f"s{i}" for i in range(40)], metadata=metadata)
+    with slosh.SetIndex.create(folder / "grids.slosh", dim=2) as index:
+        index.add([np.array(list(itertools.product(np.linspace(0, 1, n), repeat=2))) for n in GRIDS])
     with slosh.SetIndex.create(folder / "new.slosh", dim=2):
         pass
     with Server(folder, options=("--jobs", 1)) as made:
@@ -282,40 +286,52 @@ def test_cards_of_one_row_have_their_pictures_at_one_height(visit, odd_server):
     assert all(0 <= gap <= 2 for _, gap, _ in places), places
 
 
-def test_dots_have_one_size_and_none_is_cut(visit, odd_server):
+def pictures(page) -> list[np.ndarray]:
+    """Return how opaque each pixel of the pictures of the cards is."""
+    found = page.locator(".card canvas").evaluate_all(
+        """canvases => canvases.map((canvas) => {
+          const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+          return [canvas.width, Array.from(data).filter((_, i) => i % 4 === 3)];
+        })"""
+    )
+    return [np.array(opaque).reshape(-1, width) for width, opaque in found]
+
+
+def painted(page) -> None:
+    at_rest(page)
+    page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+
+
+def test_no_point_is_cut_at_the_edge_of_a_picture(visit):
     page = visit("#index=clouds&id=clouds-00")
     expect(page.locator(".card")).to_have_count(12)
-    at_rest(page)
-    drawn = """async ([sets, weights]) => {
-      const { dotSize, drawCloud, frameOf } = await import("./static/cloud.js");
-      const clouds = sets.map((points) => ({ points, weights, size: points.length }));
-      const frame = frameOf(sets);
-      const dot = dotSize(clouds, frame);
-      return clouds.map((cloud) => {
-        const canvas = document.createElement("canvas");
-        canvas.style.cssText = "position: fixed; top: 0; left: 0; width: 120px; height: 120px";
-        document.body.append(canvas);
-        drawCloud(canvas, cloud, frame, "#ff0000", dot);
-        const { data } = canvas.getContext("2d").getImageData(0, 0, 120, 120);
-        canvas.remove();
-        return Array.from(data).filter((_, i) => i % 4 === 3);
-      });
-    }"""
-    rng = np.random.RandomState(1)
-    few, many = np.array([[-3.0, 0, 0], [3, 0, 0]]), rng.normal(size=(200, 3))
-    for sets in ([few, many], [few[:, :2], many[:, :2]]):
-        pictures = np.array(page.evaluate(drawn, [[each.tolist() for each in sets], None])).reshape(2, 120, 120)
-        edges = [pictures[:, [0, -1], :], pictures[:, :, [0, -1]]]
-        assert not any(edge.any() for edge in edges)
-    single, pair = (np.array(x) for x in ([[0.0, 0], [9, 9]], [[0.0, 0], [9, 9], [0, 9], [9, 0]]))
-    areas = [
-        (np.array(picture) > 100).sum() / n
-        for picture, n in zip(page.evaluate(drawn, [[single.tolist(), pair.tolist()], None]), (2, 4), strict=True)
-    ]
-    assert areas[0] == pytest.approx(areas[1], rel=0.05)
-    outlier = np.concatenate([many, [[500.0, 0, 0]]])
-    alone = np.array(page.evaluate(drawn, [[outlier.tolist()], None])).reshape(120, 120)
-    assert (alone > 50).any(axis=0).sum() > 30  # one stray point does not make a speck of all others
+    page.locator("#pad").focus()
+    for _ in range(4):
+        painted(page)
+        for picture in pictures(page):
+            assert picture.any()
+            assert not picture[[0, -1]].any()
+            assert not picture[:, [0, -1]].any()
+        for _ in range(5):
+            page.keyboard.press("ArrowRight")
+        page.keyboard.press("ArrowDown")
+
+
+def test_one_stray_point_does_not_make_a_speck_of_all_others(visit):
+    page = visit()
+    cloud = np.random.RandomState(1).normal(size=(200, 3))
+    frame = "async (points) => (await import('./static/cloud.js')).frameOf([points])"
+    own = page.evaluate(frame, cloud.tolist())
+    assert own["side"] >= 2 * np.linalg.norm(cloud - own["centre"], axis=1).max() - 1e-9
+    assert page.evaluate(frame, [*cloud.tolist(), [500.0, 0, 0]]) == own
+
+
+def test_dots_have_one_size(visit, odd_server):
+    page = visit("#index=grids", url=odd_server.url)
+    expect(page.locator(".card")).to_have_count(len(GRIDS))
+    painted(page)
+    areas = [(picture > 100).sum() / n**2 for n, picture in zip(GRIDS, pictures(page), strict=True)]
+    assert areas == pytest.approx([areas[0]] * len(areas), rel=0.15)
 
 
 def test_a_query_beyond_the_usual_place_is_drawn(visit):
@@ -382,16 +398,17 @@ def test_a_query_beyond_the_map_is_marked_at_its_edge(visit):
 def test_a_mark_is_not_under_the_buttons(visit):
     page = visit("#index=clouds")
     expect(page.locator("#plane")).to_have_attribute("data-tiles", re.compile("[1-9]"))
+    routes = f"{page.base}/v1/indexes/clouds/map"
+    _, _, right, high = page.request.get(routes).json()["bounds"]
     rng = np.random.RandomState(0)
-    seen = set()
-    for i, sign in enumerate(itertools.product((-1, 1), repeat=3)):
-        drop(page, f"{i}.npy", array_file(rng.normal(size=(30, 3)) + 2.5 * np.array(sign)))
-        with page.expect_response("**/map/place") as told:
-            expect(page.locator("#query-name")).to_have_text(f"{i}.npy")
-        seen.add(tuple(np.sign(told.value.json()["queries"][0])))
-        page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
-        expect(page.locator("#plane")).to_have_attribute("data-query", "shown")
-    assert len(seen) > 1
+    stretches, moves = rng.uniform(0, 6, (200, 3)), rng.normal(size=(200, 3))
+    sets = [(rng.normal(size=(30, 3)) * a + b).round(3).tolist() for a, b in zip(stretches, moves, strict=True)]
+    places = page.request.post(f"{routes}/place", data={"queries": sets}).json()["queries"]
+    beyond = [sets[i] for i, (x, y) in enumerate(places) if x > right and y > high]
+    assert beyond  # it is the upper right corner of all that is shown
+    drop(page, "corner.npy", array_file(beyond[0]))
+    expect(page.locator("#plane")).to_have_attribute("data-query", "shown")
+    expect(page.locator("#map-status")).not_to_contain_text("outside")
 
 
 def test_nothing_is_cut_at_360_pixels(visit):

@@ -183,7 +183,8 @@ export function median(values) {
 
 /**
  * The radius of the points of sets that are seen beside each other, as a part of the size of a picture: many points
- * are small ones. It is the same for all of these sets, so that dots can be compared.
+ * are small ones. It is the same for all of these sets, so that dots can be compared; it suits the fuller ones, since
+ * large dots would hide each other there.
  * @param {Cloud[]} clouds
  * @param {Frame | null} frame that the pictures share; null if each set has its own
  */
@@ -195,7 +196,7 @@ export function dotSize(clouds, frame) {
     const loose = flat && !weights && n > 12 ? 0.8 : 1;
     return part * loose * Math.min(1 / 18, (flat ? 0.36 : 0.26) / Math.sqrt(n));
   });
-  return median(sizes);
+  return sizes.sort((a, b) => a - b)[Math.floor(sizes.length / 4)] ?? 0;
 }
 
 /**
