@@ -9,22 +9,21 @@ import { Clouds } from "./clouds.js";
 import { Controls } from "./controls.js";
 import { byId } from "./dom.js";
 import { usualFrame } from "./drawing.js";
-import { turned } from "./explanation.js";
 import { showHeader } from "./header.js";
 import { QueryInput } from "./input.js";
 import { CollectionMap } from "./map.js";
-import { MatchDialog } from "./match.js";
+import { Matches } from "./matches.js";
 import { Notices } from "./notices.js";
 import { colourable, firstField } from "./palette.js";
 import { queryCloud, queryName, querySet } from "./queries.js";
-import { noMatch, refusal } from "./refusals.js";
+import { refusal } from "./refusals.js";
 import { PAGE, Results } from "./results.js";
 import { Session } from "./session.js";
 import { Stage } from "./stage.js";
 import { fieldOf } from "./text.js";
 import { themeButton } from "./theme-choice.js";
 
-/** @import {Explanation, Field, FieldsAnswer, IndexInfo, IndexSummary, Query, SearchAnswer, ServerInfo, SetPage, State} from "./types.d.ts" */
+/** @import {Field, FieldsAnswer, IndexInfo, IndexSummary, Query, SearchAnswer, ServerInfo, SetPage, State} from "./types.d.ts" */
 /** @import {Item} from "./cards.js" */
 /** @import {Usual} from "./drawing.js" */
 /** @import {Way} from "./session.js" */
@@ -40,7 +39,6 @@ class App {
   #usual = /** @type {Usual} */ (usualFrame([]));
   #answer = /** @type {{key: string, items: Item[], kind: string} | null} */ (null);
   #searching = new Latest();
-  #explaining = new Latest();
   #marking = new Latest();
   #clouds = new Clouds();
   #session = new Session(() => void this.refresh());
@@ -65,10 +63,11 @@ class App {
     (item) => this.#map.colourOf(fieldOf(item.metadata, this.#colourField()?.name ?? "")),
     (offset) => this.#change({ offset }, "push"),
   );
-  #match = new MatchDialog({
+  #match = new Matches({
     close: () => this.#closeMatch(),
     step: (by) => this.#step(by),
     searchFrom: (id) => this.#searchFrom(id),
+    failed: (error) => this.#failed(error),
   });
   #map = new CollectionMap({
     choose: (id) => this.#searchFrom(id),
@@ -364,52 +363,19 @@ class App {
   }
 
   #explain() {
-    const { state } = this.#session;
-    const { open: id, query } = state;
+    const { open: id, query, match } = this.#session.state;
     if (!query) return;
-    const items = this.#items;
-    const rank = items.findIndex((item) => item.id === id);
-    const item = items[rank];
-    const match = {
+    this.#match.show({
+      index: this.#opened().name,
       id,
       queryName: queryName(query),
-      rank: rank < 0 ? null : rank,
-      of: items.length,
-      distance: item?.distance ?? null,
+      query: querySet(query, this.#usual, this.#fits()),
+      match,
+      items: this.#items,
       kind: this.#answer?.kind ?? "",
-      metadata: item?.metadata ?? this.#clouds.peek(id)?.metadata ?? {},
-      explanation: /** @type {Explanation | null} */ (null),
-      problem: "",
-    };
-    const kind = state.match === "both" ? "part" : state.match;
-    const key = JSON.stringify([this.#info?.name, query, id, kind, query.kind === "drawn" && this.#fits()]);
-    const held = this.#explained?.key === key ? this.#explained.explanation : null;
-    this.#match.show({ ...match, explanation: held });
-    if (held) return;
-    this.#explaining.ask(async (signal) => {
-      try {
-        const { id: own, points, weights } = querySet(query, this.#usual, this.#fits());
-        /** @type {Explanation} */
-        const explanation = await ask(`indexes/${encodeURIComponent(this.#info?.name ?? "")}/explain`, {
-          body: {
-            id,
-            match: kind,
-            components: 3,
-            ...(points ? { query: points, weights } : { query_id: own }),
-          },
-          signal,
-        });
-        this.#explained = { key, explanation: kind === "contained" ? turned(explanation) : explanation };
-        if (this.#session.state.open === id) this.#explain();
-      } catch (error) {
-        if (isAbort(error)) return;
-        if (this.#session.state.open === id) this.#match.show({ ...match, problem: noMatch(error) });
-        if (!(error instanceof Problem && error.kind === "request")) this.#failed(error);
-      }
+      metadata: this.#clouds.peek(id)?.metadata ?? {},
     });
   }
-
-  #explained = /** @type {{key: string, explanation: Explanation} | null} */ (null);
 
   /**
    * @param {Partial<State>} change
