@@ -61,7 +61,11 @@ def named_location(location: str, name: str | None) -> str:
 
 index_argument = functools.partial(Argument, callback=checked_location)
 Location = Annotated[
-    str, index_argument(metavar="INDEX", help="The folder of the index, or postgresql://user@host/database#name.")
+    str,
+    index_argument(
+        metavar="INDEX",
+        help="The folder of the index, postgresql://user@host/database#name, or http://host:8080#name.",
+    ),
 ]
 Offset = Annotated[int, Option(metavar="N", min=0, help="Skip this many of them, to see the next page.")]
 FILES = 'Files, folders, or quoted patterns such as "clouds/*.ply".'

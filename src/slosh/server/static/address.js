@@ -9,6 +9,16 @@ export const DEFAULT_K = 12;
 const LONGEST = 6000;
 /** Longer queries are not written into the address: programs that pass addresses on cut them. */
 
+/** What parts of the address are called. @type {Record<string, string>} */
+const PARTS = {
+  k: "the number of neighbours",
+  offset: "the page",
+  recall: "the recall",
+  fit: "whether the drawing is fitted",
+  at: "the place on the map",
+  query: "the query",
+};
+
 /** @returns {State} */
 export function emptyState() {
   return {
@@ -29,9 +39,9 @@ export function emptyState() {
 }
 
 /**
- * Read the address. What is not understood is left at its default.
+ * Read the address. What is not understood is left at its default, and named.
  * @param {string} hash
- * @returns {{state: State, lost: boolean}} lost: the address names a query that was too long for it
+ * @returns {{state: State, lost: boolean, unread: string[]}} lost: the address names a query that was too long for it
  */
 export function read(hash) {
   const given = new URLSearchParams(hash.replace(/^#/, ""));
@@ -43,25 +53,47 @@ export function read(hash) {
   state.match = given.get("match") ?? "whole";
   state.colour = given.get("colour") ?? "";
   state.certify = given.get("certify") === "1";
-  const k = Number(given.get("k"));
-  if (Number.isInteger(k) && k > 0) state.k = k;
-  const offset = Number(given.get("offset"));
-  if (Number.isInteger(offset) && offset > 0) state.offset = offset;
-  const recall = Number(given.get("recall"));
-  if (recall > 0 && recall <= 1) state.recall = String(recall);
-  const fit = given.get("fit");
-  if (fit === "0" || fit === "1") state.fit = fit === "1";
-  const at = (given.get("at") ?? "").split(",").map(Number);
-  if (at.length === 3 && at.every(Number.isFinite) && at[2] > 0) state.at = [at[0], at[1], at[2]];
+  /** @type {string[]} */
+  const unread = [];
+  /** @type {(name: string, take: (text: string) => boolean) => void} */
+  const part = (name, take) => {
+    const text = given.get(name);
+    if (text !== null && !take(text)) unread.push(PARTS[name]);
+  };
+  part("k", (text) => {
+    const k = Number(text);
+    if (Number.isInteger(k) && k > 0) state.k = k;
+    return state.k === k;
+  });
+  part("offset", (text) => {
+    const offset = Number(text);
+    if (Number.isInteger(offset) && offset > 0) state.offset = offset;
+    return state.offset === offset;
+  });
+  part("recall", (text) => {
+    const recall = Number(text);
+    if (recall > 0 && recall <= 1) state.recall = String(recall);
+    return state.recall !== "";
+  });
+  part("fit", (text) => {
+    if (text === "0" || text === "1") state.fit = text === "1";
+    return state.fit !== null;
+  });
+  part("at", (text) => {
+    const at = text.split(",").map(Number);
+    if (at.length === 3 && at.every(Number.isFinite) && at[2] > 0) state.at = [at[0], at[1], at[2]];
+    return state.at !== null;
+  });
   try {
     state.query = readQuery(given);
   } catch {
-    state.query = null;
+    unread.push(PARTS.query);
   }
-  return { state, lost: given.has("unsaved") };
+  return { state, lost: given.has("unsaved"), unread };
 }
 
 /**
+ * The query of an address, null if it names none. One that cannot be read is an error.
  * @param {URLSearchParams} given
  * @returns {Query | null}
  */
@@ -71,7 +103,8 @@ function readQuery(given) {
   const drawn = given.get("drawn");
   if (drawn) {
     const strokes = readStrokes(fromText(drawn));
-    return strokes.length ? { kind: "drawn", strokes } : null;
+    if (!strokes.length) throw new Error("these are no strokes");
+    return { kind: "drawn", strokes };
   }
   const points = given.get("points");
   if (!points) return null;
@@ -79,7 +112,9 @@ function readQuery(given) {
   const values = new Float32Array(fromText(points).buffer);
   const weighted = given.get("weighted") === "1";
   const width = columns + (weighted ? 1 : 0);
-  if (!(columns > 0) || values.length === 0 || values.length % width) return null;
+  if (!(columns > 0) || values.length === 0 || values.length % width || !values.every(Number.isFinite)) {
+    throw new Error("these are no points");
+  }
   /** @type {Points} */
   const rows = [];
   const weights = [];

@@ -10,7 +10,7 @@ export class Problem extends Error {
   /**
    * @param {"gone" | "key" | "forbidden" | "busy" | "request" | "server"} kind
    * @param {string} message
-   * @param {{status?: number, retry?: number, argument?: string}} [more]
+   * @param {{status?: number, retry?: number, argument?: string, problem?: string}} [more]
    */
   constructor(kind, message, more = {}) {
     super(message);
@@ -20,6 +20,8 @@ export class Problem extends Error {
     this.retry = more.retry ?? 0;
     /** The argument that is wrong, if the server says so. */
     this.argument = more.argument ?? "";
+    /** What is wrong, without the server's advice, which is for programs. */
+    this.problem = more.problem ?? "";
   }
 }
 
@@ -93,6 +95,7 @@ async function problemOf(response) {
     status,
     retry: Number(response.headers.get("Retry-After")) || 0,
     argument: told?.fields?.argument ?? "",
+    problem: sentence(typeof told?.problem === "string" ? told.problem : ""),
   };
   if (status === 401) return new Problem("key", "The server does not know this key.", more);
   if (status === 403) return new Problem("forbidden", detail || "Your key does not allow this.", more);

@@ -4,25 +4,26 @@
  */
 
 import { ask, isAbort, Latest, Problem } from "./api.js";
+import { holds } from "./cloud.js";
 import { Clouds } from "./clouds.js";
 import { Controls } from "./controls.js";
 import { byId } from "./dom.js";
 import { usualFrame } from "./drawing.js";
-import { turned } from "./explanation.js";
 import { showHeader } from "./header.js";
 import { QueryInput } from "./input.js";
 import { CollectionMap } from "./map.js";
-import { MatchDialog } from "./match.js";
+import { Matches } from "./matches.js";
 import { Notices } from "./notices.js";
-import { colourable } from "./palette.js";
+import { colourable, firstField } from "./palette.js";
 import { queryCloud, queryName, querySet } from "./queries.js";
+import { refusal } from "./refusals.js";
 import { PAGE, Results } from "./results.js";
 import { Session } from "./session.js";
 import { Stage } from "./stage.js";
 import { fieldOf } from "./text.js";
 import { themeButton } from "./theme-choice.js";
 
-/** @import {Explanation, Field, FieldsAnswer, IndexInfo, IndexSummary, Query, SearchAnswer, ServerInfo, SetPage, State} from "./types.d.ts" */
+/** @import {Field, FieldsAnswer, IndexInfo, IndexSummary, Query, SearchAnswer, ServerInfo, SetPage, State} from "./types.d.ts" */
 /** @import {Item} from "./cards.js" */
 /** @import {Usual} from "./drawing.js" */
 /** @import {Way} from "./session.js" */
@@ -38,7 +39,6 @@ class App {
   #usual = /** @type {Usual} */ (usualFrame([]));
   #answer = /** @type {{key: string, items: Item[], kind: string} | null} */ (null);
   #searching = new Latest();
-  #explaining = new Latest();
   #marking = new Latest();
   #clouds = new Clouds();
   #session = new Session(() => void this.refresh());
@@ -63,10 +63,11 @@ class App {
     (item) => this.#map.colourOf(fieldOf(item.metadata, this.#colourField()?.name ?? "")),
     (offset) => this.#change({ offset }, "push"),
   );
-  #match = new MatchDialog({
+  #match = new Matches({
     close: () => this.#closeMatch(),
     step: (by) => this.#step(by),
     searchFrom: (id) => this.#searchFrom(id),
+    failed: (error) => this.#failed(error),
   });
   #map = new CollectionMap({
     choose: (id) => this.#searchFrom(id),
@@ -157,7 +158,7 @@ class App {
     this.#searching.cancel();
     this.#clouds.setIndex(name);
     const clouds = await this.#clouds.get(sample.sets.map((set) => set.id));
-    this.#info = { ...info, name };
+    this.#info = { ...info, name, keys: this.#server?.keys ?? false };
     this.#fields = fields.fields;
     this.#answer = null;
     this.#usual = usualFrame(info.dim === 2 ? [...clouds.values()] : []);
@@ -184,7 +185,7 @@ class App {
     const { colour } = this.#session.state;
     if (colour === "-") return null;
     const choices = this.#fields.filter(colourable);
-    return choices.find((field) => field.name === colour) ?? (colour ? null : (choices[0] ?? null));
+    return choices.find((field) => field.name === colour) ?? (colour ? null : firstField(choices));
   }
 
   #show() {
@@ -201,6 +202,7 @@ class App {
     this.#results.cards.mark(state.open);
     const name = queryName(state.query);
     document.title = [name, this.#info?.name, "slosh"].filter(Boolean).join(" · ");
+    if (this.#session.unread.length) this.#notices.unread(this.#session.unread.splice(0));
   }
 
   /** @param {State} state */
@@ -225,7 +227,7 @@ class App {
       this.#stage.showCloud(null);
       return;
     }
-    const alike = this.#usual.alike && cloud.points[0]?.length === 2;
+    const alike = this.#usual.alike && holds(this.#usual.pad, cloud.points);
     this.#stage.showCloud(cloud, alike ? this.#usual.pad : null);
   }
 
@@ -250,6 +252,7 @@ class App {
     ]);
     if (lost) {
       this.#notices.lostQuery();
+      this.#withdraw("The query of this address was too long to be written into it.");
       return;
     }
     if (this.#answer?.key === key) {
@@ -257,6 +260,12 @@ class App {
       this.#wanted = key;
       this.#controls.explain("", "");
       this.#results.setBusy(false);
+      this.#results.validate();
+      return;
+    }
+    const refused = state.query ? this.#controls.refuse(state) : "";
+    if (refused) {
+      this.#withdraw(refused);
       return;
     }
     if (this.#wanted === key) return;
@@ -278,6 +287,17 @@ class App {
     };
     this.#results.setBusy(true);
     this.#searching.ask(task, drawing ? 40 : 0, drawing ? 400 : 0);
+  }
+
+  /**
+   * Nothing is asked for: what is shown is of the query before.
+   * @param {string} why
+   */
+  #withdraw(why) {
+    this.#searching.cancel();
+    this.#wanted = "";
+    this.#results.setBusy(false);
+    this.#results.outdate(why);
   }
 
   #wanted = "";
@@ -337,54 +357,25 @@ class App {
     this.#map.unmark();
   }
 
-  #explain() {
-    const { state } = this.#session;
-    const { open: id, query } = state;
-    if (!query) return;
-    const items = this.#answer?.items ?? [];
-    const rank = items.findIndex((item) => item.id === id);
-    const item = items[rank];
-    const match = {
-      id,
-      queryName: queryName(query),
-      rank: rank < 0 ? null : rank,
-      of: items.length,
-      distance: item?.distance ?? null,
-      kind: this.#answer?.kind ?? "",
-      metadata: item?.metadata ?? this.#clouds.peek(id)?.metadata ?? {},
-      explanation: /** @type {Explanation | null} */ (null),
-      problem: "",
-    };
-    const kind = state.match === "both" ? "part" : state.match;
-    const key = JSON.stringify([this.#info?.name, query, id, kind, query.kind === "drawn" && this.#fits()]);
-    const held = this.#explained?.key === key ? this.#explained.explanation : null;
-    this.#match.show({ ...match, explanation: held });
-    if (held) return;
-    this.#explaining.ask(async (signal) => {
-      try {
-        const { id: own, points, weights } = querySet(query, this.#usual, this.#fits());
-        /** @type {Explanation} */
-        const explanation = await ask(`indexes/${encodeURIComponent(this.#info?.name ?? "")}/explain`, {
-          body: {
-            id,
-            match: kind,
-            components: 3,
-            ...(points ? { query: points, weights } : { query_id: own }),
-          },
-          signal,
-        });
-        this.#explained = { key, explanation: kind === "contained" ? turned(explanation) : explanation };
-        if (this.#session.state.open === id) this.#explain();
-      } catch (error) {
-        if (isAbort(error)) return;
-        if (error instanceof Problem && error.kind === "request")
-          this.#match.show({ ...match, problem: error.message });
-        else this.#failed(error);
-      }
-    });
+  /** The sets of the answer to what is asked for, not to another query. */
+  get #items() {
+    return this.#answer?.key === this.#wanted ? this.#answer.items : [];
   }
 
-  #explained = /** @type {{key: string, explanation: Explanation} | null} */ (null);
+  #explain() {
+    const { open: id, query, match } = this.#session.state;
+    if (!query) return;
+    this.#match.show({
+      index: this.#opened().name,
+      id,
+      queryName: queryName(query),
+      query: querySet(query, this.#usual, this.#fits()),
+      match,
+      items: this.#items,
+      kind: this.#answer?.kind ?? "",
+      metadata: this.#clouds.peek(id)?.metadata ?? {},
+    });
+  }
 
   /**
    * @param {Partial<State>} change
@@ -431,7 +422,7 @@ class App {
 
   /** @param {number} by */
   #step(by) {
-    const items = this.#answer?.items ?? [];
+    const items = this.#items;
     const next = items[items.findIndex((item) => item.id === this.#session.state.open) + by];
     if (next) this.#change({ open: next.id }, "replace");
   }
@@ -457,9 +448,14 @@ class App {
       return;
     }
     if (state && problem.kind === "request") {
-      this.#controls.explain(problem.message, problem.argument || (state.where && !state.query ? "where" : ""));
+      const { message, argument } = refusal(problem);
+      const about = argument || (state.where && !state.query ? "where" : "");
+      this.#results.outdate(message);
+      if (about) this.#controls.explain(message, about);
+      else this.#notices.show(new Problem("request", message));
       return;
     }
+    if (state) this.#results.outdate(problem.message);
     this.#notices.show(problem);
   }
 }

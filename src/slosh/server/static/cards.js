@@ -3,7 +3,7 @@
  * so that the eye sees what changed. Pictures are drawn when they come into view.
  */
 
-import { camera, drawCloud, frameOf, turnable } from "./cloud.js";
+import { camera, dotSize, drawCloud, frameOf, turnable } from "./cloud.js";
 import { colour, element, fill } from "./dom.js";
 import { distance, summary } from "./text.js";
 
@@ -32,6 +32,7 @@ export class Cards {
   #cards = /** @type {Map<string, Card>} */ (new Map());
   #clouds = /** @type {Map<string, Cloud>} */ (new Map());
   #frame = /** @type {Frame | null} */ (null);
+  #dot = 0;
   #painting = 0;
   #seen = /** @type {Set<Element>} */ (new Set());
   #observer = new IntersectionObserver((entries) => {
@@ -100,6 +101,7 @@ export class Cards {
   showClouds(clouds, frame) {
     this.#clouds = clouds;
     this.#frame = frame;
+    this.#dot = dotSize([...clouds.values()], frame);
     this.repaint();
   }
 
@@ -126,7 +128,7 @@ export class Cards {
       for (const [id, card] of this.#cards) {
         if (!this.#seen.has(card.canvas)) continue;
         const cloud = this.#clouds.get(id);
-        if (cloud) drawCloud(card.canvas, cloud, this.#frame ?? frameOf([cloud.points]), ink);
+        if (cloud) drawCloud(card.canvas, cloud, this.#frame ?? frameOf([cloud.points]), ink, this.#dot);
       }
     });
   }

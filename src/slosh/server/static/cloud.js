@@ -9,6 +9,8 @@ import { prepare } from "./dom.js";
 
 const LAYERS = 4;
 /** Points of a 3-D cloud are drawn in so many layers, from far and pale to near and strong. */
+const STRAY = 2.5;
+/** A point of a 3-D cloud that is so many times as far as nearly all others is left out, or these would be a speck. */
 
 /** The direction from which all clouds are seen. Fires "turn". */
 export class Camera extends EventTarget {
@@ -102,32 +104,55 @@ export function turnByKey(event) {
 }
 
 /**
- * The smallest frame that holds all of these points, however 3-D ones are turned.
+ * The smallest frame that holds all of these points, however 3-D ones are turned; of these, without strays.
  * @param {Points[]} sets
  * @returns {Frame}
  */
 export function frameOf(sets) {
   const dim = Math.max(1, ...sets.map((points) => points[0]?.length ?? 0));
+  const points = dim > 2 ? withoutStrays(sets.flat(), dim) : sets.flat();
   const low = new Array(dim).fill(Infinity);
   const high = new Array(dim).fill(-Infinity);
-  for (const points of sets) {
-    for (const point of points) {
-      for (let i = 0; i < point.length; i++) {
-        low[i] = Math.min(low[i], point[i]);
-        high[i] = Math.max(high[i], point[i]);
-      }
+  for (const point of points) {
+    for (let i = 0; i < point.length; i++) {
+      low[i] = Math.min(low[i], point[i]);
+      high[i] = Math.max(high[i], point[i]);
     }
   }
   const centre = low.map((x, i) => (Number.isFinite(x) ? (x + high[i]) / 2 : 0));
   const sides = low.map((x, i) => (Number.isFinite(x) ? high[i] - x : 0));
-  let side = Math.max(...sides);
-  if (dim > 2) {
-    // A few points far away may leave the picture, rather than make all others small.
-    const off = sets.flatMap((points) => points.map((point) => Math.hypot(...point.map((x, i) => x - centre[i]))));
-    off.sort((a, b) => a - b);
-    side = 2 * Math.min(off[off.length - 1] ?? 0, 1.15 * (off[Math.floor(0.98 * (off.length - 1))] ?? 0));
-  }
+  const side = dim > 2 ? 2 * farthest(points, centre) : Math.max(...sides);
   return { centre, side: side > 0 ? side : 1 };
+}
+
+/**
+ * @param {Points} points
+ * @param {number[]} centre
+ */
+function farthest(points, centre) {
+  return points.reduce((most, point) => Math.max(most, Math.hypot(...point.map((x, i) => x - centre[i]))), 0);
+}
+
+/**
+ * @param {Points} points
+ * @param {number} dim
+ */
+function withoutStrays(points, dim) {
+  const middle = Array.from({ length: dim }, (_, i) => median(points.map((point) => point[i])));
+  const off = points.map((point) => Math.hypot(...point.map((x, i) => x - middle[i])));
+  const usual = [...off].sort((a, b) => a - b)[Math.floor(0.98 * (off.length - 1))] ?? 0;
+  return usual > 0 ? points.filter((_, i) => off[i] <= STRAY * usual) : points;
+}
+
+/**
+ * Whether a frame holds all of these points.
+ * @param {Frame} frame
+ * @param {Points} points
+ */
+export function holds({ centre, side }, points) {
+  return points.every(
+    (point) => point.length === centre.length && point.every((x, i) => Math.abs(x - centre[i]) <= side / 2),
+  );
 }
 
 /**
@@ -150,37 +175,65 @@ export function projection(frame, width, height, margin) {
   };
 }
 
+/** @param {number[]} values */
+export function median(values) {
+  const sorted = [...values].sort((a, b) => a - b);
+  return sorted[Math.floor(sorted.length / 2)] ?? 0;
+}
+
 /**
- * The radius of each point: areas are as weights, and many points are small ones.
+ * The radius of the points of sets that are seen beside each other, as a part of the size of a picture: many points
+ * are small ones. It is the same for all of these sets, so that dots can be compared; it suits the fuller ones, since
+ * large dots would hide each other there.
+ * @param {Cloud[]} clouds
+ * @param {Frame | null} frame that the pictures share; null if each set has its own
+ */
+export function dotSize(clouds, frame) {
+  const sizes = clouds.map(({ points, weights }) => {
+    const n = Math.max(1, points.length);
+    const flat = (points[0]?.length ?? 2) < 3;
+    const part = frame ? Math.min(1, Math.max(0.3, frameOf([points]).side / frame.side)) : 1;
+    const loose = flat && !weights && n > 12 ? 0.8 : 1;
+    return part * loose * Math.min(1 / 18, (flat ? 0.36 : 0.26) / Math.sqrt(n));
+  });
+  return sizes.sort((a, b) => a - b)[Math.floor(sizes.length / 4)] ?? 0;
+}
+
+/**
+ * The radius of each point: areas are as weights.
  * @param {Cloud} cloud
  * @param {number} size of the picture
+ * @param {number} dot the largest radius, as a part of it
  * @returns {(i: number) => number}
  */
-export function radiusOf(cloud, size) {
-  const n = Math.max(1, cloud.points.length);
-  const flat = (cloud.points[0]?.length ?? 2) < 3;
-  const radius = Math.min(size / 18, Math.max(0.75, ((flat ? 0.36 : 0.26) * size) / Math.sqrt(n)));
-  const { weights } = cloud;
-  if (!weights) return () => radius * (flat && n > 12 ? 0.8 : 1);
+export function radiusOf({ weights }, size, dot) {
+  const radius = Math.max(0.75, dot * size);
+  if (!weights) return () => radius;
   const most = Math.max(...weights) || 1;
   return (i) => radius * Math.sqrt(Math.max(0, weights[i]) / most);
 }
 
 /**
- * Draw a set on a canvas, which is cleared.
+ * Draw a set on a canvas, which is cleared. No point is cut at the edge.
  * @param {HTMLCanvasElement} canvas
  * @param {Cloud} cloud
  * @param {Frame} frame
  * @param {string} ink
+ * @param {number} [dot] the radius of a point, as a part of the size of the picture
  */
-export function drawCloud(canvas, cloud, frame, ink) {
+export function drawCloud(canvas, cloud, frame, ink, dot = dotSize([cloud], frame)) {
   const { context, width, height } = prepare(canvas);
   if (!width) return;
   const size = Math.min(width, height);
   const deep = (cloud.points[0]?.length ?? 0) > 2; // turned, it seldom fills its frame
-  const place = projection(frame, width, height, size * (deep ? 0.01 : 0.1));
-  const part = Math.min(1, Math.max(0.3, frameOf([cloud.points]).side / frame.side));
-  drawPoints(context, cloud, place, radiusOf(cloud, size * part), ink);
+  const place = projection(frame, width, height, size * (deep ? 0.01 + dot : 0.1));
+  const radius = radiusOf(cloud, size, dot);
+  const shown = cloud.points.map((point, i) => {
+    const [x, y] = place(point);
+    const r = radius(i);
+    return x >= r && y >= r && x <= width - r && y <= height - r ? r : 0;
+  });
+  drawPoints(context, cloud, place, (i) => shown[i], ink);
 }
 
 /**

@@ -1,7 +1,8 @@
 /** How to search: the filter, how many neighbours, the recall, the distance, the kind of match, and a proof. */
 
 import { byId, element, fill } from "./dom.js";
-import { distanceKind, equals, percent } from "./text.js";
+import { isExact, isProvable, whyNoProof } from "./proof.js";
+import { count, distanceKind, equals, percent } from "./text.js";
 
 /** @import {Field, IndexInfo, State} from "./types.d.ts" */
 
@@ -10,6 +11,8 @@ const EXACT = ["sliced", "wasserstein", "chamfer", "hausdorff"];
 const EXACT_PARTS = ["maxsim", "partial_wasserstein"];
 const EXAMPLES = 60;
 /** So many filters are suggested. */
+const LONGEST_EXAMPLE = 26;
+/** A longer one does not fit into the field that shows it. */
 
 /** @type {Record<string, string>} */
 const MATCHES = { whole: "whole sets", part: "sets that contain it", contained: "sets within it", both: "both ways" };
@@ -19,10 +22,14 @@ export class Controls {
   #whereError = byId("where-error", HTMLElement);
   #error = byId("control-error", HTMLElement);
   #k = byId("k", HTMLInputElement);
+  #kError = byId("k-error", HTMLElement);
   #recall = byId("recall", HTMLSelectElement);
   #rerank = byId("rerank", HTMLSelectElement);
   #match = byId("match", HTMLSelectElement);
   #certify = byId("certify", HTMLInputElement);
+  #certifyWhy = byId("certify-why", HTMLElement);
+  /** The number of neighbours that the results are of. */
+  #shownK = 0;
   #more = byId("more", HTMLDetailsElement);
   #timer = 0;
 
@@ -38,8 +45,13 @@ export class Controls {
       onChange({ where: this.#where.value.trim(), offset: 0 }, true);
     });
     this.#k.addEventListener("input", () => {
-      const k = Math.round(Number(this.#k.value));
-      if (k >= 1 && k <= Number(this.#k.max)) onChange({ k, offset: 0 }, true);
+      const wrong = this.#k.validity.badInput || (this.#k.value !== "" && !this.#isCount(Number(this.#k.value)));
+      this.#explainK(wrong ? `${this.#askForK()} The results are of ${count(this.#shownK)}.` : "");
+      if (!wrong && this.#k.value !== "") onChange({ k: Number(this.#k.value), offset: 0 }, true);
+    });
+    this.#k.addEventListener("change", () => {
+      if (this.#k.value !== "" || this.#k.validity.badInput) return; // it was left empty: show what counts
+      this.#k.value = String(this.#shownK);
     });
     this.#recall.addEventListener("change", () => onChange({ recall: this.#recall.value }, false));
     this.#rerank.addEventListener("change", () => onChange({ rerank: this.#rerank.value }, false));
@@ -81,13 +93,19 @@ export class Controls {
       byId("examples", HTMLDataListElement),
       examples.slice(0, EXAMPLES).map((value) => element("option", { value })),
     );
-    this.#where.placeholder = examples.length ? `such as ${examples[0]}` : "all sets";
+    const short = examples.find((example) => example.length <= LONGEST_EXAMPLE);
+    this.#where.placeholder = short ? `such as ${short}` : "all sets";
+    this.#explainK("");
   }
 
   /** @param {State} state */
   show(state) {
     if (document.activeElement !== this.#where) this.#where.value = state.where;
-    if (document.activeElement !== this.#k) this.#k.value = String(state.k);
+    this.#shownK = state.k;
+    if (document.activeElement !== this.#k) {
+      this.#k.value = String(state.k);
+      this.#explainK("");
+    }
     if (state.recall && ![...this.#recall.options].some((option) => option.value === state.recall)) {
       this.#recall.append(element("option", { value: state.recall }, percent(Number(state.recall))));
     }
@@ -95,7 +113,43 @@ export class Controls {
     this.#rerank.value = state.rerank;
     this.#match.value = state.match;
     this.#certify.checked = state.certify;
+    this.#offerProofs(state);
     if (state.recall || state.rerank || state.certify || state.match !== "whole") this.#more.open = true;
+  }
+
+  /**
+   * A proof goes with some settings only: whoever chose one of them is not offered the other.
+   * @param {State} state
+   */
+  #offerProofs(state) {
+    const why = whyNoProof(state);
+    this.#certify.disabled = why !== "" && !state.certify;
+    this.#certifyWhy.textContent = state.certify ? "" : why;
+    for (const option of this.#rerank.options) {
+      option.disabled = state.certify && option.value !== state.rerank && !isProvable(option.value, state.match);
+    }
+    for (const option of this.#recall.options) {
+      option.disabled = state.certify && option.value !== state.recall && !isExact(option.value);
+    }
+  }
+
+  /**
+   * What the server would refuse is not asked for: say why beside its control.
+   * @param {State} state
+   * @returns {string} why, or ""
+   */
+  refuse(state) {
+    const known = (/** @type {HTMLSelectElement} */ select, /** @type {string} */ value) =>
+      [...select.options].some((option) => option.value === value);
+    if (!this.#isCount(state.k)) {
+      this.explain(this.#askForK(), "k");
+      return this.#askForK();
+    }
+    let why = state.certify ? whyNoProof(state) : "";
+    if (!known(this.#rerank, state.rerank)) why = `This index has no distance “${state.rerank}”: choose another one.`;
+    if (!known(this.#match, state.match)) why = `This index cannot match by “${state.match}”: choose another way.`;
+    if (why) this.explain(why, "");
+    return why;
   }
 
   /**
@@ -105,10 +159,27 @@ export class Controls {
    */
   explain(message, argument) {
     const filter = argument === "where";
+    const neighbours = argument === "k";
     this.#whereError.textContent = filter ? message : "";
     this.#where.setAttribute("aria-invalid", String(filter && message !== ""));
-    this.#error.textContent = filter ? "" : message;
+    this.#error.textContent = filter || neighbours ? "" : message;
+    if (neighbours) this.#explainK(message);
     if (message && !filter) this.#more.open = true;
+  }
+
+  /** @param {number} k */
+  #isCount(k) {
+    return Number.isInteger(k) && k >= 1 && k <= Number(this.#k.max);
+  }
+
+  #askForK() {
+    return `Give a whole number from 1 to ${count(Number(this.#k.max))}.`;
+  }
+
+  /** @param {string} message */
+  #explainK(message) {
+    this.#kError.textContent = message;
+    this.#k.setAttribute("aria-invalid", String(message !== ""));
   }
 }
 

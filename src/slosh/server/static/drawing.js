@@ -3,8 +3,7 @@
  * usual place and size of the sets of a collection, to which a drawing is fitted.
  */
 
-import { frameOf } from "./cloud.js";
-import { counted } from "./text.js";
+import { frameOf, median } from "./cloud.js";
 
 /** @import {Cloud, Frame, Points} from "./types.d.ts" */
 
@@ -19,12 +18,6 @@ const FINEST = 4;
  * @property {Frame} pad what the drawing area shows
  * @property {boolean} alike whether places and sizes hardly differ, so that a drawing is best fitted to them
  */
-
-/** @param {number[]} values */
-function median(values) {
-  const sorted = [...values].sort((a, b) => a - b);
-  return sorted[Math.floor(sorted.length / 2)] ?? 0;
-}
 
 /**
  * @param {Cloud[]} clouds some sets of the collection
@@ -95,72 +88,4 @@ export function drawnPoints(strokes, usual, fit) {
   if (!fit || own.side < 0.12 * pad.side) return points;
   const scale = usual.frame.side / own.side;
   return points.map((point) => point.map((x, i) => usual.frame.centre[i] + (x - own.centre[i]) * scale));
-}
-
-/**
- * Read numbers that a person pasted: JSON, or lines of numbers with commas, semicolons, tabs or spaces between them.
- * @param {string} text
- * @param {number} dim
- * @param {boolean} weighted whether a further column is the weight
- * @returns {{points: Points, weights: number[] | null} | {error: string}}
- */
-export function parseNumbers(text, dim, weighted) {
-  const trimmed = text.trim();
-  if (!trimmed) return { error: "" };
-  /** @type {any[]} */
-  let rows;
-  if (trimmed.startsWith("[")) {
-    try {
-      rows = JSON.parse(trimmed);
-    } catch {
-      return { error: "This begins like JSON, but a bracket or a comma is wrong." };
-    }
-    if (!Array.isArray(rows) || !rows.every((row) => Array.isArray(row) || typeof row === "number")) {
-      return { error: "Give a list of points, like [[0, 1], [2, 3]]." };
-    }
-    if (rows.every((row) => typeof row === "number")) rows = [rows];
-  } else {
-    const lines = trimmed.split(/\r?\n/).filter((line) => line.trim() && !line.trim().startsWith("#"));
-    rows = lines.map((line) =>
-      line
-        .trim()
-        .split(/[\s,;]+/)
-        .filter(Boolean)
-        .map(Number),
-    );
-    if (rows.length > 1 && rows[0].some(Number.isNaN)) rows.shift(); // a line of names
-  }
-  return checkedRows(rows, dim, weighted);
-}
-
-/**
- * @param {unknown[][]} rows
- * @param {number} dim
- * @param {boolean} weighted
- * @returns {{points: Points, weights: number[] | null} | {error: string}}
- */
-function checkedRows(rows, dim, weighted) {
-  const wanted = counted(dim, "number");
-  if (!rows.length) return { error: "There are no numbers in it." };
-  const width = rows[0].length;
-  const hasWeights = weighted && width === dim + 1;
-  for (const [i, row] of rows.entries()) {
-    if (!row.every((x) => typeof x === "number" && Number.isFinite(x))) {
-      return { error: `Point ${i + 1} has something in it that is not a number.` };
-    }
-    if (row.length !== width) {
-      return { error: `Point ${i + 1} has ${counted(row.length, "number")}, the first has ${width}.` };
-    }
-  }
-  if (width !== dim && !hasWeights) {
-    return {
-      error: `A point of this index has ${wanted}${weighted ? ", and may have its weight behind them" : ""}; these have ${width}.`,
-    };
-  }
-  const values = /** @type {Points} */ (rows);
-  if (!hasWeights) return { points: values, weights: null };
-  const weights = values.map((row) => row[dim]);
-  if (weights.some((w) => w < 0) || !weights.some((w) => w > 0))
-    return { error: "Weights are 0 or more, and not all 0." };
-  return { points: values.map((row) => row.slice(0, dim)), weights };
 }

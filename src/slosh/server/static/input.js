@@ -1,8 +1,8 @@
 /** Queries from outside: numbers that are pasted, files that are dropped or chosen. */
 
-import { ask } from "./api.js";
+import { ask, Problem } from "./api.js";
 import { byId, element, fill, icon } from "./dom.js";
-import { parseNumbers } from "./drawing.js";
+import { fileError, parseNumbers, TEXT_FORMATS, textOfOneSet } from "./numbers.js";
 import { counted } from "./text.js";
 
 /** @import {IndexInfo, ParseAnswer, Query} from "./types.d.ts" */
@@ -52,7 +52,7 @@ export class QueryInput {
    */
   setIndex(info, formats) {
     this.#info = info;
-    this.#chooser.accept = formats.join(",");
+    this.#chooser.accept = [...new Set([...formats, ...TEXT_FORMATS])].join(",");
     this.forgetFile();
     const each = counted(info.dim, "number");
     const weight = info.weighted ? ", and its weight behind them if it has one" : "";
@@ -71,11 +71,7 @@ export class QueryInput {
     if (!this.#info) return;
     this.onBusy(true);
     try {
-      /** @type {ParseAnswer} */
-      const answer = await ask(`indexes/${encodeURIComponent(this.#info.name)}/parse`, {
-        bytes: file,
-        parameters: { filename: file.name, limit: MOST_SETS },
-      });
+      const answer = await this.#setsOf(file, this.#info);
       this.#file = { name: file.name, answer, at: 0 };
       this.onBusy(false);
       this.#show();
@@ -83,6 +79,23 @@ export class QueryInput {
       this.onBusy(false);
       this.onError(error);
     }
+  }
+
+  /**
+   * @param {File} file
+   * @param {IndexInfo} info
+   * @returns {Promise<ParseAnswer>}
+   */
+  async #setsOf(file, info) {
+    const text = await textOfOneSet(file);
+    if (text === null)
+      return await ask(`indexes/${encodeURIComponent(info.name)}/parse`, {
+        bytes: file,
+        parameters: { filename: file.name, limit: MOST_SETS },
+      });
+    const found = parseNumbers(text, info.dim, info.weighted);
+    if ("error" in found) throw new Problem("request", fileError(file.name, found.error));
+    return { total: 1, sets: [{ id: file.name, ...found, metadata: {} }] };
   }
 
   #show() {

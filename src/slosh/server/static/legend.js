@@ -35,7 +35,7 @@ export class Legend {
         this.onChange();
       };
       const properties = { type: "button", "aria-pressed": String(pressed), onclick, "data-value": plain(value) };
-      return element("li", {}, element("button", properties, chip, plain(value)));
+      return element("li", {}, element("button", properties, chip, element("span", { class: "value" }, plain(value))));
     });
     const rest = field.distinct - palette.values.length;
     if (rest > 0) rows.push(element("li", {}, `and ${count(rest)} more`));

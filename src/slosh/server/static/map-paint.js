@@ -12,6 +12,16 @@ import { rgb } from "./palette.js";
  */
 
 /**
+ * @typedef {object} QueryMark
+ * @property {[number, number]} place on the screen
+ * @property {[number, number]} direction to the query, if it is beyond what is shown
+ * @property {boolean} beyond
+ */
+
+const EDGE = 16;
+/** The mark of a query that is not in view is so many pixels from the edge. */
+
+/**
  * The density of a tile as a small picture: as dark as the logarithm of the count.
  * @param {number[][]} density rows from the lowest
  */
@@ -56,14 +66,44 @@ export function paintShades(context, shown, place) {
 }
 
 /**
+ * Where the query is marked: in its place, or, if that is not in view or under the buttons, at the edge in its
+ * direction from the middle.
+ * @param {[number, number]} at
+ * @param {[number, number]} size of the map
+ * @param {DOMRect} taken by the buttons, at the upper right
+ * @returns {QueryMark}
+ */
+export function edgePlace(at, [width, height], taken) {
+  const [cx, cy] = [width / 2, height / 2];
+  const [dx, dy] = [at[0] - cx, at[1] - cy];
+  const inside = (/** @type {number} */ right) =>
+    at[0] >= EDGE && at[0] <= right && at[1] >= EDGE && at[1] <= height - EDGE;
+  /** @param {number} right @returns {[number, number]} */
+  const edge = (right) => {
+    const across = dx > 0 ? (right - cx) / dx : dx < 0 ? (EDGE - cx) / dx : Infinity;
+    const along = dy > 0 ? (height - EDGE - cy) / dy : dy < 0 ? (EDGE - cy) / dy : Infinity;
+    const t = Math.min(across, along);
+    return [cx + t * dx, cy + t * dy];
+  };
+  const covered = (/** @type {[number, number]} */ [x, y]) =>
+    x > taken.left && x < taken.right && y > taken.top && y < taken.bottom;
+  if (inside(width - EDGE) && !covered(at)) return { place: at, direction: [0, 0], beyond: false };
+  const length = Math.hypot(dx, dy) || 1;
+  const first = edge(width - EDGE);
+  const place = covered(first) || inside(width - EDGE) ? edge(taken.left) : first;
+  return { place, direction: [dx / length, dy / length], beyond: true };
+}
+
+/**
  * @param {CanvasRenderingContext2D} context
  * @param {Marks} marks
+ * @param {QueryMark | null} mark of the query
  * @param {{x: number, y: number} | null} pointed the set that is pointed at
  * @param {(x: number, y: number) => [number, number]} place
  */
-export function paintMarks(context, { query, hits }, pointed, place) {
+export function paintMarks(context, { hits }, mark, pointed, place) {
   const [accent, paper] = [colour("accent"), colour("paper")];
-  const from = query && place(...query);
+  const from = mark?.place;
   if (from) {
     context.lineWidth = 1;
     context.strokeStyle = accent;
@@ -82,11 +122,26 @@ export function paintMarks(context, { query, hits }, pointed, place) {
     context.strokeStyle = paper;
     context.lineWidth = 2.5;
     context.beginPath();
-    context.arc(from[0], from[1], 8, 0, 2 * Math.PI);
-    context.fill();
+    if (mark.beyond) arrow(context, from, mark.direction);
+    else context.arc(from[0], from[1], 8, 0, 2 * Math.PI);
     context.stroke();
+    context.fill();
   }
   if (pointed) ring(context, ...place(pointed.x, pointed.y), 7, colour("ink"), paper);
+}
+
+/**
+ * The path of an arrow head.
+ * @param {CanvasRenderingContext2D} context
+ * @param {[number, number]} place
+ * @param {[number, number]} direction
+ */
+function arrow(context, [x, y], [dx, dy]) {
+  context.moveTo(x + 11 * dx, y + 11 * dy);
+  context.lineTo(x - 7 * dx - 9 * dy, y - 7 * dy + 9 * dx);
+  context.lineTo(x - 3 * dx, y - 3 * dy);
+  context.lineTo(x - 7 * dx + 9 * dy, y - 7 * dy - 9 * dx);
+  context.closePath();
 }
 
 /**

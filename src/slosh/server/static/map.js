@@ -9,7 +9,7 @@ import { drawCloud, frameOf } from "./cloud.js";
 import { byId, colour, element, fill, prepare } from "./dom.js";
 import { Legend } from "./legend.js";
 import { MapGestures } from "./map-gestures.js";
-import { paintMarks, paintShades, shadeOf } from "./map-paint.js";
+import { edgePlace, paintMarks, paintShades, shadeOf } from "./map-paint.js";
 import { Palette } from "./palette.js";
 import { pointRenderer } from "./points-gl.js";
 import { counted, percent, plain } from "./text.js";
@@ -23,11 +23,14 @@ import { Tiles } from "./tiles.js";
 const REACH = 14;
 /** A set is pointed at from so many pixels away. */
 const MARGIN = 28;
+const STRETCH = 3;
+/** A query beyond the map is shown in its place if that makes the map at most so many times as wide. */
 
 export class CollectionMap {
   #plane = byId("plane", HTMLElement);
   #shades = byId("map-density", HTMLCanvasElement);
   #marksCanvas = byId("map-marks", HTMLCanvasElement);
+  #zoomBox = byId("zoom", HTMLElement);
   #status = byId("map-status", HTMLElement);
   #tip = byId("tip", HTMLElement);
   #renderer = pointRenderer(byId("map-points", HTMLCanvasElement));
@@ -150,6 +153,7 @@ export class CollectionMap {
     const query = own === null ? (answer.queries?.[0] ?? null) : (places[0] ?? null);
     const rest = own === null ? places : places.slice(1);
     this.#marks = { query, hits: ids.flatMap((id, i) => (rest[i] ? [{ id, place: rest[i] }] : [])) };
+    this.#sayStatus();
     this.repaint();
   }
 
@@ -158,6 +162,7 @@ export class CollectionMap {
   unmark() {
     this.#marks = { query: null, hits: [] };
     this.#pendingMark = null;
+    this.#sayStatus();
     this.repaint();
   }
 
@@ -197,8 +202,7 @@ export class CollectionMap {
     }
     const changed = !this.#map || String(this.#map.bounds) !== String(map.bounds) || this.#map.sets !== map.sets;
     this.#map = map;
-    const share = map.explained ? map.explained[0] + map.explained[1] : null;
-    this.#status.textContent = share === null ? counted(map.sets, "set") : `${percent(share)} of the variance`;
+    this.#sayStatus();
     this.#marksCanvas.setAttribute(
       "aria-label",
       `Map of ${counted(map.sets, "set")}. Arrow keys move it, plus and minus zoom, 0 shows all of it, Enter searches from the set in the middle.`,
@@ -207,6 +211,26 @@ export class CollectionMap {
     if (this.#pendingView) this.setView(this.#pendingView);
     void this.#pendingMark?.().catch(() => undefined);
     this.#pendingMark = null;
+  }
+
+  /** Say how much the map shows, and whether the query is beyond it. */
+  #sayStatus() {
+    if (!this.#map?.bounds) return;
+    const { explained, sets } = this.#map;
+    const share = explained ? explained[0] + explained[1] : 0;
+    const shows = share > 0 ? `${percent(share)} of the variance` : counted(sets, "set"); // one has no variance
+    this.#status.textContent = this.#isFar() ? `${shows} · the query is far outside` : shows;
+  }
+
+  /** Whether the query is so far beyond everything stored that the map does not reach to it. */
+  #isFar() {
+    const bounds = this.#map?.bounds;
+    const { query } = this.#marks;
+    if (!bounds || !query || this.#map?.sets === 1) return false;
+    const [left, low, right, high] = bounds;
+    const wide = Math.max(right, query[0]) - Math.min(left, query[0]);
+    const tall = Math.max(high, query[1]) - Math.min(low, query[1]);
+    return Math.max(wide, tall) > STRETCH * Math.max(right - left, high - low);
   }
 
   #startTiles() {
@@ -240,11 +264,27 @@ export class CollectionMap {
     const bounds = this.#map?.bounds;
     if (!bounds) return null;
     const [width, height] = [this.#plane.clientWidth, this.#plane.clientHeight];
-    const { query } = this.#marks; // a query may lie beyond everything stored
+    const query = this.#isFar() ? null : this.#marks.query; // a query may lie beyond everything stored
     const [left, low] = [Math.min(bounds[0], query?.[0] ?? Infinity), Math.min(bounds[1], query?.[1] ?? Infinity)];
     const [right, high] = [Math.max(bounds[2], query?.[0] ?? -Infinity), Math.max(bounds[3], query?.[1] ?? -Infinity)];
-    const unit = Math.min((width - 2 * MARGIN) / (right - left || 1), (height - 2 * MARGIN) / (high - low || 1));
-    return { x: (left + right) / 2, y: (low + high) / 2, unit: Math.max(unit, 1e-9) };
+    /** @param {number} aside pixels at the right that are left free */
+    const view = (aside) => {
+      const unit = Math.min((width - MARGIN - aside) / (right - left || 1), (height - 2 * MARGIN) / (high - low || 1));
+      const safe = Math.max(unit, 1e-9);
+      return { x: (left + right) / 2 + (aside - MARGIN) / 2 / safe, y: (low + high) / 2, unit: safe };
+    };
+    const all = view(MARGIN);
+    const { x, y, right: end, bottom } = this.#taken();
+    if (!query) return all;
+    const [px, py] = [width / 2 + (query[0] - all.x) * all.unit, height / 2 - (query[1] - all.y) * all.unit];
+    return px > x && px < end && py > y && py < bottom ? view(width - x) : all; // not under the buttons
+  }
+
+  /** What the buttons cover, with room for a mark. */
+  #taken() {
+    const { offsetLeft, offsetTop, offsetWidth, offsetHeight } = this.#zoomBox;
+    const room = 14;
+    return new DOMRect(offsetLeft - room, offsetTop - room, offsetWidth + 2 * room, offsetHeight + 2 * room);
   }
 
   repaint() {
@@ -275,7 +315,11 @@ export class CollectionMap {
     /** @type {(x: number, y: number) => [number, number]} */
     const place = (x, y) => [width / 2 + (x - view.x) * view.unit, height / 2 - (y - view.y) * view.unit];
     paintShades(shades.context, this.#shown, place);
-    paintMarks(marks.context, this.#marks, this.#pointed, place);
+    const { query } = this.#marks;
+    const at = query && place(...query);
+    const mark = at && edgePlace(at, [width, height], this.#taken());
+    this.#plane.dataset.query = !mark ? "none" : mark.beyond ? "beyond" : "shown";
+    paintMarks(marks.context, this.#marks, mark, this.#pointed, place);
   }
 
   /**

@@ -3,7 +3,7 @@
  * distance. A slider moves the query onto the result along the matching.
  */
 
-import { camera, drawPoints, frameOf, projection, radiusOf, turnable, turnByKey } from "./cloud.js";
+import { camera, dotSize, drawPoints, frameOf, projection, turnable, turnByKey } from "./cloud.js";
 import { byId, colour, element, fill, icon, prepare } from "./dom.js";
 import { pairsOf, shares, top, weighted } from "./explanation.js";
 import { drawSlices } from "./slices.js";
@@ -104,15 +104,17 @@ export class MatchDialog {
   }
 
   /** @param {Match} match */
-  #picture({ id, queryName, explanation }) {
+  #picture({ id, queryName, explanation, problem }) {
     const pairs = explanation?.pairs?.length ?? explanation?.nearest?.length ?? 0;
     this.#canvas.classList.toggle("turns", this.#deep);
+    this.#canvas.classList.toggle("unknown", !explanation);
+    const note = explanation ? null : problem || "Comparing the two sets";
     this.#canvas.setAttribute(
       "aria-label",
       explanation
         ? `${queryName} with ${explanation.x.points.length} elements and ${id} with ${explanation.y.points.length}, ` +
             `overlaid${pairs ? `, with ${pairs} matched pairs` : ""}.${this.#deep ? " Arrow keys turn it." : ""}`
-        : "Loading",
+        : problem || "Comparing the two sets",
     );
     const slider = element("input", {
       type: "range",
@@ -135,7 +137,12 @@ export class MatchDialog {
         element("div", {}, element("span", { class: "chip of-query" }), queryName),
         element("div", {}, element("span", { class: "chip of-result" }), id),
       ),
-      element("div", { class: "canvas" }, this.#canvas),
+      element(
+        "div",
+        { class: "canvas" },
+        this.#canvas,
+        note && element("p", { class: problem ? "stage-note wrong" : "stage-note", role: "status" }, note),
+      ),
       element(
         "div",
         { class: "mover" },
@@ -190,7 +197,6 @@ export class MatchDialog {
         explanation?.kind === "whole" && match.kind !== "sliced" && ["Sliced distance", distance(explanation.distance)],
         explanation && ["Elements", `${explanation.x.points.length} and ${explanation.y.points.length}`],
       ]),
-      match.problem && element("p", { class: "field-error", role: "status" }, match.problem),
       rows.length > 0 && element("div", { class: "block" }, element("h3", {}, "Metadata"), facts(rows)),
       explanation && this.#elements(explanation, match),
       explanation?.slices && this.#sliceBlock(explanation, explanation.slices),
@@ -365,7 +371,7 @@ export class MatchDialog {
  */
 function elementRadius(cloud, size) {
   const deep = (cloud.points[0]?.length ?? 0) > 2;
-  return Math.min(6.5, radiusOf(cloud, size)(0) * (deep ? 0.45 : 1));
+  return Math.min(6.5, dotSize([cloud], null) * size * (deep ? 0.45 : 1));
 }
 
 /**

@@ -65,10 +65,24 @@ export class Notices {
 
   /** The address names a query that only the tab that made it has. */
   lostQuery() {
+    this.#aboutServer = false;
     this.#tell(
       "The query of this address was too long to be written into it. Drop its file or paste its numbers again.",
       "Dismiss",
       () => this.clear(),
+    );
+  }
+
+  /**
+   * A part of the address is broken.
+   * @param {string[]} parts
+   */
+  unread(parts) {
+    const [last, ...others] = [...parts].reverse();
+    const named = others.length ? `${others.reverse().join(", ")} and ${last}` : last;
+    this.#aboutServer = false;
+    this.#tell(`This address is damaged: ${named} could not be read. Everything else is as it says.`, "Dismiss", () =>
+      this.clear(),
     );
   }
 

@@ -29,6 +29,29 @@ export function colourable(field) {
   return field.kind === "number" || field.distinct <= 50 || field.distinct < field.sets / 4;
 }
 
+/**
+ * The field that colours tell most about: one whose values have a colour each, the more the better; then texts, then
+ * numbers, and last what has one value only, or another one for every set.
+ * @param {Field[]} fields
+ * @returns {Field | null}
+ */
+export function firstField(fields) {
+  /** @param {Field} field */
+  const rank = ({ kind, distinct, sets }) => {
+    if (distinct < 2 || (kind !== "number" && distinct >= sets)) return 3;
+    if (distinct <= COLOURS && distinct < sets) return 0;
+    return kind === "number" ? 2 : 1;
+  };
+  const most = Math.max(...fields.map((field) => field.sets));
+  /** How many sets have the field, in quarters: a few more or less do not matter. @param {Field} field */
+  const spread = (field) => Math.round((4 * field.sets) / most);
+  const order = fields.filter(colourable).sort((a, b) => {
+    const ranks = rank(a) - rank(b) || spread(b) - spread(a);
+    return ranks || (rank(a) === 0 ? b.distinct - a.distinct : 0);
+  });
+  return order[0] ?? null;
+}
+
 export class Palette {
   /** @param {Field | null} field */
   constructor(field) {

@@ -18,6 +18,7 @@ export class Results {
   #message = byId("message", HTMLElement);
   #panel = byId("results", HTMLElement);
   #list = byId("cards", HTMLOListElement);
+  #outdated = byId("outdated", HTMLElement);
 
   /**
    * @param {(item: Item) => void} onChoose
@@ -35,8 +36,32 @@ export class Results {
     this.#panel.setAttribute("aria-busy", String(busy));
   }
 
+  /**
+   * What was asked for last has no answer: what is shown is that of the query before, and looks like it.
+   * @param {string} why
+   */
+  outdate(why) {
+    if (this.cards.ids.length === 0) {
+      this.#title.textContent = "No answer";
+      this.#status.textContent = "";
+      this.#pages.hidden = true;
+      this.#message.hidden = false;
+      fill(this.#message, element("h3", {}, "This could not be searched"), element("p", {}, why));
+      return;
+    }
+    this.#list.classList.add("old");
+    this.#outdated.textContent = "These are the sets of the query before: the new one has no answer.";
+  }
+
+  /** What is shown is what was asked for. */
+  validate() {
+    this.#list.classList.remove("old");
+    this.#outdated.textContent = "";
+  }
+
   /** Show nothing: another index is opened. */
   clear() {
+    this.validate();
     this.cards.show([], () => "");
     this.#title.textContent = "Sets";
     this.#status.textContent = "";
@@ -66,6 +91,7 @@ export class Results {
    * @returns {Item[]}
    */
   showHits(answer, clouds, info, state) {
+    this.validate();
     const { ids, distances, metadata } = answer.hits;
     const items = ids.map((id, i) => ({ id, distance: distances[i], metadata: metadata[i] ?? {} }));
     this.cards.show(items, (item) => {
@@ -96,6 +122,7 @@ export class Results {
    * @returns {Item[]}
    */
   showPage(page, clouds, info, state) {
+    this.validate();
     const items = page.sets.map(({ id, metadata }) => ({ id, metadata, distance: null }));
     this.cards.show(items, (item) => `${item.id}, ${summary(item.metadata)}. Search from here`);
     this.cards.showClouds(clouds, sharedFrame(info, [...clouds.values()]));
@@ -137,18 +164,34 @@ export class Results {
     this.#message.hidden = shown > 0;
     if (shown > 0) fill(this.#message);
     else if (info.sets === 0) {
-      const python = `index = slosh.open("${window.location.origin}", "${info.name}")\nindex.add(sets)`;
-      fill(
-        this.#message,
-        element("h3", {}, "This index is empty"),
-        element("p", {}, "Add files to it from a shell, or sets from Python, and load this page again."),
-        element("pre", { tabindex: "0" }, `slosh add ${info.name}.slosh FILES\n\n${python}`),
-      );
+      fill(this.#message, element("h3", {}, "This index is empty"), howToAdd(info));
+    } else if (info.sets === 1 && state.query?.kind === "stored" && state.query.id && !state.where) {
+      const hint = element("p", {}, "It has this set only, and a set is not its own neighbour.");
+      fill(this.#message, element("h3", {}, "There is no other set in this index"), hint);
     } else if (state.where) {
       const hint = element("p", {}, "Change it, or clear it to see all sets.");
       fill(this.#message, element("h3", {}, "No set matches the filter"), hint);
     } else fill(this.#message, element("h3", {}, "Nothing was found"));
   }
+}
+
+/**
+ * How sets come into an index: through the server, which is the only one that may write to it while it runs.
+ * @param {IndexInfo} info
+ */
+function howToAdd({ name, read_only, keys }) {
+  if (read_only) {
+    return [element("p", {}, "This server only shows it. Whoever runs the server can add sets where it is stored.")];
+  }
+  const server = new URL(".", document.baseURI).href.replace(/\/$/, "");
+  const inAddress = encodeURIComponent(name).replace(/[!'()*]/g, (c) => `%${c.charCodeAt(0).toString(16)}`);
+  const shell = `slosh add ${server}#${inAddress} FILES`;
+  const python = `index = slosh.open(${JSON.stringify(server)}, ${JSON.stringify(name)})\nindex.add(sets)`;
+  const key = " Both take your key from the environment variable SLOSH_API_KEY.";
+  return [
+    element("p", {}, `Add files to it from a shell, or sets from Python, and load this page again.${keys ? key : ""}`),
+    element("pre", { tabindex: "0" }, `${shell}\n\n${python}`),
+  ];
 }
 
 /**

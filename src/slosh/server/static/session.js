@@ -13,6 +13,8 @@ export class Session {
   state = emptyState();
   /** Whether the address names a query that this tab does not have. */
   lost = false;
+  /** What of the address could not be read. @type {string[]} */
+  unread = [];
   #held = /** @type {Map<number, Query>} */ (new Map());
 
   /** @param {() => void} onMove the person went back or forward, or changed the address */
@@ -25,8 +27,9 @@ export class Session {
   }
 
   #read() {
-    const { state, lost } = read(window.location.hash);
+    const { state, lost, unread } = read(window.location.hash);
     this.state = state;
+    this.unread = unread;
     this.lost = lost;
     const number = window.history.state?.query;
     if (lost && typeof number === "number" && this.#held.has(number)) {

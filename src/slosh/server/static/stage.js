@@ -3,7 +3,7 @@
  * keys; a cloud with more dimensions turns.
  */
 
-import { camera, drawCloud, drawPoints, frameOf, projection, radiusOf, turnable, turnByKey } from "./cloud.js";
+import { camera, dotSize, drawCloud, drawPoints, frameOf, projection, turnable, turnByKey } from "./cloud.js";
 import { byId, colour, prepare } from "./dom.js";
 import { alongStrokes, SIDE } from "./drawing.js";
 
@@ -152,7 +152,7 @@ export class Stage {
     const cloud = { points, weights: null, size: points.length };
     const side = SIDE * unit;
     const place = projection({ centre: [SIDE / 2, SIDE / 2], side: SIDE }, side, side, 0);
-    const radius = Math.min(5, radiusOf(cloud, side)(0)) * 0.7;
+    const radius = Math.min(5, dotSize([cloud], null) * side) * 0.7;
     drawPoints(context, cloud, place, () => radius, ink);
   }
 

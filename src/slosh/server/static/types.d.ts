@@ -35,6 +35,9 @@ export interface IndexInfo {
   preprocess: string;
   parts: unknown;
   engine: string;
+  read_only: boolean;
+  /** Whether the server asks for a key. */
+  keys: boolean;
 }
 
 export type Metadata = Record<string, unknown>;

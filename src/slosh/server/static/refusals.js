@@ -1,0 +1,38 @@
+/** What went wrong, in the words of the page: the server's advice is for programs, and names their arguments. */
+
+import { Problem } from "./api.js";
+
+/** What a person can change, by the argument that the server refuses. @type {Record<string, string>} */
+const ADVICE = {
+  k: "Choose another number of neighbours.",
+  recall: "Choose another recall.",
+  rerank: "Choose another distance.",
+  match: "Choose another kind of match.",
+};
+
+/**
+ * What to say of a search that the server refused, and beside which control: one of Controls, or "" if it is about
+ * the query.
+ * @param {Problem} problem
+ * @returns {{message: string, argument: string}}
+ */
+export function refusal({ argument, message, problem }) {
+  if (argument === "certify") {
+    return {
+      message: "This index cannot prove its answer by this distance: choose another one, or do without the proof.",
+      argument,
+    };
+  }
+  if (argument in ADVICE) return { message: `${problem || message} ${ADVICE[argument]}`, argument };
+  return argument === "where" ? { message, argument } : { message: problem || message, argument: "" };
+}
+
+/**
+ * Why a match cannot be shown.
+ * @param {unknown} error
+ */
+export function noMatch(error) {
+  if (!(error instanceof Problem)) return String(error);
+  const again = error.kind === "gone" ? " The match is shown when it is back." : "";
+  return `${(error.kind === "request" && error.problem) || error.message}${again}`;
+}
