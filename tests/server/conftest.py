@@ -9,6 +9,7 @@ import slosh
 from builders import cloud_list, small_embedding
 from server_process import Server
 
+pytest.importorskip("fastapi", reason="the server needs slosh[server]")
 pytest.importorskip("uvicorn", reason="the server needs slosh[server]")
 pytest.importorskip("msgspec", reason="the server needs slosh[server]")
 

@@ -53,7 +53,7 @@ def serve(
         slosh serve indexes/ --port 9000 --workers 4
         slosh serve shapes.slosh --host 0.0.0.0 --keys keys.txt
     """
-    for module in ("uvicorn", "msgspec"):
+    for module in ("fastapi", "uvicorn", "msgspec"):
         import_extra(module, "slosh serve", "server")
     from ..server.process import configure_logging
     from ..server.process import serve as run

@@ -23,6 +23,7 @@ class Context:
     def __init__(self, settings: Settings, catalog: Catalog, keys: Keys, metrics: Metrics) -> None:
         self.settings, self.catalog, self.keys, self.metrics = settings, catalog, keys, metrics
         self.jobs = Jobs()
+        self.stopping, self.held_bytes = False, 0
         self._lock, self._remembered = threading.Lock(), dict[tuple[str, str], Any]()
         catalog.when_closed(self._forget)
 

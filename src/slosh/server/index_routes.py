@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from importlib.metadata import version
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from fastapi import APIRouter, Depends
+from starlette.responses import Response
 
 from ..data.preprocess import Preprocess
 from ..engines.portable import EMBEDDINGS
@@ -16,16 +18,9 @@ from ..errors import AccessDenied, InputError
 from ..index import SetIndex
 from ..readers import FORMATS
 from ..wire import BINARY, JSON, pack, unpack
-from .answers import binary_reply, json_reply, pack_records
-from .bodies import decode_json
-from .context import Context
-from .routes import Reply, Request, route
-from .schemas import (
+from .answer_types import (
     Allowed,
-    Batch,
     CountAnswer,
-    CreateBody,
-    Filter,
     IdsAnswer,
     IndexesAnswer,
     IndexLine,
@@ -33,43 +28,53 @@ from .schemas import (
     ServerAnswer,
     State,
 )
+from .answers import binary_response, json_response, pack_records
+from .bodies import Sent, decode_json
+from .context import Context
+from .dependencies import Key, Ongoing, Readable, Reader, Server, Writable, Writer, body, query
+from .openapi import described
+from .request_types import Batch, CreateBody, Filter
+from .streams import FramesResponse
 
+router, owner = APIRouter(), APIRouter()
+"""Routes that every process answers, and those of the process that writes."""
+PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 CLASSES = {kind.__name__: kind for kind in EMBEDDINGS if kind.__name__ != "PartField"}
 MAX_NUMBERS = 1 << 16
 """Numbers of the vector of a set that a request may ask for."""
 
 
-@route("GET", "/health", "Whether the process runs.", "none", State)
-def health(context: Context, request: Request) -> Reply:
-    return json_reply(State("ok"))
+@router.get("/health", **described("Whether the process runs.", State))
+async def health() -> Response:
+    return json_response(State("ok"))
 
 
-@route("GET", "/ready", "Whether the server answers requests.", "none", State)
-def ready(context: Context, request: Request) -> Reply:
-    return json_reply(State("ready"))
+@router.get("/ready", **described("Whether the server answers requests.", State))
+async def ready() -> Response:
+    return json_response(State("ready"))
 
 
-@route("GET", "/metrics", "Numbers for Prometheus.", "read", "text/plain; version=0.0.4; charset=utf-8")
-def metrics(context: Context, request: Request) -> Reply:
+@router.get("/metrics", **described("Numbers for Prometheus.", PROMETHEUS))
+def metrics(context: Server, grant: Reader) -> Response:
     gauges: dict[str, float] = {"indexes": len(context.catalog.names()), "jobs_running": context.jobs.running()}
-    return Reply(context.metrics.text(gauges).encode(), "text/plain; version=0.0.4; charset=utf-8")
+    return Response(context.metrics.text(gauges), media_type=PROMETHEUS)
 
 
-@route("GET", "/v1/server", "What the server is, and what the key of this request allows.", "none", ServerAnswer)
-def server(context: Context, request: Request) -> Reply:
-    settings, grant = context.settings, request.grant
+@router.get("/v1/server", **described("What the server is, and what the key of this request allows.", ServerAnswer))
+async def server(context: Server, grant: Key) -> Response:
+    settings = context.settings
     names = ("body_bytes", "sets", "queries", "points", "k", "nesting", "deadline_seconds")
     limits = {name: value for name, value in dataclasses.asdict(settings.limits).items() if name in names}
     allowed = Allowed(grant.read, grant.write)
     can_create = grant.write and grant.indexes is None and context.catalog.folder is not None
     formats, keys = sorted(FORMATS), bool(context.keys)
-    return json_reply(ServerAnswer(version("slosh"), settings.read_only, keys, allowed, can_create, formats, limits))
+    return json_response(ServerAnswer(version("slosh"), settings.read_only, keys, allowed, can_create, formats, limits))
 
 
-@route("GET", "/v1/indexes", "The indexes that the key may read.", "read", IndexesAnswer, owner=True)
-def indexes(context: Context, request: Request) -> Reply:
-    names = [name for name in context.catalog.names() if request.grant.allows("read", name)]
-    return json_reply(IndexesAnswer([_line(context, name) for name in names]))
+@owner.get("/v1/indexes", **described("The indexes that the key may read.", IndexesAnswer))
+def indexes(context: Server, grant: Reader) -> Response:
+    names = [name for name in context.catalog.names() if grant.allows("read", name)]
+    return json_response(IndexesAnswer([_line(context, name) for name in names]))
 
 
 def _line(context: Context, name: str) -> IndexLine:
@@ -87,32 +92,28 @@ def _line(context: Context, name: str) -> IndexLine:
     )
 
 
-@route(
-    "POST",
+@owner.post(
     "/v1/indexes",
-    "Create an index.",
-    "write",
-    InfoAnswer,
-    body=CreateBody,
-    bodies=(JSON, BINARY),
-    status=201,
-    owner=True,
+    **described("Create an index.", InfoAnswer, body=CreateBody, bodies=(JSON, BINARY), status=201),
 )
-def create(context: Context, request: Request) -> Reply:
-    if request.kind == BINARY:
-        message = unpack(request.body)
+def create(
+    context: Server, grant: Writer, exchange: Ongoing, sent: Annotated[Sent, Depends(body(JSON, BINARY))]
+) -> Response:
+    if sent.kind == BINARY:
+        message = unpack(sent.body)
         name, weighted = message.arguments.get("name"), message.arguments.get("weighted")
         if not isinstance(name, str) or not (weighted is None or isinstance(weighted, bool)):
             raise InputError("a message that creates an index has its name, and weighted", argument="name")
         content = message.arrays.get("specification", np.empty(0, np.uint8)).tobytes()
         spec = IndexSpec.unpack(content, "the specification of the request")
     else:
-        given = decode_json(request.body, CreateBody, context.limits)
+        given = decode_json(sent.body, CreateBody, context.limits)
         name, weighted, spec = given.name, given.weighted, _spec_of(given)
-    if request.grant.indexes is not None and name not in request.grant.indexes:
+    if grant.indexes is not None and name not in grant.indexes:
         raise AccessDenied(f"the key is not for an index {name!r:.60}", "use another key", location=name)
+    exchange.begin()
     context.catalog.create(name, spec, weighted)
-    return json_reply(_info(context, name), 201)
+    return json_response(_info(context, name), 201)
 
 
 def _spec_of(given: CreateBody) -> IndexSpec:
@@ -145,48 +146,47 @@ def _spec_of(given: CreateBody) -> IndexSpec:
         raise InputError(f"no index can be made of this: {str(error)[:300]}", argument="embedding") from None
 
 
-@route("GET", "/v1/indexes/{name}", "What `SetIndex.info` gives.", "read", InfoAnswer)
-def info(context: Context, request: Request) -> Reply:
-    return json_reply(_info(context, request.name))
+@router.get("/v1/indexes/{name:quoted}", **described("What `SetIndex.info` gives.", InfoAnswer))
+def info(served: Readable) -> Response:
+    return json_response(_info(served.context, served.name))
 
 
 def _info(context: Context, name: str) -> dict[str, Any]:
     index = context.index(name)
     about = index.info()
     del about["path"]
-    return {"name": name, "read_only": is_read_only(context, index), **about}
+    # Whether anybody can change it by this server; that a worker only reads is its own affair.
+    return {"name": name, "read_only": context.settings.read_only, **about}
 
 
-def is_read_only(context: Context, index: SetIndex) -> bool:
-    """Return whether nobody can change an index by this server; that a worker only reads is its own affair."""
-    return context.settings.read_only
+@owner.delete("/v1/indexes/{name:quoted}", **described("Delete an index and everything in it.", IdsAnswer))
+def destroy(served: Writable) -> Response:
+    served.exchange.begin()
+    served.context.catalog.destroy(served.name)
+    return json_response(IdsAnswer([served.name]))
 
 
-@route("DELETE", "/v1/indexes/{name}", "Delete an index and everything in it.", "write", IdsAnswer, owner=True)
-def destroy(context: Context, request: Request) -> Reply:
-    context.catalog.destroy(request.name)
-    return json_reply(IdsAnswer([request.name]))
-
-
-@route("GET", "/v1/indexes/{name}/specification", "Embedding, search and preprocessing, as bytes.", "read", BINARY)
-def specification(context: Context, request: Request) -> Reply:
-    index = context.index(request.name)
+@router.get(
+    "/v1/indexes/{name:quoted}/specification", **described("Embedding, search and preprocessing, as bytes.", BINARY)
+)
+def specification(served: Readable) -> Response:
+    index = served.open()
     packed = np.frombuffer(index.spec.pack(), np.uint8)
-    return binary_reply(
-        {"read_only": is_read_only(context, index), "version": index.version}, {"specification": packed}
-    )
+    about = {"read_only": served.context.settings.read_only, "version": index.version}
+    return binary_response(about, {"specification": packed})
 
 
-@route("GET", "/v1/indexes/{name}/count", "How many sets match.", "read", CountAnswer, parameters=Filter)
-def count(context: Context, request: Request) -> Reply:
-    where = request.parameters(Filter).where
-    return json_reply(CountAnswer(context.index(request.name).count(where)))
+@router.get("/v1/indexes/{name:quoted}/count", **described("How many sets match.", CountAnswer, query=Filter))
+def count(served: Readable, given: Annotated[Filter, Depends(query(Filter))]) -> Response:
+    return json_response(CountAnswer(served.open().count(given.where)))
 
 
-@route("GET", "/v1/indexes/{name}/records", "All sets of one version, as a stream.", "read", BINARY, parameters=Batch)
-def records(context: Context, request: Request) -> Reply:
-    batch, index = request.parameters(Batch).batch, context.index(request.name)
-    return Reply(b"", BINARY, frames=_frames(index, batch))
+@router.get(
+    "/v1/indexes/{name:quoted}/records", **described("All sets of one version, as a stream.", BINARY, query=Batch)
+)
+def records(served: Readable, given: Annotated[Batch, Depends(query(Batch))]) -> Response:
+    frames = _frames(served.open(), given.batch)
+    return FramesResponse(frames, served.context.limits.deadline_seconds, media_type=BINARY)
 
 
 def _frames(index: SetIndex, batch: int) -> Any:
