@@ -25,7 +25,8 @@ from .middleware import Admitted, Observed
 from .openapi import make_document
 from .problems import Refused, problem_response
 
-ROUTERS = (search_routes.router, set_routes.router, index_routes.router, drawing.router, fields.router, pages.router)
+READING = (search_routes, set_routes, index_routes, drawing, fields, pages)
+ROUTERS = (search_routes.hot, *(module.router for module in READING))
 """Routes that every process answers, the hot one first."""
 OWNER_ROUTERS = (set_routes.owner, index_routes.owner, job_routes.owner, maps.owner)
 """Routes of the process that writes."""

@@ -6,16 +6,14 @@ Nothing here blocks: an index is opened by the handler, in its thread.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Annotated, TypeVar
 from urllib.parse import quote, unquote
 
-from anyio import fail_after
-from fastapi import Depends, Path, Request
+from fastapi import Depends, Path, Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.requests import ClientDisconnect
@@ -49,61 +47,15 @@ register_url_convertor("quoted", _Quoted())
 
 # Keys and indexes
 
-bearer = HTTPBearer(scheme_name="key", description="Needed where the server was started with keys.", auto_error=False)
-
-
-async def get_context(request: Request) -> Context:
-    found: Context = request.app.state.context
-    return found
-
-
-Server = Annotated[Context, Depends(get_context)]
-
-
-async def get_grant(context: Server, sent: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]) -> Grant:
-    return context.keys.grant(None if sent is None else sent.credentials)
-
-
-Key = Annotated[Grant, Depends(get_grant)]
-
-
-def check_access(context: Context, grant: Grant, access: str, index: str | None) -> None:
-    """Refuse what a key does not allow; `index` is None for what is about no index."""
-    if grant.allows(access, index):
-        return
-    if not grant.read:
-        error = AccessDenied("this server needs an API key", "send it as Authorization: Bearer KEY")
-        raise Refused(error, 401, close=True)
-    if context.settings.read_only and access == "write" and grant.allows("read", index):
-        raise Refused(ReadOnlyIndex("this server is for reading only", "start it without --read-only"), 403, close=True)
-    what = "write" if grant.allows("read", index) else "use this index"
-    raise Refused(AccessDenied(f"the key does not allow to {what}", "use another key"), 403, close=True)
-
-
-async def get_reader(context: Server, grant: Key) -> Grant:
-    check_access(context, grant, "read", None)
-    return grant
-
-
-async def get_writer(context: Server, grant: Key) -> Grant:
-    check_access(context, grant, "write", None)
-    return grant
-
-
-Reader = Annotated[Grant, Depends(get_reader)]
-"""A key that may read."""
-Writer = Annotated[Grant, Depends(get_writer)]
-"""A key that may write."""
-
 
 @dataclass(frozen=True)
-class Served:
-    """The index that a request is about, which its key allows to use."""
+class Asking:
+    """Who asks: what the key allows, the exchange, and the name of the index that it is about, if it is about one."""
 
-    name: str
     context: Context
     grant: Grant
     exchange: Exchange
+    name: str = ""
 
     def open(self) -> SetIndex:
         """Return the index, which may have to be opened first: to be called in a thread."""
@@ -115,33 +67,57 @@ class Served:
         return self.open()
 
     def shape(self) -> Shape:
-        """Return the dimension and the origin of its sets."""
+        """Return the dimension and the origin of the sets of the index."""
         return self.context.shape(self.name, self.open())
 
 
+bearer = HTTPBearer(scheme_name="key", description="Needed where the server was started with keys.", auto_error=False)
+SentKey = Annotated[HTTPAuthorizationCredentials | None, Security(bearer)]
 Name = Annotated[str, Path(min_length=1)]
 
 
-async def get_exchange(request: Request) -> Exchange:
-    found: Exchange = request.state.exchange
-    return found
+def admit(request: Request, key: HTTPAuthorizationCredentials | None, access: str, name: str = "") -> Asking:
+    """Return who asks; refuse what the key does not allow."""
+    context: Context = request.app.state.context
+    grant, index = context.keys.grant(None if key is None else key.credentials), name or None
+    if grant.allows(access, index):
+        return Asking(context, grant, request.state.exchange, name)
+    if not grant.read:
+        error = AccessDenied("this server needs an API key", "send it as Authorization: Bearer KEY")
+        raise Refused(error, 401, close=True)
+    if context.settings.read_only and access == "write" and grant.allows("read", index):
+        raise Refused(ReadOnlyIndex("this server is for reading only", "start it without --read-only"), 403, close=True)
+    what = "write" if grant.allows("read", index) else "use this index"
+    raise Refused(AccessDenied(f"the key does not allow to {what}", "use another key"), 403, close=True)
 
 
-Ongoing = Annotated[Exchange, Depends(get_exchange)]
+async def anyone(request: Request, key: SentKey) -> Asking:
+    return admit(request, key, "none")
 
 
-async def get_readable(name: Name, context: Server, grant: Key, exchange: Ongoing) -> Served:
-    check_access(context, grant, "read", name)
-    return Served(name, context, grant, exchange)
+async def reader(request: Request, key: SentKey) -> Asking:
+    return admit(request, key, "read")
 
 
-async def get_writable(name: Name, context: Server, grant: Key, exchange: Ongoing) -> Served:
-    check_access(context, grant, "write", name)
-    return Served(name, context, grant, exchange)
+async def writer(request: Request, key: SentKey) -> Asking:
+    return admit(request, key, "write")
 
 
-Readable = Annotated[Served, Depends(get_readable)]
-Writable = Annotated[Served, Depends(get_writable)]
+async def reader_of(request: Request, name: Name, key: SentKey) -> Asking:
+    return admit(request, key, "read", name)
+
+
+async def writer_of(request: Request, name: Name, key: SentKey) -> Asking:
+    return admit(request, key, "write", name)
+
+
+Anyone = Annotated[Asking, Depends(anyone)]
+Reader = Annotated[Asking, Depends(reader)]
+Writer = Annotated[Asking, Depends(writer)]
+ReaderOf = Annotated[Asking, Depends(reader_of)]
+"""Who may read the index that the path names."""
+WriterOf = Annotated[Asking, Depends(writer_of)]
+"""Who may change the index that the path names."""
 
 
 # The query string
@@ -151,7 +127,7 @@ def query(kind: type[T]) -> Callable[[Request], Awaitable[T]]:
     """Return the dependency on a query string of a type."""
 
     async def read(request: Request) -> T:
-        return read_query(request.url.query, kind)
+        return read_query(_query_of(request), kind)
 
     return read
 
@@ -159,24 +135,24 @@ def query(kind: type[T]) -> Callable[[Request], Awaitable[T]]:
 # The body
 
 
+async def read_sent(request: Request, kinds: tuple[str, ...]) -> Sent:
+    """Return a body of one of these types."""
+    kind = _checked_kind(request, kinds)
+    return Sent(await read_body(request), kind, request.headers.get("accept", ""), _query_of(request))
+
+
 def body(*kinds: str) -> Callable[[Request], Awaitable[Sent]]:
     """Return the dependency on a body of one of these types."""
 
     async def read(request: Request) -> Sent:
-        headers = request.headers
-        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-        if kind not in kinds:
-            raise Refused(_unsupported(kind, kinds), 415)
-        return Sent(await read_body(request), kind, headers.get("accept", ""), request.url.query)
+        return await read_sent(request, kinds)
 
     return read
 
 
 async def upload_file(request: Request) -> str:
     """Return the path of the file that holds the body: the dependency of handlers that read files."""
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != FILE:
-        raise Refused(_unsupported(kind, (FILE,)), 415)
+    _checked_kind(request, (FILE,))
     return await read_file(request)
 
 
@@ -189,19 +165,15 @@ Accept = Annotated[str, Depends(accept)]
 
 
 async def read_body(request: Request) -> bytes:
-    """Return the body of a request; refuse one that is too large or too slow, as it comes."""
+    """Return the body of a request; refuse one that is too large, as it comes."""
     context: Context = request.app.state.context
-    length = _checked_length(request, context)
-    if context.held_bytes + length > context.limits.held_bytes:
+    exchange: Exchange = request.state.exchange
+    if context.held_bytes + _checked_length(request, context) > context.limits.held_bytes:
         context.metrics.shed()
         busy = ServerBusy("the bodies of other requests take the memory", "try again", retry_after=RETRY_SECONDS)
         raise Refused(busy, 503, close=True)
-    parts: list[bytes] = []
-    with _in_time(context):
-        async for part in _parts(request, context):
-            parts.append(part)
+    parts = [part async for part in _parts(request, context)]
     found = parts[0] if len(parts) == 1 else b"".join(parts)
-    exchange: Exchange = request.state.exchange
     exchange.held_bytes = len(found)
     context.held_bytes += len(found)
     return found
@@ -213,10 +185,35 @@ async def read_file(request: Request) -> str:
     _checked_length(request, context)
     handle, path = tempfile.mkstemp(prefix="slosh-upload-")
     request.state.exchange.file = path
-    with os.fdopen(handle, "wb") as file, _in_time(context):
+    with os.fdopen(handle, "wb") as file:
         async for part in _parts(request, context):
             file.write(part)
     return path
+
+
+async def _parts(request: Request, context: Context) -> AsyncIterator[bytes]:
+    """Yield the parts of a body as they come. The middleware ends it when they come too slowly."""
+    exchange: Exchange = request.state.exchange
+    size, exchange.is_reading = 0, True
+    try:
+        async for part in request.stream():
+            size += len(part)
+            if size > context.limits.body_bytes:
+                raise _too_large(context)
+            if part:
+                yield part
+    except ClientDisconnect:
+        raise Refused(InputError("the client went away", argument="body"), 400, close=True) from None
+    exchange.is_reading = False
+
+
+def _checked_kind(request: Request, kinds: tuple[str, ...]) -> str:
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind in kinds:
+        return kind
+    problem = f"a body of the type {kind!r:.60}" if kind else "a body without Content-Type"
+    remedy = f"send {' or '.join(kinds)}"
+    raise Refused(UnsupportedError(problem, remedy, argument="body", feature_name="Content-Type"), 415)
 
 
 def _checked_length(request: Request, context: Context) -> int:
@@ -229,33 +226,11 @@ def _checked_length(request: Request, context: Context) -> int:
     return int(length)
 
 
-async def _parts(request: Request, context: Context) -> AsyncIterator[bytes]:
-    size = 0
-    try:
-        async for part in request.stream():
-            size += len(part)
-            if size > context.limits.body_bytes:
-                raise _too_large(context)
-            yield part
-    except ClientDisconnect:
-        raise Refused(InputError("the client went away", argument="body"), 400, close=True) from None
-
-
-@contextlib.contextmanager
-def _in_time(context: Context) -> Iterator[None]:
-    try:
-        with fail_after(context.limits.body_seconds):
-            yield
-    except TimeoutError:
-        late = ServerBusy("the body did not come in time", "send it faster, or in parts")
-        raise Refused(late, 408, close=True) from None
-
-
 def _too_large(context: Context) -> Refused:
     remedy = f"send at most {context.limits.body_bytes:,} bytes"
     return Refused(InputError("the body is too large", remedy, argument="body"), 413, close=True)
 
 
-def _unsupported(kind: str, kinds: tuple[str, ...]) -> UnsupportedError:
-    problem = f"a body of the type {kind!r:.60}" if kind else "a body without Content-Type"
-    return UnsupportedError(problem, f"send {' or '.join(kinds)}", argument="body", feature_name="Content-Type")
+def _query_of(request: Request) -> str:
+    text: bytes = request.scope["query_string"]
+    return text.decode("latin-1")

@@ -20,7 +20,7 @@ from ..wire import JSON
 from .answer_types import DrawnSet, PointsAnswer, ProjectAnswer, ProjectedSet
 from .answers import json_response
 from .bodies import Sent, check_sets, decode_json
-from .dependencies import Readable, Served, body
+from .dependencies import Asking, ReaderOf, body
 from .openapi import described
 from .request_types import PointsBody, ProjectBody
 
@@ -30,12 +30,12 @@ LEARNT_SETS = 256
 Project = Callable[[NDArray[Any]], NDArray[Any]]
 
 
-def projector(served: Served, components: int | None) -> Project:
+def projector(asking: Asking, components: int | None) -> Project:
     """Return what shows points of an index in at most so many dimensions; None leaves them as they are."""
-    if components is None or served.shape().dim <= components:
+    if components is None or asking.shape().dim <= components:
         return lambda points: np.asarray(points)
-    index = served.open()
-    centre, axes = served.context.remembered("axes", served.name, lambda: _principal_axes(index))
+    index = asking.open()
+    centre, axes = asking.context.remembered("axes", asking.name, lambda: _principal_axes(index))
     return lambda points: (np.asarray(points, np.float64) - centre) @ axes[:, :components]
 
 
@@ -79,11 +79,11 @@ def sample_rows(n: int, limit: int) -> NDArray[np.int64]:
     "/v1/indexes/{name:quoted}/points",
     **described("Points of stored sets to draw: a sample, in at most 3 dimensions.", PointsAnswer, body=PointsBody),
 )
-def points(served: Readable, sent: Annotated[Sent, Depends(body(JSON))]) -> Response:
-    given = decode_json(sent.body, PointsBody, served.context.limits)
-    found: Any = served.open().get(given.ids)
-    project, origin = projector(served, given.components), found.sets.origin
-    projected, drawn = served.shape().dim > given.components, []
+def points(asking: ReaderOf, sent: Annotated[Sent, Depends(body(JSON))]) -> Response:
+    given = decode_json(sent.body, PointsBody, asking.context.limits)
+    found: Any = asking.open().get(given.ids)
+    project, origin = projector(asking, given.components), found.sets.origin
+    projected, drawn = asking.shape().dim > given.components, []
     for i, (name, about) in enumerate(zip(found.ids, found.metadata, strict=True)):
         own, weights = np.asarray(found.sets[i]), found.sets.weights_of(i)
         rows = sample_rows(len(own), given.limit)
@@ -103,12 +103,12 @@ def points(served: Readable, sent: Annotated[Sent, Depends(body(JSON))]) -> Resp
         body=ProjectBody,
     ),
 )
-def project(served: Readable, sent: Annotated[Sent, Depends(body(JSON))]) -> Response:
-    given = decode_json(sent.body, ProjectBody, served.context.limits)
-    shape = served.shape()
+def project(asking: ReaderOf, sent: Annotated[Sent, Depends(body(JSON))]) -> Response:
+    given = decode_json(sent.body, ProjectBody, asking.context.limits)
+    shape = asking.shape()
     sets = shape.sets(given.sets)
-    check_sets(sets, served.context.limits)
-    make, projected, drawn = projector(served, given.components), shape.dim > given.components, []
+    check_sets(sets, asking.context.limits)
+    make, projected, drawn = projector(asking, given.components), shape.dim > given.components, []
     for i in range(len(sets)):
         own = np.asarray(sets[i])
         shown = make(own[sample_rows(len(own), given.limit)])

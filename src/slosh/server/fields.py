@@ -11,7 +11,7 @@ from starlette.responses import Response
 from ..where import NO_VALUE, fields_of
 from .answer_types import FieldLine, FieldsAnswer, FieldValue
 from .answers import json_response
-from .dependencies import Readable, query
+from .dependencies import ReaderOf, query
 from .drawing import spread_ids
 from .openapi import described
 from .request_types import FieldValues
@@ -31,8 +31,8 @@ MAX_TEXT = 200
     "/v1/indexes/{name:quoted}/fields",
     **described("Fields of the metadata, with their values.", FieldsAnswer, query=FieldValues),
 )
-def fields(served: Readable, given: Annotated[FieldValues, Depends(query(FieldValues))]) -> Response:
-    most, index = given.values, served.open()
+def fields(asking: ReaderOf, given: Annotated[FieldValues, Depends(query(FieldValues))]) -> Response:
+    most, index = given.values, asking.open()
     total = len(index)
     ids = spread_ids(index, total, SAMPLED_SETS)
     counts: dict[str, Counter[Any]] = {}

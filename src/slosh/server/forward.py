@@ -11,7 +11,7 @@ from fastapi.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from ..errors import ServerBusy, UnknownOutcome
-from .dependencies import FILE, Ongoing, Reader, read_body, read_file
+from .dependencies import FILE, Reader, read_body, read_file
 
 KEPT_HEADERS = ("content-type", "accept", "authorization", "host")
 """Headers of a request that the other process looks at: it checks what the key allows."""
@@ -65,14 +65,14 @@ class Forwarder:
         return Response(answer, response.status, more, response.getheader("content-type"))
 
 
-async def forward(request: Request, grant: Reader, exchange: Ongoing) -> Response:
+async def forward(request: Request, asking: Reader) -> Response:
     """Answer a request as the process that writes does: the endpoint of all its routes in a worker."""
     headers = {name: request.headers[name] for name in KEPT_HEADERS if name in request.headers}
     is_file = headers.get("content-type") == FILE
     file = await read_file(request) if is_file else None
     body = b"" if is_file else await read_body(request)
     target = request.scope["raw_path"].decode("ascii") + (f"?{request.url.query}" if request.url.query else "")
-    exchange.begin()  # the other process has its own deadline
+    asking.exchange.begin()  # the other process has its own deadline
     send = request.app.state.forwarder.forward
     answer: Response = await run_in_threadpool(send, request.method, target, headers, body, file)
     return answer

@@ -31,7 +31,7 @@ from .answer_types import (
 from .answers import binary_response, json_response, pack_records
 from .bodies import Sent, decode_json
 from .context import Context
-from .dependencies import Key, Ongoing, Readable, Reader, Server, Writable, Writer, body, query
+from .dependencies import Anyone, Reader, ReaderOf, Writer, WriterOf, body, query
 from .openapi import described
 from .request_types import Batch, CreateBody, Filter
 from .streams import FramesResponse
@@ -55,14 +55,15 @@ async def ready() -> Response:
 
 
 @router.get("/metrics", **described("Numbers for Prometheus.", PROMETHEUS))
-def metrics(context: Server, grant: Reader) -> Response:
+def metrics(asking: Reader) -> Response:
+    context = asking.context
     gauges: dict[str, float] = {"indexes": len(context.catalog.names()), "jobs_running": context.jobs.running()}
     return Response(context.metrics.text(gauges), media_type=PROMETHEUS)
 
 
 @router.get("/v1/server", **described("What the server is, and what the key of this request allows.", ServerAnswer))
-async def server(context: Server, grant: Key) -> Response:
-    settings = context.settings
+async def server(asking: Anyone) -> Response:
+    context, grant, settings = asking.context, asking.grant, asking.context.settings
     names = ("body_bytes", "sets", "queries", "points", "k", "nesting", "deadline_seconds")
     limits = {name: value for name, value in dataclasses.asdict(settings.limits).items() if name in names}
     allowed = Allowed(grant.read, grant.write)
@@ -72,8 +73,9 @@ async def server(context: Server, grant: Key) -> Response:
 
 
 @owner.get("/v1/indexes", **described("The indexes that the key may read.", IndexesAnswer))
-def indexes(context: Server, grant: Reader) -> Response:
-    names = [name for name in context.catalog.names() if grant.allows("read", name)]
+def indexes(asking: Reader) -> Response:
+    context = asking.context
+    names = [name for name in context.catalog.names() if asking.grant.allows("read", name)]
     return json_response(IndexesAnswer([_line(context, name) for name in names]))
 
 
@@ -96,9 +98,8 @@ def _line(context: Context, name: str) -> IndexLine:
     "/v1/indexes",
     **described("Create an index.", InfoAnswer, body=CreateBody, bodies=(JSON, BINARY), status=201),
 )
-def create(
-    context: Server, grant: Writer, exchange: Ongoing, sent: Annotated[Sent, Depends(body(JSON, BINARY))]
-) -> Response:
+def create(asking: Writer, sent: Annotated[Sent, Depends(body(JSON, BINARY))]) -> Response:
+    context, grant = asking.context, asking.grant
     if sent.kind == BINARY:
         message = unpack(sent.body)
         name, weighted = message.arguments.get("name"), message.arguments.get("weighted")
@@ -111,7 +112,7 @@ def create(
         name, weighted, spec = given.name, given.weighted, _spec_of(given)
     if grant.indexes is not None and name not in grant.indexes:
         raise AccessDenied(f"the key is not for an index {name!r:.60}", "use another key", location=name)
-    exchange.begin()
+    asking.exchange.begin()
     context.catalog.create(name, spec, weighted)
     return json_response(_info(context, name), 201)
 
@@ -147,8 +148,8 @@ def _spec_of(given: CreateBody) -> IndexSpec:
 
 
 @router.get("/v1/indexes/{name:quoted}", **described("What `SetIndex.info` gives.", InfoAnswer))
-def info(served: Readable) -> Response:
-    return json_response(_info(served.context, served.name))
+def info(asking: ReaderOf) -> Response:
+    return json_response(_info(asking.context, asking.name))
 
 
 def _info(context: Context, name: str) -> dict[str, Any]:
@@ -160,33 +161,33 @@ def _info(context: Context, name: str) -> dict[str, Any]:
 
 
 @owner.delete("/v1/indexes/{name:quoted}", **described("Delete an index and everything in it.", IdsAnswer))
-def destroy(served: Writable) -> Response:
-    served.exchange.begin()
-    served.context.catalog.destroy(served.name)
-    return json_response(IdsAnswer([served.name]))
+def destroy(asking: WriterOf) -> Response:
+    asking.exchange.begin()
+    asking.context.catalog.destroy(asking.name)
+    return json_response(IdsAnswer([asking.name]))
 
 
 @router.get(
     "/v1/indexes/{name:quoted}/specification", **described("Embedding, search and preprocessing, as bytes.", BINARY)
 )
-def specification(served: Readable) -> Response:
-    index = served.open()
+def specification(asking: ReaderOf) -> Response:
+    index = asking.open()
     packed = np.frombuffer(index.spec.pack(), np.uint8)
-    about = {"read_only": served.context.settings.read_only, "version": index.version}
+    about = {"read_only": asking.context.settings.read_only, "version": index.version}
     return binary_response(about, {"specification": packed})
 
 
 @router.get("/v1/indexes/{name:quoted}/count", **described("How many sets match.", CountAnswer, query=Filter))
-def count(served: Readable, given: Annotated[Filter, Depends(query(Filter))]) -> Response:
-    return json_response(CountAnswer(served.open().count(given.where)))
+def count(asking: ReaderOf, given: Annotated[Filter, Depends(query(Filter))]) -> Response:
+    return json_response(CountAnswer(asking.open().count(given.where)))
 
 
 @router.get(
     "/v1/indexes/{name:quoted}/records", **described("All sets of one version, as a stream.", BINARY, query=Batch)
 )
-def records(served: Readable, given: Annotated[Batch, Depends(query(Batch))]) -> Response:
-    frames = _frames(served.open(), given.batch)
-    return FramesResponse(frames, served.context.limits.deadline_seconds, media_type=BINARY)
+def records(asking: ReaderOf, given: Annotated[Batch, Depends(query(Batch))]) -> Response:
+    frames = _frames(asking.open(), given.batch)
+    return FramesResponse(frames, asking.context.limits.deadline_seconds, media_type=BINARY)
 
 
 def _frames(index: SetIndex, batch: int) -> Any:

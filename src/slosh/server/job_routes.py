@@ -23,7 +23,7 @@ from .answer_types import JobAnswer, JobsAnswer
 from .answers import json_response, without_infinity
 from .bodies import Sent, Shape, check_sets, decode_json
 from .context import Context
-from .dependencies import Accept, Ongoing, Readable, Reader, Served, Server, body, query
+from .dependencies import Accept, Asking, Reader, ReaderOf, body, query
 from .jobs import Job
 from .openapi import described
 from .request_types import JobBody, Wait
@@ -117,21 +117,21 @@ BINARY_ONLY = ("queries", "sample", "embedding", "parts")
         status=202,
     ),
 )
-async def begin(served: Readable, given: Waiting, sent: Annotated[Sent, Depends(body(JSON, BINARY))]) -> Response:
-    job = await run_in_threadpool(_begun, served, sent)
+async def begin(asking: ReaderOf, given: Waiting, sent: Annotated[Sent, Depends(body(JSON, BINARY))]) -> Response:
+    job = await run_in_threadpool(_begun, asking, sent)
     await _wait_for(job, given.wait)
     return await run_in_threadpool(_response, job, sent.accept, 202)
 
 
-def _begun(served: Served, sent: Sent) -> Job:
+def _begun(asking: Asking, sent: Sent) -> Job:
     """Return the job that a request asks for, which has begun."""
-    index, shape, limits = served.open(), served.shape(), served.context.limits
+    index, shape, limits = asking.open(), asking.shape(), asking.context.limits
     if sent.kind == BINARY:
         message = unpack(sent.body)
         kind, arguments = message.arguments.get("kind"), message.arguments.get("arguments")
         if not isinstance(kind, str) or kind not in WORK or not isinstance(arguments, dict):
             raise InputError("a job has a kind, and arguments", f"the kinds are {', '.join(WORK)}", argument="kind")
-        arguments = {**arguments, **_objects(message, arguments, shape, served.context)}
+        arguments = {**arguments, **_objects(message, arguments, shape, asking.context)}
     else:
         given = decode_json(sent.body, JobBody, limits)
         kind, arguments = given.kind, given.arguments
@@ -139,13 +139,13 @@ def _begun(served: Served, sent: Sent) -> Job:
             if name in arguments and not isinstance(arguments[name], bool | None):
                 raise InputError(f"the argument {name!r} is for the Python client", "leave it out", argument=name)
     access, work = WORK[kind]
-    if not served.grant.allows(access, served.name):
-        raise AccessDenied(f"the key does not allow {kind}", "use a key that may write", location=served.name)
+    if not asking.grant.allows(access, asking.name):
+        raise AccessDenied(f"the key does not allow {kind}", "use a key that may write", location=asking.name)
     known = set(_parameters(work))
     if unknown := sorted(set(arguments) - known):
         raise InputError(f"{kind} has no argument {unknown[0]!r:.60}", argument=str(unknown[0])[:60])
-    served.exchange.begin()
-    return served.context.jobs.begin(Job(served.name, kind, access, lambda: work(index, **arguments)))
+    asking.exchange.begin()
+    return asking.context.jobs.begin(Job(asking.name, kind, access, lambda: work(index, **arguments)))
 
 
 async def _wait_for(job: Job, seconds: float) -> None:
@@ -195,39 +195,39 @@ def _loaded(name: str, packed: dict[str, Any], arrays: dict[str, NDArray[Any]]) 
 
 
 @owner.get("/v1/jobs", **described("The jobs that the key may see.", JobsAnswer))
-def all_jobs(context: Server, grant: Reader) -> Response:
-    listed = [_answer(job) for job in context.jobs.all() if grant.allows("read", job.index)]
+def all_jobs(asking: Reader) -> Response:
+    listed = [_answer(job) for job in asking.context.jobs.all() if asking.grant.allows("read", job.index)]
     for each in listed:
         each.result = None
     return json_response(JobsAnswer(listed))
 
 
-async def get_job(id: str, context: Server, grant: Reader) -> Job:
+async def get_job(id: str, asking: Reader) -> Job:
     """Return the job that a request is about, if the key may see it."""
-    job = context.jobs.get(id)
-    if job is None or not grant.allows("read", job.index):
+    job = asking.context.jobs.get(id)
+    if job is None or not asking.grant.allows("read", job.index):
         raise UnknownId(f"there is no job {id!r:.60}", "GET /v1/jobs lists them", id=id[:100])
     return job
 
 
-Asked = Annotated[Job, Depends(get_job)]
+Known = Annotated[Job, Depends(get_job)]
 
 
 @owner.get(
     "/v1/jobs/{id:quoted}",
     **described("State, progress and result of a job.", JobAnswer, query=Wait, answers=(JSON, BINARY)),
 )
-async def one_job(job: Asked, given: Waiting, accept: Accept, exchange: Ongoing) -> Response:
-    exchange.begin()
+async def one_job(asking: Reader, job: Known, given: Waiting, accept: Accept) -> Response:
+    asking.exchange.begin()
     await _wait_for(job, given.wait)
     return await run_in_threadpool(_response, job, accept)
 
 
 @owner.delete("/v1/jobs/{id:quoted}", **described("Cancel a job.", JobAnswer, query=Wait, answers=(JSON, BINARY)))
-async def cancel(job: Asked, grant: Reader, given: Waiting, accept: Accept, exchange: Ongoing) -> Response:
-    if not grant.allows(job.access, job.index):
+async def cancel(asking: Reader, job: Known, given: Waiting, accept: Accept) -> Response:
+    if not asking.grant.allows(job.access, job.index):
         raise AccessDenied(f"the key may not cancel a job that is {job.kind}", "use a key that may write")
-    exchange.begin()
+    asking.exchange.begin()
     job.cancelled.set()
     await _wait_for(job, given.wait)
     return await run_in_threadpool(_response, job, accept)

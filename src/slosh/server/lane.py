@@ -23,7 +23,7 @@ from ..errors import ServerBusy
 from ..native.kernel import limited_threads
 from .bodies import Asked, Sent
 from .context import Context
-from .dependencies import Served
+from .dependencies import Asking
 from .problems import problem_response
 from .search_routes import answer_together, decode
 
@@ -41,7 +41,7 @@ THREADS_PER_LANE = 4
 class Waiting:
     """A search in the lane, and where its answer goes."""
 
-    served: Served
+    asking: Asking
     sent: Sent
     future: asyncio.Future[Response | Asked]
     asked: Asked | None = field(default=None)
@@ -60,11 +60,11 @@ class Lane:
         for thread in self._threads:
             thread.start()
 
-    def submit(self, served: Served, sent: Sent) -> asyncio.Future[Response | Asked]:
+    def submit(self, asking: Asking, sent: Sent) -> asyncio.Future[Response | Asked]:
         """Return the answer to come, or the question, decoded, if it is not small. To be called in the loop."""
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
-        waiting = Waiting(served, sent, self._loop.create_future())
+        waiting = Waiting(asking, sent, self._loop.create_future())
         with self._ready:
             self._waiting.append(waiting)
             self._ready.notify()
@@ -97,7 +97,7 @@ class Lane:
             if each.future.cancelled():
                 continue
             try:
-                each.asked = decode(each.served, each.sent, "search")
+                each.asked = decode(each.asking, each.sent, "search")
             except Exception as error:
                 done.append((each, self._failed(error)))
             else:
@@ -114,10 +114,10 @@ class Lane:
     def _responses(self, group: Sequence[Waiting]) -> list[Response]:
         first = group[0]
         asked = [each.asked for each in group if each.asked is not None]
-        deadline = min(each.served.exchange.deadline for each in group)
+        deadline = min(each.asking.exchange.deadline for each in group)
         try:
             with watched(lambda *step: _check(deadline)):
-                return answer_together(first.served, "search", asked, first.sent.accept)
+                return answer_together(first.asking, "search", asked, first.sent.accept)
         except Exception as error:
             if len(group) == 1:
                 return [self._failed(error)]
@@ -154,4 +154,4 @@ def _group(each: Waiting) -> Any:
     asked = each.asked
     assert asked is not None
     arguments = repr(sorted(asked.arguments.items())) if asked.arguments else ""
-    return each.served.name, arguments, each.sent.accept, asked.metadata, asked.sets is None
+    return each.asking.name, arguments, each.sent.accept, asked.metadata, asked.sets is None

@@ -23,7 +23,7 @@ from ..wire import JSON
 from .answer_types import MapAnswer, PlaceAnswer, TileAnswer
 from .answers import json_response
 from .bodies import Sent, decode_json, decode_points, decode_weights, is_many
-from .dependencies import Readable, Served, body, query
+from .dependencies import Asking, ReaderOf, body, query
 from .drawing import spread_ids
 from .openapi import described
 from .problems import NotReady
@@ -152,22 +152,22 @@ def _bounds(xy: NDArray[np.float32]) -> tuple[float, float, float, float]:
     return float(low[0]), float(low[1]), float(high[0]), float(high[1])
 
 
-def _map(served: Served) -> Map:
-    index = served.open()
-    return served.context.remembered("map", served.name, lambda: Map(index))
+def _map(asking: Asking) -> Map:
+    index = asking.open()
+    return asking.context.remembered("map", asking.name, lambda: Map(index))
 
 
-def _ready(served: Served) -> Placed:
-    placed = _map(served).placed
+def _ready(asking: Asking) -> Placed:
+    placed = _map(asking).placed
     if placed is None:
         remedy = "ask for the map first, and wait until it is ready"
-        raise NotReady("there is no map yet", remedy, location=served.name)
+        raise NotReady("there is no map yet", remedy, location=asking.name)
     return placed
 
 
 @owner.get("/v1/indexes/{name:quoted}/map", **described("The collection in two dimensions.", MapAnswer))
-def map_info(served: Readable) -> Response:
-    found = _map(served)
+def map_info(asking: ReaderOf) -> Response:
+    found = _map(asking)
     building = found.refresh()
     placed = found.placed
     n = 0 if placed is None else len(placed.ids)
@@ -188,8 +188,8 @@ def map_info(served: Readable) -> Response:
 
 
 @owner.get("/v1/indexes/{name:quoted}/map/tile", **described("A part of the map.", TileAnswer, query=Tile))
-def tile(served: Readable, given: Annotated[Tile, Depends(query(Tile))]) -> Response:
-    placed = _ready(served)
+def tile(asking: ReaderOf, given: Annotated[Tile, Depends(query(Tile))]) -> Response:
+    placed = _ready(asking)
     side = 1 << given.level
     if given.x >= side or given.y >= side:
         raise InputError(f"level {given.level} has {side} columns and rows", "x and y count from 0", argument="x")
@@ -208,7 +208,7 @@ def tile(served: Readable, given: Annotated[Tile, Depends(query(Tile))]) -> Resp
     ids = [placed.ids[i] for i in rows.tolist()]
     values = None
     if given.field is not None:
-        ids, rows, values = _with_values(served.open(), ids, rows, given.field)
+        ids, rows, values = _with_values(asking.open(), ids, rows, given.field)
     points = placed.xy[rows].astype(float).tolist()
     bounds, n = [x0, y0, x0 + wide, y0 + tall], int(density.sum())
     return json_response(TileAnswer(given.level, given.x, given.y, bounds, n, ids, points, values, density.tolist()))
@@ -240,18 +240,18 @@ def _value(about: Any, field: str) -> Any:
     "/v1/indexes/{name:quoted}/map/place",
     **described("Where queries and stored sets lie in the map.", PlaceAnswer, body=PlaceBody),
 )
-def place(served: Readable, sent: Annotated[Sent, Depends(body(JSON))]) -> Response:
-    given = decode_json(sent.body, PlaceBody, served.context.limits)
-    placed, index = _ready(served), served.open()
+def place(asking: ReaderOf, sent: Annotated[Sent, Depends(body(JSON))]) -> Response:
+    given = decode_json(sent.body, PlaceBody, asking.context.limits)
+    placed, index = _ready(asking), asking.open()
     raw, queries = bytes(given.queries), None
     if raw != b"null":
         many = is_many(raw)
         points, weights = decode_points(raw, many), decode_weights(bytes(given.weights), many)
-        sets = served.shape().sets(points, weights, name="queries")
+        sets = asking.shape().sets(points, weights, name="queries")
         spec = index.spec
         vectors = spec.vectors(spec.prepare(sets), slack=False).numbers
         if vectors.shape[1] != len(placed.axes.centre):
-            raise NotReady("the map is of another embedding", "wait for the new map", location=served.name)
+            raise NotReady("the map is of another embedding", "wait for the new map", location=asking.name)
         queries = placed.axes.place(vectors).tolist()
     rows = None if given.ids is None else [placed.rows.get(name) for name in given.ids]
     ids = None if rows is None else [None if i is None else placed.xy[i].astype(float).tolist() for i in rows]

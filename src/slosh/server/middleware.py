@@ -126,13 +126,22 @@ class Admitted:
                 started = True
                 await send(message)
 
-        def expire() -> None:
+        def apologize(error: Exception) -> None:
             nonlocal apology
-            if not started and exchange.expire():
-                apology = loop.create_task(problem_response(late(), context.catalog)(scope, receive, send))
+            apology = loop.create_task(problem_response(error, context.catalog)(scope, receive, send))
+
+        def end_reading() -> None:
+            if exchange.is_reading and not started:
+                slow = ServerBusy("the body did not come in time", "send it faster, or in parts")
+                apologize(Refused(slow, 408, close=True))
+
+        def expire() -> None:
+            if not started and apology is None and exchange.expire():
+                apologize(late())
 
         loop = asyncio.get_running_loop()
-        timer = loop.call_later(context.limits.deadline_seconds, expire)
+        limits = context.limits
+        timers = (loop.call_later(limits.body_seconds, end_reading), loop.call_later(limits.deadline_seconds, expire))
         self._in_flight += 1
         try:
             with watched(exchange.check):
@@ -140,7 +149,8 @@ class Admitted:
         finally:
             self._in_flight -= 1
             context.held_bytes -= exchange.held_bytes
-            timer.cancel()
+            for timer in timers:
+                timer.cancel()
             exchange.release()
             if apology is not None:
                 await apology

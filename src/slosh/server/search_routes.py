@@ -7,12 +7,13 @@ last bit.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Annotated, Any
 
 import numpy as np
 from fastapi import APIRouter, Depends, Request
 from fastapi.concurrency import run_in_threadpool
+from fastapi.routing import APIRoute
 from numpy.typing import NDArray
 from starlette.responses import Response
 
@@ -24,12 +25,22 @@ from ..wire import ARROW, BINARY, JSON, NPY, pack_sets, unpack, unpack_sets
 from .answer_types import ExplainAnswer, HitsAnswer, NeighborsAnswer, SideAnswer
 from .answers import binary_response, hits_responses, json_response, without_infinity
 from .bodies import Asked, Sent, decode_json, decode_question, plain_arguments
-from .dependencies import Readable, Served, body
+from .dependencies import Asking, ReaderOf, admit, bearer, body, read_sent, reader_of
 from .drawing import projector
 from .openapi import described
 from .request_types import ExplainBody, NeighborsBody, RangeBody, SearchBody
 
-router = APIRouter()
+
+class PlainRoute(APIRoute):
+    """A route whose function takes the request itself: FastAPI documents it, but resolves no dependencies for it, which
+    takes longer than a search.
+    """
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        return self.endpoint
+
+
+router, hot = APIRouter(), APIRouter(route_class=PlainRoute)
 BULK = (JSON, BINARY, NPY, ARROW)
 SMALL_BODY = 1 << 16
 """Bytes of the body of a small search; larger ones would keep others waiting while they are decoded."""
@@ -40,14 +51,14 @@ METHODS = {"search": SearchBody, "range_search": RangeBody}
 Question = Annotated[Sent, Depends(body(*BULK))]
 
 
-def decode(served: Served, sent: Sent, method: str) -> Asked:
+def decode(asking: Asking, sent: Sent, method: str) -> Asked:
     """Return what a request asks for."""
-    return decode_question(sent, METHODS[method], served.shape(), served.context.limits)
+    return decode_question(sent, METHODS[method], asking.shape(), asking.context.limits)
 
 
-def answer_together(served: Served, method: str, asked: Sequence[Asked], accept: str) -> list[Response]:
+def answer_together(asking: Asking, method: str, asked: Sequence[Asked], accept: str) -> list[Response]:
     """Return the answers to questions with the same arguments to one index, all of them found by one search."""
-    index, first = served.open(), asked[0]
+    index, first = asking.open(), asked[0]
     if first.sets is None:
         found: Any = getattr(index, method)(id=[x for each in asked for x in each.ids or ()], **first.arguments)
     else:
@@ -58,12 +69,13 @@ def answer_together(served: Served, method: str, asked: Sequence[Asked], accept:
     return hits_responses(found, sizes, [each.single for each in asked], accept, first.metadata)
 
 
-def _answer(served: Served, sent: Sent, method: str) -> Response:
-    return answer_together(served, method, [decode(served, sent, method)], sent.accept)[0]
+def _answer(asking: Asking, sent: Sent, method: str) -> Response:
+    return answer_together(asking, method, [decode(asking, sent, method)], sent.accept)[0]
 
 
-@router.post(
+@hot.post(
     "/v1/indexes/{name:quoted}/search",
+    dependencies=[Depends(reader_of)],  # only for the document
     **described(
         "The nearest sets of one query, of many, or of stored sets.",
         HitsAnswer,
@@ -72,21 +84,23 @@ def _answer(served: Served, sent: Sent, method: str) -> Response:
         answers=(JSON, BINARY, ARROW),
     ),
 )
-async def search(request: Request, served: Readable, sent: Question) -> Response:
+async def search(request: Request) -> Response:
+    asking = admit(request, await bearer(request), "read", request.path_params["name"])
+    sent = await read_sent(request, BULK)
     if len(sent.body) > SMALL_BODY:
-        return await run_in_threadpool(_answer, served, sent, "search")
-    found: Response | Asked = await request.app.state.lane.submit(served, sent)
+        return await run_in_threadpool(_answer, asking, sent, "search")
+    found: Response | Asked = await request.app.state.lane.submit(asking, sent)
     if isinstance(found, Response):
         return found
-    return (await run_in_threadpool(answer_together, served, "search", [found], sent.accept))[0]
+    return (await run_in_threadpool(answer_together, asking, "search", [found], sent.accept))[0]
 
 
 @router.post(
     "/v1/indexes/{name:quoted}/range_search",
     **described("All sets within a radius.", HitsAnswer, body=RangeBody, bodies=BULK, answers=(JSON, BINARY, ARROW)),
 )
-def range_search(served: Readable, sent: Question) -> Response:
-    return _answer(served, sent, "range_search")
+def range_search(asking: ReaderOf, sent: Question) -> Response:
+    return _answer(asking, sent, "range_search")
 
 
 @router.post(
@@ -99,9 +113,9 @@ def range_search(served: Readable, sent: Question) -> Response:
         answers=(JSON, BINARY),
     ),
 )
-def kneighbors(served: Readable, sent: Question) -> Response:
-    asked = decode_question(sent, NeighborsBody, served.shape(), served.context.limits)
-    distances, positions = served.open().kneighbors(asked.sets, id=asked.ids, **asked.arguments)
+def kneighbors(asking: ReaderOf, sent: Question) -> Response:
+    asked = decode_question(sent, NeighborsBody, asking.shape(), asking.context.limits)
+    distances, positions = asking.open().kneighbors(asked.sets, id=asked.ids, **asked.arguments)
     if BINARY in sent.accept:
         return binary_response({}, {"distances": distances, "positions": positions})
     return json_response(NeighborsAnswer(without_infinity(distances), positions.tolist()))
@@ -117,8 +131,8 @@ def kneighbors(served: Readable, sent: Question) -> Response:
         answers=(JSON, BINARY),
     ),
 )
-def explain(served: Readable, sent: Annotated[Sent, Depends(body(JSON, BINARY))]) -> Response:
-    shape = served.shape()
+def explain(asking: ReaderOf, sent: Annotated[Sent, Depends(body(JSON, BINARY))]) -> Response:
+    shape = asking.shape()
     if sent.kind == BINARY:
         message = unpack(sent.body)
         plain = plain_arguments(message, {"id": None, "query_id": None, "match": "whole"})
@@ -126,7 +140,7 @@ def explain(served: Readable, sent: Annotated[Sent, Depends(body(JSON, BINARY))]
         query = unpack_sets("query", message.arrays, shape.origin)
         query = None if query is None else shape.sets(query, name="query")
     else:
-        given = decode_json(sent.body, ExplainBody, served.context.limits)
+        given = decode_json(sent.body, ExplainBody, asking.context.limits)
         id, query_id, match, components = given.id, given.query_id, given.match, given.components
         weights = None if given.weights is None else [given.weights]
         query = None if given.query is None else shape.sets([given.query], weights, "query")
@@ -134,10 +148,10 @@ def explain(served: Readable, sent: Annotated[Sent, Depends(body(JSON, BINARY))]
         raise InputError("give query, or query_id of a stored set, and not both", argument="query")
     if not isinstance(id, str) or not (query_id is None or isinstance(query_id, str)):
         raise InputError("id and query_id are strings", argument="id")
-    found = served.open().explain(query_id if query is None else query, id, match=match)
+    found = asking.open().explain(query_id if query is None else query, id, match=match)
     if BINARY in sent.accept:
         return _binary_explanation(found, match)
-    project = projector(served, components)
+    project = projector(asking, components)
     x, y = (SideAnswer(project(side.points).tolist(), _listed(side.weights)) for side in (found.x, found.y))
     projected = components is not None and shape.dim > components
     if isinstance(found, rank.PartExplanation):

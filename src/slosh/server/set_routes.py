@@ -13,7 +13,7 @@ from ..wire import ARROW, BINARY, JSON, NPY, unpack, unpack_sets
 from .answer_types import IdsAnswer, ParseAnswer, RecordsAnswer, SetLine, SetsAnswer
 from .answers import binary_response, json_response, pack_records, stored_sets
 from .bodies import Sent, Shape, check_sets, decode_json, parse_object, plain_arguments, read_arrow, read_npy
-from .dependencies import FILE, Accept, Readable, Writable, body, query, upload_file
+from .dependencies import FILE, Accept, ReaderOf, WriterOf, body, query, upload_file
 from .files import read_sets
 from .openapi import described
 from .request_types import (
@@ -35,8 +35,8 @@ File = Annotated[str, Depends(upload_file)]
 
 
 @router.get("/v1/indexes/{name:quoted}/sets", **described("A page of the stored sets.", SetsAnswer, query=Page))
-def listed(served: Readable, page: Annotated[Page, Depends(query(Page))]) -> Response:
-    index = served.open()
+def listed(asking: ReaderOf, page: Annotated[Page, Depends(query(Page))]) -> Response:
+    index = asking.open()
     total = index.count(page.where)
     ids = index.select(page.where, page.limit, page.offset) if page.offset < total else []
     found: Any = index.get(ids)
@@ -52,21 +52,21 @@ def listed(served: Readable, page: Annotated[Page, Depends(query(Page))]) -> Res
     "/v1/indexes/{name:quoted}/select",
     **described("Ids of the sets that match.", IdsAnswer, body=SelectBody, bodies=PLAIN, answers=PLAIN),
 )
-def select(served: Readable, sent: Annotated[Sent, Depends(body(*PLAIN))]) -> Response:
+def select(asking: ReaderOf, sent: Annotated[Sent, Depends(body(*PLAIN))]) -> Response:
     if sent.kind == BINARY:
         given = plain_arguments(unpack(sent.body), {"where": None, "limit": None, "offset": 0})
     else:
-        asked = decode_json(sent.body, SelectBody, served.context.limits)
+        asked = decode_json(sent.body, SelectBody, asking.context.limits)
         given = {"where": asked.where, "limit": asked.limit, "offset": asked.offset}
-    return _ids(served.open().select(**given), sent.accept)
+    return _ids(asking.open().select(**given), sent.accept)
 
 
 @router.post(
     "/v1/indexes/{name:quoted}/get",
     **described("Whole sets by their ids.", RecordsAnswer, body=GetBody, bodies=PLAIN, answers=PLAIN),
 )
-def get(served: Readable, sent: Annotated[Sent, Depends(body(*PLAIN))]) -> Response:
-    limits = served.context.limits
+def get(asking: ReaderOf, sent: Annotated[Sent, Depends(body(*PLAIN))]) -> Response:
+    limits = asking.context.limits
     if sent.kind == BINARY:
         ids = plain_arguments(unpack(sent.body), {"ids": []})["ids"]
     else:
@@ -74,7 +74,7 @@ def get(served: Readable, sent: Annotated[Sent, Depends(body(*PLAIN))]) -> Respo
     if not isinstance(ids, list) or len(ids) > limits.sets:
         remedy = f"give a list of at most {limits.sets:,} ids"
         raise InputError("ids are not a list, or too many", remedy, argument="ids")
-    found: Any = served.open().get(ids)
+    found: Any = asking.open().get(ids)
     if BINARY in sent.accept:
         return Response(pack_records(found), media_type=BINARY)
     return json_response(RecordsAnswer(stored_sets(found)))
@@ -92,8 +92,8 @@ def get(served: Readable, sent: Annotated[Sent, Depends(body(*PLAIN))]) -> Respo
         status=201,
     ),
 )
-def add(served: Writable, sent: Annotated[Sent, Depends(body(*BULK))]) -> Response:
-    shape, limits = served.shape(), served.context.limits
+def add(asking: WriterOf, sent: Annotated[Sent, Depends(body(*BULK))]) -> Response:
+    shape, limits = asking.shape(), asking.context.limits
     ids: Any
     metadata: Any
     if sent.kind == JSON:
@@ -112,7 +112,7 @@ def add(served: Writable, sent: Annotated[Sent, Depends(body(*BULK))]) -> Respon
         else:
             sets, ids, metadata = read_arrow(sent.body, shape)
     check_sets(sets, limits)
-    return _ids(served.open_to_change().add(sets, ids, metadata, update=update is True), sent.accept, 201)
+    return _ids(asking.open_to_change().add(sets, ids, metadata, update=update is True), sent.accept, 201)
 
 
 def _parsed(metadata: Any) -> Any:
@@ -136,8 +136,8 @@ def _sets_of(arrays: Any, shape: Shape) -> Sets:
         answers=PLAIN,
     ),
 )
-def update(served: Writable, sent: Annotated[Sent, Depends(body(*PLAIN))]) -> Response:
-    shape, limits = served.shape(), served.context.limits
+def update(asking: WriterOf, sent: Annotated[Sent, Depends(body(*PLAIN))]) -> Response:
+    shape, limits = asking.shape(), asking.context.limits
     sets: Sets | None
     if sent.kind == BINARY:
         message = unpack(sent.body)
@@ -156,21 +156,21 @@ def update(served: Writable, sent: Annotated[Sent, Depends(body(*PLAIN))]) -> Re
             raise InputError("weights without sets", "give the sets, too", argument="weights")
     if sets is not None:
         check_sets(sets, limits)
-    return _ids(served.open_to_change().update(ids, sets, metadata, merge=merge), sent.accept)
+    return _ids(asking.open_to_change().update(ids, sets, metadata, merge=merge), sent.accept)
 
 
 @owner.post(
     "/v1/indexes/{name:quoted}/remove",
     **described("Remove sets by their ids or by a filter.", IdsAnswer, body=RemoveBody, bodies=PLAIN, answers=PLAIN),
 )
-def remove(served: Writable, sent: Annotated[Sent, Depends(body(*PLAIN))]) -> Response:
+def remove(asking: WriterOf, sent: Annotated[Sent, Depends(body(*PLAIN))]) -> Response:
     if sent.kind == BINARY:
         plain = plain_arguments(unpack(sent.body), {"ids": None, "where": None})
         ids, where = plain["ids"], plain["where"]
     else:
-        given = decode_json(sent.body, RemoveBody, served.context.limits)
+        given = decode_json(sent.body, RemoveBody, asking.context.limits)
         ids, where = given.ids, given.where
-    return _ids(served.open_to_change().remove(ids, where=where), sent.accept)
+    return _ids(asking.open_to_change().remove(ids, where=where), sent.accept)
 
 
 @owner.post(
@@ -184,9 +184,9 @@ def remove(served: Writable, sent: Annotated[Sent, Depends(body(*PLAIN))]) -> Re
         status=201,
     ),
 )
-def upload(served: Writable, given: Annotated[Upload, Depends(query(Upload))], file: File, accept: Accept) -> Response:
-    found = read_sets(file, given, served.open(), served.context.limits)
-    ids = served.open_to_change().add(found.sets, found.ids, found.metadata, update=given.update)
+def upload(asking: WriterOf, given: Annotated[Upload, Depends(query(Upload))], file: File, accept: Accept) -> Response:
+    found = read_sets(file, given, asking.open(), asking.context.limits)
+    ids = asking.open_to_change().add(found.sets, found.ids, found.metadata, update=given.update)
     return _ids(ids, accept, 201)
 
 
@@ -194,8 +194,8 @@ def upload(served: Writable, given: Annotated[Upload, Depends(query(Upload))], f
     "/v1/indexes/{name:quoted}/parse",
     **described("Read the sets of a file, without storing them.", ParseAnswer, query=Parse, bodies=(FILE,)),
 )
-def parse(served: Readable, given: Annotated[Parse, Depends(query(Parse))], file: File) -> Response:
-    found = read_sets(file, given, served.open(), served.context.limits)
+def parse(asking: ReaderOf, given: Annotated[Parse, Depends(query(Parse))], file: File) -> Response:
+    found = read_sets(file, given, asking.open(), asking.context.limits)
     first = type(found)(found.sets[: given.limit], found.ids[: given.limit], found.metadata[: given.limit])
     return json_response(ParseAnswer(len(found.ids), stored_sets(first)))
 
