@@ -11,7 +11,7 @@ from .messages import UsageError
 from .options import checked_location, counted
 from .output import say
 
-PLACES = "Folders of indexes, a folder that holds them, or postgresql://user@host/database#name."
+PLACES = "Folders of indexes, a folder that holds them, or postgresql://user@host/database, with #name for one index."
 
 
 def _checked_places(values: list[str]) -> list[str]:

@@ -32,14 +32,17 @@ class ServerAnswer(Struct):
 
 
 class IndexLine(Struct):
+    """An index; of one that cannot be opened there is `problem`, which says why, and nothing but the name."""
+
     name: str
-    sets: int
-    dim: int
-    engine: str
-    distance_kind: str
-    weighted: bool | None
-    parts: bool
-    read_only: bool
+    sets: int | None = None
+    dim: int | None = None
+    engine: str | None = None
+    distance_kind: str | None = None
+    weighted: bool | None = None
+    parts: bool | None = None
+    read_only: bool | None = None
+    problem: str | None = None
 
 
 class IndexesAnswer(Struct):

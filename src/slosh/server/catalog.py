@@ -1,8 +1,8 @@
 """The indexes that a server serves, by name: each is opened once, when it is first asked for.
 
-A place is the folder of an index, a folder of such folders, or the address of an index in a database. What a request
-names is looked up among the names that are there. No path is made of it, but for a new index, whose name is checked
-character by character.
+A place is the folder of an index, a folder of such folders, a database, or the address of an index in one. What a
+request names is looked up among the names that are there. No path is made of it, but for a new index, whose name is
+checked character by character.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..engines.addresses import split_name, without_password
-from ..engines.registry import create_engine
+from ..engines.addresses import split_name, with_name, without_password
+from ..engines.registry import create_engine, names_at
 from ..engines.spec import IndexSpec
 from ..errors import IndexExists, IndexNotFound, InputError, ReadOnlyIndex
 from ..index import SetIndex
@@ -72,8 +72,8 @@ class Catalog:
     def __init__(self, places: tuple[str, ...], read_only: bool, generation: Generation, n_jobs: int = -1) -> None:
         self._places, self.read_only, self._generation, self._n_jobs = places, read_only, generation, n_jobs
         self._lock, self._entries, self._seen = threading.Lock(), dict[str, Entry](), b""
-        self.folder = next((Path(place) for place in places if _is_folder_of_indexes(place)), None)
-        """Where new indexes are created; None where a server has no folder for them."""
+        self._home = next((place for place in places if _holds_many(place)), None)
+        """Where new indexes are created: a folder or a database; None where a server has neither."""
         self._on_close: list[Callable[[str], None]] = []
         self.refresh()
 
@@ -89,6 +89,11 @@ class Catalog:
         for entry in gone:
             entry.close()
             self._closed(entry.name)
+
+    @property
+    def can_create(self) -> bool:
+        """Whether there is a place for new indexes."""
+        return self._home is not None
 
     def names(self) -> list[str]:
         self._follow()
@@ -110,15 +115,17 @@ class Catalog:
         """Create an empty index in the folder of the server."""
         if self.read_only:
             raise ReadOnlyIndex("this server only reads", "start it without --read-only")
-        if self.folder is None:
-            raise InputError("this server has no folder for new indexes", "start it with a folder", argument="name")
+        if self._home is None:
+            remedy = "start it with a folder, or a database"
+            raise InputError("this server has no place for new indexes", remedy, argument="name")
         if not NAME.fullmatch(name):
             remedy = "give letters, digits, and . _ - between them, at most 100"
             raise InputError(f"name={name!r:.60}", remedy, argument="name")
         with self._lock:
             if name in self._entries:
                 raise IndexExists(f"there is an index {name!r}", "give another name", location=name)
-        place = str(self.folder / f"{name}{SUFFIX}")
+        is_database = "://" in self._home
+        place = with_name(self._home, name) if is_database else str(Path(self._home).absolute() / f"{name}{SUFFIX}")
         create_engine(place, spec, weighted, self._n_jobs).close()
         self._generation.advance()
         self.refresh()
@@ -142,9 +149,9 @@ class Catalog:
     def shown(self, text: str) -> str:
         """Return a text without the places of this machine: a client sees names."""
         for name, entry in self._entries.items():
-            text = text.replace(entry.location, name)
-        if self.folder is not None:
-            text = text.replace(f"{self.folder}{os.sep}", "")
+            text = text.replace(without_password(entry.location), name)
+        if self._home is not None and "://" not in self._home:
+            text = text.replace(f"{Path(self._home).absolute()}{os.sep}", "")
         return text
 
     def close(self) -> None:
@@ -160,7 +167,7 @@ class Catalog:
     def _entry(self, name: str) -> Entry:
         self._follow()
         entry = self._entries.get(name)
-        if entry is None and self.folder is not None and not self.read_only:
+        if entry is None and self.can_create and not self.read_only:
             self.refresh()  # it may have been put there by another program
             entry = self._entries.get(name)
         if entry is None:
@@ -176,14 +183,16 @@ def _is_index(folder: Path) -> bool:
     return (folder / "index.db").is_file()
 
 
-def _is_folder_of_indexes(place: str) -> bool:
-    return "://" not in place and not _is_index(Path(place))
+def _holds_many(place: str) -> bool:
+    return split_name(place)[1] is None if "://" in place else not _is_index(Path(place))
 
 
 def _entries(place: str) -> list[Entry]:
     if "://" in place:
-        url, name = split_name(place)
-        return [Entry(name or without_password(url).rpartition("/")[2] or "index", place, None)]
+        name = split_name(place)[1]
+        if name is not None:
+            return [Entry(name, place, None)]
+        return [Entry(each, with_name(place, each), None) for each in names_at(place)]
     folder = Path(place)
     if not folder.is_dir():
         raise IndexNotFound(f"there is no index {place}", "make it with slosh build", location=place)

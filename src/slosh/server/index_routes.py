@@ -14,7 +14,7 @@ from starlette.responses import Response
 from ..data.preprocess import Preprocess
 from ..engines.portable import EMBEDDINGS
 from ..engines.spec import IndexSpec, make_spec
-from ..errors import AccessDenied, InputError
+from ..errors import AccessDenied, InputError, SloshError
 from ..index import SetIndex
 from ..readers import FORMATS
 from ..wire import BINARY, JSON, pack, unpack
@@ -67,7 +67,7 @@ async def server(asking: Anyone) -> Response:
     names = ("body_bytes", "sets", "queries", "points", "k", "nesting", "deadline_seconds")
     limits = {name: value for name, value in dataclasses.asdict(settings.limits).items() if name in names}
     allowed = Allowed(grant.read, grant.write)
-    can_create = grant.write and grant.indexes is None and context.catalog.folder is not None
+    can_create = grant.write and grant.indexes is None and context.catalog.can_create
     formats, keys = sorted(FORMATS), bool(context.keys)
     return json_response(ServerAnswer(version("slosh"), settings.read_only, keys, allowed, can_create, formats, limits))
 
@@ -75,13 +75,18 @@ async def server(asking: Anyone) -> Response:
 @owner.get("/v1/indexes", **described("The indexes that the key may read.", IndexesAnswer))
 def indexes(asking: Reader) -> Response:
     context = asking.context
+    context.catalog.refresh()
     names = [name for name in context.catalog.names() if asking.grant.allows("read", name)]
     return json_response(IndexesAnswer([_line(context, name) for name in names]))
 
 
 def _line(context: Context, name: str) -> IndexLine:
-    index = context.index(name)
-    about = index.info()
+    """Return what is listed of an index: one that cannot be opened does not keep the others from being listed."""
+    try:
+        index = context.index(name)
+        about = index.info()
+    except SloshError as error:
+        return IndexLine(name, problem=context.catalog.shown(str(error)))
     return IndexLine(
         name,
         about["sets"],

@@ -150,13 +150,13 @@ async def _serve(
 
 
 def _open_all(catalog: Catalog, settings: Settings) -> list[str]:
-    """Open the indexes, so that what is wrong is said at the start. In a folder of many, the others are served."""
+    """Open the indexes, so that what is wrong is said at the start. Of a place of many, the others are served."""
     names, failed = catalog.names(), []
     for name in names[:OPENED_AT_START]:
         try:
             catalog.get(name)
         except (StorageError, ValueError) as error:
-            if catalog.folder is None:
+            if not catalog.can_create:
                 raise
             failed.append(name)
             logger.warning("%s is not served: %s", name, error)
