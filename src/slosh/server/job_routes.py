@@ -14,9 +14,10 @@ from fastapi.concurrency import run_in_threadpool
 from numpy.typing import NDArray
 from starlette.responses import Response
 
+from ..data.checks import checked_count
 from ..engines import portable
 from ..engines.spec import IndexSpec
-from ..errors import AccessDenied, InputError, UnknownId
+from ..errors import AccessDenied, InputError, UnknownId, bad_value
 from ..index import SetIndex
 from ..wire import BINARY, JSON, Message, pack, unpack, unpack_sets
 from .answer_types import JobAnswer, JobsAnswer
@@ -90,12 +91,28 @@ def _kneighbors(index: SetIndex, k: int = 10, where: Any = None, recall: float |
     return {}, {"distances": distances, "positions": positions}
 
 
+def _finish_copy(index: SetIndex, recall: Any = None, next_id: Any = 0, calibrated: Any = ()) -> Result:
+    if not (recall is None or (isinstance(recall, float | int) and 0 < recall <= 1)):
+        raise bad_value("recall", recall, "give a number above 0, and at most 1, or null")
+    if not isinstance(next_id, int) or not 0 <= next_id < 1 << 62:
+        raise bad_value("next_id", next_id, "give a whole number")
+    try:
+        pairs = [(checked_count("k", k), float(share)) for k, share in calibrated]
+    except (TypeError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise bad_value("calibrated", calibrated, "give a list of pairs, k and recall") from None
+    index.finish_copy(recall, next_id, pairs)
+    return None, {}
+
+
 WORK: dict[str, tuple[str, Callable[..., Result]]] = {
     "compact": ("write", _compact),
     "tune": ("write", _tune),
     "verify": ("read", _verify),
     "retrain": ("write", _retrain),
     "enable": ("write", _enable),
+    "finish_copy": ("write", _finish_copy),
     "duplicates": ("read", _duplicates),
     "neighbor_graph": ("read", _neighbor_graph),
     "kneighbors": ("read", _kneighbors),

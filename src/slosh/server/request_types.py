@@ -165,7 +165,9 @@ class PlaceBody(Body):
     ids: Annotated[list[str], Meta(max_length=10_000)] | None = None
 
 
-JobKind = Literal["compact", "tune", "verify", "retrain", "enable", "duplicates", "neighbor_graph", "kneighbors"]
+JobKind = Literal[
+    "compact", "tune", "verify", "retrain", "enable", "finish_copy", "duplicates", "neighbor_graph", "kneighbors"
+]
 
 
 class JobBody(Body):
