@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -89,11 +90,12 @@ def _binary_hits(found: HitLists, part: slice, single: bool) -> Response:
     arrays: dict[str, NDArray[Any]] = {
         name: value[part] for name in STATE_OF_STATS if (value := getattr(stats, name)) is not None
     }
-    arrays["offsets"] = np.cumsum([0, *(len(hits) for hits in lists)])
-    arrays["distances"] = np.concatenate([np.empty(0), *(hits.distances for hits in lists)])
+    ids = [hits.ids for hits in lists]
+    arrays["offsets"] = np.cumsum([0, *map(len, ids)])
+    arrays["distances"] = np.concatenate([np.empty(0), *[hits.distances for hits in lists]])
     arguments = {
-        "ids": [name for hits in lists for name in hits.ids],
-        "metadata": [text for hits in lists for text in hits.metadata_json],
+        "ids": list(chain.from_iterable(ids)),
+        "metadata": list(chain.from_iterable([hits.metadata_json for hits in lists])),
         "distance_kind": found.distance_kind,
         "single": single,
         "recall": stats.recall,
