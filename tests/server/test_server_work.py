@@ -18,6 +18,7 @@ import slosh
 from builders import PATIENCE, cloud_list, contents, small_embedding, together
 from server_process import Server, ask
 from slosh import errors
+from slosh.server.exchange import Exchange
 
 ROOT = "/v1/indexes/live"
 
@@ -89,6 +90,50 @@ def test_workers_follow_what_the_writer_does(tmp_path):
         found = ask(server, "GET", "/metrics")[2].decode()
         line = next(x for x in found.splitlines() if 'route="GET /v1/indexes/{name}/count",status="2xx"' in x)
         assert float(line.split()[-1]) >= 30
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_request_that_is_late_is_given_up_and_a_change_that_has_begun_is_finished(live, workers):
+    with Server(live, options=("--jobs", 1, "--deadline", 0.1, "--workers", workers)) as server:
+        slow = {"id": [f"near{i}" for i in range(200)], "k": 100, "rerank": "wasserstein", "depth": 200}
+        status, headers, problem = ask(server, "POST", f"{ROOT}/search", slow)
+        assert (status, problem["class"]) == (503, "ServerBusy")
+        assert int(headers["Retry-After"]) >= 1
+        sets = [x.tolist() for x in cloud_list(2000, largest=30, seed=3)]
+        body = json.dumps({"sets": sets, "metadata": {"near": False}}).encode()
+        status, _, answer = ask(server, "POST", f"{ROOT}/sets", body)
+        if status == 503:  # it was not begun in time
+            assert ask(server, "GET", f"{ROOT}/count")[2] == {"count": 200}
+        else:
+            assert (status, len(answer["ids"])) == (201, 2000)
+            assert ask(server, "GET", f"{ROOT}/count")[2] == {"count": 2200}
+        job = {"kind": "verify"}
+        assert ask(server, "POST", f"{ROOT}/jobs?wait=30", job)[2]["state"] == "done"  # to wait is no work
+        assert ask(server, "GET", "/health")[0] == 200
+
+
+def test_what_has_begun_does_not_expire():
+    late, begun = Exchange(60), Exchange(60)
+    begun.begin()
+    assert not begun.expire()
+    begun.check()
+    late.check()
+    assert late.expire()
+    with pytest.raises(errors.ServerBusy, match="in time"):
+        late.check()
+    with pytest.raises(errors.ServerBusy, match="in time"):
+        late.begin()
+
+
+def test_workers_forward_files(live):
+    body = io.BytesIO()
+    np.save(body, cloud_list(1, seed=8)[0])
+    with Server(live, options=("--jobs", 1, "--workers", 2)) as server:
+        path, kind = f"{ROOT}/upload?filename=one.npy", "application/octet-stream"
+        assert ask(server, "POST", path, body.getvalue(), Content_Type=kind)[2] == {"ids": ["one.npy"]}
+        status, _, problem = ask(server, "POST", path, b"no array", Content_Type=kind)
+        assert (status, problem["class"]) == (400, "ReaderError")
+        assert ask(server, "POST", f"{ROOT}/search", {"id": "one.npy"})[0] == 200
 
 
 def test_requests_that_are_answered_together_are_answered_as_alone(live):
