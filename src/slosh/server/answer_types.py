@@ -35,14 +35,14 @@ class IndexLine(Struct):
     """An index; of one that cannot be opened there is `problem`, which says why, and nothing but the name."""
 
     name: str
-    sets: int | None = None
-    dim: int | None = None
-    engine: str | None = None
-    distance_kind: str | None = None
-    weighted: bool | None = None
-    parts: bool | None = None
-    read_only: bool | None = None
-    problem: str | None = None
+    sets: int | None
+    dim: int | None
+    engine: str | None
+    distance_kind: str | None
+    weighted: bool | None
+    parts: bool | None
+    read_only: bool | None
+    problem: str | None
 
 
 class IndexesAnswer(Struct):

@@ -84,19 +84,11 @@ def _line(context: Context, name: str) -> IndexLine:
     """Return what is listed of an index: one that cannot be opened does not keep the others from being listed."""
     try:
         index = context.index(name)
-        about = index.info()
+        about: dict[str, Any] = {**index.info(), "read_only": index.read_only, "problem": None}
+        about["parts"] = about["parts"] is not None
     except SloshError as error:
-        return IndexLine(name, problem=context.catalog.shown(str(error)))
-    return IndexLine(
-        name,
-        about["sets"],
-        about["dim"],
-        about["engine"],
-        about["distance_kind"],
-        about["weighted"],
-        about["parts"] is not None,
-        index.read_only,
-    )
+        about = {"problem": context.catalog.shown(str(error))}
+    return IndexLine(name, *(about.get(field) for field in IndexLine.__struct_fields__[1:]))
 
 
 @owner.post(

@@ -24,7 +24,7 @@ from .answer_types import JobAnswer, JobsAnswer
 from .answers import json_response, without_infinity
 from .bodies import Sent, Shape, check_sets, decode_json
 from .context import Context
-from .dependencies import Accept, Asking, Reader, ReaderOf, body, query
+from .dependencies import Accept, Asking, Name, Reader, ReaderOf, body, query
 from .jobs import Job
 from .openapi import described
 from .request_types import JobBody, Wait
@@ -219,7 +219,7 @@ def all_jobs(asking: Reader) -> Response:
     return json_response(JobsAnswer(listed))
 
 
-async def get_job(id: str, asking: Reader) -> Job:
+async def get_job(id: Name, asking: Reader) -> Job:
     """Return the job that a request is about, if the key may see it."""
     job = asking.context.jobs.get(id)
     if job is None or not asking.grant.allows("read", job.index):

@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 from fastapi.openapi.utils import get_openapi
+from fastapi.routing import APIRoute
 from starlette.responses import Response
-from starlette.routing import BaseRoute
 
 from ..wire import BINARY, JSON, PROBLEM
 from .answer_types import HitsPart, InfoAnswer, Problem
@@ -98,13 +98,17 @@ def _without_null(kind: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in kind.items() if name != "default" or value is not None}
 
 
-def make_document(routes: Sequence[BaseRoute]) -> dict[str, Any]:
+def make_document(routes: Sequence[APIRoute]) -> dict[str, Any]:
     """Return the document of routes."""
     about = "Nearest-neighbour search over sets of vectors. docs/server.md explains it with examples."
     document = get_openapi(title="slosh", version=version("slosh"), description=about, routes=routes)
-    for path in document["paths"].values():
-        for operation in path.values():
+    for route in (each for each in routes if each.include_in_schema):
+        for method in route.methods or ():
+            operation = document["paths"][route.path_format][method.lower()]
+            operation["operationId"] = f"{route.endpoint.__module__.rpartition('.')[2]}_{route.endpoint.__name__}"
             operation["responses"].pop("422", None)  # of FastAPI's own checks, which nothing here relies on
+            if "security" in operation:
+                operation["security"].append({})  # a server may have no keys
     _, schemas = msgspec.json.schema_components(sorted(_types, key=lambda kind: str(kind.__name__)), ref_template=REF)
     schemas[InfoAnswer.__name__]["additionalProperties"] = True
     document["components"]["schemas"] = schemas
