@@ -6,6 +6,8 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from anyio import CapacityLimiter
+
 from ..index import SetIndex
 from .bodies import Shape
 from .catalog import Catalog
@@ -15,6 +17,8 @@ from .metrics import Metrics
 from .settings import Limits, Settings
 
 T = TypeVar("T")
+SHORT_THREADS = 4
+"""Threads for short work, which long work never takes."""
 
 
 class Context:
@@ -22,7 +26,7 @@ class Context:
 
     def __init__(self, settings: Settings, catalog: Catalog, keys: Keys, metrics: Metrics) -> None:
         self.settings, self.catalog, self.keys, self.metrics = settings, catalog, keys, metrics
-        self.jobs = Jobs()
+        self.jobs, self.short_work = Jobs(), CapacityLimiter(SHORT_THREADS)
         self.stopping, self.held_bytes = False, 0
         self._lock, self._remembered = threading.Lock(), dict[tuple[str, str], Any]()
         catalog.when_closed(self._forget)

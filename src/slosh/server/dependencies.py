@@ -10,13 +10,16 @@ import os
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
-from typing import Annotated, TypeVar
+from functools import partial, wraps
+from typing import Annotated, Any, TypeVar
 from urllib.parse import quote, unquote
 
+from anyio import to_thread
 from fastapi import Depends, Path, Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.requests import ClientDisconnect
+from starlette.responses import Response
 
 from ..errors import AccessDenied, InputError, ReadOnlyIndex, ServerBusy, UnsupportedError
 from ..index import SetIndex
@@ -59,6 +62,7 @@ class Asking:
 
     def open(self) -> SetIndex:
         """Return the index, which may have to be opened first: to be called in a thread."""
+        self.exchange.check()
         return self.context.index(self.name)
 
     def open_to_change(self) -> SetIndex:
@@ -118,6 +122,16 @@ ReaderOf = Annotated[Asking, Depends(reader_of)]
 """Who may read the index that the path names."""
 WriterOf = Annotated[Asking, Depends(writer_of)]
 """Who may change the index that the path names."""
+
+
+def short(handler: Callable[..., Response]) -> Callable[..., Awaitable[Response]]:
+    """Return a handler of short work: it runs in threads of its own, so that long work cannot keep it waiting."""
+
+    @wraps(handler)
+    async def run(asking: Asking, **given: Any) -> Response:
+        return await to_thread.run_sync(partial(handler, asking, **given), limiter=asking.context.short_work)
+
+    return run
 
 
 # The query string

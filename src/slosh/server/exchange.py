@@ -11,7 +11,7 @@ import os
 import threading
 import time
 
-from ..errors import ServerBusy
+from ..errors import DeadlineExceeded
 
 RETRY_SECONDS = 1
 
@@ -51,5 +51,5 @@ class Exchange:
                 os.unlink(self.file)
 
 
-def late() -> ServerBusy:
-    return ServerBusy("the request was not answered in time", "ask for less at a time", retry_after=RETRY_SECONDS)
+def late() -> DeadlineExceeded:
+    return DeadlineExceeded("the request was not answered in time", "ask for less at a time")

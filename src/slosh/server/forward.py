@@ -5,9 +5,10 @@ from __future__ import annotations
 import http.client
 import socket
 import threading
+from functools import partial
 
+from anyio import to_thread
 from fastapi import Request
-from fastapi.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from ..errors import ServerBusy, UnknownOutcome
@@ -73,6 +74,7 @@ async def forward(request: Request, asking: Reader) -> Response:
     body = b"" if is_file else await read_body(request)
     target = request.scope["raw_path"].decode("ascii") + (f"?{request.url.query}" if request.url.query else "")
     asking.exchange.begin()  # the other process has its own deadline
-    send = request.app.state.forwarder.forward
-    answer: Response = await run_in_threadpool(send, request.method, target, headers, body, file)
+    send = partial(request.app.state.forwarder.forward, request.method, target, headers, body, file)
+    limiter = asking.context.short_work if request.method == "GET" else None
+    answer: Response = await to_thread.run_sync(send, limiter=limiter)
     return answer

@@ -31,7 +31,7 @@ from .answer_types import (
 from .answers import binary_response, json_response, pack_records
 from .bodies import Sent, decode_json
 from .context import Context
-from .dependencies import Anyone, Reader, ReaderOf, Writer, WriterOf, body, query
+from .dependencies import Anyone, Reader, ReaderOf, Writer, WriterOf, body, query, short
 from .openapi import described
 from .request_types import Batch, CreateBody, Filter
 from .streams import FramesResponse
@@ -55,6 +55,7 @@ async def ready() -> Response:
 
 
 @router.get("/metrics", **described("Numbers for Prometheus.", PROMETHEUS))
+@short
 def metrics(asking: Reader) -> Response:
     context = asking.context
     gauges: dict[str, float] = {"indexes": len(context.catalog.names()), "jobs_running": context.jobs.running()}
@@ -73,6 +74,7 @@ async def server(asking: Anyone) -> Response:
 
 
 @owner.get("/v1/indexes", **described("The indexes that the key may read.", IndexesAnswer))
+@short
 def indexes(asking: Reader) -> Response:
     context = asking.context
     context.catalog.refresh()
@@ -145,6 +147,7 @@ def _spec_of(given: CreateBody) -> IndexSpec:
 
 
 @router.get("/v1/indexes/{name:quoted}", **described("What `SetIndex.info` gives.", InfoAnswer))
+@short
 def info(asking: ReaderOf) -> Response:
     return json_response(_info(asking.context, asking.name))
 
@@ -167,6 +170,7 @@ def destroy(asking: WriterOf) -> Response:
 @router.get(
     "/v1/indexes/{name:quoted}/specification", **described("Embedding, search and preprocessing, as bytes.", BINARY)
 )
+@short
 def specification(asking: ReaderOf) -> Response:
     index = asking.open()
     packed = np.frombuffer(index.spec.pack(), np.uint8)
@@ -175,6 +179,7 @@ def specification(asking: ReaderOf) -> Response:
 
 
 @router.get("/v1/indexes/{name:quoted}/count", **described("How many sets match.", CountAnswer, query=Filter))
+@short
 def count(asking: ReaderOf, given: Annotated[Filter, Depends(query(Filter))]) -> Response:
     return json_response(CountAnswer(asking.open().count(given.where)))
 

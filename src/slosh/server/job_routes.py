@@ -24,7 +24,7 @@ from .answer_types import JobAnswer, JobsAnswer
 from .answers import json_response, without_infinity
 from .bodies import Sent, Shape, check_sets, decode_json
 from .context import Context
-from .dependencies import Accept, Asking, Name, Reader, ReaderOf, body, query
+from .dependencies import Accept, Asking, Name, Reader, ReaderOf, body, query, short
 from .jobs import Job
 from .openapi import described
 from .request_types import JobBody, Wait
@@ -212,6 +212,7 @@ def _loaded(name: str, packed: dict[str, Any], arrays: dict[str, NDArray[Any]]) 
 
 
 @owner.get("/v1/jobs", **described("The jobs that the key may see.", JobsAnswer))
+@short
 def all_jobs(asking: Reader) -> Response:
     listed = [_answer(job) for job in asking.context.jobs.all() if asking.grant.allows("read", job.index)]
     for each in listed:

@@ -19,11 +19,11 @@ from typing import Any
 from starlette.responses import Response
 
 from ..data.progress import watched
-from ..errors import ServerBusy
 from ..native.kernel import limited_threads
 from .bodies import Asked, Sent
 from .context import Context
 from .dependencies import Asking
+from .exchange import late
 from .problems import problem_response
 from .search_routes import answer_together, decode
 
@@ -133,7 +133,7 @@ class Lane:
 
 def _check(deadline: float) -> None:
     if time.monotonic() > deadline:
-        raise ServerBusy("the search took longer than the server allows", "ask for less at a time", retry_after=1.0)
+        raise late()
 
 
 def _set(answers: Sequence[tuple[Waiting, Response | Asked]]) -> None:

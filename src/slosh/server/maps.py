@@ -23,7 +23,7 @@ from ..wire import JSON
 from .answer_types import MapAnswer, PlaceAnswer, TileAnswer
 from .answers import json_response
 from .bodies import Sent, decode_json, decode_points, decode_weights, is_many
-from .dependencies import Asking, ReaderOf, body, query
+from .dependencies import Asking, ReaderOf, body, query, short
 from .drawing import spread_ids
 from .openapi import described
 from .problems import NotReady
@@ -166,6 +166,7 @@ def _ready(asking: Asking) -> Placed:
 
 
 @owner.get("/v1/indexes/{name:quoted}/map", **described("The collection in two dimensions.", MapAnswer))
+@short
 def map_info(asking: ReaderOf) -> Response:
     found = _map(asking)
     building = found.refresh()

@@ -12,6 +12,7 @@ import time
 from typing import Any
 
 import msgspec
+from anyio import CancelScope
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..data.progress import watched
@@ -118,7 +119,7 @@ class Admitted:
             self._check_load(scope["path"])
         exchange = Exchange(context.limits.deadline_seconds)
         scope.setdefault("state", {})["exchange"] = exchange
-        started, apology = False, None
+        started, apology, work = False, None, CancelScope()
 
         async def send_on(message: Message) -> None:
             nonlocal started
@@ -129,9 +130,10 @@ class Admitted:
         def apologize(error: Exception) -> None:
             nonlocal apology
             apology = loop.create_task(problem_response(error, context.catalog)(scope, receive, send))
+            work.cancel()  # what waits for a thread or a body ends now, what has a thread at its next step
 
         def end_reading() -> None:
-            if exchange.is_reading and not started:
+            if exchange.is_reading and not started and apology is None:
                 slow = ServerBusy("the body did not come in time", "send it faster, or in parts")
                 apologize(Refused(slow, 408, close=True))
 
@@ -144,7 +146,7 @@ class Admitted:
         timers = (loop.call_later(limits.body_seconds, end_reading), loop.call_later(limits.deadline_seconds, expire))
         self._in_flight += 1
         try:
-            with watched(exchange.check):
+            with work, watched(exchange.check):
                 await self._app(scope, receive, send_on)
         finally:
             self._in_flight -= 1

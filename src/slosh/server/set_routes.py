@@ -13,7 +13,7 @@ from ..wire import ARROW, BINARY, JSON, NPY, unpack, unpack_sets
 from .answer_types import IdsAnswer, ParseAnswer, RecordsAnswer, SetLine, SetsAnswer
 from .answers import binary_response, json_response, pack_records, stored_sets
 from .bodies import Sent, Shape, check_sets, decode_json, parse_object, plain_arguments, read_arrow, read_npy
-from .dependencies import FILE, Accept, ReaderOf, WriterOf, body, query, upload_file
+from .dependencies import FILE, Accept, ReaderOf, WriterOf, body, query, short, upload_file
 from .files import read_sets
 from .openapi import described
 from .request_types import (
@@ -35,6 +35,7 @@ File = Annotated[str, Depends(upload_file)]
 
 
 @router.get("/v1/indexes/{name:quoted}/sets", **described("A page of the stored sets.", SetsAnswer, query=Page))
+@short
 def listed(asking: ReaderOf, page: Annotated[Page, Depends(query(Page))]) -> Response:
     index = asking.open()
     total = index.count(page.where)

@@ -26,6 +26,7 @@ STATUS: dict[type[BaseException], int] = {
     errors.ReadOnlyIndex: 403,
     errors.AccessDenied: 403,
     errors.IndexClosed: 404,
+    errors.DeadlineExceeded: 504,
     errors.ServerBusy: 503,
     errors.ServerLost: 503,
 }
