@@ -115,9 +115,8 @@ def test_abandoned_work_does_not_keep_short_requests_waiting(tmp_path):
     with slosh.SetIndex.create(path, 2, embedding=small_embedding(), n_jobs=1) as index:
         index.add([rng.normal(size=(2000, 2)) for _ in range(2)])
     with Server(path, options=("--jobs", 1, "--threads", 1, "--deadline", 0.3)) as server:
-        with slosh.open(server.url) as index:
-            with pytest.raises(errors.DeadlineExceeded, match="in time"):
-                index.search(id="0", k=1, rerank="wasserstein")
+        with slosh.open(server.url) as index, pytest.raises(errors.DeadlineExceeded, match="in time"):
+            index.search(id="0", k=1, rerank="wasserstein")
         assert b"slosh_http_in_flight 2" in ask(server, "GET", "/metrics")[2]  # it still runs
         for route in ("", "/count", "/sets"):
             assert ask(server, "GET", ROOT + route)[0] == 200

@@ -81,16 +81,25 @@ def make_app(context: Context, forwarder: Forwarder | None = None) -> FastAPI:
 async def answer_error(request: Request, error: Exception) -> Response:
     """Return the problem details of an error."""
     if isinstance(error, HTTPException):
-        error = _no_route(request)
+        methods = _methods_at(request.scope["path"])
+        if methods and request.method == "OPTIONS":
+            return Response(status_code=204, headers={"Allow": ", ".join(methods)})
+        error = _no_route(request, methods)
     context: Context = request.app.state.context
     return problem_response(error, context.catalog)
 
 
-def _no_route(request: Request) -> Refused:
+def _methods_at(path: str) -> list[str]:
+    """Return the methods that a path takes."""
+    found = {each for route in ROUTES if route.path_regex.match(path) for each in route.methods or ()}
+    more = {"OPTIONS", *(["HEAD"] if "GET" in found else [])} if found else set()
+    return sorted(found | more)
+
+
+def _no_route(request: Request, methods: list[str]) -> Refused:
     """Return what is wrong with a path or a method that no route has."""
     path, method = request.scope["path"], request.method
-    methods = {each for route in ROUTES if route.path_regex.match(path) for each in route.methods or ()}
     if methods and method not in methods:
-        listed, problem = ", ".join(sorted(methods)), f"{path[:100]} takes no {method[:20]}"
+        listed, problem = ", ".join(methods), f"{path[:100]} takes no {method[:20]}"
         return Refused(UnknownId(problem, f"it takes {listed}"), 405, allow=listed)
     return Refused(UnknownId(f"there is no route {path[:100]}", "/openapi.json lists them", id=path[:100]), 404)

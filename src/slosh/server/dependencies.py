@@ -180,23 +180,13 @@ Accept = Annotated[str, Depends(accept)]
 
 async def read_body(request: Request) -> bytes:
     """Return the body of a request; refuse one that is too large, as it comes."""
-    context: Context = request.app.state.context
-    exchange: Exchange = request.state.exchange
-    if context.held_bytes + _checked_length(request, context) > context.limits.held_bytes:
-        context.metrics.shed()
-        busy = ServerBusy("the bodies of other requests take the memory", "try again", retry_after=RETRY_SECONDS)
-        raise Refused(busy, 503, close=True)
-    parts = [part async for part in _parts(request, context)]
-    found = parts[0] if len(parts) == 1 else b"".join(parts)
-    exchange.held_bytes = len(found)
-    context.held_bytes += len(found)
-    return found
+    parts = [part async for part in _parts(request, request.app.state.context)]
+    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 async def read_file(request: Request) -> str:
     """Write the body of a request to a file of a name of our own, which the end of the exchange deletes."""
     context: Context = request.app.state.context
-    _checked_length(request, context)
     handle, path = tempfile.mkstemp(prefix="slosh-upload-")
     request.state.exchange.file = path
     with os.fdopen(handle, "wb") as file:
@@ -206,19 +196,38 @@ async def read_file(request: Request) -> str:
 
 
 async def _parts(request: Request, context: Context) -> AsyncIterator[bytes]:
-    """Yield the parts of a body as they come. The middleware ends it when they come too slowly."""
+    """Yield the parts of a body as they come. The middleware ends it when they come too slowly.
+
+    A body that says its length takes that much of what the server holds from its beginning; another one takes what has
+    come.
+    """
     exchange: Exchange = request.state.exchange
+    _hold(_checked_length(request, context), exchange, context)
     size, exchange.is_reading = 0, True
     try:
         async for part in request.stream():
             size += len(part)
             if size > context.limits.body_bytes:
                 raise _too_large(context)
+            _hold(size, exchange, context)
             if part:
                 yield part
     except ClientDisconnect:
         raise Refused(InputError("the client went away", argument="body"), 400, close=True) from None
     exchange.is_reading = False
+
+
+def _hold(size: int, exchange: Exchange, context: Context) -> None:
+    """Count the bytes of a body among those of all bodies; refuse it if they are too many."""
+    more = size - exchange.held_bytes
+    if more <= 0:
+        return
+    if context.held_bytes + more > context.limits.held_bytes:
+        context.metrics.shed()
+        busy = ServerBusy("the bodies of other requests take the memory", "try again", retry_after=RETRY_SECONDS)
+        raise Refused(busy, 503, close=True)
+    exchange.held_bytes += more
+    context.held_bytes += more
 
 
 def _checked_kind(request: Request, kinds: tuple[str, ...]) -> str:

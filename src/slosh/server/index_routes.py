@@ -8,13 +8,13 @@ from importlib.metadata import version
 from typing import Annotated, Any
 
 import numpy as np
-from fastapi import APIRouter, Depends
+from fastapi import APIRouter, Depends, Request
 from starlette.responses import Response
 
 from ..data.preprocess import Preprocess
 from ..engines.portable import EMBEDDINGS
 from ..engines.spec import IndexSpec, make_spec
-from ..errors import AccessDenied, InputError, SloshError
+from ..errors import AccessDenied, IndexNotFound, InputError, SloshError, StorageError
 from ..index import SetIndex
 from ..readers import FORMATS
 from ..wire import BINARY, JSON, pack, unpack
@@ -33,6 +33,7 @@ from .bodies import Sent, decode_json
 from .context import Context
 from .dependencies import Anyone, Reader, ReaderOf, Writer, WriterOf, body, query, short
 from .openapi import described
+from .problems import Refused, public_text
 from .request_types import Batch, CreateBody, Filter
 from .streams import FramesResponse
 
@@ -40,8 +41,8 @@ router, owner = APIRouter(), APIRouter()
 """Routes that every process answers, and those of the process that writes."""
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 CLASSES = {kind.__name__: kind for kind in EMBEDDINGS if kind.__name__ != "PartField"}
-MAX_NUMBERS = 1 << 16
-"""Numbers of the vector of a set that a request may ask for."""
+MAX_PARAMETER, MAX_NUMBERS = 1 << 16, 1 << 27
+"""The largest number of an embedding that a request may ask for, and the most that it may give with the features."""
 
 
 @router.get("/health", **described("Whether the process runs.", State))
@@ -50,7 +51,10 @@ async def health() -> Response:
 
 
 @router.get("/ready", **described("Whether the server answers requests.", State))
-async def ready() -> Response:
+async def ready(request: Request) -> Response:
+    context: Context = request.app.state.context
+    if context.catalog.missing_places():
+        raise Refused(StorageError("a folder that is served is not there", "put it back, or restart the server"), 503)
     return json_response(State("ready"))
 
 
@@ -65,7 +69,7 @@ def metrics(asking: Reader) -> Response:
 @router.get("/v1/server", **described("What the server is, and what the key of this request allows.", ServerAnswer))
 async def server(asking: Anyone) -> Response:
     context, grant, settings = asking.context, asking.grant, asking.context.settings
-    names = ("body_bytes", "sets", "queries", "points", "k", "nesting", "deadline_seconds")
+    names = ("body_bytes", "sets", "queries", "points", "dim", "k", "nesting", "deadline_seconds")
     limits = {name: value for name, value in dataclasses.asdict(settings.limits).items() if name in names}
     allowed = Allowed(grant.read, grant.write)
     can_create = grant.write and grant.indexes is None and context.catalog.can_create
@@ -79,17 +83,21 @@ def indexes(asking: Reader) -> Response:
     context = asking.context
     context.catalog.refresh()
     names = [name for name in context.catalog.names() if asking.grant.allows("read", name)]
-    return json_response(IndexesAnswer([_line(context, name) for name in names]))
+    return json_response(IndexesAnswer([line for name in names if (line := _line(context, name)) is not None]))
 
 
-def _line(context: Context, name: str) -> IndexLine:
-    """Return what is listed of an index: one that cannot be opened does not keep the others from being listed."""
+def _line(context: Context, name: str) -> IndexLine | None:
+    """Return what is listed of an index, None if it is not there any more. One that cannot be opened does not keep the
+    others from being listed.
+    """
     try:
         index = context.index(name)
         about: dict[str, Any] = {**index.info(), "read_only": index.read_only, "problem": None}
         about["parts"] = about["parts"] is not None
+    except IndexNotFound:
+        return None
     except SloshError as error:
-        about = {"problem": context.catalog.shown(str(error))}
+        about = {"problem": public_text(str(error), context.catalog)}
     return IndexLine(name, *(about.get(field) for field in IndexLine.__struct_fields__[1:]))
 
 
@@ -106,6 +114,8 @@ def create(asking: Writer, sent: Annotated[Sent, Depends(body(JSON, BINARY))]) -
             raise InputError("a message that creates an index has its name, and weighted", argument="name")
         content = message.arrays.get("specification", np.empty(0, np.uint8)).tobytes()
         spec = IndexSpec.unpack(content, "the specification of the request")
+        if spec.dim > context.limits.dim:
+            raise InputError(f"dim={spec.dim}", f"give at most {context.limits.dim:,}", argument="dim")
     else:
         given = decode_json(sent.body, CreateBody, context.limits)
         name, weighted, spec = given.name, given.weighted, _spec_of(given)
@@ -129,15 +139,14 @@ def _spec_of(given: CreateBody) -> IndexSpec:
             if unknown := sorted(set(given.embedding.parameters) - set(known)):
                 raise InputError(f"{kind.__name__} has no parameter {unknown[0]!r:.60}", argument="embedding")
             for name, value in given.embedding.parameters.items():
-                if isinstance(value, int | float) and not -MAX_NUMBERS <= value <= MAX_NUMBERS:
+                most = min(MAX_PARAMETER, MAX_NUMBERS // given.dim)
+                if isinstance(value, int | float) and name != "random_state" and not -most <= value <= most:
                     problem = f"the parameter {name!r:.60} is {value}"
-                    raise InputError(problem, f"give at most {MAX_NUMBERS:,}", argument="embedding")
+                    raise InputError(problem, f"give at most {most:,}", argument="embedding")
             parameters: Any = given.embedding.parameters
             embedding = kind(**parameters)
         if given.preprocess is not None:
             steps = Preprocess.from_dict(given.preprocess)
-        if given.dim > MAX_NUMBERS:
-            raise InputError(f"dim={given.dim}", f"give at most {MAX_NUMBERS:,}", argument="dim")
         sample = given.sample
         return make_spec(given.dim, embedding, None, steps, given.origin, sample, -1, given.parts)
     except (ValueError, TypeError) as error:

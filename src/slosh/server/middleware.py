@@ -65,7 +65,9 @@ class Observed:
             await send(message)
 
         metrics.begun()
-        scope["path"] = scope["raw_path"].decode("latin-1")  # a name may hold a quoted slash
+        path = scope["raw_path"].decode("latin-1")  # quoted, as a name may hold a slash
+        # HEAD is answered as GET; uvicorn, which has the method, leaves out the body.
+        scope = {**scope, "path": path, "method": "GET" if scope["method"] == "HEAD" else scope["method"]}
         try:
             await self._app(scope, receive, send_on)
         except Exception as error:

@@ -7,6 +7,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Raw, Struct
 
+from .settings import Limits
+
 _NUMBERS = {"type": "array", "items": {"type": "number"}}
 _POINTS = {"type": "array", "items": _NUMBERS}
 _FILTER = {"anyOf": [{"type": "string"}, {"type": "object"}, {"type": "null"}], "description": "see slosh.where"}
@@ -102,7 +104,7 @@ class ExplainBody(Body):
 
 class CreateBody(Body):
     name: Annotated[str, Meta(pattern="^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
-    dim: Count
+    dim: Annotated[int, Meta(ge=1, le=Limits.dim)]
     weighted: bool | None = None
     embedding: EmbeddingBody | None = None
     preprocess: dict[str, Any] | None = None

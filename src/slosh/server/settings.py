@@ -21,6 +21,8 @@ class Limits:
     queries: int = 10_000
     points: int = 1_000_000
     """Points of one set."""
+    dim: int = 65_536
+    """Features of an index that is created."""
     k: int = 100_000
     nesting: int = 128
     """How deep JSON may be nested."""
