@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import select
 import socket
 import threading
 from functools import partial
@@ -40,10 +41,20 @@ class Forwarder:
         self._idle: list[_LocalConnection] = []
         self._lock = threading.Lock()
 
+    def _take(self) -> _LocalConnection:
+        """Return a connection: an idle one, unless the other process has closed it meanwhile, or a new one."""
+        while True:
+            with self._lock:
+                if not self._idle:
+                    return _LocalConnection(self._path)
+                connection = self._idle.pop()
+            if connection.sock is not None and not select.select([connection.sock], [], [], 0)[0]:
+                return connection
+            connection.close()
+
     def forward(self, method: str, target: str, headers: dict[str, str], body: bytes, file: str | None) -> Response:
         """Send a request to the other process, and return its answer."""
-        with self._lock:
-            connection = self._idle.pop() if self._idle else _LocalConnection(self._path)
+        connection = self._take()
         try:
             if file is None:
                 connection.request(method, target, body, headers)

@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..data.progress import watched
 from ..errors import ServerBusy
+from .connections import headers_too_large
 from .context import Context
 from .exchange import RETRY_SECONDS, Exchange, late
 from .guard import Guard
@@ -116,6 +117,8 @@ class Admitted:
             await self._app(scope, receive, send)
             return
         context, page = self._context, is_page(scope)
+        if scope.get("state", {}).get("headers_too_large"):
+            raise Refused(headers_too_large(context.limits), 431, close=True)
         self._guard.check(scope["headers"], page)
         if not page:
             self._check_load(scope["path"])

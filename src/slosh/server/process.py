@@ -28,11 +28,12 @@ from fastapi import FastAPI
 from ..errors import InputError, StorageError
 from .app import make_app, route_names
 from .catalog import Catalog, Generation
+from .connections import limited_protocol
 from .context import Context
 from .forward import Forwarder
 from .keys import read_keys
 from .metrics import Metrics
-from .settings import Settings
+from .settings import Limits, Settings
 
 logger = logging.getLogger(__name__)
 
@@ -94,9 +95,10 @@ def bind(settings: Settings) -> socket.socket:
     return made
 
 
-def configured(app: FastAPI, **more: Any) -> uvicorn.Config:
+def configured(app: FastAPI, limits: Limits, **more: Any) -> uvicorn.Config:
     return uvicorn.Config(
         app,
+        http=limited_protocol(limits),
         log_config=None,
         log_level="warning",
         access_log=False,
@@ -123,7 +125,7 @@ async def _serve(
     context = Context(settings, catalog, read_keys(settings.keys_file, settings.read_only), metrics)
     names = _open_all(catalog, settings)
     app, inner = make_app(context), folder / "owner"
-    server = _Server(configured(app, uds=str(inner)) if many else configured(app))
+    server = _Server(configured(app, settings.limits, **({"uds": str(inner)} if many else {})))
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -218,7 +220,7 @@ def run_worker(settings: Settings, listening: socket.socket, folder: str, number
     app = make_app(context, Forwarder(str(place / "owner")))
 
     async def run() -> None:
-        server = _Server(configured(app))
+        server = _Server(configured(app, settings.limits))
 
         def stop() -> None:
             context.stopping, server.should_exit = True, True
