@@ -92,7 +92,7 @@ def ask(server, method, path, body=None, **headers):
     finally:
         connection.close()
     kind = response.getheader("Content-Type", "")
-    return response.status, response.headers, json.loads(content) if "json" in kind else content
+    return response.status, response.headers, json.loads(content) if content and "json" in kind else content
 
 
 def raw(server, sent, wait=True):

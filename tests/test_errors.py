@@ -16,6 +16,7 @@ from slosh import errors
 from slosh.errors import (
     AccessDenied,
     DamagedError,
+    DeadlineExceeded,
     DuplicateId,
     FolderNotFound,
     FormatError,
@@ -68,6 +69,7 @@ EXAMPLES = [
     (AccessDenied("not permitted", errno=errno.EACCES, location="x.slosh"), PermissionError),
     (ServerLost("gone", "try again", errno=errno.ECONNRESET, location="postgresql://host/db#x"), ConnectionError),
     (ServerBusy("too many requests", "wait", location="http://host#x", retry_after=2.0), OSError),
+    (DeadlineExceeded("not answered in time", "ask for less", location="http://host#x"), TimeoutError),
     (WorkCancelled("the job was cancelled", "begin it again"), RuntimeError),
     (WriteConflict("another writer was faster", "try again", location="postgresql://host/db#x"), OSError),
     (UnknownOutcome("the disk failed", "open it again", errno=errno.EIO, location="x.slosh", ids=("a",)), OSError),

@@ -16,6 +16,7 @@ __all__ = [
     "AccessDenied",
     "DamagedError",
     "DataWarning",
+    "DeadlineExceeded",
     "DuplicateId",
     "FolderNotFound",
     "FormatError",
@@ -224,12 +225,18 @@ class ServerLost(StorageError, ConnectionError):
 
 
 class ServerBusy(StorageError):
-    """The server of an index has more requests than it takes at once, or did not answer in time. Nothing was changed.
+    """The server of an index has more requests than it takes at once. Nothing was changed.
 
     retry_after : seconds after which the server asks to try again; None where it does not say.
     """
 
     retry_after: float | None = None
+
+
+class DeadlineExceeded(StorageError, TimeoutError):
+    """What was asked of a server takes longer than the server allows. Nothing was changed; the same request would fail
+    again.
+    """
 
 
 class WriteConflict(StorageError):

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 import numpy as np
 import pytest
 
 import slosh
 from builders import cloud_list, contents, plain_answer, small_embedding
+from server_process import shared_server as shared_http_server
 from slosh import Preprocess, Sets, errors
-from slosh.index import changes
+from slosh.index import changes, remote
 from slosh.index import copy as copy_module
 from slosh.search import ExactSearch, HammingSearch, LadderSearch
 
 QUERIES = cloud_list(5, seed=7)
+COPIES = count()
 CERTIFIED = (1, 4)
 """Which of `answers` are proved."""
 
@@ -109,6 +113,45 @@ def test_a_copy_of_a_copy_and_back(engine, tmp_path):
         assert contents(two) == contents(index)
         check_same(engine, answers(two), answers(index))
         assert not set(two.add(cloud_list(2))) & set(index.ids)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_copy_on_a_server(engine, tmp_path, weighted, monkeypatch):
+    """Sent in several requests, and back again from there."""
+    monkeypatch.setattr(remote, "COPY_NUMBERS", 50)
+    index = filled(engine, weighted, **({} if weighted else {"origin": [3.0, -4.0]}))
+    given = index.add(cloud_list(2), **({"weights": [np.ones(len(x)) for x in cloud_list(2)]} if weighted else {}))
+    index.remove(given[-1])
+    index.tune(0.9, k=3)
+    server, name = shared_http_server().url, f"copy-{next(COPIES)}"
+    assert index.copy_to(server, name) == 39
+    with slosh.open(server, name=name) as copy:
+        assert contents(copy) == contents(index)
+        assert copy.info()["recall"] == index.info()["recall"] == 0.9
+        check_same(engine, answers(copy, weighted), answers(index, weighted))
+        with pytest.raises(errors.IndexExists):
+            index.copy_to(server, name)
+        assert copy.copy_to(tmp_path / "back.slosh") == copy.copy_to(server, f"{name}-again") == 39
+        with slosh.open(tmp_path / "back.slosh", n_jobs=1) as back:
+            assert contents(back) == contents(index)
+        assert given[-1] not in copy.add(cloud_list(2))
+        copy.destroy()
+    with slosh.open(server, name=f"{name}-again") as copy:
+        assert contents(copy) == contents(index)
+        copy.destroy()
+
+
+def test_a_copy_to_a_server_that_fails_leaves_nothing(engine, monkeypatch):
+    index, server, name = filled(engine), shared_http_server().url, f"copy-{next(COPIES)}"
+
+    def fail(self, original):
+        raise RuntimeError("in the middle")
+
+    monkeypatch.setattr(remote.RemoteTarget, "finish", fail)
+    with pytest.raises(RuntimeError, match="in the middle"):
+        index.copy_to(server, name)
+    with pytest.raises(errors.IndexNotFound):
+        slosh.open(server, name=name)
 
 
 def test_counted_ids_are_not_used_again_in_a_copy(engine, tmp_path):

@@ -10,6 +10,7 @@ from builders import cloud_list, small_embedding
 from page_browser import CHROMIUM_OPTIONS, chromium, make_indexes
 from server_process import Server
 
+pytest.importorskip("fastapi", reason="the server needs slosh[server]")
 pytest.importorskip("uvicorn", reason="the server needs slosh[server]")
 pytest.importorskip("msgspec", reason="the server needs slosh[server]")
 

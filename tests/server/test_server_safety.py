@@ -8,7 +8,7 @@ import pytest
 
 import slosh
 from builders import PATIENCE, cloud_list
-from server_process import COMMAND, Server, ask
+from server_process import COMMAND, Server, ask, raw
 from slosh import errors
 
 READ, WRITE, OTHER = "r" * 20, "w" * 20, "o" * 20
@@ -60,6 +60,13 @@ def test_a_key_is_needed(locked, headers):
     assert ask(locked, "GET", "/health", **headers)[0] == 200
     assert ask(locked, "GET", "/", **headers)[0] == 200
     assert ask(locked, "GET", "/v1/server", **headers)[2]["allowed"] == {"read": False, "write": False}
+
+
+@pytest.mark.parametrize("route", ["search", "sets", "upload?filename=x.npy"])
+def test_the_key_is_checked_before_the_body_is_read(locked, route):
+    """The answer comes although the body never does."""
+    head = f"POST /v1/indexes/shapes/{route} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    assert raw(locked, f"{head}Content-Length: 1000000\r\n\r\n{{".encode()).startswith(b"HTTP/1.1 401")
 
 
 def test_a_key_that_reads_does_not_write(locked):
@@ -142,7 +149,7 @@ def test_headers(server):
         assert "unsafe" not in policy
         assert "Access-Control-Allow-Origin" not in headers
         assert headers.get("Server") is None
-    assert ask(server, "OPTIONS", "/v1/indexes/shapes/search")[0] == 405
+    assert ask(server, "OPTIONS", "/v1/indexes/shapes/search", Origin="http://evil.example")[0] == 403
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ import slosh
 from builders import PATIENCE, cloud_list, contents, small_embedding, together
 from server_process import Server, ask
 from slosh import errors
+from slosh.server.exchange import Exchange
 
 ROOT = "/v1/indexes/live"
 
@@ -89,6 +90,68 @@ def test_workers_follow_what_the_writer_does(tmp_path):
         found = ask(server, "GET", "/metrics")[2].decode()
         line = next(x for x in found.splitlines() if 'route="GET /v1/indexes/{name}/count",status="2xx"' in x)
         assert float(line.split()[-1]) >= 30
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_request_that_is_late_is_given_up_and_a_change_that_has_begun_is_finished(live, workers):
+    with Server(live, options=("--jobs", 1, "--deadline", 0.1, "--workers", workers)) as server:
+        slow = {"id": [f"near{i}" for i in range(200)], "k": 100, "rerank": "wasserstein", "depth": 200}
+        status, headers, problem = ask(server, "POST", f"{ROOT}/search", slow)
+        assert (status, problem["class"]) == (504, "DeadlineExceeded")
+        assert "Retry-After" not in headers
+        sets = [x.tolist() for x in cloud_list(2000, largest=30, seed=3)]
+        body = json.dumps({"sets": sets, "metadata": {"near": False}}).encode()
+        status, _, answer = ask(server, "POST", f"{ROOT}/sets", body)
+        assert status == 504 or (status, len(answer["ids"])) == (201, 2000)  # it may not have begun in time
+        with slosh.open(live, read_only=True) as index:
+            assert len(index) == (2200 if status == 201 else 200)
+        status, _, job = ask(server, "POST", f"{ROOT}/jobs?wait=30", {"kind": "verify"})
+        assert status == 504 or job["state"] == "done"  # to wait is no work
+
+
+def test_abandoned_work_does_not_keep_short_requests_waiting(tmp_path):
+    """A distance between large sets cannot be interrupted: it goes on after its deadline, and takes the only thread."""
+    path, rng = tmp_path / "live.slosh", np.random.default_rng(0)
+    with slosh.SetIndex.create(path, 2, embedding=small_embedding(), n_jobs=1) as index:
+        index.add([rng.normal(size=(2000, 2)) for _ in range(2)])
+    with Server(path, options=("--jobs", 1, "--threads", 1, "--deadline", 0.3)) as server:
+        with slosh.open(server.url) as index, pytest.raises(errors.DeadlineExceeded, match="in time"):
+            index.search(id="0", k=1, rerank="wasserstein")
+        assert b"slosh_http_in_flight 2" in ask(server, "GET", "/metrics")[2]  # it still runs
+        for route in ("", "/count", "/sets"):
+            assert ask(server, "GET", ROOT + route)[0] == 200
+        asked = ask(server, "POST", f"{ROOT}/range_search", {"id": "0", "radius": 1})  # it waits for the thread
+        assert asked[0] == 504
+        found = ask(server, "GET", "/metrics")[2].decode()
+        assert 'route="POST /v1/indexes/{name}/range_search",status="5xx"} 1' in found  # and waits no longer
+        while "slosh_http_in_flight 1\n" not in found:
+            time.sleep(0.05)
+            found = ask(server, "GET", "/metrics")[2].decode()
+        assert 'route="POST /v1/indexes/{name}/search",status="5xx"} 1\n' in found  # the client sent it once
+
+
+def test_what_has_begun_does_not_expire():
+    late, begun = Exchange(60), Exchange(60)
+    begun.begin()
+    assert not begun.expire()
+    begun.check()
+    late.check()
+    assert late.expire()
+    with pytest.raises(errors.DeadlineExceeded, match="in time"):
+        late.check()
+    with pytest.raises(errors.DeadlineExceeded, match="in time"):
+        late.begin()
+
+
+def test_workers_forward_files(live):
+    body = io.BytesIO()
+    np.save(body, cloud_list(1, seed=8)[0])
+    with Server(live, options=("--jobs", 1, "--workers", 2)) as server:
+        path, kind = f"{ROOT}/upload?filename=one.npy", "application/octet-stream"
+        assert ask(server, "POST", path, body.getvalue(), Content_Type=kind)[2] == {"ids": ["one.npy"]}
+        status, _, problem = ask(server, "POST", path, b"no array", Content_Type=kind)
+        assert (status, problem["class"]) == (400, "ReaderError")
+        assert ask(server, "POST", f"{ROOT}/search", {"id": "one.npy"})[0] == 200
 
 
 def test_requests_that_are_answered_together_are_answered_as_alone(live):

@@ -79,7 +79,7 @@ def run_demo(out: Path, keep: bool, engine: str = "folder") -> None:
 
 def check_server() -> None:
     """Raise an error that says what to install, if the server cannot run here."""
-    for module in ("uvicorn", "msgspec"):
+    for module in ("fastapi", "uvicorn", "msgspec"):
         import_extra(module, "slosh demo --serve", "server")
 
 

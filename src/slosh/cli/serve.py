@@ -11,7 +11,7 @@ from .messages import UsageError
 from .options import checked_location, counted
 from .output import say
 
-PLACES = "Folders of indexes, a folder that holds them, or postgresql://user@host/database#name."
+PLACES = "Folders of indexes, a folder that holds them, or postgresql://user@host/database, with #name for one index."
 
 
 def _checked_places(values: list[str]) -> list[str]:
@@ -42,6 +42,10 @@ def serve(
     ] = 30.0,
     max_body: Annotated[int, counted(help="Megabytes of one request, at most.")] = 256,
     max_requests: Annotated[int, counted(help="Requests at once, at most; more are told to try again.")] = 256,
+    max_connections: Annotated[int, counted(help="Connections of each process, at most.")] = 512,
+    header_seconds: Annotated[
+        float, Option(metavar="SECONDS", min=0.1, help="How long the headers of a request may take to come.")
+    ] = 10.0,
     log: Annotated[bool, Option("--log/--no-log", help="Write a line of JSON for each request to stderr.")] = True,
 ) -> None:
     """Serve indexes over HTTP: a page to search by looking, JSON for programs, and slosh.open("http://...") for Python.
@@ -53,15 +57,16 @@ def serve(
         slosh serve indexes/ --port 9000 --workers 4
         slosh serve shapes.slosh --host 0.0.0.0 --keys keys.txt
     """
-    for module in ("uvicorn", "msgspec"):
+    for module in ("fastapi", "uvicorn", "msgspec"):
         import_extra(module, "slosh serve", "server")
     from ..server.process import configure_logging
     from ..server.process import serve as run
     from ..server.settings import Limits, Settings
 
     limits = Limits(
-        body_bytes=max_body << 20, at_once=max_requests, deadline_seconds=deadline, body_seconds=body_seconds
-    )
+        body_bytes=max_body << 20, at_once=max_requests, deadline_seconds=deadline, body_seconds=body_seconds,
+        connections=max_connections, header_seconds=header_seconds,
+    )  # fmt: skip
     given = {"n_jobs": jobs or -1, **({} if threads is None else {"threads": threads})}
     hosts = tuple(allow_host or ())
     settings = Settings(

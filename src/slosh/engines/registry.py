@@ -77,6 +77,15 @@ def open_engine(location: Location, read_only: bool, n_jobs: int | None) -> Engi
     return engine
 
 
+def names_at(location: str) -> list[str]:
+    """Return the names of all indexes at a place that may hold several: a database."""
+    kind, place = _engine_of(location)
+    find = getattr(kind, "names_at", None)
+    if find is None:
+        raise bad_value("path", without_password(location), "give the address of a database")
+    return list(find(place))
+
+
 def token_at(location: str) -> str | None:
     """Return what only the index that is at a location now has; None if there is none, or its engine has no such."""
     kind, place = _engine_of(location)

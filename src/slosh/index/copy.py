@@ -11,10 +11,11 @@ from contextlib import AbstractContextManager, contextmanager
 from copy import deepcopy
 from errno import EEXIST
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from ..data.atomic import sync_folder
 from ..data.progress import ProgressBar
+from ..engines.addresses import without_password
 from ..engines.base import Engine, Records
 from ..engines.registry import Location, create_engine
 from ..engines.spec import IndexSpec
@@ -61,25 +62,59 @@ def original_of(source: Engine, batch: int) -> Iterator[Original]:
         )
 
 
-def copy_index(source: Source, target: Location, n_jobs: int | None) -> int:
-    """Copy one version of an index to a new one at `target`; return how many sets it has."""
-    if target is None:
-        raise bad_value("target", target, "give a place that lasts: a copy in memory would be gone at once")
+class Target(Protocol):
+    """A new index that a copy goes into. One on a server is in `remote.py`."""
+
+    def store(self, records: Records) -> None: ...
+
+    def finish(self, original: Original) -> None:
+        """Take over what the original has beside its sets, and train the search."""
+
+    def destroy(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class LocalTarget:
+    """A new index that this process makes."""
+
+    def __init__(self, original: Original, place: Location, n_jobs: int | None) -> None:
+        self._engine = create_engine(place, deepcopy(original.spec), original.weighted, n_jobs)
+        self.destroy, self.close = self._engine.destroy, self._engine.close
+
+    def store(self, records: Records) -> None:
+        changes.add(self._engine, *records, False, [])
+
+    def finish(self, original: Original) -> None:
+        finish_copy(self._engine, original.recall, original.next_id, original.calibrated)
+
+
+def finish_copy(copy: Engine, recall: float | None, next_id: int, calibrated: Sequence[tuple[int, float]]) -> None:
+    """Give a copy the settings of its original, and train its search."""
+    with copy.view() as view:
+        next_id = max(next_id, view.next_id)
+    with copy.write() as write:
+        write.set_settings(recall=recall, next_id=next_id)
+    changes.train(copy, eager=True, again=calibrated)
+
+
+def copy_index(source: Source, make: Callable[[Original], Target], place: Location) -> int:
+    """Copy one version of an index into a new one; return how many sets it has."""
+    if place is None:
+        raise bad_value("target", place, "give a place that lasts: a copy in memory would be gone at once")
     with source(COPY_BATCH_SETS) as original:
-        copy = create_engine(target, deepcopy(original.spec), original.weighted, n_jobs)
+        copy = make(original)
         try:
             with ProgressBar(total=original.n_sets, unit="set", desc="copy") as bar:
-                for sets, ids, metadata in original.batches:
-                    changes.add(copy, sets, ids, metadata, False, [])
-                    bar.update(len(ids))
-            with copy.write() as write:
-                write.set_settings(recall=original.recall, next_id=original.next_id)
-            changes.train(copy, eager=True, again=original.calibrated)
+                for records in original.batches:
+                    copy.store(records)
+                    bar.update(len(records.ids))
+            copy.finish(original)
         except BaseException:
             copy.destroy()
             raise
         copy.close()
-        logger.info("%s: copied %d sets to %s", original.name, original.n_sets, changes.place_of(copy))
+        logger.info("%s: copied %d sets to %s", original.name, original.n_sets, without_password(str(place)))
         return original.n_sets
 
 
@@ -91,7 +126,7 @@ def backup_index(source: Source, name: str, folder: str | os.PathLike[str], n_jo
     if target.exists():
         raise IndexExists(f"{target} exists", "give the path of a new folder", errno=EEXIST, location=str(target))
     draft = target.with_name(f"{target.name}.{secrets.token_hex(6)}.new")
-    n = copy_index(source, draft, n_jobs)
+    n = copy_index(source, lambda original: LocalTarget(original, draft, n_jobs), draft)
     try:
         draft.rename(target)
     except BaseException:

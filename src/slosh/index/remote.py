@@ -11,7 +11,6 @@ import inspect
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import wraps
 from itertools import pairwise
 from typing import Any
@@ -22,30 +21,29 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
 from .. import rank
+from ..data.batching import batches_by_points
 from ..data.checks import checked_count
-from ..data.interrupts import uninterrupted
 from ..data.preprocess import Preprocess
 from ..data.sets import Sets
-from ..engines import portable
 from ..engines.base import Records
 from ..engines.registry import Location
-from ..engines.spec import IndexSpec, is_fitted
-from ..errors import InputError, ReadOnlyIndex, UnsupportedError, WorkCancelled, bad_value
-from ..search import LadderSearch, Stats
-from ..where import Node, as_json, fields_of, parse
-from ..wire import BINARY, Connection, Message, error_of, pack, pack_sets, unpack, unpack_sets
+from ..engines.spec import IndexSpec
+from ..errors import InputError, ReadOnlyIndex, bad_value
+from ..search import Stats
+from ..where import Node, parse
+from ..wire import BINARY, Connection, Message, pack, pack_sets, unpack, unpack_sets
 from . import changes
 from .copy import Original
 from .hits import HitLists, Hits, Pair, Pairs
 from .records import checked_ids, is_single_id
+from .remote_messages import Arrays, ids_of, json_texts, packed_embedding, plain_arguments, read_message, run_job
 from .searches import checked_queries
 from .set_index import SetIndex, Tuned
 from .verify import Report
 
-WAIT_SECONDS = 10
-"""How long the server waits for the end of a job before it answers how far it is."""
+COPY_NUMBERS = 1 << 22
+"""Coordinates that one request of a copy has at most, unless a single set has more."""
 STATE_OF_STATS = ("candidates", "scanned", "full_distances", "unlike")
-Arrays = dict[str, NDArray[Any]]
 
 
 def _asks(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -157,7 +155,7 @@ class RemoteIndex(SetIndex):
 
     def _select(self, where: Node | None, limit: int | None, offset: int) -> list[str]:
         text = None if where is None else str(where)
-        return _ids(self._post("select", {"where": text, "limit": limit, "offset": offset}))
+        return ids_of(self._post("select", {"where": text, "limit": limit, "offset": offset}))
 
     def _count(self, where: Node) -> int:
         return int(self._get(f"count?where={quote(str(where), safe='')}").arguments["count"])
@@ -167,9 +165,9 @@ class RemoteIndex(SetIndex):
 
     def _store(self, sets: Sets, ids: Any, metadata: Any, update: bool, added: list[str], is_last: bool) -> None:
         names, given = changes.checked_addition(sets, ids, metadata, update)
-        arguments = {"ids": names, "metadata": _json_texts(given, names), "update": bool(update)}
+        arguments = {"ids": names, "metadata": json_texts(given, names), "update": bool(update)}
         if len(sets):
-            added.extend(_ids(self._post("sets", arguments, pack_sets("sets", sets), changes=True)))
+            added.extend(ids_of(self._post("sets", arguments, pack_sets("sets", sets), changes=True)))
         else:
             self._check_writable()
 
@@ -180,12 +178,12 @@ class RemoteIndex(SetIndex):
         given = changes.checked_update(names, sets, metadata)
         if not names:
             return
-        arguments = {"ids": names, "metadata": _json_texts(given, names), "merge": merge}
+        arguments = {"ids": names, "metadata": json_texts(given, names), "merge": merge}
         self._post("sets", arguments, {} if sets is None else pack_sets("sets", sets), changes=True, method="PATCH")
 
     def _delete(self, names: list[str], where: Node | None) -> list[str]:
         arguments = {"ids": names} if where is None else {"where": str(where)}
-        return _ids(self._post("remove", arguments, changes=True))
+        return ids_of(self._post("remove", arguments, changes=True))
 
     @contextmanager
     def original(self, batch: int = 4096) -> Iterator[Original]:
@@ -240,7 +238,7 @@ class RemoteIndex(SetIndex):
         given["id"] = checked_ids(given["id"])[0]
         arrays = {} if asked.sets is None else pack_sets("query", asked.sets)
         found = self._post(
-            "explain", {**_plain(given), "query_id": None if asked.ids is None else asked.ids[0]}, arrays
+            "explain", {**plain_arguments(given), "query_id": None if asked.ids is None else asked.ids[0]}, arrays
         )
         x, y = (unpack_sets(side, found.arrays, self._fetched.origin) for side in "xy")
         assert x is not None
@@ -285,6 +283,10 @@ class RemoteIndex(SetIndex):
     def enable(self, given: dict[str, Any]) -> None:
         self._work("enable", given, changes=True)
 
+    @_asks(SetIndex.finish_copy)
+    def finish_copy(self, given: dict[str, Any]) -> None:
+        self._work("finish_copy", given, changes=True)
+
     @_asks(SetIndex.retrain)
     def retrain(self, given: dict[str, Any]) -> None:
         self._work("retrain", given, changes=True)
@@ -298,7 +300,7 @@ class RemoteIndex(SetIndex):
             raise ReadOnlyIndex(problem, "open it without read_only", location=self.location)
 
     def _get(self, route: str) -> Message:
-        return _message(self._connection.request("GET", f"{self._path}/{route}", accept=BINARY))
+        return read_message(self._connection.request("GET", f"{self._path}/{route}", accept=BINARY))
 
     def _post(
         self,
@@ -313,12 +315,12 @@ class RemoteIndex(SetIndex):
             self._check_writable()
         body = pack(arguments, arrays)
         path = f"{self._path}/{route}"
-        return _message(self._connection.request(method, path, body, BINARY, BINARY, changes=changes))
+        return read_message(self._connection.request(method, path, body, BINARY, BINARY, changes=changes))
 
     def _question(self, given: dict[str, Any]) -> tuple[dict[str, Any], Arrays]:
         asked = checked_queries(self._spec, given.pop("queries"), given.pop("id"))
         arrays = {} if asked.sets is None else pack_sets("queries", asked.sets)
-        return {**_plain(given), "ids": asked.ids, "single": asked.single}, arrays
+        return {**plain_arguments(given), "ids": asked.ids, "single": asked.single}, arrays
 
     def _hits(self, route: str, given: dict[str, Any]) -> Hits | HitLists:
         found = self._post(route, *self._question(given))
@@ -333,7 +335,7 @@ class RemoteIndex(SetIndex):
         return lists[0] if about["single"] else HitLists(lists, about["distance_kind"], stats)
 
     def _work(self, kind: str, given: dict[str, Any], *, changes: bool = False) -> Message:
-        """Begin a job, wait for its end and return its result; Ctrl-C cancels it."""
+        """Let the server do long work, and return its result; Ctrl-C cancels it."""
         if changes:
             self._check_writable()
         progress = given.pop("progress", None)
@@ -345,45 +347,25 @@ class RemoteIndex(SetIndex):
                 arrays |= pack_sets(name, self._spec.sets(data))
         for name in ("embedding", "parts"):
             if name in given and not isinstance(given[name], bool | None):
-                given[name] = self._packed(name, given[name], arrays)
-        body = pack({"kind": kind, "arguments": _plain(given)}, arrays)
-        path = f"{self._path}/jobs?wait={0 if progress else WAIT_SECONDS}"
-        job = _message(self._connection.request("POST", path, body, BINARY, BINARY, changes=changes))
-        path = f"/v1/jobs/{job.arguments['id']}"
-        try:
-            while (state := job.arguments["state"]) in ("waiting", "running"):
-                job = _message(
-                    self._connection.request("GET", f"{path}?wait={1 if progress else WAIT_SECONDS}", accept=BINARY)
-                )
-                if progress is not None and job.arguments["total"]:
-                    progress(job.arguments["done"], job.arguments["total"])
-        except BaseException:
-            with uninterrupted():
-                self._connection.request("DELETE", f"{path}?wait={WAIT_SECONDS}")
-            raise
-        if state == "failed":
-            raise error_of(job.arguments["error"], self.location)
-        if state == "cancelled":
-            raise WorkCancelled(f"{self.location}: the job {kind} was cancelled", "begin it again")
-        return Message(job.arguments["result"] or {}, job.arrays)
+                given[name] = packed_embedding(name, given[name], self._fetch(), arrays)
+        body = pack({"kind": kind, "arguments": plain_arguments(given)}, arrays)
+        return run_job(self._connection, self._path, kind, body, progress, changes)
 
-    def _packed(self, name: str, thing: Any, arrays: Arrays) -> Any:
-        """Return an embedding, or what finds parts, for a message: one that is fitted within a specification, which the
-        server checks as it checks those of files; another as the tree of its parameters.
-        """
-        checked = self._spec.checked_embedding(thing) if name == "embedding" else thing
-        if not isinstance(checked, portable.EMBEDDINGS):
-            portable.dump(checked, [], name)  # says what cannot be stored
-        if is_fitted(checked):
-            spec = self._fetch()
-            parts: dict[str, Any] = {"embedding": spec.embedding, "parts": None, name: checked}
-            made = replace(spec, search=LadderSearch(), **parts)
-            arrays[f"{name}.specification"] = np.frombuffer(made.pack(), np.uint8)
-            return {"specification": True}
-        listed: list[NDArray[Any]] = []
-        tree = portable.dump(checked, listed, name)
-        arrays.update({f"{name}.{i}": array for i, array in enumerate(listed)})
-        return {"tree": tree}
+
+class RemoteTarget:
+    """A new index on a server that a copy goes into."""
+
+    def __init__(self, original: Original, place: Location) -> None:
+        self._index = create_remote(place, original.spec, original.weighted)
+        self.destroy, self.close = self._index.destroy, self._index.close
+
+    def store(self, records: Records) -> None:
+        sets, ids, metadata = records
+        for part in batches_by_points(sets.sizes, max(1, COPY_NUMBERS // sets.dim)):
+            self._index.add(sets[part], ids[part], metadata[part])
+
+    def finish(self, original: Original) -> None:
+        self._index.finish_copy(original.recall, original.next_id, original.calibrated)
 
 
 def open_remote(place: Location, read_only: bool) -> RemoteIndex:
@@ -414,47 +396,3 @@ def create_remote(place: Location, spec: IndexSpec, weighted: bool | None) -> Re
     )
     connection.request("POST", "/v1/indexes", body, BINARY, BINARY, changes=True)
     return RemoteIndex(connection, False)
-
-
-def _message(answer: Any) -> Message:
-    return unpack(answer.body) if answer.kind == BINARY else Message(answer.json(), {})
-
-
-def _ids(found: Message) -> list[str]:
-    return list(found.arguments["ids"])
-
-
-def _plain(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return arguments as plain values for JSON; filters become text, and functions are refused."""
-    return {name: _plain_value(name, value) for name, value in given.items()}
-
-
-def _plain_value(name: str, value: Any) -> Any:
-    if name == "where":
-        return None if value is None else str(parse(value))
-    if name == "rerank" and callable(value):
-        raise UnsupportedError(
-            "rerank is a function, which a server does not run",
-            "give the name of a distance, or open the index in this process",
-            argument="rerank",
-            feature_name="rerank",
-        )
-    if isinstance(value, np.generic | np.ndarray):
-        value = value.tolist()
-    if isinstance(value, list | tuple):
-        return [_plain_value(f"{name}[{i}]", each) for i, each in enumerate(value)]
-    if value is None or isinstance(value, bool | int | float | str | dict):
-        return value
-    raise bad_value(name, value, "give a plain value, which can be sent to a server")
-
-
-def _json_texts(metadata: Any, names: list[str] | None) -> list[str | None]:
-    """Return checked metadata of each set as JSON."""
-
-    def text(i: int, one: Any) -> str | None:
-        if one is None:
-            return None
-        fields_of(one, f"metadata of set {i}" + ("" if names is None else f" ({names[i]!r})"))
-        return as_json(one)
-
-    return [text(i, one) for i, one in enumerate(metadata)]

@@ -10,7 +10,7 @@ import logging
 import os
 import time
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -492,13 +492,23 @@ class SetIndex(Searches):
     def copy_to(self, target: Location, name: str | None = None, *, n_jobs: int | None = -1) -> int:
         """Copy all sets with ids, metadata and weights into a new index at `target`, and return how many they are.
 
-        The copy has the same specification and settings, and is trained anew. `target` may be on another engine, where
-        `name` is that of the index in a database. After
-        an error there is nothing at `target`.
+        The copy has the same specification and settings, and is trained anew. `target` may be on another engine or on a
+        server, where `name` is that of the index. After an error there is nothing at `target`.
         """
-        from .copy import copy_index
+        from .copy import LocalTarget, copy_index
 
-        return copy_index(self.original, located(target, name), n_jobs)
+        place = located(target, name)
+
+        def make(original: Original) -> Any:
+            return _remote().RemoteTarget(original, place) if is_remote(place) else LocalTarget(original, place, n_jobs)
+
+        return copy_index(self.original, make, place)
+
+    def finish_copy(self, recall: float | None, next_id: int, calibrated: Sequence[tuple[int, float]]) -> None:
+        """Take over the settings of the index that this is a copy of, and train: `copy_to` calls it on a server."""
+        from .copy import finish_copy
+
+        finish_copy(self._engine, recall, next_id, calibrated)
 
     def original(self, batch: int = 4096) -> AbstractContextManager[Original]:
         """Open one version of the index to be copied: all that decides about its answers, and its sets in batches."""

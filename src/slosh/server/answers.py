@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import io
+from itertools import chain
 from typing import Any
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
+from starlette.responses import Response
 
 from ..engines.base import Records
 from ..errors import import_extra
 from ..index import HitLists
 from ..wire import ARROW, BINARY, JSON, pack, pack_sets
-from .routes import Reply
-from .schemas import HitsAnswer, HitsPart, StatsPart, StoredSet
+from .answer_types import HitsAnswer, HitsPart, StatsPart, StoredSet
 
 _ENCODER = msgspec.json.Encoder(enc_hook=lambda value: _plain(value))
 STATE_OF_STATS = ("candidates", "scanned", "full_distances", "unlike")
@@ -30,50 +31,52 @@ def _to_json(value: Any) -> str:
     return _ENCODER.encode(value).decode()
 
 
-def json_reply(answer: Any, status: int = 200) -> Reply:
-    return Reply(_ENCODER.encode(answer), JSON, status)
+def json_response(answer: Any, status: int = 200) -> Response:
+    return Response(_ENCODER.encode(answer), status, media_type=JSON)
 
 
-def binary_reply(arguments: dict[str, Any], arrays: dict[str, NDArray[Any]] | None = None, status: int = 200) -> Reply:
-    return Reply(pack(arguments, arrays, to_json=_to_json), BINARY, status)
+def binary_response(
+    arguments: dict[str, Any], arrays: dict[str, NDArray[Any]] | None = None, status: int = 200
+) -> Response:
+    return Response(pack(arguments, arrays, to_json=_to_json), status, media_type=BINARY)
 
 
-def hits_replies(found: HitLists, sizes: list[int], singles: list[bool], accept: str, metadata: bool) -> list[Reply]:
-    """Return the replies of searches that were made together: the first `sizes[0]` queries are the first one's."""
+def hits_responses(
+    found: HitLists, sizes: list[int], singles: list[bool], accept: str, metadata: bool
+) -> list[Response]:
+    """Return the responses of searches that were made together: the first `sizes[0]` queries are the first one's."""
     if len(sizes) == 1:
-        return [_hits_reply(found, slice(0, sizes[0]), singles[0], accept, metadata)]
-    replies, first = [], 0
+        return [_hits_response(found, slice(0, sizes[0]), singles[0], accept, metadata)]
+    responses, first = [], 0
     for n, single in zip(sizes, singles, strict=True):
-        replies.append(_hits_reply(found, slice(first, first + n), single, accept, metadata))
+        responses.append(_hits_response(found, slice(first, first + n), single, accept, metadata))
         first += n
-    return replies
+    return responses
 
 
-def _hits_reply(found: HitLists, part: slice, single: bool, accept: str, metadata: bool) -> Reply:
+def _hits_response(found: HitLists, part: slice, single: bool, accept: str, metadata: bool) -> Response:
     if BINARY in accept:
         return _binary_hits(found, part, single)
     if ARROW in accept:
-        return Reply(_arrow_hits(found[part]), ARROW)
+        return Response(_arrow_hits(found[part]), media_type=ARROW)
     stats = found.stats
     full, unlike = stats.full_distances, stats.unlike
     lists = [
         HitsPart(hits.ids, hits.distances.tolist(), _raw(hits.metadata_json) if metadata else None)
         for hits in found[part]
     ]
-    return Reply(
-        _ENCODER.encode(
-            HitsAnswer(
-                found.distance_kind,
-                lists[0] if single else lists,
-                StatsPart(
-                    stats.recall,
-                    stats.seconds,
-                    stats.candidates[part].tolist(),
-                    stats.scanned[part].tolist(),
-                    None if full is None else full[part].tolist(),
-                    None if unlike is None else unlike[part].tolist(),
-                ),
-            )
+    return json_response(
+        HitsAnswer(
+            found.distance_kind,
+            lists[0] if single else lists,
+            StatsPart(
+                stats.recall,
+                stats.seconds,
+                stats.candidates[part].tolist(),
+                stats.scanned[part].tolist(),
+                None if full is None else full[part].tolist(),
+                None if unlike is None else unlike[part].tolist(),
+            ),
         )
     )
 
@@ -82,22 +85,23 @@ def _raw(texts: list[str]) -> list[msgspec.Raw]:
     return [msgspec.Raw(text.encode()) for text in texts]
 
 
-def _binary_hits(found: HitLists, part: slice, single: bool) -> Reply:
+def _binary_hits(found: HitLists, part: slice, single: bool) -> Response:
     lists, stats = found[part], found.stats
     arrays: dict[str, NDArray[Any]] = {
         name: value[part] for name in STATE_OF_STATS if (value := getattr(stats, name)) is not None
     }
-    arrays["offsets"] = np.cumsum([0, *(len(hits) for hits in lists)])
-    arrays["distances"] = np.concatenate([np.empty(0), *(hits.distances for hits in lists)])
+    ids = [hits.ids for hits in lists]
+    arrays["offsets"] = np.cumsum([0, *map(len, ids)])
+    arrays["distances"] = np.concatenate([np.empty(0), *[hits.distances for hits in lists]])
     arguments = {
-        "ids": [name for hits in lists for name in hits.ids],
-        "metadata": [text for hits in lists for text in hits.metadata_json],
+        "ids": list(chain.from_iterable(ids)),
+        "metadata": list(chain.from_iterable([hits.metadata_json for hits in lists])),
         "distance_kind": found.distance_kind,
         "single": single,
         "recall": stats.recall,
         "seconds": stats.seconds,
     }
-    return binary_reply(arguments, arrays)
+    return binary_response(arguments, arrays)
 
 
 def _arrow_hits(lists: Any) -> bytes:

@@ -1,4 +1,6 @@
-"""Bodies of requests into arguments: JSON by the types of `schemas.py`, `.npy`, Arrow and safetensors into sets."""
+"""Bodies and query strings into arguments: JSON by the types of `request_types.py`; `.npy`, Arrow and safetensors into
+sets.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +9,16 @@ import json
 import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeVar
+from urllib.parse import parse_qsl
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from ..data.sets import Sets, as_sets
-from ..errors import InputError, UnsupportedError, import_extra
+from ..errors import InputError, import_extra
 from ..index import SetIndex
 from ..wire import ARROW, BINARY, NPY, Message, unpack, unpack_sets
-from .routes import Request
 from .settings import Limits
 
 T = TypeVar("T")
@@ -29,6 +31,35 @@ _MANY = re.compile(rb"\s*\[\s*\[\s*\[")
 _MANY_WEIGHTS = re.compile(rb"\s*\[\s*\[")
 NESTING_STEP = 1 << 20
 """Bytes of JSON whose brackets are counted together."""
+
+
+class Sent(NamedTuple):
+    """A body with its type, the type that the client would like to get, and the query string."""
+
+    body: bytes
+    kind: str
+    accept: str
+    query: str
+
+    def parameters(self, kind: type[T]) -> T:
+        return read_query(self.query, kind)
+
+
+def read_query(text: str, kind: type[T]) -> T:
+    """Return what stands in a query string."""
+    given: dict[str, str] = {}
+    try:
+        for name, value in parse_qsl(text, True, errors="strict", max_num_fields=100):
+            if name in given:
+                raise InputError(f"the parameter {name!r:.60} comes twice", argument=name)
+            given[name] = value
+        return msgspec.convert(given, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise InputError(f"in the query string: {error}", argument="query string") from None
+    except InputError:
+        raise
+    except ValueError as error:
+        raise InputError(f"the query string cannot be read: {error}", argument="query string") from None
 
 
 def decode_json(body: bytes, kind: type[T], limits: Limits) -> T:
@@ -96,20 +127,20 @@ class Asked(NamedTuple):
     metadata: bool = True
 
 
-def decode_question(request: Request, kind: type[Any], shape: Shape, limits: Limits) -> Asked:
+def decode_question(sent: Sent, kind: type[Any], shape: Shape, limits: Limits) -> Asked:
     """Return the queries of a search and its arguments, whatever form they came in."""
-    if request.kind == BINARY:
-        asked = _from_message(unpack(request.body), kind, shape)
-    elif request.kind in (NPY, ARROW):
-        given = request.parameters(kind)
-        if request.kind == NPY:
-            data = read_npy(request.body)
+    if sent.kind == BINARY:
+        asked = _from_message(unpack(sent.body), kind, shape)
+    elif sent.kind in (NPY, ARROW):
+        given = sent.parameters(kind)
+        if sent.kind == NPY:
+            data = read_npy(sent.body)
             sets, single = shape.sets(data[None] if data.ndim == 2 else data, name="queries"), data.ndim == 2
         else:
-            sets, single = read_arrow(request.body, shape).sets, False
+            sets, single = read_arrow(sent.body, shape).sets, False
         asked = Asked(sets, None, single, _arguments(given), bool(getattr(given, "metadata", True)))
     else:
-        asked = _from_json(decode_json(request.body, kind, limits), shape)
+        asked = _from_json(decode_json(sent.body, kind, limits), shape)
     check_question(asked, limits)
     return asked
 
@@ -257,8 +288,3 @@ def plain_arguments(message: Message, known: Mapping[str, Any]) -> dict[str, Any
     if unknown := sorted(set(message.arguments) - set(known)):
         raise InputError(f"the argument {unknown[0]!r:.60} is not known", argument=str(unknown[0])[:60])
     return {**known, **message.arguments}
-
-
-def unsupported_kind(kind: str, kinds: tuple[str, ...]) -> UnsupportedError:
-    problem = f"a body of the type {kind!r:.60}" if kind else "a body without Content-Type"
-    return UnsupportedError(problem, f"send {' or '.join(kinds)}", argument="body", feature_name="Content-Type")

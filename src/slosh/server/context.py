@@ -6,15 +6,20 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from anyio import CapacityLimiter
+
 from ..index import SetIndex
 from .bodies import Shape
 from .catalog import Catalog
 from .jobs import Jobs
 from .keys import Keys
 from .metrics import Metrics
+from .problems import public_problem
 from .settings import Limits, Settings
 
 T = TypeVar("T")
+SHORT_THREADS = 4
+"""Threads for short work, which long work never takes."""
 
 
 class Context:
@@ -22,9 +27,13 @@ class Context:
 
     def __init__(self, settings: Settings, catalog: Catalog, keys: Keys, metrics: Metrics) -> None:
         self.settings, self.catalog, self.keys, self.metrics = settings, catalog, keys, metrics
-        self.jobs = Jobs()
+        self.jobs, self.short_work = Jobs(self._describe), CapacityLimiter(SHORT_THREADS)
+        self.stopping, self.held_bytes = False, 0
         self._lock, self._remembered = threading.Lock(), dict[tuple[str, str], Any]()
         catalog.when_closed(self._forget)
+
+    def _describe(self, error: BaseException) -> dict[str, Any]:
+        return public_problem(error, self.catalog)
 
     @property
     def limits(self) -> Limits:

@@ -7,30 +7,35 @@ sets, so that they can be compared by eye.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from fastapi import APIRouter, Depends
 from numpy.typing import NDArray
+from starlette.responses import Response
 
 from ..data.sets import Sets
 from ..index import SetIndex
-from .answers import json_reply
-from .bodies import check_sets, decode_json
-from .context import Context
-from .routes import Reply, Request, route
-from .schemas import DrawnSet, PointsAnswer, PointsBody, ProjectAnswer, ProjectBody, ProjectedSet
+from ..wire import JSON
+from .answer_types import DrawnSet, PointsAnswer, ProjectAnswer, ProjectedSet
+from .answers import json_response
+from .bodies import Sent, check_sets, decode_json
+from .dependencies import Asking, ReaderOf, body
+from .openapi import described
+from .request_types import PointsBody, ProjectBody
 
+router = APIRouter()
 LEARNT_SETS = 256
 """Stored sets that the components are those of."""
 Project = Callable[[NDArray[Any]], NDArray[Any]]
 
 
-def projector(context: Context, name: str, components: int | None) -> Project:
+def projector(asking: Asking, components: int | None) -> Project:
     """Return what shows points of an index in at most so many dimensions; None leaves them as they are."""
-    index = context.index(name)
-    if components is None or context.shape(name, index).dim <= components:
+    if components is None or asking.shape().dim <= components:
         return lambda points: np.asarray(points)
-    centre, axes = context.remembered("axes", name, lambda: _principal_axes(index))
+    index = asking.open()
+    centre, axes = asking.context.remembered("axes", asking.name, lambda: _principal_axes(index))
     return lambda points: (np.asarray(points, np.float64) - centre) @ axes[:, :components]
 
 
@@ -70,20 +75,15 @@ def sample_rows(n: int, limit: int) -> NDArray[np.int64]:
     return np.sort(np.random.default_rng(n).choice(n, limit, replace=False))
 
 
-@route(
-    "POST",
-    "/v1/indexes/{name}/points",
-    "Points of stored sets to draw: a sample, in at most 3 dimensions.",
-    "read",
-    PointsAnswer,
-    body=PointsBody,
+@router.post(
+    "/v1/indexes/{name:quoted}/points",
+    **described("Points of stored sets to draw: a sample, in at most 3 dimensions.", PointsAnswer, body=PointsBody),
 )
-def points(context: Context, request: Request) -> Reply:
-    given = decode_json(request.body, PointsBody, context.limits)
-    index = context.index(request.name)
-    found: Any = index.get(given.ids)
-    project, origin = projector(context, request.name, given.components), found.sets.origin
-    projected, drawn = context.shape(request.name, index).dim > given.components, []
+def points(asking: ReaderOf, sent: Annotated[Sent, Depends(body(JSON))]) -> Response:
+    given = decode_json(sent.body, PointsBody, asking.context.limits)
+    found: Any = asking.open().get(given.ids)
+    project, origin = projector(asking, given.components), found.sets.origin
+    projected, drawn = asking.shape().dim > given.components, []
     for i, (name, about) in enumerate(zip(found.ids, found.metadata, strict=True)):
         own, weights = np.asarray(found.sets[i]), found.sets.weights_of(i)
         rows = sample_rows(len(own), given.limit)
@@ -92,27 +92,27 @@ def points(context: Context, request: Request) -> Reply:
             shown = shown.astype(np.float64) + origin
         kept = None if weights is None else weights[rows].tolist()
         drawn.append(DrawnSet(name, len(own), shown.tolist(), kept, about))
-    return json_reply(PointsAnswer(projected, drawn))
+    return json_response(PointsAnswer(projected, drawn))
 
 
-@route(
-    "POST",
-    "/v1/indexes/{name}/project",
-    "Points of sets that are not stored to draw, as `points` gives those of stored ones.",
-    "read",
-    ProjectAnswer,
-    body=ProjectBody,
+@router.post(
+    "/v1/indexes/{name:quoted}/project",
+    **described(
+        "Points of sets that are not stored to draw, as `points` gives those of stored ones.",
+        ProjectAnswer,
+        body=ProjectBody,
+    ),
 )
-def project(context: Context, request: Request) -> Reply:
-    given = decode_json(request.body, ProjectBody, context.limits)
-    shape = context.shape(request.name, context.index(request.name))
+def project(asking: ReaderOf, sent: Annotated[Sent, Depends(body(JSON))]) -> Response:
+    given = decode_json(sent.body, ProjectBody, asking.context.limits)
+    shape = asking.shape()
     sets = shape.sets(given.sets)
-    check_sets(sets, context.limits)
-    make, projected, drawn = projector(context, request.name, given.components), shape.dim > given.components, []
+    check_sets(sets, asking.context.limits)
+    make, projected, drawn = projector(asking, given.components), shape.dim > given.components, []
     for i in range(len(sets)):
         own = np.asarray(sets[i])
         shown = make(own[sample_rows(len(own), given.limit)])
         if shape.origin is not None and not projected:
             shown = shown.astype(np.float64) + shape.origin
         drawn.append(ProjectedSet(len(own), shown.tolist()))
-    return json_reply(ProjectAnswer(projected, drawn))
+    return json_response(ProjectAnswer(projected, drawn))

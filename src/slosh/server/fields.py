@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends
+from starlette.responses import Response
 
 from ..where import NO_VALUE, fields_of
-from .answers import json_reply
-from .context import Context
+from .answer_types import FieldLine, FieldsAnswer, FieldValue
+from .answers import json_response
+from .dependencies import ReaderOf, query
 from .drawing import spread_ids
-from .routes import Reply, Request, route
-from .schemas import FieldLine, FieldsAnswer, FieldValue, FieldValues
+from .openapi import described
+from .request_types import FieldValues
+
+router = APIRouter()
 
 SAMPLED_SETS = 10_000
 FETCHED_SETS = 500
@@ -21,16 +27,12 @@ MAX_TEXT = 200
 """Characters of a value that is listed."""
 
 
-@route(
-    "GET",
-    "/v1/indexes/{name}/fields",
-    "Fields of the metadata, with their values.",
-    "read",
-    FieldsAnswer,
-    parameters=FieldValues,
+@router.get(
+    "/v1/indexes/{name:quoted}/fields",
+    **described("Fields of the metadata, with their values.", FieldsAnswer, query=FieldValues),
 )
-def fields(context: Context, request: Request) -> Reply:
-    most, index = request.parameters(FieldValues).values, context.index(request.name)
+def fields(asking: ReaderOf, given: Annotated[FieldValues, Depends(query(FieldValues))]) -> Response:
+    most, index = given.values, asking.open()
     total = len(index)
     ids = spread_ids(index, total, SAMPLED_SETS)
     counts: dict[str, Counter[Any]] = {}
@@ -48,7 +50,7 @@ def fields(context: Context, request: Request) -> Reply:
                 if key in counter or len(counter) < MAX_COUNTED:
                     counter[key] += 1
     lines = [_line(name, counter, sets[name], most) for name, counter in sorted(counts.items())]
-    return json_reply(FieldsAnswer(len(ids), total, lines))
+    return json_response(FieldsAnswer(len(ids), total, lines))
 
 
 def _line(name: str, counter: Counter[Any], n_sets: int, most: int) -> FieldLine:

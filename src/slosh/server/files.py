@@ -19,8 +19,7 @@ from ..errors import InputError, ReaderError
 from ..index import SetIndex
 from ..readers.files import extension
 from .bodies import check_sets
-from .routes import Request
-from .schemas import Reading
+from .request_types import Reading
 from .settings import Limits
 
 
@@ -33,15 +32,14 @@ def checked_suffix(given: Reading) -> str:
     return suffix
 
 
-def read_file(request: Request, given: Reading, index: SetIndex, limits: Limits) -> Records:
-    """Return all sets of an uploaded file."""
-    assert request.file is not None
+def read_sets(file: str, given: Reading, index: SetIndex, limits: Limits) -> Records:
+    """Return all sets of an uploaded file, which is moved."""
     suffix, shown = checked_suffix(given), given.filename.replace("\\", "/").rpartition("/")[2] or "file"
     folder = Path(tempfile.mkdtemp(prefix="slosh-upload-"))
     gzipped = ".gz" if suffix == ".idx" and given.filename.lower().endswith(".gz") else ""
     place = folder / f"upload{suffix}{gzipped}"
     try:
-        os.rename(request.file, place)
+        os.rename(file, place)
         found = _read(place, given, index, limits)
     except ReaderError as error:
         error.problem = error.problem.replace(str(place), shown)

@@ -5,27 +5,22 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from importlib.metadata import version
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from fastapi import APIRouter, Depends, Request
+from starlette.responses import Response
 
 from ..data.preprocess import Preprocess
 from ..engines.portable import EMBEDDINGS
 from ..engines.spec import IndexSpec, make_spec
-from ..errors import AccessDenied, InputError
+from ..errors import AccessDenied, IndexNotFound, InputError, SloshError, StorageError
 from ..index import SetIndex
 from ..readers import FORMATS
 from ..wire import BINARY, JSON, pack, unpack
-from .answers import binary_reply, json_reply, pack_records
-from .bodies import decode_json
-from .context import Context
-from .routes import Reply, Request, route
-from .schemas import (
+from .answer_types import (
     Allowed,
-    Batch,
     CountAnswer,
-    CreateBody,
-    Filter,
     IdsAnswer,
     IndexesAnswer,
     IndexLine,
@@ -33,86 +28,102 @@ from .schemas import (
     ServerAnswer,
     State,
 )
+from .answers import binary_response, json_response, pack_records
+from .bodies import Sent, decode_json
+from .context import Context
+from .dependencies import Anyone, Reader, ReaderOf, Writer, WriterOf, body, query, short
+from .openapi import described
+from .problems import Refused, public_text
+from .request_types import Batch, CreateBody, Filter
+from .streams import FramesResponse
 
+router, owner = APIRouter(), APIRouter()
+"""Routes that every process answers, and those of the process that writes."""
+PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 CLASSES = {kind.__name__: kind for kind in EMBEDDINGS if kind.__name__ != "PartField"}
-MAX_NUMBERS = 1 << 16
-"""Numbers of the vector of a set that a request may ask for."""
+MAX_PARAMETER, MAX_NUMBERS = 1 << 16, 1 << 27
+"""The largest number of an embedding that a request may ask for, and the most that it may give with the features."""
 
 
-@route("GET", "/health", "Whether the process runs.", "none", State)
-def health(context: Context, request: Request) -> Reply:
-    return json_reply(State("ok"))
+@router.get("/health", **described("Whether the process runs.", State))
+async def health() -> Response:
+    return json_response(State("ok"))
 
 
-@route("GET", "/ready", "Whether the server answers requests.", "none", State)
-def ready(context: Context, request: Request) -> Reply:
-    return json_reply(State("ready"))
+@router.get("/ready", **described("Whether the server answers requests.", State))
+async def ready(request: Request) -> Response:
+    context: Context = request.app.state.context
+    if context.catalog.missing_places():
+        raise Refused(StorageError("a folder that is served is not there", "put it back, or restart the server"), 503)
+    return json_response(State("ready"))
 
 
-@route("GET", "/metrics", "Numbers for Prometheus.", "read", "text/plain; version=0.0.4; charset=utf-8")
-def metrics(context: Context, request: Request) -> Reply:
+@router.get("/metrics", **described("Numbers for Prometheus.", PROMETHEUS))
+@short
+def metrics(asking: Reader) -> Response:
+    context = asking.context
     gauges: dict[str, float] = {"indexes": len(context.catalog.names()), "jobs_running": context.jobs.running()}
-    return Reply(context.metrics.text(gauges).encode(), "text/plain; version=0.0.4; charset=utf-8")
+    return Response(context.metrics.text(gauges), media_type=PROMETHEUS)
 
 
-@route("GET", "/v1/server", "What the server is, and what the key of this request allows.", "none", ServerAnswer)
-def server(context: Context, request: Request) -> Reply:
-    settings, grant = context.settings, request.grant
-    names = ("body_bytes", "sets", "queries", "points", "k", "nesting", "deadline_seconds")
+@router.get("/v1/server", **described("What the server is, and what the key of this request allows.", ServerAnswer))
+async def server(asking: Anyone) -> Response:
+    context, grant, settings = asking.context, asking.grant, asking.context.settings
+    names = ("body_bytes", "sets", "queries", "points", "dim", "k", "nesting", "deadline_seconds")
     limits = {name: value for name, value in dataclasses.asdict(settings.limits).items() if name in names}
     allowed = Allowed(grant.read, grant.write)
-    can_create = grant.write and grant.indexes is None and context.catalog.folder is not None
+    can_create = grant.write and grant.indexes is None and context.catalog.can_create
     formats, keys = sorted(FORMATS), bool(context.keys)
-    return json_reply(ServerAnswer(version("slosh"), settings.read_only, keys, allowed, can_create, formats, limits))
+    return json_response(ServerAnswer(version("slosh"), settings.read_only, keys, allowed, can_create, formats, limits))
 
 
-@route("GET", "/v1/indexes", "The indexes that the key may read.", "read", IndexesAnswer, owner=True)
-def indexes(context: Context, request: Request) -> Reply:
-    names = [name for name in context.catalog.names() if request.grant.allows("read", name)]
-    return json_reply(IndexesAnswer([_line(context, name) for name in names]))
+@owner.get("/v1/indexes", **described("The indexes that the key may read.", IndexesAnswer))
+@short
+def indexes(asking: Reader) -> Response:
+    context = asking.context
+    context.catalog.refresh()
+    names = [name for name in context.catalog.names() if asking.grant.allows("read", name)]
+    return json_response(IndexesAnswer([line for name in names if (line := _line(context, name)) is not None]))
 
 
-def _line(context: Context, name: str) -> IndexLine:
-    index = context.index(name)
-    about = index.info()
-    return IndexLine(
-        name,
-        about["sets"],
-        about["dim"],
-        about["engine"],
-        about["distance_kind"],
-        about["weighted"],
-        about["parts"] is not None,
-        index.read_only,
-    )
+def _line(context: Context, name: str) -> IndexLine | None:
+    """Return what is listed of an index, None if it is not there any more. One that cannot be opened does not keep the
+    others from being listed.
+    """
+    try:
+        index = context.index(name)
+        about: dict[str, Any] = {**index.info(), "read_only": index.read_only, "problem": None}
+        about["parts"] = about["parts"] is not None
+    except IndexNotFound:
+        return None
+    except SloshError as error:
+        about = {"problem": public_text(str(error), context.catalog)}
+    return IndexLine(name, *(about.get(field) for field in IndexLine.__struct_fields__[1:]))
 
 
-@route(
-    "POST",
+@owner.post(
     "/v1/indexes",
-    "Create an index.",
-    "write",
-    InfoAnswer,
-    body=CreateBody,
-    bodies=(JSON, BINARY),
-    status=201,
-    owner=True,
+    **described("Create an index.", InfoAnswer, body=CreateBody, bodies=(JSON, BINARY), status=201),
 )
-def create(context: Context, request: Request) -> Reply:
-    if request.kind == BINARY:
-        message = unpack(request.body)
+def create(asking: Writer, sent: Annotated[Sent, Depends(body(JSON, BINARY))]) -> Response:
+    context, grant = asking.context, asking.grant
+    if sent.kind == BINARY:
+        message = unpack(sent.body)
         name, weighted = message.arguments.get("name"), message.arguments.get("weighted")
         if not isinstance(name, str) or not (weighted is None or isinstance(weighted, bool)):
             raise InputError("a message that creates an index has its name, and weighted", argument="name")
         content = message.arrays.get("specification", np.empty(0, np.uint8)).tobytes()
         spec = IndexSpec.unpack(content, "the specification of the request")
+        if spec.dim > context.limits.dim:
+            raise InputError(f"dim={spec.dim}", f"give at most {context.limits.dim:,}", argument="dim")
     else:
-        given = decode_json(request.body, CreateBody, context.limits)
+        given = decode_json(sent.body, CreateBody, context.limits)
         name, weighted, spec = given.name, given.weighted, _spec_of(given)
-    if request.grant.indexes is not None and name not in request.grant.indexes:
+    if grant.indexes is not None and name not in grant.indexes:
         raise AccessDenied(f"the key is not for an index {name!r:.60}", "use another key", location=name)
+    asking.exchange.begin()
     context.catalog.create(name, spec, weighted)
-    return json_reply(_info(context, name), 201)
+    return json_response(_info(context, name), 201)
 
 
 def _spec_of(given: CreateBody) -> IndexSpec:
@@ -128,15 +139,14 @@ def _spec_of(given: CreateBody) -> IndexSpec:
             if unknown := sorted(set(given.embedding.parameters) - set(known)):
                 raise InputError(f"{kind.__name__} has no parameter {unknown[0]!r:.60}", argument="embedding")
             for name, value in given.embedding.parameters.items():
-                if isinstance(value, int | float) and not -MAX_NUMBERS <= value <= MAX_NUMBERS:
+                most = min(MAX_PARAMETER, MAX_NUMBERS // given.dim)
+                if isinstance(value, int | float) and name != "random_state" and not -most <= value <= most:
                     problem = f"the parameter {name!r:.60} is {value}"
-                    raise InputError(problem, f"give at most {MAX_NUMBERS:,}", argument="embedding")
+                    raise InputError(problem, f"give at most {most:,}", argument="embedding")
             parameters: Any = given.embedding.parameters
             embedding = kind(**parameters)
         if given.preprocess is not None:
             steps = Preprocess.from_dict(given.preprocess)
-        if given.dim > MAX_NUMBERS:
-            raise InputError(f"dim={given.dim}", f"give at most {MAX_NUMBERS:,}", argument="dim")
         sample = given.sample
         return make_spec(given.dim, embedding, None, steps, given.origin, sample, -1, given.parts)
     except (ValueError, TypeError) as error:
@@ -145,48 +155,50 @@ def _spec_of(given: CreateBody) -> IndexSpec:
         raise InputError(f"no index can be made of this: {str(error)[:300]}", argument="embedding") from None
 
 
-@route("GET", "/v1/indexes/{name}", "What `SetIndex.info` gives.", "read", InfoAnswer)
-def info(context: Context, request: Request) -> Reply:
-    return json_reply(_info(context, request.name))
+@router.get("/v1/indexes/{name:quoted}", **described("What `SetIndex.info` gives.", InfoAnswer))
+@short
+def info(asking: ReaderOf) -> Response:
+    return json_response(_info(asking.context, asking.name))
 
 
 def _info(context: Context, name: str) -> dict[str, Any]:
     index = context.index(name)
     about = index.info()
     del about["path"]
-    return {"name": name, "read_only": is_read_only(context, index), **about}
+    # Whether anybody can change it by this server; that a worker only reads is its own affair.
+    return {"name": name, "read_only": context.settings.read_only, **about}
 
 
-def is_read_only(context: Context, index: SetIndex) -> bool:
-    """Return whether nobody can change an index by this server; that a worker only reads is its own affair."""
-    return context.settings.read_only
+@owner.delete("/v1/indexes/{name:quoted}", **described("Delete an index and everything in it.", IdsAnswer))
+def destroy(asking: WriterOf) -> Response:
+    asking.exchange.begin()
+    asking.context.catalog.destroy(asking.name)
+    return json_response(IdsAnswer([asking.name]))
 
 
-@route("DELETE", "/v1/indexes/{name}", "Delete an index and everything in it.", "write", IdsAnswer, owner=True)
-def destroy(context: Context, request: Request) -> Reply:
-    context.catalog.destroy(request.name)
-    return json_reply(IdsAnswer([request.name]))
-
-
-@route("GET", "/v1/indexes/{name}/specification", "Embedding, search and preprocessing, as bytes.", "read", BINARY)
-def specification(context: Context, request: Request) -> Reply:
-    index = context.index(request.name)
+@router.get(
+    "/v1/indexes/{name:quoted}/specification", **described("Embedding, search and preprocessing, as bytes.", BINARY)
+)
+@short
+def specification(asking: ReaderOf) -> Response:
+    index = asking.open()
     packed = np.frombuffer(index.spec.pack(), np.uint8)
-    return binary_reply(
-        {"read_only": is_read_only(context, index), "version": index.version}, {"specification": packed}
-    )
+    about = {"read_only": asking.context.settings.read_only, "version": index.version}
+    return binary_response(about, {"specification": packed})
 
 
-@route("GET", "/v1/indexes/{name}/count", "How many sets match.", "read", CountAnswer, parameters=Filter)
-def count(context: Context, request: Request) -> Reply:
-    where = request.parameters(Filter).where
-    return json_reply(CountAnswer(context.index(request.name).count(where)))
+@router.get("/v1/indexes/{name:quoted}/count", **described("How many sets match.", CountAnswer, query=Filter))
+@short
+def count(asking: ReaderOf, given: Annotated[Filter, Depends(query(Filter))]) -> Response:
+    return json_response(CountAnswer(asking.open().count(given.where)))
 
 
-@route("GET", "/v1/indexes/{name}/records", "All sets of one version, as a stream.", "read", BINARY, parameters=Batch)
-def records(context: Context, request: Request) -> Reply:
-    batch, index = request.parameters(Batch).batch, context.index(request.name)
-    return Reply(b"", BINARY, frames=_frames(index, batch))
+@router.get(
+    "/v1/indexes/{name:quoted}/records", **described("All sets of one version, as a stream.", BINARY, query=Batch)
+)
+def records(asking: ReaderOf, given: Annotated[Batch, Depends(query(Batch))]) -> Response:
+    frames = _frames(asking.open(), given.batch)
+    return FramesResponse(frames, asking.context.limits.deadline_seconds, media_type=BINARY)
 
 
 def _frames(index: SetIndex, batch: int) -> Any:

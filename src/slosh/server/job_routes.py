@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
-import dataclasses
+import asyncio
+import contextlib
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
+from fastapi import APIRouter, Depends
+from fastapi.concurrency import run_in_threadpool
 from numpy.typing import NDArray
+from starlette.responses import Response
 
+from ..data.checks import checked_count
 from ..engines import portable
 from ..engines.spec import IndexSpec
-from ..errors import AccessDenied, InputError, UnknownId
+from ..errors import AccessDenied, InputError, UnknownId, bad_value
 from ..index import SetIndex
 from ..wire import BINARY, JSON, Message, pack, unpack, unpack_sets
-from .answers import json_reply, without_infinity
-from .bodies import Shape, check_sets, decode_json
+from .answer_types import JobAnswer, JobsAnswer
+from .answers import json_response, without_infinity
+from .bodies import Sent, Shape, check_sets, decode_json
 from .context import Context
+from .dependencies import Accept, Asking, Name, Reader, ReaderOf, body, query, short
 from .jobs import Job
-from .routes import Reply, Request, route
-from .schemas import JobAnswer, JobBody, JobsAnswer, Wait
+from .openapi import described
+from .request_types import JobBody, Wait
 
+owner = APIRouter()
+"""Routes of the process that writes, which does the work."""
+Waiting = Annotated[Wait, Depends(query(Wait))]
 Result = tuple[dict[str, Any] | None, dict[str, NDArray[Any]]]
 """What a job gives: values for JSON, and arrays."""
 
@@ -81,12 +91,28 @@ def _kneighbors(index: SetIndex, k: int = 10, where: Any = None, recall: float |
     return {}, {"distances": distances, "positions": positions}
 
 
+def _finish_copy(index: SetIndex, recall: Any = None, next_id: Any = 0, calibrated: Any = ()) -> Result:
+    if not (recall is None or (isinstance(recall, float | int) and 0 < recall <= 1)):
+        raise bad_value("recall", recall, "give a number above 0, and at most 1, or null")
+    if not isinstance(next_id, int) or not 0 <= next_id < 1 << 62:
+        raise bad_value("next_id", next_id, "give a whole number")
+    try:
+        pairs = [(checked_count("k", k), float(share)) for k, share in calibrated]
+    except (TypeError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise bad_value("calibrated", calibrated, "give a list of pairs, k and recall") from None
+    index.finish_copy(recall, next_id, pairs)
+    return None, {}
+
+
 WORK: dict[str, tuple[str, Callable[..., Result]]] = {
     "compact": ("write", _compact),
     "tune": ("write", _tune),
     "verify": ("read", _verify),
     "retrain": ("write", _retrain),
     "enable": ("write", _enable),
+    "finish_copy": ("write", _finish_copy),
     "duplicates": ("read", _duplicates),
     "neighbor_graph": ("read", _neighbor_graph),
     "kneighbors": ("read", _kneighbors),
@@ -96,42 +122,62 @@ BINARY_ONLY = ("queries", "sample", "embedding", "parts")
 """Arguments that only the Python client sends: sets and embeddings."""
 
 
-@route(
-    "POST",
-    "/v1/indexes/{name}/jobs",
-    "Begin long work. What changes the index needs a key that may write.",
-    "read",
-    JobAnswer,
-    body=JobBody,
-    parameters=Wait,
-    bodies=(JSON, BINARY),
-    answers=(JSON, BINARY),
-    status=202,
-    owner=True,
+@owner.post(
+    "/v1/indexes/{name:quoted}/jobs",
+    **described(
+        "Begin long work. What changes the index needs a key that may write.",
+        JobAnswer,
+        body=JobBody,
+        query=Wait,
+        bodies=(JSON, BINARY),
+        answers=(JSON, BINARY),
+        status=202,
+    ),
 )
-def begin(context: Context, request: Request) -> Reply:
-    index = context.index(request.name)
-    shape = context.shape(request.name, index)
-    if request.kind == BINARY:
-        message = unpack(request.body)
+async def begin(asking: ReaderOf, given: Waiting, sent: Annotated[Sent, Depends(body(JSON, BINARY))]) -> Response:
+    job = await run_in_threadpool(_begun, asking, sent)
+    await _wait_for(job, given.wait)
+    return await run_in_threadpool(_response, job, sent.accept, 202)
+
+
+def _begun(asking: Asking, sent: Sent) -> Job:
+    """Return the job that a request asks for, which has begun."""
+    index, shape, limits = asking.open(), asking.shape(), asking.context.limits
+    if sent.kind == BINARY:
+        message = unpack(sent.body)
         kind, arguments = message.arguments.get("kind"), message.arguments.get("arguments")
         if not isinstance(kind, str) or kind not in WORK or not isinstance(arguments, dict):
             raise InputError("a job has a kind, and arguments", f"the kinds are {', '.join(WORK)}", argument="kind")
-        arguments = {**arguments, **_objects(message, arguments, shape, index, context)}
+        arguments = {**arguments, **_objects(message, arguments, shape, asking.context)}
     else:
-        body = decode_json(request.body, JobBody, context.limits)
-        kind, arguments = body.kind, body.arguments
+        given = decode_json(sent.body, JobBody, limits)
+        kind, arguments = given.kind, given.arguments
         for name in BINARY_ONLY:
             if name in arguments and not isinstance(arguments[name], bool | None):
                 raise InputError(f"the argument {name!r} is for the Python client", "leave it out", argument=name)
     access, work = WORK[kind]
-    if not request.grant.allows(access, request.name):
-        raise AccessDenied(f"the key does not allow {kind}", "use a key that may write", location=request.name)
+    if not asking.grant.allows(access, asking.name):
+        raise AccessDenied(f"the key does not allow {kind}", "use a key that may write", location=asking.name)
     known = set(_parameters(work))
     if unknown := sorted(set(arguments) - known):
         raise InputError(f"{kind} has no argument {unknown[0]!r:.60}", argument=str(unknown[0])[:60])
-    job = context.jobs.begin(Job(request.name, kind, access, lambda: work(index, **arguments)))
-    return _reply(job, request.accept, 202)
+    asking.exchange.begin()
+    return asking.context.jobs.begin(Job(asking.name, kind, access, lambda: work(index, **arguments)))
+
+
+async def _wait_for(job: Job, seconds: float) -> None:
+    """Wait for the end of a job, for so long at most."""
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+
+    def tell() -> None:
+        with contextlib.suppress(RuntimeError):  # the loop may have ended
+            loop.call_soon_threadsafe(ended.set)
+
+    job.listeners.append(tell)
+    if seconds > 0 and not job.finished.is_set():
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(ended.wait(), seconds)
+    job.listeners.remove(tell)
 
 
 def _parameters(work: Callable[..., Any]) -> list[str]:
@@ -139,9 +185,7 @@ def _parameters(work: Callable[..., Any]) -> list[str]:
     return list(code.co_varnames[1 : code.co_argcount])
 
 
-def _objects(
-    message: Message, given: dict[str, Any], shape: Shape, index: SetIndex, context: Context
-) -> dict[str, Any]:
+def _objects(message: Message, given: dict[str, Any], shape: Shape, context: Context) -> dict[str, Any]:
     """Return the sets and embeddings of a message, checked as those of a file."""
     found: dict[str, Any] = {}
     for name in ("queries", "sample"):
@@ -167,56 +211,44 @@ def _loaded(name: str, packed: dict[str, Any], arrays: dict[str, NDArray[Any]]) 
         raise InputError(f"{name} cannot be read: {str(error)[:200]}", argument=name) from None
 
 
-@route("GET", "/v1/jobs", "The jobs that the key may see.", "read", JobsAnswer, owner=True)
-def all_jobs(context: Context, request: Request) -> Reply:
-    listed = [_answer(job) for job in context.jobs.all() if request.grant.allows("read", job.index)]
+@owner.get("/v1/jobs", **described("The jobs that the key may see.", JobsAnswer))
+@short
+def all_jobs(asking: Reader) -> Response:
+    listed = [_answer(job) for job in asking.context.jobs.all() if asking.grant.allows("read", job.index)]
     for each in listed:
         each.result = None
-    return json_reply(JobsAnswer(listed))
+    return json_response(JobsAnswer(listed))
 
 
-@route(
-    "GET",
-    "/v1/jobs/{id}",
-    "State, progress and result of a job.",
-    "read",
-    JobAnswer,
-    parameters=Wait,
-    answers=(JSON, BINARY),
-    owner=True,
-)
-def one_job(context: Context, request: Request) -> Reply:
-    return _reply(find(context, request), request.accept)
-
-
-@route(
-    "DELETE",
-    "/v1/jobs/{id}",
-    "Cancel a job.",
-    "read",
-    JobAnswer,
-    parameters=Wait,
-    answers=(JSON, BINARY),
-    owner=True,
-)
-def cancel(context: Context, request: Request) -> Reply:
-    job = find(context, request)
-    if not request.grant.allows(job.access, job.index):
-        raise AccessDenied(f"the key may not cancel a job that is {job.kind}", "use a key that may write")
-    job.cancelled.set()
-    return _reply(job, request.accept)
-
-
-def find(context: Context, request: Request) -> Job:
+async def get_job(id: Name, asking: Reader) -> Job:
     """Return the job that a request is about, if the key may see it."""
-    job = context.jobs.get(request.name)
-    if job is None or not request.grant.allows("read", job.index):
-        raise UnknownId(f"there is no job {request.name!r:.60}", "GET /v1/jobs lists them", id=request.name[:100])
+    job = asking.context.jobs.get(id)
+    if job is None or not asking.grant.allows("read", job.index):
+        raise UnknownId(f"there is no job {id!r:.60}", "GET /v1/jobs lists them", id=id[:100])
     return job
 
 
-JOB = b"x-slosh-job"
-"""The header by which the gate knows that a reply is about a job, whose end it may have to wait for."""
+Known = Annotated[Job, Depends(get_job)]
+
+
+@owner.get(
+    "/v1/jobs/{id:quoted}",
+    **described("State, progress and result of a job.", JobAnswer, query=Wait, answers=(JSON, BINARY)),
+)
+async def one_job(asking: Reader, job: Known, given: Waiting, accept: Accept) -> Response:
+    asking.exchange.begin()
+    await _wait_for(job, given.wait)
+    return await run_in_threadpool(_response, job, accept)
+
+
+@owner.delete("/v1/jobs/{id:quoted}", **described("Cancel a job.", JobAnswer, query=Wait, answers=(JSON, BINARY)))
+async def cancel(asking: Reader, job: Known, given: Waiting, accept: Accept) -> Response:
+    if not asking.grant.allows(job.access, job.index):
+        raise AccessDenied(f"the key may not cancel a job that is {job.kind}", "use a key that may write")
+    asking.exchange.begin()
+    job.cancelled.set()
+    await _wait_for(job, given.wait)
+    return await run_in_threadpool(_response, job, accept)
 
 
 def _answer(job: Job) -> JobAnswer:
@@ -245,11 +277,10 @@ def _listed(kind: str, values: dict[str, Any], arrays: dict[str, NDArray[Any]]) 
     return {**values, **{name: without_infinity(array) for name, array in arrays.items()}}
 
 
-def _reply(job: Job, accept: str, status: int = 200) -> Reply:
-    headers = ((JOB, job.id.encode()),)
-    if BINARY in accept:
-        values, arrays = job.result if job.state == "done" else (None, {})
-        names = ("id", "index", "kind", "state", "stage", "done", "total", "seconds", "error")
-        about = {name: getattr(job, name) for name in names}
-        return Reply(pack({**about, "result": msgspec.to_builtins(values)}, arrays), BINARY, status, headers)
-    return dataclasses.replace(json_reply(_answer(job), status), headers=headers)
+def _response(job: Job, accept: str, status: int = 200) -> Response:
+    if BINARY not in accept:
+        return json_response(_answer(job), status)
+    values, arrays = job.result if job.state == "done" else (None, {})
+    names = ("id", "index", "kind", "state", "stage", "done", "total", "seconds", "error")
+    about = {name: getattr(job, name) for name in names}
+    return Response(pack({**about, "result": msgspec.to_builtins(values)}, arrays), status, media_type=BINARY)

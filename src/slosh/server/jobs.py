@@ -17,7 +17,6 @@ from typing import Any, Literal
 
 from ..data.progress import watched
 from ..errors import ServerBusy, WorkCancelled
-from ..wire import problem_of
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +65,9 @@ class Job:
 class Jobs:
     """The jobs of a server."""
 
-    def __init__(self) -> None:
+    def __init__(self, describe: Callable[[BaseException], dict[str, Any]]) -> None:
+        self._describe = describe
+        """What makes problem details of an error that may be sent to a client."""
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="job")
         self._lock, self._jobs = threading.Lock(), dict[str, Job]()
 
@@ -114,7 +115,7 @@ class Jobs:
         except WorkCancelled:
             state = "cancelled"
         except Exception as error:
-            job.error, state = problem_of(error), "failed"
+            job.error, state = self._describe(error), "failed"
             if job.error["status"] == 500:
                 logger.exception("job %s (%s of %s) failed", job.id, job.kind, job.index)
         _end(job, state)

@@ -50,12 +50,11 @@ class Keys:
     def __bool__(self) -> bool:
         return bool(self._grants)
 
-    def grant(self, authorization: str | None) -> Grant:
-        """Return what the header `Authorization` of a request allows."""
+    def grant(self, key: str | None) -> Grant:
+        """Return what the key of a request allows."""
         if not self._grants:
             return self._without
-        scheme, _, key = (authorization or "").partition(" ")
-        asked = digest_of(key.strip()) if scheme.lower() == "bearer" else b""
+        asked = b"" if key is None else digest_of(key.strip())
         found = NOTHING
         for digest, grant in self._grants.items():  # all of them, so that the time says nothing
             if hmac.compare_digest(digest, asked):

@@ -1,9 +1,9 @@
 """The lane of the hot route: small searches that arrive while others are under way are answered together.
 
 A thread takes what waits, decodes it, and searches once, on one core, for all requests that ask the same of the same
-index. Large searches, and those that compare points, go to other threads, and use all cores. An idle server answers a
-request at once: nothing waits for company. The answers are those that each request would get alone, to the last bit,
-since a search gives the same for any batching.
+index. Large searches, and those that compare points, are handed back, for other threads and all cores. An idle server
+answers a request at once: nothing waits for company. The answers are those that each request would get alone, to the
+last bit, since a search gives the same for any batching.
 """
 
 from __future__ import annotations
@@ -12,18 +12,19 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from starlette.responses import Response
+
 from ..data.progress import watched
-from ..errors import ServerBusy
 from ..native.kernel import limited_threads
-from .bodies import Asked
+from .bodies import Asked, Sent
 from .context import Context
-from .routes import Reply, Request
+from .dependencies import Asking
+from .exchange import late
+from .problems import problem_response
 from .search_routes import answer_together, decode
 
 MOST_TOGETHER = 64
@@ -38,19 +39,19 @@ THREADS_PER_LANE = 4
 
 @dataclass(eq=False)
 class Waiting:
-    """A request in the lane, and where its reply goes."""
+    """A search in the lane, and where its answer goes."""
 
-    request: Request
-    future: asyncio.Future[Reply]
-    deadline: float
+    asking: Asking
+    sent: Sent
+    future: asyncio.Future[Response | Asked]
     asked: Asked | None = field(default=None)
 
 
 class Lane:
-    """The threads that answer small searches; others are handed to the pool of threads for all requests."""
+    """The threads that answer small searches."""
 
-    def __init__(self, context: Context, pool: ThreadPoolExecutor, fail: Callable[[BaseException], Reply]) -> None:
-        self._context, self._pool, self._fail = context, pool, fail
+    def __init__(self, context: Context) -> None:
+        self._context = context
         self._waiting: deque[Waiting] = deque()
         self._ready, self._closed = threading.Condition(), False
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -59,11 +60,11 @@ class Lane:
         for thread in self._threads:
             thread.start()
 
-    def submit(self, request: Request, deadline: float) -> asyncio.Future[Reply]:
-        """Return the reply to come. To be called in the loop."""
+    def submit(self, asking: Asking, sent: Sent) -> asyncio.Future[Response | Asked]:
+        """Return the answer to come, or the question, decoded, if it is not small. To be called in the loop."""
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
-        waiting = Waiting(request, self._loop.create_future(), deadline)
+        waiting = Waiting(asking, sent, self._loop.create_future())
         with self._ready:
             self._waiting.append(waiting)
             self._ready.notify()
@@ -90,65 +91,67 @@ class Lane:
             self._answer(taken)
 
     def _answer(self, taken: list[Waiting]) -> None:
-        done: list[tuple[Waiting, Reply]] = []
+        done: list[tuple[Waiting, Response | Asked]] = []
         groups: dict[Any, list[Waiting]] = {}
         for each in taken:
             if each.future.cancelled():
                 continue
             try:
-                each.asked = decode(self._context, each.request, "search")
-                groups.setdefault(_group(each), []).append(each)
+                each.asked = decode(each.asking, each.sent, "search")
             except Exception as error:
-                done.append((each, self._fail(error)))
+                done.append((each, self._failed(error)))
+            else:
+                if _is_small(each.asked):
+                    groups.setdefault(_group(each), []).append(each)
+                else:
+                    done.append((each, each.asked))
         if done:
             self._deliver(done)
-        for key, group in groups.items():
-            if key is None:
-                for each in group:
-                    self._pool.submit(self._search, [each], True)
-            else:
-                self._search(group, False)
+        for group in groups.values():
+            with limited_threads(1):
+                self._deliver(list(zip(group, self._responses(group), strict=True)))
 
-    def _search(self, group: list[Waiting], all_cores: bool) -> None:
-        with nullcontext() if all_cores else limited_threads(1):
-            self._deliver(list(zip(group, self._replies(group), strict=True)))
-
-    def _replies(self, group: Sequence[Waiting]) -> list[Reply]:
-        first = group[0].request
+    def _responses(self, group: Sequence[Waiting]) -> list[Response]:
+        first = group[0]
         asked = [each.asked for each in group if each.asked is not None]
-        deadline = min(each.deadline for each in group)
+        deadline = min(each.asking.exchange.deadline for each in group)
         try:
             with watched(lambda *step: _check(deadline)):
-                return answer_together(self._context, first.name, "search", asked, first.accept)
+                return answer_together(first.asking, "search", asked, first.sent.accept)
         except Exception as error:
             if len(group) == 1:
-                return [self._fail(error)]
-        return [self._replies([each])[0] for each in group]  # the error is of one of them
+                return [self._failed(error)]
+        return [self._responses([each])[0] for each in group]  # the error is of one of them
 
-    def _deliver(self, replies: list[tuple[Waiting, Reply]]) -> None:
+    def _failed(self, error: Exception) -> Response:
+        return problem_response(error, self._context.catalog)
+
+    def _deliver(self, answers: Sequence[tuple[Waiting, Response | Asked]]) -> None:
         assert self._loop is not None
-        self._loop.call_soon_threadsafe(_set, replies)
+        self._loop.call_soon_threadsafe(_set, answers)
 
 
 def _check(deadline: float) -> None:
     if time.monotonic() > deadline:
-        raise ServerBusy("the search took longer than the server allows", "ask for less at a time", retry_after=1.0)
+        raise late()
 
 
-def _set(replies: list[tuple[Waiting, Reply]]) -> None:
-    for waiting, reply in replies:
+def _set(answers: Sequence[tuple[Waiting, Response | Asked]]) -> None:
+    for waiting, answer in answers:
         if not waiting.future.done():
-            waiting.future.set_result(reply)
+            waiting.future.set_result(answer)
+
+
+def _is_small(asked: Asked) -> bool:
+    """Return whether a search compares few vectors only."""
+    n = len(asked.ids or ()) if asked.sets is None else len(asked.sets)
+    weighted = asked.sets is not None and asked.sets.weights is not None
+    return n <= FEW_QUERIES and not weighted and SMALL.issuperset(asked.arguments)
 
 
 def _group(each: Waiting) -> Any:
-    """Return what small searches have in common that are answered together; None for one that may take long."""
-    asked, request = each.asked, each.request
+    """Return what small searches have in common that are answered together."""
+    asked = each.asked
     assert asked is not None
-    n = len(asked.ids or ()) if asked.sets is None else len(asked.sets)
-    if n > FEW_QUERIES or (asked.sets is not None and asked.sets.weights is not None):
-        return None
-    if asked.arguments and not SMALL.issuperset(asked.arguments):
-        return None
     arguments = repr(sorted(asked.arguments.items())) if asked.arguments else ""
-    return request.name, arguments, request.accept, asked.metadata, asked.sets is None
+    return each.asking.name, arguments, each.sent.accept, asked.metadata, asked.sets is None

@@ -9,22 +9,29 @@ from __future__ import annotations
 
 import logging
 import threading
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
+from fastapi import APIRouter, Depends
 from numpy.typing import NDArray
+from starlette.responses import Response
 
 from ..data.sets import Sets
 from ..errors import InputError
 from ..index import SetIndex
-from .answers import json_reply
-from .bodies import decode_json, decode_points, decode_weights, is_many
-from .context import Context
+from ..wire import JSON
+from .answer_types import MapAnswer, PlaceAnswer, TileAnswer
+from .answers import json_response
+from .bodies import Sent, decode_json, decode_points, decode_weights, is_many
+from .dependencies import Asking, ReaderOf, body, query, short
 from .drawing import spread_ids
-from .routes import NotReady, Reply, Request, route
-from .schemas import MapAnswer, PlaceAnswer, PlaceBody, Tile, TileAnswer
+from .openapi import described
+from .problems import NotReady
+from .request_types import PlaceBody, Tile
 
 logger = logging.getLogger(__name__)
+owner = APIRouter()
+"""Routes of the process that writes, which keeps the maps."""
 
 LEARNT_SETS, BATCH_SETS = 512, 2048
 LEARNT_NUMBERS = 1 << 25
@@ -145,21 +152,23 @@ def _bounds(xy: NDArray[np.float32]) -> tuple[float, float, float, float]:
     return float(low[0]), float(low[1]), float(high[0]), float(high[1])
 
 
-def _map(context: Context, name: str) -> Map:
-    index = context.index(name)
-    return context.remembered("map", name, lambda: Map(index))
+def _map(asking: Asking) -> Map:
+    index = asking.open()
+    return asking.context.remembered("map", asking.name, lambda: Map(index))
 
 
-def _ready(context: Context, name: str) -> Placed:
-    placed = _map(context, name).placed
+def _ready(asking: Asking) -> Placed:
+    placed = _map(asking).placed
     if placed is None:
-        raise NotReady("there is no map yet", "ask for the map first, and wait until it is ready", location=name)
+        remedy = "ask for the map first, and wait until it is ready"
+        raise NotReady("there is no map yet", remedy, location=asking.name)
     return placed
 
 
-@route("GET", "/v1/indexes/{name}/map", "The collection in two dimensions.", "read", MapAnswer, owner=True)
-def map_info(context: Context, request: Request) -> Reply:
-    found = _map(context, request.name)
+@owner.get("/v1/indexes/{name:quoted}/map", **described("The collection in two dimensions.", MapAnswer))
+@short
+def map_info(asking: ReaderOf) -> Response:
+    found = _map(asking)
     building = found.refresh()
     placed = found.placed
     n = 0 if placed is None else len(placed.ids)
@@ -176,21 +185,12 @@ def map_info(context: Context, request: Request) -> Reply:
         max_level=0 if placed is None else placed.max_level,
         explained=None if placed is None else placed.axes.explained,
     )
-    return json_reply(answer)
+    return json_response(answer)
 
 
-@route(
-    "GET",
-    "/v1/indexes/{name}/map/tile",
-    "A part of the map.",
-    "read",
-    TileAnswer,
-    parameters=Tile,
-    owner=True,
-)
-def tile(context: Context, request: Request) -> Reply:
-    given = request.parameters(Tile)
-    placed = _ready(context, request.name)
+@owner.get("/v1/indexes/{name:quoted}/map/tile", **described("A part of the map.", TileAnswer, query=Tile))
+def tile(asking: ReaderOf, given: Annotated[Tile, Depends(query(Tile))]) -> Response:
+    placed = _ready(asking)
     side = 1 << given.level
     if given.x >= side or given.y >= side:
         raise InputError(f"level {given.level} has {side} columns and rows", "x and y count from 0", argument="x")
@@ -209,10 +209,10 @@ def tile(context: Context, request: Request) -> Reply:
     ids = [placed.ids[i] for i in rows.tolist()]
     values = None
     if given.field is not None:
-        ids, rows, values = _with_values(context.index(request.name), ids, rows, given.field)
+        ids, rows, values = _with_values(asking.open(), ids, rows, given.field)
     points = placed.xy[rows].astype(float).tolist()
     bounds, n = [x0, y0, x0 + wide, y0 + tall], int(density.sum())
-    return json_reply(TileAnswer(given.level, given.x, given.y, bounds, n, ids, points, values, density.tolist()))
+    return json_response(TileAnswer(given.level, given.x, given.y, bounds, n, ids, points, values, density.tolist()))
 
 
 def _with_values(index: SetIndex, ids: list[str], rows: Any, field: str) -> tuple[list[str], Any, list[Any]]:
@@ -237,28 +237,23 @@ def _value(about: Any, field: str) -> Any:
     return found if isinstance(found, str | int | float | bool) else None
 
 
-@route(
-    "POST",
-    "/v1/indexes/{name}/map/place",
-    "Where queries and stored sets lie in the map.",
-    "read",
-    PlaceAnswer,
-    body=PlaceBody,
-    owner=True,
+@owner.post(
+    "/v1/indexes/{name:quoted}/map/place",
+    **described("Where queries and stored sets lie in the map.", PlaceAnswer, body=PlaceBody),
 )
-def place(context: Context, request: Request) -> Reply:
-    given = decode_json(request.body, PlaceBody, context.limits)
-    placed, index = _ready(context, request.name), context.index(request.name)
+def place(asking: ReaderOf, sent: Annotated[Sent, Depends(body(JSON))]) -> Response:
+    given = decode_json(sent.body, PlaceBody, asking.context.limits)
+    placed, index = _ready(asking), asking.open()
     raw, queries = bytes(given.queries), None
     if raw != b"null":
         many = is_many(raw)
         points, weights = decode_points(raw, many), decode_weights(bytes(given.weights), many)
-        sets = context.shape(request.name, index).sets(points, weights, name="queries")
+        sets = asking.shape().sets(points, weights, name="queries")
         spec = index.spec
         vectors = spec.vectors(spec.prepare(sets), slack=False).numbers
         if vectors.shape[1] != len(placed.axes.centre):
-            raise NotReady("the map is of another embedding", "wait for the new map", location=request.name)
+            raise NotReady("the map is of another embedding", "wait for the new map", location=asking.name)
         queries = placed.axes.place(vectors).tolist()
     rows = None if given.ids is None else [placed.rows.get(name) for name in given.ids]
     ids = None if rows is None else [None if i is None else placed.xy[i].astype(float).tolist() for i in rows]
-    return json_reply(PlaceAnswer(queries, ids))
+    return json_response(PlaceAnswer(queries, ids))

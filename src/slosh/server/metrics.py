@@ -7,11 +7,10 @@ them map, and whoever is asked sums the rows.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-
-from .routes import ROUTES, Route
 
 BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 """Upper ends of the histogram of times, in seconds; the last one is without end."""
@@ -21,11 +20,11 @@ PREFIX = "slosh_http"
 
 
 class Metrics:
-    """What one process counts. `path` is the file that the processes share, `row` which of `rows` is this one's."""
+    """What one process counts of `routes`. `path` is the file that the processes share, `row` of `rows` ours."""
 
-    def __init__(self, path: Path | None = None, row: int = 0, rows: int = 1) -> None:
-        self.routes = [OTHER, *dict.fromkeys(f"{each.method} {each.path}" for each in ROUTES.values())]
-        self._numbers = {id(each): self.routes.index(f"{each.method} {each.path}") for each in ROUTES.values()}
+    def __init__(self, routes: Sequence[str], path: Path | None = None, row: int = 0, rows: int = 1) -> None:
+        self.routes = [OTHER, *routes]
+        self._numbers = {name: i for i, name in enumerate(self.routes)}
         width = len(STATUSES) + len(BUCKETS) + 2
         shape = (rows, len(self.routes) * width + 3)
         self._all = np.zeros(shape) if path is None else np.memmap(path, np.float64, "r+", shape=shape)
@@ -34,21 +33,17 @@ class Metrics:
         self._shed, self._in_flight, self._bytes = 0, 1, 2
         self.started = time.time()
 
-    @classmethod
-    def file_size(cls, rows: int) -> int:
-        """Return how many bytes a shared file has to have."""
-        return cls(rows=rows).n_bytes
-
     @property
     def n_bytes(self) -> int:
+        """How many bytes a shared file has to have."""
         return int(self._all.nbytes)
 
     def begun(self) -> None:
         self._own[self._in_flight] += 1
 
-    def ended(self, route: Route | None, status: int, seconds: float, n_bytes: int) -> None:
+    def ended(self, route: str, status: int, seconds: float, n_bytes: int) -> None:
         """Count a request that was answered."""
-        line = self._table[0 if route is None else self._numbers.get(id(route), 0)]
+        line = self._table[self._numbers.get(route, 0)]
         line[min(max(status // 100, 2), 5) - 2] += 1
         place = int(np.searchsorted(BUCKETS, seconds))
         line[len(STATUSES) + place] += 1

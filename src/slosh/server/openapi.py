@@ -1,97 +1,95 @@
-"""The OpenAPI document, made of the table of routes and of the types that decode and encode: it cannot be untrue."""
+"""The OpenAPI document: FastAPI makes it of the routes, and the types of msgspec that decode and encode describe the
+bodies. So it cannot be untrue.
+"""
 
 from __future__ import annotations
 
-import re
+from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any
 
 import msgspec
+from fastapi.openapi.utils import get_openapi
+from fastapi.routing import APIRoute
+from starlette.responses import Response
 
-from ..wire import ARROW, BINARY, JSON, NPY, PROBLEM
-from .routes import ROUTES, Route
-from .schemas import HitsPart, InfoAnswer, Problem
-from .set_routes import FILE
+from ..wire import BINARY, JSON, PROBLEM
+from .answer_types import HitsPart, InfoAnswer, Problem
 
 REF = "#/components/schemas/{name}"
 ERRORS = {
-    "400": "The request is wrong; `detail` says what, and where.",
-    "401": "An API key is needed.",
-    "403": "The key does not allow this, or the request comes from another site.",
-    "404": "There is no such index, set or job.",
-    "408": "The body did not come in time.",
-    "409": "It exists already, another process writes to the index, or it is not ready yet.",
-    "413": "The body is too large.",
-    "415": "The body is of another type, or compressed.",
-    "501": "The server lacks an optional package for this.",
-    "503": "The server has too much to do, or the deadline passed; try again after `Retry-After` seconds.",
+    400: "The request is wrong; `detail` says what, and where.",
+    401: "An API key is needed.",
+    403: "The key does not allow this, or the request comes from another site.",
+    404: "There is no such index, set or job.",
+    408: "The body did not come in time.",
+    409: "It exists already, another process writes to the index, or it is not ready yet.",
+    413: "The body is too large.",
+    415: "The body is of another type, or compressed.",
+    501: "The server lacks an optional package for this.",
+    503: "The server has too much to do, or the deadline passed; try again after `Retry-After` seconds.",
 }
 BYTES = {"type": "string", "format": "binary"}
+_types: set[Any] = {Problem, HitsPart}
+"""The types that the document refers to."""
 
 
-def document() -> bytes:
-    """Return the document as JSON."""
-    routes = list(ROUTES.values())
-    kinds = {kind for each in routes for kind in (each.body, each.answer) if isinstance(kind, type)}
-    parameters = {each.parameters for each in routes if each.parameters is not None}
-    listed: list[Any] = sorted({*kinds, *parameters, Problem, HitsPart}, key=lambda kind: str(kind.__name__))
-    _, schemas = msgspec.json.schema_components(listed, ref_template=REF)
-    schemas[InfoAnswer.__name__]["additionalProperties"] = True
-    paths: dict[str, dict[str, Any]] = {}
-    for each in routes:
-        paths.setdefault(each.path, {})[each.method.lower()] = _operation(each, schemas)
-    made = {
-        "openapi": "3.1.0",
-        "info": {
-            "title": "slosh",
-            "version": version("slosh"),
-            "description": "Nearest-neighbour search over sets of vectors. docs/server.md explains it with examples.",
-        },
-        "paths": paths,
-        "components": {
-            "schemas": {name: schema for name, schema in schemas.items() if name not in _names(parameters)},
-            "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
-        },
+def described(
+    summary: str,
+    answer: Any,
+    *,
+    body: type[Any] | None = None,
+    query: type[Any] | None = None,
+    bodies: Sequence[str] = (JSON,),
+    answers: Sequence[str] = (JSON,),
+    status: int = 200,
+) -> dict[str, Any]:
+    """Return what the decorator of a route is told of it.
+
+    `answer` is the type of the JSON answer, or the content type of another one; `bodies` and `answers` are all content
+    types that there may be.
+    """
+    wrong = {PROBLEM: {"schema": {"$ref": REF.format(name="Problem")}}}
+    responses: dict[int, Any] = {code: {"description": words, "content": wrong} for code, words in ERRORS.items()}
+    if isinstance(answer, str):
+        content: dict[str, Any] = {answer: {"schema": BYTES if answer == BINARY else {"type": "string"}}}
+    else:
+        content = _content(answer, answers)
+    extra: dict[str, Any] = {}
+    if query is not None:
+        extra["parameters"] = _parameters(query)
+    if body is not None or JSON not in bodies:
+        extra["requestBody"] = {"required": True, "content": _content(body, bodies)}
+    return {
+        "summary": summary,
+        "status_code": status,
+        "response_class": Response,
+        "response_description": summary,
+        "responses": {**responses, status: {"description": summary, "content": content}},
+        "openapi_extra": extra,
     }
-    return msgspec.json.encode(made)
 
 
-def _names(kinds: set[Any]) -> set[str]:
-    return {kind.__name__ for kind in kinds}
-
-
-def _operation(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {
-        "summary": route.summary,
-        "operationId": f"{route.handler.__module__.rpartition('.')[2]}_{route.handler.__name__}",
-        "responses": {str(route.status): {"description": route.summary, "content": _answers(route)}},
+def _content(kind: type[Any] | None, types: Sequence[str]) -> dict[str, Any]:
+    if kind is not None:
+        _types.add(kind)
+    return {
+        each: {"schema": {"$ref": REF.format(name=kind.__name__)} if each == JSON and kind is not None else BYTES}
+        for each in types
     }
-    wrong = {"description": "", "content": {PROBLEM: {"schema": {"$ref": REF.format(name="Problem")}}}}
-    for status, words in ERRORS.items():
-        found["responses"][status] = {**wrong, "description": words}
-    if route.access != "none":
-        found["security"] = [{"key": []}, {}]
-    listed = [
-        {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
-        for name in re.findall(r"{(\w+)}", route.path)
+
+
+def _parameters(query: type[Any]) -> list[dict[str, Any]]:
+    _, schemas = msgspec.json.schema_components([query], ref_template=REF)
+    schema = schemas[query.__name__]
+    needed = schema.get("required", ())
+    return [
+        {"name": name, "in": "query", "required": name in needed, "schema": _without_null(kind)}
+        for name, kind in schema["properties"].items()
     ]
-    if route.parameters is not None:
-        schema = schemas[route.parameters.__name__]
-        for name, kind in schema["properties"].items():
-            needed = name in schema.get("required", ())
-            listed.append({"name": name, "in": "query", "required": needed, "schema": _plain(kind)})
-    if listed:
-        found["parameters"] = listed
-    if route.body is not None:
-        content: dict[str, Any] = {JSON: {"schema": {"$ref": REF.format(name=route.body.__name__)}}}
-        content |= {kind: {"schema": BYTES} for kind in (NPY, ARROW, BINARY) if kind in route.bodies}
-        found["requestBody"] = {"required": True, "content": content}
-    elif route.bodies == (FILE,):
-        found["requestBody"] = {"required": True, "content": {FILE: {"schema": BYTES}}}
-    return found
 
 
-def _plain(kind: dict[str, Any]) -> dict[str, Any]:
+def _without_null(kind: dict[str, Any]) -> dict[str, Any]:
     """Return the schema of a parameter without null, which a query string cannot hold."""
     if "anyOf" in kind:
         kept = [each for each in kind["anyOf"] if each != {"type": "null"}]
@@ -100,8 +98,18 @@ def _plain(kind: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in kind.items() if name != "default" or value is not None}
 
 
-def _answers(route: Route) -> dict[str, Any]:
-    if isinstance(route.answer, str):
-        return {route.answer: {"schema": BYTES if route.answer == BINARY else {"type": "string"}}}
-    content: dict[str, Any] = {JSON: {"schema": {"$ref": REF.format(name=route.answer.__name__)}}}
-    return {**content, **{kind: {"schema": BYTES} for kind in (BINARY, ARROW) if kind in route.answers}}
+def make_document(routes: Sequence[APIRoute]) -> dict[str, Any]:
+    """Return the document of routes."""
+    about = "Nearest-neighbour search over sets of vectors. docs/server.md explains it with examples."
+    document = get_openapi(title="slosh", version=version("slosh"), description=about, routes=routes)
+    for route in (each for each in routes if each.include_in_schema):
+        for method in route.methods or ():
+            operation = document["paths"][route.path_format][method.lower()]
+            operation["operationId"] = f"{route.endpoint.__module__.rpartition('.')[2]}_{route.endpoint.__name__}"
+            operation["responses"].pop("422", None)  # of FastAPI's own checks, which nothing here relies on
+            if "security" in operation:
+                operation["security"].append({})  # a server may have no keys
+    _, schemas = msgspec.json.schema_components(sorted(_types, key=lambda kind: str(kind.__name__)), ref_template=REF)
+    schemas[InfoAnswer.__name__]["additionalProperties"] = True
+    document["components"]["schemas"] = schemas
+    return document

@@ -23,15 +23,17 @@ from pathlib import Path
 from typing import Any
 
 import uvicorn
+from fastapi import FastAPI
 
 from ..errors import InputError, StorageError
+from .app import make_app, route_names
 from .catalog import Catalog, Generation
+from .connections import limited_protocol
 from .context import Context
 from .forward import Forwarder
-from .gate import Gate
 from .keys import read_keys
 from .metrics import Metrics
-from .settings import Settings
+from .settings import Limits, Settings
 
 logger = logging.getLogger(__name__)
 
@@ -93,9 +95,10 @@ def bind(settings: Settings) -> socket.socket:
     return made
 
 
-def configured(app: Gate, **more: Any) -> uvicorn.Config:
+def configured(app: FastAPI, limits: Limits, **more: Any) -> uvicorn.Config:
     return uvicorn.Config(
         app,
+        http=limited_protocol(limits),
         log_config=None,
         log_level="warning",
         access_log=False,
@@ -115,14 +118,14 @@ async def _serve(
     many = settings.workers > 1
     shared, numbers = folder / "generation", folder / "metrics"
     shared.write_bytes(bytes(8))
-    rows = settings.workers + 1
-    numbers.write_bytes(bytes(Metrics.file_size(rows)))
+    routes, rows = route_names(), settings.workers + 1
+    numbers.write_bytes(bytes(Metrics(routes, rows=rows).n_bytes))
     catalog = Catalog(settings.places, settings.read_only, Generation(shared), settings.n_jobs)
-    metrics = Metrics(numbers, 0, rows) if many else Metrics()
+    metrics = Metrics(routes, numbers, 0, rows) if many else Metrics(routes)
     context = Context(settings, catalog, read_keys(settings.keys_file, settings.read_only), metrics)
     names = _open_all(catalog, settings)
-    gate, inner = Gate(context), folder / "owner"
-    server = _Server(configured(gate, uds=str(inner)) if many else configured(gate))
+    app, inner = make_app(context), folder / "owner"
+    server = _Server(configured(app, settings.limits, **({"uds": str(inner)} if many else {})))
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -141,7 +144,7 @@ async def _serve(
     stop.set()
     if workers is not None:  # first those who forward, then the one that they forward to
         await loop.run_in_executor(None, workers.stop)
-    gate.stopping, server.should_exit = True, True
+    context.stopping, server.should_exit = True, True
     await task
     stopping.cancel()
     if watching is not None:
@@ -149,13 +152,13 @@ async def _serve(
 
 
 def _open_all(catalog: Catalog, settings: Settings) -> list[str]:
-    """Open the indexes, so that what is wrong is said at the start. In a folder of many, the others are served."""
+    """Open the indexes, so that what is wrong is said at the start. Of a place of many, the others are served."""
     names, failed = catalog.names(), []
     for name in names[:OPENED_AT_START]:
         try:
             catalog.get(name)
         except (StorageError, ValueError) as error:
-            if catalog.folder is None:
+            if not catalog.can_create:
                 raise
             failed.append(name)
             logger.warning("%s is not served: %s", name, error)
@@ -212,15 +215,15 @@ def run_worker(settings: Settings, listening: socket.socket, folder: str, number
     configure_logging(settings)
     place = Path(folder)
     catalog = Catalog(settings.places, True, Generation(place / "generation"), settings.n_jobs)
-    metrics = Metrics(place / "metrics", number + 1, settings.workers + 1)
+    metrics = Metrics(route_names(), place / "metrics", number + 1, settings.workers + 1)
     context = Context(settings, catalog, read_keys(settings.keys_file, settings.read_only), metrics)
-    gate = Gate(context, Forwarder(str(place / "owner")))
+    app = make_app(context, Forwarder(str(place / "owner")))
 
     async def run() -> None:
-        server = _Server(configured(gate))
+        server = _Server(configured(app, settings.limits))
 
         def stop() -> None:
-            gate.stopping, server.should_exit = True, True
+            context.stopping, server.should_exit = True, True
 
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop)
         task = asyncio.create_task(server.serve([listening]))

@@ -7,49 +7,58 @@ last bit.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Annotated, Any
 
 import numpy as np
+from fastapi import APIRouter, Depends, Request
+from fastapi.concurrency import run_in_threadpool
+from fastapi.routing import APIRoute
 from numpy.typing import NDArray
+from starlette.responses import Response
 
 from .. import rank
 from ..data.sets import Sets
 from ..errors import InputError, MissingExtra
 from ..index import HitLists
 from ..wire import ARROW, BINARY, JSON, NPY, pack_sets, unpack, unpack_sets
-from .answers import binary_reply, hits_replies, json_reply, without_infinity
-from .bodies import Asked, decode_json, decode_question, plain_arguments
-from .context import Context
+from .answer_types import ExplainAnswer, HitsAnswer, NeighborsAnswer, SideAnswer
+from .answers import binary_response, hits_responses, json_response, without_infinity
+from .bodies import Asked, Sent, decode_json, decode_question, plain_arguments
+from .dependencies import Asking, ReaderOf, admit, bearer, body, read_sent, reader_of
 from .drawing import projector
-from .routes import Reply, Request, route
-from .schemas import (
-    ExplainAnswer,
-    ExplainBody,
-    HitsAnswer,
-    NeighborsAnswer,
-    NeighborsBody,
-    RangeBody,
-    SearchBody,
-    SideAnswer,
-)
+from .openapi import described
+from .request_types import ExplainBody, NeighborsBody, RangeBody, SearchBody
 
+
+class PlainRoute(APIRoute):
+    """A route whose function takes the request itself: FastAPI documents it, but resolves no dependencies for it, which
+    takes longer than a search.
+    """
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        return self.endpoint
+
+
+router, hot = APIRouter(), APIRouter(route_class=PlainRoute)
 BULK = (JSON, BINARY, NPY, ARROW)
+SMALL_BODY = 1 << 16
+"""Bytes of the body of a small search; larger ones would keep others waiting while they are decoded."""
 MAX_MATCHED = 2_000_000
 """Pairs of elements of two sets that are matched."""
 MAX_PAIRS = 1000
 METHODS = {"search": SearchBody, "range_search": RangeBody}
+Question = Annotated[Sent, Depends(body(*BULK))]
 
 
-def decode(context: Context, request: Request, method: str) -> Asked:
+def decode(asking: Asking, sent: Sent, method: str) -> Asked:
     """Return what a request asks for."""
-    index = context.index(request.name)
-    return decode_question(request, METHODS[method], context.shape(request.name, index), context.limits)
+    return decode_question(sent, METHODS[method], asking.shape(), asking.context.limits)
 
 
-def answer_together(context: Context, name: str, method: str, asked: Sequence[Asked], accept: str) -> list[Reply]:
-    """Return the replies of questions with the same arguments to one index, all of them found by one search."""
-    index, first = context.index(name), asked[0]
+def answer_together(asking: Asking, method: str, asked: Sequence[Asked], accept: str) -> list[Response]:
+    """Return the answers to questions with the same arguments to one index, all of them found by one search."""
+    index, first = asking.open(), asked[0]
     if first.sets is None:
         found: Any = getattr(index, method)(id=[x for each in asked for x in each.ids or ()], **first.arguments)
     else:
@@ -57,107 +66,104 @@ def answer_together(context: Context, name: str, method: str, asked: Sequence[As
         found = getattr(index, method)(sets, **first.arguments)
     assert isinstance(found, HitLists)
     sizes = [len(each.ids or ()) if each.sets is None else len(each.sets) for each in asked]
-    return hits_replies(found, sizes, [each.single for each in asked], accept, first.metadata)
+    return hits_responses(found, sizes, [each.single for each in asked], accept, first.metadata)
 
 
-@route(
-    "POST",
-    "/v1/indexes/{name}/search",
-    "The nearest sets of one query, of many, or of stored sets.",
-    "read",
-    HitsAnswer,
-    body=SearchBody,
-    bodies=BULK,
-    answers=(JSON, BINARY, ARROW),
-    hot=True,
+def _answer(asking: Asking, sent: Sent, method: str) -> Response:
+    return answer_together(asking, method, [decode(asking, sent, method)], sent.accept)[0]
+
+
+@hot.post(
+    "/v1/indexes/{name:quoted}/search",
+    dependencies=[Depends(reader_of)],  # only for the document
+    **described(
+        "The nearest sets of one query, of many, or of stored sets.",
+        HitsAnswer,
+        body=SearchBody,
+        bodies=BULK,
+        answers=(JSON, BINARY, ARROW),
+    ),
 )
-def search(context: Context, request: Request) -> Reply:
-    asked = decode(context, request, "search")
-    return answer_together(context, request.name, "search", [asked], request.accept)[0]
+async def search(request: Request) -> Response:
+    asking = admit(request, await bearer(request), "read", request.path_params["name"])
+    sent = await read_sent(request, BULK)
+    if len(sent.body) > SMALL_BODY:
+        return await run_in_threadpool(_answer, asking, sent, "search")
+    found: Response | Asked = await request.app.state.lane.submit(asking, sent)
+    if isinstance(found, Response):
+        return found
+    return (await run_in_threadpool(answer_together, asking, "search", [found], sent.accept))[0]
 
 
-@route(
-    "POST",
-    "/v1/indexes/{name}/range_search",
-    "All sets within a radius.",
-    "read",
-    HitsAnswer,
-    body=RangeBody,
-    bodies=BULK,
-    answers=(JSON, BINARY, ARROW),
+@router.post(
+    "/v1/indexes/{name:quoted}/range_search",
+    **described("All sets within a radius.", HitsAnswer, body=RangeBody, bodies=BULK, answers=(JSON, BINARY, ARROW)),
 )
-def range_search(context: Context, request: Request) -> Reply:
-    asked = decode(context, request, "range_search")
-    return answer_together(context, request.name, "range_search", [asked], request.accept)[0]
+def range_search(asking: ReaderOf, sent: Question) -> Response:
+    return _answer(asking, sent, "range_search")
 
 
-@route(
-    "POST",
-    "/v1/indexes/{name}/kneighbors",
-    "Distances and positions of the nearest sets, as arrays.",
-    "read",
-    NeighborsAnswer,
-    body=NeighborsBody,
-    bodies=BULK,
-    answers=(JSON, BINARY),
+@router.post(
+    "/v1/indexes/{name:quoted}/kneighbors",
+    **described(
+        "Distances and positions of the nearest sets, as arrays.",
+        NeighborsAnswer,
+        body=NeighborsBody,
+        bodies=BULK,
+        answers=(JSON, BINARY),
+    ),
 )
-def kneighbors(context: Context, request: Request) -> Reply:
-    index = context.index(request.name)
-    asked = decode_question(request, NeighborsBody, context.shape(request.name, index), context.limits)
-    distances, positions = index.kneighbors(asked.sets, id=asked.ids, **asked.arguments)
-    return neighbors_reply(distances, positions, request.accept)
+def kneighbors(asking: ReaderOf, sent: Question) -> Response:
+    asked = decode_question(sent, NeighborsBody, asking.shape(), asking.context.limits)
+    distances, positions = asking.open().kneighbors(asked.sets, id=asked.ids, **asked.arguments)
+    if BINARY in sent.accept:
+        return binary_response({}, {"distances": distances, "positions": positions})
+    return json_response(NeighborsAnswer(without_infinity(distances), positions.tolist()))
 
 
-def neighbors_reply(distances: NDArray[Any], positions: NDArray[Any], accept: str) -> Reply:
-    if BINARY in accept:
-        return binary_reply({}, {"distances": distances, "positions": positions})
-    return json_reply(NeighborsAnswer(without_infinity(distances), positions.tolist()))
-
-
-@route(
-    "POST",
-    "/v1/indexes/{name}/explain",
-    "Why two sets are as far apart as they are, and which of their elements match.",
-    "read",
-    ExplainAnswer,
-    body=ExplainBody,
-    bodies=(JSON, BINARY),
-    answers=(JSON, BINARY),
+@router.post(
+    "/v1/indexes/{name:quoted}/explain",
+    **described(
+        "Why two sets are as far apart as they are, and which of their elements match.",
+        ExplainAnswer,
+        body=ExplainBody,
+        bodies=(JSON, BINARY),
+        answers=(JSON, BINARY),
+    ),
 )
-def explain(context: Context, request: Request) -> Reply:
-    index = context.index(request.name)
-    shape = context.shape(request.name, index)
-    if request.kind == BINARY:
-        message = unpack(request.body)
-        given = plain_arguments(message, {"id": None, "query_id": None, "match": "whole"})
-        id, query_id, match, components = given["id"], given["query_id"], given["match"], None
+def explain(asking: ReaderOf, sent: Annotated[Sent, Depends(body(JSON, BINARY))]) -> Response:
+    shape = asking.shape()
+    if sent.kind == BINARY:
+        message = unpack(sent.body)
+        plain = plain_arguments(message, {"id": None, "query_id": None, "match": "whole"})
+        id, query_id, match, components = plain["id"], plain["query_id"], plain["match"], None
         query = unpack_sets("query", message.arrays, shape.origin)
         query = None if query is None else shape.sets(query, name="query")
     else:
-        body = decode_json(request.body, ExplainBody, context.limits)
-        id, query_id, match, components = body.id, body.query_id, body.match, body.components
-        weights = None if body.weights is None else [body.weights]
-        query = None if body.query is None else shape.sets([body.query], weights, "query")
+        given = decode_json(sent.body, ExplainBody, asking.context.limits)
+        id, query_id, match, components = given.id, given.query_id, given.match, given.components
+        weights = None if given.weights is None else [given.weights]
+        query = None if given.query is None else shape.sets([given.query], weights, "query")
     if (query is None) == (query_id is None):
         raise InputError("give query, or query_id of a stored set, and not both", argument="query")
     if not isinstance(id, str) or not (query_id is None or isinstance(query_id, str)):
         raise InputError("id and query_id are strings", argument="id")
-    found = index.explain(query_id if query is None else query, id, match=match)
-    if BINARY in request.accept:
+    found = asking.open().explain(query_id if query is None else query, id, match=match)
+    if BINARY in sent.accept:
         return _binary_explanation(found, match)
-    project = projector(context, request.name, components)
+    project = projector(asking, components)
     x, y = (SideAnswer(project(side.points).tolist(), _listed(side.weights)) for side in (found.x, found.y))
     projected = components is not None and shape.dim > components
     if isinstance(found, rank.PartExplanation):
         answer = ExplainAnswer(match, found.distance, x, y, projected)
         answer.nearest, answer.distances = found.nearest.tolist(), found.distances.tolist()
         answer.weights = found.weights.tolist()
-        return json_reply(answer)
+        return json_response(answer)
     answer = ExplainAnswer("whole", found.distance, x, y, projected)
     answer.slices, answer.directions = found.slices.tolist(), _listed(found.directions)
     answer.x_elements, answer.y_elements = found.x_elements.tolist(), found.y_elements.tolist()
     answer.pairs = _pairs(found.x, found.y)
-    return json_reply(answer)
+    return json_response(answer)
 
 
 def _listed(array: NDArray[Any] | None) -> Any:
@@ -176,9 +182,9 @@ def _pairs(x: Sets, y: Sets) -> list[tuple[int, int, float]] | None:
     return [(int(found.rows[i]), int(found.columns[i]), float(found.mass[i])) for i in heaviest]
 
 
-def _binary_explanation(found: rank.Explanation | rank.PartExplanation, match: str) -> Reply:
+def _binary_explanation(found: rank.Explanation | rank.PartExplanation, match: str) -> Response:
     arrays = {**pack_sets("x", found.x), **pack_sets("y", found.y)}
     names = ("nearest", "distances", "weights", "slices", "x_elements", "y_elements", "directions")
     arrays |= {name: value for name in names if (value := getattr(found, name, None)) is not None}
     kind = match if isinstance(found, rank.PartExplanation) else "whole"
-    return binary_reply({"kind": kind, "distance": found.distance}, arrays)
+    return binary_response({"kind": kind, "distance": found.distance}, arrays)

@@ -2,40 +2,42 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends
+from starlette.responses import Response
 
 from ..data.sets import Sets
 from ..errors import InputError
 from ..wire import ARROW, BINARY, JSON, NPY, unpack, unpack_sets
-from .answers import binary_reply, json_reply, pack_records, stored_sets
-from .bodies import Shape, check_sets, decode_json, parse_object, plain_arguments, read_arrow, read_npy
-from .context import Context
-from .files import read_file
-from .routes import Reply, Request, route
-from .schemas import (
+from .answer_types import IdsAnswer, ParseAnswer, RecordsAnswer, SetLine, SetsAnswer
+from .answers import binary_response, json_response, pack_records, stored_sets
+from .bodies import Sent, Shape, check_sets, decode_json, parse_object, plain_arguments, read_arrow, read_npy
+from .dependencies import FILE, Accept, ReaderOf, WriterOf, body, query, short, upload_file
+from .files import read_sets
+from .openapi import described
+from .request_types import (
     AddBody,
     AddFlags,
     GetBody,
-    IdsAnswer,
     Page,
     Parse,
-    ParseAnswer,
-    RecordsAnswer,
     RemoveBody,
     SelectBody,
-    SetLine,
-    SetsAnswer,
     UpdateBody,
     Upload,
 )
 
-BULK = (JSON, BINARY, NPY, ARROW)
-FILE = "application/octet-stream"
+router, owner = APIRouter(), APIRouter()
+"""Routes that every process answers, and those of the process that writes."""
+BULK, PLAIN = (JSON, BINARY, NPY, ARROW), (JSON, BINARY)
+File = Annotated[str, Depends(upload_file)]
 
 
-@route("GET", "/v1/indexes/{name}/sets", "A page of the stored sets.", "read", SetsAnswer, parameters=Page)
-def listed(context: Context, request: Request) -> Reply:
-    page, index = request.parameters(Page), context.index(request.name)
+@router.get("/v1/indexes/{name:quoted}/sets", **described("A page of the stored sets.", SetsAnswer, query=Page))
+@short
+def listed(asking: ReaderOf, page: Annotated[Page, Depends(query(Page))]) -> Response:
+    index = asking.open()
     total = index.count(page.where)
     ids = index.select(page.where, page.limit, page.offset) if page.offset < total else []
     found: Any = index.get(ids)
@@ -44,87 +46,74 @@ def listed(context: Context, request: Request) -> Reply:
         for name, size, about in zip(found.ids, found.sets.sizes, found.metadata, strict=True)
     ]
     following = page.offset + len(lines)
-    return json_reply(SetsAnswer(total, following if lines and following < total else None, lines))
+    return json_response(SetsAnswer(total, following if lines and following < total else None, lines))
 
 
-@route(
-    "POST",
-    "/v1/indexes/{name}/select",
-    "Ids of the sets that match.",
-    "read",
-    IdsAnswer,
-    body=SelectBody,
-    bodies=(JSON, BINARY),
-    answers=(JSON, BINARY),
+@router.post(
+    "/v1/indexes/{name:quoted}/select",
+    **described("Ids of the sets that match.", IdsAnswer, body=SelectBody, bodies=PLAIN, answers=PLAIN),
 )
-def select(context: Context, request: Request) -> Reply:
-    if request.kind == BINARY:
-        given = plain_arguments(unpack(request.body), {"where": None, "limit": None, "offset": 0})
+def select(asking: ReaderOf, sent: Annotated[Sent, Depends(body(*PLAIN))]) -> Response:
+    if sent.kind == BINARY:
+        given = plain_arguments(unpack(sent.body), {"where": None, "limit": None, "offset": 0})
     else:
-        body = decode_json(request.body, SelectBody, context.limits)
-        given = {"where": body.where, "limit": body.limit, "offset": body.offset}
-    return _ids(request, context.index(request.name).select(**given))
+        asked = decode_json(sent.body, SelectBody, asking.context.limits)
+        given = {"where": asked.where, "limit": asked.limit, "offset": asked.offset}
+    return _ids(asking.open().select(**given), sent.accept)
 
 
-@route(
-    "POST",
-    "/v1/indexes/{name}/get",
-    "Whole sets by their ids.",
-    "read",
-    RecordsAnswer,
-    body=GetBody,
-    bodies=(JSON, BINARY),
-    answers=(JSON, BINARY),
+@router.post(
+    "/v1/indexes/{name:quoted}/get",
+    **described("Whole sets by their ids.", RecordsAnswer, body=GetBody, bodies=PLAIN, answers=PLAIN),
 )
-def get(context: Context, request: Request) -> Reply:
-    if request.kind == BINARY:
-        ids = plain_arguments(unpack(request.body), {"ids": []})["ids"]
+def get(asking: ReaderOf, sent: Annotated[Sent, Depends(body(*PLAIN))]) -> Response:
+    limits = asking.context.limits
+    if sent.kind == BINARY:
+        ids = plain_arguments(unpack(sent.body), {"ids": []})["ids"]
     else:
-        ids = decode_json(request.body, GetBody, context.limits).ids
-    if not isinstance(ids, list) or len(ids) > context.limits.sets:
-        problem = f"give a list of at most {context.limits.sets:,} ids"
-        raise InputError("ids are not a list, or too many", problem, argument="ids")
-    found: Any = context.index(request.name).get(ids)
-    if BINARY in request.accept:
-        return Reply(pack_records(found), BINARY)
-    return json_reply(RecordsAnswer(stored_sets(found)))
+        ids = decode_json(sent.body, GetBody, limits).ids
+    if not isinstance(ids, list) or len(ids) > limits.sets:
+        remedy = f"give a list of at most {limits.sets:,} ids"
+        raise InputError("ids are not a list, or too many", remedy, argument="ids")
+    found: Any = asking.open().get(ids)
+    if BINARY in sent.accept:
+        return Response(pack_records(found), media_type=BINARY)
+    return json_response(RecordsAnswer(stored_sets(found)))
 
 
-@route(
-    "POST",
-    "/v1/indexes/{name}/sets",
-    "Add sets: all of them, or none.",
-    "write",
-    IdsAnswer,
-    body=AddBody,
-    parameters=AddFlags,
-    bodies=BULK,
-    answers=(JSON, BINARY),
-    status=201,
-    owner=True,
+@owner.post(
+    "/v1/indexes/{name:quoted}/sets",
+    **described(
+        "Add sets: all of them, or none.",
+        IdsAnswer,
+        body=AddBody,
+        query=AddFlags,
+        bodies=BULK,
+        answers=PLAIN,
+        status=201,
+    ),
 )
-def add(context: Context, request: Request) -> Reply:
-    index = context.index(request.name)
-    shape, limits = context.shape(request.name, index), context.limits
+def add(asking: WriterOf, sent: Annotated[Sent, Depends(body(*BULK))]) -> Response:
+    shape, limits = asking.shape(), asking.context.limits
     ids: Any
     metadata: Any
-    if request.kind == JSON:
-        body = decode_json(request.body, AddBody, limits)
-        sets, ids, metadata, update = shape.sets(body.sets, body.weights), body.ids, body.metadata, body.update
-    elif request.kind == BINARY:
-        message = unpack(request.body)
-        given = plain_arguments(message, {"ids": None, "metadata": None, "update": False})
-        sets, ids, metadata, update = _sets_of(message.arrays, shape), given["ids"], given["metadata"], given["update"]
-        metadata = _parsed(metadata)
+    if sent.kind == JSON:
+        given = decode_json(sent.body, AddBody, limits)
+        sets, ids, metadata, update = shape.sets(given.sets, given.weights), given.ids, given.metadata, given.update
+    elif sent.kind == BINARY:
+        message = unpack(sent.body)
+        plain = plain_arguments(message, {"ids": None, "metadata": None, "update": False})
+        sets, ids, update = _sets_of(message.arrays, shape), plain["ids"], plain["update"]
+        metadata = _parsed(plain["metadata"])
     else:
-        update = request.parameters(AddFlags).update
-        if request.kind == NPY:
-            data = read_npy(request.body)
+        update = sent.parameters(AddFlags).update
+        if sent.kind == NPY:
+            data = read_npy(sent.body)
             sets, ids, metadata = shape.sets(data[None] if data.ndim == 2 else data), None, None
         else:
-            sets, ids, metadata = read_arrow(request.body, shape)
+            sets, ids, metadata = read_arrow(sent.body, shape)
     check_sets(sets, limits)
-    return _ids(request, index.add(sets, ids, metadata, update=update is True), 201)
+    return _ids(asking.open_to_change().add(sets, ids, metadata, update=update is True), sent.accept, 201)
 
 
 def _parsed(metadata: Any) -> Any:
@@ -138,95 +127,81 @@ def _sets_of(arrays: Any, shape: Shape) -> Sets:
     return shape.sets(sets)
 
 
-@route(
-    "PATCH",
-    "/v1/indexes/{name}/sets",
-    "Replace points or metadata of sets: all of them, or none.",
-    "write",
-    IdsAnswer,
-    body=UpdateBody,
-    bodies=(JSON, BINARY),
-    answers=(JSON, BINARY),
-    owner=True,
+@owner.patch(
+    "/v1/indexes/{name:quoted}/sets",
+    **described(
+        "Replace points or metadata of sets: all of them, or none.",
+        IdsAnswer,
+        body=UpdateBody,
+        bodies=PLAIN,
+        answers=PLAIN,
+    ),
 )
-def update(context: Context, request: Request) -> Reply:
-    index = context.index(request.name)
-    shape = context.shape(request.name, index)
+def update(asking: WriterOf, sent: Annotated[Sent, Depends(body(*PLAIN))]) -> Response:
+    shape, limits = asking.shape(), asking.context.limits
     sets: Sets | None
-    if request.kind == BINARY:
-        message = unpack(request.body)
-        given = plain_arguments(message, {"ids": [], "metadata": None, "merge": False})
+    if sent.kind == BINARY:
+        message = unpack(sent.body)
+        plain = plain_arguments(message, {"ids": [], "metadata": None, "merge": False})
         sets = unpack_sets("sets", message.arrays, shape.origin)
-        ids, metadata, merge = given["ids"], _parsed(given["metadata"]), given["merge"]
+        ids, metadata, merge = plain["ids"], _parsed(plain["metadata"]), plain["merge"]
         if isinstance(metadata, list) and all(one is None for one in metadata):
             metadata = None
         if not isinstance(ids, list):
             raise InputError("ids are not a list", argument="ids")
     else:
-        body = decode_json(request.body, UpdateBody, context.limits)
-        ids, metadata, merge = body.ids, body.metadata, body.merge
-        sets = None if body.sets is None else shape.sets(body.sets, body.weights)
-        if sets is None and body.weights is not None:
+        given = decode_json(sent.body, UpdateBody, limits)
+        ids, metadata, merge = given.ids, given.metadata, given.merge
+        sets = None if given.sets is None else shape.sets(given.sets, given.weights)
+        if sets is None and given.weights is not None:
             raise InputError("weights without sets", "give the sets, too", argument="weights")
     if sets is not None:
-        check_sets(sets, context.limits)
-    return _ids(request, index.update(ids, sets, metadata, merge=merge))
+        check_sets(sets, limits)
+    return _ids(asking.open_to_change().update(ids, sets, metadata, merge=merge), sent.accept)
 
 
-@route(
-    "POST",
-    "/v1/indexes/{name}/remove",
-    "Remove sets by their ids or by a filter.",
-    "write",
-    IdsAnswer,
-    body=RemoveBody,
-    bodies=(JSON, BINARY),
-    answers=(JSON, BINARY),
-    owner=True,
+@owner.post(
+    "/v1/indexes/{name:quoted}/remove",
+    **described("Remove sets by their ids or by a filter.", IdsAnswer, body=RemoveBody, bodies=PLAIN, answers=PLAIN),
 )
-def remove(context: Context, request: Request) -> Reply:
-    if request.kind == BINARY:
-        given = plain_arguments(unpack(request.body), {"ids": None, "where": None})
+def remove(asking: WriterOf, sent: Annotated[Sent, Depends(body(*PLAIN))]) -> Response:
+    if sent.kind == BINARY:
+        plain = plain_arguments(unpack(sent.body), {"ids": None, "where": None})
+        ids, where = plain["ids"], plain["where"]
     else:
-        body = decode_json(request.body, RemoveBody, context.limits)
-        given = {"ids": body.ids, "where": body.where}
-    return _ids(request, context.index(request.name).remove(given["ids"], where=given["where"]))
+        given = decode_json(sent.body, RemoveBody, asking.context.limits)
+        ids, where = given.ids, given.where
+    return _ids(asking.open_to_change().remove(ids, where=where), sent.accept)
 
 
-@route(
-    "POST",
-    "/v1/indexes/{name}/upload",
-    "Add the sets of a file: all of them, or none.",
-    "write",
-    IdsAnswer,
-    parameters=Upload,
-    bodies=(FILE,),
-    status=201,
-    owner=True,
+@owner.post(
+    "/v1/indexes/{name:quoted}/upload",
+    **described(
+        "Add the sets of a file: all of them, or none.",
+        IdsAnswer,
+        query=Upload,
+        bodies=(FILE,),
+        answers=PLAIN,
+        status=201,
+    ),
 )
-def upload(context: Context, request: Request) -> Reply:
-    index, given = context.index(request.name), request.parameters(Upload)
-    found = read_file(request, given, index, context.limits)
-    return _ids(request, index.add(found.sets, found.ids, found.metadata, update=given.update), 201)
+def upload(asking: WriterOf, given: Annotated[Upload, Depends(query(Upload))], file: File, accept: Accept) -> Response:
+    found = read_sets(file, given, asking.open(), asking.context.limits)
+    ids = asking.open_to_change().add(found.sets, found.ids, found.metadata, update=given.update)
+    return _ids(ids, accept, 201)
 
 
-@route(
-    "POST",
-    "/v1/indexes/{name}/parse",
-    "Read the sets of a file, without storing them.",
-    "read",
-    ParseAnswer,
-    parameters=Parse,
-    bodies=(FILE,),
+@router.post(
+    "/v1/indexes/{name:quoted}/parse",
+    **described("Read the sets of a file, without storing them.", ParseAnswer, query=Parse, bodies=(FILE,)),
 )
-def parse(context: Context, request: Request) -> Reply:
-    index, given = context.index(request.name), request.parameters(Parse)
-    found = read_file(request, given, index, context.limits)
+def parse(asking: ReaderOf, given: Annotated[Parse, Depends(query(Parse))], file: File) -> Response:
+    found = read_sets(file, given, asking.open(), asking.context.limits)
     first = type(found)(found.sets[: given.limit], found.ids[: given.limit], found.metadata[: given.limit])
-    return json_reply(ParseAnswer(len(found.ids), stored_sets(first)))
+    return json_response(ParseAnswer(len(found.ids), stored_sets(first)))
 
 
-def _ids(request: Request, ids: list[str], status: int = 200) -> Reply:
-    if BINARY in request.accept:
-        return binary_reply({"ids": ids}, status=status)
-    return json_reply(IdsAnswer(ids), status)
+def _ids(ids: list[str], accept: str, status: int = 200) -> Response:
+    if BINARY in accept:
+        return binary_response({"ids": ids}, status=status)
+    return json_response(IdsAnswer(ids), status)

@@ -21,11 +21,20 @@ class Limits:
     queries: int = 10_000
     points: int = 1_000_000
     """Points of one set."""
+    dim: int = 65_536
+    """Features of an index that is created."""
     k: int = 100_000
     nesting: int = 128
     """How deep JSON may be nested."""
     at_once: int = 256
     """Requests that are worked on or wait; more are shed."""
+    connections: int = 512
+    """Connections of one process; more are refused."""
+    header_bytes: int = 1 << 16
+    """Bytes of the headers of a request."""
+    headers: int = 100
+    header_seconds: float = 10.0
+    """How long the headers may take to come, and a new connection may be silent."""
     deadline_seconds: float = 60.0
     body_seconds: float = 30.0
     """How long a body may take to come."""

@@ -8,18 +8,31 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import TimeoutError as FutureTimeout
-from typing import Any
+
+from starlette.responses import StreamingResponse
+from starlette.types import Message, Send
 
 AHEAD = 2
 """Frames that are made before they are taken."""
 
 
-async def send_frames(
-    frames: Iterator[bytes], send: Callable[[dict[str, Any]], Awaitable[None]], seconds: float
-) -> None:
-    """Send frames as the parts of a body. What goes wrong on the way ends the connection, so that the client knows."""
+class FramesResponse(StreamingResponse):
+    """An answer of frames. What goes wrong on the way ends the connection, so that the client knows."""
+
+    def __init__(self, frames: Iterator[bytes], seconds: float, media_type: str) -> None:
+        super().__init__(_from_thread(frames, seconds), media_type=media_type)
+        self._seconds = seconds
+
+    async def stream_response(self, send: Send) -> None:
+        async def send_in_time(message: Message) -> None:
+            await asyncio.wait_for(send(message), self._seconds)
+
+        await super().stream_response(send_in_time)
+
+
+async def _from_thread(frames: Iterator[bytes], seconds: float) -> AsyncIterator[bytes]:
     loop = asyncio.get_running_loop()
     queue: asyncio.Queue[bytes | BaseException | None] = asyncio.Queue(AHEAD)
     stopped = threading.Event()
@@ -46,17 +59,12 @@ async def send_frames(
             if close is not None:
                 close()
 
-    thread = threading.Thread(target=make, name="stream", daemon=True)
-    thread.start()
+    threading.Thread(target=make, name="stream", daemon=True).start()
     try:
-        while True:
-            item = await asyncio.wait_for(queue.get(), seconds)
+        while (item := await asyncio.wait_for(queue.get(), seconds)) is not None:
             if isinstance(item, BaseException):
                 raise item
-            if item is None:
-                break
-            await asyncio.wait_for(send({"type": "http.response.body", "body": item, "more_body": True}), seconds)
-        await send({"type": "http.response.body", "body": b""})
+            yield item
     finally:
         stopped.set()
         while not queue.empty():

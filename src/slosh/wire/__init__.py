@@ -4,7 +4,7 @@ The client (`slosh.index.remote`) and the server (`slosh.server`) both use it, s
 in a message is ever executed.
 """
 
-from .connection import Connection
+from .connection import Answer, Connection
 from .messages import ARROW, BINARY, JSON, NPY, Message, pack, pack_sets, unpack, unpack_sets
 from .problems import PROBLEM, error_of, problem_of
 
@@ -14,6 +14,7 @@ __all__ = [
     "JSON",
     "NPY",
     "PROBLEM",
+    "Answer",
     "Connection",
     "Message",
     "error_of",

@@ -26,6 +26,7 @@ STATUS: dict[type[BaseException], int] = {
     errors.ReadOnlyIndex: 403,
     errors.AccessDenied: 403,
     errors.IndexClosed: 404,
+    errors.DeadlineExceeded: 504,
     errors.ServerBusy: 503,
     errors.ServerLost: 503,
 }
@@ -46,8 +47,10 @@ def status_of(error: BaseException) -> int:
 def problem_of(error: BaseException, status: int | None = None) -> dict[str, Any]:
     """Return the problem details of an error. Of one that is not of slosh it says nothing: it may quote anything."""
     if not isinstance(error, SloshError):
-        detail = "not enough memory" if isinstance(error, MemoryError) else "the server failed; its log says why"
-        error = StorageError(detail, "try with less at a time" if isinstance(error, MemoryError) else "")
+        if isinstance(error, MemoryError):
+            error, status = StorageError("not enough memory", "try with less at a time"), status or 503
+        else:
+            error = StorageError("the server failed; its log says why")
     kind = next(each.__name__ for each in type(error).__mro__ if each.__name__ in _KINDS)
     fields = {name: value for name, value in vars(error).items() if name not in ("problem", "remedy")}
     if isinstance(error, OSError) and error.errno is not None:

@@ -43,6 +43,8 @@ from .view import PostgresView
 from .write import PostgresWrite
 
 KEPT_SPECS = 4
+SHOWN_NAMES = 20
+"""Names of other indexes that an error lists."""
 KEPT_COUNTS = 256
 COUNT_GROWTH = 0.05
 """How many sets a filter leaves is counted again when this part of the sets was added since, or after some changes."""
@@ -107,7 +109,7 @@ class PostgresEngine:
                 schema.check_version(version, shown)
             found = None if version is None else find(session, name)
             if found is None or version is None:
-                names = () if version is None else list_names(session)
+                names = () if version is None else list_names(session, SHOWN_NAMES)
                 problem, remedy = f"there is no index at {shown}", "create one with slosh.SetIndex.create"
                 if names:
                     remedy += f", or open another one of this database: {', '.join(map(repr, names))}"
@@ -120,6 +122,21 @@ class PostgresEngine:
             return found
 
         return cls._connected(location, look, read_only, n_jobs)
+
+    @staticmethod
+    def names_at(location: str) -> tuple[str, ...]:
+        """Return the names of all indexes of a database."""
+        shown = without_password(location)
+        pool = Pool(split_name(location)[0], shown)
+        try:
+            session = pool.take(patient=False)
+            try:
+                with translated(shown):
+                    return () if schema.version_of(session) is None else list_names(session)
+            finally:
+                session.close()
+        finally:
+            pool.close()
 
     @classmethod
     def _connected(

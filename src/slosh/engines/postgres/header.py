@@ -129,6 +129,6 @@ def find(session: Session, name: str) -> tuple[int, int] | None:
     return found
 
 
-def list_names(session: Session, most: int = 20) -> tuple[str, ...]:
+def list_names(session: Session, most: int | None = None) -> tuple[str, ...]:
     """Return the names of indexes of this database, the first ones by name."""
     return tuple(name for (name,) in session.execute("SELECT name FROM slosh.indexes ORDER BY name LIMIT %s", (most,)))

@@ -125,7 +125,7 @@ class App {
   /** Show the state. */
   async refresh() {
     const { state } = this.#session;
-    const name = state.index || this.#indexes[0]?.name;
+    const name = state.index || (this.#indexes.find((each) => !each.problem) ?? this.#indexes[0])?.name;
     byId("columns", HTMLElement).hidden = !name;
     if (!name) {
       this.#notices.noIndex();

@@ -11,13 +11,15 @@ export interface ServerInfo {
   limits: { k: number; points: number; body_bytes: number };
 }
 
+/** Of an index that cannot be opened there is nothing but the name and the problem. */
 export interface IndexSummary {
   name: string;
-  sets: number;
-  dim: number;
-  distance_kind: string;
-  weighted: boolean;
-  parts: boolean;
+  sets: number | null;
+  dim: number | null;
+  distance_kind: string | null;
+  weighted: boolean | null;
+  parts: boolean | null;
+  problem: string | null;
 }
 
 export interface IndexInfo {

@@ -1,4 +1,4 @@
-"""The bodies of requests and answers as types: they decode, encode, and describe themselves in the OpenAPI document."""
+"""Bodies and query strings of requests as types: they decode them, and describe them in the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, Raw, Struct
+
+from .settings import Limits
 
 _NUMBERS = {"type": "array", "items": {"type": "number"}}
 _POINTS = {"type": "array", "items": _NUMBERS}
@@ -31,7 +33,6 @@ WeightsOfThem = Annotated[
     ),
 ]
 Where = Annotated[Any, Meta(extra_json_schema=_FILTER)]
-Json = Annotated[Raw, Meta(extra_json_schema={"type": "object"})]
 Count = Annotated[int, Meta(ge=1)]
 Offset = Annotated[int, Meta(ge=0)]
 NONE = Raw(b"null")
@@ -103,7 +104,7 @@ class ExplainBody(Body):
 
 class CreateBody(Body):
     name: Annotated[str, Meta(pattern="^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
-    dim: Count
+    dim: Annotated[int, Meta(ge=1, le=Limits.dim)]
     weighted: bool | None = None
     embedding: EmbeddingBody | None = None
     preprocess: dict[str, Any] | None = None
@@ -166,7 +167,9 @@ class PlaceBody(Body):
     ids: Annotated[list[str], Meta(max_length=10_000)] | None = None
 
 
-JobKind = Literal["compact", "tune", "verify", "retrain", "enable", "duplicates", "neighbor_graph", "kneighbors"]
+JobKind = Literal[
+    "compact", "tune", "verify", "retrain", "enable", "finish_copy", "duplicates", "neighbor_graph", "kneighbors"
+]
 
 
 class JobBody(Body):
@@ -231,242 +234,3 @@ class Upload(Reading):
 
 class Parse(Reading):
     limit: Annotated[int, Meta(ge=1, le=1000)] = 1
-
-
-# What is answered
-
-
-class State(Struct):
-    status: str
-
-
-class Allowed(Struct):
-    read: bool
-    write: bool
-
-
-class ServerAnswer(Struct):
-    version: str
-    read_only: bool
-    keys: bool
-    allowed: Allowed
-    can_create: bool
-    formats: list[str]
-    limits: dict[str, float]
-
-
-class IndexLine(Struct):
-    name: str
-    sets: int
-    dim: int
-    engine: str
-    distance_kind: str
-    weighted: bool | None
-    parts: bool
-    read_only: bool
-
-
-class IndexesAnswer(Struct):
-    indexes: list[IndexLine]
-
-
-class CountAnswer(Struct):
-    count: int
-
-
-class IdsAnswer(Struct):
-    ids: list[str]
-
-
-class SetLine(Struct):
-    id: str
-    size: int
-    metadata: dict[str, Any]
-
-
-class SetsAnswer(Struct):
-    total: int
-    next: int | None
-    sets: list[SetLine]
-
-
-class StoredSet(Struct):
-    id: str
-    points: Points
-    weights: list[float] | None
-    metadata: dict[str, Any]
-
-
-class RecordsAnswer(Struct):
-    sets: list[StoredSet]
-
-
-class ParseAnswer(Struct):
-    total: int
-    sets: list[StoredSet]
-
-
-class DrawnSet(Struct):
-    id: str
-    size: int
-    points: Points
-    weights: list[float] | None
-    metadata: dict[str, Any]
-
-
-class PointsAnswer(Struct):
-    projected: bool
-    sets: list[DrawnSet]
-
-
-class ProjectedSet(Struct):
-    size: int
-    points: Points
-
-
-class ProjectAnswer(Struct):
-    projected: bool
-    sets: list[ProjectedSet]
-
-
-class HitsPart(Struct, omit_defaults=True):
-    ids: list[str]
-    distances: list[float]
-    metadata: list[Json] | None = None
-
-
-class StatsPart(Struct):
-    recall: float | None
-    seconds: float
-    candidates: list[int]
-    scanned: list[int]
-    full_distances: list[int] | None
-    unlike: list[bool] | None
-
-
-class HitsAnswer(Struct):
-    distance_kind: str
-    hits: Annotated[
-        Any,
-        Meta(
-            extra_json_schema={
-                "anyOf": [
-                    {"$ref": "#/components/schemas/HitsPart"},
-                    {"type": "array", "items": {"$ref": "#/components/schemas/HitsPart"}},
-                ]
-            }
-        ),
-    ]
-    stats: StatsPart
-
-
-class NeighborsAnswer(Struct):
-    distances: list[list[float | None]]
-    positions: list[list[int]]
-
-
-class SideAnswer(Struct):
-    points: Points
-    weights: list[float] | None
-
-
-class ExplainAnswer(Struct, omit_defaults=True):
-    kind: str
-    distance: float
-    x: SideAnswer
-    y: SideAnswer
-    projected: bool
-    slices: list[float] | None = None
-    x_elements: list[float] | None = None
-    y_elements: list[float] | None = None
-    directions: Points | None = None
-    pairs: list[tuple[int, int, float]] | None = None
-    nearest: list[int] | None = None
-    distances: list[float] | None = None
-    weights: list[float] | None = None
-
-
-class FieldValue(Struct):
-    value: str | float | bool
-    count: int
-
-
-class FieldLine(Struct):
-    name: str
-    kind: Literal["text", "number", "boolean", "mixed"]
-    sets: int
-    distinct: int
-    least: float | None
-    greatest: float | None
-    values: list[FieldValue]
-
-
-class FieldsAnswer(Struct):
-    sampled: int
-    total: int
-    fields: list[FieldLine]
-
-
-class MapAnswer(Struct):
-    state: Literal["building", "ready", "empty", "failed"]
-    done: int
-    total: int
-    sets: int
-    stale: bool
-    bounds: list[float] | None
-    max_level: int
-    explained: list[float] | None
-
-
-class TileAnswer(Struct):
-    level: int
-    x: int
-    y: int
-    bounds: list[float]
-    count: int
-    ids: list[str]
-    points: Points
-    values: list[Any] | None
-    density: list[list[int]]
-
-
-class PlaceAnswer(Struct):
-    queries: Points | None
-    ids: list[list[float] | None] | None
-
-
-class Problem(Struct):
-    type: str
-    title: str
-    status: int
-    detail: str
-    class_: str = msgspec.field(name="class")
-    problem: str
-    remedy: str
-    fields: dict[str, Any]
-
-
-class JobAnswer(Struct):
-    id: str
-    index: str
-    kind: str
-    state: Literal["waiting", "running", "done", "failed", "cancelled"]
-    stage: str
-    done: int
-    total: int | None
-    seconds: float
-    result: Any
-    error: dict[str, Any] | None
-
-
-class JobsAnswer(Struct):
-    jobs: list[JobAnswer]
-
-
-class InfoAnswer(Struct):
-    """What `SetIndex.info` gives; engines add what they know."""
-
-    name: str
-    read_only: bool
-    sets: int
-    dim: int

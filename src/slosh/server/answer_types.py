@@ -1,0 +1,251 @@
+"""Bodies of answers as types: they encode them, and describe them in the OpenAPI document."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, Raw, Struct
+
+from .request_types import Points
+
+Json = Annotated[Raw, Meta(extra_json_schema={"type": "object"})]
+
+
+class State(Struct):
+    status: str
+
+
+class Allowed(Struct):
+    read: bool
+    write: bool
+
+
+class ServerAnswer(Struct):
+    version: str
+    read_only: bool
+    keys: bool
+    allowed: Allowed
+    can_create: bool
+    formats: list[str]
+    limits: dict[str, float]
+
+
+class IndexLine(Struct):
+    """An index; of one that cannot be opened there is `problem`, which says why, and nothing but the name."""
+
+    name: str
+    sets: int | None
+    dim: int | None
+    engine: str | None
+    distance_kind: str | None
+    weighted: bool | None
+    parts: bool | None
+    read_only: bool | None
+    problem: str | None
+
+
+class IndexesAnswer(Struct):
+    indexes: list[IndexLine]
+
+
+class CountAnswer(Struct):
+    count: int
+
+
+class IdsAnswer(Struct):
+    ids: list[str]
+
+
+class SetLine(Struct):
+    id: str
+    size: int
+    metadata: dict[str, Any]
+
+
+class SetsAnswer(Struct):
+    total: int
+    next: int | None
+    sets: list[SetLine]
+
+
+class StoredSet(Struct):
+    id: str
+    points: Points
+    weights: list[float] | None
+    metadata: dict[str, Any]
+
+
+class RecordsAnswer(Struct):
+    sets: list[StoredSet]
+
+
+class ParseAnswer(Struct):
+    total: int
+    sets: list[StoredSet]
+
+
+class DrawnSet(Struct):
+    id: str
+    size: int
+    points: Points
+    weights: list[float] | None
+    metadata: dict[str, Any]
+
+
+class PointsAnswer(Struct):
+    projected: bool
+    sets: list[DrawnSet]
+
+
+class ProjectedSet(Struct):
+    size: int
+    points: Points
+
+
+class ProjectAnswer(Struct):
+    projected: bool
+    sets: list[ProjectedSet]
+
+
+class HitsPart(Struct, omit_defaults=True):
+    ids: list[str]
+    distances: list[float]
+    metadata: list[Json] | None = None
+
+
+class StatsPart(Struct):
+    recall: float | None
+    seconds: float
+    candidates: list[int]
+    scanned: list[int]
+    full_distances: list[int] | None
+    unlike: list[bool] | None
+
+
+class HitsAnswer(Struct):
+    distance_kind: str
+    hits: Annotated[
+        Any,
+        Meta(
+            extra_json_schema={
+                "anyOf": [
+                    {"$ref": "#/components/schemas/HitsPart"},
+                    {"type": "array", "items": {"$ref": "#/components/schemas/HitsPart"}},
+                ]
+            }
+        ),
+    ]
+    stats: StatsPart
+
+
+class NeighborsAnswer(Struct):
+    distances: list[list[float | None]]
+    positions: list[list[int]]
+
+
+class SideAnswer(Struct):
+    points: Points
+    weights: list[float] | None
+
+
+class ExplainAnswer(Struct, omit_defaults=True):
+    kind: str
+    distance: float
+    x: SideAnswer
+    y: SideAnswer
+    projected: bool
+    slices: list[float] | None = None
+    x_elements: list[float] | None = None
+    y_elements: list[float] | None = None
+    directions: Points | None = None
+    pairs: list[tuple[int, int, float]] | None = None
+    nearest: list[int] | None = None
+    distances: list[float] | None = None
+    weights: list[float] | None = None
+
+
+class FieldValue(Struct):
+    value: str | float | bool
+    count: int
+
+
+class FieldLine(Struct):
+    name: str
+    kind: Literal["text", "number", "boolean", "mixed"]
+    sets: int
+    distinct: int
+    least: float | None
+    greatest: float | None
+    values: list[FieldValue]
+
+
+class FieldsAnswer(Struct):
+    sampled: int
+    total: int
+    fields: list[FieldLine]
+
+
+class MapAnswer(Struct):
+    state: Literal["building", "ready", "empty", "failed"]
+    done: int
+    total: int
+    sets: int
+    stale: bool
+    bounds: list[float] | None
+    max_level: int
+    explained: list[float] | None
+
+
+class TileAnswer(Struct):
+    level: int
+    x: int
+    y: int
+    bounds: list[float]
+    count: int
+    ids: list[str]
+    points: Points
+    values: list[Any] | None
+    density: list[list[int]]
+
+
+class PlaceAnswer(Struct):
+    queries: Points | None
+    ids: list[list[float] | None] | None
+
+
+class Problem(Struct):
+    type: str
+    title: str
+    status: int
+    detail: str
+    class_: str = msgspec.field(name="class")
+    problem: str
+    remedy: str
+    fields: dict[str, Any]
+
+
+class JobAnswer(Struct):
+    id: str
+    index: str
+    kind: str
+    state: Literal["waiting", "running", "done", "failed", "cancelled"]
+    stage: str
+    done: int
+    total: int | None
+    seconds: float
+    result: Any
+    error: dict[str, Any] | None
+
+
+class JobsAnswer(Struct):
+    jobs: list[JobAnswer]
+
+
+class InfoAnswer(Struct):
+    """What `SetIndex.info` gives; engines add what they know."""
+
+    name: str
+    read_only: bool
+    sets: int
+    dim: int
