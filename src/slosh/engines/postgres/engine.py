@@ -129,7 +129,7 @@ class PostgresEngine:
         shown = without_password(location)
         pool = Pool(split_name(location)[0], shown)
         try:
-            session = pool.take(patient=False)
+            session = pool.take(patience=0.0)
             try:
                 with translated(shown):
                     return () if schema.version_of(session) is None else list_names(session)
