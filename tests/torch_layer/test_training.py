@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import subprocess
@@ -116,14 +117,16 @@ def test_checks_are_made_when_compiled():
 
 
 WORKER = """
-import sys
+import os, sys
+from datetime import timedelta
 import torch
 import torch.distributed as distributed
 from slosh.torch import SlicedWassersteinPool
 
 rank, rendezvous, out = int(sys.argv[1]), sys.argv[2], sys.argv[3]
 torch.set_num_threads(1)
-distributed.init_process_group("gloo", init_method="file://" + rendezvous, rank=rank, world_size=2)
+distributed.init_process_group("gloo", init_method="file://" + rendezvous, rank=rank, world_size=2,
+                               timeout=timedelta(seconds=200))
 torch.manual_seed(0)
 points, offsets = torch.randn(4, 20, 3), None
 network = torch.nn.Sequential(torch.nn.Linear(3, 4), SlicedWassersteinPool(4, 6, 5))
@@ -131,8 +134,9 @@ parallel = torch.nn.parallel.DistributedDataParallel(network)
 parallel(points[2 * rank : 2 * rank + 2]).square().mean().backward()
 if rank == 0:
     torch.save([p.grad for p in network.parameters()], out)
-distributed.barrier()
-distributed.destroy_process_group()
+print("done", flush=True)
+sys.stdin.read()  # until the test has seen both: who leaves first breaks the connection of the other
+os._exit(0)
 """
 
 
@@ -146,6 +150,7 @@ def test_two_processes_average_their_gradients(tmp_path):
         subprocess.Popen(
             [sys.executable, str(script), str(rank), *arguments],
             env=environment,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -154,12 +159,16 @@ def test_two_processes_average_their_gradients(tmp_path):
     ]
     try:
         for worker in workers:
-            said, _ = worker.communicate(timeout=240)
-            assert worker.returncode == 0, said
+            said = list(itertools.takewhile(lambda line: line != "done\n", worker.stdout))
+            assert worker.poll() is None, "".join(said)
+        for worker in workers:
+            worker.stdin.close()
+            assert worker.wait(timeout=240) == 0
     finally:
         for worker in workers:
             worker.kill()
             worker.wait()
+            worker.stdout.close()
     torch.manual_seed(0)
     points = torch.randn(4, 20, 3)
     network = torch.nn.Sequential(torch.nn.Linear(3, 4), SlicedWassersteinPool(4, 6, 5))
