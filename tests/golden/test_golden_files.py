@@ -1,8 +1,8 @@
-"""Files that earlier versions of slosh have written are read by this one: saved searches, and exports of an index.
+"""Files that earlier versions of slosh have written are read by this one: searches, embeddings, exports of an index.
 
 Each folder tests/golden/search-vN holds searches that `Search.save` wrote in the format version N: NAME.search, and
-NAME.json with what it held and answered. export-vN.parquet is what `SetIndex.export` wrote. The scripts make_*.py say
-how. They are never made again.
+NAME.json with what it held and answered. export-vN.parquet is what `SetIndex.export` wrote, and embedding-vN holds what
+`slosh.save_embedding` did, with vectors. The scripts make_*.py say how. They are never made again.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from slosh.search import load
 FOLDER = Path(__file__).parent
 SEARCHES = sorted(FOLDER.glob("search-v*/*.search"))
 EXPORTS = sorted(FOLDER.glob("export-v*.parquet"))
+EMBEDDINGS = sorted(FOLDER.glob("embedding-v*/*.slosh-embedding"))
 
 
 @pytest.fixture(params=SEARCHES, ids=lambda path: f"{path.parent.name}/{path.stem}")
@@ -51,6 +52,20 @@ def test_there_are_golden_files():
     kinds = {json.loads(path.with_suffix(".json").read_text())["class"] for path in SEARCHES}
     assert kinds == {"ExactSearch", "HammingSearch", "LSHSearch", "LadderSearch"}
     assert [path.name for path in EXPORTS] == ["export-v1.parquet"]
+    assert [path.stem for path in EMBEDDINGS] == ["learned", "whitened"]
+
+
+@pytest.mark.parametrize("path", EMBEDDINGS, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_an_old_embedding_loads_and_embeds_as_it_did(path):
+    told = json.loads(path.with_suffix(".json").read_text())
+    model, steps = slosh.load_embedding(path, with_preprocess=True)
+    assert (type(model).__name__, model.n_features_in_, model.distance_kind) == (
+        told["class"],
+        told["dim"],
+        told["kind"],
+    )
+    asked = steps.apply(slosh.Sets.from_list([np.array(each) for each in told["queries"]]))
+    np.testing.assert_allclose(model.transform(asked), told["vectors"], atol=1e-4)  # other processors round otherwise
 
 
 def test_an_old_search_loads_and_answers_as_it_did(saved, tmp_path):
