@@ -279,3 +279,27 @@ def test_a_network_of_a_hostile_file_is_refused(wrong):
     vars(broken).update({**parts(network), **wrong})
     with pytest.raises(ValueError, match="network"):
         broken.check_state(3)
+
+
+def test_a_small_set_does_not_make_the_others_small():
+    sizes = [100] * 20 + [1]
+    torch.manual_seed(0)
+    sets = ragged(sizes)
+    batch = inputs_of(sets, batch_size=64).batch(np.arange(21), np.zeros(21, np.int64))
+    assert batch.size == 75
+    parts = batch.points.view(21, 75, 2).numpy()
+    assert len(np.unique(parts[0], axis=0)) == 75
+    assert np.array_equal(np.unique(parts[20], axis=0), sets[20])
+
+
+def test_of_huge_sets_elements_are_drawn_without_a_number_for_each():
+    inputs = inputs_of(ragged([40 * MOST_ELEMENTS, 3]))
+    batch = inputs.batch(np.array([0, 1]), np.zeros(2, np.int64))
+    assert batch.points.shape == (2 * batch.size, 2)
+
+
+def test_sets_of_one_element_are_learnt_from():
+    rng = np.random.default_rng(0)
+    sets, labels = [rng.normal(size=(1, 2)) + label for label in (0, 4, 8)] * 7, np.arange(21) % 3
+    model = LearnedEmbedding("points", epochs=1, n_components=8, batch_size=2, validation_fraction=0, n_jobs=1)
+    assert np.isfinite(model.fit(sets, labels).transform(sets)).all()

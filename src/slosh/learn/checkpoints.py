@@ -98,8 +98,21 @@ def _described(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return hashlib.blake2b(np.ascontiguousarray(value).tobytes(), digest_size=16).hexdigest()
     if callable(state := getattr(value, "state_dict", None)):  # a network of torch
-        return [repr(value), {name: _described(each.cpu().numpy()) for name, each in state().items()}]
+        code = _described_code(getattr(type(value), "forward", None))
+        numbers = {name: _described(each.detach().cpu().double().numpy()) for name, each in state().items()}
+        return [repr(value), code, numbers]
     if callable(params := getattr(value, "get_params", None)):
         learnt = {name: each for name, each in vars(value).items() if name.endswith("_")}
         return [type(value).__name__, {name: _described(each) for name, each in {**params(False), **learnt}.items()}]
-    return getattr(value, "__qualname__", repr(value))
+    return _described_code(value)
+
+
+def _described_code(function: Any) -> Any:
+    """Return what tells one function from another: its code, its defaults, and what it has captured."""
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return getattr(function, "__qualname__", repr(function))
+    captured = [cell.cell_contents for cell in function.__closure__ or ()]
+    constants = [each if isinstance(each, bool | int | float | str) else repr(type(each)) for each in code.co_consts]
+    defaults = [repr(each) for each in (function.__defaults__, function.__kwdefaults__, captured)]
+    return [code.co_code.hex(), constants, list(code.co_names), defaults]

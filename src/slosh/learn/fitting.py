@@ -54,6 +54,9 @@ def fit_model(
     longest = (HIDDEN if model.network is None else NETWORK_HIDDEN)[-1]
     if model.n_components > longest:
         raise bad_value("n_components", model.n_components, f"give {longest:,} at most")
+    if checkpoint is not None and not isinstance(model.random_state, int | np.integer):
+        problem = f"random_state={model.random_state!r:.40} draws other numbers in every fit, so none can go on"
+        raise InputError(problem, "give a whole number as random_state, or no checkpoint", argument="random_state")
     random = random_stream(model.random_state, LEARN_STREAM)
     seed = int(random.randint(1 << 31))
     kept, held = examples.split(float(model.validation_fraction), random)
@@ -202,8 +205,13 @@ def _n_outputs(network: nn.Module, sets: Sets) -> int:
     """Return how many numbers a network makes of an element; refuse one that makes anything else."""
     first = sets[:1]
     network.eval()
-    with torch.no_grad():
-        found: Any = network.cpu()(torch.tensor(first.points), torch.tensor(first.offsets))
+    try:
+        with torch.no_grad():
+            found: Any = network.cpu()(torch.tensor(first.points), torch.tensor(first.offsets))
+    except (TypeError, RuntimeError) as error:
+        problem = f"the network cannot be called as network(points, offsets) with float32 points ({error!s:.200})"
+        remedy = "give a module whose forward(points, offsets) takes (P, d) and (n + 1,), and returns (P, c)"
+        raise InputError(problem, remedy, argument="network") from None
     if not isinstance(found, torch.Tensor) or found.ndim != 2 or len(found) != len(first.points) or not found.shape[1]:
         shape = tuple(found.shape) if isinstance(found, torch.Tensor) else type(found).__name__
         problem = f"the network made {shape} of a set of {len(first.points)} elements"

@@ -65,7 +65,8 @@ class LearnedEmbedding(SetTransformer):
         for the network "points".
     validation_fraction : the part of the labelled sets, of each class alike, or of the pairs, that is held back. The
         model is kept of the epoch up to which five epochs were best on it, on the mean.
-    patience : epochs without a better model after which the fit ends; None is half of the epochs.
+    patience : epochs without a better model after which the fit ends; None is half of the epochs, and all of them
+        for a network, which gains until its learning rate has fallen.
     augment : how sets are changed at random while it learns: "auto", None, some of the names "drop" (elements),
         "jitter" (coordinates), "scale" and "shift" (along each axis), "rotate" (by 30 degrees at most), or a function
         of torch tensors (points, offsets) that returns points. "auto" is all of them for sets of 2 or 3 features, and

@@ -19,6 +19,7 @@ from ..embed.base import SetTransformer
 from ..native.arrays import Float32, Float64
 from ..torch import SlicedWassersteinPool
 from .augmentation import SetBatch
+from .point_module import SafeNorm
 
 HIDDEN = (1024, 1024)
 """The hidden layers of a head; the last one is what is learnt, and is then turned to fewer numbers."""
@@ -78,15 +79,6 @@ class NormalizedHead(nn.Module):  # type: ignore[misc]
         pairs: Any = zip(self.layers, self.norms, strict=True)
         hidden, last = (_folded(layer, norm) for layer, norm in pairs)
         return [hidden, (directions @ last[0], directions @ last[1])]
-
-
-class SafeNorm(nn.BatchNorm1d):  # type: ignore[misc]
-    """Batch normalisation that takes a batch of one set, which has no deviation, as it takes sets after training."""
-
-    def forward(self, rows: Tensor) -> Tensor:
-        if len(rows) > 1 or not self.training:
-            return super().forward(rows)
-        return nn.functional.batch_norm(rows, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
 
 
 def _folded(layer: nn.Linear, norm: nn.BatchNorm1d) -> tuple[Float64, Float64]:

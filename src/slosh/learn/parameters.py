@@ -49,7 +49,9 @@ def check_parameters(model: Any) -> None:
     for name in ("n_slices", "epochs", "patience", "n_neighbors"):
         if getattr(model, name) is not None:
             checked_count(name, getattr(model, name))
-    checked_count("n_components", model.n_components)
+    if checked_count("n_components", model.n_components) < 2:
+        remedy = "give 2 or more: a vector of one number and unit length says only its sign"
+        raise bad_value("n_components", model.n_components, remedy)
     if model.n_neighbors > MAX_NEIGHBORS:
         raise bad_value("n_neighbors", model.n_neighbors, f"give {MAX_NEIGHBORS:,} at most")
     if model.batch_size is not None:

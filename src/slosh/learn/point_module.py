@@ -19,6 +19,15 @@ DISTANCES = 1 << 27
 """Distances between elements that are held at once."""
 
 
+class SafeNorm(nn.BatchNorm1d):  # type: ignore[misc]
+    """Batch normalisation that takes a batch of one row, which has no deviation, as it takes rows after training."""
+
+    def forward(self, rows: Tensor) -> Tensor:
+        if len(rows) > 1 or not self.training:
+            return super().forward(rows)
+        return nn.functional.batch_norm(rows, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
+
+
 class NeighborLayer(nn.Module):  # type: ignore[misc]
     """A h_i + max_j B h_j over the neighbours j of element i, brought to mean 0 and deviation 1, then a rectifier."""
 
@@ -27,7 +36,7 @@ class NeighborLayer(nn.Module):  # type: ignore[misc]
         self.sees_neighbors, self.n_outputs = sees_neighbors, n_outputs
         # A, and below it B: one product is faster than two.
         self.both = nn.Linear(n_inputs, (1 + sees_neighbors) * n_outputs, bias=False)
-        self.norm = nn.BatchNorm1d(n_outputs)
+        self.norm = SafeNorm(n_outputs)
 
     def forward(self, elements: Tensor, nearest: Tensor | None) -> Tensor:
         """Return (B, n, outputs) for elements (B, n, inputs) and the rows of their neighbours in the set, (B, n, k)."""

@@ -16,8 +16,10 @@ from ..data.sets import Sets
 from ..native import kernel
 from ..native.arrays import ElementLayer, Float32, Float64, Ragged
 from ..native.element_network import element_network
-from .head import MAX_LAYERS, MAX_WIDTH
+from .head import MAX_LAYERS
 
+WIDEST = 1 << 10
+"""Outputs of a layer that a file may have; the kernel takes no more."""
 SLOPE = 0.2
 """What negative outputs of a layer are multiplied by."""
 MAX_NEIGHBORS = 1 << 10
@@ -84,7 +86,7 @@ class PointNetwork:
             own, near, scale, shift = parts
             outputs = len(scale) if scale.ndim == 1 else 0
             shapes = own.shape == (outputs, width) and near.shape in ((outputs, width), (0, width))
-            if not 0 < outputs <= MAX_WIDTH or not shapes or shift.shape != (outputs,):
+            if not 0 < outputs <= WIDEST or not shapes or shift.shape != (outputs,):
                 raise ValueError("the layers of the network do not fit each other")
             if not all(np.isfinite(part).all() for part in parts):
                 raise ValueError("the layers of the network hold what is no number")

@@ -14,11 +14,12 @@ from torch import Tensor, nn
 
 from ..embed import MaxPool, MeanPool
 from ..embed.base import SetTransformer
+from ..errors import InputError
 from ..native.arrays import Float64
 from ..torch import SlicedWassersteinPool
 from .augmentation import SetBatch
-from .modules import SafeNorm, to_array
-from .point_module import PointModule
+from .modules import to_array
+from .point_module import PointModule, SafeNorm
 
 
 class PooledNetwork(nn.Module):  # type: ignore[misc]
@@ -63,6 +64,10 @@ class PooledNetwork(nn.Module):  # type: ignore[misc]
 
     def _of_any_sets(self, batch: SetBatch) -> list[Tensor]:
         elements = self.network(batch.points, batch.offsets).float()
+        if elements.shape != (len(batch.points), self.n_outputs):
+            problem = f"the network made {tuple(elements.shape)} of {len(batch.points)} elements"
+            remedy = f"it must return ({len(batch.points)}, {self.n_outputs}) here, a row for each element"
+            raise InputError(problem, remedy, argument="network")
         weights = torch.ones_like(elements[:, 0]) if batch.weights is None else batch.weights
         counted = elements.masked_fill((weights <= 0)[:, None], -torch.inf) if batch.weights is not None else elements
         highest = torch.segment_reduce(counted, "max", offsets=batch.offsets)
@@ -82,7 +87,7 @@ class PooledNetwork(nn.Module):  # type: ignore[misc]
         return factor, -to_array(self.norm.running_mean) * factor
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=128)
 def _bins(n: int, n_quantiles: int, device: torch.device) -> Tensor:
     """Return the part that each of n sorted elements has in the mean of each bin, (n, M)."""
     edges = torch.arange(n_quantiles + 1, dtype=torch.float64) * n / n_quantiles

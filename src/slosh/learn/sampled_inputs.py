@@ -19,9 +19,13 @@ from .inputs import even_runs
 MOST_ELEMENTS = 2048
 """Elements of a set that a batch holds at most."""
 KEPT = 0.75
-"""With the change "drop": the smallest part of the elements of a batch's smallest set that is drawn of each."""
+"""With the change "drop": the smallest part of the elements that is drawn."""
+FEWEST_OF_MEDIAN = 0.75
+"""A batch takes at least this part of the elements of its middle set; of smaller sets some are taken twice."""
 SIMILAR = 1.1
 """How much larger than the smallest set of a batch the largest may be where no gradient is needed."""
+SPARSE = 16
+"""A batch with a set of more than so many times MOST_ELEMENTS is drawn with replacement."""
 SORTED_BATCHES = 16
 """Batches whose sets are sorted by size together: each is then of similar sets, and yet of random ones."""
 EVALUATED_SETS = 256
@@ -79,7 +83,8 @@ class SampledInputs:
 
     def batch(self, rows: Int64, copies: Int64 | None) -> SetBatch:
         """Return sets of equally many elements on the device; `copies` is None where nothing is to be changed."""
-        n = int(self.n_elements(rows).min())
+        counts = self.n_elements(rows)
+        n = int(counts.min() if copies is None else max(counts.min(), FEWEST_OF_MEDIAN * np.median(counts)))
         if copies is not None and self._drops:
             n = max(1, int(n * (1 - (1 - KEPT) * float(torch.rand(1)))))
         home = self._points.device
@@ -93,8 +98,13 @@ class SampledInputs:
 
     def _drawn(self, which: Tensor, rows: Int64, n: int, fresh: bool) -> Tensor:
         """Return which n elements of each set to take, (sets, n); the same ones every time unless `fresh`."""
-        longest, home = int(self._sizes[rows].max()), which.device
+        home, lengths = which.device, self._lengths[which][:, None]
         generator = None if fresh else torch.Generator(home).manual_seed(0)
-        keys = torch.rand(len(which), longest, device=home, generator=generator)
-        there = torch.arange(longest, device=home) < self._lengths[which][:, None]
-        return keys.masked_fill(~there, 2.0).topk(n, dim=1, largest=False, sorted=False).indices
+        longest = int(self._sizes[rows].max())
+        if longest > SPARSE * MOST_ELEMENTS:
+            # So few of so many that one is hardly drawn twice; a number for each element would take too much memory.
+            return (torch.rand(len(which), n, device=home, generator=generator) * lengths).long()
+        keys = torch.rand(len(which), max(n, longest), device=home, generator=generator)
+        there = torch.arange(keys.shape[1], device=home) < lengths
+        drawn = keys.masked_fill(~there, 2.0).topk(n, dim=1, largest=False, sorted=True).indices
+        return torch.where(drawn < lengths, drawn, drawn % lengths)  # of a smaller set some are taken again

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from ..data.progress import ProgressBar
+from ..errors import InputError
 from ..native.arrays import Array, Int64
 from .checkpoints import Checkpoint, State
 from .examples import Examples
@@ -108,6 +109,8 @@ class Trainer:
                 epoch = len(state.history)
                 torch.manual_seed(_mixed_seed(plan.seed, epoch))
                 loss = self._epoch(epoch, np.random.RandomState([plan.seed, epoch]))
+                if not math.isfinite(loss):
+                    raise _diverged(epoch, plan)
                 state.history.append([loss, *self._judge()])
                 if (
                     self._held is None
@@ -237,6 +240,14 @@ class Trainer:
             number, _, key = name.partition(".")
             moments.setdefault(int(number), {})[key] = torch.tensor(array)
         self._optimizer.load_state_dict({**self._optimizer.state_dict(), "state": moments})
+
+
+def _diverged(epoch: int, plan: Plan) -> InputError:
+    problem = f"the loss is no number any more after epoch {epoch}"
+    remedy = (
+        f"give a lower learning_rate than {plan.learning_rate}; a network or augment of your own must return numbers"
+    )
+    return InputError(problem, remedy, argument="learning_rate")
 
 
 def _optimizer(modules: nn.Module, plan: Plan) -> torch.optim.Optimizer:

@@ -1,0 +1,85 @@
+"""What goes wrong in a fit, and what is said about it: networks and changes of the user's own, numbers, checkpoints."""
+
+import numpy as np
+import pytest
+from labelled_shapes import shapes, small, torch
+
+from slosh.errors import InputError
+from slosh.learn import LearnedEmbedding
+
+SETS, LABELS = shapes(40, 3)
+
+
+class Own(torch.nn.Module):
+    def __init__(self, make):
+        super().__init__()
+        self.make, self.layer = make, torch.nn.Linear(3, 4)
+
+    def forward(self, points, offsets):
+        return self.make(self.layer(points))
+
+
+def fit(network, **given):
+    return LearnedEmbedding(network, **{"n_components": 4, "epochs": 2, "n_jobs": 1, **given}).fit(SETS, LABELS)
+
+
+@pytest.mark.parametrize(
+    ("network", "said"),
+    [
+        (torch.nn.Linear(3, 4), "network(points, offsets)"),
+        (Own(lambda x: x).double(), "network(points, offsets)"),
+        (Own(lambda x: x if len(x) < 30 else x[:-1]), "a row for each element"),
+    ],
+)
+def test_a_network_that_is_called_otherwise_or_returns_something_else(network, said):
+    with pytest.raises(InputError) as error:
+        fit(network)
+    assert error.value.argument == "network"
+    assert said in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"network": Own(lambda x: x * torch.nan)},
+        {"network": "points", "augment": lambda points, offsets: points * torch.nan},
+    ],
+)
+def test_a_loss_that_is_no_number_ends_the_fit(given):
+    with pytest.raises(InputError) as error:
+        fit(**given)
+    assert error.value.argument == "learning_rate"
+
+
+def test_one_component_is_refused():
+    with pytest.raises(InputError) as error:
+        small(n_components=1).fit(SETS, LABELS)
+    assert error.value.argument == "n_components"
+
+
+def test_no_pairs_are_refused():
+    with pytest.raises(InputError, match="empty"):
+        small().fit(SETS, pairs=[])
+
+
+def test_a_checkpoint_needs_a_seed(tmp_path):
+    for state in (None, np.random.RandomState(0)):
+        with pytest.raises(InputError) as error:
+            small(random_state=state).fit(SETS, LABELS, checkpoint=tmp_path / "a.checkpoint")
+        assert error.value.argument == "random_state"
+    assert not list(tmp_path.iterdir())
+
+
+def scaled_by(factor):
+    return lambda points, offsets: points * factor
+
+
+def test_a_checkpoint_of_another_function_is_refused(tmp_path):
+    place = tmp_path / "a.checkpoint"
+    first = small(augment=scaled_by(2.0), epochs=1).fit(SETS, LABELS, checkpoint=place)
+    again = small(augment=scaled_by(2.0), epochs=1).fit(SETS, LABELS, checkpoint=place)
+    assert np.array_equal(first.transform(SETS), again.transform(SETS))
+    for other in (scaled_by(3.0), lambda points, offsets: points + 2.0):
+        with pytest.raises(InputError) as error:
+            small(augment=other, epochs=1).fit(SETS, LABELS, checkpoint=place)
+        assert error.value.argument == "checkpoint"
