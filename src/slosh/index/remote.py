@@ -340,7 +340,7 @@ class RemoteIndex(SetIndex):
         if progress is not None and not callable(progress):
             raise bad_value("progress", progress, "give a function that is called as progress(done, total), or None")
         arrays: Arrays = {}
-        for name in ("queries", "sample"):
+        for name in ("queries",) if kind == "verify" else ("queries", "sample"):  # verify takes a number
             if (data := given.pop(name, None)) is not None:
                 arrays |= pack_sets(name, self._spec.sets(data))
         for name in ("embedding", "parts"):

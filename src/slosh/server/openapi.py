@@ -38,7 +38,7 @@ def described(
     summary: str,
     answer: Any,
     *,
-    body: type[Any] | None = None,
+    body: Any = None,
     query: type[Any] | None = None,
     bodies: Sequence[str] = (JSON,),
     answers: Sequence[str] = (JSON,),
@@ -70,13 +70,16 @@ def described(
     }
 
 
-def _content(kind: type[Any] | None, types: Sequence[str]) -> dict[str, Any]:
+def _content(kind: Any, types: Sequence[str]) -> dict[str, Any]:
     if kind is not None:
         _types.add(kind)
-    return {
-        each: {"schema": {"$ref": REF.format(name=kind.__name__)} if each == JSON and kind is not None else BYTES}
-        for each in types
-    }
+    return {each: {"schema": schema_of(kind) if each == JSON and kind is not None else BYTES} for each in types}
+
+
+def schema_of(kind: Any) -> dict[str, Any]:
+    """Return the schema of a type, which refers to those of the document."""
+    (schema,), _ = msgspec.json.schema_components([kind], ref_template=REF)
+    return schema
 
 
 def _parameters(query: type[Any]) -> list[dict[str, Any]]:
@@ -109,7 +112,7 @@ def make_document(routes: Sequence[APIRoute]) -> dict[str, Any]:
             operation["responses"].pop("422", None)  # of FastAPI's own checks, which nothing here relies on
             if "security" in operation:
                 operation["security"].append({})  # a server may have no keys
-    _, schemas = msgspec.json.schema_components(sorted(_types, key=lambda kind: str(kind.__name__)), ref_template=REF)
+    _, schemas = msgspec.json.schema_components(sorted(_types, key=str), ref_template=REF)
     schemas[InfoAnswer.__name__]["additionalProperties"] = True
     document["components"]["schemas"] = schemas
     return document

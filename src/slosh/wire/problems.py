@@ -61,7 +61,7 @@ def problem_of(error: BaseException, status: int | None = None) -> dict[str, Any
         "type": f"urn:slosh:{kind}",
         "title": kind,
         "status": status_of(error) if status is None else status,
-        "detail": errors.printable(f"{error.problem}: {error.remedy}" if error.remedy else error.problem),
+        "detail": errors.printable(SloshError.__str__(error), keep="\n"),
         "class": kind,
         "problem": error.problem,
         "remedy": error.remedy,
