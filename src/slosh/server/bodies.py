@@ -19,6 +19,7 @@ from ..data.sets import Sets, as_sets
 from ..errors import InputError, import_extra
 from ..index import SetIndex
 from ..wire import ARROW, BINARY, NPY, Message, unpack, unpack_sets
+from .request_types import Body
 from .settings import Limits
 from .wording import input_error, json_error
 
@@ -132,6 +133,8 @@ class Asked(NamedTuple):
 
 def decode_question(sent: Sent, kind: type[Any], shape: Shape, limits: Limits) -> Asked:
     """Return the queries of a search and its arguments, whatever form they came in."""
+    if sent.kind not in (NPY, ARROW):
+        sent.parameters(Body)  # such a body holds everything
     if sent.kind == BINARY:
         asked = _from_message(unpack(sent.body), kind, shape)
     elif sent.kind in (NPY, ARROW):

@@ -84,6 +84,7 @@ def admit(request: Request, key: HTTPAuthorizationCredentials | None, access: st
     """Return who asks; refuse what the key does not allow."""
     context: Context = request.app.state.context
     grant, index = context.keys.grant(None if key is None else key.credentials), name or None
+    request.state.exchange.key = grant.key
     if grant.allows(access, index):
         return Asking(context, grant, request.state.exchange, name)
     if not grant.read:

@@ -120,6 +120,7 @@ PAIR_BYTES, ID_BYTES = 16, 64
         bodies=(JSON, BINARY),
         answers=(JSON, BINARY),
         status=202,
+        changes=True,
     ),
 )
 async def begin(asking: ReaderOf, given: Waiting, sent: Annotated[Sent, Depends(body(JSON, BINARY))]) -> Response:
@@ -215,7 +216,7 @@ def _loaded(name: str, packed: dict[str, Any], arrays: dict[str, NDArray[Any]]) 
         raise InputError(f"{name} cannot be read: {str(error)[:200]}", argument=name) from None
 
 
-@owner.get("/v1/jobs", **described("The jobs that the key may see.", JobsAnswer))
+@owner.get("/v1/jobs", **described("The jobs that the key may see.", JobsAnswer, errors=(401, 504)))
 @short
 def all_jobs(asking: Reader) -> Response:
     found = [job for job in asking.context.jobs.all() if asking.grant.allows("read", job.index)]

@@ -9,11 +9,15 @@ from msgspec import Meta, Raw, Struct
 
 from .settings import Limits
 
-_NUMBERS = {"type": "array", "items": {"type": "number"}}
-_POINTS = {"type": "array", "items": _NUMBERS}
-_FILTER = {"anyOf": [{"type": "string"}, {"type": "object"}, {"type": "null"}], "description": "see slosh.where"}
+_NUMBERS = {"type": "array", "items": {"type": "number"}, "minItems": 1}
+_POINTS = {"type": "array", "items": _NUMBERS, "minItems": 1}
+_FILTER = {
+    "anyOf": [{"type": "string", "minLength": 1}, {"type": "object"}, {"type": "null"}],
+    "description": "see slosh.where",
+}
 
-Points = list[list[float]]
+Points = Annotated[list[list[float]], Meta(extra_json_schema={"minItems": 1})]
+Name = Annotated[str, Meta(min_length=1)]
 OneOrMany = Annotated[
     Raw,
     Meta(
@@ -38,7 +42,7 @@ Offset = Annotated[int, Meta(ge=0)]
 Share = Annotated[float, Meta(gt=0, le=1)]
 Radius = Annotated[float, Meta(ge=0)]
 Seed = Annotated[int, Meta(ge=0, le=4294967295)]
-Id = str | int
+Id = Name | int
 NONE = Raw(b"null")
 
 
@@ -49,7 +53,7 @@ def _none() -> Raw:
 NAME_RULE = "1 to 100 letters, digits, and . _ - between them"
 Match = Literal["whole", "part", "contained", "both"]
 Rerank = Literal["sliced", "sliced_wasserstein", "wasserstein", "chamfer", "hausdorff", "maxsim", "partial_wasserstein"]
-Ids = list[str]
+Ids = list[Name]
 
 
 class Body(Struct, forbid_unknown_fields=True):
@@ -62,7 +66,7 @@ class Body(Struct, forbid_unknown_fields=True):
 class SearchBody(Body):
     queries: OneOrMany = msgspec.field(default_factory=_none)
     weights: WeightsOfThem = msgspec.field(default_factory=_none)
-    id: str | Ids | None = None
+    id: Name | Ids | None = None
     k: Count = 10
     where: Where = None
     recall: Share | None = None
@@ -78,7 +82,7 @@ class SearchBody(Body):
 class RangeBody(Body):
     queries: OneOrMany = msgspec.field(default_factory=_none)
     weights: WeightsOfThem = msgspec.field(default_factory=_none)
-    id: str | Ids | None = None
+    id: Name | Ids | None = None
     radius: Radius | list[Radius] = 0.0
     where: Where = None
     recall: Share | None = None
@@ -92,17 +96,17 @@ class RangeBody(Body):
 class NeighborsBody(Body):
     queries: OneOrMany = msgspec.field(default_factory=_none)
     weights: WeightsOfThem = msgspec.field(default_factory=_none)
-    id: str | Ids | None = None
+    id: Name | Ids | None = None
     k: Count = 10
     where: Where = None
     recall: Share | None = None
 
 
 class ExplainBody(Body):
-    id: str
+    id: Name
     query: Points | None = None
     weights: list[float] | None = None
-    query_id: str | None = None
+    query_id: Name | None = None
     match: Literal["whole", "part", "contained"] = "whole"
     components: Literal[2, 3] | None = 3
 
@@ -125,14 +129,14 @@ class EmbeddingBody(Body):
 
 class AddBody(Body):
     sets: list[Points]
-    ids: list[str | int] | None = None
+    ids: list[Id] | None = None
     metadata: list[dict[str, Any] | None] | dict[str, Any] | None = None
     weights: list[list[float]] | None = None
     update: bool = False
 
 
 class UpdateBody(Body):
-    ids: list[str | int]
+    ids: list[Id]
     sets: list[Points] | None = None
     metadata: list[dict[str, Any] | None] | dict[str, Any] | None = None
     weights: list[list[float]] | None = None
@@ -140,7 +144,7 @@ class UpdateBody(Body):
 
 
 class RemoveBody(Body):
-    ids: list[str | int] | None = None
+    ids: list[Id] | None = None
     where: Where = None
 
 
@@ -151,11 +155,11 @@ class SelectBody(Body):
 
 
 class GetBody(Body):
-    ids: list[str | int]
+    ids: list[Id]
 
 
 class PointsBody(Body):
-    ids: Annotated[list[str], Meta(max_length=1000)]
+    ids: Annotated[Ids, Meta(max_length=1000)]
     limit: Annotated[int, Meta(ge=1, le=10_000)] = 500
     components: Literal[2, 3] = 3
 
@@ -169,7 +173,7 @@ class ProjectBody(Body):
 class PlaceBody(Body):
     queries: OneOrMany = msgspec.field(default_factory=_none)
     weights: WeightsOfThem = msgspec.field(default_factory=_none)
-    ids: Annotated[list[str], Meta(max_length=10_000)] | None = None
+    ids: Annotated[Ids, Meta(max_length=10_000)] | None = None
 
 
 # Jobs: the arguments of each kind
