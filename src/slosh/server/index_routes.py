@@ -31,7 +31,7 @@ from .answer_types import (
 from .answers import binary_response, json_response, pack_records
 from .bodies import Sent, decode_json
 from .context import Context
-from .dependencies import Anyone, Reader, ReaderOf, Writer, WriterOf, body, query, short
+from .dependencies import Anyone, Asking, Reader, ReaderOf, Writer, WriterOf, body, query, short
 from .openapi import described
 from .problems import Refused, public_text
 from .request_types import Batch, CreateBody, Filter
@@ -133,7 +133,7 @@ def create(asking: Writer, sent: Annotated[Sent, Depends(body(JSON, BINARY))]) -
         raise AccessDenied(f"the key is not for an index {name!r:.60}", "use another key", location=name)
     asking.exchange.begin()
     context.catalog.create(name, spec, weighted)
-    return json_response(_info(context, name), 201)
+    return json_response(_info(asking, name), 201)
 
 
 def _spec_of(given: CreateBody) -> IndexSpec:
@@ -168,15 +168,15 @@ def _spec_of(given: CreateBody) -> IndexSpec:
 @router.get("/v1/indexes/{name:quoted}", **described("What `SetIndex.info` gives.", InfoAnswer))
 @short
 def info(asking: ReaderOf) -> Response:
-    return json_response(_info(asking.context, asking.name))
+    return json_response(_info(asking, asking.name))
 
 
-def _info(context: Context, name: str) -> dict[str, Any]:
-    index = context.index(name)
+def _info(asking: Asking, name: str) -> dict[str, Any]:
+    index = asking.context.index(name)
     about = index.info()
     del about["path"]
-    # Whether anybody can change it by this server; that a worker only reads is its own affair.
-    return {"name": name, "read_only": context.settings.read_only, **about}
+    # Whether this key may change it; that a worker only reads is its own affair.
+    return {"name": name, "read_only": not asking.grant.allows("write", name), **about}
 
 
 @owner.delete(
@@ -195,7 +195,7 @@ def destroy(asking: WriterOf) -> Response:
 def specification(asking: ReaderOf) -> Response:
     index = asking.open()
     packed = np.frombuffer(index.spec.pack(), np.uint8)
-    about = {"read_only": asking.context.settings.read_only, "version": index.version}
+    about = {"read_only": not asking.grant.allows("write", asking.name), "version": index.version}
     return binary_response(about, {"specification": packed})
 
 
