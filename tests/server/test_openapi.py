@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import slosh
+from builders import PATIENCE
 from server_process import Server, ask
 from slosh.server import app
 
@@ -82,7 +83,7 @@ def test_answers_are_as_described(served, campaign):
         def ask_and_compare(case, name, own):
             if "{name}" in case.path and not own:  # otherwise the name is one of schemathesis
                 case.path_parameters["name"] = quote(name, safe="")
-            case.validate_response(case.call(), checks=checks)
+            case.validate_response(case.call(timeout=PATIENCE), checks=checks)
 
         ask_and_compare()
         ask(served, "POST", "/v1/indexes", {"name": "a", "dim": 2})  # unless it is still there
