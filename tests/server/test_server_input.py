@@ -25,10 +25,11 @@ POINTS = cloud_list(1, seed=3)[0].round(3).tolist()
 @pytest.mark.parametrize(
     ("body", "words", "argument"),
     [
-        (b"", "JSON", "body"),
+        (b"", "the body is empty", "body"),
         (b"{", "JSON", "body"),
-        (b"[]", "array", "body"),
-        (b'{"queries": [[NaN, 1]]}', "JSON", "body"),
+        (b"[]", "the body is a list: give an object", "the body"),
+        (b'{"queries": [[NaN, 1]]}', "NaN and Infinity are not numbers of JSON", "body"),
+        (b'{"queries": [[1, 2], [-Infinity, 1]]}', "NaN and Infinity are not numbers of JSON", "body"),
         (b'{"queries": [[1e999, 1]]}', "", "queries"),
         (b'{"queries": [[1e300, 1]]}', "set 0", "queries"),
         (b'{"queries": [[1, "x"]]}', "queries", "queries"),
@@ -42,16 +43,16 @@ POINTS = cloud_list(1, seed=3)[0].round(3).tolist()
         (b'{"queries": 7}', "queries", "queries"),
         (b'{"queries": [[1, 2]], "id": "s1"}', "not both", "queries"),
         (b"{}", "not both", "queries"),
-        (b'{"id": "s1", "k": 0}', ">= 1", "k"),
+        (b'{"id": "s1", "k": 0}', "k is out of range: give a whole number, at least 1", "k"),
         (b'{"id": "s1", "k": 1e9}', "", "k"),
         (b'{"id": "s1", "k": 1000000}', "at most", "k"),
-        (b'{"id": "s1", "k": "3"}', "k", "k"),
-        (b'{"id": "s1", "recall": 2}', "", "recall"),
-        (b'{"id": "s1", "rerank": "dance"}', "dance", "rerank"),
+        (b'{"id": "s1", "k": "3"}', "k is a text: give a whole number", "k"),
+        (b'{"id": "s1", "recall": 2}', "recall is out of range: give a number, at most 1", "recall"),
+        (b'{"id": "s1", "rerank": "hausdorf"}', "rerank='hausdorf': give one of 'sliced', ", "rerank"),
         (b'{"id": "s1", "where": {"x": {"!!": 1}}}', "where", "where"),
-        (b'{"id": "s1", "where": "kind = = x"}', "", "where"),
+        (b'{"id": "s1", "where": "kind = = x"}', "\n", "where"),
         (b'{"id": "s1", "match": "part"}', "parts", "match"),
-        (b'{"id": "s1", "colour": 1}', "colour", "colour"),
+        (b'{"id": "s1", "colour": 1}', "the body has no field 'colour': it has queries, weights, id", "colour"),
         (b'{"queries": [[1, 2]], "weights": [1, 2]}', "weights", "queries"),
         (b'{"queries": [[1, 2]], "weights": [-1]}', "", "weights"),
         (b'{"id": ["s1", 3]}', "id", "id"),
@@ -74,6 +75,27 @@ def test_what_is_wrong_is_said(server, body, words, argument):
     )
     assert problem["fields"].get("argument") == argument
     assert "Traceback" not in json.dumps(problem)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "words"),
+    [
+        ("/v1/indexes", {"name": "a b", "dim": 2}, "name has another form: give 1 to 100 letters, digits, and . _ -"),
+        ("/v1/indexes", {"name": "x"}, "dim is missing: give it in the body"),
+        ("/v1/indexes/shapes/points", {"ids": ["x"] * 1001}, "ids is too long: give a list of at most 1000 elements"),
+        ("/v1/indexes/shapes/points", {"ids": [], "components": 4}, "components=4: give one of 2, 3"),
+        ("/v1/indexes/shapes/get", {"ids": [True]}, "ids[0] is true or false: give a whole number or a text"),
+        ("/v1/indexes/shapes/jobs", {"kind": "dance"}, "kind='dance': give one of 'compact', 'tune',"),
+        ("/v1/indexes/shapes/jobs?wait=x", {"kind": "verify"}, "wait is a text: give a number"),
+        ("/v1/indexes/shapes/parse?format=npy", b"", "filename is missing: give it in the query string"),
+    ],
+    ids=str,
+)
+def test_it_is_said_in_words_for_people(server, path, body, words):
+    headers = {"Content_Type": "application/octet-stream"} if isinstance(body, bytes) else {}
+    status, _, problem = ask(server, "POST", path, body, **headers)
+    assert status == 400
+    assert words in problem["detail"]
 
 
 def test_where_it_is_wrong_is_said(server):

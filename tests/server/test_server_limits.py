@@ -8,6 +8,7 @@ import shutil
 import socket
 import sys
 
+import numpy as np
 import pytest
 
 import slosh
@@ -15,6 +16,7 @@ from builders import PATIENCE, cloud_list, small_embedding, together
 from conftest import fill
 from server_process import Server, ask
 from slosh import errors
+from slosh.server.jobs import Job, Jobs
 from slosh.wire import problem_of
 
 MEGABYTE = 1 << 20
@@ -237,3 +239,60 @@ def test_connections_that_are_silent_slow_or_too_many(tmp_path):
                     break
         else:
             raise AssertionError("connections that were closed still count")
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments", "argument"),
+    [
+        ("duplicates", {"radius": "x"}, "radius"),
+        ("duplicates", {"radius": -1}, "radius"),
+        ("duplicates", {"where": "and and"}, "where"),
+        ("neighbor_graph", {"k": 0}, "k"),
+        ("neighbor_graph", {"mode": "other"}, "mode"),
+        ("neighbor_graph", {"k": 10_000_000}, "k"),
+        ("kneighbors", {"where": {"n": {"~": 3}}}, "where"),
+        ("kneighbors", {"radius": 1}, "radius"),
+        ("verify", {"sample": "many"}, "sample"),
+        ("tune", {"recall": 2}, "recall"),
+        ("tune", {"queries": [[[1, 2]]]}, "queries"),
+        ("enable", {"feature": "x"}, "feature"),
+        ("retrain", {"label": 3}, "label"),
+        ("finish_copy", {"calibrated": [1]}, "calibrated"),
+        ("unknown", {}, "kind"),
+    ],
+)
+def test_arguments_of_jobs_are_checked_before_they_begin(server, kind, arguments, argument):
+    status, _, problem = ask(server, "POST", "/v1/indexes/shapes/jobs", {"kind": kind, "arguments": arguments})
+    assert status == 400
+    assert problem["fields"]["argument"] == argument
+
+
+def test_results_of_jobs_are_bounded(tmp_path):
+    path = tmp_path / "points.slosh"
+    with slosh.SetIndex.create(path, 2, embedding=small_embedding(), n_jobs=1) as index:
+        index.add(np.random.default_rng(0).normal(size=(1500, 1, 2)))
+        with pytest.raises(errors.InputError, match="more than 10 pairs") as raised:
+            index.duplicates(radius=100, limit=10)
+        assert raised.value.argument == "radius"
+        assert len(index.duplicates(radius=100, id=["7", "8", "9"], limit=10_000)) < 10_000
+    with Server(path, options=("--jobs", 1)) as server, slosh.open(server.url) as index:
+        with pytest.raises(errors.InputError, match="more than 1,000,000 pairs"):
+            index.duplicates(radius=100)
+        with pytest.raises(errors.InputError, match="more than 5 pairs"):
+            index.duplicates(radius=100, limit=5)
+        assert index.verify(sample=3).ok
+
+
+def test_results_that_are_kept_are_bounded():
+    """The oldest go first; the newest stays, however large it is."""
+    jobs = Jobs(lambda error: {}, kept_bytes=100)
+    begun = []
+    for size in (40, 0, 40, 40, 500):
+        begun.append(jobs.begin(Job("a", "verify", "read", lambda size=size: ("result", size))))
+        assert begun[-1].finished.wait(PATIENCE)
+        jobs.begin(Job("a", "verify", "read", lambda: (None, 0))).finished.wait(PATIENCE)
+        jobs.begin(Job("a", "verify", "read", lambda: (None, 0))).finished.wait(PATIENCE)
+        there = [each.n_bytes for each in begun if jobs.get(each.id) is not None]
+        assert sum(there) <= max(100, size)
+    assert there == [0, 500]
+    jobs.close()

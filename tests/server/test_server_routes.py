@@ -248,14 +248,9 @@ def test_jobs(server, local):
     assert found["result"]["pairs"] == [list(pair) for pair in local.duplicates(0.3)]
     assert good(ask(server, "GET", f"/v1/jobs/{found['id']}"))["result"] == found["result"]
     assert found["id"] in [each["id"] for each in good(ask(server, "GET", "/v1/jobs"))["jobs"]]
-    failed = good(ask(server, "POST", f"{ROOT}/jobs?wait=30", {"kind": "tune", "arguments": {"recall": 7}}), 202)
+    failed = good(ask(server, "POST", f"{ROOT}/jobs?wait=30", {"kind": "duplicates", "arguments": {"id": "none"}}), 202)
     assert failed["state"] == "failed"
-    assert failed["error"]["class"] == "InputError"
-    for wrong in (
-        {"kind": "duplicates", "arguments": {"radius": None}},
-        {"kind": "kneighbors", "arguments": {"k": None}},
-    ):
-        assert good(ask(server, "POST", f"{ROOT}/jobs?wait=30", wrong), 202)["error"]["class"] == "InputError"
+    assert failed["error"]["class"] == "UnknownId"
     assert ask(server, "POST", f"{ROOT}/jobs", {"kind": "dance"})[0] == 400
     assert ask(server, "POST", f"{ROOT}/jobs", {"kind": "tune", "arguments": {"x": 1}})[0] == 400
     assert ask(server, "GET", "/v1/jobs/none")[0] == 404

@@ -107,7 +107,7 @@ def test_the_client_sends_its_key(locked, monkeypatch):
     monkeypatch.setenv("SLOSH_API_KEY", READ)
     with slosh.open(locked.url, name="shapes") as index:
         assert "by the client" in index
-        with pytest.raises(PermissionError):
+        with pytest.raises(errors.ReadOnlyIndex):
             index.remove("by the client")
 
 

@@ -65,7 +65,7 @@ def test_what_is_not_of_slosh_says_nothing():
     problem = problem_of(RuntimeError("the password is 1234"))
     assert "1234" not in json.dumps(problem)
     assert problem["status"] == 500
-    assert problem_of(MemoryError())["status"] == 500
+    assert problem_of(MemoryError())["status"] == 503
     for odd in ({}, {"class": "SystemExit", "problem": "x"}, {"class": "InputError"}, {"detail": "502 of a proxy"}):
         assert type(error_of(odd, "http://host", 502)) is errors.StorageError
     known = error_of({"class": "InputError", "problem": "x", "fields": {"__class__": 1, "nothing": 2}}, "here")

@@ -59,7 +59,7 @@ _REMEDIES_BY_ARGUMENT = {
     "match": "give whole, part, contained or both; slosh enable INDEX parts stores what all but whole need",
     "coverage": "give a share above 0 and at most 1, with --match part or --match contained",
     "origin": USE_ORIGIN,
-    "name": "write it behind the address, as in postgresql://user@host/database#shapes",
+    "name": "write it behind the address, as in http://localhost:8080#shapes or postgresql://user@host/database#shapes",
     "weighted": "build the index with --weighted",
     "max_expansion": "give a larger --max-expansion if you trust the file",
     "n_anchors": "ask for fewer anchors, --embedding field:16 for example",

@@ -57,7 +57,8 @@ def without_password(address: str) -> str:
     # A password with these characters in it has to be quoted; one that is not is hidden all the same, up to the last @.
     at = max(rest.rfind("@", 0, min(ends, default=len(rest))), rest.rfind("@") if ":" in rest.partition("@")[0] else -1)
     if at >= 0:
-        rest = rest[:at].partition(":")[0] + rest[at:]
+        user = rest[:at].partition(":")[0]
+        rest = user + rest[at:] if user else rest[at + 1 :]
     place, behind, name = rest.partition("#")
     place, question, parameters = place.partition("?")
     known = HARMLESS.split()

@@ -12,7 +12,7 @@ from ..checkpoints import checkpoint
 from ..data.progress import ProgressBar
 from ..data.sets import Sets
 from ..engines.base import Float64, Int64, View
-from ..errors import ServerLost
+from ..errors import InputError, ServerLost
 from ..where import Node
 from .hits import Pair, Pairs
 from .planner import Question, rank
@@ -56,8 +56,12 @@ def duplicates(
     certify: bool,
     progress: Progress | None,
     keys: Int64 | None = None,
+    limit: int | None = None,
 ) -> Pairs:
-    """Return all pairs of sets at most a radius apart, each once; with `keys` those whose first id is that of one."""
+    """Return all pairs of sets at most a radius apart, each once; with `keys` those whose first id is that of one.
+
+    More pairs than `limit` are refused, as soon as they are found.
+    """
     kind, by_vectors = view.spec.distance_kind, view.spec.search.distance_kind == "embedded"
     exact = 1.0 if by_vectors and not certify and view.capabilities.exact_range else None
     question = Question(radius=radius, where=where, recall=exact, certify=certify, slack=by_vectors and not certify)
@@ -71,6 +75,9 @@ def duplicates(
             some = slice(first, first + NAMED_AT_ONCE)
             near = zip(query[some].tolist(), view.ids(found.keys[some]), found.distances[some].tolist(), strict=True)
             pairs += [Pair(names[i], other, far) for i, other, far in near if names[i] < other]
+            if limit is not None and len(pairs) > limit:
+                problem = f"more than {limit:,} pairs are within radius={radius:g}"
+                raise InputError(problem, "give a smaller radius, or fewer sets at a time", argument="radius")
     return Pairs(sorted(pairs, key=lambda pair: (pair.distance, pair.id, pair.other)), "sliced" if certify else kind)
 
 

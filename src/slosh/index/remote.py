@@ -31,7 +31,7 @@ from ..engines.spec import IndexSpec
 from ..errors import InputError, ReadOnlyIndex, bad_value
 from ..search import Stats
 from ..where import Node, parse
-from ..wire import BINARY, Connection, Message, pack, pack_sets, unpack, unpack_sets
+from ..wire import BINARY, Connection, Message, not_slosh, pack, pack_sets, unpack, unpack_sets
 from . import changes
 from .copy import Original
 from .hits import HitLists, Hits, Pair, Pairs
@@ -43,6 +43,8 @@ from .verify import Report
 
 COPY_NUMBERS = 1 << 22
 """Coordinates that one request of a copy has at most, unless a single set has more."""
+ADD_NUMBERS, ADD_SETS = 1 << 25, 100_000
+"""Coordinates and sets that one request of `add` has at most: what a server takes."""
 STATE_OF_STATS = ("candidates", "scanned", "full_distances", "unlike")
 
 
@@ -68,7 +70,7 @@ class RemoteIndex(SetIndex):
     """What `slosh.open("http://host:8080", name=...)` returns. A `rerank` that is a function is refused."""
 
     def __init__(self, connection: Connection, read_only: bool) -> None:
-        self._connection, self._read_only = connection, read_only
+        self._connection, self._read_only, self._may_write = connection, read_only, True
         assert connection.name is not None
         self._path = f"/v1/indexes/{quote(connection.name, safe='')}"
         self._fetched = self._fetch()
@@ -91,7 +93,9 @@ class RemoteIndex(SetIndex):
 
     def _fetch(self) -> IndexSpec:
         found = self._get("specification")
-        self._read_only |= bool(found.arguments.get("read_only"))
+        if "specification" not in found.arrays:
+            raise not_slosh(self.location)
+        self._may_write = not found.arguments.get("read_only")
         return IndexSpec.unpack(found.arrays["specification"].tobytes(), self.location)
 
     @property
@@ -120,7 +124,7 @@ class RemoteIndex(SetIndex):
 
     @property
     def read_only(self) -> bool:
-        return self._read_only
+        return self._read_only or not self._may_write
 
     def __len__(self) -> int:
         return int(self._get("count").arguments["count"])
@@ -165,11 +169,12 @@ class RemoteIndex(SetIndex):
 
     def _store(self, sets: Sets, ids: Any, metadata: Any, update: bool, added: list[str], is_last: bool) -> None:
         names, given = changes.checked_addition(sets, ids, metadata, update)
-        arguments = {"ids": names, "metadata": json_texts(given, names), "update": bool(update)}
-        if len(sets):
-            added.extend(ids_of(self._post("sets", arguments, pack_sets("sets", sets), changes=True)))
-        else:
-            self._check_writable()
+        texts = json_texts(given, names)
+        self._check_writable()
+        for part in batches_by_points(sets.sizes, max(1, ADD_NUMBERS // sets.dim), ADD_SETS):
+            own = None if names is None else names[part]
+            arguments = {"ids": own, "metadata": texts[part], "update": bool(update)}
+            added.extend(ids_of(self._post("sets", arguments, pack_sets("sets", sets[part]), changes=True)))
 
     def _train(self) -> None:
         """Do nothing: the server trains after each change."""
@@ -295,9 +300,10 @@ class RemoteIndex(SetIndex):
 
     def _check_writable(self) -> None:
         self._connection.check_open()
-        if self._read_only:
+        if self.read_only:
             problem = f"{self.location} is open for reading only"
-            raise ReadOnlyIndex(problem, "open it without read_only", location=self.location)
+            remedy = "open it without read_only" if self._read_only else "use a key, or a server, that lets you write"
+            raise ReadOnlyIndex(problem, remedy, location=self.location)
 
     def _get(self, route: str) -> Message:
         return read_message(self._connection.request("GET", f"{self._path}/{route}", accept=BINARY))
@@ -342,7 +348,7 @@ class RemoteIndex(SetIndex):
         if progress is not None and not callable(progress):
             raise bad_value("progress", progress, "give a function that is called as progress(done, total), or None")
         arrays: Arrays = {}
-        for name in ("queries", "sample"):
+        for name in ("queries",) if kind == "verify" else ("queries", "sample"):  # verify takes a number
             if (data := given.pop(name, None)) is not None:
                 arrays |= pack_sets(name, self._spec.sets(data))
         for name in ("embedding", "parts"):
@@ -372,7 +378,10 @@ def open_remote(place: Location, read_only: bool) -> RemoteIndex:
     """Open an index on a server: that of the name behind #, or the only one that the server has."""
     connection = Connection(str(place))
     if connection.name is None:
-        found = [each["name"] for each in connection.request("GET", "/v1/indexes").json()["indexes"]]
+        listed = connection.request("GET", "/v1/indexes").json()
+        if not isinstance(listed, dict) or "indexes" not in listed:
+            raise not_slosh(connection.location)
+        found = [each["name"] for each in listed["indexes"]]
         if len(found) != 1:
             names = ", ".join(map(repr, found[:10])) or "none"
             raise InputError(

@@ -245,6 +245,7 @@ class Searches:
         id: Any = None,
         where: Any = None,
         certify: bool = False,
+        limit: int | None = None,
         progress: Progress | None = None,
     ) -> Pairs:
         """Return pairs of sets at most `radius` apart, each once, nearest first.
@@ -256,15 +257,20 @@ class Searches:
         `id` is a list of ids: only the pairs are returned whose first id, by its text, is one of them. So a large
         collection can be gone through part by part, as `slosh.batch.duplicates` does.
 
+        `limit` is how many pairs there may be: more are an error (`InputError`) as soon as they are found, so that a
+        radius that is too large does not fill the memory. A server has a limit of its own.
+
         `progress` is called as progress(done, total) now and then; without it a bar is shown on a terminal.
         """
         if radius is None or np.ndim(radius):
             raise bad_value("radius", radius, "give one number")
         _check_progress(progress)
+        if limit is not None:
+            checked_count("limit", limit)
         with self._engine.view() as view:
             node = None if where is None else parse(where)
             keys = None if id is None else changes.known_keys(view, checked_ids(id), "")
-            return pairs.duplicates(view, radius, node, checked_flag("certify", certify), progress, keys)
+            return pairs.duplicates(view, radius, node, checked_flag("certify", certify), progress, keys, limit)
 
     def neighbor_graph(
         self,

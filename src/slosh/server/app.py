@@ -16,7 +16,7 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from ..errors import SloshError, UnknownId
+from ..errors import SloshError, StorageError
 from . import drawing, fields, index_routes, job_routes, maps, pages, search_routes, set_routes
 from .context import Context
 from .forward import Forwarder, forward
@@ -101,5 +101,5 @@ def _no_route(request: Request, methods: list[str]) -> Refused:
     path, method = request.scope["path"], request.method
     if methods and method not in methods:
         listed, problem = ", ".join(methods), f"{path[:100]} takes no {method[:20]}"
-        return Refused(UnknownId(problem, f"it takes {listed}"), 405, allow=listed)
-    return Refused(UnknownId(f"there is no route {path[:100]}", "/openapi.json lists them", id=path[:100]), 404)
+        return Refused(StorageError(problem, f"it takes {listed}"), 405, allow=listed)
+    return Refused(StorageError(f"there is no route {path[:100]}", "check the address; /openapi.json lists them"), 404)

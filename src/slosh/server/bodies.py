@@ -19,7 +19,9 @@ from ..data.sets import Sets, as_sets
 from ..errors import InputError, import_extra
 from ..index import SetIndex
 from ..wire import ARROW, BINARY, NPY, Message, unpack, unpack_sets
+from .request_types import Body
 from .settings import Limits
+from .wording import input_error, json_error
 
 T = TypeVar("T")
 _DECODERS: dict[Any, msgspec.json.Decoder[Any]] = {}
@@ -55,7 +57,7 @@ def read_query(text: str, kind: type[T]) -> T:
             given[name] = value
         return msgspec.convert(given, kind, strict=False)
     except msgspec.ValidationError as error:
-        raise InputError(f"in the query string: {error}", argument="query string") from None
+        raise input_error(error, kind, "the query string") from None
     except InputError:
         raise
     except ValueError as error:
@@ -71,9 +73,17 @@ def decode_json(body: bytes, kind: type[T], limits: Limits) -> T:
     try:
         return decoder.decode(body)  # type: ignore[no-any-return]
     except msgspec.ValidationError as error:
-        raise InputError(f"in the body: {error}", argument=_argument(str(error))) from None
+        raise input_error(error, kind, "the body") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError(f"the body is not valid JSON: {error}", argument="body") from None
+        raise json_error(error, body) from None
+
+
+def convert(given: dict[str, Any], kind: type[T]) -> T:
+    """Return plain values, as a message has them, as an object of a type."""
+    try:
+        return msgspec.convert(given, kind)
+    except msgspec.ValidationError as error:
+        raise input_error(error, kind, "the arguments") from None
 
 
 def check_nesting(body: bytes, deepest: int) -> None:
@@ -88,12 +98,6 @@ def check_nesting(body: bytes, deepest: int) -> None:
         if depth + int(steps.max()) > deepest:
             raise InputError(f"the body is nested more than {deepest} deep", "make it flatter", argument="body")
         depth += int(steps[-1])
-
-
-def _argument(message: str) -> str:
-    """Return the name of the field that a message of msgspec is about."""
-    found = re.search(r"`\$\.(\w+)", message) or re.search(r"field `(\w+)`", message)
-    return found[1] if found else "body"
 
 
 class Shape(NamedTuple):
@@ -129,6 +133,8 @@ class Asked(NamedTuple):
 
 def decode_question(sent: Sent, kind: type[Any], shape: Shape, limits: Limits) -> Asked:
     """Return the queries of a search and its arguments, whatever form they came in."""
+    if sent.kind not in (NPY, ARROW):
+        sent.parameters(Body)  # such a body holds everything
     if sent.kind == BINARY:
         asked = _from_message(unpack(sent.body), kind, shape)
     elif sent.kind in (NPY, ARROW):
@@ -166,8 +172,9 @@ def decode_points(raw: bytes, many: bool) -> Any:
     """Return one set or many of JSON as a list of lists of points."""
     try:
         return _SETS.decode(raw) if many else [_POINTS.decode(raw)]
-    except msgspec.ValidationError as error:
-        raise InputError(f"in queries: {error}", "give lists of points", argument="queries") from None
+    except msgspec.ValidationError:
+        remedy = "give a list of points, each a list of numbers, or a list of such sets"
+        raise InputError("queries is no set", remedy, argument="queries") from None
 
 
 def decode_weights(raw: bytes, many: bool) -> Any:
@@ -175,10 +182,11 @@ def decode_weights(raw: bytes, many: bool) -> Any:
         return None
     try:
         if (_MANY_WEIGHTS.match(raw) is not None) != many:
-            raise msgspec.ValidationError("give one list of numbers for each set")
+            raise msgspec.ValidationError
         return _LISTS_OF_WEIGHTS.decode(raw) if many else [_WEIGHTS.decode(raw)]
-    except msgspec.ValidationError as error:
-        raise InputError(f"in weights: {error}", argument="weights") from None
+    except msgspec.ValidationError:
+        remedy = "give one list of numbers for each set"
+        raise InputError("weights do not fit the queries", remedy, argument="weights") from None
 
 
 def _from_message(message: Message, kind: type[Any], shape: Shape) -> Asked:

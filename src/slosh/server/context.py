@@ -27,7 +27,7 @@ class Context:
 
     def __init__(self, settings: Settings, catalog: Catalog, keys: Keys, metrics: Metrics) -> None:
         self.settings, self.catalog, self.keys, self.metrics = settings, catalog, keys, metrics
-        self.jobs, self.short_work = Jobs(self._describe), CapacityLimiter(SHORT_THREADS)
+        self.jobs, self.short_work = Jobs(self._describe, settings.limits.result_bytes), CapacityLimiter(SHORT_THREADS)
         self.stopping, self.held_bytes = False, 0
         self._lock, self._remembered = threading.Lock(), dict[tuple[str, str], Any]()
         catalog.when_closed(self._forget)

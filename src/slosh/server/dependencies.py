@@ -84,10 +84,12 @@ def admit(request: Request, key: HTTPAuthorizationCredentials | None, access: st
     """Return who asks; refuse what the key does not allow."""
     context: Context = request.app.state.context
     grant, index = context.keys.grant(None if key is None else key.credentials), name or None
+    request.state.exchange.key = grant.key
     if grant.allows(access, index):
         return Asking(context, grant, request.state.exchange, name)
     if not grant.read:
-        error = AccessDenied("this server needs an API key", "send it as Authorization: Bearer KEY")
+        problem = "this server needs an API key" if key is None else "the server does not know this API key"
+        error = AccessDenied(problem, "send one of its keys as Authorization: Bearer KEY")
         raise Refused(error, 401, close=True)
     if context.settings.read_only and access == "write" and grant.allows("read", index):
         raise Refused(ReadOnlyIndex("this server is for reading only", "start it without --read-only"), 403, close=True)

@@ -22,6 +22,8 @@ class Exchange:
     def __init__(self, seconds: float) -> None:
         self.deadline = time.monotonic() + seconds
         self.held_bytes, self.is_reading = 0, False
+        self.key = ""
+        """What the access log calls the key."""
         self.file: str | None = None
         """Where the body of an upload is, under a name that the server has made."""
         self._lock, self._begun, self._expired = threading.Lock(), False, False

@@ -31,7 +31,7 @@ from .answer_types import (
 from .answers import binary_response, json_response, pack_records
 from .bodies import Sent, decode_json
 from .context import Context
-from .dependencies import Anyone, Reader, ReaderOf, Writer, WriterOf, body, query, short
+from .dependencies import Anyone, Asking, Reader, ReaderOf, Writer, WriterOf, body, query, short
 from .openapi import described
 from .problems import Refused, public_text
 from .request_types import Batch, CreateBody, Filter
@@ -45,12 +45,12 @@ MAX_PARAMETER, MAX_NUMBERS = 1 << 16, 1 << 27
 """The largest number of an embedding that a request may ask for, and the most that it may give with the features."""
 
 
-@router.get("/health", **described("Whether the process runs.", State))
+@router.get("/health", **described("Whether the process runs.", State, errors=()))
 async def health() -> Response:
     return json_response(State("ok"))
 
 
-@router.get("/ready", **described("Whether the server answers requests.", State))
+@router.get("/ready", **described("Whether the server answers requests.", State, errors=()))
 async def ready(request: Request) -> Response:
     context: Context = request.app.state.context
     if context.catalog.missing_places():
@@ -58,7 +58,7 @@ async def ready(request: Request) -> Response:
     return json_response(State("ready"))
 
 
-@router.get("/metrics", **described("Numbers for Prometheus.", PROMETHEUS))
+@router.get("/metrics", **described("Numbers for Prometheus.", PROMETHEUS, errors=(401, 504)))
 @short
 def metrics(asking: Reader) -> Response:
     context = asking.context
@@ -66,7 +66,9 @@ def metrics(asking: Reader) -> Response:
     return Response(context.metrics.text(gauges), media_type=PROMETHEUS)
 
 
-@router.get("/v1/server", **described("What the server is, and what the key of this request allows.", ServerAnswer))
+@router.get(
+    "/v1/server", **described("What the server is, and what the key of this request allows.", ServerAnswer, errors=())
+)
 async def server(asking: Anyone) -> Response:
     context, grant, settings = asking.context, asking.grant, asking.context.settings
     names = ("body_bytes", "sets", "queries", "points", "dim", "k", "nesting", "deadline_seconds")
@@ -77,7 +79,7 @@ async def server(asking: Anyone) -> Response:
     return json_response(ServerAnswer(version("slosh"), settings.read_only, keys, allowed, can_create, formats, limits))
 
 
-@owner.get("/v1/indexes", **described("The indexes that the key may read.", IndexesAnswer))
+@owner.get("/v1/indexes", **described("The indexes that the key may read.", IndexesAnswer, errors=(401, 504)))
 @short
 def indexes(asking: Reader) -> Response:
     context = asking.context
@@ -103,7 +105,15 @@ def _line(context: Context, name: str) -> IndexLine | None:
 
 @owner.post(
     "/v1/indexes",
-    **described("Create an index.", InfoAnswer, body=CreateBody, bodies=(JSON, BINARY), status=201),
+    **described(
+        "Create an index.",
+        InfoAnswer,
+        body=CreateBody,
+        bodies=(JSON, BINARY),
+        status=201,
+        errors=(401, 504),
+        changes=True,
+    ),
 )
 def create(asking: Writer, sent: Annotated[Sent, Depends(body(JSON, BINARY))]) -> Response:
     context, grant = asking.context, asking.grant
@@ -123,7 +133,7 @@ def create(asking: Writer, sent: Annotated[Sent, Depends(body(JSON, BINARY))]) -
         raise AccessDenied(f"the key is not for an index {name!r:.60}", "use another key", location=name)
     asking.exchange.begin()
     context.catalog.create(name, spec, weighted)
-    return json_response(_info(context, name), 201)
+    return json_response(_info(asking, name), 201)
 
 
 def _spec_of(given: CreateBody) -> IndexSpec:
@@ -158,18 +168,20 @@ def _spec_of(given: CreateBody) -> IndexSpec:
 @router.get("/v1/indexes/{name:quoted}", **described("What `SetIndex.info` gives.", InfoAnswer))
 @short
 def info(asking: ReaderOf) -> Response:
-    return json_response(_info(asking.context, asking.name))
+    return json_response(_info(asking, asking.name))
 
 
-def _info(context: Context, name: str) -> dict[str, Any]:
-    index = context.index(name)
+def _info(asking: Asking, name: str) -> dict[str, Any]:
+    index = asking.context.index(name)
     about = index.info()
     del about["path"]
-    # Whether anybody can change it by this server; that a worker only reads is its own affair.
-    return {"name": name, "read_only": context.settings.read_only, **about}
+    # Whether this key may change it; that a worker only reads is its own affair.
+    return {"name": name, "read_only": not asking.grant.allows("write", name), **about}
 
 
-@owner.delete("/v1/indexes/{name:quoted}", **described("Delete an index and everything in it.", IdsAnswer))
+@owner.delete(
+    "/v1/indexes/{name:quoted}", **described("Delete an index and everything in it.", IdsAnswer, changes=True)
+)
 def destroy(asking: WriterOf) -> Response:
     asking.exchange.begin()
     asking.context.catalog.destroy(asking.name)
@@ -183,7 +195,7 @@ def destroy(asking: WriterOf) -> Response:
 def specification(asking: ReaderOf) -> Response:
     index = asking.open()
     packed = np.frombuffer(index.spec.pack(), np.uint8)
-    about = {"read_only": asking.context.settings.read_only, "version": index.version}
+    about = {"read_only": not asking.grant.allows("write", asking.name), "version": index.version}
     return binary_response(about, {"specification": packed})
 
 

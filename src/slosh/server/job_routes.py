@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -14,20 +15,21 @@ from fastapi.concurrency import run_in_threadpool
 from numpy.typing import NDArray
 from starlette.responses import Response
 
-from ..data.checks import checked_count
 from ..engines import portable
 from ..engines.spec import IndexSpec
-from ..errors import AccessDenied, InputError, UnknownId, bad_value
+from ..errors import AccessDenied, InputError, UnknownId
 from ..index import SetIndex
+from ..where import parse
 from ..wire import BINARY, JSON, Message, pack, unpack, unpack_sets
 from .answer_types import JobAnswer, JobsAnswer
 from .answers import json_response, without_infinity
-from .bodies import Sent, Shape, check_sets, decode_json
+from .bodies import Sent, Shape, check_sets, convert, decode_json
 from .context import Context
 from .dependencies import Accept, Asking, Name, Reader, ReaderOf, body, query, short
 from .jobs import Job
 from .openapi import described
-from .request_types import JobBody, Wait
+from .request_types import ARGUMENTS, JobBody, JobHead, TuneArguments, Wait
+from .settings import Limits
 
 owner = APIRouter()
 """Routes of the process that writes, which does the work."""
@@ -36,11 +38,11 @@ Result = tuple[dict[str, Any] | None, dict[str, NDArray[Any]]]
 """What a job gives: values for JSON, and arrays."""
 
 
-def _tune(index: SetIndex, recall: float = 0.99, k: int = 10, queries: Any = None) -> Result:
+def _tune(index: SetIndex, recall: float, k: int, queries: Any = None) -> Result:
     return index.tune(recall, k, queries)._asdict(), {}
 
 
-def _verify(index: SetIndex, sample: int | None = None) -> Result:
+def _verify(index: SetIndex, sample: int | None) -> Result:
     found = index.verify(sample)
     return {"ok": found.ok, "problems": found.problems, "checked": found.checked}, {}
 
@@ -50,24 +52,20 @@ def _compact(index: SetIndex) -> Result:
     return None, {}
 
 
-def _enable(
-    index: SetIndex, feature: str = "parts", parts: Any = True, sample: Any = None, random_state: int = 0
-) -> Result:
+def _enable(index: SetIndex, feature: str, parts: Any, random_state: int, sample: Any = None) -> Result:
     index.enable(feature, parts, sample=sample, random_state=random_state)
     return None, {}
 
 
 def _retrain(
-    index: SetIndex, sample: Any = None, embedding: Any = None, label: str | None = None, random_state: int = 0
+    index: SetIndex, label: str | None, random_state: int, sample: Any = None, embedding: Any = None
 ) -> Result:
     index.retrain(sample, embedding=embedding, label=label, random_state=random_state)
     return None, {}
 
 
-def _duplicates(
-    index: SetIndex, radius: float = 0.0, id: Any = None, where: Any = None, certify: bool = False
-) -> Result:
-    found = index.duplicates(radius, id=id, where=where, certify=certify)
+def _duplicates(index: SetIndex, radius: float, id: Any, where: Any, certify: bool, limit: int | None) -> Result:
+    found = index.duplicates(radius, id=id, where=where, certify=certify, limit=limit)
     names = sorted({name for pair in found for name in pair[:2]})
     number = {name: i for i, name in enumerate(names)}
     ends = np.array([[number[a], number[b]] for a, b, _ in found], np.int64).reshape(-1, 2)
@@ -79,30 +77,18 @@ def _duplicates(
     }
 
 
-def _neighbor_graph(
-    index: SetIndex, k: int = 15, mode: str = "distance", recall: float | None = None, certify: bool = False
-) -> Result:
+def _neighbor_graph(index: SetIndex, k: int, mode: str, recall: float | None, certify: bool) -> Result:
     graph, ids = index.neighbor_graph(k, mode=mode, recall=recall, certify=certify)
     return {"ids": ids}, {name: getattr(graph, name) for name in ("data", "indices", "indptr")}
 
 
-def _kneighbors(index: SetIndex, k: int = 10, where: Any = None, recall: float | None = None) -> Result:
+def _kneighbors(index: SetIndex, k: int, where: Any, recall: float | None) -> Result:
     distances, positions = index.kneighbors(k=k, where=where, recall=recall)
     return {}, {"distances": distances, "positions": positions}
 
 
-def _finish_copy(index: SetIndex, recall: Any = None, next_id: Any = 0, calibrated: Any = ()) -> Result:
-    if not (recall is None or (isinstance(recall, float | int) and 0 < recall <= 1)):
-        raise bad_value("recall", recall, "give a number above 0, and at most 1, or null")
-    if not isinstance(next_id, int) or not 0 <= next_id < 1 << 62:
-        raise bad_value("next_id", next_id, "give a whole number")
-    try:
-        pairs = [(checked_count("k", k), float(share)) for k, share in calibrated]
-    except (TypeError, ValueError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise bad_value("calibrated", calibrated, "give a list of pairs, k and recall") from None
-    index.finish_copy(recall, next_id, pairs)
+def _finish_copy(index: SetIndex, recall: float | None, next_id: int, calibrated: list[tuple[int, float]]) -> Result:
+    index.finish_copy(recall, next_id, calibrated)
     return None, {}
 
 
@@ -117,9 +103,11 @@ WORK: dict[str, tuple[str, Callable[..., Result]]] = {
     "neighbor_graph": ("read", _neighbor_graph),
     "kneighbors": ("read", _kneighbors),
 }
-"""What may be asked for: the access that it needs, and the function, whose parameters are the arguments."""
-BINARY_ONLY = ("queries", "sample", "embedding", "parts")
-"""Arguments that only the Python client sends: sets and embeddings."""
+"""What may be asked for: the access that it needs, and the function. Its parameters are those of `ARGUMENTS`, and sets
+and embeddings, which only the Python client sends.
+"""
+PAIR_BYTES, ID_BYTES = 16, 64
+"""What a neighbour and an id take in a result, about."""
 
 
 @owner.post(
@@ -132,6 +120,7 @@ BINARY_ONLY = ("queries", "sample", "embedding", "parts")
         bodies=(JSON, BINARY),
         answers=(JSON, BINARY),
         status=202,
+        changes=True,
     ),
 )
 async def begin(asking: ReaderOf, given: Waiting, sent: Annotated[Sent, Depends(body(JSON, BINARY))]) -> Response:
@@ -148,21 +137,42 @@ def _begun(asking: Asking, sent: Sent) -> Job:
         kind, arguments = message.arguments.get("kind"), message.arguments.get("arguments")
         if not isinstance(kind, str) or kind not in WORK or not isinstance(arguments, dict):
             raise InputError("a job has a kind, and arguments", f"the kinds are {', '.join(WORK)}", argument="kind")
-        arguments = {**arguments, **_objects(message, arguments, shape, asking.context)}
+        objects = _objects(message, arguments, shape, asking.context)
+        if unknown := sorted(set(objects) - set(inspect.signature(WORK[kind][1]).parameters)):
+            raise InputError(f"{kind} has no argument {unknown[0]!r}", argument=unknown[0])
+        plain = {name: value for name, value in arguments.items() if name not in objects and name != "embedding"}
+        given = convert(plain, ARGUMENTS[kind])
     else:
-        given = decode_json(sent.body, JobBody, limits)
-        kind, arguments = given.kind, given.arguments
-        for name in BINARY_ONLY:
-            if name in arguments and not isinstance(arguments[name], bool | None):
-                raise InputError(f"the argument {name!r} is for the Python client", "leave it out", argument=name)
+        head = decode_json(sent.body, JobHead, limits)
+        kind, objects = head.kind, {}
+        given = decode_json(bytes(head.arguments), ARGUMENTS[kind], limits)
     access, work = WORK[kind]
     if not asking.grant.allows(access, asking.name):
         raise AccessDenied(f"the key does not allow {kind}", "use a key that may write", location=asking.name)
-    known = set(_parameters(work))
-    if unknown := sorted(set(arguments) - known):
-        raise InputError(f"{kind} has no argument {unknown[0]!r:.60}", argument=str(unknown[0])[:60])
+    own = {**_checked(given, index, limits), **objects}
     asking.exchange.begin()
-    return asking.context.jobs.begin(Job(asking.name, kind, access, lambda: work(index, **arguments)))
+    return asking.context.jobs.begin(Job(asking.name, kind, access, lambda: _sized(work(index, **own))))
+
+
+def _checked(given: Any, index: SetIndex, limits: Limits) -> dict[str, Any]:
+    """Return the arguments of a job; refuse what can be seen to fail, or to give more than is kept."""
+    arguments: dict[str, Any] = msgspec.structs.asdict(given)
+    if arguments.get("where") is not None:
+        parse(arguments["where"])
+    if "radius" in arguments:
+        arguments["limit"] = min(arguments["limit"] or limits.pairs, limits.pairs)
+    elif "k" in arguments and not isinstance(given, TuneArguments):
+        most = max(1, limits.result_bytes // (PAIR_BYTES * max(1, len(index))))
+        if arguments["k"] > most:
+            raise InputError(f"k={arguments['k']:,}", f"give at most {most:,} for so many sets", argument="k")
+    return arguments
+
+
+def _sized(result: Result) -> tuple[Result, int]:
+    """Return a result, and how many bytes it takes."""
+    values, arrays = result
+    ids = (values or {}).get("ids", ())
+    return result, sum(array.nbytes for array in arrays.values()) + ID_BYTES * len(ids)
 
 
 async def _wait_for(job: Job, seconds: float) -> None:
@@ -178,11 +188,6 @@ async def _wait_for(job: Job, seconds: float) -> None:
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(ended.wait(), seconds)
     job.listeners.remove(tell)
-
-
-def _parameters(work: Callable[..., Any]) -> list[str]:
-    code = work.__code__
-    return list(code.co_varnames[1 : code.co_argcount])
 
 
 def _objects(message: Message, given: dict[str, Any], shape: Shape, context: Context) -> dict[str, Any]:
@@ -211,13 +216,11 @@ def _loaded(name: str, packed: dict[str, Any], arrays: dict[str, NDArray[Any]]) 
         raise InputError(f"{name} cannot be read: {str(error)[:200]}", argument=name) from None
 
 
-@owner.get("/v1/jobs", **described("The jobs that the key may see.", JobsAnswer))
+@owner.get("/v1/jobs", **described("The jobs that the key may see.", JobsAnswer, errors=(401, 504)))
 @short
 def all_jobs(asking: Reader) -> Response:
-    listed = [_answer(job) for job in asking.context.jobs.all() if asking.grant.allows("read", job.index)]
-    for each in listed:
-        each.result = None
-    return json_response(JobsAnswer(listed))
+    found = [job for job in asking.context.jobs.all() if asking.grant.allows("read", job.index)]
+    return json_response(JobsAnswer([_answer(job, with_result=False) for job in found]))
 
 
 async def get_job(id: Name, asking: Reader) -> Job:
@@ -251,8 +254,8 @@ async def cancel(asking: Reader, job: Known, given: Waiting, accept: Accept) -> 
     return await run_in_threadpool(_response, job, accept)
 
 
-def _answer(job: Job) -> JobAnswer:
-    values, arrays = job.result if job.state == "done" else (None, {})
+def _answer(job: Job, *, with_result: bool = True) -> JobAnswer:
+    values, arrays = job.result if job.state == "done" and with_result else (None, {})
     result = values if not arrays else _listed(job.kind, values or {}, arrays)
     return JobAnswer(
         job.id,

@@ -37,13 +37,16 @@ class Job:
     index: str
     kind: str
     access: str
-    work: Callable[[], Any]
+    work: Callable[[], tuple[Any, int]]
+    """What is done: it returns the result, and how many bytes that takes."""
     id: str = field(default_factory=lambda: secrets.token_hex(8))
     state: State = "waiting"
     stage: str = ""
     done: int = 0
     total: int | None = None
     result: Any = None
+    n_bytes: int = 0
+    """How much the result takes, about."""
     error: dict[str, Any] | None = None
     started: float = field(default_factory=time.monotonic)
     ended: float | None = None
@@ -65,9 +68,10 @@ class Job:
 class Jobs:
     """The jobs of a server."""
 
-    def __init__(self, describe: Callable[[BaseException], dict[str, Any]]) -> None:
+    def __init__(self, describe: Callable[[BaseException], dict[str, Any]], kept_bytes: int) -> None:
         self._describe = describe
         """What makes problem details of an error that may be sent to a client."""
+        self._kept_bytes = kept_bytes
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="job")
         self._lock, self._jobs = threading.Lock(), dict[str, Job]()
 
@@ -110,7 +114,7 @@ class Jobs:
         job.state = "running"
         try:
             with watched(job.watch):
-                job.result = job.work()
+                job.result, job.n_bytes = job.work()
             state: State = "done"
         except WorkCancelled:
             state = "cancelled"
@@ -119,6 +123,18 @@ class Jobs:
             if job.error["status"] == 500:
                 logger.exception("job %s (%s of %s) failed", job.id, job.kind, job.index)
         _end(job, state)
+        if job.n_bytes:
+            self._forget_results(job)
+
+    def _forget_results(self, newest: Job) -> None:
+        """Forget the oldest jobs while their results, with that of the newest, take more than is kept."""
+        with self._lock:
+            total = sum(each.n_bytes for each in self._jobs.values())
+            for old in [each for each in self._jobs.values() if each.n_bytes and each is not newest]:
+                if total <= self._kept_bytes:
+                    break
+                total -= old.n_bytes
+                del self._jobs[old.id]
 
 
 def _end(job: Job, state: State) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..errors import AccessDenied, InputError
 
@@ -24,6 +24,8 @@ class Grant:
     read: bool
     write: bool
     indexes: frozenset[str] | None = None
+    key: str = ""
+    """What the access log calls the key: the beginning of its SHA-256."""
 
     def allows(self, access: str, index: str | None) -> bool:
         """Return whether this is allowed; `index` is None for what is about no index."""
@@ -34,7 +36,7 @@ class Grant:
 
     def limited(self, read_only: bool) -> Grant:
         """Return what is left of it on a server that only reads."""
-        return Grant(self.read, False, self.indexes) if read_only else self
+        return replace(self, write=False) if read_only else self
 
 
 EVERYTHING, NOTHING = Grant(True, True), Grant(False, False)
@@ -85,7 +87,8 @@ def read_keys(path: str | None, read_only: bool = False) -> Keys:
                 remedy = 'make one with: python -c "import secrets; print(secrets.token_urlsafe(32))"'
                 raise InputError(f"{place}: the key has less than {SHORTEST} characters", remedy, argument="keys")
             names = frozenset(name.strip() for name in words[2].split(",")) - {""} if len(words) == 3 else None
-            grants[digest_of(words[0])] = Grant(True, words[1] == "write", names)
+            digest = digest_of(words[0])
+            grants[digest] = Grant(True, words[1] == "write", names, digest.hex()[:8])
     if not grants:
         raise InputError(f"{path} has no key", "write one a line: KEY read|write [INDEX,INDEX...]", argument="keys")
     return Keys(grants, read_only)

@@ -188,7 +188,10 @@ def map_info(asking: ReaderOf) -> Response:
     return json_response(answer)
 
 
-@owner.get("/v1/indexes/{name:quoted}/map/tile", **described("A part of the map.", TileAnswer, query=Tile))
+@owner.get(
+    "/v1/indexes/{name:quoted}/map/tile",
+    **described("A part of the map.", TileAnswer, query=Tile, errors=(401, 404, 409, 504)),
+)
 def tile(asking: ReaderOf, given: Annotated[Tile, Depends(query(Tile))]) -> Response:
     placed = _ready(asking)
     side = 1 << given.level
@@ -239,7 +242,12 @@ def _value(about: Any, field: str) -> Any:
 
 @owner.post(
     "/v1/indexes/{name:quoted}/map/place",
-    **described("Where queries and stored sets lie in the map.", PlaceAnswer, body=PlaceBody),
+    **described(
+        "Where queries and stored sets lie in the map.",
+        PlaceAnswer,
+        body=PlaceBody,
+        errors=(401, 404, 409, 504),
+    ),
 )
 def place(asking: ReaderOf, sent: Annotated[Sent, Depends(body(JSON))]) -> Response:
     given = decode_json(sent.body, PlaceBody, asking.context.limits)

@@ -9,6 +9,7 @@ import itertools
 import logging
 import secrets
 import time
+from datetime import datetime, timezone
 from typing import Any
 
 import msgspec
@@ -53,14 +54,15 @@ class Observed:
             await self._app(scope, receive, send)
             return
         started, status, size = time.perf_counter(), 0, 0
-        metrics = self._context.metrics
+        metrics, id = self._context.metrics, f"{self._prefix}-{next(self._ids)}"
+        request_id = (b"x-request-id", id.encode())
 
         async def send_on(message: Message) -> None:
             nonlocal status, size
             if message["type"] == "http.response.start":
                 status, headers = message["status"], message["headers"]
                 own = () if any(name == POLICY for name, _ in headers) else NO_PAGE
-                message["headers"] = [*headers, *SECURITY, *own]
+                message["headers"] = [*headers, *SECURITY, *own, request_id]
             else:
                 size += len(message.get("body", b""))
             await send(message)
@@ -68,7 +70,8 @@ class Observed:
         metrics.begun()
         path = scope["raw_path"].decode("latin-1")  # quoted, as a name may hold a slash
         # HEAD is answered as GET; uvicorn, which has the method, leaves out the body.
-        scope = {**scope, "path": path, "method": "GET" if scope["method"] == "HEAD" else scope["method"]}
+        method = scope["method"]
+        scope = {**scope, "path": path, "method": "GET" if method == "HEAD" else method}
         try:
             await self._app(scope, receive, send_on)
         except Exception as error:
@@ -80,16 +83,17 @@ class Observed:
             seconds = time.perf_counter() - started
             metrics.ended(f"{scope['method']} {route}", status or 499, seconds, size)
             if self._context.settings.access_log:
-                self._log(scope, route, status or 499, seconds, size)
+                self._log(scope, {"id": id, "method": method, "route": route}, status or 499, seconds, size)
 
-    def _log(self, scope: Scope, route: str, status: int, seconds: float, size: int) -> None:
+    def _log(self, scope: Scope, about: dict[str, str], status: int, seconds: float, size: int) -> None:
         client, place = scope.get("client"), scope.get("path_params") or {}
+        exchange: Exchange | None = scope.get("state", {}).get("exchange")
         line: dict[str, Any] = {
-            "time": round(time.time(), 3),
-            "id": f"{self._prefix}-{next(self._ids)}",
+            "time": datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
+            **about,
+            **({} if about["route"] else {"path": scope["path"][:200]}),
             "client": client[0] if client else "",
-            "method": scope["method"],
-            "route": route,
+            "key": "" if exchange is None else exchange.key,
             "name": str(place.get("name") or place.get("id") or "")[:100],
             "status": status,
             "ms": round(seconds * 1000, 3),

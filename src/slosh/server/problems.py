@@ -41,7 +41,7 @@ def public_text(text: str, catalog: Catalog) -> str:
 def public_problem(error: BaseException, catalog: Catalog, status: int | None = None) -> dict[str, Any]:
     """Return problem details that may be sent to a client."""
     problem = problem_of(error, getattr(error, "status", None) if status is None else status)
-    if isinstance(error, OSError | FormatError | DamagedError):  # others quote what the client sent
+    if status is None and isinstance(error, OSError | FormatError | DamagedError):  # others quote what the client sent
         for part in (problem, problem["fields"]):
             part.update({key: public_text(value, catalog) for key, value in part.items() if isinstance(value, str)})
     return problem

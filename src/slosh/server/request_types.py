@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Union
 
 import msgspec
 from msgspec import Meta, Raw, Struct
 
 from .settings import Limits
 
-_NUMBERS = {"type": "array", "items": {"type": "number"}}
-_POINTS = {"type": "array", "items": _NUMBERS}
-_FILTER = {"anyOf": [{"type": "string"}, {"type": "object"}, {"type": "null"}], "description": "see slosh.where"}
+_NUMBERS = {"type": "array", "items": {"type": "number"}, "minItems": 1}
+_POINTS = {"type": "array", "items": _NUMBERS, "minItems": 1}
+_FILTER = {
+    "anyOf": [{"type": "string", "minLength": 1}, {"type": "object"}, {"type": "null"}],
+    "description": "see slosh.where",
+}
 
-Points = list[list[float]]
+Points = Annotated[list[list[float]], Meta(extra_json_schema={"minItems": 1})]
+Name = Annotated[str, Meta(min_length=1)]
 OneOrMany = Annotated[
     Raw,
     Meta(
@@ -35,6 +39,10 @@ WeightsOfThem = Annotated[
 Where = Annotated[Any, Meta(extra_json_schema=_FILTER)]
 Count = Annotated[int, Meta(ge=1)]
 Offset = Annotated[int, Meta(ge=0)]
+Share = Annotated[float, Meta(gt=0, le=1)]
+Radius = Annotated[float, Meta(ge=0)]
+Seed = Annotated[int, Meta(ge=0, le=4294967295)]
+Id = Name | int
 NONE = Raw(b"null")
 
 
@@ -42,9 +50,10 @@ def _none() -> Raw:
     return NONE
 
 
+NAME_RULE = "1 to 100 letters, digits, and . _ - between them"
 Match = Literal["whole", "part", "contained", "both"]
 Rerank = Literal["sliced", "sliced_wasserstein", "wasserstein", "chamfer", "hausdorff", "maxsim", "partial_wasserstein"]
-Ids = list[str]
+Ids = list[Name]
 
 
 class Body(Struct, forbid_unknown_fields=True):
@@ -57,53 +66,53 @@ class Body(Struct, forbid_unknown_fields=True):
 class SearchBody(Body):
     queries: OneOrMany = msgspec.field(default_factory=_none)
     weights: WeightsOfThem = msgspec.field(default_factory=_none)
-    id: str | Ids | None = None
+    id: Name | Ids | None = None
     k: Count = 10
     where: Where = None
-    recall: Annotated[float, Meta(gt=0, le=1)] | None = None
+    recall: Share | None = None
     rerank: Rerank | None = None
     depth: Count | None = None
     certify: bool = False
     offset: Offset = 0
     match: Match = "whole"
-    coverage: Annotated[float, Meta(gt=0, le=1)] | None = None
+    coverage: Share | None = None
     metadata: bool = True
 
 
 class RangeBody(Body):
     queries: OneOrMany = msgspec.field(default_factory=_none)
     weights: WeightsOfThem = msgspec.field(default_factory=_none)
-    id: str | Ids | None = None
-    radius: Annotated[float, Meta(ge=0)] | list[Annotated[float, Meta(ge=0)]] = 0.0
+    id: Name | Ids | None = None
+    radius: Radius | list[Radius] = 0.0
     where: Where = None
-    recall: Annotated[float, Meta(gt=0, le=1)] | None = None
+    recall: Share | None = None
     rerank: Rerank | None = None
     certify: bool = False
     match: Match = "whole"
-    coverage: Annotated[float, Meta(gt=0, le=1)] | None = None
+    coverage: Share | None = None
     metadata: bool = True
 
 
 class NeighborsBody(Body):
     queries: OneOrMany = msgspec.field(default_factory=_none)
     weights: WeightsOfThem = msgspec.field(default_factory=_none)
-    id: str | Ids | None = None
+    id: Name | Ids | None = None
     k: Count = 10
     where: Where = None
-    recall: Annotated[float, Meta(gt=0, le=1)] | None = None
+    recall: Share | None = None
 
 
 class ExplainBody(Body):
-    id: str
+    id: Name
     query: Points | None = None
     weights: list[float] | None = None
-    query_id: str | None = None
+    query_id: Name | None = None
     match: Literal["whole", "part", "contained"] = "whole"
     components: Literal[2, 3] | None = 3
 
 
 class CreateBody(Body):
-    name: Annotated[str, Meta(pattern="^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+    name: Annotated[str, Meta(pattern="^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$", description=NAME_RULE)]
     dim: Annotated[int, Meta(ge=1, le=Limits.dim)]
     weighted: bool | None = None
     embedding: EmbeddingBody | None = None
@@ -120,14 +129,14 @@ class EmbeddingBody(Body):
 
 class AddBody(Body):
     sets: list[Points]
-    ids: list[str | int] | None = None
+    ids: list[Id] | None = None
     metadata: list[dict[str, Any] | None] | dict[str, Any] | None = None
     weights: list[list[float]] | None = None
     update: bool = False
 
 
 class UpdateBody(Body):
-    ids: list[str | int]
+    ids: list[Id]
     sets: list[Points] | None = None
     metadata: list[dict[str, Any] | None] | dict[str, Any] | None = None
     weights: list[list[float]] | None = None
@@ -135,7 +144,7 @@ class UpdateBody(Body):
 
 
 class RemoveBody(Body):
-    ids: list[str | int] | None = None
+    ids: list[Id] | None = None
     where: Where = None
 
 
@@ -146,11 +155,11 @@ class SelectBody(Body):
 
 
 class GetBody(Body):
-    ids: list[str | int]
+    ids: list[Id]
 
 
 class PointsBody(Body):
-    ids: Annotated[list[str], Meta(max_length=1000)]
+    ids: Annotated[Ids, Meta(max_length=1000)]
     limit: Annotated[int, Meta(ge=1, le=10_000)] = 500
     components: Literal[2, 3] = 3
 
@@ -164,17 +173,94 @@ class ProjectBody(Body):
 class PlaceBody(Body):
     queries: OneOrMany = msgspec.field(default_factory=_none)
     weights: WeightsOfThem = msgspec.field(default_factory=_none)
-    ids: Annotated[list[str], Meta(max_length=10_000)] | None = None
+    ids: Annotated[Ids, Meta(max_length=10_000)] | None = None
+
+
+# Jobs: the arguments of each kind
+
+
+class CompactArguments(Body):
+    pass
+
+
+class TuneArguments(Body):
+    recall: Share = 0.99
+    k: Count = 10
+
+
+class VerifyArguments(Body):
+    sample: Count | None = None
+
+
+class RetrainArguments(Body):
+    label: str | None = None
+    random_state: Seed = 0
+
+
+class EnableArguments(Body):
+    feature: Literal["parts"] = "parts"
+    parts: bool | None = True
+    random_state: Seed = 0
+
+
+class FinishCopyArguments(Body):
+    recall: Share | None = None
+    next_id: Annotated[int, Meta(ge=0, lt=1 << 62)] = 0
+    calibrated: list[tuple[Count, float]] = []
+
+
+class DuplicatesArguments(Body):
+    radius: Radius = 0.0
+    id: Id | list[Id] | None = None
+    where: Where = None
+    certify: bool = False
+    limit: Count | None = None
+
+
+class NeighborGraphArguments(Body):
+    k: Count = 15
+    mode: Literal["distance", "connectivity"] = "distance"
+    recall: Share | None = None
+    certify: bool = False
+
+
+class KneighborsArguments(Body):
+    k: Count = 10
+    where: Where = None
+    recall: Share | None = None
 
 
 JobKind = Literal[
     "compact", "tune", "verify", "retrain", "enable", "finish_copy", "duplicates", "neighbor_graph", "kneighbors"
 ]
+ARGUMENTS: dict[str, type[Body]] = {
+    "compact": CompactArguments,
+    "tune": TuneArguments,
+    "verify": VerifyArguments,
+    "retrain": RetrainArguments,
+    "enable": EnableArguments,
+    "finish_copy": FinishCopyArguments,
+    "duplicates": DuplicatesArguments,
+    "neighbor_graph": NeighborGraphArguments,
+    "kneighbors": KneighborsArguments,
+}
+"""The arguments of each kind of job that JSON can hold."""
 
 
-class JobBody(Body):
+def _job_body(kind: str, arguments: type[Body]) -> Any:
+    fields: Any = [("arguments", arguments, msgspec.field(default_factory=arguments))]
+    name = arguments.__name__.replace("Arguments", "Job")
+    return msgspec.defstruct(name, fields, bases=(Body,), tag_field="kind", tag=kind)
+
+
+class JobHead(Body):
+    """What kind of job it is; the arguments are decoded when that is known."""
+
     kind: JobKind
-    arguments: dict[str, Any] = {}
+    arguments: Raw = msgspec.field(default_factory=lambda: Raw(b"{}"))
+
+
+JobBody: Any = Union[tuple(_job_body(*each) for each in ARGUMENTS.items())]  # noqa: UP007, of a tuple
 
 
 # What stands in the query string
@@ -219,7 +305,7 @@ class Reading(Body):
     by: str | None = None
     obsm: str | None = None
     n_points: Annotated[int, Meta(ge=1, le=1_000_000)] = 1024
-    random_state: Annotated[int, Meta(ge=0, le=4294967295)] = 0
+    random_state: Seed = 0
 
 
 class AddFlags(Body):

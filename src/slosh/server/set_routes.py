@@ -19,6 +19,7 @@ from .openapi import described
 from .request_types import (
     AddBody,
     AddFlags,
+    Body,
     GetBody,
     Page,
     Parse,
@@ -91,12 +92,15 @@ def get(asking: ReaderOf, sent: Annotated[Sent, Depends(body(*PLAIN))]) -> Respo
         bodies=BULK,
         answers=PLAIN,
         status=201,
+        changes=True,
     ),
 )
 def add(asking: WriterOf, sent: Annotated[Sent, Depends(body(*BULK))]) -> Response:
     shape, limits = asking.shape(), asking.context.limits
     ids: Any
     metadata: Any
+    if sent.kind in PLAIN:
+        sent.parameters(Body)
     if sent.kind == JSON:
         given = decode_json(sent.body, AddBody, limits)
         sets, ids, metadata, update = shape.sets(given.sets, given.weights), given.ids, given.metadata, given.update
@@ -135,6 +139,7 @@ def _sets_of(arrays: Any, shape: Shape) -> Sets:
         body=UpdateBody,
         bodies=PLAIN,
         answers=PLAIN,
+        changes=True,
     ),
 )
 def update(asking: WriterOf, sent: Annotated[Sent, Depends(body(*PLAIN))]) -> Response:
@@ -162,7 +167,14 @@ def update(asking: WriterOf, sent: Annotated[Sent, Depends(body(*PLAIN))]) -> Re
 
 @owner.post(
     "/v1/indexes/{name:quoted}/remove",
-    **described("Remove sets by their ids or by a filter.", IdsAnswer, body=RemoveBody, bodies=PLAIN, answers=PLAIN),
+    **described(
+        "Remove sets by their ids or by a filter.",
+        IdsAnswer,
+        body=RemoveBody,
+        bodies=PLAIN,
+        answers=PLAIN,
+        changes=True,
+    ),
 )
 def remove(asking: WriterOf, sent: Annotated[Sent, Depends(body(*PLAIN))]) -> Response:
     if sent.kind == BINARY:
@@ -183,6 +195,7 @@ def remove(asking: WriterOf, sent: Annotated[Sent, Depends(body(*PLAIN))]) -> Re
         bodies=(FILE,),
         answers=PLAIN,
         status=201,
+        changes=True,
     ),
 )
 def upload(asking: WriterOf, given: Annotated[Upload, Depends(query(Upload))], file: File, accept: Accept) -> Response:

@@ -21,6 +21,10 @@ class Limits:
     queries: int = 10_000
     points: int = 1_000_000
     """Points of one set."""
+    pairs: int = 1_000_000
+    """Pairs of duplicates that a job finds."""
+    result_bytes: int = 256 << 20
+    """Bytes of the results of jobs, of one and of all that are kept."""
     dim: int = 65_536
     """Features of an index that is created."""
     k: int = 100_000

@@ -4,7 +4,7 @@ The client (`slosh.index.remote`) and the server (`slosh.server`) both use it, s
 in a message is ever executed.
 """
 
-from .connection import Answer, Connection
+from .connection import Answer, Connection, not_slosh
 from .messages import ARROW, BINARY, JSON, NPY, Message, pack, pack_sets, unpack, unpack_sets
 from .problems import PROBLEM, error_of, problem_of
 
@@ -18,6 +18,7 @@ __all__ = [
     "Connection",
     "Message",
     "error_of",
+    "not_slosh",
     "pack",
     "pack_sets",
     "problem_of",

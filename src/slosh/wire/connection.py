@@ -19,7 +19,16 @@ from urllib.parse import unquote, urlsplit
 
 from ..data.interrupts import uninterrupted
 from ..engines.addresses import split_name, without_password
-from ..errors import AccessDenied, IndexClosed, ServerBusy, ServerLost, SloshError, UnknownOutcome, bad_value
+from ..errors import (
+    AccessDenied,
+    IndexClosed,
+    ServerBusy,
+    ServerLost,
+    SloshError,
+    StorageError,
+    UnknownOutcome,
+    bad_value,
+)
 from .messages import JSON
 from .problems import error_of
 
@@ -39,9 +48,13 @@ class Answer(NamedTuple):
     status: int
     kind: str
     body: bytes
+    location: str = ""
 
     def json(self) -> Any:
-        return json.loads(self.body)
+        try:
+            return json.loads(self.body)
+        except ValueError:
+            raise not_slosh(self.location) from None
 
 
 class Connection:
@@ -143,7 +156,7 @@ class Connection:
                 self._idle.append(connection)
         if response.status >= 400:
             raise self._error(response.status, response, content)
-        return Answer(response.status, response.getheader("Content-Type", ""), content)
+        return Answer(response.status, response.getheader("Content-Type", ""), content, self.location)
 
     def _send(
         self, connection: Any, method: str, path: str, body: bytes, headers: dict[str, str], changes: bool
@@ -183,9 +196,16 @@ class Connection:
         if isinstance(found, ServerBusy) and found.retry_after is None:
             after = response.getheader("Retry-After", "")
             found.retry_after = float(after) if after.isdigit() else None
-        if status == 401 and not isinstance(found, AccessDenied):
-            return AccessDenied(str(found), f"set {KEY_VARIABLE}", errno.EACCES, location=self.location)
+        if status == 401:
+            said = found.problem if isinstance(found, AccessDenied) else "the server needs a key"
+            remedy = f"set {KEY_VARIABLE}, or give the key in the address, as in http://:KEY@host:8080"
+            return AccessDenied(f"{self.location}: {said}", remedy, errno.EACCES, location=self.location)
         return found
+
+
+def not_slosh(location: str) -> StorageError:
+    """Return the error of an answer that slosh serve does not give."""
+    return StorageError(f"{location} does not answer as slosh serve does", "check the address", location=location)
 
 
 def _is_readable(sock: socket.socket) -> bool:

@@ -61,7 +61,7 @@ def problem_of(error: BaseException, status: int | None = None) -> dict[str, Any
         "type": f"urn:slosh:{kind}",
         "title": kind,
         "status": status_of(error) if status is None else status,
-        "detail": errors.printable(f"{error.problem}: {error.remedy}" if error.remedy else error.problem),
+        "detail": errors.printable(SloshError.__str__(error), keep="\n"),
         "class": kind,
         "problem": error.problem,
         "remedy": error.remedy,
@@ -74,8 +74,9 @@ def error_of(problem: Mapping[str, Any], location: str, status: int = 500) -> Sl
     kind = _KINDS.get(str(problem.get("class")))
     words, remedy = problem.get("problem"), problem.get("remedy", "")
     if kind is None or not isinstance(words, str) or not isinstance(remedy, str):
-        said = str(problem.get("detail") or problem.get("title") or "it gave no reason")[:500]
-        return StorageError(f"{location} answered with status {status}: {said}", location=location)
+        said = str(problem.get("detail") or problem.get("title") or "")[:500]
+        words = f"{location} answered with status {status}, not as slosh serve does" + (f": {said}" if said else "")
+        return StorageError(words, "check the address", location=location)
     given = problem.get("fields")
     fields = given if isinstance(given, dict) else {}
     known = {name: value for name, value in fields.items() if hasattr(kind, name) and not name.startswith("_")}
