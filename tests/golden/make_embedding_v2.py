@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import make_v1 as first
@@ -30,9 +31,7 @@ def main(folder):
     learned.fit(ready, ["even", "odd"] * 30)
     rng, widths = np.random.default_rng(0), (learned.layers_[0].shape[1], 12, 12, 5)
     learned.layers_ = [
-        rng.normal(size=shape).astype(np.float32)
-        for a, b in zip(widths[:-1], widths[1:], strict=True)
-        for shape in ((b, a), (b,))
+        rng.normal(size=shape).astype(np.float32) for a, b in pairwise(widths) for shape in ((b, a), (b,))
     ]
     models = {"learned": learned, "whitened": Whitened([SlicedWasserstein(4, 4), DistanceField(6)]).fit(ready)}
     for name, model in models.items():
