@@ -132,6 +132,7 @@ def test_every_kind_of_batch_is_the_same():
     for layout in (torch.jagged, torch.strided):
         nested = torch.nested.nested_tensor(list(x.unbind()), layout=layout)
         torch.testing.assert_close(sliced_wasserstein(nested, y, slices=torch.eye(2)), expected)
+        torch.testing.assert_close(sliced_wasserstein(nested, y), sliced_wasserstein(x, y))
     pair = (y.reshape(24, 2), torch.arange(4) * 8)
     torch.testing.assert_close(sliced_wasserstein(x, pair, slices=torch.eye(2)), expected)
     half = sliced_wasserstein(x.bfloat16(), y.bfloat16(), slices=torch.eye(2))
@@ -162,6 +163,17 @@ def test_with_weights_it_is_the_distance_of_slosh():
 def test_wrong_batches(x, y, options, words):
     with pytest.raises(InputError, match=re.escape(words)):
         sliced_wasserstein(x, y, **options)
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize("side", ["x", "y"])
+@pytest.mark.parametrize("layout", [torch.jagged, torch.strided])
+def test_nested_weights_of_other_sizes(side, layout):
+    sets = torch.nested.nested_tensor([torch.zeros(2, 2), torch.zeros(5, 2)], layout=layout)
+    weights = torch.nested.nested_tensor([torch.ones(5), torch.ones(2)], layout=layout)
+    with pytest.raises(InputError, match=f"set 0 of {side} has 2 elements and 5 weights") as caught:
+        sliced_wasserstein(sets, sets, **{f"{side}_weights": weights})
+    assert (caught.value.set, caught.value.argument) == (0, f"{side}_weights")
 
 
 def test_slices_that_are_not_linear():

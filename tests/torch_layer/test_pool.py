@@ -352,6 +352,26 @@ def test_wrong_nested_batches():
         assert caught.value.set == 1
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_nested_weights_of_other_sizes():
+    pool = SlicedWassersteinPool(3, 5, 4, check=False)
+    layouts = torch.jagged, torch.strided
+    for of_points, of_weights in itertools.product(layouts, layouts):
+        points = torch.nested.nested_tensor([torch.randn(n, 3) for n in (4, 2, 5)], layout=of_points)
+
+        def weights(*sizes, layout=of_weights):
+            return torch.nested.nested_tensor([torch.ones(n) for n in sizes], layout=layout)
+
+        with pytest.raises(InputError, match="set 1 of points has 2 elements and 5 weights") as caught:
+            pool(points, weights=weights(4, 5, 2))
+        assert (caught.value.set, caught.value.argument) == (1, "weights")
+        with pytest.raises(InputError, match="weights are those of 2 sets, points has 3"):
+            pool(points, weights=weights(6, 5))
+        torch.testing.assert_close(pool(points, weights=weights(4, 2, 5)), pool(points))
+        with pytest.raises(InputError, match="are a nested tensor, and points is not one"):
+            pool(torch.zeros(1, 11, 3), weights=weights(11))
+
+
 def test_checking_can_be_off():
     found = SlicedWassersteinPool(3, 5, 4, check=False)(NAN, OFFSETS)
     assert torch.isfinite(found[0]).all()

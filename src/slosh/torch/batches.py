@@ -40,6 +40,9 @@ def ragged_batch(
     """Return any batch of sets of dimension `dim` as a ragged one, of the type and on the device of `like`."""
     if not isinstance(points, Tensor):
         raise input_error(name, f"must be a tensor, not {type(points).__name__}", "pass torch.as_tensor(points)")
+    if weights is not None and weights.is_nested and not points.is_nested:
+        remedy = "give the weights in the shape of the batch"
+        raise input_error(_weights_of(name), f"are a nested tensor, and {name} is not one", remedy)
     if points.is_nested:
         _refuse(name, "is a nested tensor, which has sizes of its own", offsets=offsets, lengths=lengths, mask=mask)
         batch = _from_nested(points, weights, dim, name)
@@ -101,19 +104,53 @@ def _from_ragged(points: Tensor, offsets: Tensor | None, weights: Tensor | None,
 def _from_nested(points: Tensor, weights: Tensor | None, dim: int, name: str) -> Batch:
     if points.dim() != 3:
         raise input_error(name, f"is a nested tensor of {points.dim()} dimensions", "nest sets (N, d)")
-    if points.layout == torch.jagged and points.shape[2] == dim and points.is_contiguous():
-        flat, offsets = points.values(), points.offsets()  # type: ignore[attr-defined]
-    else:
-        parts = points.unbind()
-        for number, each in enumerate(parts):
+    if points.layout != torch.jagged or points.shape[2] != dim:
+        for number, each in enumerate(points.unbind()):
             if each.shape[-1] != dim:
                 raise wrong_dim(number, each.shape[-1], dim)
-        sizes = torch.tensor([0, *map(len, parts)], device=points.device)
-        flat, offsets = torch.cat(parts) if parts else points.new_empty((0, dim)), sizes.cumsum(0)
+    flat, offsets = _flat(points, (0, dim))
     if weights is not None and weights.is_nested:
-        jagged = weights.layout == torch.jagged and weights.is_contiguous()
-        weights = weights.values() if jagged else torch.cat(weights.unbind())
+        weights, theirs = _flat(weights, (0,))
+        if theirs is not offsets:
+            offsets = same_sizes(offsets, theirs, name)
     return _from_ragged(flat, offsets, weights, name)
+
+
+def _flat(nested: Tensor, empty: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+    """Return the values of a nested tensor, those of all sets after each other, and their offsets."""
+    if nested.layout == torch.jagged and nested.is_contiguous():
+        return nested.values(), nested.offsets()  # type: ignore[attr-defined]
+    parts = nested.unbind()
+    sizes = torch.tensor([0, *map(len, parts)], device=nested.device)
+    return torch.cat(parts) if parts else nested.new_empty(empty), sizes.cumsum(0)
+
+
+@torch.library.custom_op("slosh::same_sizes", mutates_args=())
+def same_sizes(offsets: Tensor, of_weights: Tensor, name: str) -> Tensor:
+    """Return the offsets of nested sets; refuse weights that are nested otherwise. It waits for the device."""
+    sizes, counts = offsets.cpu().diff(), of_weights.cpu().diff()
+    argument = _weights_of(name)
+    if len(sizes) != len(counts):
+        what = f"are those of {len(counts)} sets, {name} has {len(sizes)}"
+        raise input_error(argument, what, "give one weight for each element")
+    different = (sizes != counts).nonzero()
+    if len(different):
+        number = int(different[0])
+        what = f"has {int(sizes[number])} elements and {int(counts[number])} weights"
+        raise InputError(
+            f"set {number} of {name} {what}", "give one weight for each", set=number, what=what, argument=argument
+        )
+    return offsets.clone()
+
+
+@same_sizes.register_fake
+def _(offsets: Tensor, of_weights: Tensor, name: str) -> Tensor:
+    return torch.empty_like(offsets)
+
+
+def _weights_of(name: str) -> str:
+    """Return the name of the argument that holds the weights of the points with this name."""
+    return "weights" if name == "points" else f"{name}_weights"
 
 
 def _from_padded(

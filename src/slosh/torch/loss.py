@@ -85,7 +85,12 @@ def _directions(slices: Any, points: Tensor, n_slices: int | None, random_state:
         if slices.dim() != 2:
             raise input_error("slices", f"must be (L, d), not {slices.dim()}-D")
         return torch.nn.functional.normalize(slices, dim=1)
-    drawn: Tensor = _draw(slices, int(points.shape[-1]), n_slices, random_state)
+    if points.is_nested and points.layout != torch.jagged:  # it has no shape; that all sets agree is checked later
+        sets = points.unbind()
+        dim = sets[0].shape[-1] if sets else 1
+    else:
+        dim = int(points.shape[-1])
+    drawn: Tensor = _draw(slices, dim, n_slices, random_state)
     return drawn.to(points.device, torch.float64 if points.dtype == torch.float64 else torch.float32)
 
 
