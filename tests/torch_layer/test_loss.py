@@ -158,6 +158,8 @@ def test_with_weights_it_is_the_distance_of_slosh():
         (torch.zeros(2, 3, 2), torch.full((2, 3, 2), torch.nan), {}, "set 0, element 0, feature 0 is nan"),
         (torch.zeros(2, 3, 2), torch.zeros(2, 3, 2), {"slices": torch.zeros(2)}, "must be (L, d)"),
         (torch.zeros(2, 3, 2), torch.zeros(2, 3, 2), {"x_weights": torch.zeros(2, 3)}, "all zero"),
+        (torch.zeros(2, 3, 2), torch.zeros(2, 3, 2), {"y_weights": np.ones((2, 3))}, "torch.as_tensor(y_weights)"),
+        (torch.zeros(2, 3, 2), torch.zeros(2, 3, 2), {"y_weights": torch.ones(6)}, "y_weights have the shape (6,)"),
     ],
 )
 def test_wrong_batches(x, y, options, words):

@@ -38,8 +38,11 @@ def ragged_batch(
     name: str = "points",
 ) -> Batch:
     """Return any batch of sets of dimension `dim` as a ragged one, of the type and on the device of `like`."""
-    if not isinstance(points, Tensor):
-        raise input_error(name, f"must be a tensor, not {type(points).__name__}", "pass torch.as_tensor(points)")
+    given = {name: points, "offsets": offsets, _weights_of(name): weights, "lengths": lengths, "mask": mask}
+    for argument, value in given.items():
+        if not isinstance(value, Tensor) and (value is not None or argument == name):
+            what = f"must be a tensor, not {type(value).__name__}"
+            raise input_error(argument, what, f"pass torch.as_tensor({argument})")
     if weights is not None and weights.is_nested and not points.is_nested:
         remedy = "give the weights in the shape of the batch"
         raise input_error(_weights_of(name), f"are a nested tensor, and {name} is not one", remedy)
@@ -61,7 +64,7 @@ def ragged_batch(
     return Batch(
         _as_type(batch.points, like, name),
         batch.offsets.to(device=like.device, dtype=torch.int64),
-        None if batch.weights is None else _as_type(batch.weights, like, "weights"),
+        None if batch.weights is None else _as_type(batch.weights, like, _weights_of(name)),
         batch.extra,
     )
 
@@ -91,13 +94,12 @@ def _from_ragged(points: Tensor, offsets: Tensor | None, weights: Tensor | None,
     if offsets is None:
         remedy = "pass offsets (n + 1,), the first rows of the sets and the number of rows; for one set pass x[None]"
         raise InputError(f"{name} is 2-D, and there are no offsets", remedy, argument="offsets")
-    integral = isinstance(offsets, Tensor) and offsets.dtype in (torch.int32, torch.int64)
-    if not integral or offsets.dim() != 1 or len(offsets) == 0:
-        found = f"{offsets.dtype} of shape {tuple(offsets.shape)}" if isinstance(offsets, Tensor) else type(offsets)
+    if offsets.dtype not in (torch.int32, torch.int64) or offsets.dim() != 1 or len(offsets) == 0:
+        found = f"{offsets.dtype} of shape {tuple(offsets.shape)}"
         raise input_error("offsets", f"must be n + 1 integers in one dimension, not {found}")
     if weights is not None and tuple(weights.shape) != (len(points),):
         what = f"have the shape {tuple(weights.shape)}, {name} has {len(points)} rows"
-        raise input_error("weights", what, "give one weight for each")
+        raise input_error(_weights_of(name), what, "give one weight for each")
     return Batch(points, offsets, weights)
 
 
@@ -159,7 +161,7 @@ def _from_padded(
     n, width, dim = points.shape
     if weights is not None and tuple(weights.shape) != (n, width):
         what = f"have the shape {tuple(weights.shape)}, {name} has {tuple(points.shape)}"
-        raise input_error("weights", what, f"give one weight for each element, ({n}, {width})")
+        raise input_error(_weights_of(name), what, f"give one weight for each element, ({n}, {width})")
     device, flat = points.device, points.reshape(n * width, dim)
     flat_weights = None if weights is None else weights.reshape(n * width)
     if lengths is None and mask is None:
