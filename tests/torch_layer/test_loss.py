@@ -156,6 +156,7 @@ def test_with_weights_it_is_the_distance_of_slosh():
         (torch.zeros(3, 2), torch.zeros(2, 3, 2), {}, "x is 2-D, and there are no offsets"),
         (np.zeros((2, 3, 2)), torch.zeros(2, 3, 2), {}, "x must be a tensor"),
         (torch.zeros(2, 3, 2), torch.full((2, 3, 2), torch.nan), {}, "set 0, element 0, feature 0 is nan"),
+        (torch.full((2, 3, 2), 1e20), torch.zeros(2, 3, 2), {}, "set 0, element 0, feature 0 is 1e+20, beyond 1e+15"),
         (torch.zeros(2, 3, 2), torch.zeros(2, 3, 2), {"slices": torch.zeros(2)}, "must be (L, d)"),
         (torch.zeros(2, 3, 2), torch.zeros(2, 3, 2), {"x_weights": torch.zeros(2, 3)}, "all zero"),
         (torch.zeros(2, 3, 2), torch.zeros(2, 3, 2), {"y_weights": np.ones((2, 3))}, "torch.as_tensor(y_weights)"),

@@ -378,8 +378,23 @@ def test_nested_weights_of_other_sizes():
 def test_checking_can_be_off():
     found = SlicedWassersteinPool(3, 5, 4, check=False)(NAN, OFFSETS)
     assert torch.isfinite(found[0]).all()
-    large = POINTS + 3e38  # finite, though its sum is not
-    assert torch.isfinite(SlicedWassersteinPool(3, None, 4, slices=torch.eye(3))(large, OFFSETS)).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_numbers_are_those_that_the_embedding_takes(dtype):
+    pool, points = SlicedWassersteinPool(3, 5, 4).to(dtype), POINTS.to(dtype)
+    embedding = SlicedWasserstein(5, 4).fit([np.zeros((1, 3))])
+    for value in (9e14, -9e14):
+        points[3, 1] = value
+        assert torch.isfinite(pool(points, OFFSETS)).all()
+        assert np.isfinite(embedding.transform(Sets(points.numpy(), OFFSETS.numpy()))).all()
+    for value in (2e15, -2e15, 3e38):
+        points[3, 1] = value
+        with pytest.raises(InputError, match=re.escape("set 1, element 1, feature 1 is ") + ".*beyond 1e") as caught:
+            pool(points, OFFSETS)
+        assert (caught.value.set, caught.value.element, caught.value.feature) == (1, 1, 1)
+        with pytest.raises(InputError, match="beyond"):
+            embedding.transform([points[2:].numpy()])
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,14 @@ is checked here, and costs nothing; `check_values` looks at every number.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from ..data.checks import checked_offsets, checked_weights, input_error, locate, wrong_dim
+from ..data.precision import MAX_COORDINATE
 from ..errors import InputError
 
 HALF = (torch.float16, torch.bfloat16)
@@ -203,18 +205,20 @@ def _padding_mask(n: int, width: int, lengths: Tensor | None, mask: Tensor | Non
 
 
 def check_values(points: Tensor, offsets: Tensor, weights: Tensor | None) -> None:
-    """Refuse offsets that do not fit the points, sets without elements, numbers that are not finite, and bad weights.
+    """Refuse offsets that do not fit the points, sets without elements, NaN, numbers too large, and bad weights.
 
-    It reads every number once, and waits for the device.
+    The numbers that it takes are those that `SlicedWasserstein` takes: of larger ones, sums of squares overflow. It
+    reads every number once, and waits for the device.
     """
     starts = checked_offsets(offsets.cpu().numpy(), len(points))
-    if not bool(torch.isfinite(points.sum())):  # one pass; a sum of finite numbers may overflow
-        bad = (~torch.isfinite(points)).nonzero()
-        if len(bad):
-            row, feature = (int(x) for x in bad[0])
-            number, element = locate(row, starts, 0)
-            what = f"is {float(points[row, feature])}"
-            remedy = "drop the element, or replace the value"
-            raise input_error(number, what, remedy, element=element, feature=feature, argument="points")
+    least, most = torch.stack(torch.aminmax(points)).tolist() if points.numel() else (0.0, 0.0)  # NaN if there is one
+    if not -MAX_COORDINATE <= least <= most <= MAX_COORDINATE:
+        row, feature = (int(x) for x in (~(points.abs() <= MAX_COORDINATE)).nonzero()[0])
+        number, element = locate(row, starts, 0)
+        value = float(points[row, feature])
+        what, remedy = f"is {value}", "drop the element, or replace the value"
+        if math.isfinite(value):
+            what, remedy = f"is {value:g}, beyond {MAX_COORDINATE:g}", "scale the feature down"
+        raise input_error(number, what, remedy, element=element, feature=feature, argument="points")
     if weights is not None:
         checked_weights(weights.detach().cpu().numpy(), starts)
