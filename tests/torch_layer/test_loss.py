@@ -135,8 +135,10 @@ def test_every_kind_of_batch_is_the_same():
         torch.testing.assert_close(sliced_wasserstein(nested, y), sliced_wasserstein(x, y))
     pair = (y.reshape(24, 2), torch.arange(4) * 8)
     torch.testing.assert_close(sliced_wasserstein(x, pair, slices=torch.eye(2)), expected)
+    torch.testing.assert_close(sliced_wasserstein(list(pair), x, slices=torch.eye(2)), expected)
     half = sliced_wasserstein(x.bfloat16(), y.bfloat16(), slices=torch.eye(2))
     assert half.dtype == torch.float32
+    torch.testing.assert_close(sliced_wasserstein(x, y, slices=torch.eye(2).bfloat16()), expected)
     assert sliced_wasserstein(x[:0], y[:0]).shape == (0,)
 
 
@@ -152,7 +154,10 @@ def test_with_weights_it_is_the_distance_of_slosh():
     [
         (torch.zeros(2, 3, 2), torch.zeros(3, 3, 2), {}, "x has 2 sets, y has 3"),
         (torch.zeros(2, 3, 2), torch.zeros(2, 3, 1), {}, "y has 1 features, expected 2"),
-        (torch.zeros(2, 3, 2), torch.zeros(2, 3, 2).double(), {}, "y is torch.float64"),
+        (torch.zeros(2, 3, 2), torch.zeros(2, 3, 2).double(), {}, "or x.to(torch.float64)"),
+        (torch.zeros(2, 3, 2), torch.zeros(2, 3, 2), {"slices": torch.eye(2).double()}, "or slices.to(torch.float32)"),
+        (torch.zeros(2, 3, 2), torch.zeros(2, 3, 2), {"slices": torch.eye(2).long()}, "slices is torch.int64"),
+        (torch.zeros(2, 3, 2), [torch.zeros(6, 2)], {}, "y must be a tensor or a pair (points, offsets), not list"),
         (torch.zeros(3, 2), torch.zeros(2, 3, 2), {}, "x is 2-D, and there are no offsets"),
         (np.zeros((2, 3, 2)), torch.zeros(2, 3, 2), {}, "x must be a tensor"),
         (torch.zeros(2, 3, 2), torch.full((2, 3, 2), torch.nan), {}, "set 0, element 0, feature 0 is nan"),

@@ -38,8 +38,12 @@ def ragged_batch(
     dim: int,
     like: Tensor,
     name: str = "points",
+    source: str = "the module",
 ) -> Batch:
-    """Return any batch of sets of dimension `dim` as a ragged one, of the type and on the device of `like`."""
+    """Return any batch of sets of dimension `dim` as a ragged one, of the type and on the device of `like`.
+
+    `name` is what errors call the points, `source` is where `like` has its type and device from.
+    """
     given = {name: points, "offsets": offsets, _weights_of(name): weights, "lengths": lengths, "mask": mask}
     for argument, value in given.items():
         if not isinstance(value, Tensor) and (value is not None or argument == name):
@@ -64,22 +68,22 @@ def ragged_batch(
         what = f"has {batch.points.shape[1]} features, expected {dim}"
         raise input_error(name, what, "all sets need the same features")
     return Batch(
-        _as_type(batch.points, like, name),
+        _as_type(batch.points, like, name, source),
         batch.offsets.to(device=like.device, dtype=torch.int64),
-        None if batch.weights is None else _as_type(batch.weights, like, _weights_of(name)),
+        None if batch.weights is None else _as_type(batch.weights, like, _weights_of(name), source),
         batch.extra,
     )
 
 
-def _as_type(x: Tensor, like: Tensor, name: str) -> Tensor:
+def _as_type(x: Tensor, like: Tensor, name: str, source: str) -> Tensor:
     """Return x as contiguous numbers of the type of `like`: half precision becomes float32, all else must agree."""
     if x.device != like.device:
-        remedy = f"move one of them: {name}.to({str(like.device)!r}), or the module .to({str(x.device)!r})"
+        remedy = f"move one of them: {name}.to({str(like.device)!r}), or {source}.to({str(x.device)!r})"
         raise input_error(name, f"is on {x.device}, the slices are on {like.device}", remedy)
     if x.dtype in HALF:
         x = x.float()
     if x.dtype != like.dtype:
-        remedy = f"convert one of them: {name}.to({like.dtype}), or the module .to({x.dtype})"
+        remedy = f"convert one of them: {name}.to({like.dtype}), or {source}.to({x.dtype})"
         if not x.dtype.is_floating_point:
             remedy = f"convert it: {name}.to({like.dtype})"
         raise input_error(name, f"is {x.dtype}, the slices are {like.dtype}", remedy)
