@@ -132,10 +132,13 @@ def test_every_kind_of_batch_is_the_same():
     for layout in (torch.jagged, torch.strided):
         nested = torch.nested.nested_tensor(list(x.unbind()), layout=layout)
         torch.testing.assert_close(sliced_wasserstein(nested, y, slices=torch.eye(2)), expected)
+        torch.testing.assert_close(sliced_wasserstein(nested, y), sliced_wasserstein(x, y))
     pair = (y.reshape(24, 2), torch.arange(4) * 8)
     torch.testing.assert_close(sliced_wasserstein(x, pair, slices=torch.eye(2)), expected)
+    torch.testing.assert_close(sliced_wasserstein(list(pair), x, slices=torch.eye(2)), expected)
     half = sliced_wasserstein(x.bfloat16(), y.bfloat16(), slices=torch.eye(2))
     assert half.dtype == torch.float32
+    torch.testing.assert_close(sliced_wasserstein(x, y, slices=torch.eye(2).bfloat16()), expected)
     assert sliced_wasserstein(x[:0], y[:0]).shape == (0,)
 
 
@@ -151,17 +154,34 @@ def test_with_weights_it_is_the_distance_of_slosh():
     [
         (torch.zeros(2, 3, 2), torch.zeros(3, 3, 2), {}, "x has 2 sets, y has 3"),
         (torch.zeros(2, 3, 2), torch.zeros(2, 3, 1), {}, "y has 1 features, expected 2"),
-        (torch.zeros(2, 3, 2), torch.zeros(2, 3, 2).double(), {}, "y is torch.float64"),
+        (torch.zeros(2, 3, 2), torch.zeros(2, 3, 2).double(), {}, "or x.to(torch.float64)"),
+        (torch.zeros(2, 3, 2), torch.zeros(2, 3, 2), {"slices": torch.eye(2).double()}, "or slices.to(torch.float32)"),
+        (torch.zeros(2, 3, 2), torch.zeros(2, 3, 2), {"slices": torch.eye(2).long()}, "slices is torch.int64"),
+        (torch.zeros(2, 3, 2), [torch.zeros(6, 2)], {}, "y must be a tensor or a pair (points, offsets), not list"),
         (torch.zeros(3, 2), torch.zeros(2, 3, 2), {}, "x is 2-D, and there are no offsets"),
         (np.zeros((2, 3, 2)), torch.zeros(2, 3, 2), {}, "x must be a tensor"),
         (torch.zeros(2, 3, 2), torch.full((2, 3, 2), torch.nan), {}, "set 0, element 0, feature 0 is nan"),
+        (torch.full((2, 3, 2), 1e20), torch.zeros(2, 3, 2), {}, "set 0, element 0, feature 0 is 1e+20, beyond 1e+15"),
         (torch.zeros(2, 3, 2), torch.zeros(2, 3, 2), {"slices": torch.zeros(2)}, "must be (L, d)"),
         (torch.zeros(2, 3, 2), torch.zeros(2, 3, 2), {"x_weights": torch.zeros(2, 3)}, "all zero"),
+        (torch.zeros(2, 3, 2), torch.zeros(2, 3, 2), {"y_weights": np.ones((2, 3))}, "torch.as_tensor(y_weights)"),
+        (torch.zeros(2, 3, 2), torch.zeros(2, 3, 2), {"y_weights": torch.ones(6)}, "y_weights have the shape (6,)"),
     ],
 )
 def test_wrong_batches(x, y, options, words):
     with pytest.raises(InputError, match=re.escape(words)):
         sliced_wasserstein(x, y, **options)
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize("side", ["x", "y"])
+@pytest.mark.parametrize("layout", [torch.jagged, torch.strided])
+def test_nested_weights_of_other_sizes(side, layout):
+    sets = torch.nested.nested_tensor([torch.zeros(2, 2), torch.zeros(5, 2)], layout=layout)
+    weights = torch.nested.nested_tensor([torch.ones(5), torch.ones(2)], layout=layout)
+    with pytest.raises(InputError, match=f"set 0 of {side} has 2 elements and 5 weights") as caught:
+        sliced_wasserstein(sets, sets, **{f"{side}_weights": weights})
+    assert (caught.value.set, caught.value.argument) == (0, f"{side}_weights")
 
 
 def test_slices_that_are_not_linear():

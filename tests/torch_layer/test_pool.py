@@ -314,18 +314,21 @@ NAN[3, 1], INFINITE[1, 2] = torch.nan, -torch.inf
         ((POINTS.long(), OFFSETS), {}, "convert it", {"argument": "points"}),
         ((POINTS.to("meta"), OFFSETS), {}, "is on meta, the slices are on cpu", {"argument": "points"}),
         ((POINTS, OFFSETS.float()), {}, "must be n + 1 integers", {"argument": "offsets"}),
-        ((POINTS, [0, 2, 5]), {}, "must be n + 1 integers", {"argument": "offsets"}),
+        ((POINTS, [0, 2, 5]), {}, "must be a tensor, not list: pass torch.as_tensor(offsets)", {"argument": "offsets"}),
         ((POINTS, torch.tensor([0, 2, 6])), {}, "must end at the number of points", {"argument": "offsets"}),
         ((POINTS, torch.tensor([0, 4, 2, 5])), {}, "run backwards", {"argument": "offsets"}),
         ((POINTS, torch.tensor([0, 2, 2, 5])), {}, "set 1 is empty", {"set": 1}),
         ((NAN, OFFSETS), {}, "set 1, element 1, feature 1 is nan", {"set": 1, "element": 1, "feature": 1}),
         ((INFINITE, OFFSETS), {}, "set 0, element 1, feature 2 is -inf", {"set": 0, "element": 1}),
         ((POINTS, OFFSETS), {"weights": torch.ones(4)}, "shape", {"argument": "weights"}),
+        ((POINTS, OFFSETS), {"weights": np.ones(5)}, "not ndarray: pass torch.as_tensor(weights)", {}),
         ((POINTS, OFFSETS), {"weights": -torch.ones(5)}, "has the weight -1.0", {"set": 0, "element": 0}),
         ((POINTS, OFFSETS), {"weights": torch.zeros(5)}, "all zero", {"set": 0}),
         ((POINTS, OFFSETS), {"weights": torch.ones(5).double()}, "torch.float64", {"argument": "weights"}),
         ((POINTS, OFFSETS), {"lengths": OFFSETS}, "leave lengths out", {"argument": "lengths"}),
         ((POINTS[None],), {"offsets": OFFSETS}, "leave offsets out", {"argument": "offsets"}),
+        ((POINTS[None],), {"lengths": [2]}, "not list: pass torch.as_tensor(lengths)", {"argument": "lengths"}),
+        ((POINTS[None],), {"mask": np.ones((1, 5), bool)}, "not ndarray: pass torch.as_tensor(mask)", {}),
         ((POINTS[None],), {"lengths": torch.tensor([0])}, "set 0 is empty", {"set": 0}),
         ((POINTS[None],), {"lengths": torch.tensor([6])}, "holds 0 to 5", {"set": 0}),
         ((POINTS[None],), {"lengths": torch.tensor([1, 2])}, "must be 1 integers", {"argument": "lengths"}),
@@ -352,11 +355,46 @@ def test_wrong_nested_batches():
         assert caught.value.set == 1
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_nested_weights_of_other_sizes():
+    pool = SlicedWassersteinPool(3, 5, 4, check=False)
+    layouts = torch.jagged, torch.strided
+    for of_points, of_weights in itertools.product(layouts, layouts):
+        points = torch.nested.nested_tensor([torch.randn(n, 3) for n in (4, 2, 5)], layout=of_points)
+
+        def weights(*sizes, layout=of_weights):
+            return torch.nested.nested_tensor([torch.ones(n) for n in sizes], layout=layout)
+
+        with pytest.raises(InputError, match="set 1 of points has 2 elements and 5 weights") as caught:
+            pool(points, weights=weights(4, 5, 2))
+        assert (caught.value.set, caught.value.argument) == (1, "weights")
+        with pytest.raises(InputError, match="weights are those of 2 sets, points has 3"):
+            pool(points, weights=weights(6, 5))
+        torch.testing.assert_close(pool(points, weights=weights(4, 2, 5)), pool(points))
+        with pytest.raises(InputError, match="are a nested tensor, and points is not one"):
+            pool(torch.zeros(1, 11, 3), weights=weights(11))
+
+
 def test_checking_can_be_off():
     found = SlicedWassersteinPool(3, 5, 4, check=False)(NAN, OFFSETS)
     assert torch.isfinite(found[0]).all()
-    large = POINTS + 3e38  # finite, though its sum is not
-    assert torch.isfinite(SlicedWassersteinPool(3, None, 4, slices=torch.eye(3))(large, OFFSETS)).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_numbers_are_those_that_the_embedding_takes(dtype):
+    pool, points = SlicedWassersteinPool(3, 5, 4).to(dtype), POINTS.to(dtype)
+    embedding = SlicedWasserstein(5, 4).fit([np.zeros((1, 3))])
+    for value in (9e14, -9e14):
+        points[3, 1] = value
+        assert torch.isfinite(pool(points, OFFSETS)).all()
+        assert np.isfinite(embedding.transform(Sets(points.numpy(), OFFSETS.numpy()))).all()
+    for value in (2e15, -2e15, 3e38):
+        points[3, 1] = value
+        with pytest.raises(InputError, match=re.escape("set 1, element 1, feature 1 is ") + ".*beyond 1e") as caught:
+            pool(points, OFFSETS)
+        assert (caught.value.set, caught.value.element, caught.value.feature) == (1, 1, 1)
+        with pytest.raises(InputError, match="beyond"):
+            embedding.transform([points[2:].numpy()])
 
 
 @pytest.mark.parametrize(

@@ -91,6 +91,19 @@ def test_compiled_on_padded_batches(kind):
         torch.testing.assert_close(*found, atol=1e-6, rtol=1e-5)
 
 
+def test_compiled_on_nested_batches():
+    pool = SlicedWassersteinPool(3, 5, 4)
+    points = torch.nested.nested_tensor([torch.randn(2, 3), torch.randn(5, 3)], layout=torch.jagged)
+    weights, other = (
+        torch.nested.nested_tensor([torch.rand(n) + 0.1 for n in sizes], layout=torch.jagged)
+        for sizes in ((2, 5), (5, 2))
+    )
+    layer = compiled(pool)
+    torch.testing.assert_close(layer(points, weights=weights), pool(points, weights=weights))
+    with pytest.raises(InputError, match="set 0 of points has 2 elements and 5 weights"):
+        layer(points, weights=other)
+
+
 def test_compiled_loss():
     points, offsets = sets()
     other = points.flip(0) + 1

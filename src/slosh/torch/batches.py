@@ -6,12 +6,14 @@ is checked here, and costs nothing; `check_values` looks at every number.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from ..data.checks import checked_offsets, checked_weights, input_error, locate, wrong_dim
+from ..data.precision import MAX_COORDINATE
 from ..errors import InputError
 
 HALF = (torch.float16, torch.bfloat16)
@@ -36,10 +38,20 @@ def ragged_batch(
     dim: int,
     like: Tensor,
     name: str = "points",
+    source: str = "the module",
 ) -> Batch:
-    """Return any batch of sets of dimension `dim` as a ragged one, of the type and on the device of `like`."""
-    if not isinstance(points, Tensor):
-        raise input_error(name, f"must be a tensor, not {type(points).__name__}", "pass torch.as_tensor(points)")
+    """Return any batch of sets of dimension `dim` as a ragged one, of the type and on the device of `like`.
+
+    `name` is what errors call the points, `source` is where `like` has its type and device from.
+    """
+    given = {name: points, "offsets": offsets, _weights_of(name): weights, "lengths": lengths, "mask": mask}
+    for argument, value in given.items():
+        if not isinstance(value, Tensor) and (value is not None or argument == name):
+            what = f"must be a tensor, not {type(value).__name__}"
+            raise input_error(argument, what, f"pass torch.as_tensor({argument})")
+    if weights is not None and weights.is_nested and not points.is_nested:
+        remedy = "give the weights in the shape of the batch"
+        raise input_error(_weights_of(name), f"are a nested tensor, and {name} is not one", remedy)
     if points.is_nested:
         _refuse(name, "is a nested tensor, which has sizes of its own", offsets=offsets, lengths=lengths, mask=mask)
         batch = _from_nested(points, weights, dim, name)
@@ -56,22 +68,22 @@ def ragged_batch(
         what = f"has {batch.points.shape[1]} features, expected {dim}"
         raise input_error(name, what, "all sets need the same features")
     return Batch(
-        _as_type(batch.points, like, name),
+        _as_type(batch.points, like, name, source),
         batch.offsets.to(device=like.device, dtype=torch.int64),
-        None if batch.weights is None else _as_type(batch.weights, like, "weights"),
+        None if batch.weights is None else _as_type(batch.weights, like, _weights_of(name), source),
         batch.extra,
     )
 
 
-def _as_type(x: Tensor, like: Tensor, name: str) -> Tensor:
+def _as_type(x: Tensor, like: Tensor, name: str, source: str) -> Tensor:
     """Return x as contiguous numbers of the type of `like`: half precision becomes float32, all else must agree."""
     if x.device != like.device:
-        remedy = f"move one of them: {name}.to({str(like.device)!r}), or the module .to({str(x.device)!r})"
+        remedy = f"move one of them: {name}.to({str(like.device)!r}), or {source}.to({str(x.device)!r})"
         raise input_error(name, f"is on {x.device}, the slices are on {like.device}", remedy)
     if x.dtype in HALF:
         x = x.float()
     if x.dtype != like.dtype:
-        remedy = f"convert one of them: {name}.to({like.dtype}), or the module .to({x.dtype})"
+        remedy = f"convert one of them: {name}.to({like.dtype}), or {source}.to({x.dtype})"
         if not x.dtype.is_floating_point:
             remedy = f"convert it: {name}.to({like.dtype})"
         raise input_error(name, f"is {x.dtype}, the slices are {like.dtype}", remedy)
@@ -88,32 +100,65 @@ def _from_ragged(points: Tensor, offsets: Tensor | None, weights: Tensor | None,
     if offsets is None:
         remedy = "pass offsets (n + 1,), the first rows of the sets and the number of rows; for one set pass x[None]"
         raise InputError(f"{name} is 2-D, and there are no offsets", remedy, argument="offsets")
-    integral = isinstance(offsets, Tensor) and offsets.dtype in (torch.int32, torch.int64)
-    if not integral or offsets.dim() != 1 or len(offsets) == 0:
-        found = f"{offsets.dtype} of shape {tuple(offsets.shape)}" if isinstance(offsets, Tensor) else type(offsets)
+    if offsets.dtype not in (torch.int32, torch.int64) or offsets.dim() != 1 or len(offsets) == 0:
+        found = f"{offsets.dtype} of shape {tuple(offsets.shape)}"
         raise input_error("offsets", f"must be n + 1 integers in one dimension, not {found}")
     if weights is not None and tuple(weights.shape) != (len(points),):
         what = f"have the shape {tuple(weights.shape)}, {name} has {len(points)} rows"
-        raise input_error("weights", what, "give one weight for each")
+        raise input_error(_weights_of(name), what, "give one weight for each")
     return Batch(points, offsets, weights)
 
 
 def _from_nested(points: Tensor, weights: Tensor | None, dim: int, name: str) -> Batch:
     if points.dim() != 3:
         raise input_error(name, f"is a nested tensor of {points.dim()} dimensions", "nest sets (N, d)")
-    if points.layout == torch.jagged and points.shape[2] == dim and points.is_contiguous():
-        flat, offsets = points.values(), points.offsets()  # type: ignore[attr-defined]
-    else:
-        parts = points.unbind()
-        for number, each in enumerate(parts):
+    if points.layout != torch.jagged or points.shape[2] != dim:
+        for number, each in enumerate(points.unbind()):
             if each.shape[-1] != dim:
                 raise wrong_dim(number, each.shape[-1], dim)
-        sizes = torch.tensor([0, *map(len, parts)], device=points.device)
-        flat, offsets = torch.cat(parts) if parts else points.new_empty((0, dim)), sizes.cumsum(0)
+    flat, offsets = _flat(points, (0, dim))
     if weights is not None and weights.is_nested:
-        jagged = weights.layout == torch.jagged and weights.is_contiguous()
-        weights = weights.values() if jagged else torch.cat(weights.unbind())
+        weights, theirs = _flat(weights, (0,))
+        if theirs is not offsets:
+            offsets = same_sizes(offsets, theirs, name)
     return _from_ragged(flat, offsets, weights, name)
+
+
+def _flat(nested: Tensor, empty: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+    """Return the values of a nested tensor, those of all sets after each other, and their offsets."""
+    if nested.layout == torch.jagged and nested.is_contiguous():
+        return nested.values(), nested.offsets()  # type: ignore[attr-defined]
+    parts = nested.unbind()
+    sizes = torch.tensor([0, *map(len, parts)], device=nested.device)
+    return torch.cat(parts) if parts else nested.new_empty(empty), sizes.cumsum(0)
+
+
+@torch.library.custom_op("slosh::same_sizes", mutates_args=())
+def same_sizes(offsets: Tensor, of_weights: Tensor, name: str) -> Tensor:
+    """Return the offsets of nested sets; refuse weights that are nested otherwise. It waits for the device."""
+    sizes, counts = offsets.cpu().diff(), of_weights.cpu().diff()
+    argument = _weights_of(name)
+    if len(sizes) != len(counts):
+        what = f"are those of {len(counts)} sets, {name} has {len(sizes)}"
+        raise input_error(argument, what, "give one weight for each element")
+    different = (sizes != counts).nonzero()
+    if len(different):
+        number = int(different[0])
+        what = f"has {int(sizes[number])} elements and {int(counts[number])} weights"
+        raise InputError(
+            f"set {number} of {name} {what}", "give one weight for each", set=number, what=what, argument=argument
+        )
+    return offsets.clone()
+
+
+@same_sizes.register_fake
+def _(offsets: Tensor, of_weights: Tensor, name: str) -> Tensor:
+    return torch.empty_like(offsets)
+
+
+def _weights_of(name: str) -> str:
+    """Return the name of the argument that holds the weights of the points with this name."""
+    return "weights" if name == "points" else f"{name}_weights"
 
 
 def _from_padded(
@@ -122,7 +167,7 @@ def _from_padded(
     n, width, dim = points.shape
     if weights is not None and tuple(weights.shape) != (n, width):
         what = f"have the shape {tuple(weights.shape)}, {name} has {tuple(points.shape)}"
-        raise input_error("weights", what, f"give one weight for each element, ({n}, {width})")
+        raise input_error(_weights_of(name), what, f"give one weight for each element, ({n}, {width})")
     device, flat = points.device, points.reshape(n * width, dim)
     flat_weights = None if weights is None else weights.reshape(n * width)
     if lengths is None and mask is None:
@@ -164,18 +209,20 @@ def _padding_mask(n: int, width: int, lengths: Tensor | None, mask: Tensor | Non
 
 
 def check_values(points: Tensor, offsets: Tensor, weights: Tensor | None) -> None:
-    """Refuse offsets that do not fit the points, sets without elements, numbers that are not finite, and bad weights.
+    """Refuse offsets that do not fit the points, sets without elements, NaN, numbers too large, and bad weights.
 
-    It reads every number once, and waits for the device.
+    The numbers that it takes are those that `SlicedWasserstein` takes: of larger ones, sums of squares overflow. It
+    reads every number once, and waits for the device.
     """
     starts = checked_offsets(offsets.cpu().numpy(), len(points))
-    if not bool(torch.isfinite(points.sum())):  # one pass; a sum of finite numbers may overflow
-        bad = (~torch.isfinite(points)).nonzero()
-        if len(bad):
-            row, feature = (int(x) for x in bad[0])
-            number, element = locate(row, starts, 0)
-            what = f"is {float(points[row, feature])}"
-            remedy = "drop the element, or replace the value"
-            raise input_error(number, what, remedy, element=element, feature=feature, argument="points")
+    least, most = torch.stack(torch.aminmax(points)).tolist() if points.numel() else (0.0, 0.0)  # NaN if there is one
+    if not -MAX_COORDINATE <= least <= most <= MAX_COORDINATE:
+        row, feature = (int(x) for x in (~(points.abs() <= MAX_COORDINATE)).nonzero()[0])
+        number, element = locate(row, starts, 0)
+        value = float(points[row, feature])
+        what, remedy = f"is {value}", "drop the element, or replace the value"
+        if math.isfinite(value):
+            what, remedy = f"is {value:g}, beyond {MAX_COORDINATE:g}", "scale the feature down"
+        raise input_error(number, what, remedy, element=element, feature=feature, argument="points")
     if weights is not None:
         checked_weights(weights.detach().cpu().numpy(), starts)

@@ -11,7 +11,7 @@ from ..data.checks import input_error, random_stream
 from ..embed.sliced_wasserstein import auto_slicer
 from ..errors import InputError, UnsupportedError
 from ..slices import Slicer
-from .batches import Batch, ragged_batch
+from .batches import HALF, ragged_batch
 from .operators import sliced_transport
 
 
@@ -47,12 +47,13 @@ def sliced_wasserstein(
     >>> sliced_wasserstein(torch.tensor([[[0.0], [1.0]]]), torch.tensor([[[2.0], [3.0]]]))
     tensor([2.])
     """
-    first = x[0] if isinstance(x, tuple) else x
-    if not isinstance(first, Tensor):
-        raise input_error("x", f"must be a tensor or a pair (points, offsets), not {type(first).__name__}")
-    directions = _directions(slices, first, n_slices, random_state)
-    dim = directions.shape[1]
-    a, b = _side(x, x_weights, dim, directions, "x"), _side(y, y_weights, dim, directions, "y")
+    sides = _pair(x, "x"), _pair(y, "y")
+    source = "slices" if isinstance(slices, Tensor) else "x"  # those that are drawn are like x
+    directions = _directions(slices, sides[0][0], n_slices, random_state)
+    a, b = (
+        ragged_batch(*side, weights, None, None, dim=directions.shape[1], like=directions, name=name, source=source)
+        for side, weights, name in zip(sides, (x_weights, y_weights), ("x", "y"), strict=True)
+    )
     n, m = len(a.offsets) - 1, len(b.offsets) - 1
     if n != m:
         raise InputError(
@@ -75,17 +76,28 @@ def _root(squares: Tensor) -> Tensor:
     return torch.where(positive, torch.where(positive, squares, 1.0).sqrt(), 0.0)
 
 
-def _side(sets: Any, weights: Tensor | None, dim: int, like: Tensor, name: str) -> Batch:
-    points, offsets = sets if isinstance(sets, tuple) else (sets, None)
-    return ragged_batch(points, offsets, weights, None, None, dim=dim, like=like, name=name)
+def _pair(sets: Any, name: str) -> tuple[Tensor, Tensor | None]:
+    """Return the points and the offsets of a batch; other than those of a pair, points have no offsets."""
+    points, offsets = sets if isinstance(sets, (tuple, list)) and len(sets) == 2 else (sets, None)
+    if not isinstance(points, Tensor):
+        what = f"must be a tensor or a pair (points, offsets), not {type(points).__name__}"
+        raise input_error(name, what, "make a tensor with torch.as_tensor")
+    return points, offsets
 
 
 def _directions(slices: Any, points: Tensor, n_slices: int | None, random_state: Any) -> Tensor:
     if isinstance(slices, Tensor):
         if slices.dim() != 2:
             raise input_error("slices", f"must be (L, d), not {slices.dim()}-D")
-        return torch.nn.functional.normalize(slices, dim=1)
-    drawn: Tensor = _draw(slices, int(points.shape[-1]), n_slices, random_state)
+        if not slices.dtype.is_floating_point:
+            raise input_error("slices", f"is {slices.dtype}", f"convert it: slices.to({torch.float32})")
+        return torch.nn.functional.normalize(slices.float() if slices.dtype in HALF else slices, dim=1)
+    if points.is_nested and points.layout != torch.jagged:  # it has no shape; that all sets agree is checked later
+        sets = points.unbind()
+        dim = sets[0].shape[-1] if sets else 1
+    else:
+        dim = int(points.shape[-1])
+    drawn: Tensor = _draw(slices, dim, n_slices, random_state)
     return drawn.to(points.device, torch.float64 if points.dtype == torch.float64 else torch.float32)
 
 
