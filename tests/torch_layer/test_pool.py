@@ -376,13 +376,25 @@ def test_nested_weights_of_other_sizes():
 
 
 def test_checking_can_be_off():
-    found = SlicedWassersteinPool(3, 5, 4, check=False)(NAN, OFFSETS)
-    assert torch.isfinite(found[0]).all()
+    pool = SlicedWassersteinPool(3, 5, 4, check=False)
+    assert torch.isfinite(pool(NAN, OFFSETS)[0]).all()
+    for offsets, words in (([0, 2, 9], "offsets must run"), ([0, 2, 2, 5], "at least one point")):
+        with pytest.raises(ValueError, match=words) as caught:  # of the kernel, which never reads outside
+            pool(POINTS, torch.tensor(offsets))
+        assert not isinstance(caught.value, InputError)
+
+
+def test_forward_mode_is_not_there():
+    pool, points = SlicedWassersteinPool(3, 5, 4), torch.randn(2, 4, 3)
+    with pytest.raises(RuntimeError, match=r"autograd\.Function"):
+        torch.func.grad(lambda x: pool(x).sum())(points)
+    with torch.autograd.forward_ad.dual_level(), pytest.raises(NotImplementedError, match="forward mode"):
+        pool(torch.autograd.forward_ad.make_dual(points, points))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_the_numbers_are_those_that_the_embedding_takes(dtype):
-    pool, points = SlicedWassersteinPool(3, 5, 4).to(dtype), POINTS.to(dtype)
+    pool, points = SlicedWassersteinPool(3, 5, 4).to(dtype), POINTS.to(dtype, copy=True)
     embedding = SlicedWasserstein(5, 4).fit([np.zeros((1, 3))])
     for value in (9e14, -9e14):
         points[3, 1] = value
