@@ -218,8 +218,15 @@ class Session:
         self.connection.execute("COMMIT")
 
     def rollback(self) -> None:
-        """Give up the transaction; the settings that were changed in it are as before."""
+        """Give up the transaction; the settings that were changed in it are as before.
+
+        Where an interrupt came in the midst of a statement, or of rows that are copied, the server waits for the rest:
+        then the connection is closed, which gives the transaction up as well.
+        """
         self.modes = {}
+        if self.connection.info.transaction_status == TransactionStatus.ACTIVE:
+            self.close()
+            return
         with suppress(psycopg.Error):
             self.connection.execute("ROLLBACK")
 
