@@ -195,3 +195,14 @@ def test_sliced_distances_come_to_a_checkpoint_for_each_batch_of_pairs(monkeypat
     with watched(watcher):
         assert np.array_equal(pairs.distances(which, sets, index), expected)
     assert len(watcher.steps) > 50
+
+
+def test_a_block_that_was_left_open_changes_nothing_when_it_is_left_late():
+    """Ctrl-C may leave a generator open, which is collected at any time."""
+    outer, inner = held(), held(False)
+    outer.__enter__()
+    inner.__enter__()
+    outer.__exit__(None, None, None)
+    inner.__exit__(None, None, None)
+    with watched(Watcher(1)), pytest.raises(Enough):
+        checkpoint()

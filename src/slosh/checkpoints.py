@@ -73,7 +73,8 @@ class Watch:
         try:
             self._watcher(*self._step)
         except Exception as error:
-            if not _held.get():
+            block = _held.get()
+            if block is None or not block.is_held:
                 self._raised.append(error)
                 raise
 
@@ -84,7 +85,7 @@ class Watch:
 
 
 _watch: ContextVar[Watch | None] = ContextVar("watch", default=None)
-_held: ContextVar[bool] = ContextVar("held", default=False)
+_held: ContextVar[held | None] = ContextVar("held", default=None)
 
 
 @contextmanager
@@ -120,14 +121,27 @@ def checkpoint() -> None:
         watch.check()
 
 
-@contextmanager
-def held(is_held: bool = True) -> Iterator[None]:
-    """Pass by checkpoints within the block without stopping; `held(False)` lets a part of it be stopped again."""
-    token = _held.set(is_held)
-    try:
-        yield
-    finally:
-        _held.reset(token)
+class held:
+    """Pass by checkpoints within the block without stopping; `held(False)` lets a part of it be stopped again.
+
+    A block that Ctrl-C has left open may be left much later, when its generator is collected. So a block that is left
+    ends those within it, and one that was ended by another does nothing when it is left.
+    """
+
+    def __init__(self, is_held: bool = True) -> None:
+        self.is_held = is_held
+        self.around: held | None = None
+
+    def __enter__(self) -> None:
+        self.around = _held.get()
+        _held.set(self)
+
+    def __exit__(self, *error: object) -> None:
+        current = _held.get()
+        while current is not None and current is not self:
+            current = current.around
+        if current is self:
+            _held.set(self.around)
 
 
 @contextmanager

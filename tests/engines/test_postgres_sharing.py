@@ -65,13 +65,18 @@ def test_names_and_deadlines_of_connections_are_those_of_the_environment(url, in
         assert ("by-the-environment",) in ask(url, names)
     monkeypatch.setenv("PGAPPNAME", "x")
     monkeypatch.setenv("PGCONNECT_TIMEOUT", "7")
-    seen, real = [], psycopg.connect
-    monkeypatch.setattr(psycopg, "connect", lambda *a, **given: seen.append(given) or real(*a, **given))
+    seen, real = [], psycopg.Connection.connect.__func__
+
+    def connect(cls, *a, **given):
+        seen.append(given)
+        return real(cls, *a, **given)
+
+    monkeypatch.setattr(psycopg.Connection, "connect", classmethod(connect))
     slosh.open(url, "shapes", n_jobs=1).close()
     monkeypatch.delenv("PGCONNECT_TIMEOUT")
     slosh.open(url, "shapes", n_jobs=1).close()
     assert "connect_timeout" not in seen[0]
-    assert seen[-1]["connect_timeout"] == "10"
+    assert seen[-1]["connect_timeout"] == "5"
 
 
 def test_more_threads_than_the_server_has_connections(url):

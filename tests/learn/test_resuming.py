@@ -48,7 +48,7 @@ def test_it_goes_on_with_the_same_bits(given, tmp_path):
     epochs = []
     with watched(lambda stage, done, total: epochs.append(done) if stage == "learn" else None):
         again = small(epochs=6, **given).fit(sets, labels, checkpoint=path)
-    assert epochs == [model.n_epochs_]
+    assert not set(epochs) - {0, model.n_epochs_}  # none is trained again
     assert np.array_equal(again.transform(sets), whole.transform(sets))
     assert [each.name for each in tmp_path.iterdir()] == ["checkpoint"]
 

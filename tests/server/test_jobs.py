@@ -32,7 +32,7 @@ def index(tmp_path_factory):
 
 @pytest.mark.parametrize("kind", WORK)
 def test_a_job_that_is_cancelled_ends_at_its_next_checkpoint(index, kind):
-    before, running, seen = contents(index), jobs.Jobs(), []
+    before, running, seen = contents(index), jobs.Jobs(lambda error: {"detail": str(error)}, 1 << 20), []
 
     def wait_to_be_cancelled(stage, done, total):
         if stage:
@@ -41,7 +41,7 @@ def test_a_job_that_is_cancelled_ends_at_its_next_checkpoint(index, kind):
 
     def work():
         with watched(wait_to_be_cancelled):
-            return WORK[kind](index)
+            return WORK[kind](index), 0
 
     job = jobs.Job("large", kind, "write", work)
     running.begin(job)
