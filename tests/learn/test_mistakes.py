@@ -83,3 +83,10 @@ def test_a_checkpoint_of_another_function_is_refused(tmp_path):
         with pytest.raises(InputError) as error:
             small(augment=other, epochs=1).fit(SETS, LABELS, checkpoint=place)
         assert error.value.argument == "checkpoint"
+
+
+def test_sets_of_other_dimensions_cannot_be_rotated():
+    sets, labels = shapes(20, 5)
+    with pytest.raises(InputError) as error:
+        small(augment=("rotate",)).fit(sets, labels)
+    assert error.value.argument == "augment"

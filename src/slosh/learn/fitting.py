@@ -112,7 +112,7 @@ class _Head:
     def __init__(self, model: Any, sets: Sets, device: torch.device) -> None:
         self.whitened = _whitened(model, sets)
         width = self.whitened.vector_length
-        changes, spread = checked_changes(model.augment, sets.dim), float(sets.points.std()) or 1.0
+        changes, spread = checked_changes(model, sets.dim), float(sets.points.std()) or 1.0
         n_copies = max(0, min(COPIES, COPIED_NUMBERS // max(1, len(sets) * width) - 1))
         copies = changed_copies(sets, changes, n_copies, spread)
         self.trunk: nn.Module
@@ -179,7 +179,7 @@ class _Network:
         points = sets.points
         center, spread = points.mean(axis=0, dtype=np.float64), float(points.std(dtype=np.float64)) or 1.0
         self.is_own = not isinstance(model.network, str)
-        changes, network = checked_changes(model.augment, sets.dim), model.network
+        changes, network = checked_changes(model, sets.dim), model.network
         self.inputs: Inputs
         if self.is_own:
             network = copy.deepcopy(network)

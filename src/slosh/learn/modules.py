@@ -54,7 +54,7 @@ class Head(nn.Module):  # type: ignore[misc]
 
 
 class NormalizedHead(nn.Module):  # type: ignore[misc]
-    """The head behind a network: one hidden layer, with batch normalisation, which steps as large as its need."""
+    """The head behind a network: one hidden layer, with batch normalisation, which large steps need."""
 
     def __init__(self, n_inputs: int) -> None:
         super().__init__()

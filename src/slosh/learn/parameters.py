@@ -66,7 +66,7 @@ def check_parameters(model: Any) -> None:
     if model.learn_slices is True and network is not None:
         remedy = "leave learn_slices out: behind a network slices are always learnt"
         raise InputError("learn_slices is for embeddings without a network", remedy, argument="learn_slices")
-    checked_changes(model.augment, 2)
+    checked_changes(model, 2)
 
 
 def _is_module(network: Any) -> bool:
@@ -74,18 +74,23 @@ def _is_module(network: Any) -> bool:
     return not isinstance(network, type) and callable(network) and callable(getattr(network, "state_dict", None))
 
 
-def checked_changes(augment: Any, dim: int) -> Any:
-    """Return the names of changes, or the function, that `augment` means for sets of this dimension."""
+def checked_changes(model: Any, dim: int) -> Any:
+    """Return the names of changes, or the function, that `augment` of a model means for sets of this dimension."""
+    augment = model.augment
     if augment is None:
         return ()
     if isinstance(augment, str) and augment == "auto":
-        return CHANGES if dim in (2, 3) else ("drop",)  # units of other features are unknown
+        if dim not in (2, 3):
+            return ("drop",)  # units of other features are unknown
+        return CHANGES if model.network == "points" else CHANGES[1:]  # views are learnt from as the sets stand
     if callable(augment):
         return augment
     names = (augment,) if isinstance(augment, str) else augment
     if not isinstance(names, Sequence) or not all(name in CHANGES for name in names):
         known = ", ".join(map(repr, CHANGES))
         raise bad_value("augment", augment, f'give "auto", None, a function, or names of {known}')
+    if "rotate" in names and dim not in (2, 3):
+        raise bad_value("augment", augment, f'leave "rotate" out: these sets have {dim} features, not 2 or 3')
     return tuple(names)
 
 

@@ -103,7 +103,8 @@ class SampledInputs:
         longest = int(self._sizes[rows].max())
         if longest > SPARSE * MOST_ELEMENTS:
             # So few of so many that one is hardly drawn twice; a number for each element would take too much memory.
-            return (torch.rand(len(which), n, device=home, generator=generator) * lengths).long()
+            drawn = (torch.rand(len(which), n, device=home, generator=generator) * lengths).long()
+            return torch.minimum(drawn, lengths - 1)  # a product may round up to the length
         keys = torch.rand(len(which), max(n, longest), device=home, generator=generator)
         there = torch.arange(keys.shape[1], device=home) < lengths
         drawn = keys.masked_fill(~there, 2.0).topk(n, dim=1, largest=False, sorted=True).indices
