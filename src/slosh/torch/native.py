@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from ..data.batching import batches_by_points
+from ..gpu.plain import Gradients, Side, empty_gradients
 from ..native import kernel
 from ..native.arrays import Array, Quantiles, Ragged
-from .plain import Gradients, Side, empty_gradients
 
 SORTED_NUMBERS = 1 << 23
 """Sorted values, elements times slices, of one batch of pairs: bounds the memory of `transport`."""

@@ -12,14 +12,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import native, plain
+from ..gpu import plain
+from ..gpu.plain import Side
+from . import native, on_gpu
 from .batches import check_values
-from .plain import Side
 
 
 def _backend(points: Tensor) -> Any:
-    """Return the module that runs a batch: `native` and `plain` have the same functions, and so has any other."""
-    return native if points.device.type == "cpu" and points.dtype == torch.float32 else plain
+    """Return the module that runs a batch: all have the same functions."""
+    if points.dtype != torch.float32:
+        return plain
+    if points.device.type == "cuda" and torch.version.cuda is not None:
+        return on_gpu
+    return native if points.device.type == "cpu" else plain
 
 
 @torch.library.custom_op("slosh::sliced_embedding", mutates_args=())

@@ -2,7 +2,7 @@
 
 Ragged points and their offsets come in; nothing is padded to the largest set. Slices are taken some at a time, and
 the backward pass sorts again, so that memory is bounded by a few numbers a point, whatever the number of slices.
-`operators.py` says where these run.
+`slosh.torch` uses them for all but float32, and the kernels of `columns.py` leave to them what they do not do.
 """
 
 from __future__ import annotations
@@ -143,16 +143,24 @@ def embed(
     reference: Tensor,
     average: bool,
     scale: float,
+    squares: Tensor | None = None,
 ) -> Tensor:
-    """Return (quantiles - reference) * scale of every set along every direction, (n, L * M), slice after slice."""
+    """Return (quantiles - reference) * scale of every set along every direction, (n, L * M), slice after slice.
+
+    squares : (n,) float64, gets the mean over the slices of the integral of (Q - its bin means)^2; average rule only.
+    """
     n, (n_slices, n_quantiles) = len(offsets) - 1, reference.shape
     out = points.new_empty((n, n_slices, n_quantiles))
     if not n:
         return out.reshape(0, n_slices * n_quantiles)
     at = places(offsets, len(points))
+    if squares is not None:
+        squares.zero_()
     for part in chunks(len(points), n_slices, points.device):
         rows = sort_sets(points, at, weights, directions[part])
         found = (_average if average else _linear)(rows, at, cut(rows, at, n_quantiles))
+        if squares is not None:
+            squares += _residuals(rows, at, found.view(len(found), n, n_quantiles)) / n_slices
         out[:, part] = found.view(len(found), n, n_quantiles).transpose(0, 1).to(out.dtype)
     return ((out - reference) * scale).reshape(n, n_slices * n_quantiles)
 
@@ -173,6 +181,16 @@ def _average(rows: Sorted, at: Places, cuts: Cuts) -> Tensor:
     upto = upto.view(len(values), at.n_sets, n_quantiles)
     means = torch.diff(upto, dim=2, prepend=torch.zeros_like(upto[:, :, :1])) * n_quantiles
     return (means + centre[:, :, None]).flatten(1)
+
+
+def _residuals(rows: Sorted, at: Places, means: Tensor) -> Tensor:
+    """Return the integral of (Q - its bin means)^2, summed over the slices, (n,)."""
+    centre = rows.values[:, at.starts]
+    values = rows.values - centre[:, at.set_of]
+    mass = 1.0 / at.sizes.double()[at.set_of] if rows.mass is None else rows.mass
+    whole = _set_sums((values.square() * mass).masked_fill(mass <= 0, 0.0), at)
+    kept = (means - centre[:, :, None]).square().mean(2)
+    return (whole - kept).clamp(min=0.0).sum(0)
 
 
 def _linear(rows: Sorted, at: Places, cuts: Cuts) -> Tensor:

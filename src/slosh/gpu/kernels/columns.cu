@@ -1,0 +1,146 @@
+// The quantiles of small sets, and their gradient. The host defines AVERAGE (the rule), RESIDUAL and BACKWARD.
+
+// The sum of f(rank) over the ranks [from, to): in float32 where they are few, otherwise eight at a time, and those sums in double.
+template <class Function> __device__ __forceinline__ float sum_ranks(int from, int to, Function f) {
+  float rest = 0;
+  if (to - from < 32) {
+    for (int k = from; k < to; ++k) rest += f(k);
+    return rest;
+  }
+  double total = 0;
+  int k = from;
+  for (; k + 8 <= to; k += 8)
+    total += ((f(k) + f(k + 1)) + (f(k + 2) + f(k + 3))) + ((f(k + 4) + f(k + 5)) + (f(k + 6) + f(k + 7)));
+  for (; k < to; ++k) rest += f(k);
+  return float(total + rest);
+}
+
+extern "C" __global__ void __launch_bounds__(128)
+columns(Work work, const float *reference, float scale, int n_quantiles, float *out, long long out_stride, float *residual) {
+  extern __shared__ float shared[];
+  const int warp = (blockIdx.x * blockDim.x + threadIdx.x) >> 5, in_warp = threadIdx.x & 31;
+  const int lane = in_warp % LANES, group = in_warp / LANES, turns = (work.n_slices + GROUPS - 1) / GROUPS;
+  const int at = warp / turns;
+  if (at >= work.n_sets) return;
+  const int set = work.sets[at];
+  const long long from = work.offsets[set];
+  const int size = int(work.offsets[set + 1] - from);
+  const int asked = (warp % turns) * GROUPS + group, slice = min(asked, work.n_slices - 1);
+  float *sorted = shared + ((threadIdx.x >> 5) * GROUPS + group) * WIDTH;
+  {
+    Key v[KEYS];
+    load_keys(v, work, from, size, slice, lane);
+    sort_group(v, lane, work.plus, work.minus);
+#pragma unroll
+    for (int i = 0; i < KEYS; ++i) {
+      const int rank = lane * KEYS + i;
+      sorted[PLACE(rank)] = to_value(v[i]);
+    }
+  }
+  __syncwarp();
+  const bool real = asked < work.n_slices;
+  const int M = n_quantiles;
+#if BACKWARD
+  // `reference` is the gradient of the vectors here, and `out` that of the values, (slices, stride).
+  const float *upstream = reference + (long long)set * out_stride + (long long)slice * M;
+  const float unit = scale / float(size);
+#pragma unroll 1
+  for (int i = 0; i < KEYS; ++i) {
+    const int element = i * LANES + lane;
+    if (element >= size || !real) continue;
+#if DIM > 0
+    const float *p = work.points + from * DIM + element * DIM;
+    float value = 0.f;
+#pragma unroll
+    for (int c = 0; c < DIM; ++c) value = fmaf(__ldg(p + c), __ldg(work.directions + slice * DIM + c), value);
+#else
+    const float value = __ldg(work.points + slice * work.stride + from + element);
+#endif
+    int below = 0, rest = size;  // how many are smaller
+    while (rest > 0) {
+      const int half = rest >> 1, middle = below + half;
+      if (sorted[PLACE(middle)] < value) below = middle + 1, rest -= half + 1;
+      else rest = half;
+    }
+    int upto = below + 1;  // how many are not larger: equal ones share what all of them get
+    if (upto < size && sorted[PLACE(upto)] == value) {
+      rest = size - upto;
+      while (rest > 0) {
+        const int half = rest >> 1, middle = upto + half;
+        if (sorted[PLACE(middle)] <= value) upto = middle + 1, rest -= half + 1;
+        else rest = half;
+      }
+    }
+    float sum = 0;
+#if AVERAGE
+    const long long first = (long long)below * M, last = (long long)upto * M;
+    for (int m = int(first / size); m < M && (long long)m * size < last; ++m) {
+      const long long begin = max(first, (long long)m * size), end = min(last, (long long)(m + 1) * size);
+      sum += __ldg(upstream + m) * float(end - begin);
+    }
+#else
+    // Value m lies between the elements i and i + 1, i = floor(((m + 1) size - M) / M); those below the first are the first.
+    const int begin = max(0, int(((long long)(below - 1) * M + M) / size) - 1);
+    for (int m = begin; m < M; ++m) {
+      const long long where = (long long)(m + 1) * size - M;
+      const int low = where > 0 ? int(where / M) : 0;
+      const float part = where > 0 ? float(int(where % M)) / float(M) : 0.f;
+      if (low >= upto) break;
+      float share = 0;
+      if (low >= below) share += 1.f - part;
+      if (low + 1 >= below && low + 1 < upto) share += part;
+      sum += __ldg(upstream + m) * share;
+    }
+    sum *= float(size);
+#endif
+    out[(long long)slice * work.stride + from + element] = sum * unit / float(upto - below);
+  }
+#else
+  float *row = out + (long long)set * out_stride + (long long)slice * M;
+#if RESIDUAL
+  double squares = 0;
+#endif
+#if AVERAGE
+  // Bin m begins `rest / M` into element i, and ends `over / M` into element j. From one bin of this thread to its next one i grows by
+  // `whole`, and `rest` by `part`, less M where that is too much.
+  const int per_bin = size / M, left = size % M, whole = LANES * size / M, part = LANES * size % M;
+  const float share = 1.f / float(M), density = float(M) / float(size);
+  int i = lane * size / M, rest = lane * size % M;
+#endif
+  for (int m = lane; m < M; m += LANES) {
+    float q;
+#if AVERAGE
+    int j = i + per_bin, over = rest + left;
+    if (over >= M) over -= M, ++j;
+    const float first = sorted[PLACE(i)];
+    q = first;
+    if (j > i) {
+      const float middle = sorted[PLACE(i + (j - i) / 2)];
+      const float head = float(M - rest) * share, tail = float(over) * share, last = over ? sorted[PLACE(j)] : middle;
+      const float sum = sum_ranks(i + 1, j, [&](int k) { return sorted[PLACE(k)] - middle; });
+      q = middle + (sum + ((first - middle) * head + (last - middle) * tail)) * density;
+#if RESIDUAL
+      squares += sum_ranks(i + 1, j, [&](int k) { const float x = sorted[PLACE(k)] - q; return x * x; });
+      squares += (first - q) * (first - q) * head + (over ? (last - q) * (last - q) * tail : 0.f);
+#endif
+    }
+    i += whole, rest += part;
+    if (rest >= M) rest -= M, ++i;
+#else
+    const long long where = (long long)(m + 1) * size - M;
+    q = sorted[0];
+    if (where > 0) {
+      const int i = int(where / M), part = int(where % M);
+      q = sorted[PLACE(i)];
+      if (part) q += (sorted[PLACE(i + 1)] - q) * (float(part) / float(M));
+    }
+#endif
+    if (real) row[m] = (q - (reference ? __ldg(reference + slice * M + m) : 0.f)) * scale;
+  }
+#if RESIDUAL
+#pragma unroll
+  for (int step = 1; step < LANES; step *= 2) squares += __shfl_xor_sync(EVERY, squares, step);
+  if (lane == 0 && real) residual[(long long)set * work.n_slices + slice] = float(squares / size);
+#endif
+#endif
+}

@@ -1,0 +1,135 @@
+// Quantiles of large sets, whose runs are sorted: the value at a rank by deciding its bits, then the sums between ranks, run by run.
+
+#define EVERY 0xffffffffu
+
+__device__ __forceinline__ unsigned to_order(float value) {
+  const unsigned bits = __float_as_uint(value);
+  return bits ^ ((bits >> 31) ? 0xffffffffu : 0x80000000u);
+}
+__device__ __forceinline__ float from_order(unsigned order) {
+  return __uint_as_float(order ^ ((order >> 31) ? 0x80000000u : 0xffffffffu));
+}
+
+// How many of the sorted values [low, high) are below `order`, and `low` more.
+__device__ __forceinline__ int count_below(const float *run, int low, int high, unsigned order) {
+  while (low < high) {
+    const int middle = (low + high) >> 1;
+    if (to_order(run[middle]) < order) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+struct Large {
+  const float *values;        // (slices, stride), each run of a set sorted
+  long long stride;
+  const long long *starts;    // (n_sets,) where the values of a large set begin
+  const long long *sizes;     // (n_sets,)
+  const long long *cut_starts;  // (n_sets,) where the cuts of a set begin in `cuts`, for the first slice; runs times ranks a slice
+  long long cut_stride;         // cuts of a slice
+  int n_sets, n_slices, n_ranks;
+};
+
+// For each set, slice and rank: the value at that rank (from 0), and how many of each run are smaller. `ranks` (n_sets, n_ranks).
+// `width` threads work on one rank.
+extern "C" __global__ void __launch_bounds__(128)
+cuts(Large work, const long long *ranks, int width, float *found, int *cuts) {
+  const long long thread = (long long)blockIdx.x * blockDim.x + threadIdx.x;
+  const long long job = thread / width, n_jobs = (long long)work.n_sets * work.n_slices * work.n_ranks;
+  const bool real = job < n_jobs;
+  const long long safe = real ? job : n_jobs - 1;
+  const int lane = int(thread % width), j = int(safe % work.n_ranks), slice = int(safe / work.n_ranks % work.n_slices);
+  const int set = int(safe / work.n_ranks / work.n_slices);
+  const long long size = work.sizes[set], rank = ranks[(long long)set * work.n_ranks + j];
+  const int n_runs = int((size + MAX_RUN - 1) / MAX_RUN);
+  const float *column = work.values + slice * work.stride + work.starts[set];
+  const int first_size = int(min((long long)MAX_RUN, size - (long long)lane * MAX_RUN));
+  int low = 0, high = lane < n_runs ? first_size : 0;  // of this thread's first run: what is not yet decided
+  unsigned order = 0;
+#pragma unroll 1
+  for (int bit = 31; bit >= 0; --bit) {
+    const unsigned trial = order | (1u << bit);
+    const int cut = lane < n_runs ? count_below(column + (long long)lane * MAX_RUN, low, high, trial) : 0;
+    long long below = cut;
+    for (int run = lane + width; run < n_runs; run += width) {
+      const int in_run = int(min((long long)MAX_RUN, size - (long long)run * MAX_RUN));
+      below += count_below(column + (long long)run * MAX_RUN, 0, in_run, trial);
+    }
+    for (int step = 1; step < width; step *= 2) below += __shfl_xor_sync(EVERY, below, step);
+    if (below <= rank) order = trial, low = cut;
+    else high = cut;
+  }
+  if (!real) return;
+  const long long at = ((long long)set * work.n_slices + slice) * work.n_ranks + j;
+  if (lane == 0) found[at] = from_order(order);
+  if (!cuts) return;
+  int *row = cuts + slice * work.cut_stride + work.cut_starts[set] + (long long)j * n_runs;
+  if (lane < n_runs) row[lane] = low;
+  for (int run = lane + width; run < n_runs; run += width) {
+    const int in_run = int(min((long long)MAX_RUN, size - (long long)run * MAX_RUN));
+    row[run] = count_below(column + (long long)run * MAX_RUN, 0, in_run, order);
+  }
+}
+
+// The sum of f over the values of a run between two cuts, by the threads of a warp: eight in float32, those sums in double.
+template <class Function> __device__ __forceinline__ double sum_run(const float *run, int from, int to, int lane, Function f) {
+  double total = 0;
+  float some = 0;
+  int n = 0;
+  for (int k = from + lane; k < to; k += 32) {
+    some += f(run[k]);
+    if (++n == 8) total += some, some = 0, n = 0;
+  }
+  return total + some;
+}
+
+// The mean of each bin, one warp a bin. Ranks 1 ... M - 1 times size / M were cut, so n_ranks is M - 1. With `squares`, also the bin's
+// part of the squared residual of the column, (n_sets, n_slices, M).
+extern "C" __global__ void __launch_bounds__(128)
+bins(Large work, const float *found, const int *cuts, int n_quantiles, const int *sets, const float *reference, float scale, float *out,
+     long long out_stride, double *squares) {
+  const long long warp = ((long long)blockIdx.x * blockDim.x + threadIdx.x) >> 5;
+  const int lane = threadIdx.x & 31, M = n_quantiles;
+  if (warp >= (long long)work.n_sets * work.n_slices * M) return;
+  const int m = int(warp % M), slice = int(warp / M % work.n_slices), set = int(warp / M / work.n_slices);
+  const long long size = work.sizes[set];
+  const int n_runs = int((size + MAX_RUN - 1) / MAX_RUN);
+  const float *column = work.values + slice * work.stride + work.starts[set];
+  const float *values = found + ((long long)set * work.n_slices + slice) * (M - 1);
+  const int *rows = cuts + slice * work.cut_stride + work.cut_starts[set];
+  const int *begin = m > 0 ? rows + (long long)(m - 1) * n_runs : nullptr, *end = m + 1 < M ? rows + (long long)m * n_runs : nullptr;
+  const float first = m > 0 ? values[m - 1] : column[0], last = m + 1 < M ? values[m] : first;
+  const float base = m > 0 ? first : last;
+  double sum = 0;
+  long long below_first = 0, below_last = 0;
+  for (int run = 0; run < n_runs; ++run) {
+    const int in_run = int(min((long long)MAX_RUN, size - (long long)run * MAX_RUN));
+    const int from = begin ? begin[run] : 0, to = end ? end[run] : in_run;
+    sum += sum_run(column + (long long)run * MAX_RUN, from, to, lane, [&](float x) { return x - base; });
+    below_first += from, below_last += to;
+  }
+  // How much of the bin's ends lies at the values of the two cuts, in elements.
+  const double at_first = m > 0 ? double(m) * double(size) / M - double(below_first) : 0.0;
+  const double at_last = m + 1 < M ? double(m + 1) * double(size) / M - double(below_last) : 0.0;
+#pragma unroll
+  for (int step = 1; step < 32; step *= 2) sum += __shfl_xor_sync(EVERY, sum, step);
+  sum += at_last * double(last - base) - at_first * double(first - base);
+  const float mean = base + float(sum * M / double(size));
+  if (squares) {
+    double total = 0;
+    for (int run = 0; run < n_runs; ++run) {
+      const int in_run = int(min((long long)MAX_RUN, size - (long long)run * MAX_RUN));
+      const int from = begin ? begin[run] : 0, to = end ? end[run] : in_run;
+      total += sum_run(column + (long long)run * MAX_RUN, from, to, lane, [&](float x) { return (x - mean) * (x - mean); });
+    }
+#pragma unroll
+    for (int step = 1; step < 32; step *= 2) total += __shfl_xor_sync(EVERY, total, step);
+    const double low = first - mean, high = last - mean;
+    total += at_last * high * high - at_first * low * low;
+    if (lane == 0) squares[warp] = max(total, 0.0) / double(size);
+  }
+  if (lane == 0) {
+    const long long place = (long long)slice * M + m;
+    out[(long long)sets[set] * out_stride + place] = (mean - (reference ? reference[place] : 0.f)) * scale;
+  }
+}
