@@ -17,6 +17,8 @@ from slosh.errors import (
     AccessDenied,
     DamagedError,
     DeadlineExceeded,
+    DeviceError,
+    DeviceMemoryError,
     DuplicateId,
     FolderNotFound,
     FormatError,
@@ -74,6 +76,8 @@ EXAMPLES = [
     (WriteConflict("another writer was faster", "try again", location="postgresql://host/db#x"), OSError),
     (UnknownOutcome("the disk failed", "open it again", errno=errno.EIO, location="x.slosh", ids=("a",)), OSError),
     (NestedChange("a change began within another one", "make it afterwards"), RuntimeError),
+    (DeviceError("no GPU", "leave device out", device="cuda", reason="no GPU", argument="device"), RuntimeError),
+    (DeviceMemoryError("it is full", "free some", device="cuda:1", reason="memory"), MemoryError),
     (
         MissingExtra("Arrow needs pyarrow", "pip install 'slosh[tables]'", package="pyarrow", extra="tables"),
         ImportError,

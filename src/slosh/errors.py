@@ -17,6 +17,8 @@ __all__ = [
     "DamagedError",
     "DataWarning",
     "DeadlineExceeded",
+    "DeviceError",
+    "DeviceMemoryError",
     "DuplicateId",
     "FolderNotFound",
     "FormatError",
@@ -298,6 +300,23 @@ class MissingExtra(SloshError, ImportError):
 
     package: str = ""
     extra: str | None = None
+
+
+class DeviceError(SloshError, RuntimeError):
+    """A GPU was asked for, and cannot be used. Nothing was computed, and nothing runs on the CPU instead.
+
+    device : its name, as "cuda:1". argument : the name of the parameter, or "".
+    reason : "torch without CUDA", "no GPU", "driver", "no such number", "too old", "forked" (from a process that uses
+        a GPU), or "memory".
+    """
+
+    device: str = ""
+    reason: str = ""
+    argument: str = ""
+
+
+class DeviceMemoryError(DeviceError, MemoryError):
+    """The memory of a GPU is full, even for a small batch."""
 
 
 class DataWarning(UserWarning):

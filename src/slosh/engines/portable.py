@@ -125,7 +125,7 @@ def load(tree: Any, arrays: list[Array], depth: int = 0) -> Any:
 def _attributes(thing: Any) -> set[str]:
     """Return what is stored of an object: its parameters, what it has learnt, and nothing else."""
     kind = type(thing)
-    names = set(inspect.signature(kind.__init__).parameters) - {"self"}
+    names = set(inspect.signature(kind.__init__).parameters) - {"self"} - getattr(kind, "run_time", frozenset())
     if kind in SEARCHES or kind is hash.PStableHash:  # an index keeps what these learn besides
         return names
     learnt = {name for base in kind.__mro__ for name in vars(base).get("__annotations__", ()) if name.endswith("_")}

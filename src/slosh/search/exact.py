@@ -6,34 +6,93 @@ from the differences, in float64. Other searches scan, too, where they are asked
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..checkpoints import checkpoint
+from ..checkpoints import checkpoint, locked
+from ..gpu.devices import CPU, checked_device
 from ..native.arrays import Float32, Float64, Int64, Mask
 from .base import Search
 from .columns import Specs, positions_up_to
 from .state import Found, FoundWithin, Request, State, Stored, exact_answer
 from .store import Batch, FloatVectors
 
+if TYPE_CHECKING:
+    from ..gpu.scan import DeviceRows, Pairs
+
 TILE_ROWS, TILE_QUERIES = 4096, 256
 EPS = float(np.finfo(np.float32).eps)
 
 
 class ExactState(State):
-    """Float32 vectors, all of which are compared."""
+    """Float32 vectors, all of which are compared. On a GPU candidates are found there, and compared here."""
 
     _store: FloatVectors
+    _on_device: tuple[str, DeviceRows] | None = None
+    """A device, and the vectors there. The next state begins with those that it shares with this one."""
+
+    def __init__(self, search: Search, stored: Stored, store: FloatVectors) -> None:
+        super().__init__(search, stored, store)
+        self._lock = threading.Lock()
 
     def _nearest(self, asked: Request) -> Found:
-        return scan_nearest(self._store, asked)._replace(scanned=asked.counts(self.n))
+        rows = self._device_rows()
+        if rows is None:
+            found = scan_nearest(self._store, asked)
+        else:
+
+            def find(k: int) -> Any:
+                batches = rows.nearest(np.ascontiguousarray(asked.queries), k, asked.mask)
+                return self._store.nearest(asked, k, _compared(batches))
+
+            found = exact_answer(find, asked)
+        return found._replace(scanned=asked.counts(self.n))
 
     def _within(self, asked: Request, radii: Float64) -> FoundWithin:
-        return replace(scan_within(self._store, asked, radii), scanned=asked.counts(self.n))
+        rows = self._device_rows()
+        if rows is None:
+            return replace(scan_within(self._store, asked, radii), scanned=asked.counts(self.n))
+        batches = rows.within(np.ascontiguousarray(asked.queries), radii, asked.mask)
+        found = self._store.within(asked, radii, _compared(batches))
+        return FoundWithin(*found, asked.counts(), asked.counts(self.n), 1.0)
+
+    def _device_rows(self) -> DeviceRows | None:
+        """Return the vectors on the device of the search, where they are sent if they are not there; None: the CPU."""
+        device = checked_device(getattr(self.search, "device", None))
+        if device == CPU:
+            self._on_device = None
+            return None
+        with locked(self._lock):
+            known = self._on_device
+            if known is None or known[0] != device or known[1].n < self.n:
+                self._on_device = known = device, device_rows(self._store.array, device, known)
+        return known[1]
+
+    def _own(self) -> dict[str, Any]:
+        return {"_lock": threading.Lock()}
+
+    def n_bytes(self) -> dict[str, int]:
+        known = self._on_device
+        return super().n_bytes() | ({} if known is None else {f"on {known[0]}": known[1].n_bytes})
+
+
+def device_rows(array: Float32, device: str, known: tuple[str, DeviceRows] | None) -> DeviceRows:
+    """Return vectors on a device, of which some may be there."""
+    from ..gpu.scan import DeviceRows
+
+    if known is not None and known[0] == device:
+        return known[1].extended(array)
+    return DeviceRows(array, device)
+
+
+def _compared(batches: Iterator[tuple[slice, Pairs]]) -> Iterator[Batch]:
+    for part, (query, positions) in batches:
+        yield Batch(part, np.searchsorted(query, np.arange(part.stop - part.start + 1)), positions)
 
 
 class ExactSearch(Search):
@@ -45,6 +104,9 @@ class ExactSearch(Search):
     Parameters
     ----------
     n_jobs : threads for the distances that are computed again; the matrix product has NumPy's own threads.
+    device : None or "cpu", or a GPU, "cuda" or "cuda:1", where candidates are found then: the answers are the same. As
+        many vectors as it has memory for stay there, the others are sent for each search: many queries at once are
+        what it is for (docs/gpu.md). It is not saved.
 
     Examples
     --------
@@ -58,8 +120,16 @@ class ExactSearch(Search):
     (array([[0.   , 1.414, 1.414]]), array([[0, 1, 2]]))
     """
 
-    def __init__(self, *, n_jobs: int | None = -1) -> None:
+    run_time: ClassVar[frozenset[str]] = frozenset({"device"})
+    device: str | None = None
+
+    def __init__(self, *, n_jobs: int | None = -1, device: str | None = None) -> None:
         self.n_jobs = n_jobs
+        self.device = device
+
+    def check_params(self) -> None:
+        super().check_params()
+        checked_device(self.device)
 
     def column_names(self, dim: int) -> Specs:
         return FloatVectors.column_names(dim)

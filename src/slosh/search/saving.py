@@ -40,6 +40,8 @@ class SavableSearch(BaseEstimator):  # type: ignore[misc]
     """Parameters, and the version that is searched. `hash_class` is the class of the parameter `hash`, if any."""
 
     hash_class: ClassVar[type[BaseEstimator] | None] = None
+    run_time: ClassVar[frozenset[str]] = frozenset()
+    """Parameters that say where a search runs, and are not saved with it."""
     n_jobs: int | None
     _version: Version | None = None
 
@@ -99,7 +101,7 @@ class SavableSearch(BaseEstimator):  # type: ignore[misc]
 
     def saved_params(self) -> dict[str, Any]:
         """Return the parameters of the constructor, for JSON."""
-        return json_params(self)
+        return {name: value for name, value in json_params(self).items() if name not in self.run_time}
 
     @classmethod
     def from_saved_params(cls: type[Self], params: dict[str, Any]) -> Self:

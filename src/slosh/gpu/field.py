@@ -1,0 +1,136 @@
+"""Distance fields on a device: of every set the distance from each anchor to its nearest element.
+
+Ragged sets come in as arrays of NumPy, and so the fields go out. In few dimensions differences are squared one by one;
+in more of them distances come from products in float64, and small ones, which products cannot tell from zero, are
+computed again from differences.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..data.batching import batches_by_points
+from ..native.arrays import Float32, Int64, Ragged
+from .devices import in_smaller_batches
+from .products import full_products
+
+TABLE_NUMBERS = 1 << 27
+"""Elements times anchors whose distances are held at once: 1 GB in float64, and some times as much while they are."""
+DIRECT_DIM = 4
+"""Up to this dimension differences take less time than a product."""
+NEAR = 2.0**-14
+"""Squared distances below this part of the squared scale are computed again; of the others a product keeps more digits
+than float32 has."""
+RUN = 256
+"""Elements whose least distance one thread of the device looks for, so that a large set keeps many of them busy."""
+PAIRS = 1 << 24
+"""Pairs of element and anchor whose differences are computed at once."""
+
+
+class Places(NamedTuple):
+    """Where elements are: the offsets of short runs of elements, of the runs of each set, and the set of each."""
+
+    runs: Tensor
+    sets: Tensor
+    set_of: Tensor
+
+
+def field(sets: Ragged, anchors: Float32, out: Float32, device: str) -> None:
+    """Write the distance from each anchor (K, d) to the nearest element of every set into `out` (sets, K).
+
+    Elements of weight zero do not count. It is what `slosh.native.kernel.field` computes.
+    """
+    n_anchors = len(anchors)
+    with full_products(device):
+        there = torch.from_numpy(np.ascontiguousarray(anchors)).to(device)
+        for some in batches_by_points(np.diff(sets.offsets), max(1, TABLE_NUMBERS // n_anchors)):
+            _batch(sets, some, there, out[some], device)
+
+
+def _batch(sets: Ragged, some: slice, anchors: Tensor, out: Float32, device: str) -> None:
+    """Compute the fields of a run of sets, some anchors at a time if they are large."""
+    first, last = (int(sets.offsets[i]) for i in (some.start, some.stop))
+    n_points = last - first
+    points = torch.from_numpy(np.ascontiguousarray(sets.points[first:last])).to(device)
+    idle = None
+    if sets.weights is not None:
+        idle = torch.from_numpy(np.ascontiguousarray(sets.weights[first:last])).to(device) <= 0
+    at = _places(sets.offsets[some.start : some.stop + 1] - first, device)
+
+    def run(start: int, stop: int) -> None:
+        part = anchors[start:stop]
+        found = (by_differences if points.shape[1] <= DIRECT_DIM else by_products)(points, idle, at, part)
+        out[:, start:stop] = found.cpu().numpy()
+
+    in_smaller_batches(
+        run, len(anchors), max(1, TABLE_NUMBERS // max(1, n_points)), device, f"the distances of {n_points:,} elements"
+    )
+
+
+def _places(offsets: Int64, device: str) -> Places:
+    sizes = np.diff(offsets)
+    counts = -(-sizes // RUN)
+    ends = np.cumsum(counts)
+    before = np.arange(ends[-1]) - np.repeat(ends - counts, counts)  # runs of the same set before each
+    runs = np.append(np.repeat(offsets[:-1], counts) + before * RUN, offsets[-1])
+    parts = (runs, np.append(0, ends), np.repeat(np.arange(len(sizes)), sizes))
+    return Places(*(torch.from_numpy(each.astype(np.int64)).to(device) for each in parts))
+
+
+def _least(table: Tensor, idle: Tensor | None, at: Places) -> Tensor:
+    """Return the least of each column of a table (P, K) over the elements of each set that count, (n, K)."""
+    if idle is not None:
+        table.masked_fill_(idle[:, None], torch.inf)
+    found = torch.segment_reduce(table, "min", offsets=at.runs, axis=0)
+    return torch.segment_reduce(found, "min", offsets=at.sets, axis=0)
+
+
+def by_differences(points: Tensor, idle: Tensor | None, at: Places, anchors: Tensor) -> Tensor:
+    """Return the fields (n, K) of points (P, d), of which those that are idle do not count, from all differences."""
+    squares: Tensor | None = None
+    for column, places in zip(points.T, anchors.T, strict=True):
+        away = column[:, None] - places[None]
+        squares = away.square_() if squares is None else squares.addcmul_(away, away)
+    assert squares is not None
+    return _least(squares, idle, at).sqrt_()
+
+
+def by_products(points: Tensor, idle: Tensor | None, at: Places, anchors: Tensor) -> Tensor:
+    """Return the same from products about the middle of the anchors, and from differences where distances are small."""
+    middle = anchors.double().mean(0)
+    x, a = points.double() - middle, anchors.double() - middle
+    sizes, lengths = x.square().sum(1), a.square().sum(1)
+    table = torch.addmm(sizes[:, None], x, a.T, alpha=-2.0).add_(lengths)
+    least = _least(table, idle, at)
+    largest = sizes if idle is None else sizes.masked_fill(idle, 0.0)
+    scale = largest.max() + lengths  # (K,)
+    near = least < scale * NEAR
+    if bool(near.any()):
+        margin = (
+            points.shape[1] + 16
+        ) * 2.0**-51  # which products are off by at most: the nearest element is within it
+        limit = torch.where(near, least + scale * margin, -torch.inf)
+        least[near] = torch.inf
+        _from_differences(points, anchors, table, limit, at.set_of, least)
+    return least.clamp_(min=0.0).sqrt_().float()
+
+
+def _from_differences(
+    points: Tensor, anchors: Tensor, table: Tensor, limit: Tensor, set_of: Tensor, least: Tensor
+) -> None:
+    """Lower `least` (n, K) to the squared distances, from differences, of elements that `table` has within `limit`."""
+    step = max(1, PAIRS // table.shape[1])
+    for first in range(0, len(table), step):
+        rows = slice(first, first + step)
+        element, anchor = (table[rows] <= limit[set_of[rows]]).nonzero(as_tuple=True)
+        element += first
+        pairs = max(1, PAIRS // points.shape[1])
+        for start in range(0, len(element), pairs):
+            e, k = element[start : start + pairs], anchor[start : start + pairs]
+            squares = (points[e].double() - anchors[k].double()).square_().sum(1)
+            at = set_of[e] * least.shape[1] + k
+            least.view(-1).scatter_reduce_(0, at, squares, "amin", include_self=True)
