@@ -1,0 +1,226 @@
+"""Measure what a GPU does: embedding beside plain torch and beside its limits, from and to the host, gradients, fields,
+whitening, and exact search.
+
+    python benchmarks/bench_gpu.py            some minutes on a GPU; writes docs/results/gpu.json
+    python benchmarks/bench_gpu.py --quick    fewer sets, only to see that it runs
+
+Times are medians of CUDA events around work whose input and output are on the device. The limits are those of one
+sorting network for N keys, two operations for each of its comparisons at the rate of minima and maxima, and of the
+bytes that come in and go out, at the rate of a copy that is measured in the same run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from machine import ROOT, cpu
+from slosh.embed import SlicedWasserstein
+from slosh.gpu import columns, embedding, networks
+from slosh.native.arrays import Quantiles, Ragged
+from slosh.torch import SlicedWassersteinPool
+
+OUT = ROOT / "docs" / "results" / "gpu.json"
+MINIMA_A_CLOCK = 64
+"""Minima or maxima that a multiprocessor computes in a clock (CUDA programming guide, compute capability 8 and 9)."""
+ROWS: list[tuple[str, Any, int, int, int, int, float]] = [
+    ("150", 150, 2, 64, 32, 300_000, 20.0),
+    ("20 to 300, mixed", (20, 300), 2, 64, 16, 400_000, 12.0),
+    ("512", 512, 3, 64, 16, 100_000, 4.0),
+    ("2,048", 2048, 3, 64, 16, 30_000, 0.7),
+    ("10,000", 10_000, 16, 64, 16, 3_000, 0.08),
+    ("300", 300, 128, 64, 16, 60_000, 4.0),
+]
+"""Elements, their number or its range, d, L, M, sets, and the goal in million sets a second."""
+
+
+def seconds(work: Callable[[], Any], rounds: int = 7) -> float:
+    """Return the median of the seconds that the device takes, after a round to warm up."""
+    work()
+    taken = []
+    for _ in range(rounds):
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        begin.record()
+        work()
+        end.record()
+        end.synchronize()
+        taken.append(begin.elapsed_time(end) / 1e3)
+    return float(np.median(taken))
+
+
+def make_sizes(kind: Any, n: int) -> np.ndarray:
+    if isinstance(kind, tuple):
+        return np.random.default_rng(0).integers(kind[0], kind[1] + 1, n)
+    return np.full(n, kind)
+
+
+def plain_torch(points: torch.Tensor, sizes: np.ndarray, directions: torch.Tensor, m: int) -> Callable[[], Any]:
+    """Return the textbook expression over a padded batch: project, sort, average into bins."""
+    n, width, device = len(sizes), int(sizes.max()), points.device
+    if (sizes == width).all():
+        edges = torch.arange(m + 1, device=device, dtype=torch.float64) * width / m
+        at = torch.arange(width, device=device, dtype=torch.float64)[:, None]
+        parts = (torch.minimum(at + 1, edges[1:]) - torch.maximum(at, edges[:-1])).clamp(min=0) * m / width
+        bins, batch = parts.float(), points.view(n, width, -1)
+        return lambda: (batch @ directions.T).transpose(1, 2).sort(dim=2).values @ bins
+    lengths = torch.tensor(sizes, device=device)
+    there = torch.arange(width, device=device) < lengths[:, None]
+    padded = torch.zeros((n, width, points.shape[1]), device=device).masked_scatter(there[:, :, None], points)
+    place = torch.arange(m + 1, device=device)[None] * lengths[:, None] / m
+    low = place.floor().long().clamp(max=width - 1)
+    part = (place - low)[:, None]
+    index = low[:, None].expand(-1, len(directions), -1)
+
+    def run() -> Any:
+        values = (padded @ directions.T).transpose(1, 2).masked_fill(~there[:, None], torch.inf).sort(dim=2).values
+        values = values.masked_fill(~there[:, None], 0.0)
+        before = torch.nn.functional.pad(values.cumsum(2), (1, 0))
+        upto = before.gather(2, index) + part * values.gather(2, index)
+        return upto.diff(dim=2) * (m / lengths)[:, None, None]
+
+    return run
+
+
+def embedding_row(row: Any, shrink: int, copy_rate: float, clock: float) -> dict[str, Any]:
+    name, kind, dim, n_slices, m, n, goal = row
+    n = max(1, n // shrink)
+    sizes = make_sizes(kind, n)
+    known = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    device = torch.device("cuda", torch.cuda.current_device())
+    generator = torch.Generator(device).manual_seed(0)
+    points = torch.randn((int(known[-1]), dim), device=device, generator=generator)
+    directions = torch.nn.functional.normalize(torch.randn((n_slices, dim), device=device, generator=generator))
+    out = torch.empty((n, n_slices * m), device=device)
+    batch = columns.Batch(points, torch.from_numpy(known).to(device), None, known)
+    rule = columns.Rule(m, True, 1.0)
+    ours = seconds(lambda: columns.embed(batch, directions, rule, out))
+    residual = torch.empty(n, dtype=torch.float64, device=device)
+    both = seconds(lambda: columns.embed(batch, directions, rule, out, residual))
+    few = max(1, min(n, int(2e9 / (4 * 8 * n_slices * sizes.max()))))
+    peer = plain_torch(points[: int(known[few])], sizes[:few], directions, m)
+    expected = peer()
+    columns.embed(batch, directions, rule, out)
+    error = float((out[:few].view(expected.shape) - expected).abs().max())
+    theirs = seconds(peer, 5) / few
+    del peer, expected
+    properties = torch.cuda.get_device_properties(device)
+    counts = {int(size): len(networks.sorting_network(int(size))) for size in np.unique(sizes)}
+    comparisons = sum(counts[int(size)] for size in sizes) * n_slices
+    arithmetic = 2 * comparisons / (MINIMA_A_CLOCK * properties.multi_processor_count * clock)
+    memory = 4 * (points.numel() + out.numel()) / copy_rate
+    found = {
+        "elements": name,
+        "d": dim,
+        "L": n_slices,
+        "M": m,
+        "million_sets_a_second": n / ours / 1e6,
+        "goal": goal,
+        "with_residuals": n / both / 1e6,
+        "plain_torch": 1e-6 / theirs,
+        "ratio": theirs * n / ours,
+        "of_network_limit": arithmetic / ours,
+        "of_memory_limit": memory / ours,
+        "largest_difference_to_plain_torch": error,
+    }
+    if dim < 16:
+        found |= gradient_row(points, batch, directions, m)
+    return found
+
+
+def gradient_row(points: torch.Tensor, batch: columns.Batch, directions: torch.Tensor, m: int) -> dict[str, float]:
+    """Forward and backward of the layer, points and slices, beside the same in plain torch."""
+    few = max(1, min(len(batch.known) - 1, int(3e8 / (len(directions) * int(np.diff(batch.known).max())))))
+    sizes, n_points = np.diff(batch.known[: few + 1]), int(batch.known[few])
+    pool = SlicedWassersteinPool(points.shape[1], len(directions), m, slices=directions, check=False).to(points.device)
+    mine = points[:n_points].clone().requires_grad_()
+    offsets = batch.offsets[: few + 1]
+
+    def ours() -> None:
+        pool(mine, offsets).square().sum().backward()
+
+    own = points[:n_points].clone().requires_grad_()
+    theirs = directions.clone().requires_grad_()
+
+    def plain() -> None:
+        plain_torch(own, sizes, theirs, m)().square().sum().backward()
+
+    taken, peer = seconds(ours, 5), seconds(plain, 3)
+    return {"forward_and_backward": few / taken / 1e6, "forward_and_backward_ratio": peer / taken}
+
+
+def from_host(shrink: int) -> dict[str, float]:
+    """Sets on the host into vectors on the host, beside the bus and beside the CPU kernel."""
+    n, size, n_slices, m = 400_000 // shrink, 150, 64, 32
+    points = np.random.default_rng(0).normal(size=(n * size, 2)).astype(np.float32)
+    model = SlicedWasserstein(n_slices, m).fit([points[:size]])
+    rule = Quantiles(model.slices_, None, n_slices, m, True, 1.0)
+    sets = Ragged(points, np.arange(n + 1, dtype=np.int64) * size, None)
+    out = np.zeros((n, n_slices * m), np.float32)
+    embedding.embed(sets, rule, out, None, "cuda")
+    taken = []
+    for _ in range(3):
+        start = time.perf_counter()
+        embedding.embed(sets, rule, out, None, "cuda")
+        taken.append(time.perf_counter() - start)
+    held = torch.empty(1 << 28, dtype=torch.float32, pin_memory=True)
+    there = torch.empty(1 << 28, dtype=torch.float32, device="cuda")
+    back = held.nbytes / seconds(lambda: held.copy_(there, non_blocking=True), 5)
+    forth = held.nbytes / seconds(lambda: there.copy_(held, non_blocking=True), 5)
+    allowed = max(out.nbytes / back, points.nbytes / forth)
+    found = {
+        "million_sets_a_second": n / min(taken) / 1e6,
+        "bus_to_host_GB_a_second": back / 1e9,
+        "bus_to_device_GB_a_second": forth / 1e9,
+        "of_bus": allowed / min(taken),
+    }
+    few = 4000
+    start = time.perf_counter()
+    model.set_params(n_jobs=1).transform(points[: few * size].reshape(few, size, 2))
+    found["one_cpu_core_million_sets_a_second"] = few / (time.perf_counter() - start) / 1e6
+    return found
+
+
+def measured_copy_rate() -> float:
+    """Return how many bytes a second a copy on the device moves, those that are read and those that are written."""
+    big = torch.empty(1 << 30, device="cuda")
+    other = torch.empty_like(big)
+    return 2 * big.nbytes / seconds(lambda: other.copy_(big))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--out", type=Path, default=OUT)
+    given = parser.parse_args()
+    shrink = 50 if given.quick else 1
+    copy_rate = measured_copy_rate()
+    properties = torch.cuda.get_device_properties(0)
+    clock = 1e3 * float(getattr(properties, "clock_rate", 1_980_000))
+    result: dict[str, Any] = {
+        "gpu": properties.name,
+        "clock_MHz": clock / 1e6,
+        "copy_TB_a_second": copy_rate / 1e12,
+        "cpu": cpu(),
+        "torch": torch.__version__,
+        "date": time.strftime("%Y-%m-%d"),
+        "rows": [],
+    }
+    for row in ROWS:
+        result["rows"].append(embedding_row(row, shrink, copy_rate, clock))
+        print(json.dumps(result["rows"][-1]), flush=True)
+        torch.cuda.empty_cache()
+    result["host"] = from_host(shrink)
+    print(json.dumps(result["host"]), flush=True)
+    given.out.parent.mkdir(parents=True, exist_ok=True)
+    given.out.write_text(json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
