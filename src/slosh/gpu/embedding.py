@@ -2,11 +2,13 @@
 
 Pieces of the sets go through a few slots, each with page-locked memory at both ends and a stream of its own: while one
 piece is embedded, the next one is on its way there, and the one before on its way back. Memory is bounded by the slots.
+Arrays that are page-locked themselves (`torch.empty(..., pin_memory=True).numpy()`) are sent as they are.
 """
 
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import pairwise
@@ -21,7 +23,7 @@ from ..errors import DeviceMemoryError
 from ..native.arrays import Array, Float32, Float64, Int64, Quantiles, Ragged
 from . import columns
 
-SLOTS = 3
+SLOTS = 4
 PIECE_BYTES = 64 << 20
 """Bytes of points, or of vectors, of a piece; a set that has more is a piece of its own."""
 COPY_BYTES = 4 << 20
@@ -39,10 +41,12 @@ def embed(sets: Ragged, rule: Quantiles, out: Float32, residual: Float64 | None,
     if not n:
         return
     most, done = PIECE_BYTES, 0
-    with torch.cuda.device(device), ThreadPoolExecutor(_copy_threads()) as pool:
+    threads = _copy_threads()
+    # What is sent never waits for threads that copy what came back.
+    with torch.cuda.device(device), ThreadPoolExecutor(threads) as forth, ThreadPoolExecutor(threads) as back:
         while True:
             try:
-                for so_far in _through(sets, rule, out, residual, most, done, pool):
+                for so_far in _through(sets, rule, out, residual, most, done, (forth, back)):
                     done = so_far
                     checkpoint()
                 return
@@ -94,13 +98,13 @@ def _through(
     residual: Float64 | None,
     most: int,
     first: int,
-    pool: ThreadPoolExecutor,
+    pools: tuple[ThreadPoolExecutor, ThreadPoolExecutor],
 ) -> Iterator[int]:
     """Embed the sets from `first` on, and yield how many are done."""
     assert rule.directions is not None
     directions = torch.from_numpy(np.ascontiguousarray(rule.directions)).cuda()
     reference = None if rule.reference is None else torch.from_numpy(np.ascontiguousarray(rule.reference)).cuda()
-    width = rule.n_slices * rule.n_quantiles
+    width, direct = rule.n_slices * rule.n_quantiles, _page_locked(out)
     slots = [_Slot() for _ in range(SLOTS)]
     waiting: list[int] = []
     torch.cuda.current_stream().synchronize()
@@ -111,8 +115,10 @@ def _through(
                 slot.wait()
                 if len(waiting) >= SLOTS:
                     yield waiting.pop(0)
-                ready = _send(slot, sets, rule, directions, reference, begin, end, residual is not None, pool)
-                slot.done = backs.submit(_take, slot, ready, out, residual, begin, end, pool)
+                ready = _send(
+                    slot, sets, rule, directions, reference, begin, end, residual is not None, direct, pools[0]
+                )
+                slot.done = backs.submit(_take, slot, ready, out, residual, begin, end, direct is not None, pools[1])
                 waiting.append(end)
             for slot in slots:
                 slot.wait()
@@ -143,6 +149,7 @@ def _send(
     begin: int,
     end: int,
     with_residual: bool,
+    direct: Tensor | None,
     pool: ThreadPoolExecutor,
 ) -> torch.cuda.Event:
     """Begin to embed a piece on the stream of a slot; return what happens when its vectors are on the host."""
@@ -164,7 +171,8 @@ def _send(
         batch = columns.Batch(points, offsets, weights, own)
         numbers = columns.Rule(rule.n_quantiles, rule.average, rule.scale, reference)
         columns.embed(batch, directions, numbers, vectors, squares)
-        slot.host("vectors", n * width, torch.float32).view(n, width).copy_(vectors, non_blocking=True)
+        target = slot.host("vectors", n * width, torch.float32).view(n, width) if direct is None else direct[begin:end]
+        target.copy_(vectors, non_blocking=True)
         if squares is not None:
             slot.host("squares", n, torch.float64).copy_(squares, non_blocking=True)
         ready: torch.cuda.Event = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
@@ -173,11 +181,24 @@ def _send(
 
 
 def _locked(slot: _Slot, name: str, array: Array, pool: ThreadPoolExecutor) -> Tensor:
-    """Return a copy of an array in the page-locked memory of a slot."""
+    """Return a copy of an array in the page-locked memory of a slot, or the array itself where it is in such memory."""
     flat = array.reshape(-1)
+    own = _page_locked(flat)
+    if own is not None:
+        return own
     held = slot.host(name, len(flat), torch.from_numpy(flat[:0].copy()).dtype)
     _copy(held.numpy(), flat, pool)
     return held
+
+
+def _page_locked(array: Array) -> Tensor | None:
+    """Return an array as a tensor on the same memory if that is page-locked, and its rows are side by side."""
+    if not array.flags.c_contiguous:
+        return None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of arrays that cannot be written to, which is not tried
+        found = torch.from_numpy(array)
+    return found if found.is_pinned() else None
 
 
 def _take(
@@ -187,11 +208,14 @@ def _take(
     residual: Float64 | None,
     begin: int,
     end: int,
+    direct: bool,
     pool: ThreadPoolExecutor,
 ) -> None:
+    """Wait for the vectors of a piece, and put them where they belong."""
     ready.synchronize()
     n, width = end - begin, out.shape[1]
-    _copy(out[begin:end], slot.host("vectors", n * width, torch.float32).numpy().reshape(n, width), pool)
+    if not direct:
+        _copy(out[begin:end], slot.host("vectors", n * width, torch.float32).numpy().reshape(n, width), pool)
     if residual is not None:
         residual[begin:end] = slot.host("squares", n, torch.float64).numpy()
 

@@ -1,5 +1,10 @@
 // The quantiles of small sets, and their gradient. The host defines AVERAGE (the rule), RESIDUAL and BACKWARD.
 
+// The largest power of two that is at most SPAN.
+#define HIGHEST \
+  (SPAN >= 2048 ? 2048 : SPAN >= 1024 ? 1024 : SPAN >= 512 ? 512 : SPAN >= 256 ? 256 : SPAN >= 128 ? 128 : SPAN >= 64 ? 64 \
+   : SPAN >= 32 ? 32 : SPAN >= 16 ? 16 : 8)
+
 // The sum of f(rank) over the ranks [from, to): in float32 where they are few, otherwise eight at a time, and those sums in double.
 template <class Function> __device__ __forceinline__ float sum_ranks(int from, int to, Function f) {
   float rest = 0;
@@ -44,7 +49,7 @@ columns(Work work, const float *reference, float scale, int n_quantiles, float *
   // `reference` is the gradient of the vectors here, and `out` that of the values, (slices, stride).
   const float *upstream = reference + (long long)set * out_stride + (long long)slice * M;
   const float unit = scale / float(size);
-#pragma unroll 1
+#pragma unroll 4
   for (int i = 0; i < KEYS; ++i) {
     const int element = i * LANES + lane;
     if (element >= size || !real) continue;
@@ -56,15 +61,15 @@ columns(Work work, const float *reference, float scale, int n_quantiles, float *
 #else
     const float value = __ldg(work.points + slice * work.stride + from + element);
 #endif
-    int below = 0, rest = size;  // how many are smaller
-    while (rest > 0) {
-      const int half = rest >> 1, middle = below + half;
-      if (sorted[PLACE(middle)] < value) below = middle + 1, rest -= half + 1;
-      else rest = half;
+    int below = 0;  // how many are smaller
+#pragma unroll
+    for (int step = HIGHEST; step > 0; step /= 2) {
+      const int next = below + step;
+      if (next <= size && sorted[PLACE(next - 1)] < value) below = next;
     }
     int upto = below + 1;  // how many are not larger: equal ones share what all of them get
     if (upto < size && sorted[PLACE(upto)] == value) {
-      rest = size - upto;
+      int rest = size - upto;
       while (rest > 0) {
         const int half = rest >> 1, middle = upto + half;
         if (sorted[PLACE(middle)] <= value) upto = middle + 1, rest -= half + 1;

@@ -3,7 +3,7 @@
 
 #define POINTS 128
 #define SLICES 64
-#define FEATURES 16
+#define FEATURES 8
 #define THREADS 128
 
 extern "C" __global__ void __launch_bounds__(THREADS)
