@@ -1,8 +1,8 @@
 """Distance fields on a device: of every set the distance from each anchor to its nearest element.
 
-Ragged sets come in as arrays of NumPy, and so the fields go out. In few dimensions differences are squared one by one;
-in more of them distances come from products in float64, and small ones, which products cannot tell from zero, are
-computed again from differences.
+Ragged sets come in as arrays of NumPy, and so the fields go out. In few dimensions differences are squared one by one,
+on a GPU by a kernel (`kernels/field.cu`); in more of them distances come from products in float64, and small ones, which
+products cannot tell from zero, are computed again from differences.
 """
 
 from __future__ import annotations
@@ -16,12 +16,18 @@ from torch import Tensor
 from ..data.batching import batches_by_points
 from ..native.arrays import Float32, Int64, Ragged
 from .devices import in_smaller_batches
+from .nvrtc import Request, kernels
 from .products import full_products
+from .sources import INT, POINTER, define, source
 
 TABLE_NUMBERS = 1 << 27
 """Elements times anchors whose distances are held at once: 1 GB in float64, and some times as much while they are."""
-DIRECT_DIM = 4
+DIRECT_DIM = 16
 """Up to this dimension differences take less time than a product."""
+KERNEL_NUMBERS = 1 << 29
+"""The same for the kernel, which holds the fields only."""
+KERNEL_ANCHORS = 128
+"""Anchors of a block of the kernel."""
 NEAR = 2.0**-14
 """Squared distances below this part of the squared scale are computed again; of the others a product keeps more digits
 than float32 has."""
@@ -44,14 +50,15 @@ def field(sets: Ragged, anchors: Float32, out: Float32, device: str) -> None:
 
     Elements of weight zero do not count. It is what `slosh.native.kernel.field` computes.
     """
-    n_anchors = len(anchors)
+    n_anchors, has_kernel = len(anchors), device != "cpu" and sets.points.shape[1] <= DIRECT_DIM
+    most = KERNEL_NUMBERS if has_kernel else TABLE_NUMBERS
     with full_products(device):
         there = torch.from_numpy(np.ascontiguousarray(anchors)).to(device)
-        for some in batches_by_points(np.diff(sets.offsets), max(1, TABLE_NUMBERS // n_anchors)):
-            _batch(sets, some, there, out[some], device)
+        for some in batches_by_points(np.diff(sets.offsets), max(1, most // n_anchors)):
+            _batch(sets, some, there, out[some], device, most)
 
 
-def _batch(sets: Ragged, some: slice, anchors: Tensor, out: Float32, device: str) -> None:
+def _batch(sets: Ragged, some: slice, anchors: Tensor, out: Float32, device: str, most: int) -> None:
     """Compute the fields of a run of sets, some anchors at a time if they are large."""
     first, last = (int(sets.offsets[i]) for i in (some.start, some.stop))
     n_points = last - first
@@ -67,7 +74,7 @@ def _batch(sets: Ragged, some: slice, anchors: Tensor, out: Float32, device: str
         out[:, start:stop] = found.cpu().numpy()
 
     in_smaller_batches(
-        run, len(anchors), max(1, TABLE_NUMBERS // max(1, n_points)), device, f"the distances of {n_points:,} elements"
+        run, len(anchors), max(1, most // max(1, n_points)), device, f"the distances of {n_points:,} elements"
     )
 
 
@@ -92,11 +99,37 @@ def _least(table: Tensor, idle: Tensor | None, at: Places) -> Tensor:
 def by_differences(points: Tensor, idle: Tensor | None, at: Places, anchors: Tensor) -> Tensor:
     """Return the fields (n, K) of points (P, d), of which those that are idle do not count, from all differences."""
     squares: Tensor | None = None
+    if points.device.type == "cuda":
+        return _by_kernel(points, idle, at, anchors).sqrt_()
     for column, places in zip(points.T, anchors.T, strict=True):
         away = column[:, None] - places[None]
         squares = away.square_() if squares is None else squares.addcmul_(away, away)
     assert squares is not None
     return _least(squares, idle, at).sqrt_()
+
+
+def _by_kernel(points: Tensor, idle: Tensor | None, at: Places, anchors: Tensor) -> Tensor:
+    """Return the squares of the fields (n, K)."""
+    n_runs, (n_anchors, dim) = len(at.runs) - 1, anchors.shape
+    found = torch.full((len(at.sets) - 1, n_anchors), torch.inf, device=points.device)
+    set_of_run = torch.repeat_interleave(at.sets.diff(), output_size=n_runs).int()
+    types = (POINTER, POINTER, POINTER, POINTER, INT, POINTER, INT, POINTER)
+    request = Request(("field", dim), lambda: define(DIM=dim) + source("field.cu"), "field", types)
+    with torch.cuda.device(points.device):
+        (run,) = kernels(points.device, [request])
+        run(
+            (n_runs, -(-n_anchors // KERNEL_ANCHORS)),
+            KERNEL_ANCHORS,
+            points.data_ptr(),
+            None if idle is None else idle.data_ptr(),
+            at.runs.data_ptr(),
+            set_of_run.data_ptr(),
+            n_runs,
+            anchors.contiguous().data_ptr(),
+            n_anchors,
+            found.data_ptr(),
+        )
+    return found
 
 
 def by_products(points: Tensor, idle: Tensor | None, at: Places, anchors: Tensor) -> Tensor:
