@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 TORCH ?= torch==2.13.0
 NATIVE := $(wildcard src/slosh/native/*) CMakeLists.txt pyproject.toml
 
-.PHONY: demo serve test test-long test-sanitize lint lint-page paper paper-quick bench-embed bench-search bench-growth bench-index bench-promise bench-parts bench-postgres bench-shards bench-batch bench-server bench-torch bench-learn bench-points docs clean
+.PHONY: demo serve test test-long test-sanitize lint lint-page paper paper-quick bench-embed bench-search bench-growth bench-index bench-promise bench-parts bench-postgres bench-shards bench-batch bench-server bench-torch bench-learn bench-points bench-gpu docs clean
 
 demo: $(VENV)/.ready            ## build an index of handwritten digits, search it, draw neighbours; writes demo/
 	$(BIN)/slosh demo
@@ -73,6 +73,9 @@ bench-learn: $(VENV)/.ready     ## embeddings learnt from labels: what they find
 
 bench-points: $(VENV)/.ready    ## the network "points" on ModelNet40, ten minutes on a GPU; writes docs/results/learn_points.json
 	$(BIN)/python benchmarks/learn_points.py
+
+bench-gpu: $(VENV)/.ready       ## what a GPU does, minutes on a machine with one; writes docs/results/gpu.json
+	$(BIN)/python benchmarks/bench_gpu.py
 
 docs: $(VENV)/.ready            ## redraw the pictures of docs/
 	$(BIN)/python docs/draw_embedding.py

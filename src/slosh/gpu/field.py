@@ -1,8 +1,8 @@
 """Distance fields on a device: of every set the distance from each anchor to its nearest element.
 
 Ragged sets come in as arrays of NumPy, and so the fields go out. In few dimensions differences are squared one by one,
-on a GPU by a kernel (`kernels/field.cu`); in more of them distances come from products in float64, and small ones, which
-products cannot tell from zero, are computed again from differences.
+on a GPU by a kernel (`kernels/field.cu`). In more of them distances come from products in float64, and small ones,
+which products cannot tell from zero, are computed again from differences.
 """
 
 from __future__ import annotations
