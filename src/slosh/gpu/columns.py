@@ -24,8 +24,9 @@ FUSED_DIM = 4
 """Up to so many features, values are computed where they are sorted; with more they are projected before."""
 LAUNCHED_WARPS = 1 << 25
 """Warps of one launch at most: their threads are counted in 32 bits."""
-BLOCK, PROJECTED = 128, (128, 64)
-"""Threads of a block; points and slices of a tile of project.cu."""
+BLOCK, WEIGHTED_BLOCK, PROJECTED = 128, 64, (128, 64)
+"""Threads of a block, and of one for sets with weights, which take more shared memory; points and slices of a tile of
+project.cu."""
 
 
 class Work(ctypes.Structure):
@@ -77,13 +78,14 @@ def _request(keys: int, lanes: int, dim: int, rule: Rule, residual: bool, backwa
     flags = {"KEYS": keys, "LANES": lanes, "DIM": dim, "WEIGHTED": weighted, "AVERAGE": rule.average}
     flags |= {"RESIDUAL": residual, "BACKWARD": backward}
     name = "weighted" if weighted else "columns"
-    shared = BLOCK // 32 * (32 // lanes) * width(keys, lanes) * 4
+    warps = (WEIGHTED_BLOCK if weighted else BLOCK) // 32
+    shared = warps * (32 // lanes) * width(keys, lanes) * 4
     return Request(
         (name, *flags.values()),
-        lambda: define(**flags) + networks(keys) + source("sort.cu") + source(f"{name}.cu"),
+        lambda: define(WARPS=warps, **flags) + networks(keys) + source("sort.cu") + source(f"{name}.cu"),
         name,
         (Work, POINTER, FLOAT, INT, POINTER, LONG, POINTER),
-        BLOCK * 8 + 2 * shared if weighted else shared,
+        warps * 32 * 8 + 2 * shared if weighted else shared,
     )
 
 
@@ -231,5 +233,6 @@ def _launch(
     )
     reference = None if rule.reference is None else rule.reference.data_ptr()
     residual = None if squares is None else squares.data_ptr()
-    blocks = -(-len(sets) * warps * 32 // BLOCK)
-    run(blocks, BLOCK, work, reference, rule.scale, rule.n_quantiles, out, out_stride, residual)
+    block = BLOCK if values.weights is None else WEIGHTED_BLOCK
+    blocks = -(-len(sets) * warps * 32 // block)
+    run(blocks, block, work, reference, rule.scale, rule.n_quantiles, out, out_stride, residual)

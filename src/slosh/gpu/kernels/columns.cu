@@ -1,4 +1,5 @@
-// The quantiles of small sets, and their gradient. The host defines AVERAGE (the rule), RESIDUAL and BACKWARD.
+// The quantiles of small sets, and their gradient. The host defines WARPS (of a block), AVERAGE (the rule),
+// RESIDUAL and BACKWARD.
 
 // The largest power of two that is at most SPAN.
 #define HIGHEST \
@@ -20,7 +21,7 @@ template <class Function> __device__ __forceinline__ float sum_ranks(int from, i
   return float(total + rest);
 }
 
-extern "C" __global__ void __launch_bounds__(128)
+extern "C" __global__ void __launch_bounds__(32 * WARPS)
 columns(Work work, const float *reference, float scale, int n_quantiles, float *out, long long out_stride, float *residual) {
   extern __shared__ float shared[];
   const int warp = (blockIdx.x * blockDim.x + threadIdx.x) >> 5, in_warp = threadIdx.x & 31;

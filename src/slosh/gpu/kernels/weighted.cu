@@ -1,6 +1,5 @@
-// The quantiles of small sets whose elements have weights. The host defines WEIGHTED as 1, and AVERAGE and RESIDUAL.
-
-#define WARPS 4
+// The quantiles of small sets whose elements have weights. The host defines WEIGHTED as 1, WARPS (of a block), AVERAGE
+// and RESIDUAL.
 
 extern "C" __global__ void __launch_bounds__(32 * WARPS)
 weighted(Work work, const float *reference, float scale, int n_quantiles, float *out, long long out_stride, float *residual) {
