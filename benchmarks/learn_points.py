@@ -2,7 +2,9 @@
 
 It wants a GPU. The database is what is fitted on, with its labels, and what is searched; the queries are new objects.
 
-    python benchmarks/learn_points.py --seconds 480
+    python benchmarks/learn_points.py --seconds 590
+
+ends within these seconds: it fits for some epochs, to see how long they take, and then for as many as there is time.
 """
 
 from __future__ import annotations
@@ -11,76 +13,173 @@ import argparse
 import json
 import sys
 import time
+import warnings
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
 
+import slosh
 from machine import DATA, ROOT, cpu
+from slosh.data.progress import watched
 from slosh.evaluate import precision_at_k, vote_accuracy
-from slosh.learn import LearnedEmbedding
+from slosh.learn import LearnedEmbedding, point_module, steps, training
+from slosh.native import kernel
 from slosh.search import ExactSearch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "paper"))
 import datasets
 
+STARTED = time.perf_counter()
+K = 4
+TRIAL_EPOCHS = 8
+"""Epochs that are timed; the later half of them counts, in which nothing is loaded or recorded any more."""
+MARGIN = 0.95
+"""The part of the time for a fit that is planned for."""
+SMOKE_SETS = 2_000
+SMOKE_EPOCHS = 4
+VARIANTS: dict[str, dict[str, float]] = {
+    "averaged": {"mixed": 0, "replaced": 0.0},
+    "mixed": {"mixed": 512, "replaced": 0.0},
+    "regions": {"mixed": 512, "replaced": 0.5},
+}
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--epochs", type=int, default=None, help="instead of --seconds")
-    parser.add_argument("--seconds", type=float, default=480.0, help="how long the fit may take, about")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--batch-size", type=int, default=None)
-    parser.add_argument("--data", type=Path, default=DATA, help="the folder of modelnet40_3d.npz")
-    parser.add_argument("--out", type=Path, default=ROOT / "docs" / "results" / "learn_points.json")
-    given = parser.parse_args()
-    data = datasets.as_in_paper(datasets.load("modelnet40", given.data))
-    stored, asked = data.database, data.queries
 
-    def timed_fit(epochs: int) -> tuple[float, LearnedEmbedding]:
-        model = LearnedEmbedding(
-            "points",
-            n_components=256,
-            epochs=epochs,
-            batch_size=given.batch_size,
-            validation_fraction=0,
-            random_state=given.seed,
-        )
-        start = time.perf_counter()
-        model.fit(stored.sets, stored.labels)
-        return time.perf_counter() - start, model
+def become(variant: str) -> None:
+    """Let networks be built and trained as this variant says."""
+    point_module.MIXED = int(VARIANTS[variant]["mixed"])
+    training.REPLACED = VARIANTS[variant]["replaced"]
 
-    epochs = given.epochs
-    if epochs is None:
-        timed_fit(1)  # the first one loads the libraries of the GPU
-        short, longer = timed_fit(1)[0], timed_fit(5)[0]
-        epochs = max(1, int((given.seconds - short) / ((longer - short) / 4)))
-        print(f"{(longer - short) / 4:.2f} s an epoch: {epochs} epochs", flush=True)
-    fitted, model = timed_fit(epochs)
-    print(f"fitted in {fitted:.0f} s, last loss {model.history_[-1]['loss']:.4f}", flush=True)
+
+def timed_fit(
+    sets: slosh.Sets, labels: np.ndarray, epochs: int, given: argparse.Namespace
+) -> tuple[LearnedEmbedding, list[float]]:
+    """Return a fitted model and the seconds of each epoch."""
+    model = LearnedEmbedding(
+        "points",
+        n_components=256,
+        epochs=epochs,
+        batch_size=given.batch_size,
+        validation_fraction=0,
+        random_state=given.seed,
+        n_jobs=given.threads,
+    )
+    times: list[float] = []
+
+    def watch(stage: str, done: int, total: int) -> None:
+        if stage == "learn":
+            times.append(time.perf_counter())
+
+    with watched(watch):
+        model.fit(sets, labels)
+    return model, np.diff(times).tolist()
+
+
+class Objects(NamedTuple):
+    """Sets and their labels."""
+
+    sets: slosh.Sets
+    labels: np.ndarray
+
+    def some(self, n: int) -> Objects:
+        """Return n of them, or all, evenly spaced."""
+        rows = np.linspace(0, len(self.labels) - 1, min(n, len(self.labels))).astype(np.int64)
+        return Objects(self.sets.take(rows), self.labels[rows])
+
+
+def scored(model: LearnedEmbedding, stored: Objects, asked: Objects) -> dict[str, float]:
+    """Return what is found among the stored vectors, and how fast vectors are made."""
     start = time.perf_counter()
     vectors, queries = model.transform(stored.sets), model.transform(asked.sets)
-    embedded = time.perf_counter() - start
+    seconds = time.perf_counter() - start
     search = ExactSearch()
     search.add(vectors, np.arange(len(vectors)))
-    _, rows = search.search(queries, 4)
-    found = np.asarray(stored.labels)[rows]
-    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
-    result = {
-        "data": "ModelNet40 as in the paper",
-        "epochs": epochs,
-        "seed": given.seed,
+    found = stored.labels[search.search(queries, K).rows]
+    classes = np.unique(stored.labels)
+    means = np.stack([vectors[stored.labels == one].mean(axis=0) for one in classes])
+    nearest = classes[(queries @ (means / np.linalg.norm(means, axis=1, keepdims=True)).T).argmax(axis=1)]
+    return {
         "precision@4": round(float(precision_at_k(found, asked.labels)), 4),
         "vote": round(float(vote_accuracy(found, asked.labels)), 4),
+        "nearest_class_mean": round(float((nearest == asked.labels).mean()), 4),
+        "sets_per_second_embedded": round((len(vectors) + len(queries)) / seconds),
+    }
+
+
+def smoke(stored: Objects, asked: Objects, given: argparse.Namespace) -> None:
+    """Fit each variant to some of the sets, with recorded steps and without: the losses must be alike."""
+    warnings.simplefilter("error", RuntimeWarning)
+    print(f"kernel {kernel.name()}, torch {torch.__version__}", flush=True)
+    sets, labels = stored.some(SMOKE_SETS)
+    n_steps = -(-len(sets) // (given.batch_size or 64))
+    for variant in VARIANTS:
+        become(variant)
+        for before in (steps.STEPS_BEFORE, 1 << 30):
+            usual, steps.STEPS_BEFORE = steps.STEPS_BEFORE, before
+            model, times = timed_fit(sets, labels, SMOKE_EPOCHS, given)
+            steps.STEPS_BEFORE = usual
+            losses = [round(row["loss"], 3) for row in model.history_]
+            how = "recorded" if before == usual else "plain"
+            print(variant, how, f"{1e3 * times[-1] / n_steps:.2f} ms a step, losses {losses}", flush=True)
+        print(variant, scored(model, stored.some(500), asked.some(200)), flush=True)
+    if torch.cuda.is_available():
+        activities = [torch.profiler.ProfilerActivity.CUDA]
+        with torch.profiler.profile(activities=activities) as profile:
+            timed_fit(sets, labels, 2, given)
+        print(profile.key_averages().table(sort_by="self_device_time_total", row_limit=22, max_name_column_width=70))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--epochs", type=int, default=None, help="instead of --seconds")
+    parser.add_argument("--seconds", type=float, default=590.0, help="after which all is done, about")
+    parser.add_argument("--after", type=float, default=60.0, help="seconds of these for what comes after the fit")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--batch-size", type=int, default=None)
+    parser.add_argument("--variant", choices=VARIANTS, default="mixed")
+    parser.add_argument("--smoke", action="store_true", help="see whether all variants work, in half a minute")
+    parser.add_argument("--threads", type=int, default=-1)
+    parser.add_argument("--data", type=Path, default=DATA, help="the folder of modelnet40_3d.npz")
+    parser.add_argument("--out", type=Path, default=ROOT / "docs" / "results" / "learn_points.json")
+    parser.add_argument("--save", type=Path, default=None, help="a file for what was learnt")
+    given = parser.parse_args()
+    data = datasets.as_in_paper(datasets.load("modelnet40", given.data))
+    stored, asked = (Objects(each.sets, np.asarray(each.labels)) for each in (data.database, data.queries))
+    if given.smoke:
+        smoke(stored, asked, given)
+        return
+    become(given.variant)
+    epochs = given.epochs
+    if epochs is None:
+        times = timed_fit(stored.sets, stored.labels, TRIAL_EPOCHS, given)[1]
+        an_epoch = float(np.mean(times[TRIAL_EPOCHS // 2 :]))
+        left = given.seconds - given.after - (time.perf_counter() - STARTED)
+        epochs = max(1, int(MARGIN * left / an_epoch))
+        print(f"{given.variant}: {an_epoch:.2f} s an epoch, {left:.0f} s left: {epochs} epochs", flush=True)
+    start = time.perf_counter()
+    model, times = timed_fit(stored.sets, stored.labels, epochs, given)
+    fitted = time.perf_counter() - start
+    print(f"{given.variant}: fitted in {fitted:.0f} s, last loss {model.history_[-1]['loss']:.4f}", flush=True)
+    if given.save is not None:
+        slosh.save_embedding(model, given.save)
+    result = {
+        "data": "ModelNet40 as in the paper",
+        "variant": given.variant,
+        "epochs": epochs,
+        "seed": given.seed,
+        **scored(model, stored, asked),
         "fit_seconds": round(fitted, 1),
-        "sets_per_second_embedded": round((len(vectors) + len(queries)) / embedded),
+        "epoch_seconds": round(float(np.median(times)), 3),
+        "seconds": round(time.perf_counter() - STARTED, 1),
         "last_loss": round(model.history_[-1]["loss"], 4),
-        "gpu": gpu,
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         "cpu": cpu(),
+        "kernel": kernel.name(),
         "torch": torch.__version__,
         "date": time.strftime("%Y-%m-%d"),
     }
-    print(json.dumps(result, indent=2), flush=True)
+    print(json.dumps(result), flush=True)
     given.out.parent.mkdir(parents=True, exist_ok=True)
     given.out.write_text(json.dumps(result, indent=2) + "\n")
 

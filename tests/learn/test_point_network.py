@@ -35,7 +35,7 @@ def drawn_module(dim=3, n_neighbors=8, seed=0):
     torch.manual_seed(seed)
     network = PointModule(dim, np.linspace(0.1, 0.3, dim), 1.7, n_neighbors)
     with torch.no_grad():
-        for layer in network.layers:
+        for layer in [*network.layers, network.mixing]:
             layer.norm.running_mean.normal_()
             layer.norm.running_var.uniform_(0.5, 2)
             layer.norm.weight.normal_()
@@ -70,7 +70,13 @@ def plain_forward(network, sets, n_neighbors):
             h = np.where(z > 0, z, 0.2 * z)
             of_set.append(h)
         outputs.append(np.concatenate(of_set, axis=1))
-    return np.concatenate(outputs)
+    mixing, norm = network.mixing.both.weight.detach().double().numpy(), network.mixing.norm
+    z = np.concatenate(outputs) @ mixing.T
+    mean, var, gain, shift = (
+        each.detach().double().numpy() for each in (norm.running_mean, norm.running_var, norm.weight, norm.bias)
+    )
+    z = (z - mean) / np.sqrt(var + norm.eps) * gain + shift
+    return np.where(z > 0, z, 0.2 * z)
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -253,7 +259,7 @@ def test_too_many_neighbours_and_too_long_vectors_are_refused():
 
 
 def parts(network):
-    return {name: getattr(network, name) for name in ("center_", "spread_", "n_neighbors_", "layers_")}
+    return {name: getattr(network, name) for name in ("center_", "spread_", "n_neighbors_", "layers_", "mixing_")}
 
 
 @pytest.mark.parametrize(
@@ -270,6 +276,12 @@ def parts(network):
         {"layers_": [np.zeros((4, 7), np.float32)] * 2 + [np.zeros(4, np.float32)] * 2},
         {"layers_": [np.zeros((4, 6))] * 2 + [np.zeros(4)] * 2},
         {"layers_": [np.full((4, 6), np.inf, np.float32)] * 2 + [np.zeros(4, np.float32)] * 2},
+        {"mixing_": None},
+        {"mixing_": [np.zeros((4, 448), np.float32)]},
+        {"mixing_": [np.zeros((4, 7), np.float32), np.zeros(4, np.float32)]},
+        {"mixing_": [np.zeros((4, 448), np.float32), np.full(4, np.nan, np.float32)]},
+        {"mixing_": [np.zeros((4, 448), np.float32), np.zeros(4, np.float32)] * 2},
+        {"mixing_": [np.zeros((1 << 11, 448), np.float32), np.zeros(1 << 11, np.float32)]},
     ],
 )
 def test_a_network_of_a_hostile_file_is_refused(wrong):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import os
+import selectors
 import shutil
 import subprocess
 import sys
@@ -131,15 +131,13 @@ def test_checks_are_made_when_compiled():
 
 WORKER = """
 import os, sys
-from datetime import timedelta
 import torch
 import torch.distributed as distributed
 from slosh.torch import SlicedWassersteinPool
 
 rank, rendezvous, out = int(sys.argv[1]), sys.argv[2], sys.argv[3]
 torch.set_num_threads(1)
-distributed.init_process_group("gloo", init_method="file://" + rendezvous, rank=rank, world_size=2,
-                               timeout=timedelta(seconds=200))
+distributed.init_process_group("gloo", init_method="file://" + rendezvous, rank=rank, world_size=2)
 torch.manual_seed(0)
 points, offsets = torch.randn(4, 20, 3), None
 network = torch.nn.Sequential(torch.nn.Linear(3, 4), SlicedWassersteinPool(4, 6, 5))
@@ -148,8 +146,7 @@ parallel(points[2 * rank : 2 * rank + 2]).square().mean().backward()
 if rank == 0:
     torch.save([p.grad for p in network.parameters()], out)
 print("done", flush=True)
-sys.stdin.read()  # until the test has seen both: who leaves first breaks the connection of the other
-os._exit(0)
+sys.stdin.read()  # until the test ends it: who leaves first breaks the connection of the other
 """
 
 
@@ -159,29 +156,26 @@ def test_two_processes_average_their_gradients(tmp_path):
     script.write_text(WORKER)
     arguments = [str(tmp_path / "rendezvous"), str(tmp_path / "gradients")]
     environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
-    workers = [
-        subprocess.Popen(
-            [sys.executable, str(script), str(rank), *arguments],
-            env=environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in (0, 1)
-    ]
+    logs = [tmp_path / f"log {rank}" for rank in (0, 1)]
+    workers = []
+    for rank, log in enumerate(logs):
+        command = [sys.executable, str(script), str(rank), *arguments]
+        with log.open("w") as errors:
+            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": errors}
+            workers.append(subprocess.Popen(command, env=environment, text=True, **pipes))
     try:
-        for worker in workers:
-            said = list(itertools.takewhile(lambda line: line != "done\n", worker.stdout))
-            assert worker.poll() is None, "".join(said)
-        for worker in workers:
-            worker.stdin.close()
-            assert worker.wait(timeout=240) == 0
+        # Until both are done, or one has ended, after which the other would wait for it.
+        with selectors.DefaultSelector() as waiting:
+            for worker in workers:
+                waiting.register(worker.stdout, selectors.EVENT_READ)
+            while waiting.get_map():
+                for key, _ in waiting.select():
+                    assert key.fileobj.readline() == "done\n", "".join(log.read_text() for log in logs)
+                    waiting.unregister(key.fileobj)
     finally:
         for worker in workers:
             worker.kill()
-            worker.wait()
-            worker.stdout.close()
+            worker.communicate()
     torch.manual_seed(0)
     points = torch.randn(4, 20, 3)
     network = torch.nn.Sequential(torch.nn.Linear(3, 4), SlicedWassersteinPool(4, 6, 5))

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import trimesh
 from tqdm.auto import tqdm
 
 from slosh import Sets
@@ -150,6 +149,8 @@ def _points(mesh: Mesh, n_points: int, seed: int) -> Array:
 
 def read_off(path: Path) -> tuple[Array, Array]:
     """Return the vertices (n, 3) and triangles (m, 3) of an OFF file; raise if it holds fewer than its header says."""
+    import trimesh  # the prepared file needs none
+
     with reading(path, "OFF mesh"):
         content = path.read_bytes()
         lines = [words for line in content.splitlines() if (words := line.partition(b"#")[0].strip())]

@@ -46,7 +46,7 @@ class SetBatch(NamedTuple):
         """The set of each element, (P,)."""
         which = torch.arange(len(self.offsets) - 1, device=self.offsets.device)
         if self.size is not None:
-            return which.repeat_interleave(self.size)
+            return which[:, None].expand(-1, self.size).flatten()
         return torch.repeat_interleave(which, self.sizes, output_size=len(self.points))
 
 
@@ -85,7 +85,7 @@ def _rotate(batch: SetBatch, spread: float) -> SetBatch:
     n, dim = len(batch.offsets) - 1, points.shape[1]
     angles = points.new_empty(n).uniform_(-math.radians(TURN), math.radians(TURN))
     if dim == 2:
-        axes = points.new_tensor([[0.0, 0.0, 1.0]]).expand(n, 3)
+        axes = torch.eye(3, device=points.device, dtype=points.dtype)[2:].expand(n, 3)
     else:
         axes = torch.nn.functional.normalize(torch.randn(n, 3, device=points.device, dtype=points.dtype), dim=1)
     # Rodrigues: R = 1 + sin K + (1 - cos) K^2, with K the matrix of the product with the axis.
@@ -110,6 +110,34 @@ CHANGES: dict[str, Callable[[SetBatch, float], SetBatch]] = {
     "jitter": _jitter,
     "drop": _drop,
 }
+
+
+def with_regions_of_others(batch: SetBatch, share: float) -> tuple[SetBatch, Tensor, Tensor]:
+    """Put, into about this share of the sets, a region of another set in the place of their own.
+
+    The region is that of the elements nearest to one of the set's own, and takes as many of those of the other set.
+    Return the sets, the number of the other set of each, (n,), and the part of the elements that are a set's own, (n,).
+    """
+    assert batch.size is not None
+    n_sets, n = len(batch.offsets) - 1, batch.size
+    points = batch.points.view(n_sets, n, -1)
+    device = points.device
+    other = torch.rand(n_sets, device=device).argsort()
+    chosen = torch.rand(n_sets, device=device) < share
+    n_taken = (torch.rand(n_sets, device=device) * chosen * n).long()
+    with torch.no_grad():
+        middle = points[:, :1]  # one of the elements at random, since they come in a random order
+        far = (points - middle).square().sum(2).argsort(dim=1, descending=True)
+        near = (points[other] - middle).square().sum(2).argsort(dim=1)
+    # The farthest of the own elements first, and behind them the nearest of the other set's.
+    place = torch.arange(n, device=device)
+    own = place < (n - n_taken)[:, None]
+    rank = torch.where(own, place, place - (n - n_taken)[:, None])
+    element = torch.where(own, far.gather(1, rank), near.gather(1, rank))
+    from_set = torch.where(own, torch.arange(n_sets, device=device)[:, None], other[:, None])
+    at = (from_set * n + element).flatten()
+    weights = None if batch.weights is None else batch.weights[at]
+    return batch._replace(points=batch.points[at], weights=weights), other, 1 - n_taken / n
 
 
 def augmented(batch: SetBatch, changes: Sequence[str] | Change, spread: float) -> SetBatch:

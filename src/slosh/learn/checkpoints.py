@@ -21,7 +21,7 @@ from ..errors import DamagedError, InputError
 from ..native.arrays import Array, Int64
 
 KIND = "slosh checkpoint"
-LAYOUT = 1
+LAYOUT = 2
 """What the arrays of a checkpoint are: another number where that changes."""
 
 
@@ -43,6 +43,11 @@ class Checkpoint:
 
     def __init__(self, path: str | os.PathLike[str] | None, fingerprint: str) -> None:
         self._path, self._fingerprint = None if path is None else Path(path), fingerprint
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether there is a file."""
+        return self._path is not None
 
     def read(self) -> State | None:
         """Return the state to go on from; None if there is no file. Refuse one of other data or parameters."""

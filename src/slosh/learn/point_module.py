@@ -6,6 +6,9 @@ arrays.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -14,7 +17,9 @@ from ..native.arrays import ElementLayer, Float32, Float64
 from .point_network import SLOPE, PointNetwork
 
 WIDTHS = (64, 128, 256)
-"""The outputs of the layers."""
+"""The outputs of the layers over elements and their neighbours."""
+MIXED = 512
+"""The outputs of the layer that follows them, which takes what all of them make of an element; 0: there is none."""
 DISTANCES = 1 << 27
 """Distances between elements that are held at once."""
 
@@ -60,7 +65,7 @@ class NeighborLayer(nn.Module):  # type: ignore[misc]
 class PointModule(nn.Module):  # type: ignore[misc]
     """Layers over elements and their `n_neighbors` nearest ones by coordinates; 1: each element by itself.
 
-    forward : points (B, n, d) -> the outputs of all layers side by side, (B, n, c).
+    forward : points (B, n, d) -> what a last layer makes of the outputs of all layers side by side, (B, n, c).
     """
 
     center: Tensor
@@ -73,11 +78,12 @@ class PointModule(nn.Module):  # type: ignore[misc]
         self.layers = nn.ModuleList(
             NeighborLayer(width, n_outputs, n_neighbors > 1) for width, n_outputs in zip(inputs, WIDTHS, strict=True)
         )
+        self.mixing = NeighborLayer(sum(WIDTHS), MIXED, sees_neighbors=False) if MIXED else None
 
     @property
     def n_outputs(self) -> int:
         """The features of an element that it returns."""
-        return sum(WIDTHS)
+        return sum(WIDTHS) if self.mixing is None else self.mixing.n_outputs
 
     def forward(self, points: Tensor, weights: Tensor | None = None) -> Tensor:
         mean = _means(points, weights)
@@ -87,13 +93,15 @@ class PointModule(nn.Module):  # type: ignore[misc]
         for layer in self.layers:
             elements = layer(elements, nearest)
             outputs.append(elements)
-        return torch.cat(outputs, dim=2)
+        together = torch.cat(outputs, dim=2)
+        return together if self.mixing is None else self.mixing(together, None)
 
     def export(self) -> PointNetwork:
         """Return what was learnt."""
         layers = [layer.export() for layer in self.layers if isinstance(layer, NeighborLayer)]
         center = np.array(self.center.cpu().numpy(), np.float64)
-        return PointNetwork.of(center, float(self.spread), int(self.n_neighbors), layers)
+        mixing = None if self.mixing is None else self.mixing.export()
+        return PointNetwork.of(center, float(self.spread), int(self.n_neighbors), layers, mixing)
 
 
 def _means(points: Tensor, weights: Tensor | None) -> Tensor:
@@ -109,21 +117,34 @@ def nearest_elements(points: Tensor, k: int) -> Tensor:
     n_sets, n = points.shape[:2]
     k, step = min(k, n), max(1, DISTANCES // (n * n))
     found = []
-    with torch.autocast(points.device.type, enabled=False):
+    with torch.autocast(points.device.type, enabled=False), _exact_products():
         centred = (points - points.mean(1, keepdim=True)).float()
         for part in torch.split(centred, step):
-            squares = part.square().sum(2)
-            distances = squares[:, :, None] + squares[:, None] - 2 * part @ part.transpose(1, 2)
+            # The squared distance, less what all elements have in common that are compared with one.
+            distances = part.square().sum(2)[:, None] - 2 * part @ part.transpose(1, 2)
             found.append(distances.topk(k, dim=2, largest=False, sorted=False).indices)
     return torch.cat(found) if n_sets else points.new_empty((0, n, k), dtype=torch.int64)
+
+
+@contextmanager
+def _exact_products() -> Iterator[None]:
+    """Multiply as float32 does: the rounding of TF32 is as large as the distances of neighbours."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def _highest(values: Tensor, nearest: Tensor) -> Tensor:
     """Return the maximum of the values (B, n, c) over the neighbours of each element; its gradient goes to one."""
     n_sets, n, width = values.shape
     k = nearest.shape[2]
+    rows = (nearest + torch.arange(n_sets, device=nearest.device)[:, None, None] * n).view(-1, k)
+    if values.device.type == "cuda":  # one kernel, which keeps nothing of the size of all neighbours
+        return nn.functional.embedding_bag(rows, values.flatten(0, 1), mode="max").view(n_sets, n, width)
     with torch.no_grad():
-        rows = (nearest + torch.arange(n_sets, device=nearest.device)[:, None, None] * n).view(-1)
         around = values.detach().reshape(n_sets * n, width)[rows].view(n_sets, n, k, width)
         winner = around.argmax(2)
         where = nearest.gather(2, winner.view(n_sets, n, width))

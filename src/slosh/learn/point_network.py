@@ -1,7 +1,7 @@
 """The built-in network "points" as it is used after training: plain arrays, and a forward pass on the native kernel.
 
-Sets come in. Each element is seen together with its nearest elements within the set, layer by layer, and the sets go
-out with the outputs of all layers as their features.
+Sets come in. Each element is seen together with its nearest elements within the set, layer by layer. A last layer takes
+the outputs of all layers, and the sets go out with its outputs as their features.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from ..data.batching import segment_mean
 from ..data.sets import Sets
 from ..native import kernel
 from ..native.arrays import ElementLayer, Float32, Float64, Ragged
+from ..native.dense import DenseLayer
 from ..native.element_network import element_network
-from .head import MAX_LAYERS
+from .head import MAX_LAYERS, check_layers
 
 WIDEST = 1 << 10
 """Outputs of a layer that a file may have; the kernel takes no more."""
@@ -31,41 +32,54 @@ class PointNetwork:
 
     The maximum, of each output by itself, is over the `n_neighbors_` elements of the set that are nearest to element i,
     itself among them. The first layer takes the coordinates twice: less `center_`, and less the mean of their set, both
-    divided by `spread_`.
+    divided by `spread_`. With y the outputs of all layers side by side, the features are W y + b, negatives scaled.
 
     layers_ : for each layer A and B, (outputs, inputs), scale and shift, (outputs,), float32. B is (0, inputs) where
-        neighbours do not count.
+        neighbours do not count. mixing_ : W, (features, outputs of all layers), and b, (features,), float32; if it is
+        empty the features are y.
     """
 
     center_: Float64
     spread_: float
     n_neighbors_: int
     layers_: list[Float32]
+    mixing_: list[Float32]
 
     @classmethod
-    def of(cls, center: Float64, spread: float, n_neighbors: int, layers: list[ElementLayer]) -> PointNetwork:
-        """Return the network with these parts."""
+    def of(
+        cls,
+        center: Float64,
+        spread: float,
+        n_neighbors: int,
+        layers: list[ElementLayer],
+        mixing: ElementLayer | None,
+    ) -> PointNetwork:
+        """Return the network with these parts. `mixing` sees each element by itself."""
         made = cls()
         made.center_, made.spread_, made.n_neighbors_ = center, spread, n_neighbors
         made.layers_ = []
         for layer in layers:
             neighbors = np.empty((0, layer.own.shape[1]), np.float32) if layer.neighbors is None else layer.neighbors
             made.layers_ += [layer.own, neighbors, layer.scale, layer.shift]
+        made.mixing_ = [] if mixing is None else [mixing.own * mixing.scale[:, None], mixing.shift]
         return made
 
     @property
     def n_outputs(self) -> int:
-        return sum(len(scale) for scale in self.layers_[2::4])
+        return len(self.mixing_[1]) if self.mixing_ else sum(len(scale) for scale in self.layers_[2::4])
 
     def _layers(self) -> list[ElementLayer]:
         parts = (self.layers_[first : first + 4] for first in range(0, len(self.layers_), 4))
         return [ElementLayer(own, near if len(near) else None, scale, shift) for own, near, scale, shift in parts]
 
     def apply(self, sets: Sets, n_jobs: int | None) -> Sets:
-        """Return the sets with the outputs of all layers as the features of their elements."""
+        """Return the sets with the outputs of the last layer as the features of their elements."""
         inputs = element_inputs(sets, self.center_, self.spread_)
         ragged = Ragged(sets.points, sets.offsets, sets.weights)
         found = element_network(ragged, inputs, self.n_neighbors_, self._layers(), kernel.threads(n_jobs), slope=SLOPE)
+        if self.mixing_:
+            weights, bias = self.mixing_
+            found = DenseLayer(weights, bias, SLOPE)(found, n_jobs)
         return Sets.from_checked(found, sets.offsets, sets.weights, None)
 
     def check_state(self, dim: int) -> None:
@@ -91,6 +105,10 @@ class PointNetwork:
             if not all(np.isfinite(part).all() for part in parts):
                 raise ValueError("the layers of the network hold what is no number")
             width = outputs
+        if self.mixing_ != []:
+            check_layers(self.mixing_, sum(len(scale) for scale in self.layers_[2::4]), "the mixing of the network")
+            if len(self.mixing_) != 2 or len(self.mixing_[1]) > WIDEST:
+                raise ValueError("the network mixes by more than one layer, or a wide one")
 
 
 def element_inputs(sets: Sets, center: Float64, spread: float) -> Float32:

@@ -6,6 +6,7 @@ Sets of a batch are of similar sizes, so that little is left out, and nothing is
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -33,6 +34,15 @@ DEVICE_BYTES = 1 << 33
 """Bytes of elements that are kept on the device; of more, each batch is moved there."""
 
 
+class Size(NamedTuple):
+    """What the shapes of a batch depend on, beside the number of its sets."""
+
+    n_elements: int
+    """Of each set that are drawn."""
+    longest: int
+    """Of the elements of a set that they are drawn among; 0: elements are drawn with replacement."""
+
+
 class SampledInputs:
     """Sets whose elements are drawn anew for every batch. Elements of weight zero are never drawn."""
 
@@ -54,6 +64,16 @@ class SampledInputs:
         self._starts = torch.tensor(np.cumsum(sizes) - sizes).to(home)
         self._lengths = torch.tensor(sizes).to(home)
         self._weights = None if weights is None else torch.tensor(weights).to(home)
+
+    @property
+    def home(self) -> torch.device:
+        """Where the sets are: the device, or the CPU if there are too many elements for it."""
+        return self._points.device
+
+    @property
+    def can_repeat(self) -> bool:
+        """Whether `drawn` works on the device alone, without waiting for it."""
+        return self.home.type == self._device.type and self._weights is None and not callable(self._changes)
 
     def n_elements(self, rows: Int64) -> Int64:
         return np.minimum(self._sizes[rows], MOST_ELEMENTS)
@@ -83,29 +103,46 @@ class SampledInputs:
 
     def batch(self, rows: Int64, copies: Int64 | None) -> SetBatch:
         """Return sets of equally many elements on the device; `copies` is None where nothing is to be changed."""
-        counts = self.n_elements(rows)
-        n = int(counts.min() if copies is None else max(counts.min(), FEWEST_OF_MEDIAN * np.median(counts)))
-        if copies is not None and self._drops:
-            n = max(1, int(n * (1 - (1 - KEPT) * float(torch.rand(1)))))
-        home = self._points.device
-        which = torch.as_tensor(rows).to(home)
-        at = self._starts[which][:, None] + self._drawn(which, rows, n, copies is not None)
-        points = self._points[at].to(self._device)
-        weights = None if self._weights is None else self._weights[at].to(self._device).view(-1)
-        offsets = torch.arange(len(rows) + 1, device=self._device) * n
-        batch = SetBatch(points.view(-1, points.shape[2]), offsets, weights, size=n)
-        return augmented(batch, self._changes, self._spread) if copies is not None and self._changes else batch
+        fresh = copies is not None
+        return self.drawn(torch.as_tensor(rows).to(self.home), self.size(rows, fresh), fresh)
 
-    def _drawn(self, which: Tensor, rows: Int64, n: int, fresh: bool) -> Tensor:
-        """Return which n elements of each set to take, (sets, n); the same ones every time unless `fresh`."""
-        home, lengths = which.device, self._lengths[which][:, None]
-        generator = None if fresh else torch.Generator(home).manual_seed(0)
+    def size(self, rows: Int64, fresh: bool) -> Size:
+        """Return how many elements a batch of these sets has; with "drop" a number that is drawn, one of a few."""
+        counts = self.n_elements(rows)
+        n = int(max(counts.min(), FEWEST_OF_MEDIAN * np.median(counts)) if fresh else counts.min())
+        if fresh and self._drops:
+            n = _among_few(n, 1 - (1 - KEPT) * float(torch.rand(1)))
         longest = int(self._sizes[rows].max())
         if longest > SPARSE * MOST_ELEMENTS:
+            return Size(n, 0)
+        return Size(n, max(n, 1 << (longest - 1).bit_length()))  # a power of two: few batches of other shapes
+
+    def drawn(self, which: Tensor, size: Size, fresh: bool) -> SetBatch:
+        """Return a batch of this size of the sets with these numbers, which are on the device of the sets."""
+        n_sets, n = len(which), size.n_elements
+        at = self._starts[which][:, None] + self._places(which, size, fresh)
+        points = self._points[at].to(self._device)
+        weights = None if self._weights is None else self._weights[at].to(self._device).view(-1)
+        offsets = torch.arange(n_sets + 1, device=self._device) * n
+        batch = SetBatch(points.view(-1, points.shape[2]), offsets, weights, size=n)
+        return augmented(batch, self._changes, self._spread) if fresh and self._changes else batch
+
+    def _places(self, which: Tensor, size: Size, fresh: bool) -> Tensor:
+        """Return which elements of each set to take, (sets, n); the same ones every time unless `fresh`."""
+        home, lengths = which.device, self._lengths[which][:, None]
+        generator = None if fresh else torch.Generator(home).manual_seed(0)
+        if not size.longest:
             # So few of so many that one is hardly drawn twice; a number for each element would take too much memory.
-            drawn = (torch.rand(len(which), n, device=home, generator=generator) * lengths).long()
+            drawn = (torch.rand(len(which), size.n_elements, device=home, generator=generator) * lengths).long()
             return torch.minimum(drawn, lengths - 1)  # a product may round up to the length
-        keys = torch.rand(len(which), max(n, longest), device=home, generator=generator)
-        there = torch.arange(keys.shape[1], device=home) < lengths
-        drawn = keys.masked_fill(~there, 2.0).topk(n, dim=1, largest=False, sorted=True).indices
+        keys = torch.rand(len(which), size.longest, device=home, generator=generator)
+        there = torch.arange(size.longest, device=home) < lengths
+        drawn = keys.masked_fill(~there, 2.0).topk(size.n_elements, dim=1, largest=False, sorted=True).indices
         return torch.where(drawn < lengths, drawn, drawn % lengths)  # of a smaller set some are taken again
+
+
+def _among_few(n: int, share: float) -> int:
+    """Return about this share of n, KEPT to 1, and for all n of a collection one of a few numbers."""
+    step = 1 << max(0, n.bit_length() - 4)
+    fewest, most = -(-int(np.ceil(KEPT * n)) // step), n // step
+    return min(max(round(n * share / step), fewest), most) * step if fewest <= most else n

@@ -9,20 +9,27 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from ..data.progress import ProgressBar
 from ..errors import InputError
 from ..native.arrays import Array, Int64
+from .augmentation import with_regions_of_others
 from .checkpoints import Checkpoint, State
 from .examples import Examples
 from .inputs import Inputs, even_runs
 from .losses import CosineSoftmax, contrastive_loss
 from .modules import Model
+from .sampled_inputs import SampledInputs, Size
+from .steps import RepeatedStep, own_stream
 
 MIXING = 0.4
 """Both parameters of the beta distribution that says how two examples are mixed."""
@@ -35,6 +42,12 @@ SMOOTHING = 0.1
 """The part of the label that goes to all classes alike, behind a network."""
 SMOOTHED = 5
 """Epochs whose mean accuracy says how good a model is."""
+AVERAGED = 0.05
+"""The part of all steps that the mean of a network's weights goes back. The mean is what is kept."""
+LAST_RATE = 0.03
+"""What the learning rate of a network falls to, as a part of the highest, so that there is something to average."""
+REPLACED = 0.0
+"""The part of the sets, behind a built-in network, that get a region of another set, and of its label."""
 
 
 @dataclass(frozen=True)
@@ -87,8 +100,12 @@ class Trainer:
         self.model = model.to(device)
         self._classes = CosineSoftmax(examples.n_classes, model.head.n_outputs).to(device) if plan.softmax else None
         self._all = nn.ModuleList([model] if self._classes is None else [model, self._classes])
-        self._optimizer = _optimizer(self._all, plan)
+        self._optimizer = _optimizer(self._all, plan, device)
+        self._average = _Average(self._all) if plan.uses_momentum else None
         self._negatives = _partners(examples.unlike)
+        self._repeated: RepeatedStep | None = None
+        if isinstance(inputs, SampledInputs) and plan.softmax:
+            self._repeated = RepeatedStep(self._sampled_step, device, inputs.can_repeat)
 
     def run(self, checkpoint: Checkpoint) -> tuple[list[list[float]], int]:
         """Train until nothing is gained any more, and leave the best model in place; return the history and its epoch.
@@ -101,8 +118,8 @@ class Trainer:
             state = State()
         else:
             self._restore(state)
-        best = _with_prefix(state.arrays, "best.")
-        with ProgressBar(total=plan.epochs, unit="epoch", desc="learn") as bar:
+        best = {name: torch.tensor(array) for name, array in _without(state.arrays, "best.").items()}
+        with own_stream(self._device), ProgressBar(total=plan.epochs, unit="epoch", desc="learn") as bar:
             if state.history:
                 bar.update(len(state.history))
             while len(state.history) < plan.epochs and not state.finished:
@@ -117,39 +134,79 @@ class Trainer:
                     or not best
                     or _score(state.history) >= _score(state.history[: state.best_epoch + 1])
                 ):
-                    state.best_epoch, best = epoch, _arrays(self._all.state_dict(), "best.")
+                    state.best_epoch = epoch
+                    best = {name: each.clone() for name, each in self._judged.state_dict().items()}
                 state.finished = epoch - state.best_epoch >= plan.patience or epoch + 1 == plan.epochs
-                state.arrays = {**self._state(), **best}
-                checkpoint.write(state)
+                if checkpoint.is_kept:
+                    state.arrays = {**self._state(), **_arrays(best, "best.")}
+                    checkpoint.write(state)
                 bar.set_postfix(loss=f"{loss:.3f}", held=f"{state.history[-1][2]:.3f}")
                 bar.update(1)
-        self._all.load_state_dict({name: torch.tensor(array) for name, array in _without(best, "best.").items()})
-        self._all.eval()
+        self._all.load_state_dict(best)
+        self._average = None
         return state.history, state.best_epoch
 
     def hidden(self, rows: Int64) -> Array:
         """Return the last hidden layer of these sets, of unit length, (n, width)."""
         return np.asarray(self._embed(rows).cpu().numpy())
 
+    @property
+    def _judged(self) -> nn.ModuleList:
+        """The model and its prototypes as they are judged and kept."""
+        return self._all if self._average is None else self._average.modules
+
     # -- an epoch ------------------------------------------------------------------------------------------------------
 
     def _epoch(self, epoch: int, random: np.random.RandomState) -> float:
         self._all.train()
-        batches = self._batches(random)
+        batches, plan = self._batches(random), self._plan
+        if self._average is not None:
+            self._average.reach = AVERAGED * plan.epochs * len(batches)
         total, count = torch.zeros((), device=self._device), 0
+        seen = None if self._repeated is None else self._on_device(np.concatenate(batches))
         for number, rows in enumerate(batches):
-            rate = self._plan.learning_rate * _rate((epoch + number / len(batches)) / self._plan.epochs)
-            for group in self._optimizer.param_groups:
-                group["lr"] = rate
+            rate = _rate((epoch + number / len(batches)) / plan.epochs, LAST_RATE if plan.uses_momentum else 0.0)
+            _set_rate(self._optimizer, plan.learning_rate * rate)
             copies = random.randint(self._inputs.n_copies, size=len(rows))
-            loss = self._loss(rows, copies, random)
-            self._optimizer.zero_grad(set_to_none=True)
-            loss.backward()  # type: ignore[no-untyped-call]
-            if self._plan.uses_momentum:
-                nn.utils.clip_grad_norm_(self._all.parameters(), LARGEST_GRADIENT)
-            self._optimizer.step()
-            total, count = total + loss.detach() * len(rows), count + len(rows)
+            if seen is None:
+                loss = self._descend(self._loss(rows, copies, random))
+            else:
+                loss = self._repeat(rows, *(each[count : count + len(rows)] for each in seen))
+            total, count = total + loss * len(rows), count + len(rows)
         return float(total) / count
+
+    def _on_device(self, rows: Int64) -> tuple[Tensor, Tensor]:
+        """Return the numbers of sets and their classes, copied at once: every copy waits for the steps before it."""
+        return torch.as_tensor(rows).to(self._device), self._targets(rows)
+
+    def _repeat(self, rows: Int64, which: Tensor, wanted: Tensor) -> Tensor:
+        assert self._repeated is not None
+        assert isinstance(self._inputs, SampledInputs)
+        return self._repeated(which, wanted, self._inputs.size(rows, fresh=True))
+
+    def _descend(self, loss: Tensor) -> Tensor:
+        """Change the weights so that the loss falls; return the loss as it was."""
+        self._optimizer.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        if self._plan.uses_momentum:
+            nn.utils.clip_grad_norm_(self._all.parameters(), LARGEST_GRADIENT)
+        self._optimizer.step()
+        if self._average is not None:
+            self._average.update()
+        return loss.detach()
+
+    def _sampled_step(self, rows: Tensor, wanted: Tensor, size: Size) -> Tensor:
+        """Make a step of a network on sets whose elements are drawn. Nothing here waits for the device."""
+        assert isinstance(self._inputs, SampledInputs)
+        assert self._classes is not None
+        batch = self._inputs.drawn(rows.to(self._inputs.home), size, fresh=True)
+        cross = partial(nn.functional.cross_entropy, label_smoothing=SMOOTHING, reduction="none")
+        if not REPLACED:
+            logits = self._classes(self.model.head(self.model.features(batch)))
+            return self._descend(cross(logits, wanted).mean())
+        batch, other, part = with_regions_of_others(batch, REPLACED)
+        logits = self._classes(self.model.head(self.model.features(batch)))
+        return self._descend((part * cross(logits, wanted) + (1 - part) * cross(logits, wanted[other])).mean())
 
     def _batches(self, random: np.random.RandomState) -> list[Int64]:
         """Return the sets of each batch of an epoch: numbers of sets, for pairs both of each and sets unlike them."""
@@ -202,12 +259,12 @@ class Trainer:
 
     def _embed(self, rows: Int64) -> Tensor:
         """Return the vectors of these sets, without dropout or changes."""
-        self._all.eval()
+        model: Any = self._judged.eval()[0]
         found = torch.empty((len(rows), self.model.head.n_outputs), device=self._device)
         with torch.no_grad():
             for some in self._inputs.runs(rows):
                 batch = self._inputs.batch(rows[some], None)
-                found[torch.as_tensor(some).to(self._device)] = self.model.head(self.model.features(batch))
+                found[torch.as_tensor(some).to(self._device)] = model.head(model.features(batch))
         return found
 
     def _judge(self) -> tuple[float, float]:
@@ -221,8 +278,9 @@ class Trainer:
             return float(contrastive_loss(vectors, self._alike(rows, held))), math.nan
         assert held.classes is not None
         wanted = torch.as_tensor(held.classes).to(self._device)
+        classes: Any = self._judged[1]
         with torch.no_grad():
-            logits = self._classes(vectors)
+            logits = classes(vectors)
         accuracy = (logits.argmax(1) == wanted).float().mean()
         return float(nn.functional.cross_entropy(logits, wanted)), float(accuracy)
 
@@ -231,15 +289,38 @@ class Trainer:
     def _state(self) -> dict[str, Array]:
         moments = self._optimizer.state_dict()["state"]
         flat = {f"optimizer.{i}.{name}": each for i, of in moments.items() for name, each in of.items()}
-        return {**_arrays(self._all.state_dict(), "model."), **{name: _numpy(each) for name, each in flat.items()}}
+        average = {} if self._average is None else _arrays(self._average.modules.state_dict(), "average.")
+        model = _arrays(self._all.state_dict(), "model.")
+        return {**model, **average, **{name: _numpy(each) for name, each in flat.items()}}
 
     def _restore(self, state: State) -> None:
         self._all.load_state_dict({k: torch.tensor(v) for k, v in _without(state.arrays, "model.").items()})
+        if self._average is not None:
+            average = _without(state.arrays, "average.")
+            self._average.modules.load_state_dict({k: torch.tensor(v) for k, v in average.items()})
         moments: dict[int, dict[str, Tensor]] = {}
         for name, array in _without(state.arrays, "optimizer.").items():
             number, _, key = name.partition(".")
             moments.setdefault(int(number), {})[key] = torch.tensor(array)
         self._optimizer.load_state_dict({**self._optimizer.state_dict(), "state": moments})
+
+
+class _Average:
+    """The mean of the weights and statistics of modules over their last steps: the older, the less they weigh.
+
+    modules : a copy that has the means. reach : how many steps it goes back, about.
+    """
+
+    def __init__(self, modules: nn.ModuleList) -> None:
+        self.modules, self.reach = deepcopy(modules).requires_grad_(False), 1.0
+        both = zip(self.modules.state_dict().values(), modules.state_dict().values(), strict=True)
+        self._pairs = [(mean, of) for mean, of in both if of.dtype == torch.float32]
+
+    def update(self) -> None:
+        """Take another step into account."""
+        means, last = (list(each) for each in zip(*self._pairs, strict=True))
+        average: Any = get_ema_multi_avg_fn
+        average(1 - 1 / max(1.0, self.reach))(means, last, None)
 
 
 def _diverged(epoch: int, plan: Plan) -> InputError:
@@ -250,7 +331,7 @@ def _diverged(epoch: int, plan: Plan) -> InputError:
     return InputError(problem, remedy, argument="learning_rate")
 
 
-def _optimizer(modules: nn.Module, plan: Plan) -> torch.optim.Optimizer:
+def _optimizer(modules: nn.Module, plan: Plan, device: torch.device) -> torch.optim.Optimizer:
     if not plan.uses_momentum:
         return torch.optim.AdamW(modules.parameters(), lr=plan.learning_rate, weight_decay=WEIGHT_DECAY)
     parameters = list(modules.parameters())
@@ -258,7 +339,18 @@ def _optimizer(modules: nn.Module, plan: Plan) -> torch.optim.Optimizer:
         {"params": [each for each in parameters if each.ndim > 1], "weight_decay": SGD_DECAY},
         {"params": [each for each in parameters if each.ndim <= 1], "weight_decay": 0.0},
     ]
-    return torch.optim.SGD(groups, lr=plan.learning_rate, momentum=MOMENTUM, nesterov=True)
+    if device.type != "cuda":
+        return torch.optim.SGD(groups, lr=plan.learning_rate, momentum=MOMENTUM, nesterov=True)
+    rate = torch.tensor(plan.learning_rate, device=device)  # so that a step which was recorded sees another one
+    return torch.optim.SGD(groups, lr=rate, momentum=MOMENTUM, nesterov=True, fused=True)
+
+
+def _set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    for group in optimizer.param_groups:
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(rate)
+        else:
+            group["lr"] = rate
 
 
 def _partners(unlike: Int64 | None) -> dict[int, list[int]]:
@@ -270,11 +362,11 @@ def _partners(unlike: Int64 | None) -> dict[int, list[int]]:
     return found
 
 
-def _rate(done: float) -> float:
-    """Return the learning rate, as a part of the highest, after this part of the training."""
+def _rate(done: float, last: float) -> float:
+    """Return the learning rate, as a part of the highest, after this part of the training; `last` is at its end."""
     if done < WARM_UP:
         return 0.04 + 0.96 * done / WARM_UP
-    return 0.5 * (1 + math.cos(math.pi * (done - WARM_UP) / (1 - WARM_UP)))
+    return last + (1 - last) * 0.5 * (1 + math.cos(math.pi * (done - WARM_UP) / (1 - WARM_UP)))
 
 
 def _score(history: list[list[float]]) -> float:
@@ -297,10 +389,6 @@ def _numpy(tensor: Tensor) -> Array:
 
 def _arrays(tensors: dict[str, Tensor], prefix: str) -> dict[str, Array]:
     return {prefix + name: _numpy(tensor) for name, tensor in tensors.items()}
-
-
-def _with_prefix(arrays: dict[str, Array], prefix: str) -> dict[str, Array]:
-    return {name: array for name, array in arrays.items() if name.startswith(prefix)}
 
 
 def _without(arrays: dict[str, Array], prefix: str) -> dict[str, Array]:
