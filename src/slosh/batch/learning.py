@@ -134,7 +134,7 @@ def _first_sets(piece: Piece, options: Mapping[str, Any], n: int, n_numbers: int
 
 def fingerprint(spec: IndexSpec) -> str:
     """Return a text that tells a specification from any other; the number of threads does not matter."""
-    header, arrays = tensors.unpack(deepcopy(spec).with_threads(1).pack(), KIND, "a specification")
+    header, arrays = tensors.unpack(deepcopy(spec).run_by(1).pack(), KIND, "a specification")
     digest = sha256(json.dumps(header, sort_keys=True).encode())
     for name in sorted(arrays, key=int):
         digest.update(f"{arrays[name].dtype.str} {arrays[name].shape}".encode())

@@ -109,6 +109,12 @@ class SetTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
             problem, remedy = f"{type(self).__name__} runs on the CPU only", "leave device out"
             raise UnsupportedError(problem, remedy, feature_name="device", argument="device")
 
+    def apart(self, sets: Sets, vectors: Float32) -> Float64 | None:
+        """Return how far index vectors of these sets that two devices have made may lie apart, (n,); None if nothing
+        is known of it. `vectors` are those of one of the devices.
+        """
+        return np.zeros(len(sets))
+
     def _transform(self, sets: Sets, out: Float32) -> None:
         """Write the vectors of one batch into `out`, (len(sets), vector_length), float32 with contiguous rows."""
         raise NotImplementedError

@@ -143,6 +143,9 @@ class DistanceField(DeviceTransformer):
         vectors: Any = self.embed(sets)
         return vectors, self.rounding(vectors) if slack else None
 
+    def apart(self, sets: Sets, vectors: Float32) -> Float64:
+        return 2 * self.rounding(vectors)
+
     def rounding(self, vectors: Array) -> Float64:
         """Return how far float32 may have moved each vector, (n,): no number of it was moved farther.
 

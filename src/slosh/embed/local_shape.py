@@ -206,6 +206,9 @@ class LocalShape(SetTransformer):
         """Let the inner embedding make its vectors there; what elements get from their neighbours is of the CPU."""
         self.embedding_.run_on(device)
 
+    def apart(self, sets: Sets, vectors: Float32) -> Float64 | None:
+        return self.embedding_.apart(self.enrich(sets), vectors)
+
     def _set_inner_threads(self) -> None:
         """Make the inner embedding use as many threads: `n_jobs` may have been changed since."""
         if hasattr(self.embedding_, "n_jobs"):

@@ -374,6 +374,15 @@ class SlicedWasserstein(DeviceTransformer):
         size += self._reference_norm() / math.sqrt(self.vector_length)
         return np.asarray(2.0**-23 * ((8 + math.sqrt(self.n_features_in_)) * size + 24 * residuals))
 
+    def apart(self, sets: Sets, vectors: Float32) -> Float64 | None:
+        """Return how far index vectors of these sets that two devices have made may lie apart, (n,).
+
+        None for the linear rule and weights, where the order of two elements that are as far along a slice matters.
+        """
+        if self.average_:
+            return 2 * self.rounding(vectors[:, :-1], vectors[:, -1].astype(np.float64))
+        return None if sets.weights is not None else 2 * self.rounding(vectors, np.zeros(len(vectors)))
+
     def _check_average(self, what: str) -> None:
         self._check_fitted()
         if not self.average_:

@@ -27,7 +27,7 @@ from .base import DeviceTransformer, SetTransformer
 from .discriminant import class_numbers, discriminants, joined_map, label_weight, shared_classes
 from .sliced_wasserstein import SlicedWasserstein
 from .whitened_checks import check_numbers, checked_power, checked_views, why_labels_do_not_count
-from .whitening import LinearMap, Spread, mapping, n_different, part_beyond, spread, with_signs
+from .whitening import LinearMap, Spread, apart_after_map, mapping, n_different, part_beyond, spread, with_signs
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -432,6 +432,21 @@ class Whitened(DeviceTransformer):
         for start in range(0, len(sets), step):
             rows = slice(start, start + step)
             self._map[1].apply(self._joined(sets[rows]), out[rows], self.n_jobs)
+
+    def apart(self, sets: Sets, vectors: Float32) -> Float64 | None:
+        """Return how far vectors of these sets that two devices have made may lie apart, (n,)."""
+        if self._plain is not None:
+            return self._plain.apart(sets, vectors)
+        squares = np.zeros(len(sets))
+        for view, scale in zip(self._ready_views(), self.view_scales_, strict=True):
+            moved = view.apart(sets, view.index_vectors(sets, slack=False)[0])
+            if moved is None:
+                return None
+            squares += (scale * moved) ** 2
+        plain = np.empty((len(sets), self.vector_length), np.float32)
+        self._mapping(None).apply(self._joined(sets), plain, self.n_jobs)
+        stretch = max(float(self.scales_.max(initial=0.0)), self.rest_scale_)
+        return apart_after_map(plain, stretch * np.sqrt(squares), self.shortest_)
 
     @property
     def made_on(self) -> str:

@@ -182,6 +182,15 @@ def mapping(
     return DeviceMap(mean, directions, scales, rest_scale, shortest, device)
 
 
+def apart_after_map(mapped: Float32, moved: Float64, shortest: float | None) -> Float64:
+    """Return how far the results of two devices may lie apart: of mapped vectors that are not of unit length yet, and
+    were moved so far by what was before; `shortest` as in `LinearMap`.
+    """
+    lengths = np.sqrt(np.square(mapped, dtype=np.float64).sum(axis=1))
+    away = moved + 2.0**-20 * lengths  # each number is rounded to float32 before and after it is scaled
+    return np.asarray(away if shortest is None else 2 * away / np.maximum(lengths, shortest) + 2.0**-20)
+
+
 def n_different(vectors: Float32) -> int:
     """Return how many of the rows differ: copies teach nothing more."""
     return len(aside(partial(np.unique, vectors.view(np.dtype((np.void, vectors.strides[0]))).ravel())))

@@ -263,6 +263,9 @@ class LearnedEmbedding(SetTransformer):
         for view in self.views_:
             view.run_on(device)
 
+    def apart(self, sets: Sets, vectors: Float32) -> None:
+        """Return None: what a head makes of a small difference is not known."""
+
     def _transform(self, sets: Sets, out: Float32) -> None:
         if self._head is None:
             self._head = Head(self.layers_)
