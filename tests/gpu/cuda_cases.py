@@ -402,3 +402,73 @@ def check_a_full_memory_is_an_error_that_says_so(folder: Path) -> None:
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0)
     np.testing.assert_array_equal(model.transform(sets), expected)
+
+
+# Indexes
+
+
+@each(kind=["sliced", "field", "whitened"])
+def check_an_index_built_there_opens_on_the_cpu(folder: Path, kind: str) -> None:
+    plain = SlicedWasserstein(32, 16)
+    embedding = {"sliced": plain, "field": DistanceField(64), "whitened": Whitened(plain)}[kind]
+    sets = drawn(np.random.default_rng(0).integers(5, 60, size=3000), 3)
+    place = folder / "x.slosh"
+    name = machine().split(",")[0]
+    with slosh.SetIndex.create(place, dim=3, embedding=embedding, sample=sets[:500], device="cuda") as index:
+        index.add(sets)
+        assert index.info()["made_on"] == [name]
+        report = index.verify(300)
+        assert report.ok, report
+        found = index.search(sets[:50], k=5, recall=1.0)
+        index.copy_to(folder / "copy.slosh")
+    with slosh.open(place) as index:
+        about = index.info()
+        assert (about["made_on"], about["embedded_on_open"]) == ([name], 0)
+        report = index.verify()
+        assert report.ok, report
+        assert "compared to rounding" in report.checked["caches"]
+        here = index.search(sets[:50], k=5, recall=1.0)
+        for one, other in zip(here, found, strict=True):
+            assert one.ids[0] == other.ids[0]
+            np.testing.assert_allclose(one.distances, other.distances, rtol=1e-4, atol=1e-4)
+        index.add(sets[:10], ids=[f"again {i}" for i in range(10)])
+        assert index.info()["made_on"] == [name, "cpu"]
+        assert index.verify(500).ok
+    with slosh.open(place, device="cuda") as index:
+        assert index.verify(500).ok
+        index.compact()
+        assert index.info()["made_on"] == [name]
+
+
+def check_certified_answers_are_those_of_all_distances(folder: Path) -> None:
+    sets = drawn(np.random.default_rng(0).integers(5, 60, size=400), 3)
+    with slosh.SetIndex.create(folder / "x.slosh", dim=3, device="cuda") as index:
+        index.add(sets)
+    with slosh.open(folder / "x.slosh") as index:
+        exact = slosh.pairwise(sets[:20], sets, slices=index.embedding.slices_)
+        for hits, distances in zip(index.search(sets[:20], k=5, rerank="sliced", certify=True), exact, strict=True):
+            assert hits.ids == [str(i) for i in np.argsort(distances, kind="stable")[:5]]
+
+
+def check_an_exact_search_of_an_index(folder: Path) -> None:
+    sets = drawn(np.random.default_rng(0).integers(5, 60, size=3000), 3)
+    with slosh.SetIndex.create(folder / "x.slosh", dim=3, search=ExactSearch(), device="cuda") as index:
+        index.add(sets)
+        there = index.search(sets[:100], k=10)
+        index.spec.search.device = None
+        index.embedding.run_on(None)
+        here = index.search(sets[:100], k=10)
+    for one, other in zip(here, there, strict=True):
+        assert one.ids[0] == other.ids[0]
+        np.testing.assert_allclose(one.distances, other.distances, rtol=1e-4, atol=1e-5)
+
+
+def check_a_saved_embedding_runs_on_the_cpu(folder: Path) -> None:
+    sets = drawn([40] * 300, 3)
+    model = Whitened([SlicedWasserstein(16, 8), DistanceField(32)], device="cuda").fit(sets)
+    slosh.save_embedding(model, folder / "x")
+    loaded = slosh.load_embedding(folder / "x")
+    assert loaded.made_on == "cpu"
+    close(loaded.transform(sets), model.transform(sets), 10)
+    same = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(same.transform(sets), model.transform(sets))
