@@ -136,7 +136,8 @@ def test_fitted_anchors_stay_and_travel():
     model.set_params(n_anchors=3, anchors=np.zeros((2, 3)))
     assert np.array_equal(model.transform(sets), expected)
     assert np.array_equal(pickle.loads(pickle.dumps(model)).transform(sets), expected)
-    assert DistanceField().get_params() == {"n_anchors": 256, "anchors": "kmeans", "random_state": 0, "n_jobs": -1}
+    usual = {"n_anchors": 256, "anchors": "kmeans", "random_state": 0, "n_jobs": -1, "device": None}
+    assert DistanceField().get_params() == usual
     assert model.get_feature_names_out()[0] == "distancefield0"
     assert np.array_equal(model.distance(sets[:2], sets[:3]), cdist(expected[:2].astype(float), expected[:3]))
 

@@ -531,7 +531,7 @@ def test_what_is_stored_embeds_alike(model, n):
     arrays: list = []
     again = portable.load(portable.dump(fitted, arrays, "embedding"), arrays)
     assert np.array_equal(again.transform(sets), fitted.transform(sets))
-    spec = IndexSpec.unpack(make_spec(2, fitted).pack(), "here").with_threads(2)
+    spec = IndexSpec.unpack(make_spec(2, fitted).pack(), "here").run_by(2)
     assert np.array_equal(spec.embedding.transform(sets), fitted.transform(sets))
     assert spec.embedding.embeddings_[0].n_jobs == 2 if hasattr(fitted.embeddings_[0], "n_jobs") else True
 

@@ -134,7 +134,7 @@ def _first_sets(piece: Piece, options: Mapping[str, Any], n: int, n_numbers: int
 
 def fingerprint(spec: IndexSpec) -> str:
     """Return a text that tells a specification from any other; the number of threads does not matter."""
-    header, arrays = tensors.unpack(deepcopy(spec).with_threads(1).pack(), KIND, "a specification")
+    header, arrays = tensors.unpack(deepcopy(spec).run_by(1).pack(), KIND, "a specification")
     digest = sha256(json.dumps(header, sort_keys=True).encode())
     for name in sorted(arrays, key=int):
         digest.update(f"{arrays[name].dtype.str} {arrays[name].shape}".encode())
@@ -159,14 +159,19 @@ def spec_settings(given: Any) -> str:
     made = as_spec(given)
     if made is not None:
         return f"given: {fingerprint(made)}"
-    return f"learnt: {'default' if given is None else repr(_with_one_thread(given))}"
+    return f"learnt: {'default' if given is None else repr(_wherever_it_runs(given))}"
 
 
-def _with_one_thread(embedding: SetTransformer) -> SetTransformer:
-    """Return a copy with n_jobs=1, in all its parts: threads do not decide about results."""
+def _wherever_it_runs(embedding: SetTransformer) -> SetTransformer:
+    """Return a copy with n_jobs=1 and no device, in all its parts: where it runs does not decide about results."""
     made = deepcopy(embedding)
-    names = [name for name in made.get_params() if name.rpartition("__")[2] == "n_jobs"]
-    made.set_params(**dict.fromkeys(names, 1))
+    params = made.get_params()
+    for name in params:
+        owner, _, last = name.rpartition("__")
+        if last == "n_jobs":
+            made.set_params(**{name: 1})
+        elif last in getattr(params[owner] if owner else made, "run_time", ()):
+            made.set_params(**{name: None})
     return made
 
 

@@ -21,7 +21,7 @@ from . import options
 from .choice import check_label, compare, describe, document_of, name_of, say_comparison, settle
 from .design import Design, EmbeddingOptions, Preparation, command, prepared_for
 from .messages import CommandError, UsageError, error_message
-from .options import AsJson, Location, Meta, Reading, Sources, open_index, recall_option
+from .options import AsJson, Device, Location, Meta, Reading, Sources, open_index, recall_option
 from .output import pluralize, remark, say, say_json
 
 if TYPE_CHECKING:
@@ -85,6 +85,7 @@ def build(
     parts: Annotated[
         bool, Option("--parts", help="Store what slosh search --match part needs, too (see slosh enable).")
     ] = False,
+    device: Device = None,
     json: AsJson = False,
 ) -> None:
     """Build an index from files.
@@ -102,6 +103,7 @@ def build(
         slosh build sites.slosh "scans/*.las" --origin auto
         slosh build curves.slosh curves.csv --id-column curve --columns x,y
         slosh build postgresql://user@host/database clouds/ --name shapes
+        slosh build hits.slosh hits.parquet --device cuda
     """
     index = options.named_location(index, name)
     options.check_free(index)
@@ -120,9 +122,9 @@ def build(
         check_label(wanted.label, first.metadata, for_all)
     learns = not wanted.is_file or design.search == "hamming"  # what is learnt already needs no sample
     settings |= {"sample": first.sets if learns else None, "origin": first.sets.origin}
-    with slosh.SetIndex.create(index, first.sets.dim, **settings) as made:
+    with slosh.SetIndex.create(index, first.sets.dim, **settings, device=device) as made:
         try:
-            again = _continuing(index, source, reading, meta, False)
+            again = _continuing(index, source, reading, meta, False, device)
             n = _fill(made, index, chain([first], batches), for_all, again)
             found = None
             learns = made.embedding.learns and not wanted.is_file
@@ -163,6 +165,7 @@ def add(
         bool,
         Option("--skip-existing", help="Skip sets whose id exists already, e.g. to continue an interrupted command."),
     ] = False,
+    device: Device = None,
     json: AsJson = False,
 ) -> None:
     """Add sets from files to an index.
@@ -178,10 +181,10 @@ def add(
         raise UsageError("--update replaces existing sets, --skip-existing leaves them: give one of the two")
     for_all = options.parse_metadata(meta)
     started = time.perf_counter()
-    with open_index(index, write=True) as made:
+    with open_index(index, write=True, device=device) as made:
         batches = reading.read(source, made.origin)
         new = _without_existing(made, batches) if skip_existing else batches
-        n = _fill(made, index, new, for_all, _continuing(index, source, reading, meta, update), update)
+        n = _fill(made, index, new, for_all, _continuing(index, source, reading, meta, update, device), update)
         _report(made, index, n, started, json, "added")
 
 
@@ -196,11 +199,13 @@ def _without_existing(index: SetIndex, batches: Iterator[Batch]) -> Iterator[Bat
             yield type(batch)(batch.sets.take(rows), [batch.ids[i] for i in rows], [batch.metadata[i] for i in rows])
 
 
-def _continuing(location: str, source: list[str], reading: Reading, meta: list[str] | None, update: bool) -> str:
+def _continuing(
+    location: str, source: list[str], reading: Reading, meta: list[str] | None, update: bool, device: str | None
+) -> str:
     """Return the command that adds what is not stored yet."""
     pairs = [word for pair in meta or () for word in ("--meta", pair)]
-    there = "--update" if update else "--skip-existing"
-    return command("slosh", "add", location, *source, *reading.as_options(), *pairs, there)
+    there = ["--update" if update else "--skip-existing", *([] if device is None else ["--device", device])]
+    return command("slosh", "add", location, *source, *reading.as_options(), *pairs, *there)
 
 
 def _fill(

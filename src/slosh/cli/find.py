@@ -19,6 +19,7 @@ from typer import Argument, Option
 from .messages import CommandError, UsageError
 from .options import (
     AsJson,
+    Device,
     Flip,
     Location,
     Offset,
@@ -165,6 +166,7 @@ def search(
         Path | None, Option(metavar="PNG", help="Draw the queries and their neighbours, in 2-D or 3-D.")
     ] = None,
     flip: Flip = False,
+    device: Device = None,
     json: AsJson = False,
 ) -> None:
     """Find the nearest sets.
@@ -184,7 +186,7 @@ def search(
         "match": match,
         "coverage": coverage,
     }
-    with open_index(index) as opened:
+    with open_index(index, device=device) as opened:
         picture = None
         if plot is not None:
             from .draw import Picture

@@ -17,6 +17,7 @@ from .design import EmbeddingOptions, command, options_for
 from .messages import CommandError, UsageError, error_message
 from .options import (
     AsJson,
+    Device,
     Location,
     Reading,
     check_free,
@@ -46,6 +47,7 @@ def info(index: Location, *, json: AsJson = False) -> None:
         "dimension": about["dim"],
         "weights": {None: "not decided", True: "yes", False: "no"}[about["weighted"]],
         "embedding": f"{one_line(about['embedding'])}, {about['vector_length']:,} numbers a set",
+        "made on": _made_on(about.get("made_on", [])),
         "learnt from": _learnt_from(about["learnt_from"]),
         "retrain": about["retrain"],
         "search": about["search"],
@@ -66,6 +68,11 @@ def info(index: Location, *, json: AsJson = False) -> None:
     if about.get("cache_rebuilt"):
         facts["cache"] = f"rebuilt: {about['cache_rebuilt']}"
     say_facts({name: fact for name, fact in facts.items() if fact is not None})
+
+
+def _made_on(names: list[str]) -> str | None:
+    """Return what has made the vectors, unless it was the CPU alone."""
+    return None if names in ([], ["cpu"]) else ", ".join(names)
 
 
 def _learnt_from(counts: dict[str, int] | None) -> str | None:
@@ -143,6 +150,7 @@ def retrain(
     *,
     wanted: EmbeddingOptions,
     seed: Annotated[int, counted(min=0, help="Seed for everything that is drawn at random.")] = 0,
+    device: Device = None,
     json: AsJson = False,
 ) -> None:
     """Learn the embedding anew from the stored sets, or give the index another one. Distances change.
@@ -154,7 +162,7 @@ def retrain(
         slosh retrain shapes.slosh --label folder
         slosh retrain shapes.slosh --embedding sliced+field --whiten
     """
-    with open_index(index, write=True) as changed:
+    with open_index(index, write=True, device=device) as changed:
         found = None
         if wanted.is_chosen or wanted.is_named:
             found = settle(changed, wanted, seed)
@@ -186,13 +194,14 @@ def verify(
     index: Location,
     *,
     sample: Annotated[int | None, counted(help="Recompute the vectors of only this many sets (default: all).")] = None,
+    device: Device = None,
     json: AsJson = False,
 ) -> None:
     """Check an index: every byte of the points, every vector, all metadata, and the recall.
 
     The exit code is 1 if a problem is found.
     """
-    with open_index(index) as opened:
+    with open_index(index, device=device) as opened:
         report = opened.verify(sample)
     if json:
         say_json({"ok": report.ok, "problems": report.problems, "checked": report.checked})
@@ -205,12 +214,12 @@ def verify(
         raise typer.Exit(FAILED)
 
 
-def compact(index: Location, *, json: AsJson = False) -> None:
+def compact(index: Location, *, device: Device = None, json: AsJson = False) -> None:
     """Reclaim the space of removed sets, and learn the lists of the search anew.
 
     The result equals an index built from scratch in id order. No distance changes.
     """
-    with open_index(index, write=True) as changed:
+    with open_index(index, write=True, device=device) as changed:
         before = disk_bytes(changed.info())
         changed.compact()
     with open_index(index) as changed:

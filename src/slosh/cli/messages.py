@@ -46,6 +46,7 @@ _REMEDIES: dict[type[Exception], str] = {
     errors.DamagedError: "slosh verify tells more; restore the index from a backup",
     errors.DuplicateId: "slosh add replaces such sets with --update, and skips them with --skip-existing",
     errors.UnknownId: "slosh show lists the ids",
+    errors.DeviceMemoryError: "free some of it, or run the command again without --device",
     errors.PrecisionWarning: USE_ORIGIN,
     errors.ScaleWarning: "if that is not intended, build the index with --standardize",
 }
@@ -55,6 +56,14 @@ _REMEDIES_BY_ERRNO = {
     errno.EIO: "check whether the disk is failing",
     **dict.fromkeys(_NOT_PERMITTED, NOT_WRITABLE),
 }
+_REMEDIES_BY_REASON = {
+    "torch without CUDA": "install a torch that was built for CUDA (pytorch.org says how), or leave --device out",
+    "no GPU": "see whether nvidia-smi lists one, or leave --device out",
+    "driver": "update the NVIDIA driver, or leave --device out",
+    "no such number": "give the number of one of them, or leave --device out",
+    "too old": "use a newer GPU, or leave --device out",
+}
+"""What to do about a GPU that cannot be used."""
 _REMEDIES_BY_ARGUMENT = {
     "match": "give whole, part, contained or both; slosh enable INDEX parts stores what all but whole need",
     "coverage": "give a share above 0 and at most 1, with --match part or --match contained",
@@ -118,6 +127,10 @@ def _remedy(error: SloshError) -> str:
         if error.supported is not None and error.found < error.supported:
             return "slosh compact upgrades it"
         return "install the version of slosh that made it, or a newer one"
+    if isinstance(error, errors.DeviceError) and error.reason in _REMEDIES_BY_REASON:
+        return _REMEDIES_BY_REASON[error.reason]
+    if isinstance(error, errors.UnsupportedError) and error.feature_name == "device":
+        return "leave --device out"
     if isinstance(error, errors.MissingExtra) and error.extra:
         return f'install it with: pip install "slosh[{error.extra}]"'
     if isinstance(error, errors.InputError) and error.argument in _REMEDIES_BY_ARGUMENT:

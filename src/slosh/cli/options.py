@@ -74,6 +74,8 @@ FILTER = 'Only sets whose metadata match, for example "kind = chair and year > 2
 Where = Annotated[str | None, Option(metavar="FILTER", help=FILTER)]
 Meta = Annotated[list[str] | None, Option(metavar="KEY=VALUE", help="Metadata for each of the sets; may be repeated.")]
 Flip = Annotated[bool, Option("--flip", help="Draw y downwards, as in images.")]
+DEVICE = "Where sets are embedded: cpu; or a GPU: cuda, cuda:1. It needs torch (docs/gpu.md)."
+Device = Annotated[str | None, Option(metavar="NAME", help=DEVICE)]
 AsJson = Annotated[bool, Option("--json", help="Print JSON instead of text.")]
 
 _name = functools.partial(Option, metavar="NAME", rich_help_panel="How files are read")
@@ -185,10 +187,10 @@ def grouped_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return with_groups
 
 
-def open_index(location: str | Path, *, write: bool = False) -> SetIndex:
-    """Open an index, for reading unless told otherwise."""
+def open_index(location: str | Path, *, write: bool = False, device: str | None = None) -> SetIndex:
+    """Open an index, for reading unless told otherwise; with `device` sets are embedded there."""
     try:
-        return slosh.open(location, read_only=not write)
+        return slosh.open(location, read_only=not write, device=device)
     except IndexNotFound as error:
         others = f", or give the name of another: {', '.join(map(repr, error.names))}" if error.names else ""
         raise CommandError(f"there is no index {location}: make it with slosh build{others}") from None

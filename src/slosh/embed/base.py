@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
-from typing import Any, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 from scipy.spatial.distance import cdist
@@ -19,13 +19,16 @@ from ..data.batching import MAX_BATCH_SETS
 from ..data.checks import input_error
 from ..data.progress import ProgressBar
 from ..data.sets import Sets, as_sets, check_origin
-from ..errors import InputError
+from ..errors import InputError, UnsupportedError
+from ..gpu.devices import CPU, checked_device, device_name
 from ..native.arrays import Array, Float32, Float64
 
 Self = TypeVar("Self", bound="SetTransformer")
 
 BATCH_NUMBERS = 1 << 23
 """Numbers of the vectors of one batch."""
+DEVICE_BATCH_POINTS, DEVICE_BATCH_NUMBERS = 1 << 26, 1 << 27
+"""Numbers of the elements, and of the vectors, of one batch on a GPU, which is fast enough for larger ones."""
 
 
 class SetTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -37,6 +40,8 @@ class SetTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
     n_features_in_: int
     origin_: Float64 | None
+    run_time: ClassVar[frozenset[str]] = frozenset()
+    """Parameters that say where it runs, and are not stored with it."""
 
     def _fit(self, sets: Sets) -> None:
         """Check the parameters and learn from `sets`; `n_features_in_` is set already."""
@@ -93,6 +98,23 @@ class SetTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         """The `SlicedWasserstein` of these sets that it is or holds, whose slices exact distances are computed by."""
         return None
 
+    @property
+    def made_on(self) -> str:
+        """What its vectors are made by: "cpu", or what the GPU is called."""
+        return CPU
+
+    def run_on(self, device: str | None) -> None:
+        """Make vectors on this device from now on, and so in all that it wraps. What cannot is an UnsupportedError."""
+        if checked_device(device) != CPU:
+            problem, remedy = f"{type(self).__name__} runs on the CPU only", "leave device out"
+            raise UnsupportedError(problem, remedy, feature_name="device", argument="device")
+
+    def apart(self, sets: Sets, vectors: Float32) -> Float64 | None:
+        """Return how far index vectors of these sets that two devices have made may lie apart, (n,); None if nothing
+        is known of it. `vectors` are those of one of the devices.
+        """
+        return np.zeros(len(sets))
+
     def _transform(self, sets: Sets, out: Float32) -> None:
         """Write the vectors of one batch into `out`, (len(sets), vector_length), float32 with contiguous rows."""
         raise NotImplementedError
@@ -100,6 +122,10 @@ class SetTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     def _batch_points(self) -> int:
         """Return the elements of one batch: it bounds the memory, and the time until Ctrl-C is heard."""
         return max(1 << 10, min(1 << 20, (1 << 22) // self.n_features_in_))
+
+    def _batch_sets(self) -> int:
+        """Return the sets of one batch."""
+        return max(1, min(MAX_BATCH_SETS, BATCH_NUMBERS // self.vector_length))
 
     def fit(self: Self, X: Any, y: Any = None) -> Self:
         """Learn from a collection of sets; `y` is ignored. Some embeddings learn the dimension only."""
@@ -177,7 +203,7 @@ class SetTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         """Return batches of checked sets, the number of sets if known, and whether there is at most one batch."""
         self._check_fitted()
         dim, at_once = self.n_features_in_, self._batch_points()
-        most = max(1, min(MAX_BATCH_SETS, BATCH_NUMBERS // self.vector_length))
+        most = self._batch_sets()
         if isinstance(X, Iterator):
             batches = Sets.stream(X, at_once, batch_sets=most, dim=dim, origin=self.origin_)
             return self._stream(batches), None, False
@@ -232,6 +258,36 @@ class SetTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         tags.input_tags.two_d_array = False
         tags.input_tags.three_d_array = True
         return tags
+
+
+class DeviceTransformer(SetTransformer):
+    """An embedding whose parameter `device` says where it runs."""
+
+    run_time: ClassVar[frozenset[str]] = frozenset({"device"})
+    device: str | None = None
+
+    @property
+    def made_on(self) -> str:
+        return device_name(self.device)
+
+    def run_on(self, device: str | None) -> None:
+        checked_device(device)
+        self.device = device
+
+    def _is_on_device(self) -> bool:
+        return checked_device(self.device) != CPU
+
+    def _batch_sets(self) -> int:
+        return max(1, DEVICE_BATCH_NUMBERS // self.vector_length) if self._is_on_device() else super()._batch_sets()
+
+    def _batch_points(self) -> int:
+        if self._is_on_device():
+            return max(1 << 10, DEVICE_BATCH_POINTS // self.n_features_in_)
+        return self._native_batch_points()
+
+    def _native_batch_points(self) -> int:
+        """Return the elements of one batch on the CPU."""
+        return super()._batch_points()
 
 
 def _check_output(out: Any, n: int | None, width: int) -> None:

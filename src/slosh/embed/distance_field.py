@@ -14,16 +14,17 @@ from ..data.checks import checked_count, input_error, random_stream
 from ..data.precision import MAX_COORDINATE
 from ..data.sets import Sets
 from ..errors import InputError, bad_value
+from ..gpu.devices import CPU, checked_device
 from ..native import kernel
 from ..native.arrays import Array, Float32, Float64, Ragged
-from .base import SetTransformer
+from .base import DeviceTransformer
 from .references import kmeans_centres, own_points, sample_elements
 
 NATIVE_STEPS = 1 << 29
 """Elements times anchors times features of one native call: a fraction of a second, so that Ctrl-C is heard."""
 
 
-class DistanceField(SetTransformer):
+class DistanceField(DeviceTransformer):
     r"""The distance from each of K fixed anchors to the nearest element of the set, (n, K) float32:
 
         f_j(S) = min over x in S of |a_j - x|
@@ -43,6 +44,8 @@ class DistanceField(SetTransformer):
         whatever the size of its set, or with weights as much as its weight makes it in its set.
     random_state : seed of the anchors.
     n_jobs : threads; -1 is all cores. The result does not depend on it.
+    device : None or "cpu", or a GPU, "cuda" or "cuda:1", which makes the same vectors to rounding (`rounding`). It
+        needs torch; see docs/gpu.md. It is not stored with the embedding.
 
     Attributes
     ----------
@@ -66,15 +69,18 @@ class DistanceField(SetTransformer):
         anchors: str | ArrayLike | Sets = "kmeans",
         random_state: int | np.random.RandomState | None = 0,
         n_jobs: int | None = -1,
+        device: str | None = None,
     ) -> None:
         self.n_anchors = n_anchors
         self.anchors = anchors
         self.random_state = random_state
         self.n_jobs = n_jobs
+        self.device = device
 
     def _fit(self, sets: Sets) -> None:
         checked_count("n_anchors", self.n_anchors)
         kernel.threads(self.n_jobs)
+        checked_device(self.device)
         if not isinstance(self.anchors, str):
             points, weights = own_points("anchors", self.anchors, sets, "K", "anchor")
             points = points if weights is None else points[weights > 0]
@@ -109,11 +115,17 @@ class DistanceField(SetTransformer):
     def vector_length(self) -> int:
         return len(self.anchors_)
 
-    def _batch_points(self) -> int:
-        return max(1 << 10, min(super()._batch_points(), NATIVE_STEPS // self.anchors_.size))
+    def _native_batch_points(self) -> int:
+        return max(1 << 10, min(super()._native_batch_points(), NATIVE_STEPS // self.anchors_.size))
 
     def _transform(self, sets: Sets, out: Float32) -> None:
         ragged, n_anchors = Ragged(sets.points, sets.offsets, sets.weights), len(self.anchors_)
+        device = checked_device(self.device)
+        if device != CPU:
+            from ..gpu.field import field
+
+            field(ragged, self.anchors_, out, device)
+            return
         # A set larger than a batch comes alone, and its anchors are taken in turns; a multiple of 64 fills the lanes.
         turns = max(64, NATIVE_STEPS // sets.points.size // 64 * 64)
         for first in range(0, n_anchors, turns):
@@ -130,6 +142,9 @@ class DistanceField(SetTransformer):
     def index_vectors(self, sets: Sets, *, slack: bool = True) -> tuple[Float32, Float64 | None]:
         vectors: Any = self.embed(sets)
         return vectors, self.rounding(vectors) if slack else None
+
+    def apart(self, sets: Sets, vectors: Float32) -> Float64:
+        return 2 * self.rounding(vectors)
 
     def rounding(self, vectors: Array) -> Float64:
         """Return how far float32 may have moved each vector, (n,): no number of it was moved farther.

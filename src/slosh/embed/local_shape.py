@@ -198,6 +198,17 @@ class LocalShape(SetTransformer):
         if wrong := [name for name, good in checks.items() if not good]:
             raise ValueError(f"not as fit leaves it: {', '.join(wrong)}")
 
+    @property
+    def made_on(self) -> str:
+        return self.embedding_.made_on
+
+    def run_on(self, device: str | None) -> None:
+        """Let the inner embedding make its vectors there; what elements get from their neighbours is of the CPU."""
+        self.embedding_.run_on(device)
+
+    def apart(self, sets: Sets, vectors: Float32) -> Float64 | None:
+        return self.embedding_.apart(self.enrich(sets), vectors)
+
     def _set_inner_threads(self) -> None:
         """Make the inner embedding use as many threads: `n_jobs` may have been changed since."""
         if hasattr(self.embedding_, "n_jobs"):

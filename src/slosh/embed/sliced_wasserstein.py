@@ -13,10 +13,11 @@ from ..checkpoints import checkpoint, pieces
 from ..data.checks import checked_count, random_stream
 from ..data.sets import Sets, check_origin
 from ..errors import InputError, UnsupportedError, bad_value
+from ..gpu.devices import CPU, checked_device
 from ..native import kernel
 from ..native.arrays import Array, Float32, Float64, Quantiles, Ragged
 from ..slices import Slicer, make_slicer
-from .base import SetTransformer
+from .base import DeviceTransformer
 from .references import KINDS, learnt_reference, reference_points, unknown_reference
 
 NATIVE_STEPS = 1 << 26
@@ -71,7 +72,7 @@ def check_quantiles(n_quantiles: object, rule: object) -> None:
         raise bad_value("quantiles", rule, 'pass "average" or "linear"')
 
 
-class SlicedWasserstein(SetTransformer):
+class SlicedWasserstein(DeviceTransformer):
     r"""Embeds sets so that Euclidean distance stands for the Sliced-Wasserstein distance.
 
     For each of L slices g_theta (a unit direction, unless `slices` says otherwise) the values g(x) of a set's elements,
@@ -97,6 +98,8 @@ class SlicedWasserstein(SetTransformer):
         distance between two sets; it is the origin for codes that look at signs.
     random_state : seed of slices and reference.
     n_jobs : threads; -1 is all cores. The result does not depend on it.
+    device : None or "cpu", or a GPU, "cuda" or "cuda:1", which makes the same vectors to rounding (`rounding`), for
+        linear slices. It needs torch; see docs/gpu.md. It is not stored with the embedding.
 
     Attributes
     ----------
@@ -134,6 +137,7 @@ class SlicedWasserstein(SetTransformer):
         reference: Any = None,
         random_state: Any = 0,
         n_jobs: int | None = -1,
+        device: str | None = None,
     ) -> None:
         self.n_slices = n_slices
         self.n_quantiles = n_quantiles
@@ -142,6 +146,7 @@ class SlicedWasserstein(SetTransformer):
         self.reference = reference
         self.random_state = random_state
         self.n_jobs = n_jobs
+        self.device = device
 
     def _fit(self, sets: Sets) -> None:
         check_quantiles(self.n_quantiles, self.quantiles)
@@ -150,6 +155,7 @@ class SlicedWasserstein(SetTransformer):
         if isinstance(self.reference, str) and self.reference not in REFERENCES:
             raise unknown_reference(self.reference, REFERENCES)
         kernel.threads(self.n_jobs)
+        checked_device(self.device)
         random = random_stream(self.random_state)
         self.slicer_ = auto_slicer(self.slices, sets.dim, self.n_slices, random)
         if self.slicer_.n_slices_ * self.n_quantiles > MAX_VECTOR_NUMBERS:
@@ -189,7 +195,7 @@ class SlicedWasserstein(SetTransformer):
     def vector_length(self) -> int:
         return int(self.reference_.size)
 
-    def _batch_points(self) -> int:
+    def _native_batch_points(self) -> int:
         steps = NATIVE_STEPS if self.slicer_.directions_ is not None else PROJECTED_NUMBERS
         return max(1 << 10, min(steps // self.n_slices_, (1 << 22) // self.n_features_in_))
 
@@ -207,6 +213,10 @@ class SlicedWasserstein(SetTransformer):
 
     def _write_quantiles(self, sets: Sets, out: Float32, rule: Quantiles, residual: Float64 | None) -> None:
         directions, reference = rule.directions, rule.reference
+        device = checked_device(self.device)
+        if device != CPU:
+            self._embed_on(device, Ragged(sets.points, sets.offsets, sets.weights), out, rule, residual)
+            return
         points = sets.points if directions is not None else self.slicer_.project(sets.points)
         ragged = Ragged(points, sets.offsets, sets.weights)
         steps = len(points) * self.n_slices_
@@ -228,6 +238,15 @@ class SlicedWasserstein(SetTransformer):
                 parts += part * ((last - first) / self.n_slices_)
         if residual is not None:
             residual[:] = parts
+
+    def _embed_on(self, device: str, sets: Ragged, out: Float32, rule: Quantiles, residual: Float64 | None) -> None:
+        if rule.directions is None:
+            problem = f"slices={self.slices!r:.60} are not linear, and a GPU takes those that are"
+            remedy = "leave device out, or give directions"
+            raise UnsupportedError(problem, remedy, feature_name="device", argument="device")
+        from ..gpu.embedding import embed
+
+        embed(sets, rule, out, residual, device)
 
     def _reference_norm(self) -> float:
         """Return the norm of `reference_`; it is kept, because computing it takes a good part of a single query."""
@@ -354,6 +373,15 @@ class SlicedWasserstein(SetTransformer):
         size = norms + residuals
         size += self._reference_norm() / math.sqrt(self.vector_length)
         return np.asarray(2.0**-23 * ((8 + math.sqrt(self.n_features_in_)) * size + 24 * residuals))
+
+    def apart(self, sets: Sets, vectors: Float32) -> Float64 | None:
+        """Return how far index vectors of these sets that two devices have made may lie apart, (n,).
+
+        None for the linear rule and weights, where the order of two elements that are as far along a slice matters.
+        """
+        if self.average_:
+            return 2 * self.rounding(vectors[:, :-1], vectors[:, -1].astype(np.float64))
+        return None if sets.weights is not None else 2 * self.rounding(vectors, np.zeros(len(vectors)))
 
     def _check_average(self, what: str) -> None:
         self._check_fitted()

@@ -20,16 +20,19 @@ from threadpoolctl import threadpool_limits
 from ..data.checks import random_stream
 from ..data.sets import Sets, check_origin
 from ..errors import InputError, user_level
+from ..gpu.devices import CPU, checked_device
 from ..native import kernel
 from ..native.arrays import Array, Float32, Float64, Int64
-from .base import SetTransformer
+from .base import DeviceTransformer, SetTransformer
 from .discriminant import class_numbers, discriminants, joined_map, label_weight, shared_classes
 from .sliced_wasserstein import SlicedWasserstein
 from .whitened_checks import check_numbers, checked_power, checked_views, why_labels_do_not_count
-from .whitening import LinearMap, Spread, n_different, part_beyond, spread, with_signs
+from .whitening import LinearMap, Spread, apart_after_map, mapping, n_different, part_beyond, spread, with_signs
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+    from ..gpu.products import DeviceMap
 
 AUTO_POWER, AUTO_POWER_OF_SHORT, SHORT = 0.35, 0.2, 128
 """The power, and that for vectors of up to 128 numbers, whose small directions are more often noise."""
@@ -47,13 +50,15 @@ SAMPLE_NUMBERS, FEWEST_SAMPLES = 1 << 25, 256
 """Numbers of the vectors that `fit` holds at once (128 MB), but at least so many vectors."""
 BLOCK_NUMBERS = 1 << 22
 """Numbers of the wrapped embeddings' vectors that `transform` holds at once."""
+DEVICE_BLOCK_NUMBERS = 1 << 27
+"""The same on a GPU, which takes more of them: 512 MB."""
 LANDMARKS, USUAL = 256, 0.95
 """Vectors of the sample that are kept, and the part of them whose distance to the nearest other is usual."""
 WHITENING_STREAM = 0x3B17E
 """Joined to the seed, so that slices and sample are not the same draws."""
 
 
-class Whitened(SetTransformer):
+class Whitened(DeviceTransformer):
     r"""Wraps an embedding, or several, and learns a linear map after which near sets are more often the right ones.
 
     The vectors x of the wrapped embedding vary much in a few directions and little in most. With the principal
@@ -91,6 +96,10 @@ class Whitened(SetTransformer):
         4,096 numbers, so that no more than 128 MB of them are held at a time. The wrapped embeddings are fitted on all.
     random_state : seed of that draw, and of the search for directions.
     n_jobs : threads, also of the wrapped embeddings; -1 is all cores. The result does not depend on it.
+    device : None or "cpu", or a GPU, "cuda" or "cuda:1", for the map, and for those of the wrapped embeddings that can
+        run on one and have no device of their own; the vectors are the same to rounding. What is learnt is learnt on
+        the CPU, from vectors that the GPU has made. It needs torch; see docs/gpu.md. It is not stored with the
+        embedding.
 
     Attributes
     ----------
@@ -127,7 +136,7 @@ class Whitened(SetTransformer):
     n_samples_: int
     n_labelled_: int
     landmarks_: Float32
-    _map: LinearMap | None = None
+    _map: tuple[str, LinearMap | DeviceMap] | None = None
 
     def __init__(
         self,
@@ -139,6 +148,7 @@ class Whitened(SetTransformer):
         max_samples: int = 8192,
         random_state: Any = 0,
         n_jobs: int | None = -1,
+        device: str | None = None,
     ) -> None:
         self.embedding = embedding
         self.n_components = n_components
@@ -147,6 +157,7 @@ class Whitened(SetTransformer):
         self.max_samples = max_samples
         self.random_state = random_state
         self.n_jobs = n_jobs
+        self.device = device
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn the map from a collection of sets, and fit the embeddings that are not fitted.
@@ -159,6 +170,7 @@ class Whitened(SetTransformer):
         power = checked_power(self.power)
         check_numbers(self.n_components, self.normalize, self.max_samples)
         kernel.threads(self.n_jobs)
+        checked_device(self.device)
         random = random_stream(self.random_state, WHITENING_STREAM)
         sets = self._start_fit(X)
         classes = None if y is None else class_numbers(y, len(sets))
@@ -187,7 +199,7 @@ class Whitened(SetTransformer):
         """Return a copy that is fitted, and whose threads may be set."""
         if not hasattr(view, "n_features_in_"):
             fitted: SetTransformer = clone(view)
-            self._pass_threads_to(fitted)
+            self._pass_on(fitted, view)
             return fitted.fit(sets)
         if view.n_features_in_ != sets.dim:
             raise InputError(
@@ -295,9 +307,20 @@ class Whitened(SetTransformer):
         self.mean_, self.variances_, self.scales_, self.rest_scale_ = mean, variances, scales, rest_scale
         self.directions_ = np.ascontiguousarray(directions, np.float32)
 
-    def _pass_threads_to(self, view: SetTransformer) -> None:
+    def _pass_on(self, view: SetTransformer, given: Any) -> None:
+        """Set where a fitted embedding runs: by the parameters here, and by the device that it was given with."""
         if hasattr(view, "n_jobs"):
             view.n_jobs = self.n_jobs
+        if isinstance(view, DeviceTransformer):
+            own = given.device if isinstance(given, DeviceTransformer) else None
+            view.device = self.device if own is None else own
+
+    def _ready_views(self) -> list[SetTransformer]:
+        """Return the fitted embeddings, to run as the parameters say: these may have been changed since."""
+        given = self.embedding if isinstance(self.embedding, list | tuple) else [self.embedding]
+        for i, view in enumerate(self.embeddings_):
+            self._pass_on(view, given[i] if i < len(given) else None)
+        return self.embeddings_
 
     # -- about it ------------------------------------------------------------------------------------------------------
 
@@ -350,7 +373,7 @@ class Whitened(SetTransformer):
     def index_vectors(self, sets: Sets, *, slack: bool = True) -> tuple[Float32, Float64 | None]:
         if self._plain is None:
             return super().index_vectors(sets, slack=slack)
-        self._pass_threads_to(self._plain)
+        self._ready_views()
         return self._plain.index_vectors(sets, slack=slack)
 
     @property
@@ -387,8 +410,7 @@ class Whitened(SetTransformer):
     def _joined(self, sets: Sets) -> Float32:
         """Return the vectors of all views side by side, each scaled."""
         vectors = np.empty((len(sets), self._joined_length), np.float32)
-        for view, columns in zip(self.embeddings_, self._columns(), strict=True):
-            self._pass_threads_to(view)
+        for view, columns in zip(self._ready_views(), self._columns(), strict=True):
             view.embed(sets, vectors[:, columns])
         self._rescale(vectors)
         return vectors
@@ -399,16 +421,37 @@ class Whitened(SetTransformer):
                 part = vectors[:, columns]
                 np.multiply(part, scale, out=part, dtype=np.float64, casting="same_kind")
 
-    def _mapping(self, shortest: float | None) -> LinearMap:
-        return LinearMap(self.mean_, self.directions_, self.scales_, self.rest_scale_, shortest)
+    def _mapping(self, shortest: float | None, device: str = CPU) -> LinearMap | DeviceMap:
+        return mapping(self.mean_, self.directions_, self.scales_, self.rest_scale_, shortest, device)
 
     def _transform(self, sets: Sets, out: Float32) -> None:
-        if self._map is None:
-            self._map = self._mapping(self.shortest_)
-        step = max(1, BLOCK_NUMBERS // self._joined_length)
+        device = checked_device(self.device)
+        if self._map is None or self._map[0] != device:
+            self._map = device, self._mapping(self.shortest_, device)
+        step = max(1, (BLOCK_NUMBERS if device == CPU else DEVICE_BLOCK_NUMBERS) // self._joined_length)
         for start in range(0, len(sets), step):
             rows = slice(start, start + step)
-            self._map.apply(self._joined(sets[rows]), out[rows], self.n_jobs)
+            self._map[1].apply(self._joined(sets[rows]), out[rows], self.n_jobs)
+
+    def apart(self, sets: Sets, vectors: Float32) -> Float64 | None:
+        """Return how far vectors of these sets that two devices have made may lie apart, (n,)."""
+        if self._plain is not None:
+            return self._plain.apart(sets, vectors)
+        squares = np.zeros(len(sets))
+        for view, scale in zip(self._ready_views(), self.view_scales_, strict=True):
+            moved = view.apart(sets, view.index_vectors(sets, slack=False)[0])
+            if moved is None:
+                return None
+            squares += (scale * moved) ** 2
+        plain = np.empty((len(sets), self.vector_length), np.float32)
+        self._mapping(None).apply(self._joined(sets), plain, self.n_jobs)
+        stretch = max(float(self.scales_.max(initial=0.0)), self.rest_scale_)
+        return apart_after_map(plain, stretch * np.sqrt(squares), self.shortest_)
+
+    @property
+    def made_on(self) -> str:
+        names = [super().made_on, *(view.made_on for view in self._ready_views())]
+        return next((name for name in names if name != CPU), CPU)
 
     # -- in scikit-learn's world ---------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from scipy.linalg import eigh, qr
@@ -15,9 +15,13 @@ from scipy.spatial.distance import cdist
 from threadpoolctl import threadpool_limits
 
 from ..checkpoints import aside, checkpoint
+from ..gpu.devices import CPU
 from ..native import scan
 from ..native.arrays import Float32, Float64
 from ..native.product import ExactProduct
+
+if TYPE_CHECKING:
+    from ..gpu.products import DeviceMap
 
 ROWS_AT_ONCE = 512
 """Rows of a block of a sum. Products of another shape would round in another order."""
@@ -165,6 +169,26 @@ class LinearMap:
         if self.shortest is not None:
             mapped /= np.maximum(np.sqrt(np.square(mapped).sum(axis=1)), self.shortest)[:, None]
         out[...] = mapped
+
+
+def mapping(
+    mean: Float64, directions: Float32, scales: Float64, rest_scale: float, shortest: float | None, device: str
+) -> LinearMap | DeviceMap:
+    """Return the map that a device computes; it is that of `LinearMap`."""
+    if device == CPU:
+        return LinearMap(mean, directions, scales, rest_scale, shortest)
+    from ..gpu.products import DeviceMap
+
+    return DeviceMap(mean, directions, scales, rest_scale, shortest, device)
+
+
+def apart_after_map(mapped: Float32, moved: Float64, shortest: float | None) -> Float64:
+    """Return how far the results of two devices may lie apart: of mapped vectors that are not of unit length yet, and
+    were moved so far by what was before; `shortest` as in `LinearMap`.
+    """
+    lengths = np.sqrt(np.square(mapped, dtype=np.float64).sum(axis=1))
+    away = moved + 2.0**-20 * lengths  # each number is rounded to float32 before and after it is scaled
+    return np.asarray(away if shortest is None else 2 * away / np.maximum(lengths, shortest) + 2.0**-20)
 
 
 def n_different(vectors: Float32) -> int:

@@ -112,7 +112,8 @@ class View(Protocol):
     @property
     def settings(self) -> Mapping[str, Any]:
         """`weighted`: whether elements have weights, None before the first set; `recall`: the default, or None;
-        `part_recalls`: a text, what was measured of part search, or None.
+        `part_recalls`: a text, what was measured of part search, or None; `made_on`: a tuple of what has made the
+        vectors (`makers_after`), or None for the CPU alone.
         """
 
     @property
@@ -190,8 +191,11 @@ class View(Protocol):
     def records(self, keys: Int64) -> Records:
         """Return the stored sets, ids and metadata, as they were added."""
 
-    def holds(self, keys: Int64, embedded: Embedded) -> Mask:
-        """Return which of the sets are held ready for searches exactly as given, to the last bit."""
+    def holds(self, keys: Int64, embedded: Embedded, apart: Float64 | None = None) -> Mask:
+        """Return which of the sets are held ready for searches exactly as given, to the last bit.
+
+        With `apart`, a number for each set, the vectors of whole sets may be so far from those given.
+        """
 
     def info(self) -> dict[str, Any]:
         """Return at least `engine` (its name), `points` (of all sets) and `sizes` ({"smallest", "largest"}, or None).

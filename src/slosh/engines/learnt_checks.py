@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ..data.precision import MAX_COORDINATE
 from ..embed import DistanceField, LocalShape, SlicedWasserstein, Whitened, Wrapped
-from ..embed.base import SetTransformer
+from ..embed.base import DeviceTransformer, SetTransformer
 from ..learn import LearnedEmbedding
 from ..slices import Polynomial
 
@@ -29,6 +29,12 @@ def own_copy(fitted: Any) -> Any:
     What wraps the transformer of another library is not copied: that may not be possible.
     """
     return fitted if isinstance(fitted, Wrapped) else copy.deepcopy(fitted)
+
+
+def device_of(embedding: SetTransformer) -> str | None:
+    """Return the device that a fitted embedding was given, or what it wraps."""
+    own: str | None = getattr(embedding, "device", None) if isinstance(embedding, DeviceTransformer) else None
+    return own or next((found for each in _inner(embedding) if (found := device_of(each))), None)
 
 
 def _inner(embedding: SetTransformer) -> list[SetTransformer]:

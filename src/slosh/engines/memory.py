@@ -21,7 +21,7 @@ from ..where import FieldColumns, Metadata, Node, checked_metadata, parse_metada
 from .base import Description, Entries, Int64, Mask, Records
 from .locking import ChangeLock
 from .snapshot import Filters, LocalView, PreparedSets, Snapshot
-from .spec import Embedded, IndexSpec, Vectors
+from .spec import Embedded, IndexSpec, Vectors, makers_after
 
 
 class _Names:
@@ -195,18 +195,19 @@ class MemoryEngine:
     location = None
     read_only = False
 
-    def __init__(self, spec: IndexSpec, weighted: bool | None, n_jobs: int | None) -> None:
-        self._current = _first_version(
-            spec.with_threads(n_jobs), {"weighted": weighted, "recall": None, "part_recalls": None}
-        )
-        self._n_jobs = n_jobs
+    def __init__(self, spec: IndexSpec, weighted: bool | None, n_jobs: int | None, device: str | None) -> None:
+        settings = {"weighted": weighted, "recall": None, "part_recalls": None, "made_on": None}
+        self._current = _first_version(spec.run_by(n_jobs, device), settings)
+        self._n_jobs, self._device = n_jobs, device
         self._lock = ChangeLock()
         self._pid = os.getpid()
         self.closed = False
 
     @classmethod
-    def create(cls, location: None, spec: IndexSpec, *, weighted: bool | None, n_jobs: int | None) -> MemoryEngine:
-        return cls(spec, weighted, n_jobs)
+    def create(
+        cls, location: None, spec: IndexSpec, *, weighted: bool | None, n_jobs: int | None, device: str | None = None
+    ) -> MemoryEngine:
+        return cls(spec, weighted, n_jobs, device)
 
     def _check_open(self) -> None:
         if self._pid != os.getpid():
@@ -253,11 +254,12 @@ class MemoryEngine:
     def compact(self, spec: IndexSpec | None = None) -> None:
         with self._lock.changing():
             self._check_open()
-            old, n_jobs = self._current, self._n_jobs
-            chosen = old.spec if spec is None else spec.with_threads(n_jobs)
+            old = self._current
+            chosen = old.spec if spec is None else spec.run_by(self._n_jobs, self._device)
+            settings = {**old.settings, "made_on": makers_after(None, 0, chosen.made_on)}
             with interruptible():
                 keys = np.array(sorted(old.select().tolist(), key=old.names.ids.__getitem__), np.int64)
-                new = _Write(_first_version(chosen, old.settings, old.version, old.next_id))
+                new = _Write(_first_version(chosen, settings, old.version, old.next_id))
                 if len(keys):
                     sets, ids, metadata = old.records(keys)
                     checked = [checked_metadata(each, "metadata") for each in metadata]

@@ -14,6 +14,7 @@ from importlib import import_module
 from typing import Any, TypeAlias
 
 from ..errors import InputError, bad_value, import_extra
+from ..gpu.devices import checked_device
 from .addresses import with_name, without_password
 from .base import Engine
 from .spec import IndexSpec
@@ -61,19 +62,23 @@ def located(location: Location, name: str | None) -> Location:
     return with_name(location, name)
 
 
-def create_engine(location: Location, spec: IndexSpec, weighted: bool | None, n_jobs: int | None) -> Engine:
-    """Create an empty index at a location that must be free."""
+def create_engine(
+    location: Location, spec: IndexSpec, weighted: bool | None, n_jobs: int | None, device: str | None = None
+) -> Engine:
+    """Create an empty index at a location that must be free. Without a device it is that of the specification."""
     kind, place = _engine_of(location)
-    engine: Engine = kind.create(place, spec, weighted=weighted, n_jobs=n_jobs)
+    spec.run_by(n_jobs, device)  # refuses a device before anything is made
+    engine: Engine = kind.create(place, spec, weighted=weighted, n_jobs=n_jobs, device=spec.device)
     return engine
 
 
-def open_engine(location: Location, read_only: bool, n_jobs: int | None) -> Engine:
+def open_engine(location: Location, read_only: bool, n_jobs: int | None, device: str | None = None) -> Engine:
     """Open the index at a location."""
     kind, place = _engine_of(location)
     if place is None:
         raise InputError("an index in memory cannot be opened", "give the path of an index", argument="path")
-    engine: Engine = kind.open(place, read_only=read_only, n_jobs=n_jobs)
+    checked_device(device)  # before anything is opened
+    engine: Engine = kind.open(place, read_only=read_only, n_jobs=n_jobs, device=device)
     return engine
 
 

@@ -312,8 +312,8 @@ class Snapshot:
             slack=slack,
         )  # fmt: skip
 
-    def holds(self, rows: Int64, embedded: Embedded) -> Mask:
-        """Return which rows are held exactly as given."""
+    def holds(self, rows: Int64, embedded: Embedded, apart: Float64 | None = None) -> Mask:
+        """Return which rows are held exactly as given, but for vectors of whole sets that may be so far `apart`."""
         kept = self.sets.take(rows)
         wrong = np.zeros(len(rows), np.bool_)
         if not np.array_equal(kept.offsets, embedded.sets.offsets):
@@ -323,7 +323,7 @@ class Snapshot:
             same &= kept.weights == embedded.sets.weights
         good = np.logical_and.reduceat(same, kept.offsets[:-1]) if len(rows) else wrong
         for name, state in self.states.items():
-            good = good & state.holds(rows, embedded.vectors[name].numbers)
+            good = good & state.holds(rows, embedded.vectors[name].numbers, apart if name == WHOLE else None)
         for name in self.features:
             equal = self.take_features(name, rows) == embedded.features[name]
             good = good & equal.reshape(len(rows), -1).all(axis=1)
@@ -451,5 +451,5 @@ class LocalView(ABC):
     def features(self, name: str, keys: Int64) -> Any:
         return self.snapshot.take_features(name, keys)
 
-    def holds(self, keys: Int64, embedded: Embedded) -> Mask:
-        return self.snapshot.holds(keys, embedded)
+    def holds(self, keys: Int64, embedded: Embedded, apart: Float64 | None = None) -> Mask:
+        return self.snapshot.holds(keys, embedded, apart)

@@ -22,12 +22,13 @@ from ..embed import PartField, SlicedWasserstein, Wrapped
 from ..embed.base import SetTransformer
 from ..embed.part_field import Feature, checked_parts
 from ..errors import DamagedError, InputError, MissingExtra, bad_value
+from ..gpu.devices import CPU
 from ..hash import SignHash
 from ..native import kernel
 from ..search import HammingSearch, LadderSearch, Search
 from ..search.filing import LONGEST_PREFIX
 from . import portable
-from .learnt_checks import MAX_ORDER, check_learnt, fresh, order_of, own_copy
+from .learnt_checks import MAX_ORDER, check_learnt, device_of, fresh, order_of, own_copy
 
 WHOLE = "whole"
 """The name of the space of whole sets, which every index has."""
@@ -62,6 +63,16 @@ class Embedded(NamedTuple):
     sets: Sets
     vectors: Mapping[str, Vectors]
     features: Mapping[str, NDArray[Any]]
+
+
+def makers_after(makers: tuple[str, ...] | None, n_before: int, by: str) -> tuple[str, ...] | None:
+    """Return what has made the vectors of an index when `by` has made some more; `n_before` are those that it had.
+
+    None stands for the CPU alone, as for all indexes of versions that did not record it.
+    """
+    if makers is None:
+        return None if by == CPU else (CPU, by) if n_before else (by,)
+    return makers if by in makers else (*makers, by)
 
 
 class Space(NamedTuple):
@@ -139,12 +150,34 @@ class IndexSpec:
         numbers, features = self.parts.stored(prepared)
         return Embedded(prepared, {**whole, PARTS: Vectors(numbers, None)}, features)
 
+    def apart(self, embedded: Embedded) -> NDArray[np.float64] | None:
+        """Return how far the vectors of whole sets that another device has made of the same sets may be from these,
+        (n,); None if that is not known.
+        """
+        return self.embedding.apart(embedded.sets, embedded.vectors[WHOLE].numbers)
+
     def vectors(self, prepared: Sets, *, slack: bool = True) -> Vectors:
         """Return the vectors of prepared sets, as queries and as stored sets have them."""
         return Vectors(*self.embedding.index_vectors(prepared, slack=slack))
 
-    def with_threads(self, n_jobs: int | None) -> IndexSpec:
-        """Set the threads of embedding and search: those of whoever made the index were for another machine."""
+    @property
+    def device(self) -> str | None:
+        """The device that its vectors are made on in this process; None is the CPU."""
+        return device_of(self.embedding)
+
+    @property
+    def made_on(self) -> str:
+        """What makes its vectors in this process: "cpu", or what the GPU is called."""
+        return self.embedding.made_on
+
+    def run_by(self, n_jobs: int | None, device: str | None = None) -> IndexSpec:
+        """Set the threads of embedding and search, as those of whoever made the index were for another machine; and the
+        device, unless that is None.
+        """
+        if device is not None:
+            self.embedding.run_on(device)
+            if "device" in self.search.run_time:
+                self.search.set_params(device=device)
         if hasattr(self.embedding, "n_jobs"):
             self.embedding.n_jobs = n_jobs
         if self.parts is not None:

@@ -81,8 +81,8 @@ class DeviceMap:
     def _there(self, array: Any) -> Tensor:
         return torch.from_numpy(array).to(self._device)
 
-    def apply(self, vectors: Float32, out: Float32) -> None:
-        """Write the mapped vectors into `out`."""
+    def apply(self, vectors: Float32, out: Float32, n_jobs: int | None = None) -> None:
+        """Write the mapped vectors into `out`; threads make no difference."""
 
         def run(first: int, last: int) -> None:
             out[first:last] = self._mapped(self._there(vectors[first:last]).double()).float().cpu().numpy()

@@ -20,7 +20,7 @@ from ..data.interrupts import interruptible
 from ..data.progress import ProgressBar
 from ..data.sets import Sets
 from ..engines.base import Engine, Entries, Int64, View, Write
-from ..engines.spec import Embedded, IndexSpec
+from ..engines.spec import Embedded, IndexSpec, makers_after
 from ..errors import DuplicateId, InputError, ServerLost, SloshError, UnknownId, WriteConflict, user_level
 from ..where import Node, parse_metadata
 from . import part_trial
@@ -182,6 +182,9 @@ def _with_weights(write: Write, sets: Sets) -> Sets:
 
 def _store(write: Write, sets: Sets, names: list[str], metadata: list[Any]) -> None:
     spec = write.view.spec
+    known = write.view.settings["made_on"]
+    if (makers := makers_after(known, len(write.view), spec.made_on)) != known:
+        write.set_settings(made_on=makers)
     write.announce(names)
     step = max(1, CHUNK_NUMBERS // spec.stored_numbers)
     if len(sets) <= step:

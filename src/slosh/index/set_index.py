@@ -25,7 +25,8 @@ from ..data.sets import Sets
 from ..engines.base import Engine, Records
 from ..engines.registry import Location, create_engine, is_remote, located, open_engine
 from ..engines.spec import WHOLE, IndexSpec, make_spec
-from ..errors import InputError
+from ..errors import InputError, UnsupportedError
+from ..gpu.devices import CPU, checked_device
 from ..search import checked_recall
 from ..where import ALL, Node, parse
 from . import changes, part_recall, part_trial
@@ -103,6 +104,7 @@ class SetIndex(Searches):
         parts: Any = False,
         name: str | None = None,
         n_jobs: int | None = -1,
+        device: str | None = None,
     ) -> SetIndex:
         """Create an empty index in the folder `path`, which must not exist; None keeps it in memory. With the address
         of a database, "postgresql://user@host/database", it is made there (docs/postgres.md), and with that of a
@@ -129,8 +131,11 @@ class SetIndex(Searches):
             `sample`; or a `slosh.embed.PartField` of your own. `enable("parts")` does it later.
         name : of the index in a database, which may hold several; "postgresql://user@host/database#name" says the same.
         n_jobs : threads; -1 is all cores.
+        device : where this process makes vectors: "cpu", or a GPU, "cuda" or "cuda:1" (docs/gpu.md). None is the device
+            of `embedding`. It is not stored; `info()["made_on"]` says what has made the vectors.
         """
         place = located(path, name)
+        _check_device(place, device)
         checked_count("dim", dim)
         if weighted is not None and not isinstance(weighted, bool):
             raise InputError(f"weighted={weighted!r:.60}", "give True, False, or None", argument="weighted")
@@ -138,7 +143,7 @@ class SetIndex(Searches):
         if is_remote(place):
             made: SetIndex = _remote().create_remote(place, spec, weighted)
             return made
-        return cls(create_engine(place, spec, weighted, n_jobs))
+        return cls(create_engine(place, spec, weighted, n_jobs, device))
 
     # About it
 
@@ -433,6 +438,7 @@ class SetIndex(Searches):
         with self._engine.view() as view:
             about = {"path": self._engine.location, "sets": len(view), **view.settings, **view.spec.describe()}
             del about[part_recall.SETTING]
+            about["made_on"] = list(about["made_on"] or ([CPU] if len(view) else []))
             if about["parts"] is not None:
                 about["parts"] |= part_recall.described(view)
             return {**about, "retrain": advice(view), **view.info()}
@@ -524,20 +530,39 @@ class SetIndex(Searches):
         return backup_index(self.original, self.location or "index in memory", folder, n_jobs)
 
 
-def open(path: Location, name: str | None = None, *, read_only: bool = False, n_jobs: int | None = -1) -> SetIndex:
+def open(
+    path: Location,
+    name: str | None = None,
+    *,
+    read_only: bool = False,
+    n_jobs: int | None = -1,
+    device: str | None = None,
+) -> SetIndex:
     """Open an index that `SetIndex.create` made: by the path of its folder, or by the address of its database and its
     name there; or by the address of a server, "http://host:8080", and its name there (docs/server.md).
 
     One process at a time may open a folder for writing, any number an index in a database; with `read_only` any number
     may read it. They see every change of a writer from their next call on.
+
+    device : where this process makes vectors, of sets that it adds and of queries: None or "cpu", or a GPU, "cuda" or
+        "cuda:1" (docs/gpu.md). Which one made those that are stored does not matter.
     """
     started, place = time.perf_counter(), located(path, name)
+    _check_device(place, device)
     if is_remote(place):
         index: SetIndex = _remote().open_remote(place, read_only)
     else:
-        index = SetIndex(open_engine(place, read_only, n_jobs))
+        index = SetIndex(open_engine(place, read_only, n_jobs, device))
     logger.info("%s: opened %d sets in %.3f s", index.location, len(index), time.perf_counter() - started)
     return index
+
+
+def _check_device(place: Location, device: str | None) -> None:
+    """Refuse a device that cannot be used, or is not that of this process, before anything is opened."""
+    checked_device(device)
+    if is_remote(place) and device is not None:
+        problem = "an index on a server embeds on the server's device"
+        raise UnsupportedError(problem, "leave device out", feature_name="device", argument="device")
 
 
 def _remote() -> Any:

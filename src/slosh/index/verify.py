@@ -10,6 +10,7 @@ import numpy as np
 from ..data.batching import batches_by_points
 from ..data.progress import ProgressBar
 from ..engines.base import Engine, View
+from ..gpu.devices import CPU
 from .planner import Question, answer
 
 MAX_LISTED = 20
@@ -52,23 +53,39 @@ def verify(engine: Engine, sample: int | None) -> Report:
 
 
 def _verify_vectors(view: View, report: Report, sample: int | None) -> None:
-    """Compare what is held ready with what is embedded anew, bit for bit."""
+    """Compare what is held ready with what is embedded anew: bit for bit, or to rounding if another device made it."""
+    spec, same = view.spec, view.settings["made_on"] is None and view.spec.made_on == CPU
     keys = view.select()
     if sample is not None and sample < len(keys):
         keys = keys[:: -(-len(keys) // max(1, sample))]
     wrong: list[int] = []
+    compared = True
     with ProgressBar(total=len(keys), unit="set", desc="vectors") as bar:
         for part in batches_by_points(view.prepared_sizes(keys), EMBEDDED_POINTS):
-            good = view.holds(keys[part], view.spec.embed(view.records(keys[part]).sets))
+            embedded = spec.embed(view.records(keys[part]).sets)
+            apart = None if same else spec.apart(embedded)
+            if not same and apart is None:
+                compared, apart = False, np.full(len(embedded.sets), np.inf)
+            good = view.holds(keys[part], embedded, apart)
             wrong += keys[part][~good].tolist()
             bar.update(len(good))
-    report.checked["caches"] = f"{len(keys)} sets embedded again"
+    report.checked["caches"] = f"{len(keys)} sets embedded again{_how(view, same, compared)}"
     if wrong:
         names = ", ".join(map(repr, view.ids(np.array(wrong[:MAX_LISTED], np.int64))))
         report.problems.append(
             f"the vectors or points that are held ready of {len(wrong)} sets are wrong ({names}): call "
             "index.compact(), which makes them anew from what is stored"
         )
+
+
+def _how(view: View, same: bool, compared: bool) -> str:
+    """Say how vectors were compared, where it was not bit for bit."""
+    if same:
+        return ""
+    makers = ", ".join(view.settings["made_on"] or (CPU,))
+    if compared:
+        return f" on {view.spec.made_on}, and compared to rounding with vectors that were made on {makers}"
+    return f"; their vectors were made on {makers}, and how far apart those of two devices may be is not known"
 
 
 def _verify_recall(view: View, report: Report) -> None:

@@ -254,6 +254,18 @@ class LearnedEmbedding(SetTransformer):
         usual = super()._batch_points()
         return usual if self.network_ is None else max(1 << 10, min(usual, BLOCK_NUMBERS // self.network_.n_outputs))
 
+    @property
+    def made_on(self) -> str:
+        return next((name for view in self.views_ if (name := view.made_on) != "cpu"), "cpu")
+
+    def run_on(self, device: str | None) -> None:
+        """Let the embeddings below the head make their vectors there; the network and the head are of the CPU."""
+        for view in self.views_:
+            view.run_on(device)
+
+    def apart(self, sets: Sets, vectors: Float32) -> None:
+        """Return None: what a head makes of a small difference is not known."""
+
     def _transform(self, sets: Sets, out: Float32) -> None:
         if self._head is None:
             self._head = Head(self.layers_)

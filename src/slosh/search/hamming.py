@@ -32,6 +32,8 @@ RERANKED_PAIRS = 1 << 20
 """Vectors re-ranked in one go, for all queries together."""
 EXACT_SHARE = 4
 """Where one of so many rows would have to be re-ranked, all of them are compared."""
+ROUNDED_BITS = 16
+"""One bit in so many may differ between the codes of vectors that two devices have made."""
 
 
 class HammingState(CalibratedState):
@@ -172,10 +174,14 @@ class HammingState(CalibratedState):
     def vectors(self, positions: Int64) -> Float32:
         return self._need_vectors("vectors").take(positions)
 
-    def holds(self, positions: Int64, vectors: Float32) -> Mask:
+    def holds(self, positions: Int64, vectors: Float32, apart: Float64 | None = None) -> Mask:
         assert self.hash is not None
-        same = (self._codes.take(positions) == self.hash.transform(vectors)).all(axis=1)
-        return np.asarray(same & super().holds(positions, vectors))
+        codes, held = self._codes.take(positions), super().holds(positions, vectors, apart)
+        if apart is None or isinstance(self._store, FloatVectors):
+            stored = vectors if apart is None else self._store.take(positions)
+            return np.asarray((codes == self.hash.transform(stored)).all(axis=1) & held)
+        different = np.unpackbits(codes ^ self.hash.transform(vectors), axis=1).sum(axis=1)
+        return np.asarray((different <= codes.shape[1] * 8 // ROUNDED_BITS) & held)
 
     def columns(self) -> dict[str, Array]:
         return {"codes": self._codes.take(positions_up_to(self.n)), **super().columns()}

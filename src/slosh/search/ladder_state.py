@@ -317,12 +317,13 @@ class LadderState(CalibratedState):
         """Bits of a stored number."""
         return 32 if isinstance(self._store, FloatVectors) else 16
 
-    def holds(self, positions: Int64, vectors: Float32) -> Mask:
+    def holds(self, positions: Int64, vectors: Float32, apart: Float64 | None = None) -> Mask:
         vectors = np.ascontiguousarray(vectors, np.float32)
-        held = super().holds(positions, vectors)
+        held = super().holds(positions, vectors, apart)
         if self._filing is None:
             return held
-        return held & self._filing.holds(positions, self._store.as_stored(vectors), self.alive, self.search.n_jobs)
+        stored = self._store.as_stored(vectors) if apart is None else self._store.take(positions)
+        return held & self._filing.holds(positions, stored, self.alive, self.search.n_jobs)
 
     def n_bytes(self) -> dict[str, int]:
         learnt = {"prefixes": 0, "basis": 0}

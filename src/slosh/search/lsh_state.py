@@ -281,9 +281,10 @@ class LSHState(CalibratedState):
 
     # What is stored and learnt
 
-    def holds(self, positions: Int64, vectors: Float32) -> Mask:
-        same = super().holds(positions, vectors)
-        return same if self._tables is None else same & self._tables.holds(positions, vectors)
+    def holds(self, positions: Int64, vectors: Float32, apart: Float64 | None = None) -> Mask:
+        same = super().holds(positions, vectors, apart)
+        stored = vectors if apart is None else self._store.take(positions)
+        return same if self._tables is None else same & self._tables.holds(positions, stored)
 
     def n_bytes(self) -> dict[str, int]:
         return {**super().n_bytes(), "tables": 0 if self._tables is None else self._tables.buckets.n_bytes}

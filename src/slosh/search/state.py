@@ -352,9 +352,11 @@ class State(ABC):
         """Return how far a search moves these queries, at most."""
         return self._store.moved_by(queries)
 
-    def holds(self, positions: Int64, vectors: Float32) -> Mask:
-        """Return which positions store exactly these vectors (as this state stores them), filed where they belong."""
-        return self._store.holds(positions, vectors)
+    def holds(self, positions: Int64, vectors: Float32, apart: Float64 | None = None) -> Mask:
+        """Return which positions store exactly these vectors (as this state stores them), filed where they belong; with
+        `apart`, (n,), vectors that are no farther than that from them before they were stored.
+        """
+        return self._store.holds(positions, vectors, apart)
 
     def columns(self) -> dict[str, Array]:
         """Return the content of the columns by name, n rows each: with `trained` all that `Search.start` needs."""

@@ -119,8 +119,14 @@ class Vectors:
         """Return what the columns hold of vectors."""
         return ()
 
-    def holds(self, positions: Int64, vectors: Float32) -> Mask:
-        """Return which positions hold exactly these vectors, as they are stored."""
+    def holds(self, positions: Int64, vectors: Float32, apart: Float64 | None = None) -> Mask:
+        """Return which positions hold exactly these vectors, as they are stored; or, with `apart`, vectors that are no
+        farther than that from them, each of them before it was stored.
+        """
+        if apart is not None and self._columns:
+            away = self.take(positions).astype(np.float64) - vectors
+            moved = 0.0 if self.errors is None else self.errors[positions]
+            return np.asarray(np.sqrt(np.einsum("ij,ij->i", away, away)) <= apart + moved)
         same = np.ones(len(positions), np.bool_)
         for column, right in zip(self._columns.values(), self.content(vectors), strict=True):
             column.check(positions, positions + 1)

@@ -14,7 +14,7 @@ from ...data.interrupts import interruptible
 from ...data.progress import ProgressBar
 from ...where import checked_metadata
 from ..base import Entries, Float64, Int64
-from ..spec import IndexSpec
+from ..spec import IndexSpec, makers_after
 from . import codec, outcome, schema, storing
 from .connections import Session
 from .header import SELECT, Header
@@ -44,6 +44,7 @@ def compact(engine: PostgresEngine, session: Session, spec: IndexSpec | None, pa
         schema.copy_rights(session, old.tables, new)
     sql = "UPDATE slosh.indexes SET generation = %s, spec = coalesce(%s, spec), scales = %s WHERE id = %s"
     session.execute(sql, (new.generation, packed, scales, engine.index))
+    schema.store_makers(session, engine.index, makers_after(None, 0, chosen.made_on))
     session.execute("INSERT INTO slosh.deltas VALUES (%s, 0, 0, 0, 1)", (engine.index,))
     session.execute("DELETE FROM slosh.learnt WHERE index_id = %s", (engine.index,))
     schema.leave(session, [old.tables.sets, old.tables.exact])

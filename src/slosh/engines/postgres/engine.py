@@ -60,10 +60,18 @@ IN_STEP = (
 class PostgresEngine:
     """One index of a database. `create` and `open` make one."""
 
-    def __init__(self, address: str, pool: Pool, found: tuple[int, int], read_only: bool, n_jobs: int | None) -> None:
+    def __init__(
+        self,
+        address: str,
+        pool: Pool,
+        found: tuple[int, int],
+        read_only: bool,
+        n_jobs: int | None,
+        device: str | None,
+    ) -> None:
         self.location, self.read_only, self.closed = without_password(address), read_only, False
         self.index, generation = found
-        self.pool, self._n_jobs, self._pid = pool, n_jobs, os.getpid()
+        self.pool, self._n_jobs, self._device, self._pid = pool, n_jobs, device, os.getpid()
         self._tables = Tables(self.index, generation)
         self._specs: dict[int, IndexSpec] = {}
         self._learnt: dict[tuple[int, int | None], Learnt] = {}
@@ -71,7 +79,9 @@ class PostgresEngine:
         self._changes, self._cursors = ChangeLock(), count()
 
     @classmethod
-    def create(cls, location: str, spec: IndexSpec, *, weighted: bool | None, n_jobs: int | None) -> PostgresEngine:
+    def create(
+        cls, location: str, spec: IndexSpec, *, weighted: bool | None, n_jobs: int | None, device: str | None = None
+    ) -> PostgresEngine:
         packed = spec.pack()
         schema.check_lengths(spec)
 
@@ -98,10 +108,10 @@ class PostgresEngine:
                 raise IndexExists(f"{shown} exists", remedy, errno=errno.EEXIST, location=shown) from None
             return index, 1
 
-        return cls._connected(location, make, False, n_jobs)
+        return cls._connected(location, make, False, n_jobs, device)
 
     @classmethod
-    def open(cls, location: str, *, read_only: bool, n_jobs: int | None) -> PostgresEngine:
+    def open(cls, location: str, *, read_only: bool, n_jobs: int | None, device: str | None = None) -> PostgresEngine:
         def look(_: Pool, session: Session, name: str) -> tuple[int, int]:
             shown = without_password(location)
             version = None if session.vectors is None else schema.version_of(session)
@@ -121,7 +131,7 @@ class PostgresEngine:
                 schema.sweep(session)
             return found
 
-        return cls._connected(location, look, read_only, n_jobs)
+        return cls._connected(location, look, read_only, n_jobs, device)
 
     @staticmethod
     def names_at(location: str) -> tuple[str, ...]:
@@ -140,7 +150,12 @@ class PostgresEngine:
 
     @classmethod
     def _connected(
-        cls, location: str, start: Callable[[Pool, Session, str], tuple[int, int]], read_only: bool, n_jobs: int | None
+        cls,
+        location: str,
+        start: Callable[[Pool, Session, str], tuple[int, int]],
+        read_only: bool,
+        n_jobs: int | None,
+        device: str | None,
     ) -> PostgresEngine:
         url, name = split_name(location)
         if name is None:
@@ -157,7 +172,7 @@ class PostgresEngine:
                 if not session.connection.closed and not session.idle:
                     session.rollback()
                 pool.give(session)
-            engine = cls(location, pool, found, read_only, n_jobs)
+            engine = cls(location, pool, found, read_only, n_jobs, device)
             with engine.view():
                 return engine
         except BaseException:
@@ -240,7 +255,7 @@ class PostgresEngine:
             raise IndexNotFound(problem, "create it again", errno=errno.ENOENT, location=self.location)
         generation, packed = line
         if generation not in self._specs:
-            spec = IndexSpec.unpack(bytes(packed), self.location).with_threads(self._n_jobs)
+            spec = IndexSpec.unpack(bytes(packed), self.location).run_by(self._n_jobs, self._device)
             self._specs = dict([*self._specs.items(), (generation, spec)][-KEPT_SPECS:])
         self._tables = Tables(self.index, generation)
 
@@ -383,7 +398,7 @@ class PostgresEngine:
             with self.view() as view:
                 measured = view.calibrated
             with self._session() as session:
-                compact(self, session, None if spec is None else spec.with_threads(self._n_jobs), packed)
+                compact(self, session, None if spec is None else spec.run_by(self._n_jobs, self._device), packed)
             with optional():
                 self.train(eager=True, again=measured)
             self._sweep()
@@ -408,6 +423,7 @@ class PostgresEngine:
                     schema.leave(session, [tables.sets, tables.exact, tables.bodies], [tables.keys, tables.ids])
                     for table in ("learnt", "deltas", "commits"):
                         session.execute(f"DELETE FROM slosh.{table} WHERE index_id = %s", (self.index,))
+                    schema.store_makers(session, self.index, None)
                 outcome.commit(self.pool, self.location, session, self.index, "see whether slosh.open still finds it")
             self._sweep()
             self.close()

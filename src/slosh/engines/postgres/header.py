@@ -9,13 +9,15 @@ from typing import Any, NamedTuple
 from psycopg.errors import InvalidSqlStatementName
 
 from ...search import Calibration
+from . import schema
 from .connections import Session
 from .schema import Tables
 
 SELECT = """
     SELECT i.format, i.generation, i.weighted, i.recall, i.part_recalls, i.scales, l.stamp, coalesce(l.graph, false),
-        d.sets, d.added, d.points, d.changes
-    FROM slosh.indexes i LEFT JOIN slosh.learnt l ON l.index_id = i.id AND l.generation = i.generation
+        d.sets, d.added, d.points, d.changes, a.value
+    FROM slosh.indexes i LEFT JOIN slosh.about a ON a.name = 'made_on of ' || i.id::text
+    LEFT JOIN slosh.learnt l ON l.index_id = i.id AND l.generation = i.generation
     CROSS JOIN LATERAL (
         SELECT coalesce(sum(sets), 0)::bigint AS sets, coalesce(sum(added), 0)::bigint AS added,
             coalesce(sum(points), 0)::bigint AS points, coalesce(sum(changes), 0)::bigint AS changes
@@ -91,10 +93,13 @@ class Header(NamedTuple):
     added: int
     points: int
     changes: int
+    made_on: str | None
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        return {"weighted": self.weighted, "recall": self.recall, "part_recalls": self.part_recalls}
+        makers = schema.parse_makers(self.made_on)
+        of_row = {"weighted": self.weighted, "recall": self.recall, "part_recalls": self.part_recalls}
+        return {**of_row, "made_on": makers}
 
 
 def begin(session: Session, tables: Tables) -> Header | None:

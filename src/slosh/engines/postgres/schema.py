@@ -1,6 +1,7 @@
 """The tables of all indexes of a database, in one schema, and how they are made and found.
 
-    slosh.about          the version of the layout of all these tables; `upgrading.py` brings older ones to this one
+    slosh.about          the version of the layout of all these tables; `upgrading.py` brings older ones to this one.
+                         And "made_on of I", what has made the vectors of the index I, if that was not the CPU alone
     slosh.indexes        a row for each index: name, generation, specification, settings
     slosh.learnt         what was learnt of a generation: whether there is a graph, and what was measured with it
     slosh.deltas         how many sets, points and changes each change brought; added up now and then
@@ -19,6 +20,7 @@ Names of tables are made of numbers that the database gave out. Nothing of a use
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 from collections.abc import Sequence
@@ -116,6 +118,29 @@ def check_lengths(spec: IndexSpec) -> None:
             what = "the embedding makes" if name == WHOLE else "part search makes"
             problem = f"{what} vectors of {space.length:,} numbers, and PostgreSQL holds {LONGEST_VECTOR:,} at most"
             raise UnsupportedError(problem, "use Whitened, or fewer slices", argument="embedding", feature_name=name)
+
+
+def parse_makers(text: str | None) -> tuple[str, ...] | None:
+    """Return what has made the vectors of an index, as `store_makers` stored it; whatever else stands there is a name,
+    too, as it only decides how vectors are compared.
+    """
+    if text is None:
+        return None
+    try:
+        names = json.loads(text)
+    except ValueError:
+        names = text
+    return tuple(map(str, names)) if isinstance(names, list) else (str(names),)
+
+
+def store_makers(session: Session, index: int, makers: Sequence[str] | None) -> None:
+    """Store what has made the vectors of an index; None, the CPU alone, takes no row."""
+    name = f"made_on of {index:d}"
+    if makers is None:
+        session.execute("DELETE FROM slosh.about WHERE name = %s", (name,))
+        return
+    sql = "INSERT INTO slosh.about VALUES (%s, %s) ON CONFLICT (name) DO UPDATE SET value = EXCLUDED.value"
+    session.execute(sql, (name, json.dumps(list(makers))))
 
 
 def check_ids(ids: Sequence[str]) -> None:

@@ -13,7 +13,7 @@ from ...errors import DamagedError
 from ...search import Metric
 from ...where import Node, parse_metadata
 from ..base import Candidates, Capabilities, Description, Float64, Int64, Mask, Records
-from ..spec import Embedded, IndexSpec, Vectors
+from ..spec import WHOLE, Embedded, IndexSpec, Vectors
 from . import codec, scanning, search
 from .connections import Session
 from .errors import error_of, translated
@@ -188,10 +188,13 @@ class PostgresView:
             dtype
         )
 
-    def holds(self, keys: Int64, embedded: Embedded) -> Mask:
+    def holds(self, keys: Int64, embedded: Embedded, apart: Float64 | None = None) -> Mask:
         wanted, good = keys.tolist(), np.ones(len(keys), np.bool_)
         scales = dict(zip(self.spec.spaces, self.header.scales or (), strict=False))
         for name, vectors in embedded.vectors.items():
+            if apart is not None and name == WHOLE:
+                vectors, near = self._stored_near(keys, vectors, apart)
+                good &= near
             halves, moved = codec.halves_of(vectors.numbers, scales[name])
             stored = self._fetched(f"halfvec_send({name}), {name}_moved, slack", self.tables.sets, wanted)
             exact = self.fetch_exact(name, keys)
@@ -206,6 +209,18 @@ class PostgresView:
             equal = self.features(name, keys) == embedded.features[name]
             good &= equal.reshape(len(keys), -1).all(axis=1)
         return good
+
+    def _stored_near(self, keys: Int64, vectors: Vectors, apart: Float64) -> tuple[Vectors, Mask]:
+        """Return the stored vectors of whole sets, and which are near those that are given; the slack is not compared,
+        as it follows from the vectors that were made.
+        """
+        exact = self.fetch_exact(WHOLE, keys)
+        width = vectors.numbers.shape[1]
+        stored = codec.rows_of([exact[key] for key in keys.tolist()], "<f4", (width,)).astype(np.float32)
+        away = stored.astype(np.float64) - vectors.numbers
+        slack = self._fetched("slack", self.tables.sets, keys.tolist())
+        own = None if vectors.slack is None else np.array([slack[key][0] for key in keys.tolist()], np.float64)
+        return Vectors(stored, own), np.sqrt(np.einsum("ij,ij->i", away, away)) <= apart
 
     # Searches
 

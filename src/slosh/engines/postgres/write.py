@@ -158,6 +158,8 @@ class PostgresWrite:
             if name in self._settings:
                 sql = f"UPDATE slosh.indexes SET {name} = %s WHERE id = %s"
                 session.execute(sql, (self._settings[name], self._engine.index))
+        if "made_on" in self._settings:
+            schema.store_makers(session, self._engine.index, self._settings["made_on"])
         if self._next_id is not None:
             session.execute(f"SELECT setval('{self._tables.ids}', %s, false)", (self._next_id,))
 

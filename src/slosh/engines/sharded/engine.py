@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ...errors import FormatError, IndexClosed, IndexNotFound, ReadOnlyIndex, ServerLost
+from ...gpu.devices import CPU
 from ...search import Calibration
 from ..base import Capabilities, Entries, Int64
 from ..spec import Embedded, IndexSpec, Vectors
@@ -115,7 +116,7 @@ class ShardedEngine:
         if before is not None and same:
             spec, described = before.spec, before.described
         else:
-            spec, described = IndexSpec.unpack(abouts[0].spec, self.location).with_threads(self._n_jobs), {}
+            spec, described = IndexSpec.unpack(abouts[0].spec, self.location).run_by(self._n_jobs), {}
         return Version(
             self.location, self._transport, members, spec, _settings(abouts),
             number=1 if before is None else before.number + 1,
@@ -245,7 +246,13 @@ def _settings(abouts: Sequence[About]) -> dict[str, Any]:
     """Return the settings of all shards: what was measured of one says nothing about parts of the others."""
     weighted = {each.settings["weighted"] for each in abouts} - {None}
     recalls = [each.settings["recall"] for each in abouts if each.settings["recall"] is not None]
-    return {"weighted": any(weighted) if weighted else None, "recall": max(recalls, default=None), "part_recalls": None}
+    makers = {name for each in abouts if each.sets for name in each.settings["made_on"] or (CPU,)}
+    return {
+        "weighted": any(weighted) if weighted else None,
+        "recall": max(recalls, default=None),
+        "part_recalls": None,
+        "made_on": None if makers <= {CPU} else tuple(sorted(makers)),
+    }
 
 
 def _capabilities(abouts: Sequence[About]) -> Capabilities:

@@ -107,7 +107,7 @@ class Shard:
     def _packed(self, view: View) -> tuple[bytes, str]:
         """Return the specification, and its fingerprint."""
         if self._spec is None or view.spec is not self._spec[0]:
-            packed = IndexSpec.unpack(view.spec.pack(), self._place).with_threads(1).pack()
+            packed = IndexSpec.unpack(view.spec.pack(), self._place).run_by(1).pack()
             self._spec = view.spec, packed, _fingerprint(packed)
         return self._spec[1:]
 

@@ -277,7 +277,7 @@ class ShardedView:
             found[places] = own
         return found
 
-    def holds(self, keys: Int64, embedded: Embedded) -> Mask:
+    def holds(self, keys: Int64, embedded: Embedded, apart: Float64 | None = None) -> Mask:
         good, owners = np.zeros(len(keys), np.bool_), keys >> SHARD_BITS
         for number in np.unique(owners).tolist():
             at = np.flatnonzero(owners == number)
@@ -289,7 +289,7 @@ class ShardedView:
                 },
                 {name: each[at] for name, each in embedded.features.items()},
             )
-            ((_, own),) = self._ask_owners(keys[at], "holds", embedded=part)
+            ((_, own),) = self._ask_owners(keys[at], "holds", embedded=part, apart=None if apart is None else apart[at])
             good[at] = own
         return good
 

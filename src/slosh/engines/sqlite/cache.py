@@ -39,6 +39,7 @@ from ...data import tensors
 from ...data.atomic import check_plain_file, replacing
 from ...embed.part_field import FIELD, SHARES, SPREAD
 from ...errors import SloshError
+from ...gpu.devices import CPU
 from ...search import Column, Trained, in_memory
 from ..snapshot import PreparedSets, column_name
 from ..spec import PARTS, WHOLE
@@ -58,6 +59,8 @@ NAMES = {
 """All there are: nothing else is deleted, whatever else lies in the folder."""
 FORMAT_VERSION = 2
 MAX_NUMBER = 10**18
+MAX_MAKERS, MAX_NAME = 64, 200
+"""How many devices a stamp may name, and characters of a name."""
 DERIVED = "slosh derived"
 UNREADABLE = (*tensors.BROKEN, SloshError, OSError)
 """What reading a stamp may end with that somebody else has written."""
@@ -79,6 +82,8 @@ class Stamp:
     """By name: width, dtype, crc."""
     flushed: tuple[int, int] = (0, 0)
     """Rows and points that are on disk, whatever happens."""
+    made_on: tuple[str, ...] | None = None
+    """What has made the vectors; None: the CPU alone."""
 
     @classmethod
     def parse(cls, content: dict[str, Any]) -> Stamp:
@@ -88,11 +93,19 @@ class Stamp:
         if not all(0 <= number <= MAX_NUMBER for number in (epoch, rows, points, *flushed)):
             raise ValueError("its numbers are out of range")
         arrays = {name: _checked_array(name, about) for name, about in content["arrays"].items()}
-        return cls(epoch, rows, points, str(content["token"]), arrays, (min(flushed[0], rows), min(flushed[1], points)))
+        makers = content.get("made_on")
+        made_on = None if makers is None else tuple(str(name)[:MAX_NAME] for name in makers[:MAX_MAKERS])
+        known = min(flushed[0], rows), min(flushed[1], points)
+        return cls(epoch, rows, points, str(content["token"]), arrays, known, made_on)
 
     def length(self, name: str) -> int:
         """Return how many rows of an array are covered."""
         return self.points if name in RAGGED else self.rows
+
+    @property
+    def needs_no_kernel(self) -> bool:
+        """Whether none of it was made by the kernel of a CPU, so that it does not matter which one that was."""
+        return bool(self.made_on) and CPU not in (self.made_on or ()) and FIELD not in self.arrays
 
     def n_bytes(self) -> int:
         """Return how many bytes are covered."""
@@ -129,9 +142,11 @@ class Cache:
             if zlib.crc32(outer["content"].encode()) != outer["crc"]:
                 raise ValueError("its checksum is wrong")
             content: dict[str, Any] = json.loads(outer["content"])
-            if content["format"] == FORMAT_VERSION and content["for"] == self._made_for:
-                before = content.get("before")
-                return [Stamp.parse(content), *([] if before is None else [Stamp.parse(before)])]
+            if content["format"] == FORMAT_VERSION and content["for"]["index"] == self._made_for["index"]:
+                parts = [part for part in (content, content.get("before")) if part is not None]
+                same = content["for"] == self._made_for
+                if stamps := [stamp for stamp in map(Stamp.parse, parts) if same or stamp.needs_no_kernel]:
+                    return stamps
             self.problem = "the stamp is of another index, of another version of it, or of another machine"
         except FileNotFoundError:
             self.problem = "there is no stamp"
@@ -241,14 +256,16 @@ class Cache:
 
     # Stamping
 
-    def summed(self, sets: PreparedSets, token: str | None = None) -> Stamp:
+    def summed(self, sets: PreparedSets, token: str | None = None, made_on: tuple[str, ...] | None = None) -> Stamp:
         """Return the stamp of the arrays up to the last of these sets, with a new token or that of a commit.
+
+        made_on : what has made the vectors, None for the CPU alone.
 
         A first add with weights that failed leaves an array of them, which is none of an index without.
         """
         before, weighted = self.stamp, sets.weights is not None
         flushed = (0, 0) if before is None else before.flushed
-        stamp = Stamp(self.epoch, sets.n, sets.n_points, token or secrets.token_hex(16), {}, flushed)
+        stamp = Stamp(self.epoch, sets.n, sets.n_points, token or secrets.token_hex(16), {}, flushed, made_on)
         for name in [name for name in self._columns if weighted or name != "weights"]:
             column = self._file(name)
             data = column.bytes(stamp.length(name))

@@ -59,7 +59,9 @@ DERIVED_LACKS = 1024
 class SqliteEngine:
     """An index in a folder on this machine. `create` and `open` make one."""
 
-    def __init__(self, folder: Path, database: Database, lock: WriterLock | None, n_jobs: int | None) -> None:
+    def __init__(
+        self, folder: Path, database: Database, lock: WriterLock | None, n_jobs: int | None, device: str | None
+    ) -> None:
         self.database, self._folder, self._lock = database, folder, lock
         self.location, self.read_only, self.closed = str(folder), lock is None, False
         self._pid, self._changes, self._following = os.getpid(), ChangeLock(), threading.Lock()
@@ -69,6 +71,7 @@ class SqliteEngine:
         with database.reading() as connection:
             (uid,) = tables.read_settings(connection, "uid")
         self._made_for, self._n_jobs = {"index": uid, "kernel": kernel.name()}, n_jobs
+        self._device = device
         self.cache = self._new_cache()
         self._refresh()
         self._stored_training = _training_of(self._newest.snapshot)
@@ -82,7 +85,9 @@ class SqliteEngine:
         return Cache(self._folder / "cache", self._made_for, not self.read_only, kernel.threads(self._n_jobs))
 
     @classmethod
-    def create(cls, location: str, spec: IndexSpec, *, weighted: bool | None, n_jobs: int | None) -> SqliteEngine:
+    def create(
+        cls, location: str, spec: IndexSpec, *, weighted: bool | None, n_jobs: int | None, device: str | None = None
+    ) -> SqliteEngine:
         folder = Path(location).absolute()
         packed = spec.pack()  # says what cannot be stored, before anything is made
         with _system_errors(folder):
@@ -103,10 +108,10 @@ class SqliteEngine:
             sync_folder(folder.parent)
             return database
 
-        return cls._started(folder, connect, WriterLock(folder), n_jobs)
+        return cls._started(folder, connect, WriterLock(folder), n_jobs, device)
 
     @classmethod
-    def open(cls, location: str, *, read_only: bool, n_jobs: int | None) -> SqliteEngine:
+    def open(cls, location: str, *, read_only: bool, n_jobs: int | None, device: str | None = None) -> SqliteEngine:
         folder = Path(location).absolute()
         with _system_errors(folder):
             if not folder.exists():
@@ -118,7 +123,7 @@ class SqliteEngine:
                 remedy = "it is a folder of shards: serve it with slosh.ray.serve" if shards else ""
                 raise FormatError(f"{folder} is not an index of slosh: {what}", remedy, location=str(folder))
         lock = None if read_only else WriterLock(folder)
-        return cls._started(folder, lambda _: Database(folder / "index.db", read_only), lock, n_jobs)
+        return cls._started(folder, lambda _: Database(folder / "index.db", read_only), lock, n_jobs, device)
 
     @staticmethod
     def token_at(location: str) -> str | None:
@@ -135,7 +140,12 @@ class SqliteEngine:
 
     @classmethod
     def _started(
-        cls, folder: Path, connect: Callable[[ExitStack], Database], lock: WriterLock | None, n_jobs: int | None
+        cls,
+        folder: Path,
+        connect: Callable[[ExitStack], Database],
+        lock: WriterLock | None,
+        n_jobs: int | None,
+        device: str | None,
     ) -> SqliteEngine:
         """Return an engine, or let go of everything that was opened for it and undo what `connect` put on the stack."""
         with ExitStack() as opened, _system_errors(folder):
@@ -143,7 +153,7 @@ class SqliteEngine:
                 opened.callback(lock.release)
             database = connect(opened)
             opened.callback(database.close)
-            engine = cls(folder, database, lock, n_jobs)
+            engine = cls(folder, database, lock, n_jobs, device)
             opened.pop_all()
             return engine
 
@@ -205,7 +215,7 @@ class SqliteEngine:
         packed, generation = tables.read_settings(connection, "spec", "generation")
         if before is not None and before.generation == generation:
             return before.spec
-        return IndexSpec.unpack(bytes(packed), self.location).with_threads(self._n_jobs)
+        return IndexSpec.unpack(bytes(packed), self.location).run_by(self._n_jobs, self._device)
 
     def _stamp_loaded(self) -> None:
         """Stamp what was embedded when the index was opened, and delete what no stamp covers any more."""
@@ -214,7 +224,7 @@ class SqliteEngine:
             token = tables.token_of(connection, snapshot.n)
         with suppress(OSError):  # no room: the caches are made again the next time
             if token is not None and snapshot.n and (stamp is None or stamp.rows < snapshot.n):
-                stamp = self.cache.summed(snapshot.sets, token)
+                stamp = self.cache.summed(snapshot.sets, token, self._newest.settings["made_on"])
                 self.cache.write_stamp(stamp)
                 self.cache.stamp = stamp
             self.cache.tidy()
@@ -332,7 +342,7 @@ class SqliteEngine:
         with self._changing():
             cache, measured, before = self._new_cache(), self._newest.snapshot.calibrated, self._newest
             changed = {} if spec is None else {"spec": spec.pack()}
-            chosen = before.spec if spec is None else spec.with_threads(self._n_jobs)
+            chosen = before.spec if spec is None else spec.run_by(self._n_jobs, self._device)
             cache.start_again()
             try:
                 with self.database.writing() as connection:
@@ -346,7 +356,7 @@ class SqliteEngine:
                         after = replace(load(connection, chosen, cache, None), embedded=before.embedded)
                         untrained = _training_of(after.snapshot)
                         after = replace(after, snapshot=after.snapshot.train(again=measured))
-                    stamp = cache.summed(after.snapshot.sets)
+                    stamp = cache.summed(after.snapshot.sets, made_on=after.settings["made_on"])
                     tables.add_commit(connection, n, stamp.token)
                     self.commit(after, stamp, cache)
                 self.database.format_version = _format_of(chosen)

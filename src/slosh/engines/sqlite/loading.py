@@ -20,7 +20,7 @@ from ...errors import DamagedError, SloshError
 from ...search import Trained
 from ..base import Description, Int64, Mask
 from ..snapshot import Filters, Snapshot
-from ..spec import WHOLE, Embedded, IndexSpec, Vectors
+from ..spec import WHOLE, Embedded, IndexSpec, Vectors, makers_after
 from . import tables
 from .cache import Cache, StaleCache, Stamp
 from .database import Connection
@@ -66,16 +66,18 @@ def load(
         raise tables.damaged(connection, "it has sets, and does not say whether they have weights")
     if next_row > tables.last_row(connection) + 1:
         raise tables.damaged(connection, f"it says that it has {next_row} rows, and has fewer")
-    settings = {
+    settings: dict[str, Any] = {
         "weighted": None if weighted is None else bool(weighted),
         "recall": recall,
         "part_recalls": measured if isinstance(measured, str) else None,
     }
-    embedded, rebuilt, snapshot = 0, None, None
+    embedded, rebuilt, snapshot, makers = 0, None, None, None
     if before is not None:
-        embedded, rebuilt = before.embedded, before.rebuilt
+        embedded, rebuilt, makers = before.embedded, before.rebuilt, before.settings["made_on"]
         if before.snapshot.n and (before.generation, before.trained) == (generation, trained):
             snapshot = _adopt(before.snapshot, cache, stamps or ())
+            if snapshot is not before.snapshot and cache.stamp is not None:
+                makers = cache.stamp.made_on
 
     def start(valid: Sequence[Stamp] | None) -> tuple[Snapshot, str | None]:
         alive = np.ones(next_row, np.bool_)
@@ -84,15 +86,18 @@ def load(
 
     if snapshot is None:
         snapshot, rebuilt = start(stamps)
+        makers = None if cache.stamp is None else cache.stamp.made_on
     first = snapshot.n
     try:
         snapshot = _embed_missing(connection, spec, snapshot, next_row)
     except DamagedCache as damage:  # found by filing what is embedded together with what was not filed before
         cache.problem = damage.problem
         snapshot, rebuilt = start(())
-        first = snapshot.n
+        first, makers = snapshot.n, None
         snapshot = _embed_missing(connection, spec, snapshot, next_row)
-    embedded += int(np.count_nonzero(snapshot.alive[first:]))
+    n_new = int(np.count_nonzero(snapshot.alive[first:]))
+    embedded += n_new
+    settings["made_on"] = makers_after(makers, first, spec.made_on) if n_new else makers
     if before is not None:
         removed = _within(tables.removed_since(connection, before.version), next_row)
         snapshot = snapshot.remove(removed[snapshot.alive[removed]])

@@ -93,7 +93,7 @@ class SqliteWrite:
             described=described,
             filters=filters,
         )
-        stamp = engine.cache.summed(snapshot.sets) if self._entries else None
+        stamp = engine.cache.summed(snapshot.sets, made_on=self._settings["made_on"]) if self._entries else None
         try:
             with engine.database.writing() as connection:
                 with interruptible():
