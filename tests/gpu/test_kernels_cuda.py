@@ -75,6 +75,12 @@ def test_vectors_equal_those_of_numpy(dim, average, weighted, ties):
             assert np.allclose(squares, left, rtol=1e-5, atol=1e-9)
 
 
+def test_directions_may_lie_column_after_column():
+    sets, what = ragged([1, 150, 3000], 5), rule(5, 6, 4)
+    turned = what._replace(directions=np.asfortranarray(what.directions), reference=np.asfortranarray(what.reference))
+    assert np.array_equal(on_gpu(sets, turned)[0], on_gpu(sets, what)[0])
+
+
 @pytest.mark.parametrize("n_quantiles", [1, 2, 32, 5000])
 def test_any_number_of_quantiles(n_quantiles):
     sets = ragged([1, 5, 150, 2048, 2049, 5000], 2)

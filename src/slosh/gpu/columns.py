@@ -92,11 +92,15 @@ def _request(keys: int, lanes: int, dim: int, rule: Rule, residual: bool, backwa
 def embed(batch: Batch, directions: Tensor, rule: Rule, out: Tensor, residual: Tensor | None = None) -> None:
     """Write the vectors of the sets into `out` (n, L * M) float32, slice after slice; its rows may be longer.
 
-    directions : (L, d) float32, contiguous.
+    directions : (L, d) float32.
     residual : (n,) float64, gets the mean over the slices of the integral of (Q - its bin means)^2; average rule only.
     """
     if len(batch.known) < 2:
         return
+    # Kernels read rows one after the other; drawn directions may lie column after column.
+    directions = directions.contiguous()
+    if rule.reference is not None:
+        rule = rule._replace(reference=rule.reference.contiguous())
     with torch.cuda.device(batch.points.device):
         for piece in pieces(batch.known, len(directions), batch.points.device):
             part = None if residual is None else residual[piece.first : piece.last]
@@ -146,10 +150,11 @@ def _embed_heavy(
 def value_gradient(batch: Batch, piece: Piece, directions: Tensor, rule: Rule, grad: Tensor) -> Tensor:
     """Return the gradient of the values of a piece, (L, its elements), given that of the vectors of its sets.
 
-    grad : (n, L * M), contiguous. Elements of equal value share what all of them get. Those of sets of more than
+    grad : (n, L * M). Elements of equal value share what all of them get. Those of sets of more than
     MAX_SMALL elements get zero, and weights are not looked at.
     """
     device, n_points = batch.points.device, piece.stop - piece.start
+    directions, grad = directions.contiguous(), grad.contiguous()
     with torch.cuda.device(device):
         values = Values.of(batch._replace(weights=None), piece, directions)
         stride = values.stride or _padded(n_points)

@@ -1,17 +1,17 @@
 """Sets on the host into vectors on the host, by way of a GPU.
 
-A few threads take piece after piece of the sets. Each has page-locked memory at both ends and a stream of its own:
-while one waits for the device, others copy what came back, or send what is next. The threads bound the memory. Arrays
-that are page-locked themselves (`torch.empty(..., pin_memory=True).numpy()`) are sent as they are.
+Pieces of the sets go through a few slots, each with page-locked memory at both ends and a stream of its own: while one
+piece is embedded, the next one is on its way there, and the one before on its way back. Memory is bounded by the slots.
+Arrays that are page-locked themselves (`torch.empty(..., pin_memory=True).numpy()`) are sent as they are.
 """
 
 from __future__ import annotations
 
 import os
-import threading
 import warnings
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -23,9 +23,12 @@ from ..errors import DeviceMemoryError
 from ..native.arrays import Array, Float32, Float64, Int64, Quantiles, Ragged
 from . import columns
 
-THREADS = 8
-PIECE_BYTES = 32 << 20
+SLOTS = 4
+PIECE_BYTES = 128 << 20
 """Bytes of points, or of vectors, of a piece; a set that has more is a piece of its own."""
+COPY_BYTES = 8 << 20
+"""Bytes that are worth a thread of their own when they are copied."""
+COPY_THREADS = 8
 
 
 def embed(sets: Ragged, rule: Quantiles, out: Float32, residual: Float64 | None, device: str) -> None:
@@ -34,47 +37,96 @@ def embed(sets: Ragged, rule: Quantiles, out: Float32, residual: Float64 | None,
     The numbers are those of the CPU to rounding. They are the same, bit for bit, for any batching on one kind of GPU.
     If the memory of the device is full, smaller pieces are tried.
     """
-    n, most, done = len(sets.offsets) - 1, PIECE_BYTES, 0
+    n = len(sets.offsets) - 1
     if not n:
         return
-    with torch.cuda.device(device):
-        work = _Work(sets, rule, out, residual)
-        while done < n:
-            full = False
-            for end in _through(work, most, done):
-                if end is None:
-                    full = True
-                    break
-                done = end
-            if full:
+    most, done = PIECE_BYTES, 0
+    threads = _copy_threads()
+    # What is sent never waits for threads that copy what came back.
+    with torch.cuda.device(device), ThreadPoolExecutor(threads) as forth, ThreadPoolExecutor(threads) as back:
+        while True:
+            try:
+                for so_far in _through(sets, rule, out, residual, most, done, (forth, back)):
+                    done = so_far
+                    checkpoint()
+                return
+            except torch.cuda.OutOfMemoryError:
                 torch.cuda.empty_cache()
                 most //= 4
                 if most < PIECE_BYTES >> 10:
-                    raise _memory_is_full(device)
+                    raise _full(device) from None
 
 
-def _memory_is_full(device: str) -> DeviceMemoryError:
+def _full(device: str) -> DeviceMemoryError:
     free, total = torch.cuda.mem_get_info(device)
     problem = f"{device} has {free / 1e9:.1f} of {total / 1e9:.1f} GB free, too little for one batch of sets"
     return DeviceMemoryError(problem, "free memory there, or embed on the CPU", device=device, reason="memory")
 
 
-def _through(work: _Work, most: int, first: int) -> Iterator[int | None]:
-    """Embed the sets from `first` on, and yield how many are done; None, at the end, if the device's memory is full."""
-    pieces = list(_cut(work.sets, work.width, most, first))
-    with ThreadPoolExecutor(min(_threads(), len(pieces))) as pool:
-        try:
-            running: list[Future[bool]] = [pool.submit(work.piece, begin, end) for begin, end in pieces]
-            for (_, end), one in zip(pieces, running, strict=True):
-                checkpoint()
-                yield end if one.result() else None
-        finally:
-            pool.shutdown(cancel_futures=True)
-
-
-def _threads() -> int:
+def _copy_threads() -> int:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(2, min(THREADS, cores))
+    return min(COPY_THREADS, cores)
+
+
+class _Slot:
+    """Page-locked memory at both ends, memory of the device, and a stream. It is reused by piece after piece."""
+
+    def __init__(self) -> None:
+        self.stream: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        self.done: Future[None] | None = None
+        """When what it sent back is where it belongs."""
+        self._held: dict[str, Tensor] = {}
+
+    def host(self, name: str, n: int, dtype: torch.dtype) -> Tensor:
+        """Return n numbers of page-locked memory, the same ones for each name as long as they are enough."""
+        found = self._held.get(name)
+        if found is None or len(found) < n:
+            self._held[name] = found = torch.empty(n, dtype=dtype, pin_memory=True)
+        return found[:n]
+
+    def wait(self) -> None:
+        """Wait until the slot is free; raise what went wrong with the piece before."""
+        done, self.done = self.done, None
+        if done is not None:
+            done.result()
+
+
+def _through(
+    sets: Ragged,
+    rule: Quantiles,
+    out: Float32,
+    residual: Float64 | None,
+    most: int,
+    first: int,
+    pools: tuple[ThreadPoolExecutor, ThreadPoolExecutor],
+) -> Iterator[int]:
+    """Embed the sets from `first` on, and yield how many are done."""
+    assert rule.directions is not None
+    directions = torch.from_numpy(np.ascontiguousarray(rule.directions)).cuda()
+    reference = None if rule.reference is None else torch.from_numpy(np.ascontiguousarray(rule.reference)).cuda()
+    width, direct = rule.n_slices * rule.n_quantiles, _page_locked(out)
+    slots = [_Slot() for _ in range(SLOTS)]
+    waiting: list[int] = []
+    torch.cuda.current_stream().synchronize()
+    with ThreadPoolExecutor(SLOTS) as backs:
+        try:
+            for k, (begin, end) in enumerate(_cut(sets, width, most, first)):
+                slot = slots[k % SLOTS]
+                slot.wait()
+                if len(waiting) >= SLOTS:
+                    yield waiting.pop(0)
+                ready = _send(
+                    slot, sets, rule, directions, reference, begin, end, residual is not None, direct, pools[0]
+                )
+                slot.done = backs.submit(_take, slot, ready, out, residual, begin, end, direct is not None, pools[1])
+                waiting.append(end)
+            for slot in slots:
+                slot.wait()
+        finally:
+            for slot in slots:
+                slot.stream.synchronize()
+    if waiting:
+        yield waiting[-1]
 
 
 def _cut(sets: Ragged, width: int, most: int, first: int) -> Iterator[tuple[int, int]]:
@@ -88,28 +140,55 @@ def _cut(sets: Ragged, width: int, most: int, first: int) -> Iterator[tuple[int,
         first = last
 
 
-class _Slot(threading.local):
-    """What a thread works with: a stream, and page-locked memory that is used for piece after piece."""
+def _send(
+    slot: _Slot,
+    sets: Ragged,
+    rule: Quantiles,
+    directions: Tensor,
+    reference: Tensor | None,
+    begin: int,
+    end: int,
+    with_residual: bool,
+    direct: Tensor | None,
+    pool: ThreadPoolExecutor,
+) -> torch.cuda.Event:
+    """Begin to embed a piece on the stream of a slot; return what happens when its vectors are on the host."""
+    start, stop = int(sets.offsets[begin]), int(sets.offsets[end])
+    own: Int64 = np.ascontiguousarray(sets.offsets[begin : end + 1] - start)
+    dim, n, width = sets.points.shape[1], end - begin, rule.n_slices * rule.n_quantiles
+    device = directions.device
+    with torch.cuda.stream(slot.stream):
+        points = torch.empty((stop - start, dim), dtype=torch.float32, device=device)
+        points.copy_(_locked(slot, "points", sets.points[start:stop], pool).view(-1, dim), non_blocking=True)
+        offsets = torch.empty(n + 1, dtype=torch.int64, device=device)
+        offsets.copy_(_locked(slot, "offsets", own, pool), non_blocking=True)
+        vectors = torch.empty((n, width), dtype=torch.float32, device=device)
+        squares = torch.empty(n, dtype=torch.float64, device=device) if with_residual else None
+        weights = None
+        if sets.weights is not None:
+            weights = torch.empty(stop - start, dtype=torch.float32, device=device)
+            weights.copy_(_locked(slot, "weights", sets.weights[start:stop], pool), non_blocking=True)
+        batch = columns.Batch(points, offsets, weights, own)
+        numbers = columns.Rule(rule.n_quantiles, rule.average, rule.scale, reference)
+        columns.embed(batch, directions, numbers, vectors, squares)
+        target = slot.host("vectors", n * width, torch.float32).view(n, width) if direct is None else direct[begin:end]
+        target.copy_(vectors, non_blocking=True)
+        if squares is not None:
+            slot.host("squares", n, torch.float64).copy_(squares, non_blocking=True)
+        ready: torch.cuda.Event = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
+        ready.record()
+    return ready
 
-    def __init__(self) -> None:
-        self.stream: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        self._held: dict[str, Tensor] = {}
 
-    def host(self, name: str, n: int, dtype: torch.dtype) -> Tensor:
-        """Return n numbers of page-locked memory, the same ones for each name as long as they are enough."""
-        found = self._held.get(name)
-        if found is None or len(found) < n:
-            self._held[name] = found = torch.empty(n, dtype=dtype, pin_memory=True)
-        return found[:n]
-
-    def sent(self, name: str, array: Array, device: torch.device) -> Tensor:
-        """Return a copy of an array on the device, which is there when the stream comes to it."""
-        flat = array.reshape(-1)
-        held = _page_locked(flat)
-        if held is None:
-            held = self.host(name, len(flat), torch.from_numpy(np.empty(0, flat.dtype)).dtype)
-            np.copyto(held.numpy(), flat)
-        return held.to(device, non_blocking=True).view(array.shape)
+def _locked(slot: _Slot, name: str, array: Array, pool: ThreadPoolExecutor) -> Tensor:
+    """Return a copy of an array in the page-locked memory of a slot, or the array itself where it is in such memory."""
+    flat = array.reshape(-1)
+    own = _page_locked(flat)
+    if own is not None:
+        return own
+    held = slot.host(name, len(flat), torch.from_numpy(flat[:0].copy()).dtype)
+    _copy(held.numpy(), flat, pool)
+    return held
 
 
 def _page_locked(array: Array) -> Tensor | None:
@@ -122,56 +201,32 @@ def _page_locked(array: Array) -> Tensor | None:
     return found if found.is_pinned() else None
 
 
-class _Work:
-    """What is to be embedded, and where to."""
+def _take(
+    slot: _Slot,
+    ready: torch.cuda.Event,
+    out: Float32,
+    residual: Float64 | None,
+    begin: int,
+    end: int,
+    direct: bool,
+    pool: ThreadPoolExecutor,
+) -> None:
+    """Wait for the vectors of a piece, and put them where they belong."""
+    ready.synchronize()
+    n, width = end - begin, out.shape[1]
+    if not direct:
+        _copy(out[begin:end], slot.host("vectors", n * width, torch.float32).numpy().reshape(n, width), pool)
+    if residual is not None:
+        residual[begin:end] = slot.host("squares", n, torch.float64).numpy()
 
-    def __init__(self, sets: Ragged, rule: Quantiles, out: Float32, residual: Float64 | None) -> None:
-        assert rule.directions is not None
-        self.sets, self._out, self._residual = sets, out, residual
-        self._device = torch.device("cuda", torch.cuda.current_device())
-        self._directions = torch.from_numpy(np.array(rule.directions, np.float32)).to(self._device)
-        reference = None if rule.reference is None else torch.from_numpy(np.array(rule.reference)).to(self._device)
-        self._rule = columns.Rule(rule.n_quantiles, rule.average, rule.scale, reference)
-        self.width = rule.n_slices * rule.n_quantiles
-        self._direct = _page_locked(out)
-        torch.cuda.current_stream().synchronize()
-        self._slot = _Slot()
 
-    def piece(self, begin: int, end: int) -> bool:
-        """Embed the sets [begin, end) and return True; return False if the memory of the device is full."""
-        slot = self._slot
-        with torch.cuda.device(self._device), torch.cuda.stream(slot.stream):
-            try:
-                self._embed(slot, begin, end)
-            except torch.cuda.OutOfMemoryError:
-                return False
-            finally:
-                slot.stream.synchronize()
-        n = end - begin
-        if self._direct is None:
-            held = slot.host("vectors", n * self.width, torch.float32)
-            np.copyto(self._out[begin:end], held.numpy().reshape(n, self.width))
-        if self._residual is not None:
-            self._residual[begin:end] = slot.host("squares", n, torch.float64).numpy()
-        return True
-
-    def _embed(self, slot: _Slot, begin: int, end: int) -> None:
-        """Let the stream of the slot embed a piece, and send back what comes out."""
-        start, stop = int(self.sets.offsets[begin]), int(self.sets.offsets[end])
-        own: Int64 = np.ascontiguousarray(self.sets.offsets[begin : end + 1] - start)
-        points = slot.sent("points", self.sets.points[start:stop], self._device)
-        offsets, weights = slot.sent("offsets", own, self._device), None
-        if self.sets.weights is not None:
-            weights = slot.sent("weights", self.sets.weights[start:stop], self._device)
-        n = end - begin
-        vectors = torch.empty((n, self.width), dtype=torch.float32, device=self._device)
-        squares = None
-        if self._residual is not None:
-            squares = torch.empty(n, dtype=torch.float64, device=self._device)
-        columns.embed(columns.Batch(points, offsets, weights, own), self._directions, self._rule, vectors, squares)
-        if self._direct is None:
-            slot.host("vectors", n * self.width, torch.float32).view(n, self.width).copy_(vectors, non_blocking=True)
-        else:
-            self._direct[begin:end].copy_(vectors, non_blocking=True)
-        if squares is not None:
-            slot.host("squares", n, torch.float64).copy_(squares, non_blocking=True)
+def _copy(to: Array, source: Array, pool: ThreadPoolExecutor) -> None:
+    """Copy an array, in parts that threads of the pool share."""
+    parts = min(COPY_THREADS, -(-source.nbytes // COPY_BYTES))
+    if parts <= 1:
+        to[...] = source
+        return
+    edges = np.linspace(0, len(source), parts + 1).astype(np.int64)
+    each: list[Future[Any]] = [pool.submit(np.copyto, to[a:b], source[a:b]) for a, b in pairwise(edges.tolist())]
+    for one in each:
+        one.result()

@@ -55,7 +55,13 @@ def field(sets: Ragged, anchors: Float32, out: Float32, device: str) -> None:
     with full_products(device):
         there = torch.from_numpy(np.ascontiguousarray(anchors)).to(device)
         for some in batches_by_points(np.diff(sets.offsets), max(1, most // n_anchors)):
-            _batch(sets, some, there, out[some], device, most)
+
+            def run(start: int, stop: int, at: int = some.start) -> None:
+                part = slice(at + start, at + stop)
+                _batch(sets, part, there, out[part], device, most)
+
+            n = some.stop - some.start
+            in_smaller_batches(run, n, n, device, "the elements of one set")
 
 
 def _batch(sets: Ragged, some: slice, anchors: Tensor, out: Float32, device: str, most: int) -> None:
