@@ -24,6 +24,8 @@ CHUNK_NUMBERS = 1 << 28
 """Numbers of the rows that lie together on the device: 1 GB."""
 TILE_NUMBERS = 1 << 29
 """Scores of one tile: 2 GB."""
+LEAST_TILE = 1 << 24
+"""Scores of a tile below which fewer queries are taken, if memory is full, before tiles become still smaller."""
 QUERIES = 1024
 """Queries of one batch."""
 GROUP = 64
@@ -161,7 +163,9 @@ class DeviceRows:
                 continue
             except torch.cuda.OutOfMemoryError:
                 free_memory()
-                if n > 1:
+                if tile > LEAST_TILE:
+                    tile //= 4
+                elif n > 1:
                     most = max(1, n // 2)
                 elif tile > GROUP:
                     tile //= 4
