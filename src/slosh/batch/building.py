@@ -30,7 +30,7 @@ from ..index import open as open_index
 from ..readers.batches import Batch
 from .identity import identity_of
 from .jobs import Meter, Progress, Report, Runner, in_turn
-from .learning import as_spec, fingerprint, learn_from, spec_settings
+from .learning import as_spec, asked_device, fingerprint, learn_from, spec_settings
 from .ledger import Ledger, finished_entries, open_ledger
 from .shards import build_shards, create_index
 from .sources import (
@@ -131,7 +131,8 @@ def _build_index(
             if "://" not in place or place.startswith("sqlite://"):
                 _add_tasks(index, tasks, options, finished)  # it has one writer
             else:
-                work = partial(_add_at, place=place, options=options, n_jobs=n_jobs)
+                device = index.spec.device
+                work = partial(_add_at, place=place, options=options, n_jobs=n_jobs, device=device)
                 for task, n in (run or in_turn)(work, tasks):
                     finished(task, n)
     return Report(meter.sets, skipped, len(tasks), time.perf_counter() - started)
@@ -151,7 +152,7 @@ def _opened(
     """Open the index that the job has begun, or create it; the ledger is then one of this index."""
     given = as_spec(spec)
     try:
-        index = open_index(place, n_jobs=n_jobs)
+        index = open_index(place, n_jobs=n_jobs, device=asked_device(spec, given))
     except IndexNotFound:
         made = learn_from(pieces, options, spec) if given is None else given
         if book.entries:  # of an index that was deleted
@@ -207,10 +208,10 @@ Task: TypeAlias = tuple[list[Piece], bool]
 """Pieces to add, and whether an earlier call has begun to: then some of their sets may be stored."""
 
 
-def _add_at(task: Task, *, place: str, options: Mapping[str, Any], n_jobs: int | None) -> int:
+def _add_at(task: Task, *, place: str, options: Mapping[str, Any], n_jobs: int | None, device: str | None) -> int:
     """Add pieces to an index that several processes may write to, and return how many sets they have."""
     stored: list[int] = []
-    with open_index(place, n_jobs=n_jobs) as index:
+    with open_index(place, n_jobs=n_jobs, device=device) as index:
         try:
             _add_tasks(index, [task], options, lambda _, n: stored.append(n))
         except DuplicateId:

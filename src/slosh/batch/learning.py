@@ -15,7 +15,7 @@ from ..data import tensors
 from ..data.checks import checked_count, checked_seed
 from ..data.preprocess import Preprocess
 from ..data.sets import Sets
-from ..embed.base import SetTransformer
+from ..embed.base import DeviceTransformer, SetTransformer
 from ..engines.spec import KIND, IndexSpec, is_fitted, make_spec
 from ..errors import InputError, ReaderError
 from ..index import SetIndex
@@ -177,8 +177,16 @@ def _wherever_it_runs(embedding: SetTransformer) -> SetTransformer:
 
 def settled_spec(folder: Path, given: Any, pieces: list[Piece], options: Mapping[str, Any]) -> IndexSpec:
     """Return the specification of a job: the one that it began with; or the one given, or learnt, which is kept."""
-    found = kept_spec(folder)
-    if found is not None:
-        return found
-    made = as_spec(given)
-    return keep_spec(folder, learn_from(pieces, options, given) if made is None else made)
+    found, made = kept_spec(folder), as_spec(given)
+    if found is None:
+        found = keep_spec(folder, learn_from(pieces, options, given) if made is None else made)
+    if (device := asked_device(given, made)) is not None:  # which is not kept
+        found.embedding.run_on(device)
+    return found
+
+
+def asked_device(given: Any, made: IndexSpec | None) -> str | None:
+    """Return the device of what a user gave as a specification; `made` is what `as_spec` returned for it."""
+    if made is not None:
+        return made.device
+    return given.device if isinstance(given, DeviceTransformer) else None
