@@ -7,7 +7,7 @@ a checkpoint ends as one that was never interrupted.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -106,11 +106,11 @@ class Trainer:
         if isinstance(inputs, SampledInputs) and plan.softmax:
             self._repeated = RepeatedStep(self._sampled_step, device, inputs.can_repeat)
 
-    def run(self, checkpoint: Checkpoint) -> tuple[list[list[float]], int]:
+    def run(self, checkpoint: Checkpoint, is_over: Callable[[], bool] | None = None) -> tuple[list[list[float]], int]:
         """Train until nothing is gained any more, and leave the best model in place; return the history and its epoch.
 
         A row of the history: the mean loss, and the loss and the accuracy of what was held back, NaN where there is
-        none.
+        none. `is_over` is asked after every epoch; if it says so this was the last.
         """
         plan, state = self._plan, checkpoint.read()
         if state is None:
@@ -136,6 +136,7 @@ class Trainer:
                     state.best_epoch = epoch
                     best = {name: each.clone() for name, each in self._judged.state_dict().items()}
                 state.finished = epoch - state.best_epoch >= plan.patience or epoch + 1 == plan.epochs
+                state.finished = state.finished or (is_over is not None and is_over())
                 if checkpoint.is_kept:
                     state.arrays = {**self._state(), **_arrays(best, "best.")}
                     checkpoint.write(state)
