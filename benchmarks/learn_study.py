@@ -19,6 +19,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # threads that wait take no seconds of the CPU; before torch
+
 import numpy as np
 
 from machine import DATA, ROOT, cpu

@@ -6,7 +6,7 @@ from labelled_shapes import shapes, torch
 
 from slosh import Sets
 from slosh.errors import InputError
-from slosh.learn import LearnedEmbedding
+from slosh.learn import LearnedEmbedding, learned
 from slosh.learn.augmentation import SetBatch, augmented
 from slosh.learn.head import Head
 from slosh.learn.modules import Model, NormalizedHead
@@ -240,6 +240,16 @@ def test_points_learn_what_the_mass_does_not_show():
     stored, asked = model.transform(sets[:120]), model.transform(sets[120:])
     nearest = (asked @ stored.T).argmax(axis=1)
     assert (labels[:120][nearest] == labels[120:]).mean() > 0.8
+
+
+def test_threads_share_the_sets(monkeypatch):
+    sets, labels = shapes(60, 3)
+    model = LearnedEmbedding("points", epochs=1, n_components=8, n_jobs=1).fit(sets, labels)
+    whole = model.transform(sets)
+    monkeypatch.setattr(learned, "CHUNK_NUMBERS", 1)  # each set by itself
+    model.set_params(n_jobs=3)
+    assert np.array_equal(model.transform(sets), whole)
+    assert np.array_equal(np.stack([model.transform(sets[i : i + 1])[0] for i in range(60)]), whole)
 
 
 def test_the_order_of_the_elements_changes_nothing():

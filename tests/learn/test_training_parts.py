@@ -10,7 +10,8 @@ from labelled_shapes import shapes, small, torch
 from scipy.special import logsumexp
 
 from slosh.embed import DistanceField, SlicedWasserstein, Whitened
-from slosh.learn.augmentation import KEPT, SHIFT, STRETCH, SetBatch, augmented
+from slosh.learn.augmentation import KEPT, SHIFT, STRETCH, SetBatch, augmented, with_regions_of_others
+from slosh.learn.averaging import Average
 from slosh.learn.examples import labelled_examples, paired_examples
 from slosh.learn.inputs import BATCH_POINTS, SetInputs, changed_copies, even_runs
 from slosh.learn.losses import TEMPERATURE, contrastive_loss
@@ -70,6 +71,39 @@ def test_changes_of_sets(weighted):
     jittered = augmented(batch, ("jitter",), 2.0).points - batch.points
     assert 0.02 < jittered.std() < 0.06
     assert augmented(batch, (), 1.0) is batch
+
+
+def test_regions_of_other_sets():
+    torch.manual_seed(0)
+    n_sets, n = 40, 25
+    points = torch.rand(n_sets, n, 3)
+    batch = SetBatch(points.view(-1, 3), torch.arange(n_sets + 1) * n, None, size=n)
+    mixed, other, part = with_regions_of_others(batch, 0.5)
+    assert sorted(other.tolist()) == list(range(n_sets))
+    assert 8 < int((part < 1).sum()) < 32
+    for i, found in enumerate(mixed.points.view(n_sets, n, 3)):
+        n_own = round(float(part[i]) * n)
+        distances = (points - points[i, 0]).norm(dim=2)
+        own = points[i][distances[i].argsort()[n - n_own :]]
+        taken = points[other[i]][distances[other[i]].argsort()[: n - n_own]]
+        assert {tuple(x) for x in found.tolist()} == {tuple(x) for x in torch.cat([own, taken]).tolist()}
+    assert with_regions_of_others(batch, 0.0)[2].tolist() == [1.0] * n_sets
+
+
+def test_the_average_of_weights():
+    layer = torch.nn.Linear(1, 1)
+    average = Average(torch.nn.ModuleList([layer]))
+    start, average.reach = layer.weight.item(), 4.0
+    wanted = start
+    for step in range(5):
+        with torch.no_grad():
+            layer.weight.fill_(step)
+        average.update()
+        wanted = 0.75 * wanted + 0.25 * step
+    assert average.modules[0].weight.item() == pytest.approx(wanted, rel=1e-5)
+    average.reach = 0.3  # of a short fit
+    average.update()
+    assert average.modules[0].weight.item() == 4
 
 
 def test_copies_are_the_set_itself_and_changed_ones():

@@ -7,10 +7,13 @@ network of the user's own.
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..checkpoints import in_threads
+from ..data.batching import batches_by_points
 from ..data.sets import Sets
 from ..embed.base import SetTransformer
 from ..errors import InputError, import_extra
@@ -25,7 +28,11 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 BLOCK_NUMBERS = 1 << 22
-"""Numbers of the features, or of the elements of a network, that `transform` holds at once."""
+"""Numbers of the features, or of the elements of a network of the user's own, that `transform` holds at once."""
+CHUNK_NUMBERS = 1 << 20
+"""The same for each thread, with a built-in network: they fit into a cache."""
+CHUNKS = 8
+"""How many of these a thread gets at a time."""
 COLUMNS = ("loss", "held_loss", "held_accuracy")
 
 
@@ -252,7 +259,15 @@ class LearnedEmbedding(SetTransformer):
 
     def _batch_points(self) -> int:
         usual = super()._batch_points()
-        return usual if self.network_ is None else max(1 << 10, min(usual, BLOCK_NUMBERS // self.network_.n_outputs))
+        if self.network_ is None:
+            return usual
+        if isinstance(self.network_, ModuleNetwork):
+            return max(1 << 10, min(usual, BLOCK_NUMBERS // self.network_.n_outputs))
+        return max(1 << 10, min(usual, kernel.threads(self.n_jobs) * CHUNKS * self._chunk_points()))
+
+    def _chunk_points(self) -> int:
+        """Return the elements that a thread works on at a time."""
+        return max(1 << 9, CHUNK_NUMBERS // int(self.network_.n_outputs))
 
     @property
     def made_on(self) -> str:
@@ -269,18 +284,29 @@ class LearnedEmbedding(SetTransformer):
     def _transform(self, sets: Sets, out: Float32) -> None:
         if self._head is None:
             self._head = Head(self.layers_)
-        step = max(1, BLOCK_NUMBERS // self._n_features)
-        for start in range(0, len(sets), step):
-            rows = slice(start, start + step)
-            out[rows] = self._head(self._features(sets[rows]), self.n_jobs)
-
-    def _features(self, sets: Sets) -> Float32:
-        network: ElementNetwork | None = self.network_
-        seen = sets if network is None else network.apply(sets, self.n_jobs)
-        features, at = np.empty((len(sets), self._n_features), np.float32), 0
+        if self.network_ is None or isinstance(self.network_, ModuleNetwork):
+            step = max(1, BLOCK_NUMBERS // self._n_features)
+            parts, threads = [slice(start, start + step) for start in range(0, len(sets), step)], 1
+        else:  # some sets at a time, so that their elements stay in the cache from the network to the pools
+            most = max(1, CHUNK_NUMBERS // self._n_features)
+            parts = list(batches_by_points(sets.sizes, self._chunk_points(), most))
+            threads = min(kernel.threads(self.n_jobs), len(parts))
+        inside = self.n_jobs if threads == 1 else 1
         for view in self.views_:
             if hasattr(view, "n_jobs"):
-                view.n_jobs = self.n_jobs
+                view.n_jobs = inside
+        in_threads(partial(self._write, sets, out, inside), parts, threads)
+
+    def _write(self, sets: Sets, out: Float32, n_jobs: int | None, rows: slice) -> None:
+        """Write the vectors of some of the sets."""
+        assert self._head is not None
+        out[rows] = self._head(self._features(sets[rows], n_jobs), n_jobs)
+
+    def _features(self, sets: Sets, n_jobs: int | None) -> Float32:
+        network: ElementNetwork | None = self.network_
+        seen = sets if network is None else network.apply(sets, n_jobs)
+        features, at = np.empty((len(sets), self._n_features), np.float32), 0
+        for view in self.views_:
             view.embed(seen, features[:, at : at + view.vector_length])
             at += view.vector_length
         return features

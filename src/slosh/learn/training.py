@@ -7,9 +7,8 @@ a checkpoint ends as one that was never interrupted.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -17,12 +16,12 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from ..data.progress import ProgressBar
 from ..errors import InputError
 from ..native.arrays import Array, Int64
 from .augmentation import with_regions_of_others
+from .averaging import Average
 from .checkpoints import Checkpoint, State
 from .examples import Examples
 from .inputs import Inputs, even_runs
@@ -101,17 +100,17 @@ class Trainer:
         self._classes = CosineSoftmax(examples.n_classes, model.head.n_outputs).to(device) if plan.softmax else None
         self._all = nn.ModuleList([model] if self._classes is None else [model, self._classes])
         self._optimizer = _optimizer(self._all, plan, device)
-        self._average = _Average(self._all) if plan.uses_momentum else None
+        self._average = Average(self._all) if plan.uses_momentum else None
         self._negatives = _partners(examples.unlike)
         self._repeated: RepeatedStep | None = None
         if isinstance(inputs, SampledInputs) and plan.softmax:
             self._repeated = RepeatedStep(self._sampled_step, device, inputs.can_repeat)
 
-    def run(self, checkpoint: Checkpoint) -> tuple[list[list[float]], int]:
+    def run(self, checkpoint: Checkpoint, is_over: Callable[[], bool] | None = None) -> tuple[list[list[float]], int]:
         """Train until nothing is gained any more, and leave the best model in place; return the history and its epoch.
 
         A row of the history: the mean loss, and the loss and the accuracy of what was held back, NaN where there is
-        none.
+        none. `is_over` is asked after every epoch; if it says so this was the last.
         """
         plan, state = self._plan, checkpoint.read()
         if state is None:
@@ -137,6 +136,7 @@ class Trainer:
                     state.best_epoch = epoch
                     best = {name: each.clone() for name, each in self._judged.state_dict().items()}
                 state.finished = epoch - state.best_epoch >= plan.patience or epoch + 1 == plan.epochs
+                state.finished = state.finished or (is_over is not None and is_over())
                 if checkpoint.is_kept:
                     state.arrays = {**self._state(), **_arrays(best, "best.")}
                     checkpoint.write(state)
@@ -303,24 +303,6 @@ class Trainer:
             number, _, key = name.partition(".")
             moments.setdefault(int(number), {})[key] = torch.tensor(array)
         self._optimizer.load_state_dict({**self._optimizer.state_dict(), "state": moments})
-
-
-class _Average:
-    """The mean of the weights and statistics of modules over their last steps: the older, the less they weigh.
-
-    modules : a copy that has the means. reach : how many steps it goes back, about.
-    """
-
-    def __init__(self, modules: nn.ModuleList) -> None:
-        self.modules, self.reach = deepcopy(modules).requires_grad_(False), 1.0
-        both = zip(self.modules.state_dict().values(), modules.state_dict().values(), strict=True)
-        self._pairs = [(mean, of) for mean, of in both if of.dtype == torch.float32]
-
-    def update(self) -> None:
-        """Take another step into account."""
-        means, last = (list(each) for each in zip(*self._pairs, strict=True))
-        average: Any = get_ema_multi_avg_fn
-        average(1 - 1 / max(1.0, self.reach))(means, last, None)
 
 
 def _diverged(epoch: int, plan: Plan) -> InputError:
