@@ -94,7 +94,7 @@ def check_nesting(body: bytes, deepest: int) -> None:
     depth, found = 0, np.frombuffer(plain, np.uint8)
     for first in range(0, len(found), NESTING_STEP):
         part = found[first : first + NESTING_STEP] | 32  # the bit in which [ and {, and ] and }, differ
-        steps = np.cumsum((part == ord("{")).astype(np.int32) - (part == ord("}")), dtype=np.int64)
+        steps = np.cumsum((part == ord("{")).view(np.int8) - (part == ord("}")).view(np.int8), dtype=np.int32)
         if depth + int(steps.max()) > deepest:
             raise InputError(f"the body is nested more than {deepest} deep", "make it flatter", argument="body")
         depth += int(steps[-1])
