@@ -174,7 +174,7 @@ def in_turns(
     for _ in range(ROUNDS):
         n, started, part = 0, time.perf_counter(), seconds / ROUNDS
         while time.perf_counter() - started < part:
-            index.search(batches[n % len(batches)], k=K)
+            list(index.search(batches[n % len(batches)], k=K))  # the hits of each query
             n += 1
         alone = n / (time.perf_counter() - started)
         rows.append([alone, *(load(port, bulk, clients, part)["per_second"] for clients in (1, 2))])

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 
 import numpy as np
 import pytest
 
 from builders import cloud_list, make_index
+from slosh.engines.base import Candidates, Description
+from slosh.index.hits import make_hits
 
 
 def test_hits_in_every_form():
@@ -79,3 +82,35 @@ def test_pairs_in_every_form():
     assert len(none) == 0
     assert none.groups() == []
     assert none.to_pandas().empty
+
+
+@pytest.mark.parametrize("which", [slice(0, None), slice(0, 3), slice(2, 5), slice(4, None), slice(0, 50)])
+@pytest.mark.parametrize("sizes", [[6], [0], [], [4, 0, 6, 1, 0], [5, 5, 5]])
+def test_hits_of_each_query_are_in_the_order_of_distances_and_then_of_ids(sizes, which):
+    random = np.random.default_rng(len(sizes))
+    for steps in (1, 3, 1000):  # how many distances there are: all of them are equal, many, or hardly any
+        offsets = np.cumsum([0, *sizes])
+        n = int(offsets[-1])
+        distances = np.concatenate([np.empty(0), *(np.sort(random.integers(steps, size=each) / 4) for each in sizes)])
+        described = [Description(f"s{i:02}", f'{{"i": {i}}}') for i in random.permutation(n)]
+        zeros = np.zeros(len(sizes), np.int64)
+        found = Candidates(offsets, np.arange(n), distances, "embedded", 1.0, zeros, zeros)
+        made = make_hits(found, described, which)
+        expected = [
+            sorted(zip(distances[a:b].tolist(), described[a:b], strict=True))[which]
+            for a, b in itertools.pairwise(offsets.tolist())
+        ]
+        flat = [each for query in expected for each in query]
+        assert made.offsets == [0, *np.cumsum([len(query) for query in expected]).tolist()]
+        assert (made.distances.tolist(), made.ids) == ([d for d, _ in flat], [hit.id for _, hit in flat])
+        assert made.metadata == [hit.metadata for _, hit in flat]
+
+
+def test_joined_hits_are_those_of_all_queries():
+    index = make_index()
+    sets = cloud_list(5)
+    index.add(sets)
+    lists = index.search(sets[:3], k=2)
+    assert lists.joined.ids == [name for hits in lists for name in hits.ids]
+    assert lists.offsets == [0, 2, 4, 6]
+    assert [hits.ids for hits in lists] == lists.ids

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple, overload
 
 import numpy as np
@@ -95,10 +96,25 @@ class Hits(Sequence[Hit]):
 
 
 class HitLists(Sequence[Hits]):
-    """Of several queries: `lists[i]` are the `Hits` of query i. `ids` and `distances` are lists, one item a query."""
+    """Of several queries: `lists[i]` are the `Hits` of query i. `ids` and `distances` are lists, one item a query.
 
-    def __init__(self, lists: list[Hits], kind: str, stats: Stats) -> None:
-        self._lists, self.distance_kind, self.stats = lists, kind, stats
+    joined : the hits of all queries, one after the other.
+    offsets : those of query i are joined[offsets[i]:offsets[i + 1]].
+    """
+
+    def __init__(self, joined: Hits, offsets: list[int]) -> None:
+        self.joined, self.offsets = joined, offsets
+        self.distance_kind, self.stats = joined.distance_kind, joined.stats
+
+    @cached_property
+    def _lists(self) -> list[Hits]:
+        if len(self) == 1:
+            return [self.joined]
+        ids, distances, texts = self.joined.ids, self.joined.distances, self.joined.metadata_json
+        return [
+            Hits(ids[a:b], distances[a:b], texts[a:b], self.distance_kind, self.stats)
+            for a, b in itertools.pairwise(self.offsets)
+        ]
 
     @property
     def ids(self) -> list[list[str]]:
@@ -113,7 +129,7 @@ class HitLists(Sequence[Hits]):
         return [hits.metadata for hits in self._lists]
 
     def __len__(self) -> int:
-        return len(self._lists)
+        return len(self.offsets) - 1
 
     @overload
     def __getitem__(self, i: int) -> Hits: ...
@@ -124,8 +140,7 @@ class HitLists(Sequence[Hits]):
         return self._lists[i]
 
     def __repr__(self) -> str:
-        n = sum(len(hits) for hits in self._lists)
-        lines = [f"{n} hits of {len(self)} queries by {self.distance_kind} distance; {self.stats}"]
+        lines = [f"{len(self.joined)} hits of {len(self)} queries by {self.distance_kind} distance; {self.stats}"]
         for i, hits in enumerate(self._lists[:SHOWN_HITS]):
             first = ", ".join(f"{name} ({far:.4g})" for name, far in zip(hits.ids[:3], hits.distances, strict=False))
             lines.append(f"  query {i}: {first or 'none'}{', ...' * (len(hits) > 3)}")
@@ -133,23 +148,17 @@ class HitLists(Sequence[Hits]):
 
     def to_pandas(self) -> Any:
         """A DataFrame with the columns query (its number), id, distance, and one for each key of the metadata."""
-        return _frame({"query": self._query(), **self._joined().columns()})
+        return _frame({"query": self._query(), **self.joined.columns()})
 
     def to_arrow(self) -> Any:
         """An Arrow table with the columns query (its number), id, distance, and metadata (as JSON)."""
-        joined = self._joined()
+        joined = self.joined
         return _table(
             {"query": self._query(), "id": joined.ids, "distance": joined.distances, "metadata": joined.metadata_json}
         )
 
     def _query(self) -> NDArray[np.int64]:
-        return np.repeat(np.arange(len(self)), [len(hits) for hits in self._lists])
-
-    def _joined(self) -> Hits:
-        ids = [name for hits in self._lists for name in hits.ids]
-        texts = [text for hits in self._lists for text in hits.metadata_json]
-        distances = np.concatenate([np.empty(0), *(hits.distances for hits in self._lists)])
-        return Hits(ids, distances, texts, self.distance_kind, self.stats)
+        return np.repeat(np.arange(len(self)), np.diff(self.offsets))
 
 
 class Pair(NamedTuple):
@@ -220,19 +229,41 @@ def _table(columns: dict[str, Any]) -> Any:
     return import_extra("pyarrow", "to_arrow", "tables").table(columns)
 
 
-def make_hits(
-    found: Candidates, described: Sequence[Description], which: slice
-) -> list[tuple[list[str], Float64, list[str]]]:
-    """Return ids, distances and metadata (JSON) of those of each query that `which` takes.
+class Columns(NamedTuple):
+    """Hits of queries, one after the other; `metadata` is JSON."""
+
+    ids: list[str]
+    distances: Float64
+    metadata: list[str]
+    offsets: list[int]
+
+
+def make_hits(found: Candidates, described: Sequence[Description], which: slice) -> Columns:
+    """Return those of each query that `which` takes.
 
     `described` are the candidates; those at equal distances are put in the order of their ids.
     """
-    distances, lists = found.distances.tolist(), []
-    for first, last in itertools.pairwise(found.offsets.tolist()):
-        checkpoint()
-        hits, far = described[first:last], distances[first:last]
-        if len(set(far)) < len(far):
-            hits = [hit for _, hit in sorted(zip(far, hits, strict=True))]
-        hits = hits[which]
-        lists.append(([hit.id for hit in hits], found.distances[first:last][which], [hit.metadata for hit in hits]))
-    return lists
+    hits, distances, offsets = described, found.distances, found.offsets.tolist()
+    if ties := _with_ties(distances, offsets):
+        hits = list(described)
+        for first, last in ties:
+            checkpoint()
+            pairs = sorted(zip(distances[first:last].tolist(), hits[first:last], strict=True))
+            hits[first:last] = [hit for _, hit in pairs]
+    if which.start or (which.stop is not None and any(b - a > which.stop for a, b in itertools.pairwise(offsets))):
+        taken = [range(first, last)[which] for first, last in itertools.pairwise(offsets)]
+        rows = list(itertools.chain.from_iterable(taken))
+        hits, distances = [hits[row] for row in rows], distances[rows]
+        offsets = [0, *itertools.accumulate(map(len, taken))]
+    return Columns([hit.id for hit in hits], distances, [hit.metadata for hit in hits], offsets)
+
+
+def _with_ties(distances: Float64, offsets: list[int]) -> list[tuple[int, int]]:
+    """Return where the hits of queries begin and end that have equal distances among them."""
+    if len(offsets) == 2:  # a single query
+        far = distances.tolist()
+        return [(0, len(far))] if len(set(far)) < len(far) else []
+    equal = np.flatnonzero(distances[1:] == distances[:-1])
+    queries = np.unique(np.searchsorted(offsets, equal, side="right"))
+    places = [(offsets[i - 1], offsets[i]) for i in queries.tolist()]
+    return [(a, b) for a, b in places if len(np.unique(distances[a:b])) < b - a]

@@ -150,12 +150,12 @@ def answer(view: View, queries: Sets, exclude: Int64 | None, question: Question,
     """
     started = perf_counter()
     found = rank(view, queries, exclude, question)
-    lists = make_hits(found, view.describe(found.keys), slice(offset, question.k))
+    hits = make_hits(found, view.describe(found.keys), slice(offset, question.k))
     kind = view.spec.distance_kind if found.kind == "embedded" else found.kind
     seconds, covered = perf_counter() - started, view.covered
     promise = found.promise if covered == 1.0 else None  # of sets that were not asked nothing is known
     stats = Stats(found.compared, found.scanned, promise, seconds, found.full_distances, found.unlike, covered)
-    return HitLists([Hits(*each, kind, stats) for each in lists], kind, stats)
+    return HitLists(Hits(hits.ids, hits.distances, hits.metadata, kind, stats), hits.offsets)
 
 
 def rank(view: View, queries: Sets, exclude: Int64 | None, question: Question) -> Candidates:

@@ -12,7 +12,6 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
-from itertools import pairwise
 from typing import Any
 from urllib.parse import quote
 
@@ -333,12 +332,8 @@ class RemoteIndex(SetIndex):
         about, parts = found.arguments, found.arrays
         state = {name: parts.get(name) for name in STATE_OF_STATS}
         stats = Stats(recall=about["recall"], seconds=about["seconds"], **state)  # type: ignore[arg-type]
-        ids, texts, ends = about["ids"], about["metadata"], parts["offsets"].tolist()
-        lists = [
-            Hits(ids[a:b], parts["distances"][a:b], texts[a:b], about["distance_kind"], stats)
-            for a, b in pairwise(ends)
-        ]
-        return lists[0] if about["single"] else HitLists(lists, about["distance_kind"], stats)
+        joined = Hits(about["ids"], parts["distances"], about["metadata"], about["distance_kind"], stats)
+        return joined if about["single"] else HitLists(joined, parts["offsets"].tolist())
 
     def _work(self, kind: str, given: dict[str, Any], *, changes: bool = False) -> Message:
         """Let the server do long work, and return its result; Ctrl-C cancels it."""

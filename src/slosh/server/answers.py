@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from itertools import chain
 from typing import Any
 
 import msgspec
@@ -13,7 +12,7 @@ from starlette.responses import Response
 
 from ..engines.base import Records
 from ..errors import import_extra
-from ..index import HitLists
+from ..index import HitLists, Hits
 from ..wire import ARROW, BINARY, JSON, pack, pack_sets
 from .answer_types import HitsAnswer, HitsPart, StatsPart, StoredSet
 
@@ -45,25 +44,34 @@ def hits_responses(
     found: HitLists, sizes: list[int], singles: list[bool], accept: str, metadata: bool
 ) -> list[Response]:
     """Return the responses of searches that were made together: the first `sizes[0]` queries are the first one's."""
-    if len(sizes) == 1:
-        return [_hits_response(found, slice(0, sizes[0]), singles[0], accept, metadata)]
     responses, first = [], 0
     for n, single in zip(sizes, singles, strict=True):
-        responses.append(_hits_response(found, slice(first, first + n), single, accept, metadata))
+        part = slice(first, first + n)
+        responses.append(_hits_response(_of_queries(found, part), part, single, accept, metadata))
         first += n
     return responses
 
 
+def _of_queries(found: HitLists, part: slice) -> HitLists:
+    """Return the hits of some queries."""
+    offsets, hits = found.offsets[part.start : part.stop + 1], found.joined
+    if len(offsets) == len(found.offsets):
+        return found
+    a, b = offsets[0], offsets[-1]
+    hits = Hits(hits.ids[a:b], hits.distances[a:b], hits.metadata_json[a:b], found.distance_kind, found.stats)
+    return HitLists(hits, [each - a for each in offsets])
+
+
 def _hits_response(found: HitLists, part: slice, single: bool, accept: str, metadata: bool) -> Response:
+    """Return the response of some queries, which are `part` of those that the stats are about."""
     if BINARY in accept:
         return _binary_hits(found, part, single)
     if ARROW in accept:
-        return Response(_arrow_hits(found[part]), media_type=ARROW)
+        return Response(_arrow_hits(found), media_type=ARROW)
     stats = found.stats
     full, unlike = stats.full_distances, stats.unlike
     lists = [
-        HitsPart(hits.ids, hits.distances.tolist(), _raw(hits.metadata_json) if metadata else None)
-        for hits in found[part]
+        HitsPart(hits.ids, hits.distances.tolist(), _raw(hits.metadata_json) if metadata else None) for hits in found
     ]
     return json_response(
         HitsAnswer(
@@ -86,16 +94,14 @@ def _raw(texts: list[str]) -> list[msgspec.Raw]:
 
 
 def _binary_hits(found: HitLists, part: slice, single: bool) -> Response:
-    lists, stats = found[part], found.stats
+    hits, stats = found.joined, found.stats
     arrays: dict[str, NDArray[Any]] = {
         name: value[part] for name in STATE_OF_STATS if (value := getattr(stats, name)) is not None
     }
-    ids = [hits.ids for hits in lists]
-    arrays["offsets"] = np.cumsum([0, *map(len, ids)])
-    arrays["distances"] = np.concatenate([np.empty(0), *[hits.distances for hits in lists]])
+    arrays |= {"offsets": np.array(found.offsets), "distances": hits.distances}
     arguments = {
-        "ids": list(chain.from_iterable(ids)),
-        "metadata": list(chain.from_iterable([hits.metadata_json for hits in lists])),
+        "ids": hits.ids,
+        "metadata": hits.metadata_json,
         "distance_kind": found.distance_kind,
         "single": single,
         "recall": stats.recall,
@@ -104,13 +110,13 @@ def _binary_hits(found: HitLists, part: slice, single: bool) -> Response:
     return binary_response(arguments, arrays)
 
 
-def _arrow_hits(lists: Any) -> bytes:
-    pa = import_extra("pyarrow", "an answer in Arrow", "tables")
+def _arrow_hits(found: HitLists) -> bytes:
+    pa, hits = import_extra("pyarrow", "an answer in Arrow", "tables"), found.joined
     columns = {
-        "query": np.repeat(np.arange(len(lists)), [len(hits) for hits in lists]),
-        "id": pa.array([name for hits in lists for name in hits.ids], pa.string()),
-        "distance": np.concatenate([np.empty(0), *(hits.distances for hits in lists)]),
-        "metadata": pa.array([text for hits in lists for text in hits.metadata_json], pa.string()),
+        "query": np.repeat(np.arange(len(found)), np.diff(found.offsets)),
+        "id": pa.array(hits.ids, pa.string()),
+        "distance": hits.distances,
+        "metadata": pa.array(hits.metadata_json, pa.string()),
     }
     table, target = pa.table(columns), io.BytesIO()
     with import_extra("pyarrow.ipc", "an answer in Arrow", "tables").new_stream(target, table.schema) as writer:

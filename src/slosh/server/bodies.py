@@ -7,7 +7,8 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import parse_qsl
 
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from ..data.sets import Sets, as_sets
 from ..errors import InputError, import_extra
 from ..index import SetIndex
-from ..wire import ARROW, BINARY, NPY, Message, unpack, unpack_sets
+from ..wire import ARROW, BINARY, JSON, NPY, Message, unpack, unpack_sets
 from .request_types import Body
 from .settings import Limits
 from .wording import input_error, json_error
@@ -94,7 +95,7 @@ def check_nesting(body: bytes, deepest: int) -> None:
     depth, found = 0, np.frombuffer(plain, np.uint8)
     for first in range(0, len(found), NESTING_STEP):
         part = found[first : first + NESTING_STEP] | 32  # the bit in which [ and {, and ] and }, differ
-        steps = np.cumsum((part == ord("{")).astype(np.int32) - (part == ord("}")), dtype=np.int64)
+        steps = np.cumsum((part == ord("{")).view(np.int8) - (part == ord("}")).view(np.int8), dtype=np.int32)
         if depth + int(steps.max()) > deepest:
             raise InputError(f"the body is nested more than {deepest} deep", "make it flatter", argument="body")
         depth += int(steps[-1])
@@ -131,27 +132,83 @@ class Asked(NamedTuple):
     metadata: bool = True
 
 
+class Unchecked(NamedTuple):
+    """A question in JSON whose sets are not checked yet: that is done for many questions together."""
+
+    asked: Asked
+    points: list[Any]
+    weights: list[Any] | None
+
+    @property
+    def is_plain(self) -> bool:
+        return self.asked.single and self.weights is None
+
+
 def decode_question(sent: Sent, kind: type[Any], shape: Shape, limits: Limits) -> Asked:
     """Return the queries of a search and its arguments, whatever form they came in."""
+    read = _read_question(sent, kind, shape, limits)
+    return _checked(read, None, shape, limits)
+
+
+def decode_questions(sent: Sequence[Sent], kind: type[Any], shape: Shape, limits: Limits) -> list[Asked | Exception]:
+    """Return several questions about one index; where one is wrong, its error."""
+    read: list[Asked | Unchecked | Exception] = []
+    for each in sent:
+        try:
+            read.append(_read_question(each, kind, shape, limits))
+        except Exception as error:
+            read.append(error)
+    together = _checked_together([each for each in read if isinstance(each, Unchecked) and each.is_plain], shape)
+    found: list[Asked | Exception] = []
+    for question in read:
+        if isinstance(question, Exception):
+            found.append(question)
+            continue
+        is_plain = isinstance(question, Unchecked) and question.is_plain
+        try:
+            found.append(_checked(question, next(together, None) if is_plain else None, shape, limits))
+        except Exception as error:
+            found.append(error)
+    return found
+
+
+def _checked_together(questions: Sequence[Unchecked], shape: Shape) -> Iterator[Sets]:
+    """Yield the set of each question; nothing if one of them is wrong, so that each is checked by itself."""
+    if len(questions) < 2:
+        return
+    try:
+        sets = shape.sets([each.points[0] for each in questions], None, "queries")
+    except InputError:
+        return
+    yield from (sets[i : i + 1] for i in range(len(sets)))
+
+
+def _checked(read: Asked | Unchecked, sets: Sets | None, shape: Shape, limits: Limits) -> Asked:
+    """Return a question with its sets, which may have been checked before."""
+    if isinstance(read, Unchecked):
+        sets = shape.sets(read.points, read.weights, "queries") if sets is None else sets
+        read = read.asked._replace(sets=sets)
+    check_question(read, limits)
+    return read
+
+
+def _read_question(sent: Sent, kind: type[Any], shape: Shape, limits: Limits) -> Asked | Unchecked:
     if sent.kind not in (NPY, ARROW):
         sent.parameters(Body)  # such a body holds everything
     if sent.kind == BINARY:
-        asked = _from_message(unpack(sent.body), kind, shape)
-    elif sent.kind in (NPY, ARROW):
-        given = sent.parameters(kind)
-        if sent.kind == NPY:
-            data = read_npy(sent.body)
-            sets, single = shape.sets(data[None] if data.ndim == 2 else data, name="queries"), data.ndim == 2
-        else:
-            sets, single = read_arrow(sent.body, shape).sets, False
-        asked = Asked(sets, None, single, _arguments(given), bool(getattr(given, "metadata", True)))
+        return _from_message(unpack(sent.body), kind, shape)
+    if sent.kind == JSON:
+        return _from_json(decode_json(sent.body, kind, limits))
+    given = sent.parameters(kind)
+    if sent.kind == NPY:
+        data = read_npy(sent.body)
+        sets, single = shape.sets(data[None] if data.ndim == 2 else data, name="queries"), data.ndim == 2
     else:
-        asked = _from_json(decode_json(sent.body, kind, limits), shape)
-    check_question(asked, limits)
-    return asked
+        sets, single = read_arrow(sent.body, shape).sets, False
+    return Asked(sets, None, single, _arguments(given), bool(getattr(given, "metadata", True)))
 
 
-def _from_json(given: Any, shape: Shape) -> Asked:
+def _from_json(given: Any) -> Asked | Unchecked:
     metadata, raw = bool(getattr(given, "metadata", True)), bytes(given.queries)
     ids = [given.id] if isinstance(given.id, str) else given.id
     if (raw == b"null") == (ids is None):
@@ -160,7 +217,7 @@ def _from_json(given: Any, shape: Shape) -> Asked:
         return Asked(None, ids, isinstance(given.id, str), _arguments(given), metadata)
     many = is_many(raw)
     points, weights = decode_points(raw, many), decode_weights(bytes(given.weights), many)
-    return Asked(shape.sets(points, weights, "queries"), None, not many, _arguments(given), metadata)
+    return Unchecked(Asked(None, None, not many, _arguments(given), metadata), points, weights)
 
 
 def is_many(raw: bytes) -> bool:
@@ -168,13 +225,21 @@ def is_many(raw: bytes) -> bool:
     return _MANY.match(raw) is not None
 
 
-def decode_points(raw: bytes, many: bool) -> Any:
-    """Return one set or many of JSON as a list of lists of points."""
+def decode_points(raw: bytes, many: bool) -> list[Any]:
+    """Return one set or many of JSON as a list of sets."""
     try:
-        return _SETS.decode(raw) if many else [_POINTS.decode(raw)]
+        return [_as_array(points) for points in (_SETS.decode(raw) if many else [_POINTS.decode(raw)])]
     except msgspec.ValidationError:
         remedy = "give a list of points, each a list of numbers, or a list of such sets"
         raise InputError("queries is no set", remedy, argument="queries") from None
+
+
+def _as_array(points: list[list[float]]) -> Any:
+    """Return points as an array; those that are none stay as they are, for their error to be found."""
+    dim = len(points[0]) if points else 0
+    if not dim or any(len(each) != dim for each in points):
+        return points
+    return np.fromiter(chain.from_iterable(points), np.float64, dim * len(points)).reshape(-1, dim)
 
 
 def decode_weights(raw: bytes, many: bool) -> Any:

@@ -48,7 +48,7 @@ class Entry:
     @property
     def is_there(self) -> bool:
         """Whether its folder is still the one that was found."""
-        return self.number is None or _number_of(Path(self.location)) == self.number
+        return self.number is None or _number_of(self.location) == self.number
 
     def close(self) -> None:
         with self.lock:
@@ -243,9 +243,9 @@ def _entries(place: str) -> list[Entry]:
     return [entry for entry in found if entry.number is not None]
 
 
-def _number_of(folder: Path) -> tuple[int, int] | None:
+def _number_of(folder: str | Path) -> tuple[int, int] | None:
     try:
-        status = folder.stat()
+        status = os.stat(folder)
     except OSError:
         return None
     return status.st_dev, status.st_ino

@@ -25,7 +25,7 @@ from .context import Context
 from .dependencies import Asking
 from .exchange import late
 from .problems import problem_response
-from .search_routes import answer_together, decode
+from .search_routes import answer_together, decode_together
 
 MOST_TOGETHER = 64
 """Requests that a thread takes at a time."""
@@ -93,18 +93,19 @@ class Lane:
     def _answer(self, taken: list[Waiting]) -> None:
         done: list[tuple[Waiting, Response | Asked]] = []
         groups: dict[Any, list[Waiting]] = {}
+        of_index: dict[str, list[Waiting]] = {}
         for each in taken:
-            if each.future.cancelled():
-                continue
-            try:
-                each.asked = decode(each.asking, each.sent, "search")
-            except Exception as error:
-                done.append((each, self._failed(error)))
-            else:
-                if _is_small(each.asked):
+            if not each.future.cancelled():
+                of_index.setdefault(each.asking.name, []).append(each)
+        for requests in of_index.values():
+            for each, asked in zip(requests, _decoded(requests), strict=True):
+                if isinstance(asked, Exception):
+                    done.append((each, self._failed(asked)))
+                elif _is_small(asked):
+                    each.asked = asked
                     groups.setdefault(_group(each), []).append(each)
                 else:
-                    done.append((each, each.asked))
+                    done.append((each, asked))
         if done:
             self._deliver(done)
         for group in groups.values():
@@ -129,6 +130,16 @@ class Lane:
     def _deliver(self, answers: Sequence[tuple[Waiting, Response | Asked]]) -> None:
         assert self._loop is not None
         self._loop.call_soon_threadsafe(_set, answers)
+
+
+def _decoded(requests: Sequence[Waiting]) -> list[Asked | Exception]:
+    """Return what requests to one index ask for, or what is wrong with it."""
+    try:
+        return decode_together(requests[0].asking, [each.sent for each in requests], "search")
+    except Exception as error:
+        if len(requests) == 1:
+            return [error]
+    return [_decoded([each])[0] for each in requests]  # the error may be of the first one only: it is late
 
 
 def _check(deadline: float) -> None:

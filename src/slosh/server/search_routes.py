@@ -24,7 +24,7 @@ from ..index import HitLists
 from ..wire import ARROW, BINARY, JSON, NPY, pack_sets, unpack, unpack_sets
 from .answer_types import ExplainAnswer, HitsAnswer, NeighborsAnswer, SideAnswer
 from .answers import binary_response, hits_responses, json_response, without_infinity
-from .bodies import Asked, Sent, decode_json, decode_question, plain_arguments
+from .bodies import Asked, Sent, decode_json, decode_question, decode_questions, plain_arguments
 from .dependencies import Asking, ReaderOf, admit, bearer, body, read_sent, reader_of
 from .drawing import projector
 from .openapi import described
@@ -54,6 +54,11 @@ Question = Annotated[Sent, Depends(body(*BULK))]
 def decode(asking: Asking, sent: Sent, method: str) -> Asked:
     """Return what a request asks for."""
     return decode_question(sent, METHODS[method], asking.shape(), asking.context.limits)
+
+
+def decode_together(asking: Asking, sent: Sequence[Sent], method: str) -> list[Asked | Exception]:
+    """Return what requests to one index ask for; where one is wrong, its error."""
+    return decode_questions(sent, METHODS[method], asking.shape(), asking.context.limits)
 
 
 def answer_together(asking: Asking, method: str, asked: Sequence[Asked], accept: str) -> list[Response]:

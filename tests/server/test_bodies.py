@@ -1,0 +1,59 @@
+"""Questions that are decoded together are those that each body gives alone; an error is of the body that is wrong."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from builders import cloud_list
+from slosh.errors import InputError
+from slosh.server.bodies import Sent, Shape, decode_question, decode_questions
+from slosh.server.request_types import SearchBody
+from slosh.server.settings import Limits
+from slosh.wire import JSON
+
+SETS = [cloud.round(3).tolist() for cloud in cloud_list(4, seed=5)]
+SHAPE, LIMITS = Shape(len(SETS[0][0]), None), Limits()
+RIGHT = [
+    {"queries": SETS[0]},
+    {"queries": [[int(x) for x in SETS[1][0]]], "k": 3},
+    {"queries": SETS[:2]},
+    {"queries": SETS[2], "weights": [1.0] * len(SETS[2])},
+    {"id": "s1"},
+    {"queries": SETS[3], "where": {"kind": "chair"}},
+]
+WRONG = [{"queries": [[1.0]]}, {"queries": [[1e300] * SHAPE.dim]}, {"queries": []}, {"queries": [[]]}, {"k": 3}, 7]
+
+
+def sent(body):
+    return Sent(json.dumps(body).encode(), JSON, JSON, "")
+
+
+def alone(body):
+    try:
+        return decode_question(sent(body), SearchBody, SHAPE, LIMITS)
+    except InputError as error:
+        return error
+
+
+def assert_same(found, expected):
+    assert type(found) is type(expected)
+    if isinstance(found, InputError):
+        assert str(found) == str(expected)
+        return
+    assert found._replace(sets=None) == expected._replace(sets=None)
+    assert (found.sets is None) == (expected.sets is None)
+    if found.sets is not None:
+        assert np.array_equal(found.sets.points, expected.sets.points)
+        assert np.array_equal(found.sets.offsets, expected.sets.offsets)
+        assert np.array_equal(found.sets.weights, expected.sets.weights)
+
+
+@pytest.mark.parametrize("bodies", [RIGHT, WRONG, [each for pair in zip(RIGHT, WRONG, strict=True) for each in pair]])
+def test_questions_together_are_those_alone(bodies):
+    found = decode_questions([sent(body) for body in bodies], SearchBody, SHAPE, LIMITS)
+    assert len(found) == len(bodies)
+    for each, body in zip(found, bodies, strict=True):
+        assert_same(each, alone(body))
