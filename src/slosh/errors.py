@@ -307,7 +307,7 @@ class DeviceError(SloshError, RuntimeError):
 
     device : its name, as "cuda:1". argument : the name of the parameter, or "".
     reason : "torch without CUDA", "no GPU", "driver", "no such number", "too old", "forked" (from a process that uses
-        a GPU), or "memory".
+        a GPU), "NVRTC" (which compiles the kernels), or "memory".
     """
 
     device: str = ""
