@@ -110,7 +110,10 @@ def test_a_request_that_is_late_is_given_up_and_a_change_that_has_begun_is_finis
 
 
 def test_abandoned_work_does_not_keep_short_requests_waiting(tmp_path):
-    """A distance between large sets cannot be interrupted: it goes on after its deadline, and takes the only thread."""
+    """A distance between large sets may go on after its deadline, and take the only thread.
+
+    Where the distance can be left to end by itself, the thread is free at once.
+    """
     path, rng = tmp_path / "live.slosh", np.random.default_rng(0)
     with slosh.SetIndex.create(path, 2, embedding=small_embedding(), n_jobs=1) as index:
         index.add([rng.normal(size=(2000, 2)) for _ in range(2)])
@@ -121,9 +124,10 @@ def test_abandoned_work_does_not_keep_short_requests_waiting(tmp_path):
         for route in ("", "/count", "/sets"):
             assert ask(server, "GET", ROOT + route)[0] == 200
         asked = ask(server, "POST", f"{ROOT}/range_search", {"id": "0", "radius": 1})  # it waits for the thread
-        assert asked[0] == 504
         found = ask(server, "GET", "/metrics")[2].decode()
-        assert 'route="POST /v1/indexes/{name}/range_search",status="5xx"} 1' in found  # and waits no longer
+        assert asked[0] == 504 or (asked[0] == 200 and "slosh_http_in_flight 1\n" in found)
+        kind = f"{asked[0] // 100}xx"
+        assert f'route="POST /v1/indexes/{{name}}/range_search",status="{kind}"}} 1' in found  # and waits no longer
         while "slosh_http_in_flight 1\n" not in found:
             time.sleep(0.05)
             found = ask(server, "GET", "/metrics")[2].decode()
