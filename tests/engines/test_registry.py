@@ -24,16 +24,16 @@ class ShelfEngine(MemoryEngine):
     shelf: ClassVar[dict[str, ShelfEngine]] = {}
 
     @classmethod
-    def create(cls, location, spec, *, weighted, n_jobs):
+    def create(cls, location, spec, *, weighted, n_jobs, device=None):
         if location in cls.shelf:
             raise errors.IndexExists(f"{location} exists", location=location)
-        made = super().create(None, spec, weighted=weighted, n_jobs=n_jobs)
+        made = super().create(None, spec, weighted=weighted, n_jobs=n_jobs, device=device)
         made.location = location
         cls.shelf[location] = made
         return made
 
     @classmethod
-    def open(cls, location, *, read_only, n_jobs):
+    def open(cls, location, *, read_only, n_jobs, device=None):
         if location not in cls.shelf:
             raise errors.IndexNotFound(f"there is no index at {location}", location=location)
         found = cls.shelf[location] = copy(cls.shelf[location])
