@@ -68,10 +68,10 @@ bench-server: $(VENV)/.ready    ## slosh serve beside the same searches without 
 bench-torch: $(VENV)/.ready     ## the layer of slosh.torch beside a plain torch expression, minutes; writes docs/results/torch.json
 	$(BIN)/python benchmarks/bench_torch.py
 
-bench-learn: $(VENV)/.ready     ## embeddings learnt from labels: what they find, what they cost, half an hour; writes docs/results/learn.json
+bench-learn: $(VENV)/.ready     ## embeddings learnt from labels: what they find, what they cost, an hour or more; writes docs/results/learn.json
 	$(BIN)/python benchmarks/learn_study.py
 
-bench-points: $(VENV)/.ready    ## the network "points" on ModelNet40, ten minutes on a GPU; writes docs/results/learn_points.json
+bench-points: $(VENV)/.ready    ## the network "points" on ModelNet40, within ten minutes on a GPU; writes docs/results/learn_points.json
 	$(BIN)/python benchmarks/learn_points.py
 
 bench-gpu: $(VENV)/.ready       ## what a GPU does, minutes on a machine with one; writes docs/results/gpu.json

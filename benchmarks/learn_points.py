@@ -44,17 +44,23 @@ MARGIN = 0.97
 """The part of the time for a fit that is planned for."""
 SMOKE_SETS = 2_000
 SMOKE_EPOCHS = 4
+AVERAGING = {"averaged": 0.05, "last_rate": 0.03}
 VARIANTS: dict[str, dict[str, float]] = {
-    "averaged": {"mixed": 0, "replaced": 0.0},
-    "mixed": {"mixed": 512, "replaced": 0.0},
-    "regions": {"mixed": 512, "replaced": 0.5},
+    "default": {},
+    "averaged": AVERAGING,
+    "mixed": {**AVERAGING, "mixed": 512},
+    "regions": {**AVERAGING, "mixed": 512, "replaced": 0.5},
 }
+"""The network as it is, and with what is not measured yet: the mean of the last weights, a layer that mixes what the
+others found, and regions of other objects."""
 
 
 def become(variant: str) -> None:
     """Let networks be built and trained as this variant says."""
-    point_module.MIXED = int(VARIANTS[variant]["mixed"])
-    training.REPLACED = VARIANTS[variant]["replaced"]
+    chosen = VARIANTS[variant]
+    point_module.MIXED = int(chosen.get("mixed", 0))
+    training.AVERAGED, training.LAST_RATE = chosen.get("averaged", 0.0), chosen.get("last_rate", 0.0)
+    training.REPLACED = chosen.get("replaced", 0.0)
 
 
 def timed_fit(
@@ -149,7 +155,7 @@ def main() -> None:
     parser.add_argument("--after", type=float, default=60.0, help="seconds of these for what comes after the fit")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--batch-size", type=int, default=None)
-    parser.add_argument("--variant", choices=VARIANTS, default="mixed")
+    parser.add_argument("--variant", choices=VARIANTS, default="default")
     parser.add_argument("--smoke", action="store_true", help="see whether all variants work, in half a minute")
     parser.add_argument("--threads", type=int, default=-1)
     parser.add_argument("--sets", type=int, default=1 << 30, help="of the database, at most")

@@ -30,12 +30,12 @@ def equal_batch(sets):
     return SetBatch(torch.tensor(sets.points), torch.tensor(sets.offsets), weights, size=int(sets.sizes[0]))
 
 
-def drawn_module(dim=3, n_neighbors=8, seed=0):
+def drawn_module(dim=3, n_neighbors=8, seed=0, n_mixed=0):
     """Return a network whose normalisation is not that of the start; scales of both signs are among it."""
     torch.manual_seed(seed)
-    network = PointModule(dim, np.linspace(0.1, 0.3, dim), 1.7, n_neighbors)
+    network = PointModule(dim, np.linspace(0.1, 0.3, dim), 1.7, n_neighbors, n_mixed)
     with torch.no_grad():
-        for layer in [*network.layers, network.mixing]:
+        for layer in [*network.layers, *([network.mixing] if n_mixed else [])]:
             layer.norm.running_mean.normal_()
             layer.norm.running_var.uniform_(0.5, 2)
             layer.norm.weight.normal_()
@@ -70,6 +70,8 @@ def plain_forward(network, sets, n_neighbors):
             h = np.where(z > 0, z, 0.2 * z)
             of_set.append(h)
         outputs.append(np.concatenate(of_set, axis=1))
+    if network.mixing is None:
+        return np.concatenate(outputs)
     mixing, norm = network.mixing.both.weight.detach().double().numpy(), network.mixing.norm
     z = np.concatenate(outputs) @ mixing.T
     mean, var, gain, shift = (
@@ -80,11 +82,11 @@ def plain_forward(network, sets, n_neighbors):
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize(("dim", "n_neighbors"), [(2, 8), (3, 1), (3, 16), (5, 4)])
-def test_the_network_is_its_definition(dim, n_neighbors, weighted):
+@pytest.mark.parametrize(("dim", "n_neighbors", "n_mixed"), [(2, 8, 0), (3, 1, 40), (3, 16, 100), (5, 4, 0)])
+def test_the_network_is_its_definition(dim, n_neighbors, n_mixed, weighted):
     """In torch, and as plain arrays on the kernel."""
     sets = equal_sets(dim=dim, weighted=weighted)
-    network = drawn_module(dim, n_neighbors)
+    network = drawn_module(dim, n_neighbors, n_mixed=n_mixed)
     wanted = plain_forward(network, sets, n_neighbors)
     batch = equal_batch(sets)
     weights = None if batch.weights is None else batch.weights.view(len(sets), -1)
@@ -120,11 +122,12 @@ def test_the_gradient_is_that_of_differences():
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-def test_what_a_network_becomes_gives_the_same_vectors(weighted):
+@pytest.mark.parametrize("n_mixed", [0, 50])
+def test_what_a_network_becomes_gives_the_same_vectors(weighted, n_mixed):
     """In torch, in evaluation mode, and as plain arrays behind embeddings of slosh."""
     torch.manual_seed(0)
     sets = equal_sets(12, 30, weighted=weighted)
-    network = drawn_module()
+    network = drawn_module(n_mixed=n_mixed)
     trunk = PooledNetwork(network, network.n_outputs, 8, 0)
     model = Model(trunk, None, NormalizedHead(trunk.norm.num_features)).train()
     batch = equal_batch(sets)
@@ -295,7 +298,7 @@ def parts(network):
     ],
 )
 def test_a_network_of_a_hostile_file_is_refused(wrong):
-    network = drawn_module().export()
+    network = drawn_module(n_mixed=20).export()
     network.check_state(3)
     broken = PointNetwork()
     vars(broken).update({**parts(network), **wrong})

@@ -10,6 +10,7 @@ from sklearn.exceptions import NotFittedError
 from slosh.data.progress import watched
 from slosh.embed import SlicedWasserstein
 from slosh.errors import DamagedError, FormatError, InputError
+from slosh.learn import point_module, training
 
 
 def interrupted(model, after, *given, **more):
@@ -51,6 +52,17 @@ def test_it_goes_on_with_the_same_bits(given, tmp_path):
     assert not set(epochs) - {0, model.n_epochs_}  # none is trained again
     assert np.array_equal(again.transform(sets), whole.transform(sets))
     assert [each.name for each in tmp_path.iterdir()] == ["checkpoint"]
+
+
+def test_a_network_with_all_options_goes_on_with_the_same_bits(tmp_path, monkeypatch):
+    for module, name, value in [
+        (point_module, "MIXED", 40),
+        (training, "AVERAGED", 0.3),
+        (training, "LAST_RATE", 0.1),
+        (training, "REPLACED", 0.5),
+    ]:
+        monkeypatch.setattr(module, name, value)
+    test_it_goes_on_with_the_same_bits(CASES["points"], tmp_path)
 
 
 def test_pairs_go_on_with_the_same_bits(tmp_path):

@@ -18,8 +18,9 @@ from .point_network import SLOPE, PointNetwork
 
 WIDTHS = (64, 128, 256)
 """The outputs of the layers over elements and their neighbours."""
-MIXED = 512
-"""The outputs of the layer that follows them, which takes what all of them make of an element; 0: there is none."""
+MIXED = 0
+"""The outputs of a layer that follows them, and takes what all of them make of an element; 0: there is none. What it
+brings has not been measured: `benchmarks/learn_points.py` tries 512."""
 DISTANCES = 1 << 27
 """Distances between elements that are held at once."""
 
@@ -65,20 +66,22 @@ class NeighborLayer(nn.Module):  # type: ignore[misc]
 class PointModule(nn.Module):  # type: ignore[misc]
     """Layers over elements and their `n_neighbors` nearest ones by coordinates; 1: each element by itself.
 
-    forward : points (B, n, d) -> what a last layer makes of the outputs of all layers side by side, (B, n, c).
+    forward : points (B, n, d) -> the outputs of all layers side by side, (B, n, c), or what a last layer of `n_mixed`
+        outputs makes of them; 0: there is none.
     """
 
     center: Tensor
 
-    def __init__(self, dim: int, center: Float64, spread: float, n_neighbors: int) -> None:
+    def __init__(self, dim: int, center: Float64, spread: float, n_neighbors: int, n_mixed: int | None = None) -> None:
         super().__init__()
+        n_mixed = MIXED if n_mixed is None else n_mixed
         self.register_buffer("center", torch.tensor(center, dtype=torch.float64))
         self.spread, self.n_neighbors = spread, n_neighbors
         inputs = (2 * dim, *WIDTHS[:-1])
         self.layers = nn.ModuleList(
             NeighborLayer(width, n_outputs, n_neighbors > 1) for width, n_outputs in zip(inputs, WIDTHS, strict=True)
         )
-        self.mixing = NeighborLayer(sum(WIDTHS), MIXED, sees_neighbors=False) if MIXED else None
+        self.mixing = NeighborLayer(sum(WIDTHS), n_mixed, sees_neighbors=False) if n_mixed else None
 
     @property
     def n_outputs(self) -> int:

@@ -1,7 +1,7 @@
 """The built-in network "points" as it is used after training: plain arrays, and a forward pass on the native kernel.
 
-Sets come in. Each element is seen together with its nearest elements within the set, layer by layer. A last layer takes
-the outputs of all layers, and the sets go out with its outputs as their features.
+Sets come in. Each element is seen together with its nearest elements within the set, layer by layer, and the sets go
+out with the outputs of all layers as their features, or with what a last layer makes of them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class PointNetwork:
 
     The maximum, of each output by itself, is over the `n_neighbors_` elements of the set that are nearest to element i,
     itself among them. The first layer takes the coordinates twice: less `center_`, and less the mean of their set, both
-    divided by `spread_`. With y the outputs of all layers side by side, the features are W y + b, negatives scaled.
+    divided by `spread_`. The features are the outputs y of all layers side by side, or W y + b, negative parts scaled.
 
     layers_ : for each layer A and B, (outputs, inputs), scale and shift, (outputs,), float32. B is (0, inputs) where
         neighbours do not count. mixing_ : W, (features, outputs of all layers), and b, (features,), float32; if it is
@@ -73,7 +73,7 @@ class PointNetwork:
         return [ElementLayer(own, near if len(near) else None, scale, shift) for own, near, scale, shift in parts]
 
     def apply(self, sets: Sets, n_jobs: int | None) -> Sets:
-        """Return the sets with the outputs of the last layer as the features of their elements."""
+        """Return the sets with what the layers make of their elements as the features of these."""
         inputs = element_inputs(sets, self.center_, self.spread_)
         ragged = Ragged(sets.points, sets.offsets, sets.weights)
         found = element_network(ragged, inputs, self.n_neighbors_, self._layers(), kernel.threads(n_jobs), slope=SLOPE)
