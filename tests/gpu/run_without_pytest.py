@@ -1,4 +1,4 @@
-"""Run the tests of test_cuda.py where there is a GPU and no pytest: python tests/gpu/run_without_pytest.py [WORD]
+"""Run the tests of test_gpu_cases.py where there is a GPU and no pytest: python tests/gpu/run_without_pytest.py [WORD]
 
 It tries each test whose name has the word in it, prints how long it took and what went wrong, and ends with 1 if
 anything did.

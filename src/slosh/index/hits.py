@@ -244,6 +244,7 @@ def make_hits(found: Candidates, described: Sequence[Description], which: slice)
     `described` are the candidates; those at equal distances are put in the order of their ids.
     """
     hits, distances, offsets = described, found.distances, found.offsets.tolist()
+    checkpoint()
     if ties := _with_ties(distances, offsets):
         hits = list(described)
         for first, last in ties:
@@ -255,7 +256,10 @@ def make_hits(found: Candidates, described: Sequence[Description], which: slice)
         rows = list(itertools.chain.from_iterable(taken))
         hits, distances = [hits[row] for row in rows], distances[rows]
         offsets = [0, *itertools.accumulate(map(len, taken))]
-    return Columns([hit.id for hit in hits], distances, [hit.metadata for hit in hits], offsets)
+    checkpoint()
+    ids = [hit.id for hit in hits]
+    checkpoint()
+    return Columns(ids, distances, [hit.metadata for hit in hits], offsets)
 
 
 def _with_ties(distances: Float64, offsets: list[int]) -> list[tuple[int, int]]:
