@@ -7,7 +7,6 @@ Arrays that are page-locked themselves (`torch.empty(..., pin_memory=True).numpy
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -19,9 +18,10 @@ import torch
 from torch import Tensor
 
 from ..checkpoints import checkpoint
-from ..errors import DeviceMemoryError
+from ..native import kernel
 from ..native.arrays import Array, Float32, Float64, Int64, Quantiles, Ragged
 from . import columns
+from .devices import free_memory, memory_errors
 
 SLOTS = 4
 PIECE_BYTES = 128 << 20
@@ -41,7 +41,7 @@ def embed(sets: Ragged, rule: Quantiles, out: Float32, residual: Float64 | None,
     if not n:
         return
     most, done = PIECE_BYTES, 0
-    threads = _copy_threads()
+    threads = min(COPY_THREADS, kernel.threads(-1))
     # What is sent never waits for threads that copy what came back.
     with torch.cuda.device(device), ThreadPoolExecutor(threads) as forth, ThreadPoolExecutor(threads) as back:
         while True:
@@ -51,21 +51,11 @@ def embed(sets: Ragged, rule: Quantiles, out: Float32, residual: Float64 | None,
                     checkpoint()
                 return
             except torch.cuda.OutOfMemoryError:
-                torch.cuda.empty_cache()
+                free_memory()
                 most //= 4
                 if most < PIECE_BYTES >> 10:
-                    raise _full(device) from None
-
-
-def _full(device: str) -> DeviceMemoryError:
-    free, total = torch.cuda.mem_get_info(device)
-    problem = f"{device} has {free / 1e9:.1f} of {total / 1e9:.1f} GB free, too little for one batch of sets"
-    return DeviceMemoryError(problem, "free memory there, or embed on the CPU", device=device, reason="memory")
-
-
-def _copy_threads() -> int:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(COPY_THREADS, cores)
+                    with memory_errors(device, "one batch of sets"):
+                        raise
 
 
 class _Slot:

@@ -257,8 +257,8 @@ def run_loop(main: Coroutine[Any, Any, None]) -> None:
 def settle_memory() -> None:
     """Leave what a started server holds out of later garbage collections, and collect less often.
 
-    A server holds some 200,000 objects, most of them of modules. To go through them takes a tenth of a second, in which
-    every request waits, and the lists of decoded requests brought that on several times a second.
+    Most of what it holds are modules. While a collection goes through them every request waits, and the lists of decoded
+    requests would bring that on again and again.
     """
     gc.collect()
     gc.freeze()
