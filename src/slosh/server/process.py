@@ -257,8 +257,8 @@ def run_loop(main: Coroutine[Any, Any, None]) -> None:
 def settle_memory() -> None:
     """Leave what a started server holds out of later garbage collections, and collect less often.
 
-    Most of what it holds are modules. While a collection goes through them every request waits, and the lists of decoded
-    requests would bring that on again and again.
+    Most of what it holds are modules. While a collection goes through them every request waits, and the lists of
+    decoded requests would bring that on again and again.
     """
     gc.collect()
     gc.freeze()
