@@ -45,6 +45,11 @@ from slosh.cli import messages
         ("show clouds.slosh nope --where a=1", 2, "leave the ids out"),
         ("explain clouds.slosh query.npy nope", 1, "nope"),
         ("remove nothing.slosh a", 1, "there is no index nothing.slosh"),
+        (
+            "info localhost:9101#x",
+            1,
+            "there is no index localhost:9101#x: give http://localhost:9101#x for an index on",
+        ),
         ("update clouds.slosh --meta a=1", 2, "give ids"),
         ("update clouds.slosh thin/0000.npy", 2, "give --meta"),
         ("update clouds.slosh nope --meta a=1", 1, "no set with the id 'nope'"),

@@ -123,3 +123,28 @@ def test_what_an_engine_cannot_do_is_refused():
             index.search(one, **options)
         assert told.value.feature_name in options
     index.close()
+
+
+@pytest.mark.parametrize("place", ["127.0.0.1:9101", "localhost:80", "[::1]:8080", "example.org:8080", "my-host:1"])
+def test_the_address_of_a_server_without_its_scheme(place, tmp_path, monkeypatch):
+    """It is a path, and suggested as an address where nothing has this name."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(errors.InputError, match="name='x': give http://") as raised:
+        slosh.open(place, name="x")
+    assert raised.value.remedy == f"give http://{place} for an index on a server"
+    with pytest.raises(errors.IndexNotFound, match="there is no index at") as raised:
+        slosh.open(place)
+    assert raised.value.remedy == f"give http://{place} for an index on a server"
+    make_index(place).close()
+    slosh.open(place, n_jobs=1).close()
+    with pytest.raises(errors.InputError, match="leave it out: a folder holds one index"):
+        slosh.open(place, name="x")
+
+
+@pytest.mark.parametrize("place", ["shapes.slosh", "C:1", "a/b:80", "host:port", "x:123456"])
+def test_other_paths_are_no_address(place, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(errors.InputError, match="leave it out: a folder holds one index"):
+        slosh.open(place, name="x")
+    with pytest.raises(errors.IndexNotFound, match=r"create one with slosh\.SetIndex\.create"):
+        slosh.open(place)

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
+import mmap
 import os
 import pickle
 import struct
+import subprocess
+import sys
 import zipfile
 from importlib.util import find_spec
+from itertools import product
 
 import numpy as np
 import pytest
@@ -335,6 +340,83 @@ def test_h5ad_with_a_damaged_sparse_matrix(h5ad, part, values):
         store["X"][part][:] = values
     with raises("c.h5ad:", "it is damaged"):
         everything(h5ad, by="patient")
+
+
+# ---- Arrow
+
+READ_EACH = """
+import sys
+import pyarrow as pa
+from slosh.readers import read
+for path in sys.argv[1:]:
+    try:
+        print(len(list(read(path, progress=False))))
+    except ValueError as error:
+        print(error)
+print(pa.default_memory_pool().max_memory())
+"""
+
+
+def arrow_bytes(pa, table, *, stream, **options):
+    """Return a table as Arrow IPC."""
+    target, start = io.BytesIO(), pa.ipc.new_stream if stream else pa.ipc.new_file
+    with start(target, table.schema, options=pa.ipc.IpcWriteOptions(**options)) as writer:
+        writer.write_table(table)
+    return target.getvalue()
+
+
+def test_arrow_that_unpacks_to_much(tmp_path):
+    """A set of 300 MB, or a text of as many, in a file of less than 2 MB: nothing of it is unpacked."""
+    pa, n = pytest.importorskip("pyarrow"), 300 << 20
+    zeros = pa.py_buffer(mmap.mmap(-1, n))
+    vectors = pa.FixedSizeListArray.from_arrays(pa.Array.from_buffers(pa.float32(), n // 4, [None, zeros]), 2)
+    ends = pa.py_buffer(struct.pack("<qq", 0, n))
+    text = pa.Array.from_buffers(pa.large_string(), 1, [None, ends, zeros])
+    names = pa.DictionaryArray.from_arrays(pa.array([0], pa.int8()), text)
+    tables = [
+        pa.table({"points": pa.ListArray.from_arrays([0, n // 8], vectors)}),
+        pa.table({"points": pa.array([[[0.0, 1.0]]]), "name": names}),
+    ]
+    paths = []
+    for compression, stream, table in product(("zstd", "lz4"), (False, True), tables):
+        paths.append(tmp_path / f"{len(paths)}.arrow")
+        paths[-1].write_bytes(arrow_bytes(pa, table, stream=stream, compression=compression))
+        assert paths[-1].stat().st_size < 2 << 20
+    command = [sys.executable, "-c", READ_EACH, *map(str, paths)]
+    *said, peak = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    for path, line in zip(paths, said, strict=True):
+        assert line.startswith(f"{path}: the table claims 300.0 MB, more than 100 times the")
+    assert int(peak) < 1 << 20
+
+
+@pytest.mark.parametrize("form", ["arrow", "parquet"])
+@pytest.mark.parametrize("named", ["id", "x"])
+def test_one_text_for_many_rows(tmp_path, form, named):
+    """A dictionary of one text of a megabyte, which 1000 sets have."""
+    pa, n = pytest.importorskip("pyarrow"), 1000
+    names = pa.DictionaryArray.from_arrays(pa.array([0] * n, pa.int16()), pa.array(["x" * (1 << 20)]))
+    table = pa.table({"points": pa.array([[[0.0, 1.0]]] * n), named: names})
+    path = tmp_path / f"x.{form}"
+    if form == "arrow":
+        path.write_bytes(arrow_bytes(pa, table, stream=False))
+    else:
+        pytest.importorskip("pyarrow.parquet").write_table(table, path)
+    with raises(f"x.{form}: the text of the table claims 1000.0 MB, more than 100 times the"):
+        everything(path)
+
+
+def test_the_compression_of_the_first_arrow_files():
+    """Arrow 0.17 named it in the metadata of a message; pyarrow still unpacks it, and so its size counts."""
+    from slosh.readers.arrow_messages import unpacked_sizes
+
+    pa = pytest.importorskip("pyarrow")
+    batch = pa.record_batch({"x": pa.array([PETABYTE, 1])})
+    options = pa.ipc.IpcWriteOptions(metadata_version=pa.ipc.MetadataVersion.V4)
+    target = io.BytesIO()
+    with pa.ipc.new_stream(target, batch.schema, options=options) as writer:
+        writer.write_batch(batch)
+        writer.write_batch(batch, custom_metadata={"ARROW:experimental_compression": "zstd"})
+    assert list(unpacked_sizes(pa.BufferReader(target.getvalue()))) == [PETABYTE]
 
 
 # ---- cut short, damaged, misnamed

@@ -19,7 +19,7 @@ from typer import Argument, BadParameter, Option
 
 import slosh
 
-from ..engines.addresses import with_name, without_password
+from ..engines.addresses import meant_server, with_name, without_password
 from ..errors import FormatError, IndexNotFound, InputError
 from .messages import CommandError, UsageError
 from .output import remark
@@ -193,7 +193,8 @@ def open_index(location: str | Path, *, write: bool = False, device: str | None 
         return slosh.open(location, read_only=not write, device=device)
     except IndexNotFound as error:
         others = f", or give the name of another: {', '.join(map(repr, error.names))}" if error.names else ""
-        raise CommandError(f"there is no index {location}: make it with slosh build{others}") from None
+        remedy = meant_server(str(location)) or f"make it with slosh build{others}"
+        raise CommandError(f"there is no index {location}: {remedy}") from None
 
 
 def check_free(location: str) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import re
 from urllib.parse import quote, unquote
 
 from ..errors import bad_value
 
 MAX_NAME = 200
 """Characters of the name of an index."""
+HOST_AND_PORT = re.compile(r"(\[[0-9A-Fa-f:]+\]|[\w.-]{2,}):\d{1,5}/?(#.*)?")
+"""An address whose http:// is missing. A host of one letter is a drive of Windows."""
 HARMLESS = """
     application_name channel_binding client_encoding connect_timeout dbname fallback_application_name gssdelegation
     gssencmode gsslib host hostaddr keepalives keepalives_count keepalives_idle keepalives_interval krbsrvname
@@ -23,10 +27,18 @@ def with_name(location: str, name: object) -> str:
     if name is None:
         return location
     if "://" not in location:
-        raise bad_value("name", name, "leave it out: a folder holds one index, and so does memory")
+        remedy = "leave it out: a folder holds one index, and so does memory"
+        raise bad_value("name", name, meant_server(location) or remedy)
     if "#" in location:
         raise bad_value("name", name, "leave it out: the address names an index already, behind #")
     return f"{location}#{quote(checked_name(name), safe='')}"
+
+
+def meant_server(location: str) -> str | None:
+    """Return the remedy for a path where nothing is, and which looks like the address of a server; None for others."""
+    if HOST_AND_PORT.fullmatch(location) is None or os.path.exists(location):
+        return None
+    return f"give http://{location} for an index on a server"
 
 
 def split_name(address: str) -> tuple[str, str | None]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -28,7 +28,7 @@ from .files import File, Options, Piece, metadata_rows, to_ids
 def read_npy(file: File, options: Options) -> Iterator[Piece]:
     """Read an array (N, d) as one set, or (n, N, d) as n sets."""
     with open(file.path, "rb") as stream:
-        shape, fortran, dtype = _header(stream, file)
+        shape, fortran, dtype = plain_header(stream, file.error)
         start, size = stream.tell(), math.prod(shape) * dtype.itemsize
     if size != (there := file.size - start):
         claims = f"the header claims {format_bytes(size)} of numbers, the file has {format_bytes(there)}"
@@ -54,20 +54,23 @@ def _npy_pieces(file: File, options: Options, array: Array) -> Iterator[Piece]:
         yield Piece(file, part.reshape(-1, dim), np.full(len(part), width), None, ids, metadata)
 
 
-def _header(stream: Any, file: File, member: str = "") -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Return shape, order and type of an array of plain values; the stream is left where the values start."""
+def plain_header(stream: Any, refuse: Callable[[str, str], InputError]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Return shape, order and type of an array of plain values; the stream is left where the values start.
+
+    `refuse` makes the error of what is wrong and its remedy.
+    """
     version = npy.read_magic(stream)
     read_header = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}.get(version)
     if read_header is None:
-        raise file.error(f"{member}version {version} of the array format holds no plain numbers")
+        raise refuse(f"version {version} of the array format holds no plain numbers", "")
     shape, fortran, dtype = read_header(stream)
     if dtype.hasobject:
         what = "an array of objects, which is a pickle and could run code, is never read"
-        raise file.error(f"{member}{what}", "save arrays of numbers")
+        raise refuse(what, "save arrays of numbers")
     if dtype.names is not None or dtype.subdtype is not None or dtype.kind not in "biufcSU":
-        raise file.error(f"{member}an array of {dtype}, not of plain numbers")
+        raise refuse(f"an array of {dtype}, not of plain numbers", "")
     if min(shape, default=0) < 0:
-        raise file.error(f"{member}an array of shape {shape}")
+        raise refuse(f"an array of shape {shape}", "")
     return shape, fortran, dtype
 
 
@@ -84,7 +87,7 @@ class Member:
             raise self.error("compressed in a way that NumPy does not write")
         self._stream: BinaryIO = archive.open(info)  # type: ignore[assignment]
         try:
-            self.shape, self._fortran, self.dtype = _header(self._stream, file, self._label)
+            self.shape, self._fortran, self.dtype = plain_header(self._stream, self.error)
             size = math.prod(self.shape) * self.dtype.itemsize
             if size != (there := info.file_size - self._stream.tell()):
                 raise self.error(f"claims {format_bytes(size)} of numbers and has {format_bytes(there)}: refused")

@@ -234,6 +234,11 @@ def looks_like(path: Path) -> str:
             start = stream.read(512)
     except OSError:
         return "a file that cannot be opened"
+    return data_looks_like(start)
+
+
+def data_looks_like(start: bytes) -> str:
+    """Return what the first bytes of something look like, in words."""
     if not start.strip():
         return "an empty file"
     for magic, what in _STARTS.items():

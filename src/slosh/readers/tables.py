@@ -18,6 +18,7 @@ from ..data.checks import empty_set, place_of
 from ..data.convert import arrow_scalars, arrow_vectors, check_lengths
 from ..errors import InputError, ReaderError
 from ..native.arrays import Array
+from .arrow_messages import FILE_MAGIC, unpacked_sizes
 from .files import File, Options, Piece, metadata_rows, to_ids
 from .long_form import ROWS_AT_ONCE, Table, is_number, read_long
 
@@ -43,7 +44,7 @@ def read_parquet(file: File, options: Options) -> Iterator[Piece]:
 
     def batches(names: list[str], count: int) -> Iterator[Any]:
         with parquet.ParquetFile(file.path, **limits) as table:
-            yield from table.iter_batches(batch_size=count, columns=names)
+            yield from _with_known_texts(file, table.iter_batches(batch_size=count, columns=names))
 
     return _read_table(Table(file, schema, batches, values.__getitem__, max(1, about.num_rows)), options)
 
@@ -54,7 +55,7 @@ def read_arrow(file: File, options: Options) -> Iterator[Piece]:
     from pyarrow import ipc
 
     def opened(source: Any) -> tuple[Any, Iterator[Any]]:
-        if bytes(source.read(6)) == b"ARROW1":
+        if bytes(source.read(len(FILE_MAGIC))) == FILE_MAGIC:
             table = ipc.open_file(source)
             return table.schema, (table.get_batch(i) for i in range(table.num_record_batches))
         source.seek(0)
@@ -63,8 +64,11 @@ def read_arrow(file: File, options: Options) -> Iterator[Piece]:
 
     with pa.memory_map(str(file.path)) as source:
         schema = opened(source)[0]
+        sizes = list(unpacked_sizes(source))
+    file.check_expansion("the table", sum(sizes))
+    file.check_memory("a batch of the table", max(sizes, default=0))
 
-    def batches(names: list[str], count: int) -> Iterator[Any]:
+    def slices(names: list[str], count: int) -> Iterator[Any]:
         with pa.memory_map(str(file.path)) as source:
             for batch in opened(source)[1]:
                 part = batch.select(names)
@@ -72,7 +76,30 @@ def read_arrow(file: File, options: Options) -> Iterator[Piece]:
                 for start in range(0, len(part), count):
                     yield part.slice(start, count)
 
+    def batches(names: list[str], count: int) -> Iterator[Any]:
+        return _with_known_texts(file, slices(names, count))
+
     return _read_table(Table(file, schema, batches), options)
+
+
+def _with_known_texts(file: File, batches: Iterator[Any]) -> Iterator[Any]:
+    """Yield batches; refuse texts of dictionaries that are, written out, out of proportion to the file."""
+    size = 0
+    for batch in batches:
+        size += sum(map(_text_bytes, batch.columns))
+        file.check_expansion("the text of the table", size)
+        yield batch
+
+
+def _text_bytes(column: Any) -> int:
+    """Return how many bytes the texts of a column take that refer to a dictionary, one text for many rows."""
+    from pyarrow import compute, types
+
+    text = column.type.value_type if types.is_dictionary(column.type) else None
+    if text is None or not (types.is_string(text) or types.is_large_string(text)):
+        return 0
+    lengths = compute.cast(compute.binary_length(column.dictionary), "int64")
+    return compute.sum(lengths.take(column.indices)).as_py() or 0
 
 
 def read_csv(file: File, options: Options) -> Iterator[Piece]:

@@ -35,6 +35,7 @@ from ...errors import (
 )
 from ...native import kernel
 from ...search import Calibration
+from ..addresses import meant_server
 from ..locking import ChangeLock
 from ..snapshot import Snapshot
 from ..spec import IndexSpec, Vectors
@@ -115,7 +116,8 @@ class SqliteEngine:
         folder = Path(location).absolute()
         with _system_errors(folder):
             if not folder.exists():
-                problem, remedy = f"there is no index at {folder}", "create one with slosh.SetIndex.create"
+                problem, remedy = f"there is no index at {folder}", meant_server(location)
+                remedy = remedy or "create one with slosh.SetIndex.create"
                 raise IndexNotFound(problem, remedy, errno=errno.ENOENT, location=str(folder))
             if not folder.is_dir() or not (folder / "index.db").exists():
                 what = "it is a file" if folder.is_file() else "it has no index.db"
