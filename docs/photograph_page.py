@@ -69,7 +69,9 @@ def main() -> None:
                 picture = take_picture(found[0])
             finally:
                 demo.send_signal(signal.SIGINT)
-    Image.open(io.BytesIO(picture)).convert("RGB").quantize(200).save(PICTURE, optimize=True)
+    photograph = Image.open(io.BytesIO(picture)).convert("RGB")
+    # By coverage, or the colours of small dots are mixed with those of large areas.
+    photograph.quantize(256, method=Image.Quantize.MAXCOVERAGE, kmeans=3).save(PICTURE, optimize=True)
     print(f"{PICTURE}: {PICTURE.stat().st_size:,} bytes")
 
 

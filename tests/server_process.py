@@ -24,8 +24,8 @@ COMMAND = [sys.executable, "-m", "slosh", "serve"]
 class Server:
     """A server, which is ready when it is made."""
 
-    def __init__(self, *places, options=()):
-        command = [*COMMAND, *map(str, places), "--port", "0", "--no-log", *map(str, options)]
+    def __init__(self, *places, options=(), command=COMMAND):
+        command = [*command, *map(str, places), "--port", "0", "--no-log", *map(str, options)]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.errors = []
         self._reader = threading.Thread(target=self._read_errors, daemon=True)

@@ -9,9 +9,12 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import slosh
-from builders import PATIENCE
+from builders import PATIENCE, clouds, small_embedding, split
+from postgres_server import new_database
 from server_process import Server, ask
+from slosh.embed import Whitened
 from slosh.server import app
+from slosh.server.answer_types import RESULTS
 
 schemathesis = pytest.importorskip("schemathesis")
 NOT_CHECKED = {
@@ -53,6 +56,70 @@ def test_every_route_is_described(served):
             assert ("413" in answers) == ("415" in answers) == ("requestBody" in operation)
     search = document["paths"]["/v1/indexes/{name}/search"]["post"]
     assert {"k", "where", "recall", "metadata"} <= {each["name"] for each in search["parameters"]}
+
+
+def validated(document, schema, answer):
+    """Return the answer; it has what its schema says, and nothing else."""
+    jsonschema = pytest.importorskip("jsonschema")
+    whole = {**schema, "components": document["components"], "unevaluatedProperties": False}
+    jsonschema.Draft202012Validator(whole).validate(answer)
+    return answer
+
+
+JOBS = {
+    "compact": {},
+    "tune": {"k": 1},
+    "verify": {},
+    "retrain": {},
+    "enable": {},
+    "finish_copy": {},
+    "duplicates": {"radius": 100},
+    "neighbor_graph": {"k": 1},
+    "kneighbors": {"k": 1},
+}
+
+
+def test_jobs_answer_as_described(served):
+    document = ask(served, "GET", "/openapi.json")[2]
+    posted = document["paths"]["/v1/indexes/{name}/jobs"]["post"]["responses"]["202"]
+    schema = posted["content"]["application/json"]["schema"]
+    assert set(schema["discriminator"]["mapping"]) == set(JOBS)
+    for kind, arguments in JOBS.items():
+        found = ask(served, "POST", "/v1/indexes/a/jobs?wait=30", {"kind": kind, "arguments": arguments})[2]
+        own = {"$ref": schema["discriminator"]["mapping"][kind]}
+        assert validated(document, own, found)["kind"] == kind
+        has_result = RESULTS[kind] is not None
+        assert (found["state"], found["result"] is not None) == ("done", has_result) or kind in ("retrain", "enable")
+    failed = ask(served, "POST", "/v1/indexes/a/jobs?wait=30", {"kind": "duplicates", "arguments": {"id": "none"}})[2]
+    assert validated(document, schema, failed)["error"]["class"] == "UnknownId"
+    listed = ask(served, "GET", "/v1/jobs")[2]
+    validated(document, {"$ref": "#/components/schemas/JobsAnswer"}, listed)
+    assert len(listed["jobs"]) > len(JOBS)
+
+
+def test_information_is_as_described(served, tmp_path):
+    """Of an empty index, of one with parts, trained searches, an origin, and what was learnt; and of a database."""
+    document = ask(served, "GET", "/openapi.json")[2]
+    made = [{"embedding": Whitened(), "origin": [1.0, 2.0]}, {}]
+    for number, options in enumerate(made):
+        with slosh.SetIndex.create(tmp_path / f"{number}.slosh", 2, n_jobs=1, **options) as index:
+            index.add(split(clouds(3000)), metadata=[{"kind": "ab"[i % 2]} for i in range(3000)])
+            if number:
+                index.enable("parts")
+            else:
+                index.retrain(label="kind")
+    with Server(tmp_path, options=("--jobs", 1)) as server:
+        ask(server, "POST", "/v1/indexes", {"name": "empty", "dim": 2})
+        found = {name: ask(server, "GET", f"/v1/indexes/{name}")[2] for name in ("0", "1", "empty")}
+    with slosh.SetIndex.create(database := new_database(), 2, embedding=small_embedding(), name="one") as index:
+        index.add(clouds(3))
+    with Server(database, options=("--jobs", 1)) as server:
+        found["one"] = ask(server, "GET", "/v1/indexes/one")[2]
+    for about in found.values():
+        validated(document, {"$ref": "#/components/schemas/InfoAnswer"}, about)
+    assert found["0"]["learnt_from"]["labelled"] == 3000
+    assert found["1"]["parts"]["measured"]
+    assert found["one"]["engine"] == "postgresql"
 
 
 def test_parameters_of_other_bodies_are_refused(served):

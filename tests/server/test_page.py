@@ -153,7 +153,8 @@ def test_drop_a_file(visit):
     expect(page.locator("#of-file")).to_contain_text("Set 2 of 2")
 
     drop(page, "holiday.docx", b"PK, or whatever")
-    expect(page.locator("#notice")).to_contain_text("docx")
+    told = "holiday.docx: files of this kind cannot be read. Common ones that can are .npy, .csv"
+    expect(page.locator("#notice p")).to_have_text(re.compile(f"{re.escape(told)}.{{0,60}} docs/files.md has all.$"))
     page.get_by_role("button", name="Dismiss").click()
     expect(page.locator("#notice")).to_be_hidden()
     drop(page, "broken.npy", b"\x93NUMPY, not really")
@@ -350,6 +351,7 @@ def test_keyboard_only(visit):
     for key in (" ", *["ArrowDown"] * 10, " "):
         page.keyboard.press(key)
     expect(page.locator("#query-name")).to_have_text("drawing")
+    expect(page.locator("#pad")).to_have_attribute("aria-label", re.compile("A drawing of 1 stroke[.]"))
     at_rest(page)
     page.keyboard.press("Backspace")
     expect(page.locator("#results-title")).to_have_text("All sets")

@@ -18,7 +18,7 @@ pytest.importorskip("uvicorn", reason="the extra server is not installed")
 
 import slosh
 from page_browser import make_digits
-from page_driver import array_file, at_rest, drop, expect, ids
+from page_driver import array_file, at_rest, draw, drop, expect, ids
 from server_process import Server
 
 LONG = {"about": "a long description, which goes on over several lines and does not end", "place": "somewhere"}
@@ -62,6 +62,13 @@ def is_new(page) -> None:
 
 def test_what_an_empty_index_says_to_type_works(visit, odd_server, tmp_path):
     page = visit("#index=new", url=odd_server.url)
+    expect(page.locator("#pad-hint")).to_have_text("There is nothing to search yet: this index has no sets")
+    expect(page.locator("#results-title")).to_have_text("No sets yet")
+    draw(page, [(0.3, 0.5), (0.7, 0.5)])
+    at_rest(page)
+    expect(page.locator("#message")).to_contain_text("This index is empty")
+    expect(page.locator("#status")).to_be_empty()
+    page.locator("#clear").click()
     shell, _, *python = page.locator("#message pre").inner_text().splitlines()
     assert shell == f"slosh add {odd_server.url}#new FILES"
     np.save(tmp_path / "typed.npy", np.eye(2, dtype=np.float32))
@@ -176,7 +183,15 @@ def test_only_what_can_be_proved_is_offered(visit):
     expect(why).to_contain_text("exact")
     page.locator("#recall").select_option("")
     prove.check()
-    expect(page.locator("#status")).to_contain_text("proved")
+    expect(page.locator("#status")).to_contain_text("sliced distance · proved")
+    expect(page.locator("#rerank")).to_have_value("sliced")  # which the proof is by, not what is usual
+    expect(page.locator("#rerank option").first).to_have_text("Embedded")
+    expect(page.locator("#rerank option").first).to_be_disabled()
+    prove.uncheck()
+    expect(page.locator("#status")).to_contain_text("embedded distance")
+    expect(page.locator("#rerank")).to_have_value("")
+    prove.check()
+    expect(page.locator("#status")).to_contain_text("sliced distance · proved")
     for kind in ("wasserstein", "chamfer"):
         expect(page.locator(option(kind))).to_be_disabled()
     expect(page.locator(option("sliced"))).to_be_enabled()
@@ -421,3 +436,216 @@ def test_nothing_is_cut_at_360_pixels(visit):
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
     empty = visit("#index=empty", viewport={"width": 360, "height": 740})
     assert empty.locator("#message pre").evaluate("each => each.scrollWidth <= each.clientWidth")
+
+
+def test_controls_show_what_the_address_says_after_going_back(visit):
+    page = visit("#index=clouds&id=clouds-00")
+    expect(page.locator(".card")).to_have_count(12)
+    where, k = page.locator("#where"), page.locator("#k")
+    where.click()
+    page.keyboard.type("kind = rod")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**where=kind**")
+    expect(where).to_be_focused()
+    page.go_back()
+    expect(where).to_have_value("")
+    page.keyboard.type("kind = disc")  # is a new entry, not a change of the one that was gone back to
+    page.wait_for_url("**disc**")
+    page.go_back()
+    expect(where).to_have_value("")
+    assert "where" not in page.url
+    expect(page.locator("#query-name")).to_have_text("clouds-00")
+
+    page.locator("summary").first.click()
+    k.fill("5")
+    page.keyboard.press("Enter")
+    expect(page.locator(".card")).to_have_count(5)
+    page.go_back()
+    expect(page.locator(".card")).to_have_count(12)
+    expect(k).to_have_value("12")
+    k.fill("0")
+    expect(page.locator("#k-error")).not_to_be_empty()
+    page.go_forward()
+    expect(page.locator(".card")).to_have_count(5)
+    expect(k).to_have_value("5")
+    expect(page.locator("#k-error")).to_be_empty()
+
+
+def test_what_is_being_typed_is_not_overwritten(visit):
+    page = visit("#index=clouds&id=clouds-00")
+    expect(page.locator(".card")).to_have_count(12)
+    where = page.locator("#where")
+    where.click()
+    page.keyboard.type("kind = rod ")  # with a space, since more is to come
+    page.wait_for_url("**where=kind**")
+    at_rest(page)
+    expect(where).to_have_value("kind = rod ")
+    page.keyboard.type("and height < 9")
+    page.wait_for_url("**height**")
+    expect(where).to_have_value("kind = rod and height < 9")
+
+
+@pytest.mark.parametrize("leave", ["back", "address", "chosen"])
+def test_an_unknown_index_is_told_of_until_it_is_left(visit, leave):
+    page = visit("#index=clouds&id=clouds-00")
+    expect(page.locator(".card")).to_have_count(12)
+    page.goto(f"{page.base}/#index=nope")
+    expect(page.locator("#notice")).to_contain_text("There is no index “nope” here")
+    expect(page.locator("#columns")).to_be_hidden()  # another index would pass for the one of the address
+    expect(page.locator("#about")).to_be_empty()
+    if leave == "back":
+        page.go_back()
+        expect(page.locator("#query-name")).to_have_text("clouds-00")
+    elif leave == "address":
+        page.goto(f"{page.base}/#index=clouds")
+    else:
+        page.locator("#index").select_option("clouds")
+    expect(page.locator("#results-title")).to_be_visible()
+    expect(page.locator("#notice")).to_be_hidden()
+    expect(page.locator(".card").first).to_be_visible()
+    expect(page.locator("#index")).to_have_value("clouds")
+    expect(page.locator("#plane")).to_have_attribute("data-tiles", re.compile("[1-9]"))
+
+
+def test_a_notice_about_an_address_goes_with_it(visit):
+    page = visit("#index=clouds")
+    expect(page.locator(".card")).to_have_count(24)
+    page.goto(f"{page.base}/#index=clouds&k=0")
+    expect(page.locator("#notice")).to_contain_text("This address is damaged")
+    page.go_back()
+    expect(page.locator("#notice")).to_be_hidden()
+    page.goto(f"{page.base}/#index=clouds&unsaved=1")
+    expect(page.locator("#notice")).to_contain_text("too long")
+    page.go_back()
+    expect(page.locator("#notice")).to_be_hidden()
+
+
+def test_the_index_of_the_newest_address_is_shown(visit):
+    page = visit("#index=digits")
+    expect(page.locator(".card")).to_have_count(24)
+    held = []
+    page.route("**/indexes/wide", lambda route: held.append(route))
+    with page.expect_request("**/indexes/wide"):
+        page.goto(f"{page.base}/#index=wide")
+    page.goto(f"{page.base}/#index=clouds")
+    expect(page.locator("#about")).to_contain_text("3 dimensions")
+    with page.expect_response("**/indexes/wide"):
+        held[0].continue_()
+    page.wait_for_timeout(300)  # what comes too late changes nothing
+    expect(page.locator("#about")).to_contain_text("3 dimensions")
+    expect(page.locator(".card")).to_have_count(24)
+
+
+def test_no_query_is_marked_that_has_no_answer(visit):
+    page = visit("#index=digits&id=digit-0007")
+    plane = page.locator("#plane")
+    expect(plane).to_have_attribute("data-query", "shown")
+    page.goto(f"{page.base}/#index=digits&id=gone")
+    expect(page.locator("#message")).to_contain_text("There is no set with the id")
+    expect(plane).to_have_attribute("data-query", "none")
+    page.go_back()
+    expect(plane).to_have_attribute("data-query", "shown")
+    page.goto(f"{page.base}/#index=digits&id=digit-0008&certify=1&rerank=wasserstein")
+    expect(page.locator("#control-error")).to_contain_text("A proof is possible")
+    expect(plane).to_have_attribute("data-query", "none")
+    page.go_back()  # to what is shown already: nothing is asked
+    is_new(page)
+    expect(plane).to_have_attribute("data-query", "shown")
+    page.locator("#where").fill("digit =")
+    is_old(page)
+    expect(plane).to_have_attribute("data-query", "none")
+    page.locator("#where").fill("")
+    is_new(page)
+    expect(plane).to_have_attribute("data-query", "shown")
+
+
+def test_an_unusual_query_is_told_what_that_means(visit):
+    page = visit()
+    stats = {"recall": 0.953, "unlike": [True]}
+
+    def answered(route):
+        answer = route.fetch()
+        told = answer.json()
+        told["stats"] |= stats
+        route.fulfill(response=answer, json=told)
+
+    page.route("**/search", answered)
+    page.goto(f"{page.base}/#index=digits&id=digit-0007")
+    expect(page.locator("#status")).to_contain_text("finds 95% of the true nearest")
+    caution = page.locator("#caution")
+    summary, why = caution.locator("summary"), caution.locator("p")
+    expect(summary).to_have_text("An unusual query: fewer may be found")
+    expect(why).to_be_hidden()
+    summary.focus()
+    page.keyboard.press("Enter")
+    expect(why).to_contain_text("The 95% was measured with stored sets as queries")
+    stats["recall"] = 0.9
+    page.goto(f"{page.base}/#index=digits&id=digit-0008")
+    expect(why).to_contain_text("The 90%")  # and it is still open
+    for recall, unlike in ((1, [True]), (None, [True]), (0.9, [False]), (0.9, None)):
+        stats |= {"recall": recall, "unlike": unlike}
+        page.goto(f"{page.base}/#index=digits")
+        expect(caution).to_be_empty()
+        page.goto(f"{page.base}/#index=digits&id=digit-0007")
+        expect(page.locator("#results-title")).to_have_text("Nearest sets")
+        at_rest(page)
+        expect(caution).to_be_empty()
+    expect(page.locator("#status")).not_to_contain_text("unlike")
+
+
+def test_an_address_that_changes_while_its_index_is_opened_is_searched(visit):
+    """The index is then opened twice: the second one, when it is there, does not give up the search of the first."""
+    page = visit("static/style.css")
+    opened, searched = [], []
+    page.route("**/v1/indexes/digits", lambda route: opened.append(route))
+    page.route("**/search", lambda route: searched.append(route))
+
+    def until(done):
+        while not done():
+            page.wait_for_timeout(10)  # in which routes are called
+
+    page.goto(f"{page.base}/#index=digits")
+    until(lambda: len(opened) == 1)
+    page.evaluate("window.location.hash = '#index=digits&id=digit-0007'")
+    until(lambda: len(opened) == 2)
+    opened[0].continue_()
+    until(lambda: searched)
+    with page.expect_response("**/v1/indexes/digits"):
+        opened[1].continue_()
+    page.evaluate("new Promise((done) => setTimeout(done, 300))")
+    for route in searched:
+        route.continue_()
+    page.unroute("**/search")
+    expect(page.locator("#results-title")).to_have_text("Nearest sets")
+    expect(page.locator("#status")).to_contain_text("of 600 sets")
+
+
+def test_the_distance_of_parts_is_named(visit, tmp_path):
+    rng = np.random.RandomState(0)
+    with slosh.SetIndex.create(tmp_path / "parts.slosh", dim=2) as index:
+        index.add(list(rng.normal(size=(40, 12, 2))))
+        index.enable("parts")
+    with Server(tmp_path / "parts.slosh", options=("--jobs", 1)) as server:
+        page = visit("#index=parts&id=3", url=server.url)
+        page.locator("#more summary").click()
+        chosen = page.locator("#rerank option:checked")
+        expect(chosen).to_have_text("Embedded")
+        for match, name, told in (
+            ("part", "To the nearest element", "mean distance to the nearest element"),
+            ("both", "Chamfer", "Chamfer distance"),
+            ("whole", "Embedded", "embedded distance"),
+        ):
+            page.locator("#match").select_option(match)
+            expect(chosen).to_have_text(name)
+            expect(page.locator("#status")).to_contain_text(told)
+        page.locator("#match").select_option("part")
+        page.locator("#certify").check()
+        expect(page.locator("#status")).to_contain_text("mean distance to the nearest element · proved")
+        expect(chosen).to_have_text("To the nearest element")
+
+
+def test_where_no_index_is_shown_the_notice_is_in_the_page(visit):
+    page = visit("#index=nope")
+    expect(page.locator("#notice")).to_contain_text("There is no index")
+    box = page.locator("#notice").bounding_box()
+    assert box["y"] + box["height"] < page.viewport_size["height"] / 2

@@ -5,10 +5,14 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import mmap
 import random
+import re
 import socket
 import struct
+import sys
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -30,17 +34,18 @@ POINTS = cloud_list(1, seed=3)[0].round(3).tolist()
         (b"[]", "the body is a list: give an object", "the body"),
         (b'{"queries": [[NaN, 1]]}', "NaN and Infinity are not numbers of JSON", "body"),
         (b'{"queries": [[1, 2], [-Infinity, 1]]}', "NaN and Infinity are not numbers of JSON", "body"),
-        (b'{"queries": [[1e999, 1]]}', "", "queries"),
+        (b'{"queries": [[1, 2], [1e400, 1]]}', "queries[1][0] is too large: give a number of at most", "queries"),
+        (b'{"id": "s1", "recall": 1e400}', "recall is too large: give a number of at most", "recall"),
         (b'{"queries": [[1e300, 1]]}', "set 0", "queries"),
-        (b'{"queries": [[1, "x"]]}', "queries", "queries"),
-        (b'{"queries": [[1, null]]}', "queries", "queries"),
+        (b'{"queries": [[1, "x"]]}', "queries[0][1] is a text: give a number", "queries"),
+        (b'{"queries": [[[1, 2]], [[1, null]]]}', "queries[1][0][1] is null: give a number", "queries"),
         (b'{"queries": [[1, 2, 3]]}', "3", "queries"),
         (b'{"queries": [[1, 2], [3]]}', "row", "queries"),
         (b'{"queries": []}', "", "queries"),
         (b'{"queries": [[]]}', "", "queries"),
         (b'{"queries": [[[1, 2]], []]}', "set 1", "queries"),
-        (b'{"queries": "x"}', "queries", "queries"),
-        (b'{"queries": 7}', "queries", "queries"),
+        (b'{"queries": "x"}', "queries is a text: give a list of points, each a list of numbers", "queries"),
+        (b'{"queries": [7]}', "queries[0] is a whole number: give a list of points", "queries"),
         (b'{"queries": [[1, 2]], "id": "s1"}', "not both", "queries"),
         (b"{}", "not both", "queries"),
         (b'{"id": "s1", "k": 0}', "k is out of range: give a whole number, at least 1", "k"),
@@ -55,6 +60,9 @@ POINTS = cloud_list(1, seed=3)[0].round(3).tolist()
         (b'{"id": "s1", "colour": 1}', "the body has no field 'colour': it has queries, weights, id", "colour"),
         (b'{"queries": [[1, 2]], "weights": [1, 2]}', "weights", "queries"),
         (b'{"queries": [[1, 2]], "weights": [-1]}', "", "weights"),
+        (b'{"queries": [[1, 2]], "weights": ["x"]}', "weights[0] is a text: give a number", "weights"),
+        (b'{"queries": [[1, 2]], "weights": 1}', "weights is a whole number: give one list of numbers", "weights"),
+        (b'{"queries": [[1, 2]], "weights": [[1]]}', "weights do not fit the queries", "weights"),
         (b'{"id": ["s1", 3]}', "id", "id"),
         (b"\xff\xfe", "", "body"),
         (b"[" * 100_000, "nested", "body"),
@@ -100,6 +108,9 @@ def test_it_is_said_in_words_for_people(server, path, body, words):
 
 def test_where_it_is_wrong_is_said(server):
     status, _, problem = ask(server, "POST", SEARCH, {"queries": [[[0, 1]], [[0, 1], [2, 1e39]]]})
+    assert status == 400
+    assert {"set": 1, "element": 1, "feature": 1}.items() <= problem["fields"].items()
+    status, _, problem = ask(server, "POST", SEARCH, b'{"queries": [[[0, 1]], [[0, 1], [2, 1e400]]]}')
     assert status == 400
     assert {"set": 1, "element": 1, "feature": 1}.items() <= problem["fields"].items()
 
@@ -175,6 +186,43 @@ def test_arrays_that_are_no_sets(server):
         assert ask(server, "POST", SEARCH, body, Content_Type=ARROW)[0] == 400
 
 
+@pytest.mark.parametrize(
+    ("kind", "body", "words"),
+    [
+        (NPY, b"", "the body is empty: send an array (N, d) or (n, N, d) of numbers"),
+        (NPY, b"\x89PNG\r\n", "the body is not a .npy file, it looks like a PNG picture: send an array"),
+        (NPY, b"PK\x03\x04", "it looks like a zip archive, such as .npz: send an array"),
+        (NPY, b"[[1, 2]]", "it looks like text: send an array"),
+        (
+            NPY,
+            npy(np.zeros((3, 2)))[:-1],
+            "the header claims 48 bytes of numbers, the body has 47 bytes: send it whole",
+        ),
+        (NPY, npy(np.zeros((3, 2))) + b"x", "the header claims 48 bytes of numbers, the body has 49 bytes"),
+        (NPY, npy(np.zeros((3, 2)))[:20], "the header is damaged: send an array"),
+        (NPY, npy(np.array([{}], object)), "an array of objects, which is a pickle and could run code, is never read"),
+        (NPY, npy(np.array([["a"]])), "an array of <U1 of the shape (1, 1): send an array"),
+        (NPY, npy(np.zeros(3)), "an array of float64 of the shape (3,): send an array"),
+        (ARROW, b"", "the body is empty: send a table in the stream format"),
+        (ARROW, npy(np.zeros((3, 2))), "not an Arrow stream, it looks like a NumPy array: send a table in the stream"),
+        (
+            ARROW,
+            b"ARROW1\0\0",
+            "the body is not an Arrow stream, it looks like Arrow: send a table in the stream format",
+        ),
+        (ARROW, b"\xff\xff\xff\xff\x10\0\0\0", "the Arrow stream is cut short or damaged"),
+    ],
+    ids=lambda value: f"{value!r:.30}",
+)
+def test_what_a_body_is_and_what_is_wanted_is_said(server, kind, body, words):
+    """In our words: those of NumPy advise to load it all the same."""
+    if kind == ARROW:
+        pytest.importorskip("pyarrow")
+    status, _, problem = ask(server, "POST", SEARCH, body, Content_Type=kind)
+    assert (status, problem["class"]) == (400, "InputError")
+    assert words in problem["detail"]
+
+
 def test_messages_that_lie(server):
     good = slosh.Sets.from_list([np.array(POINTS)])
     arrays = pack_sets("queries", good)
@@ -217,6 +265,95 @@ def test_bombs_in_files(server):
     packed = gzip.compress(bytes([0, 0, 8, 3]) + struct.pack(">III", 1000000, 280, 280) + bytes(1_000_000), 9)
     path = "/v1/indexes/shapes/parse?filename=x-images-idx3-ubyte.gz"
     assert ask(server, "POST", path, packed, Content_Type=kind)[0] == 400
+
+
+def peak_memory(process, begin=False):
+    """Return the most memory that a process has had, or begin to count anew."""
+    if begin:
+        Path(f"/proc/{process.pid}/clear_refs").write_text("5")
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    return 1024 * int(re.search(r"VmHWM:\s+(\d+) kB", status)[1])
+
+
+def arrow_stream(pa, columns, compression=None):
+    target, table = io.BytesIO(), pa.table(columns)
+    options = pa.ipc.IpcWriteOptions(compression=compression)
+    with pa.ipc.new_stream(target, table.schema, options=options) as writer:
+        writer.write_table(table)
+    return target.getvalue()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the peak of the memory is read from /proc")
+def test_bombs_in_arrow(server):
+    """A set of 300 MB in a few kilobytes: neither a body nor a file of it is unpacked."""
+    pa, n = pytest.importorskip("pyarrow"), 300 << 20
+    flat = pa.Array.from_buffers(pa.float32(), n // 4, [None, pa.py_buffer(mmap.mmap(-1, n))])
+    points = pa.ListArray.from_arrays([0, n // 8], pa.FixedSizeListArray.from_arrays(flat, 2))
+    bodies = [arrow_stream(pa, {"points": points}, compression) for compression in ("zstd", "lz4")]
+    before = peak_memory(server.process, begin=True)
+    for body in bodies:
+        assert len(body) < 2 << 20
+        for path in (SEARCH, "/v1/indexes/shapes/sets"):
+            status, _, problem = ask(server, "POST", path, body, Content_Type=ARROW)
+            assert (status, "are compressed: write it uncompressed" in problem["detail"]) == (400, True)
+        path, kind = "/v1/indexes/shapes/parse?filename=x.arrow", "application/octet-stream"
+        status, _, problem = ask(server, "POST", path, body, Content_Type=kind)
+        assert (status, "x.arrow: the table claims 300.0 MB" in problem["detail"]) == (400, True)
+    texts = pa.DictionaryArray.from_arrays(pa.array([0] * 1000, pa.int16()), pa.array(["x" * (1 << 20)]))
+    for name in ("id", "metadata"):
+        body = arrow_stream(pa, {"points": pa.array([[[0.0, 1.0]]] * 1000), name: texts})
+        status, _, problem = ask(server, "POST", "/v1/indexes/shapes/sets", body, Content_Type=ARROW)
+        assert (status, "larger than the body: write it as strings" in problem["detail"]) == (400, True)
+    assert peak_memory(server.process) - before < 50 << 20
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        ({"id": ["a", None]}, "row 1 of the column id is null: give a text, or a whole number in each row"),
+        ({"id": [None, None]}, "row 0 of the column id is null: give a text"),
+        ({"id": [b"a", b"b"]}, "row 0 of the column id is of the type binary: give a text"),
+        ({"id": [[1], [2]]}, "row 0 of the column id is of the type list<"),
+        ({"id": [True, False]}, "row 0 of the column id is of the type bool"),
+        ({"id": [0.5, 1.5]}, "row 0 of the column id is of the type double"),
+        ({"id": ["a", ""]}, "id 1 is ''"),
+        ({"metadata": [{"x": 1}, {"x": 2}]}, "row 0 of the column metadata is of the type struct<"),
+        ({"metadata": ["{}", "7"]}, "metadata '7' is not a JSON object"),
+        ({"ids": ["a", "b"]}, "the table has a column 'ids': those of sets are points, weights, id, metadata"),
+    ],
+    ids=str,
+)
+def test_columns_of_arrow_that_are_wrong(server, columns, words):
+    pa = pytest.importorskip("pyarrow")
+    body = arrow_stream(pa, {"points": pa.array([[[0.0, 1.0]]] * 2), **columns})
+    status, _, problem = ask(server, "POST", "/v1/indexes/shapes/sets", body, Content_Type=ARROW)
+    assert (status, problem["class"]) == (400, "InputError")
+    assert words in problem["detail"]
+
+
+def test_columns_of_arrow_that_come_twice(server):
+    pa = pytest.importorskip("pyarrow")
+    points, target = pa.array([[[0.0, 1.0]]]), io.BytesIO()
+    table = pa.Table.from_arrays([points, points], names=["points", "points"])
+    with pa.ipc.new_stream(target, table.schema) as writer:
+        writer.write_table(table)
+    status, _, problem = ask(server, "POST", SEARCH, target.getvalue(), Content_Type=ARROW)
+    assert (status, "the table has two columns 'points'" in problem["detail"]) == (400, True)
+
+
+def test_ids_and_metadata_of_arrow(server):
+    """Texts of every kind that Arrow has, and whole numbers, as in JSON."""
+    pa = pytest.importorskip("pyarrow")
+    ask(server, "POST", "/v1/indexes", {"name": "arrow", "dim": 2})
+    root, points = "/v1/indexes/arrow", pa.array([[[0.0, 1.0]]] * 2)
+    texts = [pa.array(["a", "b"], kind) for kind in (pa.string(), pa.large_string(), pa.string_view())]
+    for ids in (*texts, texts[0].dictionary_encode(), pa.array([7, 8])):
+        body = arrow_stream(pa, {"points": points, "id": ids, "metadata": pa.array(['{"x": 1}', None])})
+        found = ask(server, "POST", f"{root}/sets", body, Content_Type=ARROW)
+        assert (found[0], found[2]["ids"]) == (201, [str(each) for each in ids.to_pylist()])
+        stored = ask(server, "POST", f"{root}/get", found[2])[2]["sets"]
+        assert [each["metadata"] for each in stored] == [{"x": 1}, {}]
+        ask(server, "POST", f"{root}/remove", found[2])
 
 
 def test_bodies_that_are_too_large_or_too_slow(filled, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import resource
 import shutil
@@ -14,7 +15,7 @@ import pytest
 import slosh
 from builders import PATIENCE, cloud_list, small_embedding, together
 from conftest import fill
-from server_process import Server, ask
+from server_process import Server, ask, raw
 from slosh import errors
 from slosh.server.jobs import Job, Jobs
 from slosh.wire import problem_of
@@ -206,6 +207,30 @@ def test_heads_that_are_too_large(server):
         answer = connection.makefile("rb").read()
         assert answer.startswith(b"HTTP/1.1 400")
         assert b"application/problem+json" in answer
+
+
+@pytest.mark.parametrize("log", [True, False])
+def test_all_lines_of_the_log_are_json(tmp_path, log):
+    """Also those of what is no HTTP, of headers that do not come, and of a body with a broken frame."""
+    path = fill(tmp_path)
+    options = ("--jobs", 1, "--header-seconds", 0.5, *(("--log",) if log else ()))
+    chunked = (
+        "POST /v1/indexes/shapes/search HTTP/1.1",
+        "Content-Type: application/json",
+        "Transfer-Encoding: chunked",
+    )
+    with Server(path, options=options) as server:
+        assert raw(server, b"no HTTP at all\r\n\r\n").startswith(b"HTTP/1.1 400")
+        assert raw(server, b"GET /health HTTP/1.1\r\n").startswith(b"HTTP/1.1 408")
+        with begin(server, chunked, b"zz\r\n") as connection:
+            assert status_of(connection) == 400
+        upgrade = {"Connection": "Upgrade", "Upgrade": "websocket"}
+        assert ask(server, "GET", "/health", **upgrade)[0] == 200
+        server.stop()
+    lines = [json.loads(line) for line in server.errors]
+    assert [line["status"] for line in lines if not line["method"]] == ([400, 408] if log else [])
+    assert {line["client"] for line in lines} == ({"127.0.0.1"} if log else set())
+    assert [line["method"] for line in lines if line["method"]] == (["POST", "GET"] if log else [])
 
 
 def test_connections_that_are_silent_slow_or_too_many(tmp_path):

@@ -32,7 +32,7 @@ def test_what_the_server_says_of_itself(server):
     assert good(ask(server, "GET", "/health")) == {"status": "ok"}
     assert good(ask(server, "GET", "/ready")) == {"status": "ready"}
     about = good(ask(server, "GET", "/v1/server"))
-    assert about["allowed"] == {"read": True, "write": True}
+    assert about["allowed"] == {"read": True, "write": True, "indexes": None}
     assert not about["keys"]
     assert about["can_create"]
     assert ".npy" in about["formats"]

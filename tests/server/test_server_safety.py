@@ -59,7 +59,7 @@ def test_a_key_is_needed(locked, headers):
         assert problem["class"] == "AccessDenied"
     assert ask(locked, "GET", "/health", **headers)[0] == 200
     assert ask(locked, "GET", "/", **headers)[0] == 200
-    assert ask(locked, "GET", "/v1/server", **headers)[2]["allowed"] == {"read": False, "write": False}
+    assert ask(locked, "GET", "/v1/server", **headers)[2]["allowed"]["read"] is False
 
 
 @pytest.mark.parametrize("route", ["search", "sets", "upload?filename=x.npy"])
@@ -89,6 +89,10 @@ def test_a_key_of_other_indexes(locked):
         assert ask(locked, "POST", path, SEARCH, **bearer(OTHER))[0] == 403
     names = [each["name"] for each in ask(locked, "GET", "/v1/indexes", **bearer(OTHER))[2]["indexes"]]
     assert names == ["wide"]
+    about = ask(locked, "GET", "/v1/server", **bearer(OTHER))[2]
+    assert about["allowed"] == {"read": True, "write": True, "indexes": ["more", "wide"]}
+    assert about["can_create"]  # those that it names
+    assert not ask(locked, "GET", "/v1/server", **bearer(READ))[2]["can_create"]
     assert ask(locked, "POST", "/v1/indexes", {"name": "y", "dim": 2}, **bearer(OTHER))[0] == 403
     assert ask(locked, "POST", "/v1/indexes", {"name": "more", "dim": 2}, **bearer(OTHER))[0] == 201
     job = ask(locked, "POST", "/v1/indexes/shapes/jobs?wait=30", {"kind": "verify"}, **bearer(READ))[2]["id"]

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Union, get_type_hints
 
 import msgspec
-from msgspec import Meta, Raw, Struct
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
+from ..index.set_index import Tuned
+from ..search import Calibration
 from .request_types import Points
 
 Json = Annotated[Raw, Meta(extra_json_schema={"type": "object"})]
 
 
 class State(Struct):
-    status: str
+    status: Literal["ok", "ready"]
 
 
 class Allowed(Struct):
+    """What a key allows, and the names of the indexes that it is for; null is all of them."""
+
     read: bool
     write: bool
+    indexes: list[str] | None
 
 
 class ServerAnswer(Struct):
@@ -150,7 +155,7 @@ class SideAnswer(Struct):
 
 
 class ExplainAnswer(Struct, omit_defaults=True):
-    kind: str
+    kind: Literal["whole", "part", "contained"]
     distance: float
     x: SideAnswer
     y: SideAnswer
@@ -225,27 +230,109 @@ class Problem(Struct):
     fields: dict[str, Any]
 
 
-class JobAnswer(Struct):
+TuneResult: Any = msgspec.defstruct("TuneResult", list(get_type_hints(Tuned).items()))
+
+
+class VerifyResult(Struct):
+    ok: bool
+    problems: list[str]
+    checked: dict[str, str]
+
+
+class DuplicatesResult(Struct):
+    distance_kind: str
+    pairs: list[tuple[str, str, float]]
+
+
+class NeighborGraphResult(Struct):
+    ids: list[str]
+    indptr: list[int]
+    indices: list[int]
+    data: list[float]
+
+
+class JobState(Struct):
+    """What all jobs have: how far it is, and the problem of one that failed."""
+
     id: str
     index: str
-    kind: str
     state: Literal["waiting", "running", "done", "failed", "cancelled"]
     stage: str
     done: int
     total: int | None
     seconds: float
-    result: Any
-    error: dict[str, Any] | None
+    error: Problem | None
 
 
-class JobsAnswer(Struct):
-    jobs: list[JobAnswer]
+RESULTS: dict[str, Any] = {
+    "compact": None,
+    "tune": TuneResult | None,
+    "verify": VerifyResult | None,
+    "retrain": None,
+    "enable": None,
+    "finish_copy": None,
+    "duplicates": DuplicatesResult | None,
+    "neighbor_graph": NeighborGraphResult | None,
+    "kneighbors": NeighborsAnswer | None,
+}
+"""What a job of each kind gives; null until it is done."""
+
+
+def _job_answer(kind: str, result: Any) -> Any:
+    name = "".join(word.capitalize() for word in kind.split("_"))
+    return msgspec.defstruct(f"{name}JobAnswer", [("result", result)], bases=(JobState,), tag_field="kind", tag=kind)
+
+
+JOB_ANSWERS = {kind: _job_answer(kind, result) for kind, result in RESULTS.items()}
+JobAnswer: Any = Union[tuple(JOB_ANSWERS.values())]  # noqa: UP007, of a tuple
+JobsAnswer: Any = msgspec.defstruct("JobsAnswer", [("jobs", list[JobAnswer])])
+
+
+class Sizes(Struct):
+    smallest: int
+    largest: int
+
+
+class PartsPart(Struct):
+    """What an index has for part search."""
+
+    field: str
+    n_anchors: int
+    measured: list[Calibration]
+    pools: list[int]
 
 
 class InfoAnswer(Struct):
-    """What `SetIndex.info` gives; engines add what they know."""
+    """What `SetIndex.info` gives. What stands after `sizes` is there for some engines, or once there are sets."""
 
     name: str
     read_only: bool
     sets: int
     dim: int
+    weighted: bool | None
+    recall: float | None
+    made_on: list[str]
+    embedding: str
+    vector_length: int
+    distance_kind: str
+    learnt_from: dict[str, int] | None
+    search: str
+    preprocess: str
+    origin: list[float] | None
+    parts: PartsPart | None
+    retrain: str | None
+    engine: str
+    points: int
+    sizes: Sizes | None
+    format: int | UnsetType = UNSET
+    compacted: int | UnsetType = UNSET
+    removed_since_compact: int | UnsetType = UNSET
+    trained_version: int | UnsetType = UNSET
+    embedded_on_open: int | UnsetType = UNSET
+    cache_rebuilt: str | UnsetType | None = UNSET
+    disk_bytes: dict[str, int] | UnsetType = UNSET
+    memory_bytes: dict[str, int] | UnsetType = UNSET
+    search_info: dict[str, Any] | UnsetType = UNSET
+    server: str | UnsetType = UNSET
+    standby: bool | UnsetType = UNSET
+    lag_seconds: float | UnsetType | None = UNSET

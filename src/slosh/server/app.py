@@ -25,10 +25,10 @@ from .middleware import Admitted, Observed
 from .openapi import make_document
 from .problems import Refused, problem_response
 
-READING = (search_routes, set_routes, index_routes, drawing, fields, pages)
+READING = (search_routes, set_routes, index_routes, fields, pages)
 ROUTERS = (search_routes.hot, *(module.router for module in READING))
 """Routes that every process answers, the hot one first."""
-OWNER_ROUTERS = (set_routes.owner, index_routes.owner, job_routes.owner, maps.owner)
+OWNER_ROUTERS = (set_routes.owner, index_routes.owner, job_routes.owner, maps.owner, drawing.owner)
 """Routes of the process that writes."""
 ROUTES = [route for each in (*ROUTERS, *OWNER_ROUTERS) for route in each.routes if isinstance(route, APIRoute)]
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
@@ -14,11 +15,16 @@ from urllib.parse import parse_qsl
 
 import msgspec
 import numpy as np
+from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from ..data.sets import Sets, as_sets
+from ..data.text import format_bytes
 from ..errors import InputError, import_extra
 from ..index import SetIndex
+from ..readers.arrays import plain_header
+from ..readers.arrow_messages import unpacked_sizes
+from ..readers.files import data_looks_like
 from ..wire import ARROW, BINARY, JSON, NPY, Message, unpack, unpack_sets
 from .request_types import Body
 from .settings import Limits
@@ -32,6 +38,13 @@ _WEIGHTS = msgspec.json.Decoder(list[float])
 _LISTS_OF_WEIGHTS = msgspec.json.Decoder(list[list[float]])
 _MANY = re.compile(rb"\s*\[\s*\[\s*\[")
 _MANY_WEIGHTS = re.compile(rb"\s*\[\s*\[")
+SETS_REMEDY = "give a list of points, each a list of numbers, or a list of such sets"
+NPY_REMEDY = "send an array (N, d) or (n, N, d) of numbers, as numpy.save writes it"
+ARROW_REMEDY = "send a table in the stream format of Arrow IPC"
+ARROW_START = b"\xff\xff\xff\xff"
+"""How a message of Arrow begins, and so a stream; not so before version 0.15."""
+TABLE_COLUMNS = ("points", "weights", "id", "metadata")
+"""Columns of a body in Arrow."""
 NESTING_STEP = 1 << 20
 """Bytes of JSON whose brackets are counted together."""
 
@@ -229,9 +242,20 @@ def decode_points(raw: bytes, many: bool) -> list[Any]:
     """Return one set or many of JSON as a list of sets."""
     try:
         return [_as_array(points) for points in (_SETS.decode(raw) if many else [_POINTS.decode(raw)])]
-    except msgspec.ValidationError:
-        remedy = "give a list of points, each a list of numbers, or a list of such sets"
-        raise InputError("queries is no set", remedy, argument="queries") from None
+    except msgspec.ValidationError as error:
+        places = ("set", "element", "feature") if many else ("element", "feature")
+        raise _wrong_numbers(error, "queries", places, SETS_REMEDY) from None
+
+
+def _wrong_numbers(error: msgspec.ValidationError, name: str, places: tuple[str, ...], remedy: str) -> InputError:
+    """Return the error of a value in lists of numbers; `places` are what the levels of the lists are."""
+    found = input_error(error, None, name)
+    at = [int(number) for number in re.findall(r"\[(\d+)\]", found.problem)]
+    for place, number in zip(places, at, strict=False):
+        setattr(found, place, number)
+    if len(at) < len(places):  # it is a list that is wrong, not a number
+        found.remedy = remedy
+    return found
 
 
 def _as_array(points: list[list[float]]) -> Any:
@@ -245,13 +269,13 @@ def _as_array(points: list[list[float]]) -> Any:
 def decode_weights(raw: bytes, many: bool) -> Any:
     if raw == b"null":
         return None
+    remedy = "give one list of numbers for each set"
+    if raw[:1] == b"[" and (_MANY_WEIGHTS.match(raw) is not None) != many:
+        raise InputError("weights do not fit the queries", remedy, argument="weights")
     try:
-        if (_MANY_WEIGHTS.match(raw) is not None) != many:
-            raise msgspec.ValidationError
         return _LISTS_OF_WEIGHTS.decode(raw) if many else [_WEIGHTS.decode(raw)]
-    except msgspec.ValidationError:
-        remedy = "give one list of numbers for each set"
-        raise InputError("weights do not fit the queries", remedy, argument="weights") from None
+    except msgspec.ValidationError as error:
+        raise _wrong_numbers(error, "weights", ("set", "element") if many else ("element",), remedy) from None
 
 
 def _from_message(message: Message, kind: type[Any], shape: Shape) -> Asked:
@@ -306,41 +330,99 @@ def check_sets(sets: Sets, limits: Limits, name: str = "sets") -> None:
 
 
 def read_npy(body: bytes) -> NDArray[Any]:
-    """Return the array of a .npy body, which cannot hold objects; nothing is executed."""
+    """Return the array of a .npy body, which cannot hold objects; nothing is executed, and nothing copied."""
+    if not body.startswith(npy.MAGIC_PREFIX):
+        raise _is_other(body, "a .npy file", NPY_REMEDY)
+    stream = io.BytesIO(body)
     try:
-        data: NDArray[Any] = np.load(io.BytesIO(body), allow_pickle=False)
-        if not isinstance(data, np.ndarray) or data.dtype.kind not in "fiu" or data.ndim not in (2, 3):
-            raise ValueError("it is not an array (N, d) or (n, N, d) of numbers")
-    except (ValueError, EOFError, OSError, TypeError, MemoryError, SyntaxError) as error:
-        raise InputError(f"the body is not a .npy file: {str(error)[:200]}", argument="body") from None
-    return data
+        shape, fortran, dtype = plain_header(stream, _wrong_array)
+    except InputError:
+        raise
+    except Exception:  # whatever NumPy raises over a header that is something else
+        raise _wrong_array("the header is damaged", NPY_REMEDY) from None
+    start, size = stream.tell(), math.prod(shape) * dtype.itemsize
+    if dtype.kind not in "fiu" or len(shape) not in (2, 3):
+        raise _wrong_array(f"an array of {dtype} of the shape {shape}"[:200], NPY_REMEDY)
+    if size != len(body) - start:
+        problem = f"the header claims {format_bytes(size)} of numbers, the body has {format_bytes(len(body) - start)}"
+        raise _wrong_array(problem, "send it whole")
+    return np.frombuffer(body, dtype, offset=start).reshape(shape, order="F" if fortran else "C")
+
+
+def _wrong_array(problem: str, remedy: str) -> InputError:
+    return InputError(f"the .npy body: {problem}", remedy or NPY_REMEDY, argument="body")
+
+
+def _is_other(body: bytes, wanted: str, remedy: str) -> InputError:
+    """Return the error of a body that is not what its Content-Type says, by its first bytes."""
+    problem = f"the body is not {wanted}, it looks like {data_looks_like(body[:512])}" if body else "the body is empty"
+    return InputError(problem, remedy, argument="body")
 
 
 class Table(NamedTuple):
     """Sets of an Arrow body, with ids and metadata where it has them."""
 
     sets: Sets
-    ids: list[str] | None
+    ids: list[str | int] | None
     metadata: list[Any] | None
 
 
 def read_arrow(body: bytes, shape: Shape) -> Table:
-    """Return the sets of an Arrow stream."""
-    ipc = import_extra("pyarrow.ipc", "a body in Arrow", "tables", "pyarrow")
-    try:
-        table = ipc.open_stream(io.BytesIO(body)).read_all()
-    except InputError:
-        raise
-    except Exception as error:  # whatever the library raises over bytes that are something else
-        raise InputError(f"the body is not an Arrow stream: {str(error)[:200]}", argument="body") from None
-    columns = {name: table.column(name) for name in table.column_names}
+    """Return the sets of an Arrow stream, whose buffers must not be compressed: they would be unpacked unseen."""
+    columns = _arrow_columns(body)
     if "points" not in columns:
         raise InputError("the table has no column points", "give a list of vectors a row", argument="body")
-    weights = columns.get("weights")
-    sets = Sets.from_arrow(columns["points"], weights, dim=shape.dim, origin=shape.origin)
-    ids = None if "id" not in columns else [str(each) for each in columns["id"].to_pylist()]
-    texts = None if "metadata" not in columns else columns["metadata"].to_pylist()
+    sets = Sets.from_arrow(columns["points"], columns.get("weights"), dim=shape.dim, origin=shape.origin)
+    ids, texts = (_arrow_values(columns.get(name), name, len(body)) for name in ("id", "metadata"))
     return Table(sets, ids, None if texts is None else [parse_object(text, "metadata") for text in texts])
+
+
+def _arrow_columns(body: bytes) -> dict[str, Any]:
+    """Return the columns of an Arrow stream by their names; refuse others than those of sets."""
+    pa, ipc = (import_extra(name, "a body in Arrow", "tables", "pyarrow") for name in ("pyarrow", "pyarrow.ipc"))
+    try:
+        is_packed = any(True for _ in unpacked_sizes(pa.BufferReader(body)))
+        table = None if is_packed else ipc.open_stream(pa.BufferReader(body)).read_all()
+    except Exception:  # whatever the library raises over bytes that are something else
+        if body.startswith(ARROW_START):
+            raise InputError("the Arrow stream is cut short or damaged", ARROW_REMEDY, argument="body") from None
+        raise _is_other(body, "an Arrow stream", ARROW_REMEDY) from None
+    if table is None:
+        raise InputError("the buffers of the Arrow stream are compressed", "write it uncompressed", argument="body")
+    names = table.column_names
+    for i, name in enumerate(names):
+        if name not in TABLE_COLUMNS or name in names[:i]:
+            what = "two columns" if name in TABLE_COLUMNS else "a column"
+            remedy = f"those of sets are {', '.join(TABLE_COLUMNS)}, each once"
+            raise InputError(f"the table has {what} {name!r:.60}", remedy, argument=name[:60])
+    return dict(zip(names, table.columns, strict=True))
+
+
+def _arrow_values(column: Any, name: str, most: int) -> list[Any] | None:
+    """Return the ids or the metadata of a table, row by row.
+
+    Many rows may refer to one text, in dictionaries and views. So more text than the body can hold is refused.
+    """
+    if column is None:
+        return None
+    types = import_extra("pyarrow.types", "a body in Arrow", "tables", "pyarrow")
+    kind = column.type.value_type if types.is_dictionary(column.type) else column.type
+    is_text = any(str(kind) == each for each in ("string", "large_string", "string_view", "null"))
+    wanted = "give JSON" if name == "metadata" else "give a text, or a whole number"
+    if not is_text and not (name == "id" and types.is_integer(kind)):
+        problem = f"row 0 of the column {name} is of the type {str(kind)[:60]}"
+        raise InputError(problem, f"{wanted} in each row", argument=name, set=0)
+    values, size = [], 0
+    for row, each in enumerate(column):
+        value = each.as_py()
+        if value is None and name == "id":
+            raise InputError(f"row {row} of the column id is null", f"{wanted} in each row", argument=name, set=row)
+        size += len(value) if isinstance(value, str) else 0
+        if size > most:
+            remedy = "write it as strings, and not as a dictionary"
+            raise InputError(f"the texts of the column {name} are larger than the body", remedy, argument="body")
+        values.append(value)
+    return values
 
 
 def parse_object(text: Any, name: str) -> Any:

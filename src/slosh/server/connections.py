@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import http
+import logging
 from typing import Any
 
 import msgspec
@@ -15,6 +16,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from ..errors import InputError, ServerBusy, SloshError
 from ..wire import PROBLEM, problem_of
+from .access_log import write_line
 from .exchange import RETRY_SECONDS
 from .settings import Limits
 
@@ -22,6 +24,9 @@ SLACK_BYTES, FRAMING = 1 << 16, 8
 """Bytes of a body that are not content: this many, and so many times its content (chunks of one byte take 6)."""
 
 LINGER_SECONDS = 1.0
+_quiet = logging.getLogger("uvicorn.error.connections")
+_quiet.setLevel(logging.ERROR)
+"""In the place of the logger of uvicorn, which warns of each request that is no HTTP."""
 
 
 def limited_protocol(limits: Limits) -> type[asyncio.Protocol]:
@@ -44,6 +49,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._in_head, self._head_bytes, self._framing_bytes = True, 0, 0
         self._timer: asyncio.TimerHandle | None = None
         self._refused = False
+        self.logger = _quiet  # what is wrong is a line of the access log
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -133,8 +139,12 @@ class LimitedProtocol(HttpToolsProtocol):
                 self.transport.close()
                 return
             self.cycle.disconnected = True
-            self.cycle.message_event.set()
-        self.transport.write(_answer(error, status))
+            self.cycle.message_event.set()  # its request is in the access log
+        answer = _answer(error, status)
+        if self.cycle is None or self.cycle.response_complete:
+            about = {"id": "", "method": "", "route": "", "path": ""}
+            write_line(about, client=self.client, status=status, seconds=0.0, size=len(answer))
+        self.transport.write(answer)
         if len(self.connections) > self.limits.connections or not self.transport.can_write_eof():
             self.transport.close()
             return

@@ -25,8 +25,12 @@ SHORT_THREADS = 4
 class Context:
     """Made once in each process."""
 
-    def __init__(self, settings: Settings, catalog: Catalog, keys: Keys, metrics: Metrics) -> None:
+    def __init__(
+        self, settings: Settings, catalog: Catalog, keys: Keys, metrics: Metrics, *, behind_workers: bool = False
+    ) -> None:
         self.settings, self.catalog, self.keys, self.metrics = settings, catalog, keys, metrics
+        self.behind_workers = behind_workers
+        """Whether all requests come from workers, which count and log them."""
         self.jobs, self.short_work = Jobs(self._describe, settings.limits.result_bytes), CapacityLimiter(SHORT_THREADS)
         self.stopping, self.held_bytes = False, 0
         self._lock, self._remembered = threading.Lock(), dict[tuple[str, str], Any]()

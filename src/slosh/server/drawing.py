@@ -6,8 +6,10 @@ sets, so that they can be compared by eye.
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from fastapi import APIRouter, Depends
@@ -15,6 +17,7 @@ from numpy.typing import NDArray
 from starlette.responses import Response
 
 from ..data.sets import Sets
+from ..errors import UnknownId
 from ..index import SetIndex
 from ..wire import JSON
 from .answer_types import DrawnSet, PointsAnswer, ProjectAnswer, ProjectedSet
@@ -24,9 +27,16 @@ from .dependencies import Asking, ReaderOf, body
 from .openapi import described
 from .request_types import PointsBody, ProjectBody
 
-router = APIRouter()
+owner = APIRouter()
+"""Routes of the process that writes: what several answers draw is seen from the same side."""
 LEARNT_SETS = 256
 """Stored sets that the components are those of."""
+LEARNT_POINTS = 1 << 16
+"""Points of them, at most."""
+FAR = 0.5
+"""How far the middle of the collection may move, in units of its spread, until the components are learnt again."""
+KEPT_SHARE = 0.9
+"""How much of the share of the variance that the components showed when they were learnt they must still show."""
 Project = Callable[[NDArray[Any]], NDArray[Any]]
 
 
@@ -35,28 +45,79 @@ def projector(asking: Asking, components: int | None) -> Project:
     if components is None or asking.shape().dim <= components:
         return lambda points: np.asarray(points)
     index = asking.open()
-    centre, axes = asking.context.remembered("axes", asking.name, lambda: _principal_axes(index))
-    return lambda points: (np.asarray(points, np.float64) - centre) @ axes[:, :components]
+    axes = asking.context.remembered("axes", asking.name, PrincipalAxes)
+    centre, directions = axes.of(index)
+    return lambda points: (np.asarray(points, np.float64) - centre) @ directions[:, :components]
 
 
-def _principal_axes(index: SetIndex) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return the mean and the first three principal axes of the points of stored sets, each set counting the same."""
-    n = len(index)
-    ids = spread_ids(index, n, LEARNT_SETS)
-    dim = index.dim
-    if not ids:
-        return np.zeros(dim), np.eye(dim, 3)
-    found: Any = index.get(ids)
-    sets: Sets = found.sets
-    weights = np.repeat(1 / sets.sizes, sets.sizes)
-    points = sets.points.astype(np.float64)
-    centre = weights @ points / weights.sum()
-    moved = (points - centre) * np.sqrt(weights)[:, None]
+class _Points(NamedTuple):
+    """Points of stored sets around their mean, scaled so that each set counts the same."""
+
+    mean: NDArray[np.float64]
+    moved: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, sets: Sets) -> _Points:
+        rows = sample_rows(len(sets.points), LEARNT_POINTS)
+        weights = np.repeat(1 / sets.sizes, sets.sizes)[rows]
+        weights /= weights.sum()
+        points = sets.points[rows].astype(np.float64)
+        mean = weights @ points
+        return cls(mean, (points - mean) * np.sqrt(weights)[:, None])
+
+    @property
+    def variance(self) -> float:
+        return float(np.sum(self.moved**2))
+
+    def share(self, directions: NDArray[np.float64]) -> float:
+        """Return the share of the variance that these directions show."""
+        return float(np.sum((self.moved @ directions) ** 2)) / max(self.variance, 1e-300)
+
+
+class PrincipalAxes:
+    """The mean and the first three principal axes of the points of a collection.
+
+    They stay while they show the collection well, so that a picture does not turn while a person looks at it. When the
+    index has changed, a sample of it says whether they do.
+    """
+
+    def __init__(self) -> None:
+        self._lock, self._version = threading.Lock(), -1
+        self._learnt: tuple[NDArray[np.float64], NDArray[np.float64], float] | None = None
+
+    def of(self, index: SetIndex) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return mean (d,) and axes (d, 3) for an index. Of an empty one nothing is kept."""
+        with self._lock:
+            version = index.version
+            if version != self._version:
+                sets = spread_sets(index, LEARNT_SETS)
+                if not len(sets):
+                    self._learnt = None
+                    return np.zeros(index.dim), np.eye(index.dim, 3)
+                points = _Points.of(sets)
+                if not self._fits(points):
+                    axes = _principal_axes(points.moved)
+                    self._learnt = points.mean, axes, points.share(axes)
+                self._version = version
+            assert self._learnt is not None
+            return self._learnt[:2]
+
+    def _fits(self, points: _Points) -> bool:
+        if self._learnt is None:
+            return False
+        mean, axes, share = self._learnt
+        is_near = float(np.sum((points.mean - mean) ** 2)) <= FAR**2 * points.variance
+        return is_near and points.share(axes) >= KEPT_SHARE * share
+
+
+def _principal_axes(moved: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the first three principal axes of points around their mean."""
+    dim = moved.shape[1]
     _, _, axes = np.linalg.svd(moved, full_matrices=False) if dim <= 4096 else (0, 0, np.eye(3, dim))
     axes = axes[:3] * np.sign(axes[:3].sum(axis=1, keepdims=True) + 1e-300)
     padded = np.zeros((dim, 3))
     padded[:, : len(axes)] = axes.T
-    return centre, padded
+    return padded
 
 
 def spread_ids(index: SetIndex, n: int, most: int) -> list[str]:
@@ -68,6 +129,14 @@ def spread_ids(index: SetIndex, n: int, most: int) -> list[str]:
     return [name for block in range(blocks) for name in index.select(limit=each, offset=block * step)]
 
 
+def spread_sets(index: SetIndex, most: int) -> Sets:
+    """Return at most so many stored sets, spread over the collection."""
+    while True:
+        with contextlib.suppress(UnknownId):  # one of them was removed meanwhile
+            found: Any = index.get(spread_ids(index, len(index), most))
+            return found.sets  # type: ignore[no-any-return]
+
+
 def sample_rows(n: int, limit: int) -> NDArray[np.int64]:
     """Return which of n points are drawn: all, or a sample that is the same each time, in their order."""
     if n <= limit:
@@ -75,7 +144,7 @@ def sample_rows(n: int, limit: int) -> NDArray[np.int64]:
     return np.sort(np.random.default_rng(n).choice(n, limit, replace=False))
 
 
-@router.post(
+@owner.post(
     "/v1/indexes/{name:quoted}/points",
     **described("Points of stored sets to draw: a sample, in at most 3 dimensions.", PointsAnswer, body=PointsBody),
 )
@@ -95,7 +164,7 @@ def points(asking: ReaderOf, sent: Annotated[Sent, Depends(body(JSON))]) -> Resp
     return json_response(PointsAnswer(projected, drawn))
 
 
-@router.post(
+@owner.post(
     "/v1/indexes/{name:quoted}/project",
     **described(
         "Points of sets that are not stored to draw, as `points` gives those of stored ones.",

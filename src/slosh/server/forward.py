@@ -1,14 +1,18 @@
-"""What a worker does not do itself it forwards to the process that writes, over a socket in a folder of their own."""
+"""What a worker does not do itself it forwards to the process that writes, over a socket in a folder of their own.
+
+A request that is forwarded holds a connection, and no thread: it may wait long, for the end of a job.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import http.client
-import select
-import socket
-import threading
-from functools import partial
+import io
+import os
+from collections.abc import Iterator
+from typing import NamedTuple
 
-from anyio import to_thread
+from anyio import fail_after
 from fastapi import Request
 from starlette.responses import Response
 
@@ -18,19 +22,18 @@ from .dependencies import FILE, Reader, read_body, read_file
 KEPT_HEADERS = ("content-type", "accept", "authorization", "host")
 """Headers of a request that the other process looks at: it checks what the key allows."""
 SECONDS = 600.0
+PART_BYTES = 1 << 20
 
 
-class _LocalConnection(http.client.HTTPConnection):
-    """An HTTP connection over a socket of this machine."""
+class _Connection(NamedTuple):
+    """A connection to the other process."""
 
-    def __init__(self, path: str) -> None:
-        super().__init__("localhost", timeout=SECONDS)
-        self._path = path
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
 
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(SECONDS)
-        self.sock.connect(self._path)
+    @property
+    def is_open(self) -> bool:
+        return not self.reader.at_eof() and not self.writer.is_closing()
 
 
 class Forwarder:
@@ -38,54 +41,73 @@ class Forwarder:
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._idle: list[_LocalConnection] = []
-        self._lock = threading.Lock()
+        self._idle: list[_Connection] = []
 
-    def _take(self) -> _LocalConnection:
+    async def _take(self) -> _Connection:
         """Return a connection: an idle one, unless the other process has closed it meanwhile, or a new one."""
-        while True:
-            with self._lock:
-                if not self._idle:
-                    return _LocalConnection(self._path)
-                connection = self._idle.pop()
-            if connection.sock is not None and not select.select([connection.sock], [], [], 0)[0]:
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.is_open:
                 return connection
-            connection.close()
-
-    def forward(self, method: str, target: str, headers: dict[str, str], body: bytes, file: str | None) -> Response:
-        """Send a request to the other process, and return its answer."""
-        connection = self._take()
+            connection.writer.close()
         try:
-            if file is None:
-                connection.request(method, target, body, headers)
-            else:
-                with open(file, "rb") as content:
-                    connection.request(method, target, content, headers)
-            response = connection.getresponse()
-            answer = response.read()
-        except ConnectionRefusedError:
-            connection.close()
+            return _Connection(*await asyncio.open_unix_connection(self._path))
+        except OSError:
             raise ServerBusy("the process that writes is not there", "try again", retry_after=1.0) from None
-        except (OSError, http.client.HTTPException) as error:
-            connection.close()
+
+    async def forward(self, head: bytes, parts: Iterator[bytes]) -> Response:
+        """Send a request to the other process, and return its answer."""
+        connection, is_kept = await self._take(), False
+        try:
+            with fail_after(SECONDS):
+                connection.writer.write(head)
+                for part in parts:
+                    connection.writer.write(part)
+                    await connection.writer.drain()
+                status, headers, answer = await _read_answer(connection.reader)
+            is_kept = headers.get("connection", "").lower() != "close"
+        except (OSError, EOFError, ValueError) as error:
             problem = f"the process that writes did not answer ({error})"
             raise UnknownOutcome(problem, "look whether the change was made") from None
-        with self._lock:
-            self._idle.append(connection)
-        again = response.getheader("retry-after")
-        more = {} if again is None else {"retry-after": again}
-        return Response(answer, response.status, more, response.getheader("content-type"))
+        finally:
+            if is_kept:
+                self._idle.append(connection)
+            else:
+                connection.writer.close()
+        again = headers.get("retry-after")
+        return Response(answer, status, {} if again is None else {"retry-after": again}, headers.get("content-type"))
+
+
+async def _read_answer(reader: asyncio.StreamReader) -> tuple[int, http.client.HTTPMessage, bytes]:
+    """Return status, headers and body of an answer; those of our own server all say their length."""
+    first, _, rest = (await reader.readuntil(b"\r\n\r\n")).partition(b"\r\n")
+    headers = http.client.parse_headers(io.BytesIO(rest))
+    return int(first.split()[1]), headers, await reader.readexactly(int(headers["content-length"]))
+
+
+def _parts_of(path: str) -> Iterator[bytes]:
+    with open(path, "rb") as file:
+        while part := file.read(PART_BYTES):
+            yield part
 
 
 async def forward(request: Request, asking: Reader) -> Response:
     """Answer a request as the process that writes does: the endpoint of all its routes in a worker."""
-    headers = {name: request.headers[name] for name in KEPT_HEADERS if name in request.headers}
-    is_file = headers.get("content-type") == FILE
-    file = await read_file(request) if is_file else None
-    body = b"" if is_file else await read_body(request)
-    target = request.scope["raw_path"].decode("ascii") + (f"?{request.url.query}" if request.url.query else "")
-    asking.exchange.begin()  # the other process has its own deadline
-    send = partial(request.app.state.forwarder.forward, request.method, target, headers, body, file)
-    limiter = asking.context.short_work if request.method == "GET" else None
-    answer: Response = await to_thread.run_sync(send, limiter=limiter)
+    if request.headers.get("content-type") == FILE:
+        file = await read_file(request)
+        size, parts = os.path.getsize(file), _parts_of(file)
+    else:
+        body = await read_body(request)
+        size, parts = len(body), iter([body])
+    asking.exchange.begin()  # nothing queues here, and the other process has its own deadline
+    answer: Response = await request.app.state.forwarder.forward(_head_of(request, size), parts)
     return answer
+
+
+def _head_of(request: Request, size: int) -> bytes:
+    """Return the head of a request as it is sent on, with a body of so many bytes."""
+    path, query = request.scope["raw_path"], request.scope["query_string"]
+    kept = {name: request.headers[name] for name in KEPT_HEADERS if name in request.headers}
+    headers = [f"{name}: {value}".encode("latin-1") for name, value in {**kept, "content-length": size}.items()]
+    first = b"%s %s HTTP/1.1" % (request.method.encode(), path + (b"?" + query if query else b""))
+    return b"\r\n".join([first, *headers, b"", b""])

@@ -58,7 +58,7 @@ async def ready(request: Request) -> Response:
     return json_response(State("ready"))
 
 
-@router.get("/metrics", **described("Numbers for Prometheus.", PROMETHEUS, errors=(401, 504)))
+@owner.get("/metrics", **described("Numbers for Prometheus.", PROMETHEUS, errors=(401, 504)))
 @short
 def metrics(asking: Reader) -> Response:
     context = asking.context
@@ -73,8 +73,8 @@ async def server(asking: Anyone) -> Response:
     context, grant, settings = asking.context, asking.grant, asking.context.settings
     names = ("body_bytes", "sets", "queries", "points", "dim", "k", "nesting", "deadline_seconds")
     limits = {name: value for name, value in dataclasses.asdict(settings.limits).items() if name in names}
-    allowed = Allowed(grant.read, grant.write)
-    can_create = grant.write and grant.indexes is None and context.catalog.can_create
+    allowed = Allowed(grant.read, grant.write, None if grant.indexes is None else sorted(grant.indexes))
+    can_create = grant.write and context.catalog.can_create
     formats, keys = sorted(FORMATS), bool(context.keys)
     return json_response(ServerAnswer(version("slosh"), settings.read_only, keys, allowed, can_create, formats, limits))
 

@@ -21,12 +21,12 @@ from ..errors import AccessDenied, InputError, UnknownId
 from ..index import SetIndex
 from ..where import parse
 from ..wire import BINARY, JSON, Message, pack, unpack, unpack_sets
-from .answer_types import JobAnswer, JobsAnswer
+from .answer_types import JOB_ANSWERS, JobAnswer, JobsAnswer, JobState
 from .answers import json_response, without_infinity
 from .bodies import Sent, Shape, check_sets, convert, decode_json
 from .context import Context
 from .dependencies import Accept, Asking, Name, Reader, ReaderOf, body, query, short
-from .jobs import Job
+from .jobs import Job, Jobs
 from .openapi import described
 from .request_types import ARGUMENTS, JobBody, JobHead, TuneArguments, Wait
 from .settings import Limits
@@ -125,7 +125,7 @@ PAIR_BYTES, ID_BYTES = 16, 64
 )
 async def begin(asking: ReaderOf, given: Waiting, sent: Annotated[Sent, Depends(body(JSON, BINARY))]) -> Response:
     job = await run_in_threadpool(_begun, asking, sent)
-    await _wait_for(job, given.wait)
+    await _wait_for(job, given.wait, asking.context.jobs)
     return await run_in_threadpool(_response, job, sent.accept, 202)
 
 
@@ -175,8 +175,8 @@ def _sized(result: Result) -> tuple[Result, int]:
     return result, sum(array.nbytes for array in arrays.values()) + ID_BYTES * len(ids)
 
 
-async def _wait_for(job: Job, seconds: float) -> None:
-    """Wait for the end of a job, for so long at most."""
+async def _wait_for(job: Job, seconds: float, jobs: Jobs) -> None:
+    """Wait for the end of a job, for so long at most, unless the server stops."""
     loop, ended = asyncio.get_running_loop(), asyncio.Event()
 
     def tell() -> None:
@@ -184,7 +184,7 @@ async def _wait_for(job: Job, seconds: float) -> None:
             loop.call_soon_threadsafe(ended.set)
 
     job.listeners.append(tell)
-    if seconds > 0 and not job.finished.is_set():
+    if seconds > 0 and not job.finished.is_set() and not jobs.waits_ended:
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(ended.wait(), seconds)
     job.listeners.remove(tell)
@@ -240,7 +240,7 @@ Known = Annotated[Job, Depends(get_job)]
 )
 async def one_job(asking: Reader, job: Known, given: Waiting, accept: Accept) -> Response:
     asking.exchange.begin()
-    await _wait_for(job, given.wait)
+    await _wait_for(job, given.wait, asking.context.jobs)
     return await run_in_threadpool(_response, job, accept)
 
 
@@ -250,25 +250,16 @@ async def cancel(asking: Reader, job: Known, given: Waiting, accept: Accept) -> 
         raise AccessDenied(f"the key may not cancel a job that is {job.kind}", "use a key that may write")
     asking.exchange.begin()
     job.cancelled.set()
-    await _wait_for(job, given.wait)
+    await _wait_for(job, given.wait, asking.context.jobs)
     return await run_in_threadpool(_response, job, accept)
 
 
-def _answer(job: Job, *, with_result: bool = True) -> JobAnswer:
+def _answer(job: Job, *, with_result: bool = True) -> Any:
+    """Return what is told of a job, by the type of its kind."""
     values, arrays = job.result if job.state == "done" and with_result else (None, {})
     result = values if not arrays else _listed(job.kind, values or {}, arrays)
-    return JobAnswer(
-        job.id,
-        job.index,
-        job.kind,
-        job.state,
-        job.stage,
-        job.done,
-        job.total,
-        job.seconds,
-        result,
-        job.error,
-    )
+    about = {name: getattr(job, name) for name in JobState.__struct_fields__}
+    return JOB_ANSWERS[job.kind](**about, result=result)
 
 
 def _listed(kind: str, values: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:

@@ -58,6 +58,11 @@ class Job:
     def seconds(self) -> float:
         return (time.monotonic() if self.ended is None else self.ended) - self.started
 
+    def tell(self) -> None:
+        """Call those who wait."""
+        for call in list(self.listeners):  # whoever gives up waiting takes its own out meanwhile
+            call()
+
     def watch(self, stage: str, done: int, total: int | None) -> None:
         """Note how far the work is, and end it if it was cancelled."""
         self.stage, self.done, self.total = stage, done, total
@@ -74,6 +79,8 @@ class Jobs:
         self._kept_bytes = kept_bytes
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="job")
         self._lock, self._jobs = threading.Lock(), dict[str, Job]()
+        self.waits_ended = False
+        """Whether nobody is to wait for a job any more, because the server stops."""
 
     def begin(self, job: Job) -> Job:
         """Let a job run as soon as a thread is free."""
@@ -97,6 +104,12 @@ class Jobs:
 
     def running(self) -> int:
         return sum(not each.finished.is_set() for each in self.all())
+
+    def end_waits(self) -> None:
+        """Let those who wait for a job go: they are told how far it is."""
+        self.waits_ended = True
+        for job in self.all():
+            job.tell()
 
     def close(self) -> None:
         """Cancel what runs, and wait for its end."""
@@ -140,5 +153,4 @@ class Jobs:
 def _end(job: Job, state: State) -> None:
     job.state, job.ended = state, time.monotonic()
     job.finished.set()
-    for call in job.listeners:
-        call()
+    job.tell()

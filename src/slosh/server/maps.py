@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from starlette.responses import Response
 
 from ..data.sets import Sets
+from ..engines.spec import IndexSpec
 from ..errors import InputError
 from ..index import SetIndex
 from ..wire import JSON
@@ -24,7 +25,7 @@ from .answer_types import MapAnswer, PlaceAnswer, TileAnswer
 from .answers import json_response
 from .bodies import Sent, decode_json, decode_points, decode_weights, is_many
 from .dependencies import Asking, ReaderOf, body, query, short
-from .drawing import spread_ids
+from .drawing import spread_sets
 from .openapi import described
 from .problems import NotReady
 from .request_types import PlaceBody, Tile
@@ -55,8 +56,13 @@ class Axes(NamedTuple):
 
 
 class Placed(NamedTuple):
-    """A map: ids and coordinates in the order of their x, ranks, and the row of each id."""
+    """A map: ids and coordinates in the order of their x, ranks, and the row of each id.
 
+    `spec` made the vectors. `version` is that of the index as the map was begun.
+    """
+
+    version: int
+    spec: IndexSpec
     axes: Axes
     ids: list[str]
     xy: NDArray[np.float32]
@@ -71,6 +77,10 @@ class Placed(NamedTuple):
             level, n = level + 1, n // 4
         return level
 
+    def place(self, sets: Sets) -> NDArray[np.float64]:
+        """Return where sets lie, by the embedding of this map: that of the index may be another by now."""
+        return self.axes.place(_vectors(self.spec, sets))
+
 
 class Map:
     """The map of one index: the newest that is there, and one that is being made."""
@@ -78,16 +88,20 @@ class Map:
     def __init__(self, index: SetIndex) -> None:
         self._index, self._lock = index, threading.Lock()
         self.placed: Placed | None = None
-        self.done, self.total, self.failed = 0, 0, False
+        self.done, self.total, self.failed, self.version = 0, 0, False, -1
+        """How far the map is that is being made, and the version of the index that was seen last."""
         self._thread: threading.Thread | None = None
 
     def refresh(self) -> bool:
         """Begin to make a map if there is none, or the index has changed; return whether one is being made."""
-        n = len(self._index)
+        n, version = len(self._index), self._index.version
         with self._lock:
+            self.version = version
             if self._thread is not None and self._thread.is_alive():
                 return True
-            if n == 0 or (self.placed is not None and len(self.placed.ids) == n):
+            if n == 0:
+                self.placed = None
+            if n == 0 or (self.placed is not None and self.placed.version == version):
                 return False
             self.done, self.total, self.failed = 0, n, False
             self._thread = threading.Thread(target=self._make, name="map", daemon=True)
@@ -106,25 +120,31 @@ class Map:
             self.failed = True
             logger.exception("the map of %s could not be made", self._index.location)
 
-    def _vectors(self, sets: Sets) -> NDArray[Any]:
-        spec = self._index.spec
-        return spec.vectors(spec.prepare(sets), slack=False).numbers
-
-    def _place_all(self) -> Placed:
+    def _place_all(self) -> Placed | None:
         index = self._index
-        found: Any = index.get(spread_ids(index, len(index), LEARNT_SETS))
-        axes = _learn(self._vectors(found.sets))
+        version, spec = index.version, index.spec  # what changes meanwhile makes the next map
+        sample = spread_sets(index, LEARNT_SETS)
+        if not len(sample):
+            return None
+        axes = _learn(_vectors(spec, sample))
         ids: list[str] = []
         parts: list[NDArray[Any]] = []
         for batch in index.records(BATCH_SETS):
-            parts.append(axes.place(self._vectors(batch.sets)).astype(np.float32))
+            parts.append(axes.place(_vectors(spec, batch.sets)).astype(np.float32))
             ids += batch.ids
             self.done = len(ids)
-        xy = np.concatenate(parts) if parts else np.zeros((0, 2), np.float32)
+        if not ids:
+            return None
+        xy = np.concatenate(parts)
         order = np.argsort(xy[:, 0], kind="stable")
         xy, ids = xy[order], [ids[i] for i in order.tolist()]
         ranks = np.random.default_rng(0).permutation(len(ids)).astype(np.uint32)
-        return Placed(axes, ids, xy, ranks, {name: i for i, name in enumerate(ids)}, _bounds(xy))
+        rows = {name: i for i, name in enumerate(ids)}
+        return Placed(version, spec, axes, ids, xy, ranks, rows, _bounds(xy))
+
+
+def _vectors(spec: IndexSpec, sets: Sets) -> NDArray[Any]:
+    return spec.vectors(spec.prepare(sets), slack=False).numbers
 
 
 def _learn(vectors: NDArray[Any]) -> Axes:
@@ -180,7 +200,7 @@ def map_info(asking: ReaderOf) -> Response:
         done=found.done if building else n,
         total=found.total if building else n,
         sets=n,
-        stale=building and n > 0,
+        stale=placed is not None and placed.version != found.version,
         bounds=None if placed is None else list(placed.bounds),
         max_level=0 if placed is None else placed.max_level,
         explained=None if placed is None else placed.axes.explained,
@@ -251,17 +271,12 @@ def _value(about: Any, field: str) -> Any:
 )
 def place(asking: ReaderOf, sent: Annotated[Sent, Depends(body(JSON))]) -> Response:
     given = decode_json(sent.body, PlaceBody, asking.context.limits)
-    placed, index = _ready(asking), asking.open()
+    placed = _ready(asking)
     raw, queries = bytes(given.queries), None
     if raw != b"null":
         many = is_many(raw)
         points, weights = decode_points(raw, many), decode_weights(bytes(given.weights), many)
-        sets = asking.shape().sets(points, weights, name="queries")
-        spec = index.spec
-        vectors = spec.vectors(spec.prepare(sets), slack=False).numbers
-        if vectors.shape[1] != len(placed.axes.centre):
-            raise NotReady("the map is of another embedding", "wait for the new map", location=asking.name)
-        queries = placed.axes.place(vectors).tolist()
+        queries = placed.place(asking.shape().sets(points, weights, name="queries")).tolist()
     rows = None if given.ids is None else [placed.rows.get(name) for name in given.ids]
     ids = None if rows is None else [None if i is None else placed.xy[i].astype(float).tolist() for i in rows]
     return json_response(PlaceAnswer(queries, ids))

@@ -31,6 +31,7 @@ class Metrics:
         self._own = self._all[row]
         self._table = self._own[3:].reshape(len(self.routes), width)
         self._shed, self._in_flight, self._bytes = 0, 1, 2
+        self._own[self._in_flight] = 0  # of a process that this one takes the place of
         self.started = time.time()
 
     @property

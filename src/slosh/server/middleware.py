@@ -6,25 +6,20 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import logging
 import secrets
 import time
-from datetime import datetime, timezone
-from typing import Any
 
-import msgspec
 from anyio import CancelScope
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..data.progress import watched
 from ..errors import ServerBusy
+from .access_log import write_line
 from .connections import headers_too_large
 from .context import Context
 from .exchange import RETRY_SECONDS, Exchange, late
 from .guard import Guard
 from .problems import Refused, problem_response
-
-access_log = logging.getLogger("slosh.access")
 
 SECURITY: tuple[tuple[bytes, bytes], ...] = (
     (b"x-content-type-options", b"nosniff"),
@@ -43,7 +38,10 @@ ALWAYS_ANSWERED = ("/health", "/ready", "/metrics")
 
 
 class Observed:
-    """Counts and logs requests, adds the security headers, and answers what nobody else has caught."""
+    """Counts and logs requests, adds the security headers, and answers what nobody else has caught.
+
+    Behind workers it neither counts nor logs: they do.
+    """
 
     def __init__(self, app: ASGIApp, context: Context) -> None:
         self._app, self._context = app, context
@@ -67,7 +65,9 @@ class Observed:
                 size += len(message.get("body", b""))
             await send(message)
 
-        metrics.begun()
+        counts = not self._context.behind_workers
+        if counts:
+            metrics.begun()
         path = scope["raw_path"].decode("latin-1")  # quoted, as a name may hold a slash
         # HEAD is answered as GET; uvicorn, which has the method, leaves out the body.
         method = scope["method"]
@@ -78,28 +78,26 @@ class Observed:
             if status:
                 raise  # the connection ends, so that the client sees that the answer is not whole
             await problem_response(error, self._context.catalog)(scope, receive, send_on)
+        except asyncio.CancelledError:
+            if not self._context.stopping:
+                raise
+            if not status:  # uvicorn waits no longer for what was begun
+                ended = ServerBusy("the server stopped before this was done", "try again", retry_after=RETRY_SECONDS)
+                await problem_response(Refused(ended, 503, close=True), self._context.catalog)(scope, receive, send_on)
         finally:
-            route = getattr(scope.get("route"), "path_format", "")
-            seconds = time.perf_counter() - started
-            metrics.ended(f"{scope['method']} {route}", status or 499, seconds, size)
-            if self._context.settings.access_log:
-                self._log(scope, {"id": id, "method": method, "route": route}, status or 499, seconds, size)
+            if counts:
+                route = getattr(scope.get("route"), "path_format", "")
+                seconds = time.perf_counter() - started
+                metrics.ended(f"{scope['method']} {route}", status or 499, seconds, size)
+                if self._context.settings.access_log:
+                    self._log(scope, {"id": id, "method": method, "route": route}, status or 499, seconds, size)
 
     def _log(self, scope: Scope, about: dict[str, str], status: int, seconds: float, size: int) -> None:
         client, place = scope.get("client"), scope.get("path_params") or {}
         exchange: Exchange | None = scope.get("state", {}).get("exchange")
-        line: dict[str, Any] = {
-            "time": datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
-            **about,
-            **({} if about["route"] else {"path": scope["path"][:200]}),
-            "client": client[0] if client else "",
-            "key": "" if exchange is None else exchange.key,
-            "name": str(place.get("name") or place.get("id") or "")[:100],
-            "status": status,
-            "ms": round(seconds * 1000, 3),
-            "bytes": size,
-        }
-        access_log.info("%s", msgspec.json.encode(line).decode())
+        about = about if about["route"] else {**about, "path": scope["path"][:200]}
+        key, name = "" if exchange is None else exchange.key, str(place.get("name") or place.get("id") or "")
+        write_line(about, client=client, status=status, seconds=seconds, size=size, key=key, name=name)
 
 
 def is_page(scope: Scope) -> bool:

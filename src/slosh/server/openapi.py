@@ -14,7 +14,7 @@ from fastapi.routing import APIRoute
 from starlette.responses import Response
 
 from ..wire import BINARY, JSON, NPY, PROBLEM
-from .answer_types import HitsPart, InfoAnswer, Problem
+from .answer_types import HitsPart, Problem
 
 REF = "#/components/schemas/{name}"
 ERRORS = {
@@ -159,7 +159,6 @@ def make_document(routes: Sequence[APIRoute]) -> dict[str, Any]:
             if "security" in operation:
                 operation["security"].append({})  # a server may have no keys
     _, schemas = msgspec.json.schema_components(sorted(_types, key=str), ref_template=REF)
-    schemas[InfoAnswer.__name__]["additionalProperties"] = True
     for name, (first, second) in EITHER.items():
         schemas[name]["oneOf"] = [_has(first, second), _has(second, first)]
     schemas["UpdateBody"]["anyOf"] = [_has("sets"), _has("metadata")]

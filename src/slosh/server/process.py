@@ -27,6 +27,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from ..errors import InputError, StorageError
+from . import access_log
 from .app import make_app, route_names
 from .catalog import Catalog, Generation
 from .connections import limited_protocol
@@ -125,7 +126,8 @@ async def _serve(
     numbers.write_bytes(bytes(Metrics(routes, rows=rows).n_bytes))
     catalog = Catalog(settings.places, settings.read_only, Generation(shared), settings.n_jobs)
     metrics = Metrics(routes, numbers, 0, rows) if many else Metrics(routes)
-    context = Context(settings, catalog, read_keys(settings.keys_file, settings.read_only), metrics)
+    keys = read_keys(settings.keys_file, settings.read_only)
+    context = Context(settings, catalog, keys, metrics, behind_workers=many)
     names = _open_all(catalog, settings)
     app, inner = make_app(context), folder / "owner"
     server = _Server(configured(app, settings.limits, **({"uds": str(inner)} if many else {})))
@@ -146,7 +148,9 @@ async def _serve(
     watching = None if workers is None else asyncio.create_task(workers.watch(stop))
     await asyncio.wait((task, stopping), return_when=asyncio.FIRST_COMPLETED)
     stop.set()
+    context.jobs.end_waits()
     if workers is not None:  # first those who forward, then the one that they forward to
+        listening.close()  # or clients would be let in whom nobody answers, once the workers have closed theirs
         await loop.run_in_executor(None, workers.stop)
     context.stopping, server.should_exit = True, True
     await task
@@ -222,6 +226,9 @@ def run_worker(settings: Settings, listening: socket.socket, folder: str, number
     metrics = Metrics(route_names(), place / "metrics", number + 1, settings.workers + 1)
     context = Context(settings, catalog, read_keys(settings.keys_file, settings.read_only), metrics)
     app = make_app(context, Forwarder(str(place / "owner")))
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    writer = parent.sentinel  # can be read when that process has ended
 
     async def run() -> None:
         server = _Server(configured(app, settings.limits))
@@ -229,7 +236,15 @@ def run_worker(settings: Settings, listening: socket.socket, folder: str, number
         def stop() -> None:
             context.stopping, server.should_exit = True, True
 
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop)
+        def abandon() -> None:
+            loop.remove_reader(writer)
+            logger.error("the process that writes has ended, and so does worker %d", number)
+            shutil.rmtree(place, ignore_errors=True)
+            stop()
+
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGTERM, stop)
+        loop.add_reader(writer, abandon)
         task = asyncio.create_task(server.serve([listening]))
         while not server.started and not task.done():
             await asyncio.sleep(0.01)
@@ -270,6 +285,6 @@ def configure_logging(settings: Settings) -> None:
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(message)s"))
-    log = logging.getLogger("slosh.access")
+    log = logging.getLogger(access_log.NAME)
     log.handlers, log.propagate = [handler], False
     log.setLevel(logging.INFO if settings.access_log else logging.WARNING)

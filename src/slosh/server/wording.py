@@ -33,7 +33,7 @@ def input_error(error: msgspec.ValidationError, kind: Any, place: str) -> InputE
     message, _, path = str(error).partition(" - at `")
     path = path.rstrip("`").removeprefix("$").lstrip(".")
     name = re.match(r"\w*", path)
-    first, shown = name[0] if name else "", path or place
+    first, shown = name[0] if name else "", f"{place}{path}" if path.startswith("[") else path or place
     hint = get_type_hints(kind, include_extras=True).get(first) if isinstance(kind, type) else None
     if found := re.fullmatch(r"Object missing required field `(.+)`", message):
         return InputError(f"{found[1]} is missing", f"give it in {shown}", argument=found[1])
@@ -54,6 +54,8 @@ def input_error(error: msgspec.ValidationError, kind: Any, place: str) -> InputE
         size = "too short" if found[3][0] == ">" else "too long"
         problem = f"{shown} is {size if found[2] else 'out of range'}"
         return InputError(problem, f"give {what}", argument=argument)
+    if message == "Number out of range":
+        return InputError(f"{shown} is too large", "give a number of at most 1.8e308", argument=argument)
     if message.startswith("Expected `str` matching regex"):
         described = next((each.description for each in _metas(hint) if each.description), None)
         return InputError(f"{shown} has another form", f"give {described or 'another'}", argument=argument)

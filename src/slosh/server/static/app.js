@@ -9,7 +9,7 @@ import { Clouds } from "./clouds.js";
 import { Controls } from "./controls.js";
 import { byId } from "./dom.js";
 import { usualFrame } from "./drawing.js";
-import { showHeader } from "./header.js";
+import { showHeader, showNoHeader } from "./header.js";
 import { QueryInput } from "./input.js";
 import { CollectionMap } from "./map.js";
 import { Matches } from "./matches.js";
@@ -23,10 +23,17 @@ import { Stage } from "./stage.js";
 import { fieldOf } from "./text.js";
 import { themeButton } from "./theme-choice.js";
 
-/** @import {Field, FieldsAnswer, IndexInfo, IndexSummary, Query, SearchAnswer, ServerInfo, SetPage, State} from "./types.d.ts" */
+/** @import {Field, FieldsAnswer, IndexInfo, IndexSummary, Query, SearchAnswer, ServerInfo, Points, SetPage, State} from "./types.d.ts" */
 /** @import {Item} from "./cards.js" */
 /** @import {Usual} from "./drawing.js" */
 /** @import {Way} from "./session.js" */
+
+/**
+ * @typedef {object} Marked what of an answer is marked on the map
+ * @property {{queries: Points | null, weights: number[] | null}} set the query, if it is not stored
+ * @property {string | null} id of a query that is stored
+ * @property {string[]} ids of its neighbours
+ */
 
 const SAMPLE = 48;
 /** Sets from which the usual place and size are learnt. */
@@ -37,11 +44,15 @@ class App {
   #info = /** @type {IndexInfo | null} */ (null);
   #fields = /** @type {Field[]} */ ([]);
   #usual = /** @type {Usual} */ (usualFrame([]));
-  #answer = /** @type {{key: string, items: Item[], kind: string} | null} */ (null);
+  #answer = /** @type {{key: string, items: Item[], kind: string, marks: Marked | null} | null} */ (null);
   #searching = new Latest();
   #marking = new Latest();
   #clouds = new Clouds();
-  #session = new Session(() => void this.refresh());
+  #session = new Session(() => {
+    this.#typed = false;
+    this.#controls.stopTyping(); // whoever goes back has left what they typed
+    void this.refresh();
+  });
   #notices = new Notices(() => void this.start());
   #stage = new Stage((strokes, moving) => this.#drawn(strokes, moving));
   #controls = new Controls((change, typing) => {
@@ -124,16 +135,18 @@ class App {
 
   /** Show the state. */
   async refresh() {
-    const { state } = this.#session;
-    const name = state.index || (this.#indexes.find((each) => !each.problem) ?? this.#indexes[0])?.name;
-    byId("columns", HTMLElement).hidden = !name;
+    const name = this.#wantedIndex();
+    this.#notices.leave();
     if (!name) {
+      this.#close();
       this.#notices.noIndex();
       return;
     }
     try {
       if (this.#info?.name !== name) await this.#openIndex(name);
     } catch (error) {
+      if (this.#wantedIndex() !== name) return; // another one is being opened meanwhile
+      if (this.#shownIndex !== name) this.#close();
       if (error instanceof Problem && error.status === 404)
         this.#notices.unknownIndex(
           name,
@@ -142,8 +155,13 @@ class App {
       else this.#failed(error);
       return;
     }
-    if (this.#session.state !== state) return; // something newer has been shown meanwhile
-    this.#show();
+    if (this.#info?.name === this.#wantedIndex()) this.#show();
+  }
+
+  /** The name of the index of the address; by default the first one that can be opened. */
+  #wantedIndex() {
+    const first = this.#indexes.find((each) => !each.problem) ?? this.#indexes[0];
+    return this.#session.state.index || first?.name;
   }
 
   /** @param {string} name */
@@ -155,14 +173,17 @@ class App {
       ask(`${path}/fields`, { parameters: { values: 50 } }),
       ask(`${path}/sets`, { parameters: { limit: SAMPLE } }),
     ]);
+    if (this.#isSettled(name)) return;
     this.#searching.cancel();
+    this.#wanted = "";
     this.#clouds.setIndex(name);
     const clouds = await this.#clouds.get(sample.sets.map((set) => set.id));
+    if (this.#isSettled(name)) return;
     this.#info = { ...info, name, keys: this.#server?.keys ?? false };
     this.#fields = fields.fields;
     this.#answer = null;
     this.#usual = usualFrame(info.dim === 2 ? [...clouds.values()] : []);
-    this.#stage.setDrawable(info.dim === 2);
+    this.#stage.setIndex(info);
     this.#controls.setIndex(info, this.#fields, this.#server?.limits.k ?? 1000);
     this.#input.setIndex(this.#info, this.#server?.formats ?? []);
     this.#map.setIndex(info.sets ? name : "");
@@ -171,8 +192,39 @@ class App {
     this.#results.clear();
     this.#controls.explain("", "");
     this.#notices.clear();
-    byId("columns", HTMLElement).classList.toggle("no-map", info.sets === 0);
+    const columns = byId("columns", HTMLElement);
+    columns.hidden = false;
+    columns.classList.toggle("no-map", info.sets === 0);
+    this.#shownIndex = name;
   }
+
+  /**
+   * Whether an index need not be opened any more: another one is wanted meanwhile, or a change of the address before
+   * this one has opened it, too, and may be searching it.
+   * @param {string} name
+   */
+  #isSettled(name) {
+    return this.#wantedIndex() !== name || this.#info?.name === name;
+  }
+
+  /** Show no index: that of the address cannot be shown, and another one under it would pass for it. */
+  #close() {
+    this.#searching.cancel();
+    this.#marking.cancel();
+    this.#info = null;
+    this.#answer = null;
+    this.#wanted = "";
+    this.#shownIndex = "";
+    this.#match.hide();
+    this.#map.setIndex("");
+    this.#input.forgetIndex();
+    byId("columns", HTMLElement).hidden = true;
+    showNoHeader(this.#indexes);
+    document.title = "slosh";
+  }
+
+  /** The name of the index that is to be seen. */
+  #shownIndex = "";
 
   /** The index that is shown. */
   #opened() {
@@ -261,6 +313,7 @@ class App {
       this.#controls.explain("", "");
       this.#results.setBusy(false);
       this.#results.validate();
+      this.#mark(this.#answer.marks);
       return;
     }
     const refused = state.query ? this.#controls.refuse(state) : "";
@@ -298,6 +351,21 @@ class App {
     this.#wanted = "";
     this.#results.setBusy(false);
     this.#results.outdate(why);
+    this.#mark(null);
+  }
+
+  /**
+   * Mark the query of an answer and its neighbours on the map. Without an answer nothing is marked.
+   * @param {Marked | null} marks
+   */
+  #mark(marks) {
+    if (!marks) {
+      this.#marking.cancel();
+      this.#map.unmark();
+      return;
+    }
+    const { set, ids, id } = marks;
+    this.#marking.ask((signal) => this.#map.mark(set, ids, id, signal).catch((error) => this.#failed(error)));
   }
 
   #wanted = "";
@@ -330,11 +398,10 @@ class App {
     const clouds = await this.#clouds.get(ids, signal);
     if (this.#wanted !== key && !this.#moving) return;
     const items = this.#results.showHits(answer, clouds, info, state);
-    this.#answer = { key, items, kind: answer.distance_kind };
+    const marks = { set: { queries: points, weights }, id, ids };
+    this.#answer = { key, items, kind: answer.distance_kind, marks };
     if (this.#session.state.open) this.#explain();
-    this.#marking.ask((marking) =>
-      this.#map.mark({ queries: points, weights }, ids, id, marking).catch((error) => this.#failed(error)),
-    );
+    this.#mark(marks);
   }
 
   /**
@@ -352,9 +419,8 @@ class App {
     const ids = page.sets.map((set) => set.id);
     const clouds = await this.#clouds.get(ids, signal);
     if (this.#wanted !== key) return;
-    this.#answer = { key, items: this.#results.showPage(page, clouds, info, state), kind: "" };
-    this.#marking.cancel();
-    this.#map.unmark();
+    this.#answer = { key, items: this.#results.showPage(page, clouds, info, state), kind: "", marks: null };
+    this.#mark(null);
   }
 
   /** The sets of the answer to what is asked for, not to another query. */
@@ -441,6 +507,7 @@ class App {
    */
   #failed(error, state) {
     if (isAbort(error)) return;
+    if (state) this.#mark(null);
     const problem = error instanceof Problem ? error : new Problem("server", String(error));
     if (state && problem.status === 404) {
       this.#answer = null;

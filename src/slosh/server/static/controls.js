@@ -1,7 +1,7 @@
 /** How to search: the filter, how many neighbours, the recall, the distance, the kind of match, and a proof. */
 
 import { byId, element, fill } from "./dom.js";
-import { isExact, isProvable, whyNoProof } from "./proof.js";
+import { isExact, isProvable, usedDistance, whyNoProof } from "./proof.js";
 import { count, distanceKind, equals, percent } from "./text.js";
 
 /** @import {Field, IndexInfo, State} from "./types.d.ts" */
@@ -14,6 +14,8 @@ const EXAMPLES = 60;
 const LONGEST_EXAMPLE = 26;
 /** A longer one does not fit into the field that shows it. */
 
+/** The distances of parts, as short as a list of choices has room for. @type {Record<string, string>} */
+const OF_PARTS = { part: "To the nearest element", contained: "To the nearest element", both: "Chamfer" };
 /** @type {Record<string, string>} */
 const MATCHES = { whole: "whole sets", part: "sets that contain it", contained: "sets within it", both: "both ways" };
 
@@ -28,20 +30,30 @@ export class Controls {
   #match = byId("match", HTMLSelectElement);
   #certify = byId("certify", HTMLInputElement);
   #certifyWhy = byId("certify-why", HTMLElement);
+  /** The distance of the index. */
+  #usual = "";
   /** The number of neighbours that the results are of. */
   #shownK = 0;
   #more = byId("more", HTMLDetailsElement);
   #timer = 0;
+  /** The field whose text is being typed: it is not overwritten. */
+  #typed = /** @type {HTMLInputElement | null} */ (null);
 
   /** @param {(change: Partial<State>, typing: boolean) => void} onChange */
   constructor(onChange) {
     byId("controls", HTMLFormElement).addEventListener("submit", (event) => event.preventDefault());
+    for (const field of [this.#where, this.#k]) {
+      field.addEventListener("input", () => {
+        this.#typed = field;
+      });
+      // By Enter, or by leaving the field.
+      field.addEventListener("change", () => this.stopTyping());
+    }
     this.#where.addEventListener("input", () => {
       window.clearTimeout(this.#timer);
       this.#timer = window.setTimeout(() => onChange({ where: this.#where.value.trim(), offset: 0 }, true), 250);
     });
     this.#where.addEventListener("change", () => {
-      window.clearTimeout(this.#timer);
       onChange({ where: this.#where.value.trim(), offset: 0 }, true);
     });
     this.#k.addEventListener("input", () => {
@@ -75,17 +87,18 @@ export class Controls {
     const usual = info.recall === null ? "default" : `default, ${percent(info.recall)}`;
     options(this.#recall, [["", usual], ...RECALLS.map((r) => [r, r === "1" ? "exact" : percent(Number(r))])]);
     const distances = info.parts ? [...EXACT, ...EXACT_PARTS] : EXACT;
-    const name = (/** @type {string} */ kind) => distanceKind(kind).replace(" distance", "");
-    options(this.#rerank, [
-      ["", capital(name(info.distance_kind))],
-      ...distances.map((kind) => [kind, capital(name(kind))]),
-    ]);
+    this.#usual = info.distance_kind;
+    options(this.#rerank, [["", ""], ...distances.map((kind) => [kind, shortName(kind)])]);
+    this.#nameUsual("whole");
     options(
       this.#match,
       Object.entries(MATCHES).filter(([kind]) => kind === "whole" || info.parts),
     );
-    const label = this.#match.closest("label");
-    if (label) label.hidden = !info.parts;
+    for (const select of [this.#rerank, this.#match]) {
+      const label = select.closest("label");
+      label?.classList.toggle("wide", Boolean(info.parts)); // parts have long names
+      if (label && select === this.#match) label.hidden = !info.parts;
+    }
     const examples = fields.flatMap(({ name: field, values }) =>
       values.slice(0, 12).map(({ value }) => equals(field, value)),
     );
@@ -98,11 +111,25 @@ export class Controls {
     this.#explainK("");
   }
 
+  /**
+   * Name the distance that is used if none is chosen: that of the index, or that of the match.
+   * @param {string} match
+   */
+  #nameUsual(match) {
+    this.#rerank.options[0].textContent = OF_PARTS[match] ?? shortName(this.#usual);
+  }
+
+  /** What is being typed is finished, or given up: from now on its field shows the state again. */
+  stopTyping() {
+    window.clearTimeout(this.#timer);
+    this.#typed = null;
+  }
+
   /** @param {State} state */
   show(state) {
-    if (document.activeElement !== this.#where) this.#where.value = state.where;
+    if (this.#typed !== this.#where) this.#where.value = state.where;
     this.#shownK = state.k;
-    if (document.activeElement !== this.#k) {
+    if (this.#typed !== this.#k) {
       this.#k.value = String(state.k);
       this.#explainK("");
     }
@@ -110,7 +137,8 @@ export class Controls {
       this.#recall.append(element("option", { value: state.recall }, percent(Number(state.recall))));
     }
     this.#recall.value = state.recall;
-    this.#rerank.value = state.rerank;
+    this.#nameUsual(state.match);
+    this.#rerank.value = usedDistance(state);
     this.#match.value = state.match;
     this.#certify.checked = state.certify;
     this.#offerProofs(state);
@@ -125,8 +153,11 @@ export class Controls {
     const why = whyNoProof(state);
     this.#certify.disabled = why !== "" && !state.certify;
     this.#certifyWhy.textContent = state.certify ? "" : why;
+    const used = usedDistance(state);
     for (const option of this.#rerank.options) {
-      option.disabled = state.certify && option.value !== state.rerank && !isProvable(option.value, state.match);
+      const provable =
+        isProvable(option.value, state.match) && usedDistance({ ...state, rerank: option.value }) === option.value;
+      option.disabled = state.certify && option.value !== used && !provable;
     }
     for (const option of this.#recall.options) {
       option.disabled = state.certify && option.value !== state.recall && !isExact(option.value);
@@ -194,7 +225,11 @@ function options(select, rows) {
   );
 }
 
-/** @param {string} text */
-function capital(text) {
-  return text[0].toUpperCase() + text.slice(1);
+/**
+ * A distance, named without the word.
+ * @param {string} kind
+ */
+function shortName(kind) {
+  const name = distanceKind(kind).replace(/ distance$/, "");
+  return name[0].toUpperCase() + name.slice(1);
 }

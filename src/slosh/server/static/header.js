@@ -13,15 +13,12 @@ import { counted } from "./text.js";
  * @param {boolean} projected whether pictures show principal components
  */
 export function showHeader(info, indexes, fields, projected) {
-  const select = byId("index", HTMLSelectElement);
   const names = indexes.map((each) => each.name);
   if (!names.includes(info.name)) names.push(info.name);
-  fill(
-    select,
-    names.map((name) => element("option", { value: name }, name)),
-  );
-  select.value = info.name;
-  select.closest("label")?.classList.toggle("single", names.length === 1);
+  offerIndexes(names, info.name);
+  byId("index", HTMLSelectElement)
+    .closest("label")
+    ?.classList.toggle("single", names.length === 1);
   const shown = projected ? ", drawn by three principal components" : "";
   const about = `${counted(info.sets, "set")} in ${counted(info.dim, "dimension")}${shown}`;
   byId("about", HTMLElement).textContent = about;
@@ -29,4 +26,31 @@ export function showHeader(info, indexes, fields, projected) {
   byId("colour-row", HTMLElement).hidden = choices.length === 0;
   const options = choices.map((field) => element("option", { value: field.name }, field.name));
   fill(byId("colour", HTMLSelectElement), options, element("option", { value: "-" }, "none"));
+}
+
+/**
+ * No index is shown: let people choose one.
+ * @param {IndexSummary[]} indexes all that are served
+ */
+export function showNoHeader(indexes) {
+  offerIndexes(
+    indexes.map((each) => each.name),
+    null,
+  );
+  byId("index", HTMLSelectElement).closest("label")?.classList.remove("single");
+  byId("about", HTMLElement).textContent = "";
+}
+
+/**
+ * @param {string[]} names
+ * @param {string | null} chosen
+ */
+function offerIndexes(names, chosen) {
+  const select = byId("index", HTMLSelectElement);
+  fill(
+    select,
+    chosen === null && element("option", { value: "", disabled: true }, "Choose an index"),
+    names.map((name) => element("option", { value: name }, name)),
+  );
+  select.value = chosen ?? "";
 }

@@ -3,6 +3,7 @@
 import { ask, Problem } from "./api.js";
 import { byId, element, fill, icon } from "./dom.js";
 import { fileError, parseNumbers, TEXT_FORMATS, textOfOneSet } from "./numbers.js";
+import { unreadable } from "./refusals.js";
 import { counted } from "./text.js";
 
 /** @import {IndexInfo, ParseAnswer, Query} from "./types.d.ts" */
@@ -60,6 +61,12 @@ export class QueryInput {
       `One point on each line: ${each}${weight}. Or JSON, or cells of a spreadsheet.`;
   }
 
+  /** No index is shown: files and numbers are not taken. */
+  forgetIndex() {
+    this.#info = null;
+    this.forgetFile();
+  }
+
   /** The query is no longer from a file. */
   forgetFile() {
     this.#file = null;
@@ -77,7 +84,7 @@ export class QueryInput {
       this.#show();
     } catch (error) {
       this.onBusy(false);
-      this.onError(error);
+      this.onError(unreadable(error, file.name));
     }
   }
 

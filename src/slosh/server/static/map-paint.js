@@ -24,8 +24,9 @@ const EDGE = 16;
 /**
  * The density of a tile as a small picture: as dark as the logarithm of the count.
  * @param {number[][]} density rows from the lowest
+ * @param {number} most sets in a cell, for the darkest; the same for all tiles of a level, or their edges would show
  */
-export function shadeOf(density) {
+export function shadeOf(density, most) {
   const rows = density.length;
   const columns = density[0]?.length ?? 0;
   const canvas = document.createElement("canvas");
@@ -34,11 +35,10 @@ export function shadeOf(density) {
   const context = canvas.getContext("2d");
   if (!context || !columns) return null;
   const picture = context.createImageData(columns, rows);
-  const most = Math.log1p(Math.max(...density.map((row) => Math.max(...row)))) || 1;
   const ink = rgb(colour("dots"));
   density.forEach((row, y) => {
     row.forEach((value, x) => {
-      const strength = value > 0 ? 20 + (110 * Math.log1p(value)) / most : 0;
+      const strength = value > 0 ? 20 + 110 * Math.min(1, Math.log1p(value) / Math.log1p(most)) : 0;
       picture.data.set([...ink, strength], 4 * ((rows - 1 - y) * columns + x));
     });
   });
@@ -55,7 +55,7 @@ export function paintShades(context, shown, place) {
   context.imageSmoothingEnabled = true;
   for (const { tile, part } of shown) {
     const { shade } = tile;
-    if (!shade) continue;
+    if (!shade || tile.batch.count === tile.answer.count) continue;
     const [left, low, right, high] = tile.answer.bounds;
     const [x0, y0] = place(left + part[0] * (right - left), low + part[3] * (high - low));
     const [x1, y1] = place(left + part[2] * (right - left), low + part[1] * (high - low));

@@ -13,7 +13,7 @@ import { edgePlace, paintMarks, paintShades, shadeOf } from "./map-paint.js";
 import { Palette } from "./palette.js";
 import { pointRenderer } from "./points-gl.js";
 import { counted, percent, plain } from "./text.js";
-import { Tiles } from "./tiles.js";
+import { LIMIT, Tiles } from "./tiles.js";
 
 /** @import {Cloud, Field, MapAnswer, PlaceAnswer, TileAnswer} from "./types.d.ts" */
 /** @import {View} from "./points-gl.js" */
@@ -23,6 +23,13 @@ import { Tiles } from "./tiles.js";
 const REACH = 14;
 /** A set is pointed at from so many pixels away. */
 const MARGIN = 28;
+const SMALLEST_DOT = 2.6;
+const LARGEST_DOT = 9;
+/** Widths of points, in pixels. */
+const FILL = 0.45;
+/** Points are this part as wide as they would be apart, if all that there is room for lay evenly. */
+const GROWTH = 0.2;
+/** Sixteen times closer, points are 16 ** GROWTH times as wide. */
 const STRETCH = 3;
 /** A query beyond the map is shown in its place if that makes the map at most so many times as wide. */
 
@@ -249,14 +256,16 @@ export class CollectionMap {
   }
 
   /** @param {TileAnswer} answer */
-  #paintTile({ ids, values, count: total, density }) {
+  #paintTile({ ids, values, level, density }) {
     const inks = new Uint8Array(4 * ids.length);
     const palette = this.#palette;
     for (let i = 0; i < ids.length; i++) {
       const value = values?.[i] ?? null;
       inks.set([...palette.of(value), 205 * palette.alpha(value)], 4 * i);
     }
-    return { inks, shade: total > ids.length ? shadeOf(density) : null };
+    // In the densest cells lie about so many, and fewer in the smaller ones of deeper levels.
+    const most = Math.max(4, (this.#map?.sets ?? 0) / 128 / 2 ** level);
+    return { inks, shade: shadeOf(density, most) };
   }
 
   /** The view that shows everything. @returns {View | null} */
@@ -298,14 +307,15 @@ export class CollectionMap {
   #paint() {
     const [width, height] = [this.#plane.clientWidth, this.#plane.clientHeight];
     const view = this.#view ?? this.#whole();
-    this.#shown = view && this.#tiles && width ? this.#tiles.visible(view, width, height) : [];
+    const size = this.#dotSize(view, width * height);
+    const room = (width * height * FILL ** 2) / size ** 2;
+    this.#shown = view && this.#tiles && width ? this.#tiles.visible(view, width, height, room) : [];
     this.#plane.classList.toggle("zoomed", this.#view !== null);
     this.#plane.dataset.tiles = String(this.#shown.length);
+    this.#plane.dataset.dot = size.toFixed(2);
     const shades = prepare(this.#shades);
     const marks = prepare(this.#marksCanvas);
     const unique = [...new Set(this.#shown.map(({ tile }) => tile))];
-    const sets = unique.reduce((sum, tile) => sum + tile.batch.count, 0);
-    const size = Math.max(2.6, Math.min(9, Math.sqrt((width * height) / Math.max(1, sets)) * 0.45));
     this.#renderer.draw(
       unique.map((tile) => tile.batch),
       view ?? { x: 0, y: 0, unit: 1 },
@@ -320,6 +330,19 @@ export class CollectionMap {
     const mark = at && edgePlace(at, [width, height], this.#taken());
     this.#plane.dataset.query = !mark ? "none" : mark.beyond ? "beyond" : "shown";
     paintMarks(marks.context, this.#marks, mark, this.#pointed, place);
+  }
+
+  /**
+   * How wide points are: as suits what all of the map shows, and wider as one zooms in, wherever one looks.
+   * @param {View | null} view
+   * @param {number} area of the map on the screen
+   */
+  #dotSize(view, area) {
+    const sets = Math.max(1, Math.min(LIMIT, this.#map?.sets ?? 0));
+    const unit = this.#whole()?.unit ?? 1;
+    const closer = Math.max(1, (view?.unit ?? unit) / unit);
+    const usual = Math.max(SMALLEST_DOT, Math.min(LARGEST_DOT, Math.sqrt(area / sets) * FILL));
+    return Math.min(LARGEST_DOT, usual * closer ** GROWTH);
   }
 
   /**

@@ -37,6 +37,11 @@ export class Notices {
     fill(this.#bar);
   }
 
+  /** Something else is shown from now on: take away what was about the page before, but not what is about the server. */
+  leave() {
+    if (!this.#aboutServer) this.clear();
+  }
+
   /** @param {Problem} problem */
   show(problem) {
     window.clearTimeout(this.#timer);
@@ -98,6 +103,7 @@ export class Notices {
   }
 
   noIndex() {
+    this.#aboutServer = false;
     this.#tell(
       "This server has no index yet. Create one with: slosh build NAME.slosh FILES, in the folder that it serves.",
       "Look again",
@@ -110,6 +116,7 @@ export class Notices {
    * @param {string[]} names
    */
   unknownIndex(name, names) {
+    this.#aboutServer = false;
     const others = names.length ? ` There are: ${names.slice(0, 8).join(", ")}.` : "";
     this.#tell(`There is no index “${name}” here.${others}`, names.length ? `Open ${names[0]}` : "Look again", () => {
       window.location.hash = names.length ? `#index=${encodeURIComponent(names[0])}` : "#";

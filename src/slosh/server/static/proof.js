@@ -24,6 +24,16 @@ export function isExact(recall) {
 }
 
 /**
+ * By which distance an answer is, as far as the settings say: a proof about whole sets is by the sliced distance unless
+ * another one is chosen.
+ * @param {Pick<State, "rerank" | "match" | "certify">} state
+ * @returns {string} "" is the distance of the index, or of the match
+ */
+export function usedDistance({ rerank, match, certify }) {
+  return rerank === "" && certify && match === "whole" ? "sliced" : rerank;
+}
+
+/**
  * Why the answer cannot be proved; "" if nothing is against it.
  * @param {Pick<State, "rerank" | "match" | "recall">} state
  */

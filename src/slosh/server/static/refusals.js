@@ -28,6 +28,17 @@ export function refusal({ argument, message, problem }) {
 }
 
 /**
+ * Why a file cannot be read: the server would list every format that it knows.
+ * @param {unknown} error
+ * @param {string} name of the file
+ */
+export function unreadable(error, name) {
+  if (!(error instanceof Problem) || error.argument !== "filename") return error;
+  const message = `${name}: files of this kind cannot be read. Common ones that can are .npy, .csv, .json, .ply and .parquet; docs/files.md has all.`;
+  return new Problem("request", message);
+}
+
+/**
  * Why a match cannot be shown.
  * @param {unknown} error
  */

@@ -3,9 +3,9 @@
 import { Cards } from "./cards.js";
 import { frameOf } from "./cloud.js";
 import { byId, element, fill } from "./dom.js";
-import { count, counted, distance, distanceKind, duration, promise, summary } from "./text.js";
+import { count, counted, distance, distanceKind, duration, percent, promise, summary } from "./text.js";
 
-/** @import {Cloud, Frame, IndexInfo, SearchAnswer, SetPage, State, StoredCloud} from "./types.d.ts" */
+/** @import {Cloud, Frame, IndexInfo, SearchAnswer, SetPage, State, Stats, StoredCloud} from "./types.d.ts" */
 /** @import {Item} from "./cards.js" */
 
 export const PAGE = 24;
@@ -19,6 +19,10 @@ export class Results {
   #panel = byId("results", HTMLElement);
   #list = byId("cards", HTMLOListElement);
   #outdated = byId("outdated", HTMLElement);
+  #caution = byId("caution", HTMLElement);
+  #whyCaution = element("p");
+  /** Stays open or closed while someone draws, and every answer is of an unusual query. */
+  #unusual = element("details", {}, element("summary", {}, "An unusual query: fewer may be found"), this.#whyCaution);
 
   /**
    * @param {(item: Item) => void} onChoose
@@ -41,6 +45,7 @@ export class Results {
    * @param {string} why
    */
   outdate(why) {
+    fill(this.#caution);
     if (this.cards.ids.length === 0) {
       this.#title.textContent = "No answer";
       this.#status.textContent = "";
@@ -63,6 +68,7 @@ export class Results {
   clear() {
     this.validate();
     this.cards.show([], () => "");
+    fill(this.#caution);
     this.#title.textContent = "Sets";
     this.#status.textContent = "";
     this.#pages.hidden = true;
@@ -84,6 +90,19 @@ export class Results {
   }
 
   /**
+   * A recall was measured with stored sets. Say so of a query that is farther from all of them than they usually are
+   * from each other. An exact answer is right whatever was asked, and where nothing is promised nothing can be broken.
+   * @param {Stats} stats
+   */
+  #warn({ recall, unlike }) {
+    const unsure = recall !== null && recall < 1 && unlike?.[0] === true;
+    if (unsure) {
+      this.#whyCaution.textContent = `Hardly any stored set is as far from its nearest neighbour as this query is. The ${percent(recall)} was measured with stored sets as queries, and may not hold for it. To be certain, choose the recall “exact” under “How to search”.`;
+    }
+    fill(this.#caution, unsure && this.#unusual);
+  }
+
+  /**
    * @param {SearchAnswer} answer
    * @param {Map<string, StoredCloud>} clouds
    * @param {IndexInfo} info
@@ -100,7 +119,7 @@ export class Results {
     });
     this.cards.showClouds(clouds, sharedFrame(info, [...clouds.values()]));
     this.cards.mark(state.open);
-    this.#title.textContent = "Nearest sets";
+    this.#title.textContent = info.sets ? "Nearest sets" : "No sets yet";
     this.#pages.hidden = true;
     this.#sayEmpty(items.length, info, state);
     const parts = [
@@ -109,8 +128,8 @@ export class Results {
       distanceKind(answer.distance_kind),
       promise(answer.stats, state.certify, info.sets),
     ];
-    if (answer.stats.unlike?.[0]) parts.push("unlike the stored sets");
-    this.#status.textContent = parts.join(" · ");
+    this.#status.textContent = info.sets ? parts.join(" · ") : "";
+    this.#warn(answer.stats);
     return items;
   }
 
@@ -126,7 +145,8 @@ export class Results {
     const items = page.sets.map(({ id, metadata }) => ({ id, metadata, distance: null }));
     this.cards.show(items, (item) => `${item.id}, ${summary(item.metadata)}. Search from here`);
     this.cards.showClouds(clouds, sharedFrame(info, [...clouds.values()]));
-    this.#title.textContent = state.where ? "Sets that match" : "All sets";
+    fill(this.#caution);
+    this.#title.textContent = !info.sets ? "No sets yet" : state.where ? "Sets that match" : "All sets";
     const range = `${count(state.offset + 1)} to ${count(state.offset + items.length)} of ${count(page.total)}`;
     this.#status.textContent = items.length ? `${range} · choose one to search from it` : "";
     this.#sayEmpty(items.length, info, state);

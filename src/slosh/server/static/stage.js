@@ -6,6 +6,7 @@
 import { camera, dotSize, drawCloud, drawPoints, frameOf, projection, turnable, turnByKey } from "./cloud.js";
 import { byId, colour, prepare } from "./dom.js";
 import { alongStrokes, SIDE } from "./drawing.js";
+import { counted } from "./text.js";
 
 /** @import {Cloud, Frame} from "./types.d.ts" */
 
@@ -18,6 +19,7 @@ export class Stage {
   #box = byId("stage", HTMLElement);
   #hint = byId("pad-hint", HTMLElement);
   #drawable = false;
+  #empty = false;
   #strokes = /** @type {number[][]} */ ([]);
   #cloud = /** @type {Cloud | null} */ (null);
   #frame = /** @type {Frame | null} */ (null);
@@ -44,9 +46,11 @@ export class Stage {
     new ResizeObserver(() => this.repaint()).observe(canvas);
   }
 
-  /** @param {boolean} drawable whether the index has two dimensions */
-  setDrawable(drawable) {
+  /** @param {{dim: number, sets: number}} info on the index: two dimensions can be drawn, and an empty one has no sets to choose */
+  setIndex({ dim, sets }) {
+    const drawable = dim === 2;
     this.#drawable = drawable;
+    this.#empty = sets === 0;
     this.#box.classList.toggle("drawable", drawable);
     this.#pen = null;
   }
@@ -96,16 +100,12 @@ export class Stage {
   }
 
   #label() {
-    const empty = !this.#strokes.length && !this.#cloud;
-    this.#hint.textContent = !empty
-      ? ""
-      : this.#drawable
-        ? "Draw here, drop a file, or choose a set"
-        : "Drop a file, paste numbers, or choose a set";
+    const blank = !this.#strokes.length && !this.#cloud;
+    this.#hint.textContent = blank ? this.#invitation() : "";
     const shown = this.#strokes.length
-      ? `A drawing of ${this.#strokes.length} strokes.`
+      ? `A drawing of ${counted(this.#strokes.length, "stroke")}.`
       : this.#cloud
-        ? `The query, a set of ${this.#cloud.size} elements.`
+        ? `The query, a set of ${counted(this.#cloud.size, "element")}.`
         : "No query yet.";
     const keys = this.#drawable
       ? "Arrow keys move the pen, Space sets it down or lifts it, Backspace removes a stroke."
@@ -115,6 +115,12 @@ export class Stage {
       "aria-label",
       `${this.#drawable ? "Drawing area" : "Picture of the query"}. ${shown} ${keys}`,
     );
+  }
+
+  /** What to do where there is no query yet. */
+  #invitation() {
+    if (this.#empty) return "There is nothing to search yet: this index has no sets";
+    return this.#drawable ? "Draw here, drop a file, or choose a set" : "Drop a file, paste numbers, or choose a set";
   }
 
   #paint() {

@@ -10,7 +10,10 @@ import { ask, isAbort } from "./api.js";
 
 const TILE_PIXELS = 420;
 /** A tile of the chosen level is about so wide on the screen. */
-const LIMIT = 2000;
+export const LIMIT = 2000;
+/** A tile holds at most so many of its sets. */
+const FEW = 250;
+/** So many sets of a tile are drawn in any case. */
 const MOST_TILES = 160;
 const AT_ONCE = 4;
 const DEEPER = 4;
@@ -22,7 +25,7 @@ const DEEPEST = 12;
  * @property {string} key
  * @property {TileAnswer} answer
  * @property {Batch} batch
- * @property {HTMLCanvasElement | null} shade its density, one pixel a cell, or null where every set is a point
+ * @property {HTMLCanvasElement | null} shade its density, one pixel a cell: shown where not every set is drawn
  * @property {number} seen
  */
 
@@ -82,9 +85,10 @@ export class Tiles {
    * @param {View} view
    * @param {number} width in CSS pixels
    * @param {number} height
+   * @param {number} room for so many points, unless all sets that are in view have been loaded
    * @returns {Shown[]}
    */
-  visible(view, width, height) {
+  visible(view, width, height, room) {
     this.#clock += 1;
     const [left, low, right, high] = this.bounds;
     const across = Math.max(right - left, high - low) * view.unit;
@@ -94,10 +98,11 @@ export class Tiles {
     const [w, h] = [(right - left) / n || 1, (high - low) / n || 1];
     /** @param {number} i */
     const within = (i) => Math.max(0, Math.min(n - 1, i));
-    const x0 = within(Math.floor((view.x - width / 2 / view.unit - left) / w));
-    const x1 = within(Math.floor((view.x + width / 2 / view.unit - left) / w));
-    const y0 = within(Math.floor((view.y - height / 2 / view.unit - low) / h));
-    const y1 = within(Math.floor((view.y + height / 2 / view.unit - low) / h));
+    const [halfWidth, halfHeight] = [width / 2 / view.unit, height / 2 / view.unit];
+    const x0 = within(Math.floor((view.x - halfWidth - left) / w));
+    const x1 = within(Math.floor((view.x + halfWidth - left) / w));
+    const y0 = within(Math.floor((view.y - halfHeight - low) / h));
+    const y1 = within(Math.floor((view.y + halfHeight - low) / h));
     /** @type {Map<string, Shown>} */
     const shown = new Map();
     this.#wanted = [[0, 0, 0]];
@@ -107,7 +112,13 @@ export class Tiles {
     this.#load();
     this.#forget();
     const sorted = [...shown.values()].sort((a, b) => a.tile.answer.level - b.tile.answer.level);
-    thin(sorted.map(({ tile }) => tile));
+    const seen = /** @type {Bounds} */ ([
+      view.x - halfWidth,
+      view.y - halfHeight,
+      view.x + halfWidth,
+      view.y + halfHeight,
+    ]);
+    thin(new Set(sorted.map(({ tile }) => tile)), seen, room);
     return sorted;
   }
 
@@ -136,27 +147,11 @@ export class Tiles {
         const complete = tile.answer.count <= tile.answer.ids.length;
         const name = complete ? key : `${key}/${up}/${x}/${y}`;
         shown.set(name, { tile, part: complete ? [0, 0, 1, 1] : part });
-        if (!complete && this.#counts(tile, part) > 0) this.#wanted.push([level, x, y]);
+        if (!complete && setsWithin(tile.answer, part) > 0) this.#wanted.push([level, x, y]);
       }
       return;
     }
     this.#wanted.push([level, x, y]);
-  }
-
-  /**
-   * How many sets the density of a tile counts in a part of it.
-   * @param {Tile} tile
-   * @param {Bounds} part
-   */
-  #counts({ answer: { density } }, [x0, y0, x1, y1]) {
-    const rows = density.length;
-    let sum = 0;
-    for (let row = Math.floor(y0 * rows); row < Math.ceil(y1 * rows); row++) {
-      const columns = density[row].length;
-      for (let column = Math.floor(x0 * columns); column < Math.ceil(x1 * columns); column++)
-        sum += density[row][column];
-    }
-    return sum;
   }
 
   #load() {
@@ -221,16 +216,57 @@ export class Tiles {
 }
 
 /**
- * Draw the same share of the sets of every tile that does not hold all of its own, so that no edges appear where dense
- * and sparse tiles meet; but no less than a quarter of those that are there. The points of a tile are in random order.
- * @param {Tile[]} tiles
+ * How many sets the density of a tile counts in a part of it.
+ * @param {TileAnswer} answer
+ * @param {Bounds} part as fractions, from the lower left
  */
-function thin(tiles) {
-  const partial = tiles.filter(({ answer }) => answer.count > answer.ids.length);
-  const share = Math.min(1, ...partial.map(({ answer }) => answer.ids.length / answer.count));
+function setsWithin({ density }, [x0, y0, x1, y1]) {
+  const rows = density.length;
+  let sum = 0;
+  for (let row = Math.floor(y0 * rows); row < Math.ceil(y1 * rows); row++) {
+    const columns = density[row].length;
+    for (let column = Math.floor(x0 * columns); column < Math.ceil(x1 * columns); column++) sum += density[row][column];
+  }
+  return sum;
+}
+
+/**
+ * The part of a tile that is in view, as fractions, from the lower left.
+ * @param {TileAnswer} answer
+ * @param {Bounds} seen
+ * @returns {Bounds}
+ */
+function partInView({ bounds: [left, low, right, high] }, [seenLeft, seenLow, seenRight, seenHigh]) {
+  /** @type {(x: number, from: number, to: number) => number} */
+  const fraction = (x, from, to) => Math.max(0, Math.min(1, (x - from) / (to - from || 1)));
+  return [
+    fraction(seenLeft, left, right),
+    fraction(seenLow, low, high),
+    fraction(seenRight, left, right),
+    fraction(seenHigh, low, high),
+  ];
+}
+
+/**
+ * Choose how many of the sets of each tile are drawn: all of them, if all that are in view have been loaded. Otherwise
+ * the same share of every tile, so that no edges appear where dense and sparse ones meet, and no more than there is
+ * room for; but a quarter of those that are there, and all where they are few. The points of a tile are in random order.
+ * @param {Set<Tile>} tiles
+ * @param {Bounds} seen what is in view
+ * @param {number} room for so many points in view
+ */
+function thin(tiles, seen, room) {
+  const answers = [...tiles].map(({ answer }) => answer);
+  const shares = answers.map(({ ids, count }) => ids.length / count).filter((share) => share < 1);
+  if (shares.length) {
+    const inView = answers.reduce((sum, answer) => sum + setsWithin(answer, partInView(answer, seen)), 0);
+    shares.push(room / Math.max(1, inView));
+  }
+  const share = Math.min(1, ...shares);
   for (const { answer, batch } of tiles) {
     const held = answer.ids.length;
-    batch.count = answer.count > held ? Math.round(Math.max(held / 4, Math.min(held, share * answer.count))) : held;
+    const least = Math.max(FEW, held / 4);
+    batch.count = Math.round(Math.min(held, Math.max(least, share * answer.count)));
   }
 }
 
