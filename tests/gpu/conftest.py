@@ -38,12 +38,16 @@ class PretendedGpu:
         return sum(n for kind, n in self.calls if kind == what)
 
 
+def no_work(*given):
+    """There is nothing that runs on the device alone: vectors go by way of the host."""
+
+
 @pytest.fixture
 def pretended_gpu(monkeypatch):
     monkeypatch.setattr(devices, "_names", {"cuda": NAME})
     monkeypatch.setattr(devices, "_process", os.getpid())
     gpu = PretendedGpu()
-    monkeypatch.setitem(sys.modules, "slosh.gpu.embedding", SimpleNamespace(embed=gpu.embed))
+    monkeypatch.setitem(sys.modules, "slosh.gpu.embedding", SimpleNamespace(embed=gpu.embed, work=no_work))
     try:
         from slosh.gpu import field, products, scan
     except ImportError:  # no torch: what only embeds can be tested all the same
@@ -59,6 +63,7 @@ def pretended_gpu(monkeypatch):
 
         return call
 
+    monkeypatch.setattr(field, "work", no_work)
     monkeypatch.setattr(field, "field", on_the_cpu("field", field.field, 3))
     monkeypatch.setattr(products, "DeviceMap", on_the_cpu("map", products.DeviceMap, 5))
     monkeypatch.setattr(scan, "DeviceRows", on_the_cpu("rows", scan.DeviceRows, 1))

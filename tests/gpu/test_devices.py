@@ -16,7 +16,7 @@ class OutOfMemoryError(RuntimeError):
     pass
 
 
-def torch_with(count=1, capability=(9, 0), cuda="13.0", hip=None, said=None, fails=None):
+def torch_with(count=1, capability=(9, 0), cuda="13.0", hip=None, said=None, fails=None, archs=("sm_75", "sm_90a")):
     """A torch that sees so many GPUs; `said` is its warning, `fails` what it raises when one is first used."""
 
     def is_available():
@@ -32,6 +32,7 @@ def torch_with(count=1, capability=(9, 0), cuda="13.0", hip=None, said=None, fai
         is_available=is_available,
         device_count=lambda: count,
         get_device_capability=lambda name: capability,
+        get_arch_list=lambda: [*archs, "compute_120"],
         get_device_name=lambda name: f"GPU behind {name}",
         OutOfMemoryError=OutOfMemoryError,
         empty_cache=lambda: None,
@@ -80,6 +81,7 @@ def test_without_torch_the_extra_is_named(monkeypatch):
         (torch_with(count=0, said="The NVIDIA driver on your system is too old"), "driver", "update the NVIDIA driver"),
         (torch_with(fails="CUDA error: no kernel image"), "driver", "no kernel image"),
         (torch_with(capability=(6, 1)), "too old", "compute capability 6.1, and slosh needs 7.0"),
+        (torch_with(capability=(7, 0)), "too old", "no code for .* capability 7.0; it begins at 7.5.: install a torch"),
     ],
 )
 def test_a_gpu_that_cannot_be_used_is_an_error_with_a_remedy(monkeypatch, torch, reason, words):
@@ -90,6 +92,21 @@ def test_a_gpu_that_cannot_be_used_is_an_error_with_a_remedy(monkeypatch, torch,
     error = caught.value
     assert (error.reason, error.device, error.argument) == (reason, "cuda", "device")
     assert "leave device out" in error.remedy
+
+
+def test_a_gpu_that_is_newer_than_torch_is_tried(monkeypatch):
+    use(monkeypatch, torch_with(capability=(13, 0)))
+    assert devices.checked_device("cuda") == "cuda"
+
+
+def test_devices_of_torch_are_taken_by_their_names(monkeypatch):
+    torch = pytest.importorskip("torch")
+    assert devices.checked_device(torch.device("cpu")) == "cpu"
+    with pytest.raises(InputError, match='give "cpu", "cuda"'):
+        devices.checked_device(torch.device("meta"))
+    first = torch.device("cuda:1")
+    use(monkeypatch, torch_with(count=2))
+    assert devices.checked_device(first) == "cuda:1"
 
 
 def test_a_number_that_is_not_there(monkeypatch):

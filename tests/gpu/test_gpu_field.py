@@ -91,6 +91,8 @@ def test_no_sets(device):
 
 
 def test_a_full_memory_takes_fewer_anchors_and_is_then_an_error(device, monkeypatch):
+    if device != "cpu":
+        pytest.skip("the kernel holds no table of distances; cuda_cases.py fills the memory")
     sets = ragged([50, 20], 3, 3, False)
     anchors = np.random.default_rng(0).normal(size=(33, 3)).astype(np.float32)
     sound, most = fields.by_differences, 5

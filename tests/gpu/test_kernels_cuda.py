@@ -93,7 +93,7 @@ def test_any_number_of_quantiles(n_quantiles):
 @pytest.mark.parametrize("dim", [2, 3, 6])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_bits_do_not_depend_on_the_batch(dim, weighted, monkeypatch):
-    from slosh.gpu import embedding, pieces
+    from slosh.gpu import pieces, pipeline
 
     sizes = np.random.default_rng(1).integers(1, 400, 300)
     sizes[[10, 200]] = 3000, 2500
@@ -102,7 +102,7 @@ def test_bits_do_not_depend_on_the_batch(dim, weighted, monkeypatch):
     sets, what = ragged(sizes, dim, 3, weighted), rule(dim, 37, 16)
     found, squares = on_gpu(sets, what)
     monkeypatch.setattr(pieces, "VALUES", 50_000)
-    monkeypatch.setattr(embedding, "PIECE_BYTES", 20_000)
+    monkeypatch.setattr(pipeline, "PIECE_BYTES", 20_000)
     again, squares_again = on_gpu(sets, what)
     assert found.tobytes() == again.tobytes()
     assert np.allclose(squares, squares_again, rtol=1e-12)
@@ -152,13 +152,15 @@ def test_memory_that_is_short_means_smaller_pieces():
 
 
 @pytest.mark.parametrize("average", [True, False])
-@pytest.mark.parametrize("dim", [2, 3, 9])
-def test_gradients_equal_those_of_torch_operations(average, dim):
+@pytest.mark.parametrize("dim", [2, 3, 4, 5, 64])
+@pytest.mark.parametrize("largest", [700, 2048, 2500])
+def test_gradients_equal_those_of_torch_operations(average, dim, largest):
     from slosh.gpu import plain
+    from slosh.gpu.pieces import CAPACITIES
     from slosh.torch import on_gpu
 
-    sizes = np.random.default_rng(0).integers(1, 700, 40)
-    sizes[5] = 2500
+    every_class = CAPACITIES[largest > CAPACITIES]
+    sizes = np.concatenate([np.random.default_rng(0).integers(1, 700, 40), every_class, [largest, 1]])
     sets, what = ragged(sizes, dim, 2), rule(dim, 24, 16, average)
     points, directions = (torch.tensor(x, device="cuda") for x in (sets.points, what.directions))
     offsets = torch.tensor(sets.offsets, device="cuda")

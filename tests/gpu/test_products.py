@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-
 import numpy as np
 import pytest
 from optional_gpu import DEVICES, torch
@@ -57,31 +55,6 @@ def test_a_full_memory_takes_fewer_vectors_and_is_then_an_error(device, monkeypa
     most = 0
     with pytest.raises(DeviceMemoryError, match="one vector"):
         made.apply(vectors, found)
-
-
-def test_the_settings_of_others_are_put_back_when_the_last_thread_leaves(device):
-    matmul, before = torch.backends.cuda.matmul, torch.backends.cuda.matmul.allow_tf32
-    inside, leave = threading.Event(), threading.Event()
-
-    def work():
-        with products.full_products(device):
-            inside.set()
-            leave.wait(20)
-
-    try:
-        matmul.allow_tf32 = True
-        other = threading.Thread(target=work)
-        with products.full_products(device):
-            other.start()
-            assert inside.wait(20)
-            assert matmul.fp32_precision == "ieee" if hasattr(matmul, "fp32_precision") else not matmul.allow_tf32
-        assert matmul.fp32_precision == "ieee" if hasattr(matmul, "fp32_precision") else not matmul.allow_tf32
-        leave.set()
-        other.join()
-        assert matmul.allow_tf32
-    finally:
-        leave.set()
-        matmul.allow_tf32 = before
 
 
 def test_products_are_those_of_float32_within_autocast(device):

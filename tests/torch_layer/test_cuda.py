@@ -7,6 +7,7 @@ from optional_torch import torch
 from plain_oracle import ragged
 
 from slosh.errors import InputError
+from slosh.gpu import columns
 from slosh.torch import SlicedWassersteinPool, sliced_wasserstein
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that torch can use")
@@ -43,10 +44,22 @@ def test_gradients_equal_those_of_the_cpu(rule, weighted, dtype):
         torch.testing.assert_close(one, other, atol=tolerance, rtol=tolerance)
 
 
-def test_padded_batches():
-    expected = gradients("cuda", torch.float64, "average", False)
-    for one, other in zip(gradients("cuda", torch.float64, "average", False, padded=True), expected, strict=True):
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_padded_batches(dtype):
+    expected = gradients("cuda", dtype, "average", False)
+    for one, other in zip(gradients("cuda", dtype, "average", False, padded=True), expected, strict=True):
         torch.testing.assert_close(one, other, atol=1e-12, rtol=1e-12)
+
+
+def test_padding_is_no_set(monkeypatch):
+    """What was padding is not sorted with the sets: it would be one large set of zeros."""
+    seen, embed = [], columns.embed
+    monkeypatch.setattr(
+        columns, "embed", lambda batch, *given: (seen.append(batch.known.tolist()), embed(batch, *given))
+    )
+    pool, table = SlicedWassersteinPool(3, 8, 4).cuda(), torch.randn(5, 4000, 3, device="cuda")
+    pool(table, lengths=torch.tensor([1, 2, 3, 4, 5], device="cuda"))
+    assert seen == [[0, 1, 3, 6, 10, 15]]
 
 
 @pytest.mark.parametrize("weighted", [False, True])

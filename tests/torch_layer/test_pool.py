@@ -71,6 +71,18 @@ def test_sizes_up_to_5000(rule, weighted):
 
 
 @pytest.mark.parametrize("rule", RULES)
+def test_a_set_does_not_depend_on_how_many_there_are(rule):
+    """Sums of the weights of many sets lose no digits: an element of weight zero is never the one at a quantile."""
+    points, offsets, weights = ragged(np.random.default_rng(0).integers(2, 9, size=100_000), 2, True)
+    points += 5
+    pool = SlicedWassersteinPool(2, 3, 8, quantiles=rule, reference=None).double()
+    found = pool(*tensors(points, offsets, None, torch.float64)[:2], weights=torch.tensor(weights, dtype=torch.float64))
+    last = len(offsets) - 301
+    expected = vectors(points, offsets[last:], weights, pool.slices.detach().numpy(), 8, rule == "average")
+    np.testing.assert_allclose(found[last:].detach().numpy(), expected, atol=1e-9)
+
+
+@pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("slices", ["auto", "random", "orthogonal", "qmc"])
 @pytest.mark.parametrize("reference", [None, "uniform", "normal"])
 def test_the_same_seed_is_the_same_embedding(rule, slices, reference):

@@ -277,6 +277,12 @@ class DeviceTransformer(SetTransformer):
     def _is_on_device(self) -> bool:
         return checked_device(self.device) != CPU
 
+    def device_work(self, device: str) -> Any:
+        """Return what writes the vectors of sets that are on this GPU (`slosh.gpu.pipeline.Work`); None if nothing does
+        without the host.
+        """
+        return None
+
     def _batch_sets(self) -> int:
         return max(1, DEVICE_BATCH_NUMBERS // self.vector_length) if self._is_on_device() else super()._batch_sets()
 

@@ -23,13 +23,14 @@ HALF_WEIGHT_SETS, HALF_WEIGHT_DIRECTIONS = 300, 4
 """Labelled sets, less the classes, and directions, with which discriminants get half of their weight."""
 
 
-def class_numbers(labels: Any, n: int) -> Int64 | None:
+def class_numbers(labels: Any, n: int, *, is_needed: bool = False) -> Int64 | None:
     """Return the class of each of n sets, 0, 1, ..., or UNLABELLED; None for the targets of a regression.
 
     Targets of a regression are floats, unless they are whole numbers and NaN: so tables hold labels some of which are
     missing. None, NaN and pandas' NA stand for a set without a label, and so does -1, unless there is only one other
-    class: -1 and 1 are the two classes of many data sets.
+    class: -1 and 1 are the two classes of many data sets. Where labels are needed, errors do not offer to do without.
     """
+    otherwise = "" if is_needed else ", or leave y out"
     given = labels if isinstance(labels, np.ndarray) or hasattr(labels, "dtype") else _as_objects(labels)
     array = np.asarray(given)
     if array.shape != (n,):
@@ -46,13 +47,13 @@ def class_numbers(labels: Any, n: int) -> Int64 | None:
         known.discard(UNLABELLED)
     if len(known) < 2:
         which = f"has one class only, {next(iter(known))!r:.60}" if known else "has no label at all"
-        remedy = "give labels of two classes or more, or leave y out; None and -1 stand for sets without a label"
+        remedy = f"give labels of two classes or more{otherwise}; None and -1 stand for sets without a label"
         raise input_error("y", which, remedy)
     numbers: dict[Any, int] = {}
     found = [numbers.setdefault(label, len(numbers)) if label in known else UNLABELLED for label in listed]
     classes = np.array(found, np.int64)
     if np.bincount(classes[classes >= 0]).max() < 2:
-        raise input_error("y", "has no label twice", "give labels that sets share, or leave y out")
+        raise input_error("y", "has no label twice", f"give labels that sets share{otherwise}")
     return classes
 
 

@@ -133,6 +133,11 @@ class DistanceField(DeviceTransformer):
             part = slice(first, min(first + turns, n_anchors))
             kernel.field(ragged, self.anchors_[part], out[:, part], kernel.threads(self.n_jobs))
 
+    def device_work(self, device: str) -> Any:
+        from ..gpu.field import work
+
+        return work(self.anchors_, device)
+
     # -- what an index stores ------------------------------------------------------------------------------------------
 
     @property

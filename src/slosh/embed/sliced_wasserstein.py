@@ -240,13 +240,23 @@ class SlicedWasserstein(DeviceTransformer):
             residual[:] = parts
 
     def _embed_on(self, device: str, sets: Ragged, out: Float32, rule: Quantiles, residual: Float64 | None) -> None:
-        if rule.directions is None:
-            problem = f"slices={self.slices!r:.60} are not linear, and a GPU takes those that are"
-            remedy = "leave device out, or give directions"
-            raise UnsupportedError(problem, remedy, feature_name="device", argument="device")
+        self._check_linear()
         from ..gpu.embedding import embed
 
         embed(sets, rule, out, residual, device)
+
+    def device_work(self, device: str) -> Any:
+        self._check_linear()
+        from ..gpu.embedding import work
+
+        return work(self._vector_rule(), device)
+
+    def _check_linear(self) -> None:
+        """Refuse slices that a GPU cannot take."""
+        if self.slicer_.directions_ is None:
+            problem = f"slices={self.slices!r:.60} are not linear, and a GPU takes those that are"
+            remedy = "leave device out, or give directions"
+            raise UnsupportedError(problem, remedy, feature_name="device", argument="device")
 
     def _reference_norm(self) -> float:
         """Return the norm of `reference_`; it is kept, because computing it takes a good part of a single query."""

@@ -22,7 +22,7 @@ from ..data.sets import Sets, check_origin
 from ..errors import InputError, user_level
 from ..gpu.devices import CPU, checked_device
 from ..native import kernel
-from ..native.arrays import Array, Float32, Float64, Int64
+from ..native.arrays import Array, Float32, Float64, Int64, Ragged
 from .base import DeviceTransformer, SetTransformer
 from .discriminant import class_numbers, discriminants, joined_map, label_weight, shared_classes
 from .sliced_wasserstein import SlicedWasserstein
@@ -52,6 +52,8 @@ BLOCK_NUMBERS = 1 << 22
 """Numbers of the wrapped embeddings' vectors that `transform` holds at once."""
 DEVICE_BLOCK_NUMBERS = 1 << 27
 """The same on a GPU, which takes more of them: 512 MB."""
+HELD_BYTES = 40
+"""Bytes of a number of the wrapped embeddings' vectors that a GPU holds while it maps them."""
 LANDMARKS, USUAL = 256, 0.95
 """Vectors of the sample that are kept, and the part of them whose distance to the nearest other is usual."""
 WHITENING_STREAM = 0x3B17E
@@ -426,12 +428,35 @@ class Whitened(DeviceTransformer):
 
     def _transform(self, sets: Sets, out: Float32) -> None:
         device = checked_device(self.device)
-        if self._map is None or self._map[0] != device:
-            self._map = device, self._mapping(self.shortest_, device)
+        if device != CPU and (work := self.device_work(device)) is not None:
+            from ..gpu.pipeline import run
+
+            held = HELD_BYTES * self._joined_length
+            run(Ragged(sets.points, sets.offsets, sets.weights), work, out, None, device, held=held)
+            return
         step = max(1, (BLOCK_NUMBERS if device == CPU else DEVICE_BLOCK_NUMBERS) // self._joined_length)
         for start in range(0, len(sets), step):
             rows = slice(start, start + step)
-            self._map[1].apply(self._joined(sets[rows]), out[rows], self.n_jobs)
+            self._map_on(device).apply(self._joined(sets[rows]), out[rows], self.n_jobs)
+
+    def _map_on(self, device: str) -> LinearMap | DeviceMap:
+        """Return the map of the vectors, which is kept for the device that was used last."""
+        if self._map is None or self._map[0] != device:
+            self._map = device, self._mapping(self.shortest_, device)
+        return self._map[1]
+
+    def device_work(self, device: str) -> Any:
+        views: list[tuple[Any, int, float]] = []
+        for view, scale in zip(self._ready_views(), self.view_scales_, strict=True):
+            if not isinstance(view, DeviceTransformer) or checked_device(view.device) != device:
+                return None
+            if (work := view.device_work(device)) is None:
+                return None
+            views.append((work, view.vector_length, scale))
+        from ..gpu.products import DeviceMap, joined
+
+        then = self._map_on(device)
+        return joined(views, then) if isinstance(then, DeviceMap) else None
 
     def apart(self, sets: Sets, vectors: Float32) -> Float64 | None:
         """Return how far vectors of these sets that two devices have made may lie apart, (n,)."""

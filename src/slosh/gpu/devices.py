@@ -18,6 +18,7 @@ from ..errors import DeviceError, DeviceMemoryError, bad_value, import_extra
 CPU = "cpu"
 LEAST_CAPABILITY = (7, 0)
 """What a GPU must be able to do, as NVIDIA counts it: Volta and later."""
+OLDER_TORCH = "install a torch that was built for an older CUDA, or use a newer GPU"
 OTHERWISE = "or leave device out to compute on the CPU"
 
 _names: dict[str, str] = {}
@@ -37,6 +38,8 @@ def checked_device(device: Any) -> str:
     """
     if device is None:
         return CPU
+    if type(device).__module__ == "torch":  # a torch.device
+        device = str(device)
     found = re.fullmatch(r"cuda(?::(\d{1,4}))?", device) if isinstance(device, str) else None
     if device == CPU and isinstance(device, str):
         return CPU
@@ -88,6 +91,11 @@ def _reach(name: str, number: int | None) -> None:
         numbers, least = (".".join(map(str, each)) for each in (capability, LEAST_CAPABILITY))
         problem = f"device={name!r}: {called} has compute capability {numbers}, and slosh needs {least}"
         raise _unusable(name, "too old", problem, "use a newer GPU")
+    oldest = min((int(arch[3:]) for arch in torch.cuda.get_arch_list() if re.fullmatch(r"sm_\d+", arch)), default=0)
+    if 10 * capability[0] + capability[1] < oldest:
+        problem = f"device={name!r}: torch {torch.__version__} has no code for {called} (compute capability "
+        problem += f"{'.'.join(map(str, capability))}; it begins at {oldest / 10})"
+        raise _unusable(name, "too old", problem, OLDER_TORCH)
     _names[name], _process = called, os.getpid()
 
 

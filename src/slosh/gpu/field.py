@@ -7,6 +7,7 @@ which products cannot tell from zero, are computed again from differences.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -15,17 +16,19 @@ from torch import Tensor
 
 from ..data.batching import batches_by_points
 from ..native.arrays import Float32, Int64, Ragged
+from . import pipeline
+from .columns import Batch
 from .devices import in_smaller_batches
 from .nvrtc import Request, kernels
+from .pieces import moved
 from .products import full_products
 from .sources import INT, POINTER, define, source
+from .tensors import sent
 
 TABLE_NUMBERS = 1 << 27
 """Elements times anchors whose distances are held at once: 1 GB in float64, and some times as much while they are."""
 DIRECT_DIM = 16
 """Up to this dimension differences take less time than a product."""
-KERNEL_NUMBERS = 1 << 29
-"""The same for the kernel, which holds the fields only."""
 KERNEL_ANCHORS = 128
 """Anchors of a block of the kernel."""
 NEAR = 2.0**-14
@@ -50,28 +53,37 @@ def field(sets: Ragged, anchors: Float32, out: Float32, device: str) -> None:
 
     Elements of weight zero do not count. It is what `slosh.native.kernel.field` computes.
     """
-    n_anchors, has_kernel = len(anchors), device != "cpu" and sets.points.shape[1] <= DIRECT_DIM
-    most = KERNEL_NUMBERS if has_kernel else TABLE_NUMBERS
+    by_kernel = work(anchors, device)
+    if by_kernel is not None:
+        pipeline.run(sets, by_kernel, out, None, device)
+        return
     with full_products(device):
-        there = torch.from_numpy(np.ascontiguousarray(anchors)).to(device)
-        for some in batches_by_points(np.diff(sets.offsets), max(1, most // n_anchors)):
+        there = sent(anchors, device)
+        for some in batches_by_points(np.diff(sets.offsets), max(1, TABLE_NUMBERS // len(anchors))):
 
             def run(start: int, stop: int, at: int = some.start) -> None:
                 part = slice(at + start, at + stop)
-                _batch(sets, part, there, out[part], device, most)
+                _batch(sets, part, there, out[part], device)
 
             n = some.stop - some.start
             in_smaller_batches(run, n, n, device, "the elements of one set")
 
 
-def _batch(sets: Ragged, some: slice, anchors: Tensor, out: Float32, device: str, most: int) -> None:
+def work(anchors: Float32, device: str) -> pipeline.Work | None:
+    """Return what computes the fields of sets that are on the device; None where there is no kernel for it."""
+    if device == "cpu" or anchors.shape[1] > DIRECT_DIM:
+        return None
+    return partial(_by_kernel, sent(anchors, device))
+
+
+def _batch(sets: Ragged, some: slice, anchors: Tensor, out: Float32, device: str) -> None:
     """Compute the fields of a run of sets, some anchors at a time if they are large."""
     first, last = (int(sets.offsets[i]) for i in (some.start, some.stop))
     n_points = last - first
-    points = torch.from_numpy(np.ascontiguousarray(sets.points[first:last])).to(device)
+    points = sent(sets.points[first:last], device)
     idle = None
     if sets.weights is not None:
-        idle = torch.from_numpy(np.ascontiguousarray(sets.weights[first:last])).to(device) <= 0
+        idle = sent(sets.weights[first:last], device) <= 0
     at = _places(sets.offsets[some.start : some.stop + 1] - first, device)
 
     def run(start: int, stop: int) -> None:
@@ -80,18 +92,25 @@ def _batch(sets: Ragged, some: slice, anchors: Tensor, out: Float32, device: str
         out[:, start:stop] = found.cpu().numpy()
 
     in_smaller_batches(
-        run, len(anchors), max(1, most // max(1, n_points)), device, f"the distances of {n_points:,} elements"
+        run, len(anchors), max(1, TABLE_NUMBERS // max(1, n_points)), device, f"the distances of {n_points:,} elements"
     )
 
 
 def _places(offsets: Int64, device: str) -> Places:
-    sizes = np.diff(offsets)
-    counts = -(-sizes // RUN)
-    ends = np.cumsum(counts)
-    before = np.arange(ends[-1]) - np.repeat(ends - counts, counts)  # runs of the same set before each
-    runs = np.append(np.repeat(offsets[:-1], counts) + before * RUN, offsets[-1])
-    parts = (runs, np.append(0, ends), np.repeat(np.arange(len(sizes)), sizes))
-    return Places(*(torch.from_numpy(each.astype(np.int64)).to(device) for each in parts))
+    runs, ends, _ = _runs(offsets)
+    parts = (runs, ends, np.repeat(np.arange(len(offsets) - 1), np.diff(offsets)))
+    return Places(*(sent(each.astype(np.int64), device) for each in parts))
+
+
+def _runs(offsets: Int64) -> tuple[Int64, Int64, Int64]:
+    """Cut sets into runs of at most RUN elements: return where runs begin and the last ends, how many there are up to
+    each set, from 0, and the set of each.
+    """
+    counts = -(-np.diff(offsets) // RUN)
+    ends = np.append(0, np.cumsum(counts))
+    set_of = np.repeat(np.arange(len(counts)), counts)
+    before = np.arange(ends[-1]) - ends[set_of]  # runs of the same set before each
+    return np.append(offsets[set_of] + before * RUN, offsets[-1]), ends, set_of
 
 
 def _least(table: Tensor, idle: Tensor | None, at: Places) -> Tensor:
@@ -105,8 +124,6 @@ def _least(table: Tensor, idle: Tensor | None, at: Places) -> Tensor:
 def by_differences(points: Tensor, idle: Tensor | None, at: Places, anchors: Tensor) -> Tensor:
     """Return the fields (n, K) of points (P, d), of which those that are idle do not count, from all differences."""
     squares: Tensor | None = None
-    if points.device.type == "cuda":
-        return _by_kernel(points, idle, at, anchors).sqrt_()
     for column, places in zip(points.T, anchors.T, strict=True):
         away = column[:, None] - places[None]
         squares = away.square_() if squares is None else squares.addcmul_(away, away)
@@ -114,28 +131,30 @@ def by_differences(points: Tensor, idle: Tensor | None, at: Places, anchors: Ten
     return _least(squares, idle, at).sqrt_()
 
 
-def _by_kernel(points: Tensor, idle: Tensor | None, at: Places, anchors: Tensor) -> Tensor:
-    """Return the squares of the fields (n, K)."""
-    n_runs, (n_anchors, dim) = len(at.runs) - 1, anchors.shape
-    found = torch.full((len(at.sets) - 1, n_anchors), torch.inf, device=points.device)
-    set_of_run = torch.repeat_interleave(at.sets.diff(), output_size=n_runs).int()
+def _by_kernel(anchors: Tensor, batch: Batch, out: Tensor, _: Tensor | None) -> None:
+    """Write the fields of sets on a GPU into `out` (n, K)."""
+    (n_anchors, dim), device = anchors.shape, batch.points.device
+    runs, set_of = _runs(batch.known)[::2]
+    idle = None if batch.weights is None else batch.weights <= 0
+    starts, owners = moved(runs, device), moved(set_of.astype(np.int32), device)
+    out.fill_(torch.inf)
     types = (POINTER, POINTER, POINTER, POINTER, INT, POINTER, INT, POINTER)
     request = Request(("field", dim), lambda: define(DIM=dim) + source("field.cu"), "field", types)
-    with torch.cuda.device(points.device):
-        (run,) = kernels(points.device, [request])
+    with torch.cuda.device(device):
+        (run,) = kernels(device, [request])
         run(
-            (n_runs, -(-n_anchors // KERNEL_ANCHORS)),
+            (len(set_of), -(-n_anchors // KERNEL_ANCHORS)),
             KERNEL_ANCHORS,
-            points.data_ptr(),
+            batch.points.data_ptr(),
             None if idle is None else idle.data_ptr(),
-            at.runs.data_ptr(),
-            set_of_run.data_ptr(),
-            n_runs,
-            anchors.contiguous().data_ptr(),
+            starts.data_ptr(),
+            owners.data_ptr(),
+            len(set_of),
+            anchors.data_ptr(),
             n_anchors,
-            found.data_ptr(),
+            out.data_ptr(),
         )
-    return found
+    out.sqrt_()
 
 
 def by_products(points: Tensor, idle: Tensor | None, at: Places, anchors: Tensor) -> Tensor:

@@ -19,7 +19,10 @@ from typing import Any, NamedTuple
 import torch
 
 from ..errors import DeviceError
+from .devices import OLDER_TORCH
 
+OUT_OF_MEMORY, UNSUPPORTED_PTX = 2, 222
+"""Errors of CUDA."""
 CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES = 8
 DEFAULT_SHARED_BYTES = 48 << 10
 COMPILERS = 8
@@ -72,17 +75,48 @@ def _driver() -> ctypes.CDLL:
 
 
 def _check(code: int, what: str) -> None:
+    """Raise what a call of the driver returned, if it failed; a memory that is full as torch says it."""
     if not code:
         return
+    if code == OUT_OF_MEMORY:
+        raise torch.cuda.OutOfMemoryError(f"{what}: out of memory")
+    if code == UNSUPPORTED_PTX:
+        problem = f"the driver is older than the CUDA that torch was built for, {torch.version.cuda}, and cannot run"
+        raise DeviceError(f"{problem} its kernels", "update the NVIDIA driver", device="cuda", reason="driver")
     text = ctypes.c_char_p()
     _driver().cuGetErrorString(code, ctypes.byref(text))
     said = (text.value or b"unknown").decode()
     raise KernelFailed(f"{what}: {said} (CUDA error {code})")
 
 
+@lru_cache(maxsize=1)
+def supported() -> tuple[int, ...]:
+    """Return the architectures that NVRTC knows, 90 for "sm_90", in order."""
+    count = ctypes.c_int()
+    _check_nvrtc(_nvrtc().nvrtcGetNumSupportedArchs(ctypes.byref(count)))
+    found = (ctypes.c_int * count.value)()
+    _check_nvrtc(_nvrtc().nvrtcGetSupportedArchs(found))
+    return tuple(sorted(found))
+
+
+def architecture(capability: tuple[int, int]) -> str:
+    """Return what to compile for: machine code of a GPU that NVRTC knows, "sm_90", or "compute_90", which the driver
+    translates, for one that is newer than NVRTC.
+    """
+    wanted, known = 10 * capability[0] + capability[1], supported()
+    if wanted in known:
+        return f"sm_{wanted}"
+    older = [each for each in known if each < wanted]
+    if not older:
+        problem = f"NVRTC of CUDA {torch.version.cuda} has no code for GPUs of compute capability {wanted / 10}"
+        raise DeviceError(problem, OLDER_TORCH, device="cuda", reason="too old")
+    return f"compute_{older[-1]}"
+
+
 def compile_source(source: str, arch: str) -> bytes:
-    """Return the machine code of a source for an architecture, "sm_90" for instance."""
+    """Return the code of a source: machine code for "sm_90", and what the driver translates for "compute_90"."""
     nvrtc, program = _nvrtc(), ctypes.c_void_p()
+    kind = "CUBIN" if arch.startswith("sm_") else "PTX"
     _check_nvrtc(nvrtc.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"slosh.cu", 0, None, None))
     try:
         options = [f"--gpu-architecture={arch}".encode(), b"--std=c++17"]
@@ -94,9 +128,9 @@ def compile_source(source: str, arch: str) -> bytes:
             nvrtc.nvrtcGetProgramLog(program, log)
             raise KernelFailed(f"NVRTC did not compile a kernel for {arch}:\n{log.value.decode(errors='replace')}")
         length = ctypes.c_size_t()
-        _check_nvrtc(nvrtc.nvrtcGetCUBINSize(program, ctypes.byref(length)))
+        _check_nvrtc(getattr(nvrtc, f"nvrtcGet{kind}Size")(program, ctypes.byref(length)))
         image = ctypes.create_string_buffer(length.value)
-        _check_nvrtc(nvrtc.nvrtcGetCUBIN(program, image))
+        _check_nvrtc(getattr(nvrtc, f"nvrtcGet{kind}")(program, image))
         return image.raw
     finally:
         nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
@@ -163,10 +197,10 @@ def kernels(device: torch.device, wanted: Sequence[Request]) -> list[Kernel]:
         pass
     with _lock:
         new = [each for each in wanted if (device.index, each.key) not in _kernels]
-        major, minor = torch.cuda.get_device_capability(device)
+        arch = architecture(torch.cuda.get_device_capability(device))
 
         def image(each: Request) -> bytes:
-            return compile_source(each.make(), f"sm_{major}{minor}")
+            return compile_source(each.make(), arch)
 
         if len(new) > 1:
             with ThreadPoolExecutor(min(len(new), COMPILERS)) as pool:

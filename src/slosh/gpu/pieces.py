@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from ..native.arrays import Array, Int64
+from .tensors import as_tensor
 
 SHAPES = (
     (8, 1), (16, 1), (12, 2), (16, 2), (20, 2), (24, 2), (28, 2), (32, 2), (36, 2), (40, 2), (24, 4), (28, 4), (32, 4),
@@ -51,7 +52,7 @@ class Piece(NamedTuple):
 
 def moved(array: Array, device: torch.device) -> Tensor:
     """Return a copy of an array on a GPU, without waiting for it."""
-    return torch.from_numpy(np.ascontiguousarray(array)).pin_memory().to(device, non_blocking=True)
+    return as_tensor(np.ascontiguousarray(array)).pin_memory().to(device, non_blocking=True)
 
 
 def pieces(offsets: Int64, n_slices: int, device: torch.device) -> Iterator[Piece]:

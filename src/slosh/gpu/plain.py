@@ -13,7 +13,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-CHUNK_NUMBERS = {"cpu": 1 << 22, "other": 1 << 26}
+from ..native import ordering
+
+CHUNK_NUMBERS = {"cpu": 1 << 22, "other": 1 << 24}
 """Elements times slices that are sorted at once; each needs about 100 bytes while it is worked on."""
 
 
@@ -63,17 +65,30 @@ def sort_sets(points: Tensor, at: Places, weights: Tensor | None, directions: Te
     """
     values = (points @ directions.T).T.contiguous() + 0.0  # no negative zero
     if weights is None:
-        order = _order(values, at.set_of)
+        order = _order(values, at, None)
         return Sorted(order, values.gather(1, order).double(), None, None)
-    light_first = torch.argsort(weights, stable=True)
     values = values.masked_fill((weights <= 0)[None], torch.inf)
-    order = light_first[_order(values[:, light_first], at.set_of[light_first])]
+    order = _order(values, at, torch.argsort(weights, stable=True))
     total = _set_sums(weights.double()[None], at)[0]
     mass = (weights.double() / total[at.set_of])[order]
     return Sorted(order, values.gather(1, order).double().masked_fill(mass <= 0, 0.0), mass, total)
 
 
-def _order(values: Tensor, set_of: Tensor) -> Tensor:
+def _order(values: Tensor, at: Places, first: Tensor | None) -> Tensor:
+    """Return the order of each row by set and then by value; of equal ones, by their place in `first`, or their own."""
+    if values.dtype == torch.float64 and values.device.type == "cpu":
+        ties = torch.arange(len(at.set_of))
+        if first is not None:
+            ties[first] = ties.clone()
+        offsets = torch.nn.functional.pad(at.sizes.cumsum(0), (1, 0))
+        found = ordering.order(values.detach().numpy(), offsets.numpy(), ties.numpy(), torch.get_num_threads())
+        return torch.from_numpy(found)
+    if first is None:
+        return _sorted(values, at.set_of)
+    return first[_sorted(values[:, first], at.set_of[first])]
+
+
+def _sorted(values: Tensor, set_of: Tensor) -> Tensor:
     """Return the stable order of each row by set and then by value."""
     if values.dtype == torch.float32:  # both fit one whole number
         bits = values.view(torch.int32)
@@ -116,8 +131,8 @@ def cut(rows: Sorted, at: Places, n_quantiles: int) -> Cuts:
     upto = cumulative(rows.mass, at)
     asked = (torch.arange(n, device=device).repeat_interleave(n_quantiles) + edge - 1e-12).expand(len(upto), -1)
     which = torch.searchsorted(upto + at.set_of, asked.contiguous())
-    first, sizes = (x.repeat_interleave(n_quantiles) for x in (at.starts, at.sizes))
-    which = torch.minimum(torch.maximum(which, first), first + sizes - 1)
+    first, last = (x.repeat_interleave(n_quantiles) for x in (at.starts, at.starts + n_weighted(rows.mass, at) - 1))
+    which = torch.minimum(torch.maximum(which, first), last)
     width = rows.mass.gather(1, which)
     return Cuts(which, upto.gather(1, which) - width, width, edge)
 
@@ -130,9 +145,19 @@ def upto(rows: Sorted, at: Places) -> Tensor:
 
 
 def cumulative(mass: Tensor, at: Places) -> Tensor:
-    """Return the cumulative weight of each set up to and with each element, at most 1."""
-    before = _sums_before(mass)
-    return (before[:, 1:] - before[:, at.starts][:, at.set_of]).clamp_(max=1.0)
+    """Return the cumulative weight of each set up to and with each element, at most 1.
+
+    What is summed over all sets is how much heavier than the mean of its set each element is: the sums stay small, so
+    that they lose no digits to the number of sets.
+    """
+    sizes = at.sizes.double()[at.set_of]
+    before = _sums_before(mass - 1 / sizes)
+    return (before[:, 1:] - before[:, at.starts][:, at.set_of] + (at.rank + 1) / sizes).clamp_(max=1.0)
+
+
+def n_weighted(mass: Tensor, at: Places) -> Tensor:
+    """Return how many elements of each set weigh anything, (n,): they come first in the order."""
+    return _set_sums((mass[:1] > 0).double(), at)[0].long()
 
 
 def embed(
@@ -276,8 +301,7 @@ def scatter_gradients(
     if found.weights.numel() and of_cuts is not None and rows.mass is not None:
         assert weights is not None
         assert rows.total is not None
-        n_positive = _set_sums((rows.mass[:1] > 0).double(), at)[0].long()
-        of_cuts = of_cuts.masked_fill((at.rank >= n_positive[at.set_of] - 1)[None], 0.0)
+        of_cuts = of_cuts.masked_fill((at.rank >= n_weighted(rows.mass, at)[at.set_of] - 1)[None], 0.0)
         before = _sums_before(of_cuts)
         of_mass = before[:, at.end_of() + 1] - before[:, :-1]  # each weight moves all cuts from its own on
         mean = _set_sums(of_mass * rows.mass, at)

@@ -5,8 +5,7 @@ Vectors come in as arrays of NumPy, and so they go out. What is precious is comp
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,47 +13,21 @@ import torch
 from torch import Tensor
 
 from ..native.arrays import Float32, Float64
+from .columns import Batch
 from .devices import in_smaller_batches
+from .pipeline import Work
+from .precision import full_precision
+from .tensors import sent
 
 BATCH_NUMBERS = 1 << 25
 """Numbers of vectors that are mapped at once: 256 MB in float64, and some times as much while they are."""
 
-_lock = threading.Lock()
-_inside = 0
-_before: Any = None
-
 
 @contextmanager
 def full_products(device: str) -> Iterator[None]:
-    """Compute products of float32 in float32 within the block, whatever TF32 and autocast are set to; no gradients.
-
-    The settings of TF32 are those of the process: those of others are put back when the last thread leaves.
-    """
-    global _inside, _before
-    with _lock:
-        if not _inside:
-            _before = _set_precision("ieee")
-        _inside += 1
-    try:
-        with torch.inference_mode(), torch.autocast(torch.device(device).type, enabled=False):
-            yield
-    finally:
-        with _lock:
-            _inside -= 1
-            if not _inside:
-                _set_precision(_before)
-
-
-def _set_precision(value: Any) -> Any:
-    """Set how products of float32 are computed on GPUs; return how they were."""
-    matmul = torch.backends.cuda.matmul
-    if hasattr(matmul, "fp32_precision"):  # torch 2.9 and later
-        before: Any = matmul.fp32_precision
-        matmul.fp32_precision = value
-    else:
-        before = matmul.allow_tf32
-        matmul.allow_tf32 = value is True
-    return before
+    """Compute products of float32 in float32 within the block, without gradients."""
+    with torch.inference_mode(), full_precision(device):
+        yield
 
 
 class DeviceMap:
@@ -79,18 +52,19 @@ class DeviceMap:
         self._most = max(1, BATCH_NUMBERS // max(1, len(mean)))
 
     def _there(self, array: Any) -> Tensor:
-        return torch.from_numpy(array).to(self._device)
+        return sent(array, self._device)
 
     def apply(self, vectors: Float32, out: Float32, n_jobs: int | None = None) -> None:
         """Write the mapped vectors into `out`; threads make no difference."""
 
         def run(first: int, last: int) -> None:
-            out[first:last] = self._mapped(self._there(vectors[first:last]).double()).float().cpu().numpy()
+            out[first:last] = self.mapped(self._there(vectors[first:last]).double()).float().cpu().numpy()
 
         with full_products(self._device):
             self._most = in_smaller_batches(run, len(vectors), self._most, self._device, "one vector")
 
-    def _mapped(self, vectors: Tensor) -> Tensor:
+    def mapped(self, vectors: Tensor) -> Tensor:
+        """Return vectors of float64 mapped; they are written to."""
         vectors -= self._mean
         along = vectors @ self._directions.T
         if self._rest_scale:
@@ -101,3 +75,19 @@ class DeviceMap:
         if self._shortest is not None:
             mapped /= torch.linalg.vector_norm(mapped, dim=1, keepdim=True).clamp_(min=self._shortest)
         return mapped
+
+
+def joined(views: Sequence[tuple[Work, int, float]], then: DeviceMap) -> Work:
+    """Return what makes the vectors of several views of sets on a device, each of a length and with a scale, and maps
+    them, side by side.
+    """
+
+    def work(batch: Batch, out: Tensor, _: Tensor | None) -> None:
+        parts = []
+        for view, length, scale in views:
+            vectors = out.new_empty((len(out), length))
+            view(batch, vectors, None)
+            parts.append(vectors.double().mul_(scale))
+        out.copy_(then.mapped(torch.cat(parts, dim=1)))
+
+    return work

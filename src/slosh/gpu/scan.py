@@ -19,6 +19,7 @@ from ..checkpoints import checkpoint
 from ..native.arrays import Float32, Float64, Int64, Mask
 from .devices import free_memory, memory_errors
 from .products import full_products
+from .tensors import sent
 
 CHUNK_NUMBERS = 1 << 28
 """Numbers of the rows that lie together on the device: 1 GB."""
@@ -34,7 +35,7 @@ LOOKED_INTO = 1 << 26
 """Scores of groups that are looked into at once."""
 MAX_PAIRS = 1 << 26
 """Pairs of query and position that a batch of queries may give; more of them, and it is cut."""
-ROOM = 6 << 30
+ROOM, ROOM_PART = 6 << 30, 4
 """Bytes of the device that rows leave free, for tiles."""
 MIDDLE_SAMPLE = 4096
 FLOAT32_LIMIT = 1e30
@@ -111,9 +112,9 @@ class DeviceRows:
         """Return whether the device has memory for another chunk."""
         if torch.device(self._device).type != "cuda":
             return True
-        free = torch.cuda.mem_get_info(self._device)[0]
+        free, total = torch.cuda.mem_get_info(self._device)
         kept = torch.cuda.memory_reserved(self._device) - torch.cuda.memory_allocated(self._device)
-        return bool(free + kept - 4 * self._chunk_rows * self._dim > self._room)
+        return bool(free + kept - 4 * self._chunk_rows * self._dim > min(self._room, total // ROOM_PART))
 
     def _sent(self, first: int) -> Chunk:
         """Send a chunk to the device."""
@@ -122,8 +123,8 @@ class DeviceRows:
         padded = -(-n // GROUP) * GROUP
         rows = torch.zeros((padded, dim), device=self._device)
         squares = torch.full((padded,), torch.inf, device=self._device)
-        rows[:n] = torch.from_numpy(np.ascontiguousarray(part)).to(self._device)
-        rows[:n] -= torch.from_numpy(self._middle).to(self._device)
+        rows[:n] = sent(part, self._device)
+        rows[:n] -= sent(self._middle, self._device)
         step = max(1, (1 << 24) // dim)
         for start in range(0, n, step):
             some = slice(start, min(start + step, n))
@@ -151,7 +152,7 @@ class DeviceRows:
         most = max(1, min(QUERIES, LOOKED_INTO // (GROUP * max(1, k))))
         tile, first = TILE_NUMBERS, 0
         with memory_errors(self._device, "which vectors are allowed"):
-            mask = None if allowed is None else torch.from_numpy(np.ascontiguousarray(allowed)).to(self._device)
+            mask = None if allowed is None else sent(allowed, self._device)
         while first < len(queries):
             part = slice(first, min(len(queries), first + most))
             n = part.stop - first
@@ -178,7 +179,7 @@ class DeviceRows:
 
     def _batch(self, queries: Float32, limits: Float64 | None, k: int, mask: Tensor | None, tile: int) -> Pairs:
         with full_products(self._device):
-            scan = _Scan(torch.from_numpy(queries).to(self._device), self._middle, limits, k)
+            scan = _Scan(sent(queries, self._device), self._middle, limits, k)
             rows = max(GROUP, tile // len(queries) // GROUP * GROUP)
             for chunk in self._each_chunk():
                 squares = chunk.squares
@@ -201,14 +202,14 @@ class _Scan:
 
     def __init__(self, queries: Tensor, middle: Float32, limits: Float64 | None, k: int) -> None:
         self._k, self._n = k, len(queries)
-        exact = queries.double() - torch.from_numpy(middle).to(queries.device).double()
+        exact = queries.double() - sent(middle, queries.device).double()
         self._queries = {torch.float64: exact, torch.float32: exact.float()}
         squares = exact.square().sum(1)
         self._largest = float(squares.max())
         # Whatever a tile is computed in, rows and queries about the middle were rounded to float32.
         self._unit = (queries.shape[1] + 32) * torch.finfo(torch.float32).eps
         self._between = 2 * self._unit * squares + TINY  # a low score and a high one may differ by that, the rows apart
-        self._limit = None if limits is None else torch.from_numpy(limits).to(queries.device) - squares + self._between
+        self._limit = None if limits is None else sent(limits, queries.device) - squares + self._between
         self._top = torch.full((self._n, k), torch.inf, dtype=torch.float64, device=queries.device)
         self._pairs: list[tuple[Tensor, Tensor, Tensor]] = []
         self._n_pairs = 0

@@ -32,11 +32,13 @@ typedef ndarray<double, ndim<1>, c_contig, nb::device::cpu> Doubles;
 // The kernel of this machine, or the one that `use` has chosen.
 const Kernel *chosen_kernel();
 
-// Add what parts_module.cpp, gradient_module.cpp, dense_module.cpp and element_module.cpp have.
+// Add what parts_module.cpp, gradient_module.cpp, dense_module.cpp, element_module.cpp, copy_module.cpp and order_module.cpp have.
 void add_parts(nb::module_ &m);
 void add_gradients(nb::module_ &m);
 void add_dense(nb::module_ &m);
 void add_element_network(nb::module_ &m);
+void add_copy(nb::module_ &m);
+void add_order(nb::module_ &m);
 
 // Calls work(i, scratch) for i in [0, n), `grain` at a time, on several threads. Each i is done by one thread alone, so the result does not
 // depend on how many there are.

@@ -651,6 +651,8 @@ NB_MODULE(_native, m) {
   slosh::add_dense(m);
   slosh::add_gradients(m);
   slosh::add_element_network(m);
+  slosh::add_copy(m);
+  slosh::add_order(m);
   m.def("names", &slosh::names, "The instruction sets this machine can run, best first.");
   m.def("name", [] { return std::string(slosh::chosen->name); }, "The instruction set in use.");
   m.def("use", &slosh::use, "name"_a, "Take another instruction set of `names()`, for tests and benchmarks.");

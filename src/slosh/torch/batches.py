@@ -174,10 +174,10 @@ def _from_padded(
         return Batch(flat, torch.arange(n + 1, device=device) * width, flat_weights)
     there = _padding_mask(n, width, lengths, mask, device)
     offsets = torch.nn.functional.pad(there.sum(1).cumsum(0), (1, 0))
-    if device.type == "cpu" and not torch.compiler.is_compiling():
+    if not torch.compiler.is_compiling() and not _is_capturing(device):
         chosen = there.reshape(-1).nonzero()[:, 0]
         return Batch(flat[chosen], offsets, None if flat_weights is None else flat_weights[chosen])
-    # The number of elements is not known without waiting for the device: what is left over is one more set, of zeros.
+    # The number of elements is not known where nothing may wait for it: what is left over is one more set, of zeros.
     rows = n * width
     chosen = torch.nonzero_static(there.reshape(-1), size=rows + 1, fill_value=rows)[:, 0]
     offsets = torch.cat([offsets, offsets.new_full((1,), rows + 1)])
@@ -185,6 +185,11 @@ def _from_padded(
     if flat_weights is not None:
         flat_weights = torch.cat([flat_weights, flat_weights.new_ones(1)])[chosen]
     return Batch(flat, offsets, flat_weights, 1)
+
+
+def _is_capturing(device: torch.device) -> bool:
+    """Return whether a CUDA graph is captured, while which nothing can be read from the device."""
+    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
 def _padding_mask(n: int, width: int, lengths: Tensor | None, mask: Tensor | None, device: torch.device) -> Tensor:

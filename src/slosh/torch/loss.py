@@ -78,7 +78,12 @@ def _root(squares: Tensor) -> Tensor:
 
 def _pair(sets: Any, name: str) -> tuple[Tensor, Tensor | None]:
     """Return the points and the offsets of a batch; other than those of a pair, points have no offsets."""
-    points, offsets = sets if isinstance(sets, (tuple, list)) and len(sets) == 2 else (sets, None)
+    points, offsets = sets, None
+    if isinstance(sets, tuple | list):
+        if len(sets) != 2 or not all(isinstance(each, Tensor) for each in sets) or sets[1].dtype.is_floating_point:
+            what = f"is a {type(sets).__name__} of {len(sets)}, not a pair (points, offsets) of tensors"
+            raise input_error(name, what, "for sets of any sizes pass (torch.cat(sets), their offsets)")
+        points, offsets = sets
     if not isinstance(points, Tensor):
         what = f"must be a tensor or a pair (points, offsets), not {type(points).__name__}"
         raise input_error(name, what, "make a tensor with torch.as_tensor")

@@ -7,11 +7,12 @@ cannot wait, all runs on torch operations.
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ..gpu import columns, plain
-from ..gpu.pieces import pieces
+from ..gpu.pieces import moved, pieces
 from ..gpu.plain import Gradients, empty_gradients, transport, transport_backward
 
 __all__ = ["embed", "embed_backward", "transport", "transport_backward"]
@@ -55,18 +56,32 @@ def embed_backward(
     batch, directions = columns.Batch.of(points, offsets, None), directions.contiguous()
     rule = columns.Rule(n_quantiles, average, scale)
     for piece in pieces(batch.known, len(directions), points.device):
-        inside = points[piece.start : piece.stop]
         upstream = grad[piece.first : piece.last]
-        if len(piece.large):
-            own = offsets[piece.first : piece.last + 1] - piece.start
-            part = plain.embed_backward(upstream, inside, own, None, directions, n_quantiles, average, scale, wanted)
-            of_points, of_directions = part.points, part.directions
-        else:
-            each = columns.value_gradient(batch, piece, directions, rule, upstream)
-            of_points = each.T @ directions if wanted[0] else found.points
-            of_directions = each @ inside if wanted[2] else found.directions
+        if len(piece.large) < piece.last - piece.first:
+            of_values = columns.value_gradient(batch, piece, directions, rule, upstream)
+            if wanted[0]:
+                found.points[piece.start : piece.stop] = of_values.T @ directions
+            if wanted[2]:
+                found.directions.add_(of_values @ points[piece.start : piece.stop])
+        if not len(piece.large):
+            continue
+        # Large sets, whose values got a gradient of zero, by themselves.
+        bounds = [(int(batch.known[i]), int(batch.known[i + 1])) for i in (piece.first + piece.large).tolist()]
+        sizes = [stop - start for start, stop in bounds]
+        part = plain.embed_backward(
+            upstream[moved(piece.large, points.device)],
+            torch.cat([points[start:stop] for start, stop in bounds]),
+            moved(np.cumsum([0, *sizes]), points.device),
+            None,
+            directions,
+            n_quantiles,
+            average,
+            scale,
+            wanted,
+        )
         if wanted[0]:
-            found.points[piece.start : piece.stop] = of_points
+            for (start, stop), each in zip(bounds, torch.split(part.points, sizes), strict=True):
+                found.points[start:stop] = each
         if wanted[2]:
-            found.directions.add_(of_directions)
+            found.directions.add_(part.directions)
     return found

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ..gpu import plain
 from ..gpu.plain import Side
+from ..gpu.precision import full_precision
 from . import native, on_gpu
 from .batches import check_values
 
@@ -41,7 +42,7 @@ def sliced_embedding(
     """Return (quantiles - reference) * scale of every set along every direction, (n, L * M), slice after slice."""
     if check:
         check_values(points, offsets, weights)
-    with torch.autocast(points.device.type, enabled=False):
+    with full_precision(points.device):
         vectors: Tensor = _backend(points).embed(points, offsets, weights, directions, reference, average, scale)
     return vectors
 
@@ -76,7 +77,7 @@ def sliced_embedding_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients of points, weights and directions; those that are not wanted are empty."""
     wanted = want_points, want_weights, want_directions
-    with torch.autocast(points.device.type, enabled=False):
+    with full_precision(points.device):
         found = _backend(points).embed_backward(
             grad.contiguous(), points, offsets, weights, directions, n_quantiles, average, scale, wanted
         )
@@ -143,7 +144,7 @@ def sliced_transport(
     if check:
         check_values(*a)
         check_values(*b)
-    with torch.autocast(x.device.type, enabled=False):
+    with full_precision(x.device):
         squares: Tensor = _backend(x).transport(a, b, directions)
     return squares
 
@@ -176,7 +177,7 @@ def sliced_transport_backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Return the gradients of x, its weights, y, its weights, and the directions; the others are empty."""
     a, b = Side(x, x_offsets, x_weights), Side(y, y_offsets, y_weights)
-    with torch.autocast(x.device.type, enabled=False):
+    with full_precision(x.device):
         first, second = _backend(x).transport_backward(grad, a, b, directions, tuple(wanted))
     return first.points, first.weights, second.points, second.weights, first.directions
 
