@@ -5,7 +5,8 @@ It wants a GPU. The database is what is fitted on, with its labels, and what is 
     python benchmarks/learn_points.py --seconds 590
 
 ends within these seconds: it fits for some epochs, to see how long they take, and then for as many as there is time. If
-they take longer than they did, the fit ends where its time does.
+they take longer than they did, the fit ends where its time does. `--joined` also fits a head on three views, on the
+CPU, and puts the vectors of both side by side; `--load FILE` does so with what an earlier call wrote by `--save FILE`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from unittest import mock
 
 import numpy as np
@@ -27,6 +28,8 @@ import torch
 import slosh
 from machine import DATA, ROOT, cpu
 from slosh.data.progress import watched
+from slosh.embed import Whitened
+from slosh.embed.base import SetTransformer
 from slosh.evaluate import precision_at_k, vote_accuracy
 from slosh.learn import LearnedEmbedding, fitting, point_module, steps, training
 from slosh.learn.checkpoints import Checkpoint
@@ -40,27 +43,29 @@ STARTED = time.perf_counter()
 K = 4
 TRIAL_EPOCHS = 8
 """Epochs that are timed; the later half of them counts, in which nothing is loaded or recorded any more."""
+USUAL = {
+    "MIXED": point_module.MIXED,
+    "AVERAGED": training.AVERAGED,
+    "LAST_RATE": training.LAST_RATE,
+    "REPLACED": training.REPLACED,
+}
 MARGIN = 0.97
 """The part of the time for a fit that is planned for."""
 SMOKE_SETS = 2_000
 SMOKE_EPOCHS = 4
-AVERAGING = {"averaged": 0.05, "last_rate": 0.03}
 VARIANTS: dict[str, dict[str, float]] = {
     "default": {},
-    "averaged": AVERAGING,
-    "mixed": {**AVERAGING, "mixed": 512},
-    "regions": {**AVERAGING, "mixed": 512, "replaced": 0.5},
+    "regions": {"REPLACED": 0.5},
+    "plain": {"AVERAGED": 0.0, "LAST_RATE": 0.0, "MIXED": 0},
 }
-"""The network as it is, and with what is not measured yet: the mean of the last weights, a layer that mixes what the
-others found, and regions of other objects."""
+"""The network as it is; with regions of other objects; without the mean of the last weights, and without the layer that
+mixes what the others found."""
 
 
 def become(variant: str) -> None:
     """Let networks be built and trained as this variant says."""
-    chosen = VARIANTS[variant]
-    point_module.MIXED = int(chosen.get("mixed", 0))
-    training.AVERAGED, training.LAST_RATE = chosen.get("averaged", 0.0), chosen.get("last_rate", 0.0)
-    training.REPLACED = chosen.get("replaced", 0.0)
+    for name, value in {**USUAL, **VARIANTS[variant]}.items():
+        setattr(point_module if name == "MIXED" else training, name, value)
 
 
 def timed_fit(
@@ -106,7 +111,7 @@ class Objects(NamedTuple):
         return Objects(self.sets.take(rows), self.labels[rows])
 
 
-def scored(model: LearnedEmbedding, stored: Objects, asked: Objects) -> dict[str, float]:
+def scored(model: SetTransformer, stored: Objects, asked: Objects) -> dict[str, float]:
     """Return what is found among the stored vectors, and how fast vectors are made."""
     start = time.perf_counter()
     vectors, queries = model.transform(stored.sets), model.transform(asked.sets)
@@ -123,6 +128,15 @@ def scored(model: LearnedEmbedding, stored: Objects, asked: Objects) -> dict[str
         "nearest_class_mean": round(float((nearest == asked.labels).mean()), 4),
         "sets_per_second_embedded": round((len(vectors) + len(queries)) / seconds),
     }
+
+
+def joined(model: LearnedEmbedding, stored: Objects, asked: Objects) -> dict[str, float]:
+    """Return what is found with a head on three views beside the network, both in 128 numbers."""
+    start = time.perf_counter()
+    head = LearnedEmbedding(device="cpu").fit(*stored)
+    spent = time.perf_counter() - start
+    both = Whitened([model, head], 128, power=0).fit(stored.sets)
+    return {"head_fit_seconds": round(spent, 1), **scored(both, stored, asked)}
 
 
 def smoke(stored: Objects, asked: Objects, given: argparse.Namespace) -> None:
@@ -148,6 +162,13 @@ def smoke(stored: Objects, asked: Objects, given: argparse.Namespace) -> None:
         print(profile.key_averages().table(sort_by="self_device_time_total", row_limit=22, max_name_column_width=70))
 
 
+def keep(result: dict[str, Any], path: Path) -> None:
+    """Print and write what was measured."""
+    print(json.dumps(result), flush=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(result, indent=2) + "\n")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--epochs", type=int, default=None, help="instead of --seconds")
@@ -162,14 +183,21 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=DATA, help="the folder of modelnet40_3d.npz")
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "results" / "learn_points.json")
     parser.add_argument("--save", type=Path, default=None, help="a file for what was learnt")
+    parser.add_argument("--load", type=Path, default=None, help="a file of --save; nothing is fitted but a head")
+    parser.add_argument("--joined", action="store_true", help="also join it with a head on three views")
     given = parser.parse_args()
     data = datasets.as_in_paper(datasets.load("modelnet40", given.data))
     stored, asked = (Objects(each.sets, np.asarray(each.labels)) for each in (data.database, data.queries))
     if given.smoke:
         smoke(stored, asked, given)
         return
-    become(given.variant)
     stored = stored.some(given.sets)
+    if given.load is not None:
+        result = json.loads(given.out.read_text())
+        model = slosh.load_embedding(given.load)
+        keep({**result, "joined": joined(model, stored, asked)}, given.out)
+        return
+    become(given.variant)
     until, epochs = STARTED + given.seconds - given.after, given.epochs
     if epochs is None:
         # An epoch ends when its loss is there, so that its time is that of the device.
@@ -201,9 +229,9 @@ def main() -> None:
         "torch": torch.__version__,
         "date": time.strftime("%Y-%m-%d"),
     }
-    print(json.dumps(result), flush=True)
-    given.out.parent.mkdir(parents=True, exist_ok=True)
-    given.out.write_text(json.dumps(result, indent=2) + "\n")
+    keep(result, given.out)
+    if given.joined:
+        keep({**result, "joined": joined(model, stored, asked)}, given.out)
 
 
 if __name__ == "__main__":

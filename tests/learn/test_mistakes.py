@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from labelled_shapes import shapes, small, torch
 
-from slosh.errors import InputError
+from slosh.errors import DeviceError, InputError
 from slosh.learn import LearnedEmbedding
 
 SETS, LABELS = shapes(40, 3)
@@ -49,6 +49,38 @@ def test_a_loss_that_is_no_number_ends_the_fit(given):
     with pytest.raises(InputError) as error:
         fit(**given)
     assert error.value.argument == "learning_rate"
+
+
+def test_one_class_or_none_that_is_shared():
+    for labels, said in (([1] * 40, "one class only"), (list(range(40)), "no label twice")):
+        with pytest.raises(InputError, match=said) as error:
+            small().fit(SETS, labels)
+        assert "leave y out" not in str(error.value)  # it learns from nothing else
+
+
+def test_devices_that_cannot_be_used():
+    for device in ("tpu", "meta", "cpu:first"):
+        with pytest.raises(InputError) as error:
+            small(device=device).fit(SETS, LABELS)
+        assert error.value.argument == "device"
+    number = "cuda" if torch.version.cuda is None else "cuda:9999"
+    with pytest.raises(DeviceError, match="leave device out"):
+        small(device=number).fit(SETS, LABELS)
+
+
+@pytest.mark.parametrize("network", [None, "points"])
+def test_a_program_may_set_how_products_are_computed(network):
+    """By either interface of torch, which must not be mixed."""
+    matmul = torch.backends.cuda.matmul
+    if not hasattr(matmul, "fp32_precision"):
+        pytest.skip("this torch has one interface only")
+    before = matmul.fp32_precision
+    try:
+        matmul.fp32_precision = "tf32"
+        fit(network, epochs=1)
+        assert matmul.fp32_precision == "tf32"
+    finally:
+        matmul.fp32_precision = before
 
 
 def test_one_component_is_refused():

@@ -43,7 +43,7 @@ def train(
     origin: Annotated[str | None, Option(metavar="auto|X,Y,Z", help=ORIGIN)] = None,
     json: AsJson = False,
 ) -> None:
-    """Learn an embedding from labelled sets, and write it to a file. Needs PyTorch: pip install "slosh[torch]".
+    """Learn an embedding from labelled sets, and write it to a file. Needs PyTorch: pip install "slosh\\[torch]".
 
     Sets of one label are to be near each other. All sets are held in memory. Sets that the options prepare are prepared
     alike when the file is used: slosh build takes what was done from it. After Ctrl-C the same command continues where

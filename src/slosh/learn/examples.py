@@ -68,7 +68,7 @@ class Examples:
 
 def labelled_examples(labels: Any, n: int) -> Examples:
     """Return the sets of n that have a label, with their classes."""
-    classes = class_numbers(labels, n)
+    classes = class_numbers(labels, n, is_needed=True)
     if classes is None:
         problem, remedy = "holds numbers that are not whole", "give labels: strings, or whole numbers"
         raise input_error("y", problem, remedy)
@@ -112,7 +112,8 @@ def paired_examples(pairs: Any, n: int) -> Examples:
         problem = f"the sets {min(both)} are given as alike and as not alike"
         raise InputError(problem, "give each pair once", argument="pairs")
     if len(np.unique(alike)) < 3 and not len(unlike):
-        problem = f"there {'is' if len(alike) == 1 else 'are'} {len(alike)} pairs of sets that are alike"
+        there = {0: "are no pairs", 1: "is one pair"}.get(len(alike), f"are {len(alike)} pairs")
+        problem = f"there {there} of sets that are alike"
         raise InputError(problem, "give more, so that there are others to tell them from", argument="pairs")
     if not len(alike):
         raise InputError("no pair is of sets that are alike", "give some", argument="pairs")

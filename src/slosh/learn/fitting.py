@@ -19,6 +19,7 @@ from ..embed.base import SetTransformer
 from ..embed.whitened_checks import checked_views
 from ..embed.whitening import with_signs
 from ..errors import InputError, bad_value
+from ..gpu.devices import checked_device
 from ..native.arrays import Array, Float32, Float64
 from .checkpoints import Checkpoint, fingerprint
 from .examples import Examples
@@ -86,11 +87,14 @@ def fit_model(
 
 
 def _device(name: Any) -> torch.device:
+    """Return the device that a fit runs on: one that `slosh.gpu` knows, or another one of torch that computes."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if str(name).startswith("cuda"):
+        return torch.device(checked_device(name))
     try:
         device = torch.device(name)
-        torch.empty(1, device=device)
+        float(torch.zeros(1, device=device))
     except (RuntimeError, TypeError, AssertionError) as error:
         problem = f"device={name!r:.60} cannot be used here ({str(error).splitlines()[0]:.120})"
         raise InputError(problem, 'give "auto" or "cpu"', argument="device") from None

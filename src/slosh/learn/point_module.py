@@ -6,21 +6,18 @@ arrays.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ..gpu.precision import full_precision
 from ..native.arrays import ElementLayer, Float32, Float64
 from .point_network import SLOPE, PointNetwork
 
 WIDTHS = (64, 128, 256)
 """The outputs of the layers over elements and their neighbours."""
-MIXED = 0
-"""The outputs of a layer that follows them, and takes what all of them make of an element; 0: there is none. What it
-brings has not been measured: `benchmarks/learn_points.py` tries 512."""
+MIXED = 512
+"""The outputs of a layer that follows them, and takes what all of them make of an element; 0: there is none."""
 DISTANCES = 1 << 27
 """Distances between elements that are held at once."""
 
@@ -120,24 +117,14 @@ def nearest_elements(points: Tensor, k: int) -> Tensor:
     n_sets, n = points.shape[:2]
     k, step = min(k, n), max(1, DISTANCES // (n * n))
     found = []
-    with torch.autocast(points.device.type, enabled=False), _exact_products():
+    # The rounding of TF32 is as large as the distances of neighbours.
+    with full_precision(points.device):
         centred = (points - points.mean(1, keepdim=True)).float()
         for part in torch.split(centred, step):
             # The squared distance, less what all elements have in common that are compared with one.
             distances = part.square().sum(2)[:, None] - 2 * part @ part.transpose(1, 2)
             found.append(distances.topk(k, dim=2, largest=False, sorted=False).indices)
     return torch.cat(found) if n_sets else points.new_empty((0, n, k), dtype=torch.int64)
-
-
-@contextmanager
-def _exact_products() -> Iterator[None]:
-    """Multiply as float32 does: the rounding of TF32 is as large as the distances of neighbours."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest")
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)
 
 
 def _highest(values: Tensor, nearest: Tensor) -> Tensor:

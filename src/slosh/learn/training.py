@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from ..data.progress import ProgressBar
 from ..errors import InputError
+from ..gpu.precision import tf32
 from ..native.arrays import Array, Int64
 from .augmentation import with_regions_of_others
 from .averaging import Average
@@ -34,20 +35,20 @@ MIXING = 0.4
 """Both parameters of the beta distribution that says how two examples are mixed."""
 WEIGHT_DECAY = 0.01
 WARM_UP = 0.1
-"""The part of all epochs in which the learning rate rises; then it falls to zero, as a cosine does."""
+"""The part of all epochs in which the learning rate rises; then it falls, as a cosine does."""
 MOMENTUM, SGD_DECAY, LARGEST_GRADIENT = 0.9, 5e-4, 5.0
 """Of the steps that a built-in network is trained by."""
 SMOOTHING = 0.1
 """The part of the label that goes to all classes alike, behind a network."""
 SMOOTHED = 5
 """Epochs whose mean accuracy says how good a model is."""
-# What these bring to a built-in network is not measured yet, so they are off; `benchmarks/learn_points.py` tries them.
-AVERAGED = 0.0
-"""The part of all steps that the mean of the weights goes back, if the mean is to be kept; 0: the last ones are."""
-LAST_RATE = 0.0
-"""What the learning rate falls to, as a part of the highest: above 0 there is something to average."""
+AVERAGED = 0.05
+"""The part of all steps that the mean of the weights of a built-in network goes back; 0: the last ones are kept."""
+LAST_RATE = 0.03
+"""What its learning rate falls to, as a part of the highest: above 0 there is something to average."""
 REPLACED = 0.0
-"""The part of the sets that get a region of another set, and of its label."""
+"""The part of the sets that get a region of another set, and of its label. What it brings has not been measured, so it
+is off; `benchmarks/learn_points.py` tries it."""
 
 
 @dataclass(frozen=True)
@@ -75,10 +76,8 @@ def seeded(seed: int, n_threads: int, device: torch.device) -> Iterator[None]:
     """
     threads, strict = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
     warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
-    precision = torch.get_float32_matmul_precision()
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(), tf32(device):
         try:
-            torch.set_float32_matmul_precision("high")
             torch.set_num_threads(n_threads)
             torch.use_deterministic_algorithms(device.type == "cpu")
             torch.manual_seed(seed)
@@ -86,7 +85,6 @@ def seeded(seed: int, n_threads: int, device: torch.device) -> Iterator[None]:
         finally:
             torch.use_deterministic_algorithms(strict, warn_only=warn_only)
             torch.set_num_threads(threads)
-            torch.set_float32_matmul_precision(precision)
 
 
 class Trainer:
