@@ -14,7 +14,7 @@ from starlette.responses import Response
 from ..data.preprocess import Preprocess
 from ..engines.portable import EMBEDDINGS
 from ..engines.spec import IndexSpec, make_spec
-from ..errors import AccessDenied, IndexNotFound, InputError, SloshError, StorageError
+from ..errors import AccessDenied, IndexClosed, IndexNotFound, InputError, SloshError, StorageError
 from ..index import SetIndex
 from ..readers import FORMATS
 from ..wire import BINARY, JSON, pack, unpack
@@ -89,14 +89,15 @@ def indexes(asking: Reader) -> Response:
 
 
 def _line(context: Context, name: str) -> IndexLine | None:
-    """Return what is listed of an index, None if it is not there any more. One that cannot be opened does not keep the
-    others from being listed.
+    """Return what is listed of an index, None if it is not there any more: the server closes those that are deleted.
+
+    One that cannot be opened does not keep the others from being listed.
     """
     try:
         index = context.index(name)
         about: dict[str, Any] = {**index.info(), "read_only": index.read_only, "problem": None}
         about["parts"] = about["parts"] is not None
-    except IndexNotFound:
+    except (IndexNotFound, IndexClosed):
         return None
     except SloshError as error:
         about = {"problem": public_text(str(error), context.catalog)}

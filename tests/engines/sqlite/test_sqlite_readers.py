@@ -7,14 +7,15 @@ import shutil
 import sqlite3
 import subprocess
 import threading
+from contextlib import suppress
 
 import index_child as child
 import numpy as np
 import pytest
 
 import slosh
-from builders import contents, plain_answer
-from slosh.errors import AccessDenied
+from builders import contents, plain_answer, together
+from slosh.errors import AccessDenied, IndexClosed
 
 
 def batch_of(number, seed=3):
@@ -170,3 +171,53 @@ def test_a_copy_made_by_sqlite_is_an_index(tmp_path):
         assert (tmp_path / "copy" / "index.db-wal").exists()
         assert copy.verify().ok
     reader.close()
+
+
+def test_an_index_is_destroyed_while_its_readers_close(tmp_path):
+    """They delete files of SQLite themselves, and may find the index closed or gone, and nothing else."""
+    path = tmp_path / "index"
+    for number in range(30):
+        index = slosh.SetIndex.create(path, child.DIM, **child.options())
+        index.add(*batch_of(number))
+        reader, start = slosh.open(path, read_only=True), threading.Barrier(4)
+
+        def search(index=index, start=start, number=number):
+            start.wait()
+            with suppress(IndexClosed):
+                while True:
+                    assert len(index.search(id=f"{number}-0", k=3)) == 3
+
+        def describe(index=index, start=start):
+            start.wait()
+            with suppress(IndexClosed):
+                while True:
+                    assert index.info()["sets"] == 10
+
+        def destroy(index=index, start=start):
+            start.wait()
+            index.destroy()
+
+        def close(reader=reader, start=start):
+            start.wait()
+            reader.close()
+
+        together(search, describe, destroy, close)
+        assert not path.exists()
+
+
+def test_destroying_an_index_waits_for_no_reader_and_leaves_what_it_reads(tmp_path):
+    """A reader that is in the middle of a view goes on to its end; a new index of that name is another one."""
+    path = tmp_path / "index"
+    index = slosh.SetIndex.create(path, child.DIM, **child.options())
+    index.add(*batch_of(0))
+    with slosh.open(path, read_only=True) as reader:
+        before = contents(reader)
+        index.destroy()
+        assert contents(reader) == before
+        with slosh.SetIndex.create(path, child.DIM, **child.options()) as another:
+            another.add(*batch_of(1))
+            assert contents(reader) == before
+            reader.close()
+            assert len(another) == 10
+    with slosh.open(path, read_only=True) as found:
+        assert list(found.ids) == [f"1-{i}" for i in range(10)]

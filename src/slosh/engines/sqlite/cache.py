@@ -44,6 +44,7 @@ from ...search import Column, Trained, in_memory
 from ..snapshot import PreparedSets, column_name
 from ..spec import PARTS, WHOLE
 from .mapped_column import MappedColumn
+from .sizes import folder_bytes
 
 CHECKSUM_BYTES = 1 << 22
 """Bytes of one checksum."""
@@ -352,9 +353,7 @@ class Cache:
                 _clear(path)
 
     def disk_bytes(self) -> int:
-        if not self._folder.is_dir():
-            return 0
-        return sum(path.stat().st_size for path in self._folder.iterdir() if path.is_file())
+        return folder_bytes(self._folder)
 
 
 def _checked_array(name: str, about: Any) -> dict[str, Any]:

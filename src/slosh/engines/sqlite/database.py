@@ -31,6 +31,7 @@ from ...errors import (
     system_error,
 )
 from .schema import FORMAT_VERSION, PARTS_VERSION, check_tables, create_tables, format_version
+from .sizes import file_bytes
 
 logger = logging.getLogger(__name__)
 
@@ -235,17 +236,25 @@ class Database:
                 location=str(self.path),
             )
         try:
-            connection = self._idle.pop()
-        except IndexError:
-            connection = self._connect(False)
+            connection = self._connection()
+        except SloshError:
+            if not self.closed:
+                raise
+            raise _closed() from None  # its files may be gone
         try:
             if self.closed:
-                raise IndexClosed("the index is closed", "open it again with slosh.open")
+                raise _closed()
             connection.first_line("BEGIN")
         except BaseException:
             _close(connection)
             raise
         return connection
+
+    def _connection(self) -> Connection:
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return self._connect(False)
 
     def end_reading(self, connection: Connection, failed: bool = False) -> None:
         """Take a connection back. After an error, say `failed`: it is closed.
@@ -330,7 +339,7 @@ class Database:
             self.main.execute(f"PRAGMA busy_timeout = {1000 * TIMEOUT_SECONDS}")
 
     def disk_bytes(self) -> dict[str, int]:
-        return {"database": self.path.stat().st_size, "log": _log_bytes(self.path)}
+        return {"database": file_bytes(self.path), "log": _log_bytes(self.path)}
 
 
 def _state_of(path: Path) -> Any:
@@ -340,8 +349,7 @@ def _state_of(path: Path) -> Any:
 
 
 def _log_bytes(path: Path) -> int:
-    log = Path(f"{path}-wal")
-    return log.stat().st_size if log.exists() else 0
+    return file_bytes(Path(f"{path}-wal"))
 
 
 def _connected(path: Path, name: str, writes: bool) -> Connection:
@@ -352,6 +360,10 @@ def _connected(path: Path, name: str, writes: bool) -> Connection:
         raise _cannot_open(path) from None
     connection.path, connection.writes = path, writes
     return connection
+
+
+def _closed() -> IndexClosed:
+    return IndexClosed("the index is closed", "open it again with slosh.open")
 
 
 def _close(connection: Connection) -> None:

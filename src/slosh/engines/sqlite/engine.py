@@ -384,18 +384,40 @@ class SqliteEngine:
                     with suppress(OSError):  # no room: what was not flushed is checked when the index is opened
                         self.cache.flush()
             finally:
-                self.closed = True
-                self.database.close()
-                self.cache.close()
-                self._loaded = {}
-                if self._lock is not None:
-                    self._lock.release()
+                self._let_go()
 
     def destroy(self) -> None:
         with self._changing():
-            self.close()
+            self._let_go(_remove_index)
+
+    def _let_go(self, last: Callable[[Path], None] = lambda _: None) -> None:
+        """Close the files, and do what is to be done last in the folder before another process may change it."""
+        self.closed = True
+        try:
+            self.database.close()
+            self.cache.close()
+            self._loaded = {}
             with _system_errors(self._folder):
-                shutil.rmtree(self._folder)
+                last(self._folder)
+        finally:
+            if self._lock is not None:
+                self._lock.release()
+
+
+def _remove_index(folder: Path) -> None:
+    """Remove the folder of an index whose lock is held.
+
+    Without its database it is no index any more, so that goes first. The lock goes last: until then no other process
+    creates an index here. Connections that were in use close meanwhile, and delete files of SQLite themselves.
+    """
+    (folder / "index.db").unlink()
+    for path in sorted(folder.iterdir(), key=lambda path: path.name == "lock"):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+    with suppress(OSError):  # another process creates an index here again
+        folder.rmdir()
 
 
 @contextmanager
