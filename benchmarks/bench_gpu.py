@@ -28,6 +28,7 @@ from machine import ROOT, cpu
 from slosh import Sets
 from slosh.embed import DistanceField, SlicedWasserstein, Whitened
 from slosh.gpu import columns, embedding, networks
+from slosh.gpu.devices import checked_device
 from slosh.native import kernel
 from slosh.native.arrays import Quantiles, Ragged
 from slosh.search import ExactSearch
@@ -285,22 +286,22 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=OUT)
     given = parser.parse_args()
     shrink = 50 if given.quick else 1
+    checked_device("cuda")  # or an error with the remedy
     copy_rate = measured_copy_rate()
     properties, clock = torch.cuda.get_device_properties(0), highest_clock()
     result: dict[str, Any] = {} if given.only is None else json.loads(given.out.read_text())
-    measured_on = {"gpu": properties.name, "clock_MHz": clock / 1e6, "copy_TB_a_second": copy_rate / 1e12, "cpu": cpu()}
-    result |= {**measured_on, "torch": torch.__version__}
-    dates = result.setdefault("dates", {})
-    today = time.strftime("%Y-%m-%d")
+    here = {"gpu": properties.name, "clock_MHz": clock / 1e6, "copy_TB_a_second": copy_rate / 1e12, "cpu": cpu()}
+    here |= {"torch": torch.__version__, "date": time.strftime("%Y-%m-%d")}
+    measured_on = result.setdefault("measured_on", {})
     if given.only in (None, "rows"):
-        result["rows"], dates["rows"] = [], today
+        result["rows"], measured_on["rows"] = [], here
         for row in ROWS:
             result["rows"].append(embedding_row(row, shrink, copy_rate, clock))
             keep(result, result["rows"][-1], given.out)
             torch.cuda.empty_cache()
     for name, work in PARTS.items():
         if given.only in (None, name):
-            result[name], dates[name] = work(shrink), today
+            result[name], measured_on[name] = work(shrink), here
             keep(result, result[name], given.out)
 
 

@@ -29,7 +29,7 @@ class PretendedGpu:
         self.calls = []
 
     def embed(self, sets, rule, out, residual, device):
-        assert device == "cuda"
+        assert device == "cuda:0"
         self.calls.append(("embed", len(sets.offsets) - 1))
         kernel.embed(sets, rule, out, residual, 1)
         out[:, ::2] = np.nextafter(out[:, ::2], np.float32(np.inf))
@@ -44,7 +44,8 @@ def no_work(*given):
 
 @pytest.fixture
 def pretended_gpu(monkeypatch):
-    monkeypatch.setattr(devices, "_names", {"cuda": NAME})
+    monkeypatch.setattr(devices, "_names", {"cuda:0": NAME})
+    monkeypatch.setattr(devices, "_found", {"cuda": "cuda:0", "cuda:0": "cuda:0"})
     monkeypatch.setattr(devices, "_process", os.getpid())
     gpu = PretendedGpu()
     monkeypatch.setitem(sys.modules, "slosh.gpu.embedding", SimpleNamespace(embed=gpu.embed, work=no_work))
@@ -56,7 +57,7 @@ def pretended_gpu(monkeypatch):
     def on_the_cpu(what, function, place):
         def call(*args, **kwargs):
             args = list(args)
-            assert args[place] == "cuda"
+            assert args[place] == "cuda:0"
             args[place] = "cpu"
             gpu.calls.append((what, len(args[0].offsets) - 1 if what == "field" else 1))
             return function(*args, **kwargs)

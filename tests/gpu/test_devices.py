@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import warnings
 from types import SimpleNamespace
 
@@ -16,8 +17,17 @@ class OutOfMemoryError(RuntimeError):
     pass
 
 
+class AcceleratorError(RuntimeError):
+    """What torch raises for an error of CUDA, with the number that CUDA has for it."""
+
+    def __init__(self, error_code):
+        super().__init__(f"CUDA error: of number {error_code}")
+        self.error_code = error_code
+
+
 def torch_with(count=1, capability=(9, 0), cuda="13.0", hip=None, said=None, fails=None, archs=("sm_75", "sm_90a")):
     """A torch that sees so many GPUs; `said` is its warning, `fails` what it raises when one is first used."""
+    current = threading.local()  # as of CUDA, each thread begins with the first
 
     def is_available():
         if said:
@@ -26,7 +36,7 @@ def torch_with(count=1, capability=(9, 0), cuda="13.0", hip=None, said=None, fai
 
     def empty(n, device):
         if fails:
-            raise RuntimeError(fails)
+            raise fails if isinstance(fails, Exception) else RuntimeError(fails)
 
     gpus = SimpleNamespace(
         is_available=is_available,
@@ -36,6 +46,8 @@ def torch_with(count=1, capability=(9, 0), cuda="13.0", hip=None, said=None, fai
         get_device_name=lambda name: f"GPU behind {name}",
         OutOfMemoryError=OutOfMemoryError,
         empty_cache=lambda: None,
+        set_device=lambda number: setattr(current, "number", number),
+        current_device=lambda: getattr(current, "number", 0),
     )
     return SimpleNamespace(version=SimpleNamespace(cuda=cuda, hip=hip), __version__="2.11.0", cuda=gpus, empty=empty)
 
@@ -43,6 +55,7 @@ def torch_with(count=1, capability=(9, 0), cuda="13.0", hip=None, said=None, fai
 @pytest.fixture(autouse=True)
 def _forgotten(monkeypatch):
     monkeypatch.setattr(devices, "_names", {})
+    monkeypatch.setattr(devices, "_found", {})
     monkeypatch.setattr(devices, "_process", None)
 
 
@@ -80,6 +93,7 @@ def test_without_torch_the_extra_is_named(monkeypatch):
         (torch_with(count=0), "no GPU", "sees no GPU: see whether nvidia-smi lists one"),
         (torch_with(count=0, said="The NVIDIA driver on your system is too old"), "driver", "update the NVIDIA driver"),
         (torch_with(fails="CUDA error: no kernel image"), "driver", "no kernel image"),
+        (torch_with(fails=AcceleratorError(46)), "busy", "keeps it for itself has ended"),
         (torch_with(capability=(6, 1)), "too old", "compute capability 6.1, and slosh needs 7.0"),
         (torch_with(capability=(7, 0)), "too old", "no code for .* capability 7.0; it begins at 7.5.: install a torch"),
     ],
@@ -96,7 +110,27 @@ def test_a_gpu_that_cannot_be_used_is_an_error_with_a_remedy(monkeypatch, torch,
 
 def test_a_gpu_that_is_newer_than_torch_is_tried(monkeypatch):
     use(monkeypatch, torch_with(capability=(13, 0)))
-    assert devices.checked_device("cuda") == "cuda"
+    assert devices.checked_device("cuda") == "cuda:0"
+
+
+@pytest.mark.parametrize("full", [OutOfMemoryError("full"), AcceleratorError(2)])
+def test_a_gpu_whose_memory_is_full_from_the_start_is_no_matter_of_drivers(monkeypatch, full):
+    use(monkeypatch, torch_with(fails=full))
+    with pytest.raises(DeviceMemoryError, match="memory of cuda cannot hold anything more: free some of it") as caught:
+        devices.checked_device("cuda")
+    assert (caught.value.reason, caught.value.device) == ("memory", "cuda")
+
+
+def test_cuda_is_the_current_device_of_the_first_use_in_all_threads(monkeypatch):
+    torch = torch_with(count=2)
+    use(monkeypatch, torch)
+    torch.cuda.set_device(1)
+    found = [devices.checked_device("cuda")]
+    thread = threading.Thread(target=lambda: found.append(devices.checked_device("cuda")))
+    thread.start()
+    thread.join()
+    assert found == ["cuda:1", "cuda:1"]
+    assert devices.device_name("cuda") == devices.device_name("cuda:1") == "GPU behind cuda"
 
 
 def test_devices_of_torch_are_taken_by_their_names(monkeypatch):

@@ -122,3 +122,18 @@ def test_sets_of_other_dimensions_cannot_be_rotated():
     with pytest.raises(InputError) as error:
         small(augment=("rotate",)).fit(sets, labels)
     assert error.value.argument == "augment"
+
+
+@pytest.mark.parametrize("given", [{}, {"network": "points"}, {"network": Own(torch.tanh)}])
+def test_what_torch_takes_by_default_in_a_program_is_no_matter_of_a_fit(given):
+    expected = fit(**{"network": None, **given}).transform(SETS)
+    torch.set_default_dtype(torch.float64)
+    torch.set_default_device("meta")
+    try:
+        found = fit(**{"network": None, **given}).transform(SETS)
+        assert torch.get_default_dtype() == torch.float64
+        assert torch.get_default_device().type == "meta"
+    finally:
+        torch.set_default_device(None)
+        torch.set_default_dtype(torch.float32)
+    np.testing.assert_array_equal(found, expected)

@@ -31,6 +31,34 @@ def test_every_byte_arrives(n, before, source_before, threads, seed):
     assert target.tobytes() == expected.tobytes()
 
 
+@given(
+    n=st.integers(1, 9),
+    width=st.one_of(st.integers(0, 200), st.sampled_from([TOGETHER // 4 - 1, TOGETHER // 4 + 17, TOGETHER // 3])),
+    gaps=st.tuples(st.integers(0, 5), st.integers(0, 5)),
+    threads=st.integers(1, 5),
+)
+def test_rows_that_are_apart(n, width, gaps, threads):
+    target, source = (np.full((n, width + gap), k, np.float32) for k, gap in enumerate(gaps))
+    source += np.arange(source.size, dtype=np.float32).reshape(source.shape)
+    source.flags.writeable = False
+    expected = target.copy()
+    expected[:, :width] = source[:, :width]
+    copy(target[:, :width], source[:, :width], threads)
+    assert target.tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("turn", [np.transpose, lambda x: x[::-1], lambda x: x[:, ::2], lambda x: x[:, :1].T, np.ravel])
+def test_other_layouts_of_memory(turn):
+    held = np.arange(12.0).reshape(3, 4)
+    for order in "CF":
+        source, target = turn(np.array(held, order=order)), np.zeros_like(turn(held))
+        copy(target, source, 2)
+        np.testing.assert_array_equal(target, source)
+        into = turn(np.zeros((3, 4), order=order))
+        copy(into, target, 2)
+        np.testing.assert_array_equal(into, source)
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64])
 @pytest.mark.parametrize("is_compiled", [True, False])
 def test_numbers_and_rows_that_are_apart(dtype, is_compiled, monkeypatch):
@@ -47,5 +75,7 @@ def test_numbers_and_rows_that_are_apart(dtype, is_compiled, monkeypatch):
     with pytest.raises(AssertionError):
         copy(together, source[1:], 3)
     if is_compiled and kernel.native is not None:
-        with pytest.raises(ValueError, match="as many bytes"):
-            kernel.native.copy(np.zeros(3, np.uint8), np.zeros(4, np.uint8), 1)
+        with pytest.raises(ValueError, match="the same shape"):
+            kernel.native.copy(np.zeros((1, 3), np.uint8), np.zeros((1, 4), np.uint8), 1)
+        with pytest.raises(ValueError, match="side by side"):
+            kernel.native.copy(np.zeros((2, 3), np.uint8), np.zeros((3, 2), np.uint8).T, 1)

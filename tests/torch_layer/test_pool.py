@@ -18,7 +18,8 @@ import slosh
 from slosh import Sets
 from slosh.embed import SlicedWasserstein
 from slosh.errors import InputError, UnsupportedError
-from slosh.torch import SlicedWassersteinPool
+from slosh.torch import SlicedWassersteinPool, sliced_wasserstein
+from slosh.torch.batches import ragged_batch
 from slosh.torch.operators import sliced_embedding
 
 RULES = ["average", "linear"]
@@ -481,6 +482,48 @@ def test_tensors_in_any_layout_of_memory():
         found.append([vectors, *(leaf.grad for leaf in leaves)])
     torch.testing.assert_close(*found)
     assert (found[0][3] != 0).any()
+
+
+def test_offsets_in_any_layout_of_memory():
+    points, offsets, _ = tensors(*ragged([5, 9, 2], 3))
+    apart = torch.stack([offsets, torch.full_like(offsets, 7)], 1)[:, 0]
+    assert not apart.is_contiguous()
+    pool = SlicedWassersteinPool(3, 5, 4)
+    assert torch.equal(pool(points, apart), pool(points, offsets))
+    batch = ragged_batch(points, apart, None, None, None, dim=3, like=points)
+    assert batch.offsets.is_contiguous()  # the kernels of a GPU read their memory
+
+
+@pytest.fixture
+def other_defaults():
+    """A program that computes in float64, and makes its tensors elsewhere."""
+    torch.set_default_dtype(torch.float64)
+    torch.set_default_device("meta")
+    yield
+    torch.set_default_device(None)
+    torch.set_default_dtype(torch.float32)
+
+
+def _vectors_and_gradients(of, weighted):
+    points, offsets, weights = (None if x is None else torch.from_numpy(x) for x in ragged([5, 9, 2], 3, weighted))
+    p = points.to(of).detach().requires_grad_()
+    theta, reference = (torch.from_numpy(np.ones((4, n)) * np.arange(1, 5)[:, None]).to(of) for n in (3, 2))
+    w = None if weights is None else weights.to(of)
+    found = sliced_embedding(p, offsets, w, theta, reference, True, 1.0, True)
+    found.square().sum().backward()
+    x, y = ((p[rows][None], None if w is None else w[rows][None]) for rows in (slice(0, 5), slice(5, 14)))
+    far = sliced_wasserstein(x[0], y[0], x_weights=x[1], y_weights=y[1], slices=theta / theta.norm(dim=1, keepdim=True))
+    return [t.detach().numpy() for t in (found, p.grad, far)]
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("of", [torch.float32, torch.float64])
+def test_what_torch_takes_by_default_changes_no_number(of, weighted, request):
+    expected = _vectors_and_gradients(of, weighted)
+    request.getfixturevalue("other_defaults")
+    for one, other in zip(_vectors_and_gradients(of, weighted), expected, strict=True):
+        assert one.dtype == other.dtype
+        np.testing.assert_array_equal(one, other)
 
 
 def test_the_threads_change_no_bit():

@@ -441,9 +441,10 @@ class Whitened(DeviceTransformer):
 
     def _map_on(self, device: str) -> LinearMap | DeviceMap:
         """Return the map of the vectors, which is kept for the device that was used last."""
-        if self._map is None or self._map[0] != device:
-            self._map = device, self._mapping(self.shortest_, device)
-        return self._map[1]
+        known = self._map
+        if known is None or known[0] != device:
+            self._map = known = device, self._mapping(self.shortest_, device)
+        return known[1]
 
     def device_work(self, device: str) -> Any:
         views: list[tuple[Any, int, float]] = []

@@ -119,7 +119,7 @@ def _embed_piece(
         some, own = directions[first : first + turns], rule.of_slices(first, first + turns)
         target = out[:, first * rule.n_quantiles :]
         values = Values.of(batch, piece, some)
-        squares = None if residual is None else torch.zeros((n, len(some)), device=out.device)
+        squares = None if residual is None else torch.zeros((n, len(some)), dtype=torch.float32, device=out.device)
         _launch_classes(values, piece, own, target.data_ptr(), out.stride(0), squares, False)
         if residual is not None and squares is not None:
             residual += squares.sum(1, dtype=torch.float64) / n_slices
@@ -158,7 +158,7 @@ def value_gradient(batch: Batch, piece: Piece, directions: Tensor, rule: Rule, g
     with torch.cuda.device(device):
         values = Values.of(batch._replace(weights=None), piece, directions)
         stride = values.stride or _padded(n_points)
-        out = torch.zeros((len(directions), stride), device=device)
+        out = torch.zeros((len(directions), stride), dtype=torch.float32, device=device)
         # Where points are read, elements are counted from the first of the batch, and else from that of the piece.
         place = out.data_ptr() - (4 * piece.start if values.dim else 0)
         rule = rule._replace(reference=grad)

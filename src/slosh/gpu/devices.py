@@ -21,17 +21,23 @@ LEAST_CAPABILITY = (7, 0)
 OLDER_TORCH = "install a torch that was built for an older CUDA, or use a newer GPU"
 OTHERWISE = "or leave device out to compute on the CPU"
 
+ALLOCATION, UNAVAILABLE = 2, 46
+"""CUDA's numbers of the errors of a GPU whose memory is full, and of one that others keep for themselves."""
+
+_found: dict[str, str] = {}
+"""The GPUs that were found to be usable, with their numbers, by the names that they were given by."""
 _names: dict[str, str] = {}
-"""What the GPUs are called that were found to be usable."""
+"""What these are called."""
 _process: int | None = None
 """The process that uses them: one that is forked from it cannot."""
 
 
 def checked_device(device: Any) -> str:
-    """Return "cpu" for None and "cpu", and the name of a GPU, "cuda" or "cuda:1", that can be used.
+    """Return "cpu" for None and "cpu", and the name of a GPU with its number, such as "cuda:1", that can be used.
 
-    Anything else is refused: an InputError for what is no such name, a MissingExtra without torch, and a DeviceError
-    for a GPU that is not there or cannot be used.
+    "cuda" is the one that was torch's current device, in its thread, when it was first asked for: it is the same in
+    all threads then. Anything else is refused: an InputError for what is no such name, a MissingExtra without torch,
+    and a DeviceError for a GPU that is not there or cannot be used.
 
     >>> checked_device(None)
     'cpu'
@@ -47,9 +53,9 @@ def checked_device(device: Any) -> str:
         remedy = 'give "cpu", "cuda" for the GPU that torch takes by itself, or "cuda:1" for that of number 1'
         raise bad_value("device", device, remedy)
     name = str(found[0])
-    if name not in _names or _process != os.getpid():
+    if name not in _found or _process != os.getpid():
         _reach(name, None if found[1] is None else int(found[1]))
-    return name
+    return _found[name]
 
 
 def device_name(device: Any) -> str:
@@ -63,7 +69,7 @@ def device_name(device: Any) -> str:
 
 
 def _reach(name: str, number: int | None) -> None:
-    """Note what a GPU is called, or say why it cannot be used."""
+    """Note the number of a GPU and what it is called, or say why it cannot be used."""
     global _process
     torch: Any = import_extra("torch", f"device={name!r}", "torch")
     if _names and _process != os.getpid():
@@ -74,7 +80,11 @@ def _reach(name: str, number: int | None) -> None:
         problem = f"device={name!r}: the torch that is installed, {torch.__version__}, was built for {kind}"
         remedy = "install one that was built for CUDA (pytorch.org says how)"
         raise _unusable(name, "torch without CUDA", problem, remedy)
-    count, said = _count(torch, number)
+    with memory_errors(name, "anything more"):
+        count, said, code = _count(torch, number)
+    if code == UNAVAILABLE:
+        remedy = "wait until the program that keeps it for itself has ended (nvidia-smi lists it), use another one"
+        raise _unusable(name, "busy", f"device={name!r}: torch cannot use the GPU: {said}", remedy)
     if said:
         problem = f"device={name!r}: torch cannot use the GPU: {said}"
         raise _unusable(name, "driver", problem, "update the NVIDIA driver, or install a torch for an older one")
@@ -96,11 +106,14 @@ def _reach(name: str, number: int | None) -> None:
         problem = f"device={name!r}: torch {torch.__version__} has no code for {called} (compute capability "
         problem += f"{'.'.join(map(str, capability))}; it begins at {oldest / 10})"
         raise _unusable(name, "too old", problem, OLDER_TORCH)
-    _names[name], _process = called, os.getpid()
+    numbered = name if number is not None else f"cuda:{torch.cuda.current_device()}"
+    _found[name] = _found[numbered] = numbered
+    _names[numbered], _process = called, os.getpid()
 
 
-def _count(torch: Any, number: int | None) -> tuple[int, str]:
-    """Return how many GPUs torch sees, and what it says of one that it cannot use."""
+def _count(torch: Any, number: int | None) -> tuple[int, str, int | None]:
+    """Return how many GPUs torch sees, what it says of one that it cannot use, and CUDA's number of that error."""
+    code = None
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         try:
@@ -109,8 +122,11 @@ def _count(torch: Any, number: int | None) -> tuple[int, str]:
                 torch.empty(1, device="cuda" if number is None else f"cuda:{number}")
             said = [str(each.message) for each in told] if not count else []
         except (RuntimeError, AssertionError) as error:
+            code = getattr(error, "error_code", None)  # of torch.AcceleratorError
+            if code == ALLOCATION or isinstance(error, torch.cuda.OutOfMemoryError):
+                raise
             count, said = 0, [str(error)]
-    return count, (said[0].strip().splitlines() or ["it does not say why"])[0][:300] if said else ""
+    return count, (said[0].strip().splitlines() or ["it does not say why"])[0][:300] if said else "", code
 
 
 def _unusable(device: str, reason: str, problem: str, remedy: str) -> DeviceError:
@@ -125,7 +141,9 @@ def memory_errors(device: str = "cuda", least: str = "the smallest batch") -> It
     torch: Any = import_extra("torch", f"device={device!r}", "torch")
     try:
         yield
-    except torch.cuda.OutOfMemoryError as error:
+    except RuntimeError as error:
+        if not isinstance(error, torch.cuda.OutOfMemoryError) and getattr(error, "error_code", None) != ALLOCATION:
+            raise
         problem = f"the memory of {device} cannot hold {least}"
         remedy = "free some of it (other programs and tensors of this one take it), or leave device out"
         raise DeviceMemoryError(problem, remedy, device=device, reason="memory") from error

@@ -6,6 +6,7 @@ from torch import Tensor
 
 from ..native.arrays import Float32, Float64, Quantiles, Ragged
 from . import columns, pipeline
+from .devices import memory_errors
 from .tensors import sent
 
 
@@ -20,8 +21,9 @@ def embed(sets: Ragged, rule: Quantiles, out: Float32, residual: Float64 | None,
 def work(rule: Quantiles, device: str) -> pipeline.Work:
     """Return what embeds sets that are on the device."""
     assert rule.directions is not None
-    directions = sent(rule.directions, device)
-    reference = None if rule.reference is None else sent(rule.reference, device)
+    with memory_errors(device, "the slices and the reference"):
+        directions = sent(rule.directions, device)
+        reference = None if rule.reference is None else sent(rule.reference, device)
     numbers = columns.Rule(rule.n_quantiles, rule.average, rule.scale, reference)
 
     def embed_batch(batch: columns.Batch, vectors: Tensor, squares: Tensor | None) -> None:

@@ -18,7 +18,7 @@ from ..data.batching import batches_by_points
 from ..native.arrays import Float32, Int64, Ragged
 from . import pipeline
 from .columns import Batch
-from .devices import in_smaller_batches
+from .devices import in_smaller_batches, memory_errors
 from .nvrtc import Request, kernels
 from .pieces import moved
 from .products import full_products
@@ -58,7 +58,7 @@ def field(sets: Ragged, anchors: Float32, out: Float32, device: str) -> None:
         pipeline.run(sets, by_kernel, out, None, device)
         return
     with full_products(device):
-        there = sent(anchors, device)
+        there = _sent_anchors(anchors, device)
         for some in batches_by_points(np.diff(sets.offsets), max(1, TABLE_NUMBERS // len(anchors))):
 
             def run(start: int, stop: int, at: int = some.start) -> None:
@@ -73,7 +73,12 @@ def work(anchors: Float32, device: str) -> pipeline.Work | None:
     """Return what computes the fields of sets that are on the device; None where there is no kernel for it."""
     if device == "cpu" or anchors.shape[1] > DIRECT_DIM:
         return None
-    return partial(_by_kernel, sent(anchors, device))
+    return partial(_by_kernel, _sent_anchors(anchors, device))
+
+
+def _sent_anchors(anchors: Float32, device: str) -> Tensor:
+    with memory_errors(device, f"{len(anchors):,} anchors"):
+        return sent(anchors, device)
 
 
 def _batch(sets: Ragged, some: slice, anchors: Tensor, out: Float32, device: str) -> None:

@@ -76,7 +76,7 @@ class _Slot:
         """Return n numbers of page-locked memory, the same ones for each name as long as they are enough."""
         found = self._held.get(name)
         if found is None or len(found) < n:
-            self._held[name] = found = torch.empty(n, dtype=dtype, pin_memory=True)
+            self._held[name] = found = torch.empty(n, dtype=dtype, device="cpu", pin_memory=True)
         return found[:n]
 
     def wait(self) -> None:
@@ -185,11 +185,17 @@ def _send(
 
 
 def _locked(slot: _Slot, name: str, array: Array, n_threads: int) -> Tensor:
-    """Return a copy of an array in the page-locked memory of a slot, or the array itself where it is in such memory."""
+    """Return a copy of an array in the page-locked memory of a slot.
+
+    It is the array itself where that is in such memory, or has more than the slots shall hold: it is one set then, and
+    its copy to the device waits for the driver, which sends it in parts.
+    """
     flat = array.reshape(-1)
     own = _page_locked(flat)
     if own is not None:
         return own
+    if flat.nbytes > PIECE_BYTES:
+        return as_tensor(flat)
     held = slot.host(name, len(flat), torch.from_numpy(flat[:0].copy()).dtype)
     copy(held.numpy(), flat, n_threads)
     return held

@@ -77,7 +77,7 @@ def sort_sets(points: Tensor, at: Places, weights: Tensor | None, directions: Te
 def _order(values: Tensor, at: Places, first: Tensor | None) -> Tensor:
     """Return the order of each row by set and then by value; of equal ones, by their place in `first`, or their own."""
     if values.dtype == torch.float64 and values.device.type == "cpu":
-        ties = torch.arange(len(at.set_of))
+        ties = torch.arange(len(at.set_of), device="cpu")
         if first is not None:
             ties[first] = ties.clone()
         offsets = torch.nn.functional.pad(at.sizes.cumsum(0), (1, 0))

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..native.arrays import Float32, Float64
 from .columns import Batch
-from .devices import in_smaller_batches
+from .devices import in_smaller_batches, memory_errors
 from .pipeline import Work
 from .precision import full_precision
 from .tensors import sent
@@ -47,8 +47,9 @@ class DeviceMap:
         device: str,
     ) -> None:
         self._device, self._rest_scale, self._shortest = device, rest_scale, shortest
-        self._mean, self._scales = self._there(mean), self._there(scales)
-        self._directions = self._there(directions).double()
+        with memory_errors(device, "the map of whitened vectors"):
+            self._mean, self._scales = self._there(mean), self._there(scales)
+            self._directions = self._there(directions).double()
         self._most = max(1, BATCH_NUMBERS // max(1, len(mean)))
 
     def _there(self, array: Any) -> Tensor:

@@ -121,8 +121,8 @@ class DeviceRows:
         part = self._array[first : first + self._chunk_rows]
         n, dim = part.shape
         padded = -(-n // GROUP) * GROUP
-        rows = torch.zeros((padded, dim), device=self._device)
-        squares = torch.full((padded,), torch.inf, device=self._device)
+        rows = torch.zeros((padded, dim), dtype=torch.float32, device=self._device)
+        squares = torch.full((padded,), torch.inf, dtype=torch.float32, device=self._device)
         rows[:n] = sent(part, self._device)
         rows[:n] -= sent(self._middle, self._device)
         step = max(1, (1 << 24) // dim)

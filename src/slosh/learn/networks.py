@@ -48,7 +48,7 @@ class ModuleNetwork:
         self.module.eval()
         with torch.no_grad():
             # Copies: arrays of sets are read-only, and a module may change what it is given.
-            found = self.module(torch.tensor(sets.points), torch.tensor(sets.offsets))
+            found = self.module(torch.tensor(sets.points, device="cpu"), torch.tensor(sets.offsets, device="cpu"))
         elements = np.ascontiguousarray(found.float().numpy(), np.float32)
         if elements.shape != (len(sets.points), self._n_outputs) or not np.isfinite(elements).all():
             problem = f"the network made {elements.shape} of {len(sets.points)} elements, or no finite numbers"

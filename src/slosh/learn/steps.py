@@ -72,7 +72,12 @@ class RepeatedStep:
 
     def _record(self, rows: Tensor, classes: Tensor, size: Size) -> _Graph:
         graph, rows, classes = torch.cuda.CUDAGraph(), rows.clone(), classes.clone()
-        with torch.cuda.graph(graph, pool=self._pool, stream=torch.cuda.current_stream()):
+        with torch.cuda.graph(
+            graph,
+            pool=self._pool,
+            stream=torch.cuda.current_stream(),
+            capture_error_mode="thread_local",  # other threads may search on the GPU meanwhile
+        ):
             loss = self._step(rows, classes, size)
         return _Graph(graph, rows, classes, loss)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -75,15 +75,18 @@ def seeded(seed: int, n_threads: int, device: torch.device) -> Iterator[None]:
     TF32 does.
     """
     threads, strict = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
-    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
-    with torch.random.fork_rng(), tf32(device):
+    warn_only, dtype = torch.is_deterministic_algorithms_warn_only_enabled(), torch.get_default_dtype()
+    away = torch.get_default_device().type != "cpu"
+    with torch.random.fork_rng(), tf32(device), torch.device("cpu") if away else nullcontext():
         try:
             torch.set_num_threads(n_threads)
+            torch.set_default_dtype(torch.float32)
             torch.use_deterministic_algorithms(device.type == "cpu")
             torch.manual_seed(seed)
             yield
         finally:
             torch.use_deterministic_algorithms(strict, warn_only=warn_only)
+            torch.set_default_dtype(dtype)
             torch.set_num_threads(threads)
 
 

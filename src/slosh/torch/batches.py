@@ -69,7 +69,7 @@ def ragged_batch(
         raise input_error(name, what, "all sets need the same features")
     return Batch(
         _as_type(batch.points, like, name, source),
-        batch.offsets.to(device=like.device, dtype=torch.int64),
+        batch.offsets.to(device=like.device, dtype=torch.int64).contiguous(),
         None if batch.weights is None else _as_type(batch.weights, like, _weights_of(name), source),
         batch.extra,
     )

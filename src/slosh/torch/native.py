@@ -28,7 +28,7 @@ def embed(
     scale: float,
 ) -> Tensor:
     """Return (quantiles - reference) * scale of every set along every direction, (n, L * M), slice after slice."""
-    out = torch.empty((len(offsets) - 1, reference.numel()))
+    out = torch.empty((len(offsets) - 1, reference.numel()), dtype=torch.float32, device="cpu")
     n_slices, n_quantiles = reference.shape
     rule = Quantiles(_array(directions), _array(reference), n_slices, n_quantiles, average, scale)
     if len(out):
