@@ -110,3 +110,22 @@ def test_build_refuses(run, labelled, arguments, message):
     assert code in (1, 2)
     assert message in err
     assert not (labelled / "shapes.slosh").exists()
+
+
+def test_a_place_that_cannot_be_written_to_is_refused_before_anything_is_learnt(run, labelled):
+    (labelled / "folder").mkdir()
+    code, _, err = run("train", "clouds", "--label", "folder", "-o", "folder", *FAST)
+    assert code == 1
+    assert "folder is a folder: give -o the name of a file, such as folder/model.slosh-embedding" in err
+    assert not list(labelled.glob("*.checkpoint"))
+
+
+def test_a_damaged_file_is_to_be_restored_or_made_again(run, labelled):
+    assert run("train", "clouds", "--label", "folder", "-o", "m.slosh-embedding", *FAST)[0] == 0
+    whole = (labelled / "m.slosh-embedding").read_bytes()
+    (labelled / "cut.slosh-embedding").write_bytes(whole[: len(whole) // 2])
+    code, _, err = run("build", "x.slosh", "clouds", "--embedding", "cut.slosh-embedding")
+    assert code == 1
+    assert "restore it from a copy, or make it again with slosh train" in err
+    assert "slosh verify" not in err
+    assert not (labelled / "x.slosh").exists()

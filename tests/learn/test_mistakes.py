@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from labelled_shapes import shapes, small, torch
 
+from slosh.embed import SlicedWasserstein, Whitened
 from slosh.errors import DeviceError, InputError
 from slosh.learn import LearnedEmbedding
 
@@ -137,3 +138,46 @@ def test_what_torch_takes_by_default_in_a_program_is_no_matter_of_a_fit(given):
         torch.set_default_device(None)
         torch.set_default_dtype(torch.float32)
     np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, -1e30])
+def test_changes_of_the_users_own_that_are_no_numbers(wrong):
+    def change(points, offsets):
+        return torch.where(torch.arange(len(points))[:, None] == 7, wrong, points)
+
+    with pytest.raises(InputError, match=r"augment returned .* for element 7, feature 0 of its points") as error:
+        LearnedEmbedding(n_components=4, epochs=1, augment=change, n_jobs=1).fit(SETS, LABELS)
+    assert error.value.argument == "augment"
+
+
+@pytest.mark.parametrize("around", [torch.no_grad, torch.inference_mode, lambda: torch.autocast("cpu", torch.bfloat16)])
+@pytest.mark.parametrize("given", [{}, {"network": "points"}])
+def test_a_fit_needs_gradients_and_full_precision_whatever_is_around_it(around, given):
+    expected = fit(**{"network": None, **given}).transform(SETS)
+    with around():
+        found = fit(**{"network": None, **given}).transform(SETS)
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_numbers_of_neighbours():
+    for wrong in (None, 0, 1.5):
+        with pytest.raises(InputError) as error:
+            small(n_neighbors=wrong).fit(SETS, LABELS)
+        assert error.value.argument == "n_neighbors"
+
+
+def test_within_another_embedding_it_has_to_be_fitted():
+    with pytest.raises(InputError, match="within another embedding give one that is fitted"):
+        Whitened([small(), SlicedWasserstein(4, 4)], 8, power=0).fit(SETS, LABELS)
+
+
+@pytest.mark.parametrize(
+    ("turn", "classes"),
+    [
+        (torch.tensor, [0, 1, 2]),
+        (lambda x: np.array([b"a", b"b", b"c"])[x], ["a", "b", "c"]),
+        (lambda x: [[1, "a", "2"][i] for i in x], [1, "a", "2"]),
+    ],
+)
+def test_labels_keep_their_names(turn, classes):
+    assert small(epochs=1).fit(SETS, turn(LABELS)).classes_.tolist() == classes

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
 import numpy as np
 import pytest
 from labelled_shapes import shapes, small
@@ -116,3 +122,88 @@ def test_a_refit_that_is_interrupted_leaves_what_was_fitted():
     interrupted(model, 1, *shapes(40, 3))
     assert np.array_equal(model.transform(sets), before)
     assert model.n_features_in_ == 2
+
+
+PROCESS = """
+import functools, sys
+import numpy as np, torch
+from labelled_shapes import shapes, small
+from slosh.data.progress import watched
+
+kind, path, wanted = sys.argv[1:]
+
+def moved(points, offsets, by=0.1, kinds=None):
+    assert kinds is None or "first" in kinds
+    return points + by * (len(offsets) in {4, 5, 300}) * (len("a") in {"a", "b", 1})
+
+def closure(by):
+    def other(points):
+        return points * by
+    return lambda points, offsets: other(points) + torch.tensor([0.1, 0.2])
+
+class Changing:
+    def __init__(self):
+        self.by, self.also, self.random = np.arange(5000.0), self, np.random.default_rng(3)
+
+    def __call__(self, points, offsets):
+        return points * self.by[1]
+
+    def method(self, points, offsets):
+        return points + 1
+
+made = {
+    "function": lambda: moved,
+    "partial": lambda: functools.partial(moved, by=0.5, kinds={"first", "second", "third"}),
+    "closure": lambda: closure(torch.tensor(1.5)),
+    "object": Changing,
+    "method": lambda: Changing().method,
+}[kind]()
+seen = []
+
+def watch(stage, done, total):
+    if stage == "learn":
+        seen.append(done)
+        if wanted == "stop" and done == 2:
+            raise KeyboardInterrupt
+
+with watched(watch):
+    try:
+        small(epochs=4, augment=made).fit(*shapes(40), checkpoint=path)
+    except KeyboardInterrupt:
+        pass
+print([done for done in seen if done][0])
+"""
+
+
+@pytest.mark.parametrize("kind", ["function", "partial", "closure", "object", "method"])
+def test_changes_of_the_users_own_are_known_again_in_another_process(kind, tmp_path):
+    for wanted, first in (("stop", "1"), ("go on", "2")):
+        found = subprocess.run(
+            [sys.executable, "-c", PROCESS, kind, str(tmp_path / "checkpoint"), wanted],
+            capture_output=True,
+            text=True,
+            check=False,
+            env={
+                **os.environ,
+                "PYTHONPATH": str(Path(__file__).parent),
+                "PYTHONHASHSEED": "1" if wanted == "stop" else "2",
+            },
+        )
+        assert (found.returncode, found.stdout.split()) == (0, [first]), found.stderr
+
+
+def test_other_changes_of_the_users_own_are_told_apart(tmp_path):
+    sets, labels = shapes(40)
+    first, second = np.zeros(5000), np.zeros(5000)
+    second[2500] = 1.0  # of which the text shows nothing
+
+    def change(by):
+        return lambda points, offsets: points + float(by.sum())
+
+    interrupted(small(epochs=4, augment=change(first)), 1, sets, labels, checkpoint=tmp_path / "checkpoint")
+    with pytest.raises(InputError, match="other data or parameters"):
+        small(epochs=4, augment=change(second)).fit(sets, labels, checkpoint=tmp_path / "checkpoint")
+    lock = threading.Lock()
+    with pytest.raises(InputError, match=r"cannot tell whether .* is the same") as error:
+        small(augment=lambda points, offsets: points if lock else None).fit(sets, labels, checkpoint=tmp_path / "other")
+    assert error.value.argument == "checkpoint"

@@ -198,3 +198,52 @@ def test_the_operator_is_what_torch_expects():
         for u, v in ((None, None), (tensor(a[2], dtype).requires_grad_(), tensor(b[2], dtype))):
             arguments = (x, torch.tensor(a[1]), u, y, torch.tensor(b[1]), v, theta, True)
             torch.library.opcheck(sliced_transport, arguments)
+
+
+@pytest.mark.parametrize("squared", [False, True])
+def test_what_is_no_number_has_no_distance_of_zero(squared):
+    """A network that has diverged must not have a loss of zero."""
+    x, y = torch.full((1, 5, 3), torch.nan), torch.randn(1, 8, 3)
+    assert sliced_wasserstein(x.double(), y.double(), squared=squared, check=False).isnan().all()
+    assert not sliced_wasserstein(x, y, squared=squared, check=False).isfinite().any()
+
+
+@pytest.mark.parametrize("row", [0.0, torch.nan, torch.inf])
+def test_slices_that_are_no_directions(row):
+    slices = torch.eye(3)
+    slices[1] = row
+    with pytest.raises(InputError, match="row 1") as error:
+        sliced_wasserstein(torch.randn(2, 5, 3), torch.randn(2, 8, 3), slices=slices)
+    assert error.value.argument == "slices"
+
+
+def test_errors_say_which_batch_they_are_about():
+    good, bad = torch.randn(2, 5, 3), torch.randn(2, 5, 3)
+    bad[1, 2, 0] = torch.nan
+    for name, sides in (("x", (bad, good)), ("y", (good, bad))):
+        with pytest.raises(InputError, match=f"^{name}: set 1, element 2, feature 0 is nan") as error:
+            sliced_wasserstein(*sides)
+        assert (error.value.argument, error.value.set, error.value.element) == (name, 1, 2)
+        with pytest.raises(InputError, match=f"pass the pair .{name}, offsets., and for one set {name}.None.") as error:
+            sliced_wasserstein(*(each[0] if each is bad else each for each in sides))
+        weights = {f"{name}_weights": torch.full((2, 5), -1.0)}
+        with pytest.raises(InputError, match=f"^{name}: set 0, element 0 has the weight") as error:
+            sliced_wasserstein(good, good, **weights)
+        assert error.value.argument == f"{name}_weights"
+
+
+@pytest.mark.parametrize(
+    ("given", "argument", "said"),
+    [
+        ({"check": "no"}, "check", "pass True, False or None"),
+        ({"slices": torch.empty(0, 3)}, "slices", "must be .L, d. numbers"),
+        ({"slices": torch.eye(3), "n_slices": 7}, "n_slices", "slices has 3 rows: leave n_slices out"),
+        ({"slices": torch.eye(2)}, "x", "has 3 features, the slices have 2"),
+    ],
+)
+def test_arguments_that_cannot_be_meant(given, argument, said):
+    with pytest.raises(InputError, match=said) as error:
+        sliced_wasserstein(torch.randn(2, 5, 3), torch.randn(2, 8, 3), **given)
+    assert error.value.argument == argument
+    with pytest.raises(InputError, match="has no features"):
+        sliced_wasserstein(torch.empty(2, 5, 0), torch.empty(2, 5, 0))

@@ -548,3 +548,13 @@ def test_the_operator_is_what_torch_expects():
         for w in (None, weights.to(dtype).requires_grad_()):
             arguments = (points.to(dtype).requires_grad_(), offsets, w, theta, reference, True, 0.5, True)
             torch.library.opcheck(sliced_embedding, arguments)
+
+
+def test_lengths_are_checked_in_what_is_compiled():
+    pool, padded = SlicedWassersteinPool(3, 4, 4), torch.randn(2, 5, 3)
+    compiled = torch.compile(pool, fullgraph=True, backend="aot_eager")
+    good = torch.tensor([2, 5])
+    assert torch.equal(compiled(padded, lengths=good), pool(padded, lengths=good))
+    for wrong in (-1, 9):
+        with pytest.raises(InputError, match=f"set 1 has the length {wrong}, but the padded batch holds 0 to 5"):
+            compiled(padded, lengths=torch.tensor([2, wrong]))

@@ -67,9 +67,7 @@ class Labelled:
         if len(set(kept)) < 2:
             found = ", ".join(repr(label) for label, n in counts.items() if n > 1)
             problem = f"all sets have the label {found}" if len(counts) == 1 else "too few sets share a label"
-            raise CommandError(
-                f"--label {key}: {problem}: to compare, give two labels or more, each of two sets or more"
-            )
+            raise CommandError(f"--label {key}: {problem}: give two labels or more, each of two sets or more")
         alone = sum(n == 1 for n in counts.values())
         return cls(slosh.Sets.concat(parts).take(rows), kept, len(values) - len(rows) - alone, alone)
 

@@ -16,8 +16,9 @@ from typer import Option
 
 import slosh
 
+from ..errors import DamagedError
 from . import options
-from .messages import UsageError
+from .messages import CommandError, UsageError
 
 QUANTILES = 16
 """What embeddings have by default."""
@@ -94,7 +95,10 @@ class EmbeddingOptions:
         others |= {"--slices": self.slices, "--quantiles": self.quantiles}
         if given := [name for name, value in others.items() if value not in (None, False)]:
             raise UsageError(f"--embedding {self.embedding} is learnt already: leave {given[0]} out")
-        return slosh.load_embedding(self.embedding or "", with_preprocess=True)
+        try:
+            return slosh.load_embedding(self.embedding or "", with_preprocess=True)
+        except DamagedError as error:
+            raise CommandError(f"{error.problem}: restore it from a copy, or make it again with slosh train") from None
 
     @property
     def is_chosen(self) -> bool:

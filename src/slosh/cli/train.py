@@ -5,6 +5,7 @@ An interrupted command goes on where it stopped, by a checkpoint beside the file
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -55,6 +56,10 @@ def train(
     """
     if not out.resolve().parent.is_dir():
         raise CommandError(f"{out.parent} is not a folder: create it first, or choose another place for -o")
+    if out.is_dir():
+        raise CommandError(f"{out} is a folder: give -o the name of a file, such as {out / 'model.slosh-embedding'}")
+    if not os.access(out.resolve().parent, os.W_OK):
+        raise CommandError(f"{out.parent} cannot be written to: choose another place for -o")
     if network is not None and embedding is not None:
         raise UsageError("--network takes the place of --embedding: give one of the two")
     views = None if embedding is None else parse_views(embedding, reading.random_state)

@@ -85,7 +85,9 @@ def dump(thing: Any, arrays: list[Array], where: str) -> Any:
 
 
 def _cannot_store(where: str, what: str, remedy: str) -> InputError:
-    return InputError(f"an index on disk cannot store {where}: it is {what}", remedy, argument=where.partition(".")[0])
+    return InputError(
+        f"{where} cannot be stored in a file or a database: it is {what}", remedy, argument=where.partition(".")[0]
+    )
 
 
 def load(tree: Any, arrays: list[Array], depth: int = 0) -> Any:

@@ -5,15 +5,19 @@ A fingerprint of data and parameters comes with every state, so that a fit never
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+import pickle
+import types
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from ..data import tensors
 from ..data.sets import Sets
@@ -94,30 +98,83 @@ def fingerprint(sets: Sets, examples: Mapping[str, Int64 | None], parameters: Ma
     return found.hexdigest()
 
 
-def _described(value: Any) -> Any:
-    """Return what tells a parameter from others, as text or a number."""
+def _described(value: Any, inside: tuple[int, ...] = ()) -> Any:
+    """Return what tells a parameter from others, in any process; `inside` are the objects that it is a part of."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
+    if id(value) in inside:
+        return ["again", inside.index(id(value))]
+
+    def parts(of: Any) -> Any:
+        return _described(of, (*inside, id(value)))
+
     if isinstance(value, list | tuple):
-        return [_described(each) for each in value]
-    if isinstance(value, np.ndarray):
+        return [parts(each) for each in value]
+    if isinstance(value, dict):
+        return [[parts(key), parts(each)] for key, each in value.items()]
+    if isinstance(value, set | frozenset):
+        return sorted(json.dumps(parts(each)) for each in value)
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, np.ndarray) and value.dtype != object:
         return hashlib.blake2b(np.ascontiguousarray(value).tobytes(), digest_size=16).hexdigest()
+    if isinstance(value, np.generic):
+        return parts(value.item())
     if callable(state := getattr(value, "state_dict", None)):  # a network of torch
-        code = _described_code(getattr(type(value), "forward", None))
-        numbers = {name: _described(each.detach().cpu().double().numpy()) for name, each in state().items()}
-        return [repr(value), code, numbers]
-    if callable(params := getattr(value, "get_params", None)):
+        numbers = {name: _tensor(each) for name, each in state().items()}
+        return [repr(value), _code(getattr(type(value), "forward", None), parts), numbers]
+    if isinstance(value, torch.Tensor):
+        return _tensor(value)
+    if callable(params := getattr(value, "get_params", None)) and not isinstance(value, type):
         learnt = {name: each for name, each in vars(value).items() if name.endswith("_")}
-        return [type(value).__name__, {name: _described(each) for name, each in {**params(False), **learnt}.items()}]
-    return _described_code(value)
+        return [type(value).__name__, parts({**params(False), **learnt})]
+    return _described_object(value, parts)
 
 
-def _described_code(function: Any) -> Any:
+def _tensor(value: torch.Tensor) -> Any:
+    return _described(value.detach().cpu().double().numpy())
+
+
+def _described_object(value: Any, parts: Callable[[Any], Any]) -> Any:
+    """Return what tells functions, and objects that hold plain values, from others."""
+    if isinstance(value, functools.partial):
+        return ["partial", parts(value.func), parts(value.args), parts(value.keywords)]
+    if isinstance(value, types.MethodType):
+        return [parts(value.__self__), parts(value.__func__)]
+    if isinstance(value, types.FunctionType):
+        return _code(value, parts)
+    if isinstance(value, type | types.ModuleType | types.BuiltinFunctionType | np.ufunc):
+        return [getattr(value, "__module__", None), getattr(value, "__qualname__", value.__name__)]
+    try:
+        held: Any = vars(value)
+    except TypeError:  # it has none: it may know how to be pickled all the same, as the generators of NumPy do
+        try:
+            held = pickle.dumps(value, protocol=4)
+        except Exception:
+            problem = f"a checkpoint cannot tell whether {value!r:.60} is the same in the next process"
+            remedy = "use functions and objects that hold numbers, texts and arrays, or no checkpoint"
+            raise InputError(problem, remedy, argument="checkpoint") from None
+    return [type(value).__qualname__, parts(held), _code(type(value).__call__ if callable(value) else None, parts)]
+
+
+def _code(function: Any, parts: Callable[[Any], Any]) -> Any:
     """Return what tells one function from another: its code, its defaults, and what it has captured."""
     code = getattr(function, "__code__", None)
     if code is None:
-        return getattr(function, "__qualname__", repr(function))
-    captured = [cell.cell_contents for cell in function.__closure__ or ()]
-    constants = [each if isinstance(each, bool | int | float | str) else repr(type(each)) for each in code.co_consts]
-    defaults = [repr(each) for each in (function.__defaults__, function.__kwdefaults__, captured)]
-    return [code.co_code.hex(), constants, list(code.co_names), defaults]
+        return getattr(function, "__qualname__", None)
+    captured = [cell.cell_contents for cell in function.__closure__ or () if _is_filled(cell)]
+    return [_compiled(code, parts), parts([function.__defaults__, function.__kwdefaults__, captured])]
+
+
+def _compiled(code: types.CodeType, parts: Callable[[Any], Any]) -> Any:
+    constants = [_compiled(each, parts) if isinstance(each, types.CodeType) else parts(each) for each in code.co_consts]
+    return [code.co_code.hex(), constants, list(code.co_names)]
+
+
+def _is_filled(cell: Any) -> bool:
+    """Return whether a variable that a function has captured has a value by now."""
+    try:
+        cell.cell_contents  # noqa: B018
+    except ValueError:
+        return False
+    return True

@@ -80,7 +80,9 @@ def labelled_examples(labels: Any, n: int) -> Examples:
 
 def _plain(label: Any) -> Any:
     """Return a label as a file can hold it: a number, a text, or the text of anything else."""
-    value = label.item() if isinstance(label, np.generic) else label
+    value = label.item() if callable(getattr(label, "item", None)) else label  # a scalar of NumPy, a tensor of torch
+    if isinstance(value, bytes):
+        value = value.decode(errors="replace")
     return value if isinstance(value, bool | int | float | str) else str(value)
 
 

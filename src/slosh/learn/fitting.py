@@ -68,7 +68,8 @@ def fit_model(
     parameters = {
         name: value for name, value in model.get_params(deep=False).items() if name not in ("n_jobs", "device")
     }
-    saved = Checkpoint(checkpoint, fingerprint(sets, learnt_of, {**parameters, "random_state": seed}))
+    of = "" if checkpoint is None else fingerprint(sets, learnt_of, {**parameters, "random_state": seed})
+    saved = Checkpoint(checkpoint, of)
     saved.read()  # one of another fit is refused before anything is computed
     with seeded(seed, n_threads, device):
         part = _Head(model, sets, device) if model.network is None else _Network(model, sets, device, plan)

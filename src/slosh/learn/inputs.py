@@ -13,7 +13,10 @@ import torch
 from torch import Tensor
 
 from ..data.batching import batches_by_points
+from ..data.checks import first_outside
+from ..data.precision import MAX_COORDINATE
 from ..data.sets import Sets
+from ..errors import InputError
 from ..native.arrays import Float32, Int64
 from .augmentation import Change, SetBatch, augmented
 
@@ -128,9 +131,14 @@ def changed_copies(sets: Sets, changes: Sequence[str] | Change, n_copies: int, s
     for _ in range(n_copies if changes else 0):
         batch = SetBatch(torch.tensor(sets.points), torch.tensor(sets.offsets), weights)
         made = augmented(batch, changes, spread)
+        points = np.ascontiguousarray(made.points.detach().numpy(), np.float32)
+        if callable(changes) and (outside := first_outside(points, -MAX_COORDINATE, MAX_COORDINATE)) is not None:
+            problem = f"augment returned {points[outside]} for element {outside[0]}, feature {outside[1]} of its points"
+            remedy = f"return finite numbers of at most {MAX_COORDINATE:g}"
+            raise InputError(problem, remedy, argument="augment")
         found.append(
             Sets.from_checked(
-                np.ascontiguousarray(made.points.numpy(), np.float32),
+                points,
                 made.offsets.numpy(),
                 None if made.weights is None else made.weights.numpy(),
                 sets.origin,

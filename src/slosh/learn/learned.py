@@ -194,7 +194,8 @@ class LearnedEmbedding(SetTransformer):
     def classes_(self) -> Any:
         """The labels that were learnt, in the order in which they first occur."""
         self._check_fitted()
-        return np.array(self.class_names_) if self.class_names_ else np.empty(0, object)
+        kinds = {type(name) for name in self.class_names_}
+        return np.array(self.class_names_, dtype=None if len(kinds) == 1 else object)
 
     @property
     def history_(self) -> list[dict[str, float]]:
@@ -346,7 +347,9 @@ def _examples(y: Any, pairs: Any, n: int, loss: str) -> Examples:
     """Return what to learn from: labels or pairs, and not both."""
     if (y is None) == (pairs is None):
         problem = "neither labels nor pairs were given" if y is None else "both labels and pairs were given"
-        remedy = "give one of them: fit(sets, labels), or fit(sets, pairs=...)"
+        remedy = "give one of them, fit(sets, labels) or fit(sets, pairs=...)"
+        if y is None:
+            remedy += "; within another embedding give one that is fitted"
         raise InputError(problem, remedy, argument="y" if y is None else "pairs")
     if pairs is None:
         return labelled_examples(y, n)

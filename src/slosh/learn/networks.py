@@ -1,9 +1,9 @@
 """Networks on the elements of sets, as they are used after training: sets come in, sets with other features go out.
 
-A built-in network has two sides: a torch module that is trained (`modules.py`), and a class of this module, which
-holds what was learnt as plain arrays and runs without torch. The torch module's `export` returns it. Another built-in
-network is a pair of such classes, an entry in `NETWORKS` of `modules.py`, and one in `NETWORKS` of
-`engines/portable.py`, so that a file can hold it.
+A built-in network has two sides: a torch module that is trained (`point_module.py`), and a class that holds what was
+learnt as plain arrays and runs without torch (`point_network.py`). The torch module's `export` returns it. Another
+built-in network is a pair of such classes, a name in `BUILT_IN`, a branch in `fitting.py`, and an entry in `NETWORKS`
+of `engines/portable.py`, so that a file can hold it.
 """
 
 from __future__ import annotations

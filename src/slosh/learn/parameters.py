@@ -46,13 +46,13 @@ def check_parameters(model: Any) -> None:
         raise InputError(problem, "leave network or embedding out", argument="embedding")
     if model.loss not in LOSSES:
         raise bad_value("loss", model.loss, f"give {', '.join(map(repr, LOSSES))}")
-    for name in ("n_slices", "epochs", "patience", "n_neighbors"):
+    for name in ("n_slices", "epochs", "patience"):
         if getattr(model, name) is not None:
             checked_count(name, getattr(model, name))
     if checked_count("n_components", model.n_components) < 2:
         remedy = "give 2 or more: a vector of one number and unit length says only its sign"
         raise bad_value("n_components", model.n_components, remedy)
-    if model.n_neighbors > MAX_NEIGHBORS:
+    if checked_count("n_neighbors", model.n_neighbors) > MAX_NEIGHBORS:
         raise bad_value("n_neighbors", model.n_neighbors, f"give {MAX_NEIGHBORS:,} at most")
     if model.batch_size is not None:
         checked_count("batch_size", model.batch_size, 2)

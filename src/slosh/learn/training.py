@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -77,7 +77,10 @@ def seeded(seed: int, n_threads: int, device: torch.device) -> Iterator[None]:
     threads, strict = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
     warn_only, dtype = torch.is_deterministic_algorithms_warn_only_enabled(), torch.get_default_dtype()
     away = torch.get_default_device().type != "cpu"
-    with torch.random.fork_rng(), tf32(device), torch.device("cpu") if away else nullcontext():
+    own = torch.inference_mode(False), torch.enable_grad(), torch.autocast(device.type, enabled=False)
+    with ExitStack() as stack:
+        for each in (torch.random.fork_rng(), tf32(device), *own, torch.device("cpu") if away else nullcontext()):
+            stack.enter_context(each)
         try:
             torch.set_num_threads(n_threads)
             torch.set_default_dtype(torch.float32)

@@ -38,11 +38,13 @@ def ragged_batch(
     dim: int,
     like: Tensor,
     name: str = "points",
-    source: str = "the module",
+    source: str = "layer",
+    check: bool = False,
 ) -> Batch:
     """Return any batch of sets of dimension `dim` as a ragged one, of the type and on the device of `like`.
 
-    `name` is what errors call the points, `source` is where `like` has its type and device from.
+    `name` is what errors call the points, `source` is where `like` has its type and device from. `check` : whether
+    lengths that are on another device than the CPU are looked at, which waits for it.
     """
     given = {name: points, "offsets": offsets, _weights_of(name): weights, "lengths": lengths, "mask": mask}
     for argument, value in given.items():
@@ -57,7 +59,7 @@ def ragged_batch(
         batch = _from_nested(points, weights, dim, name)
     elif points.dim() == 3:
         _refuse(name, "is a padded batch (n, N, d)", offsets=offsets)
-        batch = _from_padded(points, weights, lengths, mask, name)
+        batch = _from_padded(points, weights, lengths, mask, name, check)
     elif points.dim() == 2:
         _refuse(name, "is a ragged batch (P, d)", lengths=lengths, mask=mask)
         batch = _from_ragged(points, offsets, weights, name)
@@ -65,7 +67,8 @@ def ragged_batch(
         what = f"must be (P, d) with offsets, (n, N, d) or a nested tensor, not {points.dim()}-D"
         raise input_error(name, what, "for one set x of (N, d) pass x[None]")
     if batch.points.shape[1] != dim:
-        what = f"has {batch.points.shape[1]} features, expected {dim}"
+        expected = f"the slices have {dim}" if source == "slices" else f"expected {dim}"
+        what = f"has {batch.points.shape[1]} features, {expected}"
         raise input_error(name, what, "all sets need the same features")
     return Batch(
         _as_type(batch.points, like, name, source),
@@ -162,7 +165,7 @@ def _weights_of(name: str) -> str:
 
 
 def _from_padded(
-    points: Tensor, weights: Tensor | None, lengths: Tensor | None, mask: Tensor | None, name: str
+    points: Tensor, weights: Tensor | None, lengths: Tensor | None, mask: Tensor | None, name: str, check: bool
 ) -> Batch:
     n, width, dim = points.shape
     if weights is not None and tuple(weights.shape) != (n, width):
@@ -172,7 +175,7 @@ def _from_padded(
     flat_weights = None if weights is None else weights.reshape(n * width)
     if lengths is None and mask is None:
         return Batch(flat, torch.arange(n + 1, device=device) * width, flat_weights)
-    there = _padding_mask(n, width, lengths, mask, device)
+    there = _padding_mask(n, width, lengths, mask, device, check)
     offsets = torch.nn.functional.pad(there.sum(1).cumsum(0), (1, 0))
     if not torch.compiler.is_compiling() and not _is_capturing(device):
         chosen = there.reshape(-1).nonzero()[:, 0]
@@ -192,7 +195,9 @@ def _is_capturing(device: torch.device) -> bool:
     return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
-def _padding_mask(n: int, width: int, lengths: Tensor | None, mask: Tensor | None, device: torch.device) -> Tensor:
+def _padding_mask(
+    n: int, width: int, lengths: Tensor | None, mask: Tensor | None, device: torch.device, check: bool
+) -> Tensor:
     if lengths is not None and mask is not None:
         raise InputError("lengths and mask were both given", "give one, not both", argument="mask")
     if mask is not None:
@@ -204,13 +209,44 @@ def _padding_mask(n: int, width: int, lengths: Tensor | None, mask: Tensor | Non
     if tuple(lengths.shape) != (n,) or lengths.dtype.is_floating_point or lengths.dtype == torch.bool:
         found = f"{lengths.dtype} of shape {tuple(lengths.shape)}"
         raise input_error("lengths", f"must be {n} integers, one for each set, not {found}")
-    if lengths.device.type == "cpu" and not torch.compiler.is_compiling():
-        outside = ((lengths < 0) | (lengths > width)).nonzero()
-        if len(outside):
-            number = int(outside[0])
-            what = f"has the length {int(lengths[number])}, but the padded batch holds 0 to {width}"
-            raise input_error(number, what, argument="lengths")
+    if check or lengths.device.type == "cpu":
+        lengths = fitting_lengths(lengths, width)
     return torch.arange(width, device=device) < lengths.to(device)[:, None]
+
+
+@torch.library.custom_op("slosh::fitting_lengths", mutates_args=())
+def fitting_lengths(lengths: Tensor, width: int) -> Tensor:
+    """Return the lengths of sets in a padded batch; refuse some that it has no room for. It waits for the device."""
+    outside = ((lengths < 0) | (lengths > width)).nonzero()
+    if len(outside):
+        number = int(outside[0])
+        what = f"has the length {int(lengths[number])}, but the padded batch holds 0 to {width}"
+        raise input_error(number, what, argument="lengths")
+    return lengths.clone()
+
+
+@fitting_lengths.register_fake
+def _(lengths: Tensor, width: int) -> Tensor:
+    return torch.empty_like(lengths)
+
+
+def check_directions(directions: Tensor) -> None:
+    """Refuse unit directions that are none: they came from slices that are zero, or no finite numbers."""
+    none = (~(torch.linalg.vector_norm(directions.detach(), dim=1) > 0.5)).nonzero()
+    if len(none):
+        row = int(none[0])
+        what = "is zero" if bool((directions[row] == 0).all()) else "holds numbers that are not finite"
+        raise input_error("slices", f"have no direction in row {row}, which {what}", "give rows other than zero")
+
+
+def check_batch(points: Tensor, offsets: Tensor, weights: Tensor | None, name: str) -> None:
+    """Refuse what `check_values` refuses, and say that it is in the batch of this name."""
+    try:
+        check_values(points, offsets, weights)
+    except InputError as error:
+        fields = {each: getattr(error, each) for each in ("set", "element", "feature", "what")}
+        argument = _weights_of(name) if error.argument == "weights" else name
+        raise InputError(f"{name}: {error.problem}", error.remedy, argument=argument, **fields) from None
 
 
 def check_values(points: Tensor, offsets: Tensor, weights: Tensor | None) -> None:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..data.checks import input_error, random_stream
 from ..embed.sliced_wasserstein import auto_slicer
-from ..errors import InputError, UnsupportedError
+from ..errors import InputError, UnsupportedError, bad_value
 from ..slices import Slicer
 from .batches import HALF, ragged_batch
 from .operators import sliced_transport
@@ -47,6 +47,8 @@ def sliced_wasserstein(
     >>> sliced_wasserstein(torch.tensor([[[0.0], [1.0]]]), torch.tensor([[[2.0], [3.0]]]))
     tensor([2.])
     """
+    if check not in (None, True, False):
+        raise bad_value("check", check, "pass True, False or None")
     sides = _pair(x, "x"), _pair(y, "y")
     source = "slices" if isinstance(slices, Tensor) else "x"  # those that are drawn are like x
     directions = _directions(slices, sides[0][0], n_slices, random_state)
@@ -72,8 +74,8 @@ def not_linear(slicer: Slicer) -> UnsupportedError:
 
 def _root(squares: Tensor) -> Tensor:
     """Return the root, whose gradient at zero is zero."""
-    positive = squares > 0
-    return torch.where(positive, torch.where(positive, squares, 1.0).sqrt(), 0.0)
+    zero = squares <= 0  # NaN is not: the loss of what is no number is none
+    return torch.where(zero, 0.0, torch.where(zero, 1.0, squares).sqrt())
 
 
 def _pair(sets: Any, name: str) -> tuple[Tensor, Tensor | None]:
@@ -87,13 +89,20 @@ def _pair(sets: Any, name: str) -> tuple[Tensor, Tensor | None]:
     if not isinstance(points, Tensor):
         what = f"must be a tensor or a pair (points, offsets), not {type(points).__name__}"
         raise input_error(name, what, "make a tensor with torch.as_tensor")
+    if points.dim() == 2 and offsets is None and not points.is_nested:
+        remedy = f"pass the pair ({name}, offsets), and for one set {name}[None]"
+        raise input_error(name, "is 2-D, and there are no offsets", remedy)
+    if points.dim() > 1 and not points.is_nested and not points.shape[-1]:
+        raise input_error(name, "has no features")
     return points, offsets
 
 
 def _directions(slices: Any, points: Tensor, n_slices: int | None, random_state: Any) -> Tensor:
     if isinstance(slices, Tensor):
-        if slices.dim() != 2:
-            raise input_error("slices", f"must be (L, d), not {slices.dim()}-D")
+        if slices.dim() != 2 or not slices.numel():
+            raise input_error("slices", f"must be (L, d) numbers, not of the shape {tuple(slices.shape)}")
+        if n_slices not in (None, len(slices)):
+            raise bad_value("n_slices", n_slices, f"slices has {len(slices)} rows: leave n_slices out")
         if not slices.dtype.is_floating_point:
             raise input_error("slices", f"is {slices.dtype}", f"convert it: slices.to({torch.float32})")
         return torch.nn.functional.normalize(slices.float() if slices.dtype in HALF else slices, dim=1)

@@ -16,7 +16,7 @@ from ..gpu import plain
 from ..gpu.plain import Side
 from ..gpu.precision import full_precision
 from . import native, on_gpu
-from .batches import check_values
+from .batches import check_batch, check_directions, check_values
 
 
 def _backend(points: Tensor) -> Any:
@@ -42,6 +42,7 @@ def sliced_embedding(
     """Return (quantiles - reference) * scale of every set along every direction, (n, L * M), slice after slice."""
     if check:
         check_values(points, offsets, weights)
+        check_directions(directions)
     with full_precision(points.device):
         vectors: Tensor = _backend(points).embed(points, offsets, weights, directions, reference, average, scale)
     return vectors
@@ -142,8 +143,9 @@ def sliced_transport(
     """Return the mean over the slices of the squared distance by transport, of set i of x and set i of y, (n,)."""
     a, b = Side(x, x_offsets, x_weights), Side(y, y_offsets, y_weights)
     if check:
-        check_values(*a)
-        check_values(*b)
+        check_batch(*a, "x")
+        check_batch(*b, "y")
+        check_directions(directions)
     with full_precision(x.device):
         squares: Tensor = _backend(x).transport(a, b, directions)
     return squares

@@ -182,8 +182,8 @@ class SlicedWassersteinPool(nn.Module):  # type: ignore[misc]
         directions, reference = self.slices, self.reference
         if directions.dtype in (torch.float16, torch.bfloat16):
             directions, reference = directions.float(), reference.float()
-        batch = ragged_batch(points, offsets, weights, lengths, mask, dim=self.dim, like=directions)
-        check = batch.points.device.type == "cpu" if self.check is None else self.check
+        check = directions.device.type == "cpu" if self.check is None else self.check
+        batch = ragged_batch(points, offsets, weights, lengths, mask, dim=self.dim, like=directions, check=check)
         scale = 1.0 / math.sqrt(self.vector_length)
         vectors: Tensor = sliced_embedding(
             batch.points, batch.offsets, batch.weights, directions, reference, self.average, scale, check
