@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from ..data import tensors
 from ..data.sets import Sets
@@ -123,7 +122,7 @@ def _described(value: Any, inside: tuple[int, ...] = ()) -> Any:
     if callable(state := getattr(value, "state_dict", None)):  # a network of torch
         numbers = {name: _tensor(each) for name, each in state().items()}
         return [repr(value), _code(getattr(type(value), "forward", None), parts), numbers]
-    if isinstance(value, torch.Tensor):
+    if callable(getattr(value, "detach", None)) and callable(getattr(value, "numpy", None)):  # a tensor of torch
         return _tensor(value)
     if callable(params := getattr(value, "get_params", None)) and not isinstance(value, type):
         learnt = {name: each for name, each in vars(value).items() if name.endswith("_")}
@@ -131,7 +130,7 @@ def _described(value: Any, inside: tuple[int, ...] = ()) -> Any:
     return _described_object(value, parts)
 
 
-def _tensor(value: torch.Tensor) -> Any:
+def _tensor(value: Any) -> Any:
     return _described(value.detach().cpu().double().numpy())
 
 
