@@ -20,6 +20,7 @@ import pytest
 from reader_files import everything, npy_header, pcd_file, refused, zipped
 
 from comparing import raises
+from slosh.errors import ReaderError
 from slosh.readers import FORMATS, read
 from slosh.readers.files import free_memory, looks_like
 
@@ -417,6 +418,123 @@ def test_the_compression_of_the_first_arrow_files():
         writer.write_batch(batch)
         writer.write_batch(batch, custom_metadata={"ARROW:experimental_compression": "zstd"})
     assert list(unpacked_sizes(pa.BufferReader(target.getvalue()))) == [PETABYTE]
+
+
+# ---- long form
+
+READ_LONG = """
+import resource, sys
+import pyarrow.parquet
+from slosh.readers import read
+peaks = [resource.getrusage(resource.RUSAGE_SELF).ru_maxrss]
+for path in sys.argv[1:]:
+    try:
+        found = list(read(path, id_column="id", columns=["x", "y"], max_expansion=20, progress=False))
+        print("read", sum(len(batch.ids) for batch in found), sum(len(batch.sets.points) for batch in found))
+    except ValueError as error:
+        print(error)
+    peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+print(peaks[-1] - peaks[0])
+"""
+ROWS, ROWS_OF_GROUP = 500_000, 50_000
+
+
+def long_parquet(path, texts, **options):
+    """Write rows of zeros; `texts` gives the columns of the rows of a group as dictionaries, or as texts."""
+    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    zeros, writer = pa.array(np.zeros(ROWS_OF_GROUP)), None
+    for start in range(0, ROWS, ROWS_OF_GROUP):
+        group = pa.table({**texts(pa, np.arange(start, start + ROWS_OF_GROUP)), "x": zeros, "y": zeros})
+        # Without the schema of Arrow, a column is one of plain texts.
+        writer = writer or parquet.ParquetWriter(path, group.schema, compression="zstd", store_schema=False, **options)
+        writer.write_table(group)
+    writer.close()
+    return path
+
+
+def of_dictionary(pa, numbers, *texts):
+    return pa.DictionaryArray.from_arrays(pa.array(numbers % len(texts), pa.int32()), pa.array(texts))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the peak of the memory is in kilobytes on Linux")
+def test_texts_of_rows_that_unpack_to_much(tmp_path):
+    """Texts of 0.5 to 500 GB in files of 10 kB to 6 MB: one text of a set is kept, whatever the number of its rows."""
+    kilobyte, megabyte = "k" * 1000, "m" * (1 << 20)
+    files = {
+        "read 1 500000": long_parquet(tmp_path / "1.parquet", lambda pa, i: {"id": of_dictionary(pa, 0 * i, kilobyte)}),
+        "read 1 500000 ": long_parquet(
+            tmp_path / "2.parquet", lambda pa, i: {"id": of_dictionary(pa, 0 * i, megabyte)}
+        ),
+        "read 2 500000": long_parquet(
+            tmp_path / "3.parquet", lambda pa, i: {"id": of_dictionary(pa, i, megabyte, "m" + megabyte)}
+        ),
+        "read 1 500000  ": long_parquet(
+            tmp_path / "4.parquet",
+            lambda pa, i: {"id": of_dictionary(pa, 0 * i, "a"), "name": of_dictionary(pa, i, kilobyte, megabyte)},
+        ),
+        "5.parquet: the text of the table claims": long_parquet(
+            tmp_path / "5.parquet", lambda pa, i: {"id": pa.array(i), "name": of_dictionary(pa, 0 * i, megabyte)}
+        ),
+        "read 1 500000   ": long_parquet(
+            tmp_path / "6.parquet",
+            lambda pa, i: {"id": of_dictionary(pa, 0 * i, "a"), "name": pa.array([f"{n:01000d}" for n in i])},
+            use_dictionary=False,
+        ),
+        "read 1 500000    ": long_parquet(
+            tmp_path / "7.parquet",
+            lambda pa, i: {"id": pa.array([kilobyte] * len(i))},
+            use_dictionary=False,
+            column_encoding={"id": "DELTA_BYTE_ARRAY"},
+        ),
+    }
+    assert all(path.stat().st_size < 8 << 20 for path in files.values())
+    command = [sys.executable, "-c", READ_LONG, *map(str, files.values())]
+    *said, peak = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    for words, line in zip(files, said, strict=True):
+        assert words.strip() in line
+    assert int(peak) << 10 < 400 << 20
+
+
+def test_pages_of_texts_that_unpack_to_much(tmp_path):
+    """300 MB of texts, each written out, in one row group of less than 1 MB."""
+    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    rows = pa.table({"id": pa.array(["k" * 1000] * 300_000), "x": np.zeros(300_000)})
+    parquet.write_table(rows, tmp_path / "x.parquet", compression="zstd", use_dictionary=False)
+    with raises("x.parquet: column 'id' claims 287.5 MB, more than 20 times the", error=ReaderError) as caught:
+        everything(tmp_path / "x.parquet", id_column="id", max_expansion=20)
+    assert caught.value.argument == "max_expansion"
+
+
+@pytest.mark.parametrize("form", ["parquet", "arrow", "csv", "lists"])
+def test_sets_of_more_points_than_are_wanted(tmp_path, form, monkeypatch):
+    """The first set that has more ends it, at the batch in which it is seen."""
+    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    from pyarrow import csv
+
+    from slosh.readers import long_form, tables
+
+    for module in (long_form, tables):
+        monkeypatch.setattr(module, "ROWS_AT_ONCE", 4)
+    sizes = [3, 5, 12, 2]
+    rows = pa.table({"id": np.repeat(["a", "b", "c", "d"], sizes), "x": np.arange(22.0)})
+    path = tmp_path / f"x.{'parquet' if form == 'lists' else form}"
+    if form == "csv":
+        csv.write_csv(rows, path)
+    elif form == "arrow":
+        path.write_bytes(arrow_bytes(pa, rows, stream=False))
+    else:
+        lists = pa.table({"id": ["a", "b", "c", "d"], "x": [[[0.0]] * n for n in sizes]})
+        parquet.write_table(lists if form == "lists" else rows, path)
+    assert everything(path, id_column="id", max_points=12).sets.sizes.tolist() == sizes
+    for most, number in ((11, 2), (4, 1), (1, 0)):
+        with raises(
+            f"set {number} has more than {most} points: pass a larger max_points=", error=ReaderError
+        ) as caught:
+            everything(path, id_column="id", max_points=most)
+        assert (caught.value.set, caught.value.argument) == (number, "max_points")
+    for wrong in (0, 1.5, "x"):
+        with raises("max_points="):
+            read(path, id_column="id", max_points=wrong)
 
 
 # ---- cut short, damaged, misnamed

@@ -283,3 +283,36 @@ def test_rows_that_do_not_fit_in_memory(tmp_path, monkeypatch):
     monkeypatch.setattr(long_form, "free_memory", lambda: 10)
     with raises("do not lie together", "sort the file by 'key'"):
         everything(tmp_path, by="key")
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 3, 5, 100])
+@pytest.mark.parametrize("suffix", [".parquet", ".arrow", ".csv"])
+@pytest.mark.parametrize("together", [True, False])
+def test_texts_of_sets_that_span_batches(tmp_path, monkeypatch, suffix, together, at_once):
+    """A text is metadata where a set has one, whatever the batches: also as a dictionary that has it twice."""
+    from slosh.readers import long_form, tables
+
+    for module in (long_form, tables):
+        monkeypatch.setattr(module, "ROWS_AT_ONCE", at_once)
+    monkeypatch.setattr(tables, "BLOCK_BYTES", 40)
+    ids, kinds = list("aaaabbbccd"), ["u", "u", "u", "u", "u", "v", "v", None, "w", "w"]
+    doubled = pa.DictionaryArray.from_arrays(pa.array([0, 1, 0, 1, 2, 2, 1, 3, 3, None], pa.int8()), list("uuvw"))
+    columns = {"id": ids, "kind": kinds, "x": np.arange(10.0), "two": doubled, "year": [7, 7, 7, 7, 8, 9, 9, 4, 4, 5]}
+    rows = pa.table(columns)
+    if suffix == ".csv":
+        rows = rows.set_column(3, "two", doubled.dictionary_decode())
+    order = np.arange(10) if together else np.array([4, 0, 7, 5, 1, 9, 2, 6, 8, 3])
+    path = tmp_path / f"t{suffix}"
+    write(rows.take(pa.array(order)), path)
+    batch = everything(path, id_column="id", columns="x")
+    expected = {
+        "a": ([0.0, 1.0, 2.0, 3.0], {"kind": "u", "two": "u", "year": 7}),
+        "b": ([4.0, 5.0, 6.0], {}),
+        "c": ([7.0, 8.0], {"two": "w", "year": 4}),
+        "d": ([9.0], {"kind": "w", "year": 5}),
+    }
+    assert batch.ids == (list("abcd") if together else list("bacd"))
+    for one, name, metadata in zip(batch.sets, batch.ids, batch.metadata, strict=True):
+        numbers, about = expected[name]
+        assert np.ravel(one).tolist() == numbers
+        assert metadata == {"file": path.name, **about}

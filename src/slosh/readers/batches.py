@@ -6,7 +6,9 @@ A batch has sets of one dimension, all weighted or none. An id that occurs twice
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +18,7 @@ from ..data.checks import check_numeric, place_of
 from ..data.precision import Origin
 from ..data.sets import Sets
 from ..errors import DuplicateId, InputError, ReaderError
-from .files import File, Options, Piece
+from .files import File, Options, Piece, check_points
 
 
 class Batch(NamedTuple):
@@ -33,6 +35,7 @@ def join(pieces: Iterable[Piece], options: Options, origin: Origin) -> Iterator[
     points = sets = 0
     first: Piece | None = None
     seen: dict[str, File] = {}
+    numbers: Counter[Path] = Counter()
 
     def flush() -> Batch:
         nonlocal waiting, points, sets, origin
@@ -45,6 +48,8 @@ def join(pieces: Iterable[Piece], options: Options, origin: Origin) -> Iterator[
         if not piece.ids:
             continue
         first = first or piece
+        check_points(piece.file, numbers[piece.file.path], piece.sizes, options)
+        numbers[piece.file.path] += len(piece.ids)
         _check(piece, first)
         _remember(piece, seen)
         limit = options.limit(piece.points.shape[1])

@@ -102,6 +102,7 @@ class Options:
     n_points: int = 1024
     random_state: int = 0
     batch_points: int = 1 << 22
+    max_points: int | None = None
 
     def limit(self, dim: int) -> int:
         """Return how many points of `dim` features go into a batch."""
@@ -261,6 +262,17 @@ def free_memory() -> int:
     with contextlib.suppress(AttributeError, OSError, ValueError):
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return 1 << 40
+
+
+def check_points(file: File, first: int, sizes: Sequence[int] | Array, options: Options) -> None:
+    """Refuse sets of more points than `max_points` allows; `first` is the number of the first of them in its file."""
+    if options.max_points is None:
+        return
+    too_many = np.flatnonzero(np.asarray(sizes) > options.max_points)
+    if len(too_many):
+        number = first + int(too_many[0])
+        what = f"set {number} has more than {options.max_points:,} points"
+        raise file.error(what, "pass a larger max_points=", argument="max_points", set=number)
 
 
 # ---- metadata and ids

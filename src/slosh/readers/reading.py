@@ -40,6 +40,7 @@ def read(
     batch_points: int = 1 << 22,
     on_error: Literal["raise", "skip"] = "raise",
     max_expansion: float = MAX_EXPANSION,
+    max_points: int | None = None,
     progress: bool = True,
 ) -> Iterator[Batch]:
     """Yield batches of sets, with ids and metadata, from files; `docs/files.md` says what each format gives.
@@ -61,6 +62,7 @@ def read(
                   stops at it. A bad file of several sets always raises, and so do files that do not go together
     max_expansion how many times its size a file may take when it is unpacked, and so may each of its sets; 256 MB are
                   always allowed. It protects from files that are made to fill the memory; math.inf lifts it
+    max_points    the most points of one set; a set with more is refused as soon as that is known. None is any number
 
     >>> import tempfile, pathlib
     >>> folder = pathlib.Path(tempfile.mkdtemp())
@@ -79,7 +81,9 @@ def read(
         problem = f"weights={weights!r:.80} must be a name, or False to leave out those that a file has"
         raise InputError(problem, argument="weights")
     counts = checked_count("n_points", n_points), checked_count("batch_points", batch_points)
-    options = Options(id_column, _names(columns), weights, by, obsm, counts[0], checked_seed(random_state), counts[1])
+    most = None if max_points is None else checked_count("max_points", max_points)
+    seed = checked_seed(random_state)
+    options = Options(id_column, _names(columns), weights, by, obsm, counts[0], seed, counts[1], most)
     if isinstance(max_expansion, bool) or not isinstance(max_expansion, Real) or not max_expansion > 0:
         raise bad_value("max_expansion", max_expansion, "give a number above 0")
     files = [file._replace(max_expansion=float(max_expansion)) for file in find(source, _format(format))]

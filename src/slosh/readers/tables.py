@@ -7,6 +7,7 @@ of some columns; what goes out are pieces.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 from collections import Counter
 from collections.abc import Iterator
@@ -21,10 +22,14 @@ from ..native.arrays import Array
 from .arrow_messages import FILE_MAGIC, unpacked_sizes
 from .files import File, Options, Piece, metadata_rows, to_ids
 from .long_form import ROWS_AT_ONCE, Table, is_number, read_long
+from .texts import TextCount, is_text, longest_text
 
 BLOCK_BYTES, MAX_BLOCK_BYTES = 1 << 20, 1 << 28
 """Of a CSV table, what is parsed at a time: more where lines are long."""
 LINES_IN_BLOCK = 8
+PARQUET_LIMITS = {"thrift_string_size_limit": 1 << 28, "thrift_container_size_limit": 1 << 24}
+BATCH_TEXT_BYTES = 1 << 25
+"""About the most bytes of text in one batch of a Parquet file: 512 a row, of all columns."""
 EXPORT_KEY = b"slosh"
 """The key in the metadata of a schema that marks the export of an index, whose metadata are JSON in one column."""
 
@@ -33,8 +38,7 @@ def read_parquet(file: File, options: Options) -> Iterator[Piece]:
     """Read the row groups of a Parquet file, some rows at a time."""
     from pyarrow import parquet
 
-    limits = {"thrift_string_size_limit": 1 << 28, "thrift_container_size_limit": 1 << 24}
-    with parquet.ParquetFile(file.path, **limits) as table:
+    with parquet.ParquetFile(file.path, **PARQUET_LIMITS) as table:
         schema, about = table.schema_arrow, table.metadata
 
     values: Counter[str] = Counter()
@@ -43,10 +47,43 @@ def read_parquet(file: File, options: Options) -> Iterator[Piece]:
             values[chunk.path_in_schema.partition(".")[0]] += max(0, chunk.num_values)
 
     def batches(names: list[str], count: int) -> Iterator[Any]:
-        with parquet.ParquetFile(file.path, **limits) as table:
-            yield from _with_known_texts(file, table.iter_batches(batch_size=count, columns=names))
+        at_once, as_dictionaries = _fit_texts(file, about, schema, names, count)
+        with parquet.ParquetFile(file.path, read_dictionary=as_dictionaries, **PARQUET_LIMITS) as table:
+            yield from table.iter_batches(batch_size=at_once, columns=names)
 
     return _read_table(Table(file, schema, batches, values.__getitem__, max(1, about.num_rows)), options)
+
+
+def _fit_texts(file: File, about: Any, schema: Any, names: list[str], count: int) -> tuple[int, list[str]]:
+    """Return how many rows of a Parquet file to read together, `count` at most, and what columns as dictionaries.
+
+    A text that is once in the file may be that of millions of rows. Those of a dictionary stay in one, if they are
+    long. A text may also have a prefix in common with the one before: it can be as long as all that is in its chunk.
+    """
+    from pyarrow import parquet, types
+
+    kinds = {name: schema.field(name).type for name in names}
+    texts = {name for name, kind in kinds.items() if is_text(kind)}
+    longest = {name: kind.byte_width for name, kind in kinds.items() if types.is_fixed_size_binary(kind)}
+    with_dictionary: dict[int, list[str]] = {}
+    for number, group in enumerate(map(about.row_group, range(about.num_row_groups) if texts else ())):
+        for chunk in map(group.column, range(group.num_columns)):
+            name, size = chunk.path_in_schema, chunk.total_uncompressed_size
+            if name in texts:
+                file.check_expansion(f"column {name!r}", size)
+                if chunk.has_dictionary_page:
+                    with_dictionary.setdefault(number, []).append(name)
+                if "DELTA_BYTE_ARRAY" in chunk.encodings:
+                    longest[name] = max(longest.get(name, 0), size)
+    known: Counter[str] = Counter()
+    with parquet.ParquetFile(file.path, read_dictionary=list(texts), **PARQUET_LIMITS) as table:
+        for number, listed in with_dictionary.items():
+            for row in itertools.islice(table.iter_batches(batch_size=1, row_groups=[number], columns=listed), 1):
+                for name in listed:
+                    known[name] = max(known[name], longest_text(row.column(name).dictionary))
+    fitting: int = BATCH_TEXT_BYTES // max(1, sum(longest.values()))
+    rows = max(1, min(count, fitting))
+    return rows, list(known) if rows * known.total() > BATCH_TEXT_BYTES else []
 
 
 def read_arrow(file: File, options: Options) -> Iterator[Piece]:
@@ -68,7 +105,7 @@ def read_arrow(file: File, options: Options) -> Iterator[Piece]:
     file.check_expansion("the table", sum(sizes))
     file.check_memory("a batch of the table", max(sizes, default=0))
 
-    def slices(names: list[str], count: int) -> Iterator[Any]:
+    def batches(names: list[str], count: int) -> Iterator[Any]:
         with pa.memory_map(str(file.path)) as source:
             for batch in opened(source)[1]:
                 part = batch.select(names)
@@ -76,30 +113,15 @@ def read_arrow(file: File, options: Options) -> Iterator[Piece]:
                 for start in range(0, len(part), count):
                     yield part.slice(start, count)
 
-    def batches(names: list[str], count: int) -> Iterator[Any]:
-        return _with_known_texts(file, slices(names, count))
-
     return _read_table(Table(file, schema, batches), options)
 
 
 def _with_known_texts(file: File, batches: Iterator[Any]) -> Iterator[Any]:
-    """Yield batches; refuse texts of dictionaries that are, written out, out of proportion to the file."""
-    size = 0
+    """Yield batches; refuse texts that are, written out for each row, out of proportion to the file."""
+    texts = TextCount(file)
     for batch in batches:
-        size += sum(map(_text_bytes, batch.columns))
-        file.check_expansion("the text of the table", size)
+        texts.add(*batch.columns)
         yield batch
-
-
-def _text_bytes(column: Any) -> int:
-    """Return how many bytes the texts of a column take that refer to a dictionary, one text for many rows."""
-    from pyarrow import compute, types
-
-    text = column.type.value_type if types.is_dictionary(column.type) else None
-    if text is None or not (types.is_string(text) or types.is_large_string(text)):
-        return 0
-    lengths = compute.cast(compute.binary_length(column.dictionary), "int64")
-    return compute.sum(lengths.take(column.indices)).as_py() or 0
 
 
 def read_csv(file: File, options: Options) -> Iterator[Piece]:
@@ -258,7 +280,7 @@ def _list_pieces(table: Table, options: Options, column: str) -> Iterator[Piece]
     claimed = table.n_values(column)
     file.check_expansion(f"column {column!r}", 4 * claimed)
     at_once = max(1, min(ROWS_AT_ONCE, 2 * options.batch_points * table.n_rows // max(claimed, 1)))
-    for batch in table.batches(list(wanted), at_once):
+    for batch in _with_known_texts(file, table.batches(list(wanted), at_once)):
         done = 0
         while done < len(batch):
             part = batch.slice(done, count)
@@ -331,7 +353,7 @@ def _unique(table: Table) -> str | None:
             continue
         seen: set[str] = set()
         total = 0
-        for batch in table.batches([name], ROWS_AT_ONCE):
+        for batch in _with_known_texts(table.file, table.batches([name], ROWS_AT_ONCE)):
             with contextlib.suppress(ReaderError):
                 seen.update(to_ids(table.file, name, batch.column(0).to_pylist()))
             total += len(batch)
