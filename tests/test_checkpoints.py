@@ -9,6 +9,7 @@ import pytest
 
 import slosh
 from builders import cloud_list, together, wait_for
+from slosh import checkpoints
 from slosh.checkpoints import aside, checkpoint, held, in_threads, locked, optional, pieces, watched
 from slosh.data.interrupts import interruptible, uninterrupted
 from slosh.data.progress import ProgressBar
@@ -155,6 +156,33 @@ def test_one_who_waits_for_a_lock_can_be_stopped():
     with watched(Watcher()), locked(lock):
         pass
     assert locked(lock) is lock  # without a watcher there is nothing to come to
+
+
+def test_calls_that_were_left_behind_keep_others_from_beginning(monkeypatch):
+    """Work that is given up again and again must not fill the memory with calls that nobody waits for."""
+    go_on, begun, third = threading.Event(), threading.Semaphore(0), threading.Event()
+
+    def call():
+        begun.release()
+        go_on.wait(60)
+
+    def give_up(*step):
+        assert begun.acquire(timeout=60)
+        raise TimeoutError
+
+    for _ in range(checkpoints.LEFT_BEHIND):
+        with watched(give_up), pytest.raises(TimeoutError):
+            aside(call)
+    asked = []
+
+    def watch(*step):
+        asked.append(third.is_set())
+        if len(asked) == 3:
+            go_on.set()
+
+    with watched(watch):
+        assert aside(lambda: third.set() or 7) == 7
+    assert asked[:3] == [False, False, False]
 
 
 def test_a_call_aside_is_not_waited_for_by_one_who_is_stopped():

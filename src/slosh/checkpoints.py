@@ -22,6 +22,8 @@ Watcher = Callable[[str, int, int | None], object]
 
 LOCK_SECONDS = 0.1
 """How often one who waits for a lock comes to a checkpoint."""
+LEFT_BEHIND = 2
+"""Calls of libraries that go on though nobody waits for them any more, at most, before others have to wait."""
 NATIVE_STEPS = 1 << 29
 """Multiplications, or numbers read, of one native call: a fraction of a second on one core."""
 
@@ -189,26 +191,60 @@ def _waiting(lock: Any) -> Iterator[None]:
         lock.release()
 
 
+class _LeftBehind:
+    """The calls of `aside` that nobody waits for any more."""
+
+    def __init__(self) -> None:
+        self._changed, self._calls = threading.Condition(), set[threading.Event]()
+
+    def has_room(self, seconds: float) -> bool:
+        """Return whether another call may begin, after waiting so long for it at most."""
+        with self._changed:
+            return self._changed.wait_for(lambda: len(self._calls) < LEFT_BEHIND, seconds)
+
+    def leave(self, ended: threading.Event) -> None:
+        """Note that nobody waits for a call any more, which is known by the event of its end."""
+        with self._changed:
+            if not ended.is_set():
+                self._calls.add(ended)
+
+    def end(self, ended: threading.Event) -> None:
+        with self._changed:
+            ended.set()
+            self._calls.discard(ended)
+            self._changed.notify_all()
+
+
+_left_behind = _LeftBehind()
+
+
 def aside(function: Callable[[], R]) -> R:
     """Return function(), a call of a library that takes long and comes to no checkpoint: k-means, a decomposition.
 
     Where the work is watched, a thread of its own makes the call, and this one comes to checkpoints. A call that is not
-    waited for any more ends by itself, and what it returns is dropped: it must change nothing.
+    waited for any more ends by itself, and what it returns is dropped: it must change nothing. While LEFT_BEHIND of
+    them run, no other begins, so that work that is given up again and again does not fill the memory.
     """
     if _watch.get() is None:
         return function()
     ended, found, wrong = threading.Event(), list[R](), list[BaseException]()
+    while not _left_behind.has_room(LOCK_SECONDS):
+        checkpoint()
 
     def work() -> None:
         try:
             found.append(function())
         except BaseException as error:
             wrong.append(error)
-        ended.set()
+        _left_behind.end(ended)
 
     threading.Thread(target=copy_context().run, args=(work,), name="aside", daemon=True).start()
-    while not ended.wait(LOCK_SECONDS):
-        checkpoint()
+    try:
+        while not ended.wait(LOCK_SECONDS):
+            checkpoint()
+    except BaseException:
+        _left_behind.leave(ended)
+        raise
     if wrong:
         raise wrong[0]
     return found[0]
