@@ -140,6 +140,26 @@ def test_a_stored_set_is_at_distance_zero_of_itself(engine):
         assert plain_answer(index.range_search(sets[i], 0.0)) == ([str(i)], [0.0])
 
 
+def test_more_sets_within_a_radius_than_are_wanted_are_an_error(engine):
+    index, sets = engine.create(), cloud_list(60)
+    index.add(sets, ids=[str(i) for i in range(60)])
+    assert len(index.range_search(sets[0], 1e6, max_hits=60)) == 60
+    within = index.range_search(sets[:3], 1e6, where={"@id": list("0123456789")}, max_hits=30)
+    assert [len(each) for each in within] == [10, 10, 10]
+    for given in ({"queries": sets[0], "max_hits": 59}, {"id": ["1", "2"], "max_hits": 100}):
+        for more in ({}, {"certify": True}):
+            with pytest.raises(
+                errors.InputError, match=r"more than \d+ sets are within the radius: ask with fewer"
+            ) as error:
+                index.range_search(radius=1e6, **given, **more)
+            assert error.value.argument == "radius"
+    with pytest.raises(errors.InputError):
+        index.range_search(sets[0], 1.0, max_hits=0)
+    described = index.describe(limit=5, offset=2)
+    assert described.ids == index.select(limit=5, offset=2)
+    assert described.sizes.tolist() == [len(index.get(name).points) for name in described.ids]
+
+
 def test_range_search_and_duplicates(engine):
     sets = cloud_list(40)
     sets[30] = sets[4]

@@ -41,6 +41,29 @@ def test_what_was_added_is_there_unchanged(engine):
     assert index.info()["sets"] == 30
 
 
+def test_sets_are_described_without_their_points(engine):
+    sizes = [3, 1, 12, 5, 7, 5]
+    sets = [np.full((n, 2), i, np.float32) for i, n in enumerate(sizes)]
+    index = engine.create(preprocess=Preprocess(max_points=4, random_state=0))  # sizes are those that were given
+    assert index.describe() == ([], pytest.approx([]), [])
+    about = [{"n": i, "tags": ["a", i]} for i in range(6)]
+    index.add(sets, ids=list("abcdef"), metadata=about)
+    index.remove("b")
+    index.update("f", np.ones((9, 2)), metadata={"n": 9})
+    found = index.describe()
+    assert found.ids == list("acdef")
+    assert found.sizes.tolist() == [3, 12, 5, 7, 9]
+    assert found.sizes.dtype == np.int64
+    assert found.metadata == [about[0], about[2], about[3], about[4], {"n": 9}]
+    assert index.describe("n >= 2", limit=2, offset=1)[:1] == (["d", "e"],)
+    assert index.describe({"@id": ["e", "nowhere", "a", "e"]}).ids == ["a", "e"]
+    assert index.describe(offset=9).ids == []
+    assert index.describe({"n": 77}).sizes.shape == (0,)
+    for wrong in ({"limit": 0}, {"offset": -1}, {"where": "n >"}):
+        with pytest.raises(errors.InputError):
+            index.describe(**wrong)
+
+
 def test_a_large_set_and_single_points(engine):
     index = engine.create()
     large = np.random.default_rng(0).normal(size=(1_000_000, 2)).astype(np.float32)

@@ -53,9 +53,12 @@ def test_every_route_is_described(served):
             assert {"400", "403", "431", "500", "503"} <= set(answers)
             assert "Retry-After" in answers["503"]["headers"]
             assert ("401" in answers) == ("security" in operation) or path == "/v1/server"
+            assert "409" in answers or "{name}" not in path
             assert ("413" in answers) == ("415" in answers) == ("requestBody" in operation)
     search = document["paths"]["/v1/indexes/{name}/search"]["post"]
-    assert {"k", "where", "recall", "metadata"} <= {each["name"] for each in search["parameters"]}
+    names = {each["name"] for each in search["parameters"]}
+    assert {"k", "where", "recall", "metadata"} <= names
+    assert not {"id", "queries", "weights"} & names
 
 
 def validated(document, schema, answer):

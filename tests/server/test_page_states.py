@@ -41,6 +41,10 @@ def odd_server(tmp_path_factory):
         index.add(sets, ids=[f"s{i}" for i in range(40)], metadata=metadata)
     with slosh.SetIndex.create(folder / "grids.slosh", dim=2) as index:
         index.add([np.array(list(itertools.product(np.linspace(0, 1, n), repeat=2))) for n in GRIDS])
+    with slosh.SetIndex.create(folder / "tagged.slosh", dim=2) as index:
+        tags = [["a", "b"], ["b", "a"], [None, "a"], "b", [], None]
+        metadata = [{"tags": tags[i % 6], "note": "long " * 600} for i in range(12)]
+        index.add(sets[:12], ids=[f"t{i:02}" for i in range(12)], metadata=metadata)
     with slosh.SetIndex.create(folder / "new.slosh", dim=2):
         pass
     with Server(folder, options=("--jobs", 1)) as made:
@@ -132,6 +136,39 @@ def test_files_of_numbers(visit):
     expect(page.locator("#notice")).to_contain_text("empty.txt: There are no numbers in it.")
     expect(page.locator("#query-name")).not_to_have_text("empty.txt")
     assert ".txt" in page.locator("#file").get_attribute("accept")
+
+
+def test_a_file_of_other_dimensions(visit):
+    page = visit()
+    expect(page.locator(".card")).to_have_count(24)
+    drop(page, "cloud.npy", array_file(np.eye(3)))
+    said = "cloud.npy: its sets have 3 features, those of the index have 2. Choose another file, or another index."
+    expect(page.locator("#notice")).to_contain_text(said)
+    expect(page.locator("#notice")).not_to_contain_text("columns")
+
+
+def test_a_card_has_the_colour_of_the_first_value_of_a_list(visit, odd_server):
+    page = visit("#index=tagged", url=odd_server.url)
+    expect(page.locator(".card")).to_have_count(12)
+    page.locator("#colour").select_option("tags")
+    expect(page.locator("#legend button")).to_have_count(2)
+    colour = "element => getComputedStyle(element.querySelector('.chip')).backgroundColor"
+    a, b = (page.locator(f"#legend button[data-value={value}]").evaluate(colour) for value in "ab")
+    page.wait_for_function("a => getComputedStyle(document.querySelector('.card .chip')).backgroundColor === a", arg=a)
+    assert [page.locator(f".card[data-id=t{i:02}]").evaluate(colour) for i in range(4)] == [a, b, a, b]
+    assert page.locator(".card[data-id=t04] .chip, .card[data-id=t05] .chip").count() == 0
+
+
+def test_a_card_has_the_beginning_of_a_long_value(visit, odd_server):
+    page = visit("#index=tagged&id=t00", url=odd_server.url)
+    expect(page.locator(".card")).to_have_count(11)
+    about = page.locator(".card .meta").first.text_content()
+    assert "note long long" in about
+    assert about.endswith("…")
+    assert len(about) < 300
+    assert len(page.locator(".card").first.get_attribute("aria-label")) < 300
+    page.locator(".card").first.click()
+    expect(page.locator("#match-dialog")).to_contain_text("long " * 599)
 
 
 def test_the_number_of_neighbours(visit):

@@ -63,7 +63,9 @@ POINTS = cloud_list(1, seed=3)[0].round(3).tolist()
         (b'{"queries": [[1, 2]], "weights": ["x"]}', "weights[0] is a text: give a number", "weights"),
         (b'{"queries": [[1, 2]], "weights": 1}', "weights is a whole number: give one list of numbers", "weights"),
         (b'{"queries": [[1, 2]], "weights": [[1]]}', "weights do not fit the queries", "weights"),
-        (b'{"id": ["s1", 3]}', "id", "id"),
+        (b'{"id": ["s1", null]}', "id[1] is null: give a whole number or a text", "id"),
+        (b'{"id": "s1", "k": 1.5}', "k is a decimal number: give a whole number", "k"),
+        (b'{"id": "s1", "k": ' + b"9" * 5000 + b"}", "k has too many digits: give a smaller number, or a text", "k"),
         (b"\xff\xfe", "", "body"),
         (b"[" * 100_000, "nested", "body"),
         (b'{"where":' * 5000 + b"1" + b"}" * 5000, "nested", "body"),
@@ -94,7 +96,7 @@ def test_what_is_wrong_is_said(server, body, words, argument):
         ("/v1/indexes/shapes/points", {"ids": [], "components": 4}, "components=4: give one of 2, 3"),
         ("/v1/indexes/shapes/get", {"ids": [True]}, "ids[0] is true or false: give a whole number or a text"),
         ("/v1/indexes/shapes/jobs", {"kind": "dance"}, "kind='dance': give one of 'compact', 'tune',"),
-        ("/v1/indexes/shapes/jobs?wait=x", {"kind": "verify"}, "wait is a text: give a number"),
+        ("/v1/indexes/shapes/jobs?wait=x", {"kind": "verify"}, "wait='x': give a number"),
         ("/v1/indexes/shapes/parse?format=npy", b"", "filename is missing: give it in the query string"),
     ],
     ids=str,
@@ -104,6 +106,53 @@ def test_it_is_said_in_words_for_people(server, path, body, words):
     status, _, problem = ask(server, "POST", path, body, **headers)
     assert status == 400
     assert words in problem["detail"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/v1/server"),
+        ("GET", "/v1/indexes"),
+        ("GET", "/v1/jobs"),
+        ("GET", "/v1/indexes/shapes"),
+        ("GET", "/v1/indexes/shapes/map"),
+        ("GET", "/v1/indexes/shapes/specification"),
+        ("POST", "/v1/indexes/shapes/get"),
+        ("POST", "/v1/indexes/shapes/explain"),
+        ("DELETE", "/v1/indexes/none"),
+    ],
+)
+@pytest.mark.parametrize("query", ["foo=1", "foo", "where=n%3D1"])
+def test_a_query_string_is_refused_where_none_is_read(server, method, path, query):
+    status, _, problem = ask(server, method, f"{path}?{query}", {"ids": ["s1"]} if method == "POST" else None)
+    name = query.partition("=")[0]
+    assert (status, problem["detail"]) == (400, f"the query string has no field {name!r}: leave it out")
+
+
+@pytest.mark.parametrize("name", ["id", "queries", "weights"])
+@pytest.mark.parametrize("route", ["search", "range_search", "kneighbors"])
+def test_the_sets_of_a_body_of_sets_are_not_in_the_query_string(server, route, name):
+    body = io.BytesIO()
+    np.save(body, np.float32(POINTS))
+    path = f"/v1/indexes/shapes/{route}?{name}=s1"
+    status, _, problem = ask(server, "POST", path, body.getvalue(), Content_Type=NPY)
+    assert status == 400
+    problem, _, known = problem["detail"].partition(": it has ")
+    assert problem == f"the query string has no field {name!r}"
+    assert "recall" in known.split(", ")
+    assert not {"id", "queries", "weights"} & set(known.split(", "))
+
+
+def test_an_error_is_as_the_documentation_says(server):
+    """Both the request and the answer are those of docs/server.md, but for the name of the index."""
+    text = (Path(__file__).parents[2] / "docs" / "server.md").read_text()
+    pattern = r"### Answers that are errors.*?-d '(.*?)'.*?```http\n(.*?)```"
+    request, answer = re.search(pattern, text, re.DOTALL).groups()
+    first, kind, _, *lines = answer.splitlines()
+    status, headers, problem = ask(server, "POST", SEARCH, request.encode())
+    assert first == f"HTTP/1.1 {status} Bad Request"
+    assert kind == f"content-type: {headers['Content-Type']}"
+    assert json.loads("".join(lines)) == problem
 
 
 def test_where_it_is_wrong_is_said(server):
@@ -281,6 +330,41 @@ def arrow_stream(pa, columns, compression=None):
     with pa.ipc.new_stream(target, table.schema, options=options) as writer:
         writer.write_table(table)
     return target.getvalue()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the peak of the memory is read from /proc")
+def test_bombs_in_parquet(server):
+    """Two million rows that have a text of 1000 letters in common: 2 GB in 240 kB."""
+    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    n, target = 1_000_000, io.BytesIO()
+    ids = pa.DictionaryArray.from_arrays(pa.array(np.zeros(n, np.int32)), pa.array(["k" * 1000]))
+    rows = pa.table({"id": ids, **{name: np.zeros(n) for name in "xyz"}})
+    with parquet.ParquetWriter(target, rows.schema, compression="zstd", store_schema=False) as writer:
+        writer.write_table(rows)
+        writer.write_table(rows)
+    assert target.tell() < 1 << 20
+    before = peak_memory(server.process, begin=True)
+    path = "/v1/indexes/shapes/parse?filename=a.parquet&id_column=id&columns=x,y"
+    status, _, problem = ask(server, "POST", path, target.getvalue(), Content_Type="application/octet-stream")
+    assert (status, problem["class"], problem["fields"]["set"]) == (400, "ReaderError", 0)
+    words = "a.parquet: set 0 has more than 1,000,000 points: send at most 1,000,000 in a set"
+    assert (problem["detail"], problem["fields"]["argument"]) == (words, "body")
+    assert peak_memory(server.process) - before < 400 << 20
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the peak of the memory is read from /proc")
+@pytest.mark.parametrize("route", [SEARCH, "/v1/indexes/shapes/map/place", "/v1/indexes/shapes/sets"])
+def test_bodies_of_many_numbers_in_json(server, route):
+    """Python takes 36 times as much for them: they are refused before it makes lists."""
+    name = "sets" if route.endswith("sets") else "queries"
+    body = f'{{"{name}": [{",".join(["[0,0]"] * 5_500_000)}]}}'.encode()
+    before = peak_memory(server.process, begin=True)
+    status, _, problem = ask(server, "POST", route, body)
+    assert (status, problem["class"], problem["fields"]["argument"]) == (413, "InputError", "body")
+    assert problem["problem"] == "the body has more than 10,000,000 numbers and lists in JSON"
+    assert "send .npy, Arrow or the binary type" in problem["remedy"]
+    assert peak_memory(server.process) - before < 5 * len(body)
+    assert ask(server, "POST", SEARCH, {"id": "s1"})[0] == 200
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the peak of the memory is read from /proc")

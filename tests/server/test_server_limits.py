@@ -55,7 +55,7 @@ def test_memory_that_is_not_there(tmp_path):
             used = int(file.read().split()[0]) * resource.getpagesize()
         ask(server, "POST", "/v1/indexes/shapes/search", {"id": "s1"})
         resource.prlimit(server.process.pid, resource.RLIMIT_AS, (used + 160 * MEGABYTE, resource.RLIM_INFINITY))
-        large = b'{"queries": [[1, 2]' + b",[1,2]" * (4 * MEGABYTE) + b"]}"
+        large = b'{"queries": [[1, 2]' + b",[1.5,2.5]" * (3 * MEGABYTE) + b"]}"
         status, headers, problem = ask(server, "POST", "/v1/indexes/shapes/search", large)
         assert (status, problem["class"]) == (503, "StorageError")
         assert "memory" in problem["detail"]

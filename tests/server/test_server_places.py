@@ -9,6 +9,7 @@ from builders import cloud_list, small_embedding
 from postgres_server import new_database
 from server_process import Server, ask
 from slosh import errors
+from slosh.server.catalog import Catalog, Generation
 
 
 def make(place, name=None, n=5):
@@ -36,10 +37,39 @@ def test_an_index_that_cannot_be_opened_hides_no_other(tmp_path, workers):
             assert found[name]["sets"] is None
             assert name in found[name]["problem"]
             assert str(tmp_path) not in found[name]["problem"]
-        assert ask(server, "POST", "/v1/indexes/locked/sets", {"sets": [[[0, 1]]]})[0] == 409
+        status, _, problem = ask(server, "POST", "/v1/indexes/locked/sets", {"sets": [[[0, 1]]]})
+        assert (status, problem["class"], problem["fields"]) == (409, "IndexLocked", {"location": "locked"})
+        assert problem["detail"] == found["locked"]["problem"]
+        assert problem["problem"] == "the index locked is open for writing in another process than the server"
+        if workers == 1:
+            for path in ("", "/sets", "/count", "/fields", "/map", "/specification", "/records"):
+                assert ask(server, "GET", f"/v1/indexes/locked{path}")[0] == 409
+            assert ask(server, "POST", "/v1/indexes/locked/search", {"id": "s1"})[0] == 409
         assert ask(server, "POST", "/v1/indexes/good/search", {"id": "s1"})[0] == 200
         writer.close()
         assert listed(server)["locked"]["sets"] == 5
+
+
+def test_a_server_that_only_reads_needs_no_lock(tmp_path):
+    make(tmp_path / "locked.slosh")
+    with (
+        slosh.open(tmp_path / "locked.slosh", n_jobs=1),
+        Server(tmp_path, options=("--jobs", 1, "--read-only")) as server,
+    ):
+        assert ask(server, "GET", "/v1/indexes/locked/count")[2] == {"count": 5}
+
+
+@pytest.mark.parametrize("place", ["http://localhost:8080", "https://localhost#x", "ftp://localhost/x"])
+def test_an_address_that_is_no_database_is_not_served(place):
+    with pytest.raises(errors.InputError, match=f"^{place} is neither a folder nor a database, and slosh serve"):
+        Catalog((place,), False, Generation(None))
+
+
+def test_a_file_is_not_served(tmp_path):
+    path = tmp_path / "x.slosh"
+    path.write_bytes(b"")
+    with pytest.raises(errors.FormatError, match=r"x\.slosh is a file, not the folder of an index"):
+        Catalog((str(path),), False, Generation(None))
 
 
 def test_indexes_that_others_put_into_the_folder_are_listed(tmp_path):

@@ -215,6 +215,14 @@ def test_create_change_and_delete(server):
     assert good(ask(server, "POST", f"{root}/remove", {"where": {"y": 2}})) == {"ids": ["b"]}
     assert ask(server, "POST", f"{root}/remove", {"where": {}})[0] == 400
     assert good(ask(server, "GET", f"{root}/count")) == {"count": 2}
+    numbered = {"sets": sets[:2], "ids": [7, 10**30]}
+    assert good(ask(server, "POST", f"{root}/sets", numbered), 201) == {"ids": ["7", str(10**30)]}
+    for method, own in (("search", {"k": 1}), ("range_search", {"radius": 1e9}), ("kneighbors", {"k": 1})):
+        asked = [{"id": id, **own} for id in (7, "7", [7, "a"], ["7", "a"])]
+        found = [good(ask(server, "POST", f"{root}/{method}", each)) for each in asked]
+        answers = [{name: value for name, value in each.items() if name != "stats"} for each in found]
+        assert answers[0] == answers[1]
+        assert answers[2] == answers[3]
     good(ask(server, "DELETE", root))
     assert ask(server, "GET", root)[0] == 404
 

@@ -83,6 +83,13 @@ def test_a_key_that_reads_does_not_write(locked):
     assert ask(locked, "POST", "/v1/indexes/shapes/sets", ADD, **bearer(WRITE))[0] == 201
 
 
+def test_what_a_key_may_change_is_said(locked):
+    for key, read_only in ((READ, True), (WRITE, False)):
+        listed = ask(locked, "GET", "/v1/indexes", **bearer(key))[2]["indexes"]
+        about = ask(locked, "GET", "/v1/indexes/shapes", **bearer(key))[2]
+        assert {each["read_only"] for each in listed} == {about["read_only"]} == {read_only}
+
+
 def test_a_key_of_other_indexes(locked):
     assert ask(locked, "POST", "/v1/indexes/wide/search", SEARCH, **bearer(OTHER))[0] == 200
     for path in ("/v1/indexes/shapes/search", "/v1/indexes/none/search"):  # it does not say which of them exist
@@ -194,6 +201,7 @@ def test_a_server_that_only_reads(filled, tmp_path):
     [
         (("--host", "0.0.0.0"), "--keys FILE"),
         (("--keys", "none"), "No such file"),
+        (("--host", "192.0.2.1", "--insecure"), "give an address of this machine as host"),  # nobody has this one
     ],
 )
 def test_a_server_that_does_not_start(filled, options, words):

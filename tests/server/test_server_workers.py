@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
+import subprocess
 import sys
 import time
+from contextlib import contextmanager
 
 import pytest
 
 import slosh
-from builders import PATIENCE, cloud_list, small_embedding, together
+from builders import PATIENCE, cloud_list, small_embedding, together, within
 from server_process import Server, ask
 
 ROOT = "/v1/indexes/live"
@@ -191,3 +194,96 @@ def test_what_is_not_done_when_a_server_has_waited_long_enough_is_answered(live)
         assert server.stop() == 0
         assert answer.startswith(b"HTTP/1.1 503")
         assert not any("Traceback" in line for line in server.errors)
+
+
+STARTING = """
+import multiprocessing, os, signal, time
+from pathlib import Path
+from slosh.server import process
+
+run = process.run_worker
+
+def killed_once(settings, listening, folder, number):
+    marker = Path(__file__).with_name(f"begun-{number}")
+    if number == 1 and not marker.exists():
+        marker.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    run(settings, listening, folder, number)
+
+def killed(settings, listening, folder, number):
+    if number == 0:
+        Path(__file__).with_name("pid").write_text(str(os.getpid()))
+    else:
+        while not Path(__file__).with_name("pid").exists():
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGKILL)
+    run(settings, listening, folder, number)
+
+def stuck(settings, listening, folder, number):
+    Path(__file__).with_name(f"begun-{number}").touch()
+    multiprocessing.parent_process().join()
+"""
+
+
+@contextmanager
+def starting(live, worker):
+    """A server whose workers are a function of `STARTING`; it has not said yet that it serves."""
+    folder = live.parent / "code"
+    folder.mkdir()
+    (folder / "starting.py").write_text(STARTING)
+    code = f"""
+import sys
+sys.path.insert(0, {str(folder)!r})
+import slosh.server.process, starting
+slosh.server.process.run_worker = starting.{worker}
+from slosh.cli import main
+sys.exit(main())
+"""
+    command = [sys.executable, "-c", code, "serve", live, "--port", "0", "--no-log", *WORKERS]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen([*map(str, command)], **pipes, start_new_session=True) as process:
+        try:
+            yield process, folder
+        finally:
+            process.kill()
+
+
+def test_a_worker_that_dies_while_it_starts_is_started_again(live):
+    with starting(live, "killed_once") as (process, _):
+        with within(PATIENCE):
+            assert process.stdout.readline().startswith("serving 1 index at http://")
+        process.terminate()
+        _, said = process.communicate(timeout=PATIENCE)
+        assert process.returncode == 0
+        assert said.count("is started again") == 1
+        assert "worker 1 ended with code -9, and is started again" in said
+        assert "Traceback" not in said
+
+
+def test_a_server_whose_worker_cannot_start_says_so(live):
+    """The other worker, which could, is stopped."""
+    with starting(live, "killed") as (process, folder):
+        printed, said = process.communicate(timeout=PATIENCE)
+        assert (process.returncode, printed) == (1, "")
+        assert said.count("is started again") == 3
+        assert "worker 1 ended 4 times while it started, with code -9" in said.splitlines()[-1]
+        assert "Traceback" not in said
+        with pytest.raises(ProcessLookupError):
+            os.kill(int((folder / "pid").read_text()), 0)
+
+
+@pytest.mark.parametrize("stop", ["SIGTERM", "SIGINT", "Ctrl-C"])
+def test_a_server_that_waits_for_its_workers_can_be_stopped(live, stop):
+    """Ctrl-C in a terminal goes to the workers, too."""
+    with starting(live, "stuck") as (process, folder):
+        until(lambda: len(list(folder.glob("begun-*"))) == 2)
+        if stop == "Ctrl-C":
+            os.killpg(process.pid, signal.SIGINT)
+        else:
+            process.send_signal(getattr(signal, stop))
+        printed, said = process.communicate(timeout=PATIENCE)
+        assert (process.returncode, printed) == (0, "")
+        assert "Traceback" not in said
+        assert "is started again" not in said
+    with slosh.open(live, n_jobs=1) as index:
+        assert len(index) == 200

@@ -40,6 +40,9 @@ def serve(
     body_seconds: Annotated[
         float, Option(metavar="SECONDS", min=0.1, help="How long the body of a request may take to come.")
     ] = 30.0,
+    answer_seconds: Annotated[
+        float, Option(metavar="SECONDS", min=0.1, help="How long a client may take nothing of an answer.")
+    ] = 30.0,
     max_body: Annotated[int, counted(help="Megabytes of one request, at most.")] = 256,
     max_requests: Annotated[int, counted(help="Requests at once, at most; more are told to try again.")] = 256,
     max_connections: Annotated[int, counted(help="Connections of each process, at most.")] = 512,
@@ -65,7 +68,7 @@ def serve(
 
     limits = Limits(
         body_bytes=max_body << 20, at_once=max_requests, deadline_seconds=deadline, body_seconds=body_seconds,
-        connections=max_connections, header_seconds=header_seconds,
+        connections=max_connections, header_seconds=header_seconds, answer_seconds=answer_seconds,
     )  # fmt: skip
     given = {"n_jobs": jobs or -1, **({} if threads is None else {"threads": threads})}
     hosts = tuple(allow_host or ())

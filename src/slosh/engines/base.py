@@ -38,6 +38,15 @@ class Records(NamedTuple):
     metadata: list[dict[str, Any]]
 
 
+class Lines(NamedTuple):
+    """What `SetIndex.describe` returns of stored sets, in the same order: all but their points."""
+
+    ids: list[str]
+    sizes: Int64
+    """How many elements each has."""
+    metadata: list[dict[str, Any]]
+
+
 class Entries(NamedTuple):
     """Checked sets on their way into an engine, each with its id and metadata."""
 
@@ -146,6 +155,9 @@ class View(Protocol):
 
     def describe(self, keys: Int64) -> Sequence[Description]:
         """Return id and metadata of each key."""
+
+    def sizes(self, keys: Int64) -> Int64:
+        """Return how many elements the stored sets have, as they were added."""
 
     def nearest(
         self,

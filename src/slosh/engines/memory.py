@@ -84,6 +84,9 @@ class Version(LocalView):
     def describe(self, keys: Int64) -> list[Description]:
         return [self.described[slot] for slot in self.slots[keys].tolist()]
 
+    def sizes(self, keys: Int64) -> Int64:
+        return self.stored.sizes(keys)
+
     def records(self, keys: Int64) -> Records:
         described = self.describe(keys)
         return Records(

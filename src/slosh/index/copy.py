@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from ..data.atomic import sync_folder
+from ..data.batching import batches_by_points
 from ..data.progress import ProgressBar
 from ..engines.addresses import without_password
-from ..engines.base import Engine, Records
+from ..engines.base import Engine, Int64, Records, View
 from ..engines.registry import Location, create_engine
 from ..engines.spec import IndexSpec
 from ..errors import IndexExists, bad_value
@@ -25,6 +26,8 @@ from . import changes
 logger = logging.getLogger(__name__)
 
 COPY_BATCH_SETS = 4096
+COPY_NUMBERS = 1 << 24
+"""Coordinates of the sets that are read together, unless a single set has more."""
 
 
 class Original(NamedTuple):
@@ -49,7 +52,7 @@ def original_of(source: Engine, batch: int) -> Iterator[Original]:
     """Open the newest version of an index to be copied."""
     with source.view() as view:
         keys, settings = view.select(), view.settings
-        batches = (view.records(keys[first : first + batch]) for first in range(0, len(keys), batch))
+        batches = records_of(view, keys, batch)
         yield Original(
             changes.place_of(source),
             view.spec,
@@ -60,6 +63,15 @@ def original_of(source: Engine, batch: int) -> Iterator[Original]:
             len(keys),
             batches,
         )
+
+
+def records_of(view: View, keys: Int64, batch: int) -> Iterator[Records]:
+    """Yield stored sets, `batch` of them at a time, or fewer where they are large."""
+    most = max(1, COPY_NUMBERS // view.spec.dim)
+    for first in range(0, len(keys), batch):
+        some = keys[first : first + batch]
+        for part in batches_by_points(view.sizes(some), most):
+            yield view.records(some[part])
 
 
 class Target(Protocol):

@@ -46,6 +46,8 @@ class Question(NamedTuple):
     """Which sets are looked for: those like the query, or those that contain it, or lie within it."""
     slack: bool = False
     """Widen the radius by what rounding may have moved each pair, so that none is left out."""
+    max_hits: int | None = None
+    """Sets within the radius, of all queries together, of which one more is an error."""
 
     @property
     def proved_kind(self) -> str:
@@ -172,15 +174,26 @@ def rank(view: View, queries: Sets, exclude: Int64 | None, question: Question) -
         return _nothing(len(queries), question, view.spec.distance_kind)
     n = len(queries)
     if n == 1 or n <= (step := _batch_size(view, question)):
-        return _found(view, queries, exclude, radii, question)
+        return _not_too_many(_found(view, queries, exclude, radii, question), question, 0)
     answers: list[Candidates] = []
+    n_hits = 0
     with ProgressBar(total=n, unit="query", desc="search") as bar:
         for first in range(0, n, step):
             part = slice(first, first + step)
             own, limits = None if exclude is None else exclude[part], None if radii is None else radii[part]
-            answers.append(_found(view, queries[part], own, limits, question))
+            answers.append(_not_too_many(_found(view, queries[part], own, limits, question), question, n_hits))
+            n_hits += len(answers[-1].keys)
             bar.update(min(step, n - first))
     return _joined(answers)
+
+
+def _not_too_many(found: Candidates, question: Question, before: int) -> Candidates:
+    """Return what was found for some queries; refuse more than is wanted, with what was found before."""
+    most = question.max_hits
+    if most is not None and before + len(found.keys) > most:
+        problem = f"more than {most:,} sets are within the radius"
+        raise InputError(problem, "ask with fewer queries, a smaller radius or a filter", argument="radius")
+    return found
 
 
 def _nothing(n_queries: int, question: Question, kind: str) -> Candidates:
@@ -238,6 +251,8 @@ def _batch_size(view: View, question: Question) -> int:
         return max(1, min(BATCH_RERANKED, SCANNED_PAIRS // len(view)))
     plain = question.measure is None and not question.certify
     step = max(1, BATCH_NUMBERS // view.spec.spaces[WHOLE].length) if plain else BATCH_RERANKED
+    if question.max_hits is not None:  # each query may find all sets
+        step = max(1, min(step, max(SCANNED_PAIRS, question.max_hits) // len(view)))
     if question.certify and certify.scans(view, question.proved_kind):
         step = max(1, min(step, SCANNED_PAIRS // len(view)))
     return step

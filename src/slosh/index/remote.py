@@ -24,7 +24,7 @@ from ..data.batching import batches_by_points
 from ..data.checks import checked_count
 from ..data.preprocess import Preprocess
 from ..data.sets import Sets
-from ..engines.base import Records
+from ..engines.base import Lines, Records
 from ..engines.registry import Location
 from ..engines.spec import IndexSpec
 from ..errors import InputError, ReadOnlyIndex, bad_value
@@ -44,6 +44,10 @@ COPY_NUMBERS = 1 << 22
 """Coordinates that one request of a copy has at most, unless a single set has more."""
 ADD_NUMBERS, ADD_SETS = 1 << 25, 100_000
 """Coordinates and sets that one request of `add` has at most: what a server takes."""
+FEW_SETS, GET_NUMBERS, GET_SETS = 16, 1 << 25, 100_000
+"""Sets that are fetched without asking for their sizes before; coordinates and sets of one request for more."""
+DESCRIBED_SETS = 10_000
+"""Sets that one request describes, at most."""
 STATE_OF_STATS = ("candidates", "scanned", "full_distances", "unlike")
 
 
@@ -160,11 +164,33 @@ class RemoteIndex(SetIndex):
         text = None if where is None else str(where)
         return ids_of(self._post("select", {"where": text, "limit": limit, "offset": offset}))
 
+    def _describe(self, where: Node | None, limit: int | None, offset: int) -> Lines:
+        text, ids, sizes, metadata = None if where is None else str(where), list[str](), [], list[dict[str, Any]]()
+        while limit is None or len(ids) < limit:
+            most = DESCRIBED_SETS if limit is None else min(DESCRIBED_SETS, limit - len(ids))
+            found = self._post("describe", {"where": text, "limit": most, "offset": offset + len(ids)})
+            ids += ids_of(found)
+            sizes.append(found.arrays["sizes"])
+            metadata += [json.loads(each) for each in found.arguments["metadata"]]
+            if len(sizes[-1]) < most:
+                break
+        return Lines(ids, np.concatenate([np.empty(0, np.int64), *sizes]), metadata)
+
     def _count(self, where: Node) -> int:
         return int(self._get(f"count?where={quote(str(where), safe='')}").arguments["count"])
 
     def _stored(self, names: list[str]) -> Records:
-        return self._records_of(self._post("get", {"ids": names}))
+        parts = [slice(0, len(names))]
+        if len(names) > FEW_SETS:
+            found = self._describe(parse({"@id": list(dict.fromkeys(names))}), None, 0)
+            sizes = dict(zip(found.ids, found.sizes.tolist(), strict=True))
+            most = max(1, GET_NUMBERS // self._spec.dim)
+            parts = list(batches_by_points(np.array([sizes.get(name, 1) for name in names]), most, GET_SETS))
+        got = [self._records_of(self._post("get", {"ids": names[part]})) for part in parts]
+        if len(got) == 1:
+            return got[0]
+        ids, metadata = [name for each in got for name in each.ids], [about for each in got for about in each.metadata]
+        return Records(Sets.concat([each.sets for each in got]), ids, metadata)
 
     def _store(self, sets: Sets, ids: Any, metadata: Any, update: bool, added: list[str], is_last: bool) -> None:
         names, given = changes.checked_addition(sets, ids, metadata, update)

@@ -30,19 +30,20 @@ def run_job(
     connection: Connection, path: str, kind: str, body: bytes, progress: Progress | None, changes: bool
 ) -> Message:
     """Begin a job, wait for its end and return its result; what interrupts it cancels the job."""
-    wait = 1 if progress else WAIT_SECONDS
-    asked = f"{path}/jobs?wait={0 if progress else wait}"
-    job = read_message(connection.request("POST", asked, body, BINARY, BINARY, changes=changes))
-    place = f"/v1/jobs/{job.arguments['id']}"
+    wait, place = 1 if progress else WAIT_SECONDS, ""
     try:
+        with uninterrupted():  # or nobody would know which job to cancel; so this does not wait for its end
+            job = read_message(connection.request("POST", f"{path}/jobs?wait=0", body, BINARY, BINARY, changes=changes))
+            place = f"/v1/jobs/{job.arguments['id']}"
         while (state := job.arguments["state"]) in ("waiting", "running"):
             job = read_message(connection.request("GET", f"{place}?wait={wait}", accept=BINARY))
             if job.arguments["state"] == "running":
                 _tell(progress, job)
         _tell(progress, job)
     except BaseException:
-        with uninterrupted():
-            connection.request("DELETE", f"{place}?wait={WAIT_SECONDS}")
+        if place:
+            with uninterrupted():
+                connection.request("DELETE", f"{place}?wait={WAIT_SECONDS}")
         raise
     if state == "failed":
         raise error_of(job.arguments["error"], connection.location)

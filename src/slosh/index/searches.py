@@ -155,6 +155,7 @@ class Searches:
         certify: bool = ...,
         match: str = ...,
         coverage: float | None = ...,
+        max_hits: int | None = ...,
     ) -> HitLists: ...
     @overload
     def range_search(
@@ -169,6 +170,7 @@ class Searches:
         certify: bool = ...,
         match: str = ...,
         coverage: float | None = ...,
+        max_hits: int | None = ...,
     ) -> Hits: ...
     @overload
     def range_search(
@@ -183,6 +185,7 @@ class Searches:
         certify: bool = ...,
         match: str = ...,
         coverage: float | None = ...,
+        max_hits: int | None = ...,
     ) -> Hits | HitLists: ...
 
     def range_search(
@@ -197,13 +200,15 @@ class Searches:
         certify: bool = False,
         match: str = "whole",
         coverage: float | None = None,
+        max_hits: int | None = None,
     ) -> Hits | HitLists:
         """Return all sets at most `radius` away, nearest first; `Hits`, or `HitLists`, as `search` gives.
 
         By the embedded distance; with `certify` by the sliced distance, or by the Hausdorff distance with
         `rerank="hausdorff"` where `DistanceField` is the embedding, and none is left out. `radius` is one number, or
         one for each query. `match` and `coverage` are as in `search`; with "part", "contained" and "both" none is left
-        out.
+        out. A large radius may find everything that is stored, for each query: more than `max_hits` of all queries
+        together are an error, before their ids and metadata are read.
         """
         if radius is None:
             raise bad_value("radius", radius, "give a number, or one for each query")
@@ -218,6 +223,8 @@ class Searches:
                 match=match,
                 coverage=coverage,
             )
+            if max_hits is not None:
+                question = question._replace(max_hits=checked_count("max_hits", max_hits))
             return _answer(view, queries, id, question)
 
     def kneighbors(

@@ -22,15 +22,15 @@ from ..checkpoints import held
 from ..data.checks import checked_count, checked_flag
 from ..data.preprocess import Preprocess
 from ..data.sets import Sets
-from ..engines.base import Engine, Records
+from ..engines.base import Engine, Lines, Records
 from ..engines.registry import Location, create_engine, is_remote, located, open_engine
 from ..engines.spec import WHOLE, IndexSpec, make_spec
-from ..errors import InputError, UnsupportedError
+from ..errors import DamagedError, InputError, UnsupportedError
 from ..gpu.devices import CPU, checked_device
 from ..search import checked_recall
-from ..where import ALL, Node, parse
+from ..where import ALL, Node, parse, parse_metadata
 from . import changes, part_recall, part_trial
-from .copy import Original, original_of
+from .copy import Original, original_of, records_of
 from .planner import Question, answer
 from .records import Record, checked_ids, is_single_id
 from .retrain import advice, enable_parts, retrain
@@ -233,6 +233,17 @@ class SetIndex(Searches):
         """Return how many sets have metadata that match."""
         return len(self) if where is None else self._count(parse(where))
 
+    def describe(self, where: Any = None, limit: int | None = None, offset: int = 0) -> Lines:
+        """Return ids, sizes and metadata of the sets whose metadata match, without reading their points.
+
+        They come in the order of the adds; `limit` and `offset` as for `select`. `where={"@id": ids}` describes the
+        sets of these ids that are stored.
+        """
+        if limit is not None:
+            checked_count("limit", limit)
+        checked_count("offset", offset, least=0)
+        return self._describe(None if where is None else parse(where), limit, offset)
+
     def __repr__(self) -> str:
         place = "in memory" if self.location is None else repr(self.location)
         if self._is_closed():
@@ -360,12 +371,13 @@ class SetIndex(Searches):
         return found
 
     def records(self, batch: int = 4096) -> Iterator[Records]:
-        """Yield all that is stored, in batches, in the order of the adds: as it is now, whatever changes meanwhile."""
+        """Yield all that is stored, in the order of the adds, as it is now, whatever changes meanwhile.
+
+        They come `batch` sets at a time, or fewer where they are large.
+        """
         checked_count("batch", batch)
         with self._engine.view() as view:
-            keys = view.select()
-            for first in range(0, len(keys), batch):
-                yield view.records(keys[first : first + batch])
+            yield from records_of(view, view.select(), batch)
 
     # What an index on a server does there (`remote.py`), with arguments that were checked
 
@@ -376,6 +388,21 @@ class SetIndex(Searches):
         with self._engine.view() as view:
             keys = view.select(where, None if limit is None else limit + offset)
             return view.ids(keys[offset:])
+
+    def _describe(self, where: Node | None, limit: int | None, offset: int) -> Lines:
+        with self._engine.view() as view:
+            keys = view.select(where, None if limit is None else limit + offset)[offset:]
+            described = view.describe(keys)
+            sizes = view.sizes(keys)
+        return Lines([each.id for each in described], sizes, [self._metadata(*each) for each in described])
+
+    def _metadata(self, name: str, text: str) -> dict[str, Any]:
+        try:
+            return parse_metadata(text)
+        except ValueError as error:
+            problem = f"{self.location}: the metadata of {name!r} cannot be read ({error})"
+            remedy = "restore the index from a copy"
+            raise DamagedError(problem, remedy, location=str(self.location), ids=(name,)) from None
 
     def _count(self, where: Node) -> int:
         with self._engine.view() as view:

@@ -68,6 +68,10 @@ class SetLine(Struct):
     metadata: dict[str, Any]
 
 
+class DescribeAnswer(Struct):
+    sets: list[SetLine]
+
+
 class SetsAnswer(Struct):
     total: int
     next: int | None

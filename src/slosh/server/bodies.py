@@ -26,7 +26,8 @@ from ..readers.arrays import plain_header
 from ..readers.arrow_messages import unpacked_sizes
 from ..readers.files import data_looks_like
 from ..wire import ARROW, BINARY, JSON, NPY, Message, unpack, unpack_sets
-from .request_types import Body
+from .problems import Refused
+from .request_types import Body, query_type
 from .settings import Limits
 from .wording import input_error, json_error
 
@@ -45,8 +46,8 @@ ARROW_START = b"\xff\xff\xff\xff"
 """How a message of Arrow begins, and so a stream; not so before version 0.15."""
 TABLE_COLUMNS = ("points", "weights", "id", "metadata")
 """Columns of a body in Arrow."""
-NESTING_STEP = 1 << 20
-"""Bytes of JSON whose brackets are counted together."""
+PART_BYTES = 1 << 20
+"""Bytes of JSON whose brackets and commas are counted together."""
 
 
 class Sent(NamedTuple):
@@ -71,7 +72,7 @@ def read_query(text: str, kind: type[T]) -> T:
             given[name] = value
         return msgspec.convert(given, kind, strict=False)
     except msgspec.ValidationError as error:
-        raise input_error(error, kind, "the query string") from None
+        raise input_error(error, kind, "the query string", given) from None
     except InputError:
         raise
     except ValueError as error:
@@ -83,7 +84,7 @@ def decode_json(body: bytes, kind: type[T], limits: Limits) -> T:
     decoder = _DECODERS.get(kind)
     if decoder is None:
         decoder = _DECODERS[kind] = msgspec.json.Decoder(kind)
-    check_nesting(body, limits.nesting)
+    check_json(body, limits)
     try:
         return decoder.decode(body)  # type: ignore[no-any-return]
     except msgspec.ValidationError as error:
@@ -100,18 +101,42 @@ def convert(given: dict[str, Any], kind: type[T]) -> T:
         raise input_error(error, kind, "the arguments") from None
 
 
-def check_nesting(body: bytes, deepest: int) -> None:
-    """Refuse JSON that is nested too deep, before a decoder recurses into it."""
-    if body.count(b"[") + body.count(b"{") <= deepest:
+def check_json(body: bytes, limits: Limits) -> None:
+    """Refuse JSON that is nested too deep, or has too many values, before a decoder recurses into it or makes them.
+
+    Commas and the beginnings of lists and objects are counted: as many as there are values, or one less.
+    """
+    opened = body.count(b"[") + body.count(b"{")
+    if opened <= limits.nesting and opened + body.count(b",") <= limits.json_numbers:
         return
-    plain = re.sub(rb'"(?:[^"\\]|\\.)*"', b"", body) if b'"' in body else body
-    depth, found = 0, np.frombuffer(plain, np.uint8)
-    for first in range(0, len(found), NESTING_STEP):
-        part = found[first : first + NESTING_STEP] | 32  # the bit in which [ and {, and ] and }, differ
-        steps = np.cumsum((part == ord("{")).view(np.int8) - (part == ord("}")).view(np.int8), dtype=np.int32)
-        if depth + int(steps.max()) > deepest:
-            raise InputError(f"the body is nested more than {deepest} deep", "make it flatter", argument="body")
+    depth = count = 0
+    for part in _without_texts(body):
+        low = part | 32  # the bit in which [ and {, and ] and }, differ
+        opens = low == ord("{")
+        steps = np.cumsum(opens.view(np.int8) - (low == ord("}")).view(np.int8), dtype=np.int32)
+        if depth + int(steps.max()) > limits.nesting:
+            raise InputError(f"the body is nested more than {limits.nesting} deep", "make it flatter", argument="body")
         depth += int(steps[-1])
+        count += int(np.count_nonzero(opens) + np.count_nonzero(part == ord(",")))
+        if count > limits.json_numbers:
+            problem = f"the body has more than {limits.json_numbers:,} numbers and lists in JSON"
+            remedy = "send less at a time, or send .npy, Arrow or the binary type, where the route takes them"
+            raise Refused(InputError(problem, remedy, argument="body"), 413)
+
+
+def _without_texts(body: bytes) -> Iterator[NDArray[np.uint8]]:
+    """Yield the bytes of JSON in parts, those within texts as zeros."""
+    quoted = b'"' in body
+    if quoted and b"\\" in body:
+        body = body.replace(b"\\\\", b"").replace(b'\\"', b"")  # what is left of \" ends a text
+    found, inside = np.frombuffer(body, np.uint8), 0
+    for first in range(0, len(found), PART_BYTES):
+        part = found[first : first + PART_BYTES]
+        if quoted:
+            quotes = np.cumsum(part == ord('"'), dtype=np.int32) + inside
+            part = part * (quotes & 1 == 0)
+            inside = int(quotes[-1]) & 1
+        yield part
 
 
 class Shape(NamedTuple):
@@ -143,6 +168,10 @@ class Asked(NamedTuple):
     single: bool
     arguments: dict[str, Any]
     metadata: bool = True
+
+    @property
+    def n_queries(self) -> int:
+        return len(self.ids or ()) if self.sets is None else len(self.sets)
 
 
 class Unchecked(NamedTuple):
@@ -212,7 +241,7 @@ def _read_question(sent: Sent, kind: type[Any], shape: Shape, limits: Limits) ->
         return _from_message(unpack(sent.body), kind, shape)
     if sent.kind == JSON:
         return _from_json(decode_json(sent.body, kind, limits))
-    given = sent.parameters(kind)
+    given = sent.parameters(query_type(kind))
     if sent.kind == NPY:
         data = read_npy(sent.body)
         sets, single = shape.sets(data[None] if data.ndim == 2 else data, name="queries"), data.ndim == 2
@@ -223,11 +252,12 @@ def _read_question(sent: Sent, kind: type[Any], shape: Shape, limits: Limits) ->
 
 def _from_json(given: Any) -> Asked | Unchecked:
     metadata, raw = bool(getattr(given, "metadata", True)), bytes(given.queries)
-    ids = [given.id] if isinstance(given.id, str) else given.id
+    single = isinstance(given.id, str | int)
+    ids = None if given.id is None else [str(each) for each in ([given.id] if single else given.id)]
     if (raw == b"null") == (ids is None):
         raise InputError("give queries, or id of a stored set, and not both", argument="queries")
     if ids is not None:
-        return Asked(None, ids, isinstance(given.id, str), _arguments(given), metadata)
+        return Asked(None, ids, single, _arguments(given), metadata)
     many = is_many(raw)
     points, weights = decode_points(raw, many), decode_weights(bytes(given.weights), many)
     return Unchecked(Asked(None, None, not many, _arguments(given), metadata), points, weights)
@@ -308,7 +338,7 @@ def _arguments(given: Any) -> dict[str, Any]:
 
 def check_question(asked: Asked, limits: Limits) -> None:
     """Refuse more than the server takes."""
-    n = len(asked.ids or ()) if asked.sets is None else len(asked.sets)
+    n = asked.n_queries
     if n > limits.queries:
         raise InputError(f"there are {n:,} queries", f"send at most {limits.queries:,} at a time", argument="queries")
     if asked.sets is not None:

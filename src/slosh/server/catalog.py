@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from ..engines.addresses import split_name, with_name, without_password
-from ..engines.registry import create_engine, names_at
+from ..engines.registry import ENGINES, create_engine, names_at
 from ..engines.spec import IndexSpec
-from ..errors import IndexExists, IndexNotFound, InputError, ReadOnlyIndex
+from ..errors import FormatError, IndexExists, IndexNotFound, InputError, ReadOnlyIndex
 from ..index import SetIndex
 from ..index import open as open_index
 
@@ -82,12 +82,26 @@ class Catalog:
         self.read_only, self._generation, self._n_jobs = read_only, generation, n_jobs
         self._lock, self._entries, self._seen = threading.RLock(), dict[str, Entry](), b""
         self._changing, self._name_locks = set[str](), [threading.Lock() for _ in range(NAME_LOCKS)]
-        if missing := self.missing_places():
-            raise IndexNotFound(f"there is no index {missing[0]}", "make it with slosh build", location=missing[0])
+        self._check_places()
         self._home = next((place for place in self._places if _holds_many(place)), None)
         """Where new indexes are created: a folder or a database; None where a server has neither."""
         self._on_close: list[Callable[[str], None]] = []
         self.refresh()
+
+    def _check_places(self) -> None:
+        """Refuse places that cannot be served."""
+        for place in self._places:
+            if "://" in place and place.partition("://")[0] not in ENGINES:
+                problem = f"{without_password(place)} is neither a folder nor a database, and slosh serve serves those"
+                remedy = "give the path of a folder, or postgresql://user@host/database"
+                raise InputError(problem, remedy, argument="path")
+            if "://" not in place and Path(place).is_file():
+                problem = f"{place} is a file, not the folder of an index"
+                raise FormatError(
+                    problem, "give a folder that slosh build made, or one that holds such", location=place
+                )
+        if missing := self.missing_places():
+            raise IndexNotFound(f"there is no index {missing[0]}", "make it with slosh build", location=missing[0])
 
     def refresh(self) -> None:
         """Look which indexes there are. Those that are being created or deleted are not seen."""
@@ -217,7 +231,8 @@ class Catalog:
 
 
 def _not_found(name: str) -> IndexNotFound:
-    return IndexNotFound(f"there is no index {name!r:.60}", "GET /v1/indexes lists them", location=name[:100])
+    remedy = "check the name; the page of the server lists all that it has, and so does GET /v1/indexes"
+    return IndexNotFound(f"there is no index {name!r:.60}", remedy, location=name[:100])
 
 
 def _is_index(folder: Path) -> bool:

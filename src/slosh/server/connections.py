@@ -23,6 +23,8 @@ from .settings import Limits
 SLACK_BYTES, FRAMING = 1 << 16, 8
 """Bytes of a body that are not content: this many, and so many times its content (chunks of one byte take 6)."""
 
+ANSWER_BYTES = 1 << 18
+"""What a client has to take of an answer in `Limits.answer_seconds`."""
 LINGER_SECONDS = 1.0
 _quiet = logging.getLogger("uvicorn.error.connections")
 _quiet.setLevel(logging.ERROR)
@@ -48,6 +50,8 @@ class LimitedProtocol(HttpToolsProtocol):
         super().__init__(*given, **named)
         self._in_head, self._head_bytes, self._framing_bytes = True, 0, 0
         self._timer: asyncio.TimerHandle | None = None
+        self._answer_timer: asyncio.TimerHandle | None = None
+        self._waiting_bytes, self._has_progress = 0, False
         self._refused = False
         self.logger = _quiet  # what is wrong is a line of the access log
 
@@ -61,6 +65,8 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
+        if self._answer_timer is not None:
+            self._answer_timer.cancel()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -107,6 +113,33 @@ class LimitedProtocol(HttpToolsProtocol):
         super().on_response_complete()
         if not self._in_head and self._timer is None:
             self._start_timer()  # the rest of a body that nobody reads any more
+        self._has_progress = True  # what was written before it has been taken
+        self._watch_answer()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._watch_answer()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._has_progress = True
+
+    def _watch_answer(self) -> None:
+        """See to it that the client takes what is written: until then it keeps the memory and the connection."""
+        if self._answer_timer is None and (waiting := self.transport.get_write_buffer_size()):
+            self._waiting_bytes, self._has_progress = waiting, False
+            self._answer_timer = self.loop.call_later(self.limits.answer_seconds, self._check_answer)
+
+    def _check_answer(self) -> None:
+        """End the connection if the client took too little of an answer, or of what is left of it."""
+        self._answer_timer = None
+        is_over = self.cycle is None or self.cycle.response_complete
+        taken = self._waiting_bytes - self.transport.get_write_buffer_size()
+        is_little = taken < min(self._waiting_bytes, ANSWER_BYTES)
+        if is_little and not self._has_progress and (is_over or self.flow.write_paused):
+            self.transport.abort()
+        else:
+            self._watch_answer()
 
     def send_400_response(self, msg: str) -> None:
         self._refuse(InputError("this is not HTTP", "send a request of HTTP/1.1", argument="request"), 400)

@@ -28,6 +28,7 @@ from .context import Context
 from .exchange import RETRY_SECONDS, Exchange
 from .keys import Grant
 from .problems import Refused
+from .request_types import Body
 
 T = TypeVar("T")
 FILE = "application/octet-stream"
@@ -86,6 +87,7 @@ def admit(request: Request, key: HTTPAuthorizationCredentials | None, access: st
     grant, index = context.keys.grant(None if key is None else key.credentials), name or None
     request.state.exchange.key = grant.key
     if grant.allows(access, index):
+        _check_query(request)
         return Asking(context, grant, request.state.exchange, name)
     if not grant.read:
         problem = "this server needs an API key" if key is None else "the server does not know this API key"
@@ -137,6 +139,19 @@ def short(handler: Callable[..., Response]) -> Callable[..., Awaitable[Response]
 
 
 # The query string
+
+
+def _check_query(request: Request) -> None:
+    """Refuse a query string where the route takes none, as the OpenAPI document says. Others are read by `query`.
+
+    Routes that a worker forwards say nothing of theirs: the process that writes checks it.
+    """
+    if not request.scope["query_string"]:
+        return
+    route = request.scope["route"]
+    takes_none = route.openapi_extra is not None and "parameters" not in route.openapi_extra
+    if takes_none and route.path_format.startswith("/v1/"):
+        read_query(_query_of(request), Body)
 
 
 def query(kind: type[T]) -> Callable[[Request], Awaitable[T]]:

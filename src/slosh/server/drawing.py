@@ -16,8 +16,9 @@ from fastapi import APIRouter, Depends
 from numpy.typing import NDArray
 from starlette.responses import Response
 
+from ..data.batching import batches_by_points
 from ..data.sets import Sets
-from ..errors import UnknownId
+from ..errors import InputError, UnknownId
 from ..index import SetIndex
 from ..wire import JSON
 from .answer_types import DrawnSet, PointsAnswer, ProjectAnswer, ProjectedSet
@@ -33,6 +34,12 @@ LEARNT_SETS = 256
 """Stored sets that the components are those of."""
 LEARNT_POINTS = 1 << 16
 """Points of them, at most."""
+BLOCKS = 16
+"""Blocks of stored sets, where some of many are looked at."""
+FETCHED_NUMBERS = 1 << 24
+"""Coordinates of stored sets that are read together, unless a single one has more."""
+DRAWN_POINTS = 1_000_000
+"""Points of one answer."""
 FAR = 0.5
 """How far the middle of the collection may move, in units of its spread, until the components are learnt again."""
 KEPT_SHARE = 0.9
@@ -120,20 +127,25 @@ def _principal_axes(moved: NDArray[np.float64]) -> NDArray[np.float64]:
     return padded
 
 
-def spread_ids(index: SetIndex, n: int, most: int) -> list[str]:
-    """Return the ids of at most so many stored sets, in blocks that are spread over the collection."""
+def spread(n: int, most: int) -> list[tuple[int, int]]:
+    """Return blocks (limit, offset) that hold at most so many of n stored sets, spread over the collection."""
     if n <= most:
-        return index.select(limit=most) if n else []
-    blocks = 16
-    each, step = max(1, most // blocks), n // blocks
-    return [name for block in range(blocks) for name in index.select(limit=each, offset=block * step)]
+        return [(most, 0)] if n else []
+    each, step = max(1, most // BLOCKS), n // BLOCKS
+    return [(each, block * step) for block in range(BLOCKS)]
 
 
 def spread_sets(index: SetIndex, most: int) -> Sets:
     """Return at most so many stored sets, spread over the collection."""
     while True:
         with contextlib.suppress(UnknownId):  # one of them was removed meanwhile
-            found: Any = index.get(spread_ids(index, len(index), most))
+            names: list[str] = []
+            for limit, offset in spread(len(index), most):
+                lines = index.describe(limit=limit, offset=offset)
+                within = FETCHED_NUMBERS // index.dim // BLOCKS
+                few = max(1, int(np.searchsorted(np.cumsum(lines.sizes), within, side="right")))
+                names += lines.ids[:few]
+            found: Any = index.get(names)
             return found.sets  # type: ignore[no-any-return]
 
 
@@ -150,17 +162,25 @@ def sample_rows(n: int, limit: int) -> NDArray[np.int64]:
 )
 def points(asking: ReaderOf, sent: Annotated[Sent, Depends(body(JSON))]) -> Response:
     given = decode_json(sent.body, PointsBody, asking.context.limits)
-    found: Any = asking.open().get(given.ids)
-    project, origin = projector(asking, given.components), found.sets.origin
-    projected, drawn = asking.shape().dim > given.components, []
-    for i, (name, about) in enumerate(zip(found.ids, found.metadata, strict=True)):
-        own, weights = np.asarray(found.sets[i]), found.sets.weights_of(i)
-        rows = sample_rows(len(own), given.limit)
-        shown = project(own[rows])
-        if origin is not None and not projected:
-            shown = shown.astype(np.float64) + origin
-        kept = None if weights is None else weights[rows].tolist()
-        drawn.append(DrawnSet(name, len(own), shown.tolist(), kept, about))
+    index, ids, drawn = asking.open(), [str(name) for name in given.ids], list[DrawnSet]()
+    lines = index.describe({"@id": list(dict.fromkeys(ids))}) if ids else index.describe(limit=1)
+    known = dict(zip(lines.ids, lines.sizes.tolist(), strict=True))
+    sizes = np.array([known.get(name, 1) for name in ids], np.int64)
+    if (n := int(np.minimum(sizes, given.limit).sum())) > DRAWN_POINTS:
+        problem, remedy = f"these are {n:,} points", f"ask for fewer sets, or a limit that makes {DRAWN_POINTS:,}"
+        raise InputError(problem, remedy, argument="limit")
+    project, origin = projector(asking, given.components), index.origin
+    projected = asking.shape().dim > given.components
+    for part in batches_by_points(sizes, max(1, FETCHED_NUMBERS // index.dim)):
+        found: Any = index.get(ids[part])
+        for i, (name, about) in enumerate(zip(found.ids, found.metadata, strict=True)):
+            own, weights = np.asarray(found.sets[i]), found.sets.weights_of(i)
+            rows = sample_rows(len(own), given.limit)
+            shown = project(own[rows])
+            if origin is not None and not projected:
+                shown = shown.astype(np.float64) + origin
+            kept = None if weights is None else weights[rows].tolist()
+            drawn.append(DrawnSet(name, len(own), shown.tolist(), kept, about))
     return json_response(PointsAnswer(projected, drawn))
 
 

@@ -12,15 +12,13 @@ from ..where import NO_VALUE, fields_of
 from .answer_types import FieldLine, FieldsAnswer, FieldValue
 from .answers import json_response
 from .dependencies import ReaderOf, query
-from .drawing import spread_ids
+from .drawing import spread
 from .openapi import described
 from .request_types import FieldValues
 
 router = APIRouter()
 
 SAMPLED_SETS = 10_000
-FETCHED_SETS = 500
-"""Sets that are fetched together."""
 MAX_FIELDS, MAX_COUNTED = 200, 20_000
 """Fields that are listed, and different values of one that are counted."""
 MAX_TEXT = 200
@@ -34,11 +32,12 @@ MAX_TEXT = 200
 def fields(asking: ReaderOf, given: Annotated[FieldValues, Depends(query(FieldValues))]) -> Response:
     most, index = given.values, asking.open()
     total = len(index)
-    ids = spread_ids(index, total, SAMPLED_SETS)
+    n_seen = 0
     counts: dict[str, Counter[Any]] = {}
     sets: Counter[str] = Counter()
-    for first in range(0, len(ids), FETCHED_SETS):
-        found: Any = index.get(ids[first : first + FETCHED_SETS])
+    for limit, offset in spread(total, SAMPLED_SETS):
+        found = index.describe(limit=limit, offset=offset)
+        n_seen += len(found.ids)
         for about in found.metadata:
             pairs = [(name, value) for name, value in fields_of(about, "metadata") if value != NO_VALUE]
             sets.update({name for name, _ in pairs})
@@ -50,7 +49,7 @@ def fields(asking: ReaderOf, given: Annotated[FieldValues, Depends(query(FieldVa
                 if key in counter or len(counter) < MAX_COUNTED:
                     counter[key] += 1
     lines = [_line(name, counter, sets[name], most) for name, counter in sorted(counts.items())]
-    return json_response(FieldsAnswer(len(ids), total, lines))
+    return json_response(FieldsAnswer(n_seen, total, lines))
 
 
 def _line(name: str, counter: Counter[Any], n_sets: int, most: int) -> FieldLine:

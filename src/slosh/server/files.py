@@ -22,6 +22,12 @@ from .bodies import check_sets
 from .request_types import Reading
 from .settings import Limits
 
+REMEDIES = {
+    "max_points": "send at most {0.points:,} in a set",
+    "max_expansion": "send a file that takes at most {0.expansion:g} times its size, or split it",
+}
+"""What a client can do where a caller of the readers would pass a larger limit."""
+
 
 def checked_suffix(given: Reading) -> str:
     """Return the extension that says what a file is; refuse one that no reader knows."""
@@ -44,6 +50,8 @@ def read_sets(file: str, given: Reading, index: SetIndex, limits: Limits) -> Rec
     except ReaderError as error:
         error.problem = error.problem.replace(str(place), shown)
         error.location = shown
+        if remedy := REMEDIES.get(error.argument or ""):
+            error.remedy, error.argument = remedy.format(limits), "body"
         raise
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -67,6 +75,7 @@ def _read(place: Path, given: Reading, index: SetIndex, limits: Limits) -> Recor
         format=checked_suffix(given),
         origin=index.origin,
         max_expansion=limits.expansion,
+        max_points=limits.points,
         progress=False,
         **options,
     )

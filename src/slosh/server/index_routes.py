@@ -33,7 +33,7 @@ from .bodies import Sent, decode_json
 from .context import Context
 from .dependencies import Anyone, Asking, Reader, ReaderOf, Writer, WriterOf, body, query, short
 from .openapi import described
-from .problems import Refused, public_text
+from .problems import Refused, public_problem
 from .request_types import Batch, CreateBody, Filter
 from .streams import FramesResponse
 
@@ -43,6 +43,11 @@ PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 CLASSES = {kind.__name__: kind for kind in EMBEDDINGS if kind.__name__ != "PartField"}
 MAX_PARAMETER, MAX_NUMBERS = 1 << 16, 1 << 27
 """The largest number of an embedding that a request may ask for, and the most that it may give with the features."""
+TOLD_LIMITS = frozenset(
+    {"body_bytes", "sets", "queries", "points", "dim", "k", "hits", "numbers", "json_numbers", "transported"}
+    | {"nesting", "deadline_seconds"}
+)
+"""The limits of one request that a client is told."""
 
 
 @router.get("/health", **described("Whether the process runs.", State, errors=()))
@@ -71,8 +76,7 @@ def metrics(asking: Reader) -> Response:
 )
 async def server(asking: Anyone) -> Response:
     context, grant, settings = asking.context, asking.grant, asking.context.settings
-    names = ("body_bytes", "sets", "queries", "points", "dim", "k", "nesting", "deadline_seconds")
-    limits = {name: value for name, value in dataclasses.asdict(settings.limits).items() if name in names}
+    limits = {name: value for name, value in dataclasses.asdict(settings.limits).items() if name in TOLD_LIMITS}
     allowed = Allowed(grant.read, grant.write, None if grant.indexes is None else sorted(grant.indexes))
     can_create = grant.write and context.catalog.can_create
     formats, keys = sorted(FORMATS), bool(context.keys)
@@ -85,22 +89,22 @@ def indexes(asking: Reader) -> Response:
     context = asking.context
     context.catalog.refresh()
     names = [name for name in context.catalog.names() if asking.grant.allows("read", name)]
-    return json_response(IndexesAnswer([line for name in names if (line := _line(context, name)) is not None]))
+    return json_response(IndexesAnswer([line for name in names if (line := _line(asking, name)) is not None]))
 
 
-def _line(context: Context, name: str) -> IndexLine | None:
+def _line(asking: Asking, name: str) -> IndexLine | None:
     """Return what is listed of an index, None if it is not there any more: the server closes those that are deleted.
 
     One that cannot be opened does not keep the others from being listed.
     """
     try:
-        index = context.index(name)
-        about: dict[str, Any] = {**index.info(), "read_only": index.read_only, "problem": None}
+        index = asking.context.index(name)
+        about: dict[str, Any] = {**index.info(), "read_only": _is_read_only(asking, name, index), "problem": None}
         about["parts"] = about["parts"] is not None
     except (IndexNotFound, IndexClosed):
         return None
     except SloshError as error:
-        about = {"problem": public_text(str(error), context.catalog)}
+        about = {"problem": public_problem(error, asking.context.catalog)["detail"]}
     return IndexLine(name, *(about.get(field) for field in IndexLine.__struct_fields__[1:]))
 
 
@@ -176,8 +180,12 @@ def _info(asking: Asking, name: str) -> dict[str, Any]:
     index = asking.context.index(name)
     about = index.info()
     del about["path"]
-    # Whether this key may change it; that a worker only reads is its own affair.
-    return {"name": name, "read_only": not asking.grant.allows("write", name), **about}
+    return {"name": name, "read_only": _is_read_only(asking, name, index), **about}
+
+
+def _is_read_only(asking: Asking, name: str, index: SetIndex) -> bool:
+    """Return whether an index takes no changes, or this key allows none; that a worker only reads is its own affair."""
+    return not asking.grant.allows("write", name) or (index.read_only and not asking.context.catalog.read_only)
 
 
 @owner.delete(
@@ -196,7 +204,7 @@ def destroy(asking: WriterOf) -> Response:
 def specification(asking: ReaderOf) -> Response:
     index = asking.open()
     packed = np.frombuffer(index.spec.pack(), np.uint8)
-    about = {"read_only": not asking.grant.allows("write", asking.name), "version": index.version}
+    about = {"read_only": _is_read_only(asking, asking.name, index), "version": index.version}
     return binary_response(about, {"specification": packed})
 
 

@@ -161,10 +161,12 @@ def _checked(given: Any, index: SetIndex, limits: Limits) -> dict[str, Any]:
         parse(arguments["where"])
     if "radius" in arguments:
         arguments["limit"] = min(arguments["limit"] or limits.pairs, limits.pairs)
-    elif "k" in arguments and not isinstance(given, TuneArguments):
-        most = max(1, limits.result_bytes // (PAIR_BYTES * max(1, len(index))))
+    elif "k" in arguments:
+        kept = max(1, limits.result_bytes // (PAIR_BYTES * max(1, len(index))))
+        most = limits.k if isinstance(given, TuneArguments) else min(limits.k, kept)
         if arguments["k"] > most:
-            raise InputError(f"k={arguments['k']:,}", f"give at most {most:,} for so many sets", argument="k")
+            remedy = f"give at most {most:,}" + " for so many sets" * (most < limits.k)
+            raise InputError(f"k={arguments['k']:,}", remedy, argument="k")
     return arguments
 
 
@@ -249,7 +251,7 @@ async def cancel(asking: Reader, job: Known, given: Waiting, accept: Accept) -> 
     if not asking.grant.allows(job.access, job.index):
         raise AccessDenied(f"the key may not cancel a job that is {job.kind}", "use a key that may write")
     asking.exchange.begin()
-    job.cancelled.set()
+    asking.context.jobs.cancel(job)
     await _wait_for(job, given.wait, asking.context.jobs)
     return await run_in_threadpool(_response, job, accept)
 

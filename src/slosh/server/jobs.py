@@ -38,7 +38,7 @@ class Job:
     kind: str
     access: str
     work: Callable[[], tuple[Any, int]]
-    """What is done: it returns the result, and how many bytes that takes."""
+    """What is done: it returns the result, and how many bytes that takes. It is let go of when the job ends."""
     id: str = field(default_factory=lambda: secrets.token_hex(8))
     state: State = "waiting"
     stage: str = ""
@@ -95,6 +95,13 @@ class Jobs:
         self._threads.submit(self._run, job)
         return job
 
+    def cancel(self, job: Job) -> None:
+        """End a job: at once if it has not begun, else at its next checkpoint."""
+        with self._lock:
+            job.cancelled.set()
+            if job.state == "waiting":
+                _end(job, "cancelled")
+
     def get(self, id: str) -> Job | None:
         return self._jobs.get(id)
 
@@ -114,17 +121,16 @@ class Jobs:
     def close(self) -> None:
         """Cancel what runs, and wait for its end."""
         for job in self.all():
-            job.cancelled.set()
+            self.cancel(job)
         self._threads.shutdown(wait=True, cancel_futures=True)
-        for job in self.all():
-            if not job.finished.is_set():
-                _end(job, "cancelled")
+        for job in self.all():  # those that were begun meanwhile
+            self.cancel(job)
 
     def _run(self, job: Job) -> None:
-        if job.cancelled.is_set():
-            _end(job, "cancelled")
-            return
-        job.state = "running"
+        with self._lock:
+            if job.finished.is_set():  # it was cancelled while it waited
+                return
+            job.state = "running"
         try:
             with watched(job.watch):
                 job.result, job.n_bytes = job.work()
@@ -151,6 +157,11 @@ class Jobs:
 
 
 def _end(job: Job, state: State) -> None:
-    job.state, job.ended = state, time.monotonic()
+    job.state, job.ended, job.work = state, time.monotonic(), _nothing
     job.finished.set()
     job.tell()
+
+
+def _nothing() -> tuple[Any, int]:
+    """Stand for the work of a job that has ended, which may hold sets."""
+    return None, 0

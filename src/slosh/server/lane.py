@@ -31,6 +31,8 @@ MOST_TOGETHER = 64
 """Requests that a thread takes at a time."""
 FEW_QUERIES = 8
 """A request with more queries is answered alone."""
+FEW_HITS = 10_000
+"""So does one that names more sets."""
 SMALL = frozenset({"k", "where", "recall", "offset"})
 """Arguments of searches that compare vectors only. Others may take long, and are answered alone."""
 THREADS_PER_LANE = 4
@@ -155,9 +157,11 @@ def _set(answers: Sequence[tuple[Waiting, Response | Asked]]) -> None:
 
 def _is_small(asked: Asked) -> bool:
     """Return whether a search compares few vectors only."""
-    n = len(asked.ids or ()) if asked.sets is None else len(asked.sets)
     weighted = asked.sets is not None and asked.sets.weights is not None
-    return n <= FEW_QUERIES and not weighted and SMALL.issuperset(asked.arguments)
+    if asked.n_queries > FEW_QUERIES or weighted or not SMALL.issuperset(asked.arguments):
+        return False
+    k, offset = asked.arguments.get("k", 10), asked.arguments.get("offset", 0)
+    return isinstance(k, int) and isinstance(offset, int) and asked.n_queries * (k + offset) <= FEW_HITS
 
 
 def _group(each: Waiting) -> Any:

@@ -240,11 +240,13 @@ def tile(asking: ReaderOf, given: Annotated[Tile, Depends(query(Tile))]) -> Resp
 
 def _with_values(index: SetIndex, ids: list[str], rows: Any, field: str) -> tuple[list[str], Any, list[Any]]:
     """Return those of the sets that are still stored, with the value of a field of each."""
-    there = set(index.select({"@id": ids})) if ids else set()
-    kept = [i for i, name in enumerate(ids) if name in there]
+    if not ids:
+        return ids, rows, []
+    found = index.describe({"@id": ids})
+    about = dict(zip(found.ids, found.metadata, strict=True))
+    kept = [i for i, name in enumerate(ids) if name in about]
     ids, rows = [ids[i] for i in kept], rows[kept]
-    found: Any = index.get(ids)
-    return ids, rows, [_value(about, field) for about in found.metadata]
+    return ids, rows, [_value(about[name], field) for name in ids]
 
 
 def _value(about: Any, field: str) -> Any:
@@ -277,6 +279,6 @@ def place(asking: ReaderOf, sent: Annotated[Sent, Depends(body(JSON))]) -> Respo
         many = is_many(raw)
         points, weights = decode_points(raw, many), decode_weights(bytes(given.weights), many)
         queries = placed.place(asking.shape().sets(points, weights, name="queries")).tolist()
-    rows = None if given.ids is None else [placed.rows.get(name) for name in given.ids]
+    rows = None if given.ids is None else [placed.rows.get(str(name)) for name in given.ids]
     ids = None if rows is None else [None if i is None else placed.xy[i].astype(float).tolist() for i in rows]
     return json_response(PlaceAnswer(queries, ids))

@@ -15,6 +15,7 @@ from starlette.responses import Response
 
 from ..wire import BINARY, JSON, NPY, PROBLEM
 from .answer_types import HitsPart, Problem
+from .request_types import query_type
 
 REF = "#/components/schemas/{name}"
 ERRORS = {
@@ -35,13 +36,14 @@ ERRORS = {
 }
 ALWAYS, WITH_BODY, WITH_CHANGE = (400, 403, 431, 500, 503), (408, 413, 415), (409, 507)
 """Errors of every route, of those that take a body, and of those that change something."""
+OF_AN_INDEX = 409
+"""The error of every route about one index, which another process may have open for writing."""
 TEXT = {"schema": {"type": "string"}}
 HEADERS: dict[int, dict[str, Any]] = {
     401: {"WWW-Authenticate": {"description": "How a key is sent.", **TEXT}},
     503: {"Retry-After": {"description": "Seconds after which to try again.", "schema": {"type": "integer"}}},
 }
 REQUEST_ID = {"X-Request-Id": {"description": "The id of the request in the access log.", **TEXT}}
-NOT_IN_A_QUERY = ("queries", "weights", "id")
 BYTES = {"type": "string", "format": "binary"}
 EITHER = {
     "SearchBody": ("queries", "id"),
@@ -76,11 +78,7 @@ def described(
     codes = {*ALWAYS, *errors, *(WITH_BODY if takes_body else ()), *(WITH_CHANGE if changes else ())}
     if takes_body and bodies != (JSON,):
         codes.add(501)
-    wrong = {PROBLEM: {"schema": {"$ref": REF.format(name="Problem")}}}
-    responses: dict[int, Any] = {
-        code: {"description": ERRORS[code], "content": wrong, "headers": {**HEADERS.get(code, {}), **REQUEST_ID}}
-        for code in sorted(codes)
-    }
+    responses: dict[int, Any] = {code: _error(code) for code in sorted(codes)}
     if isinstance(answer, str):
         content: dict[str, Any] = {answer: {"schema": BYTES if answer == BINARY else {"type": "string"}}}
     else:
@@ -89,7 +87,7 @@ def described(
     if query is not None:
         extra["parameters"] = _parameters(query)
     if NPY in bodies and query is None:
-        extra["parameters"] = _parameters(body, NOT_IN_A_QUERY)
+        extra["parameters"] = _parameters(query_type(body), "For .npy and Arrow bodies; other bodies hold it.")
     if takes_body:
         extra["requestBody"] = {"required": True, "content": _content(body, bodies)}
     return {
@@ -100,6 +98,11 @@ def described(
         "responses": {**responses, status: {"description": summary, "content": content, "headers": REQUEST_ID}},
         "openapi_extra": extra,
     }
+
+
+def _error(code: int) -> dict[str, Any]:
+    wrong = {PROBLEM: {"schema": {"$ref": REF.format(name="Problem")}}}
+    return {"description": ERRORS[code], "content": wrong, "headers": {**HEADERS.get(code, {}), **REQUEST_ID}}
 
 
 def _content(kind: Any, types: Sequence[str]) -> dict[str, Any]:
@@ -114,16 +117,15 @@ def schema_of(kind: Any) -> dict[str, Any]:
     return schema
 
 
-def _parameters(query: type[Any], left_out: Sequence[str] = ()) -> list[dict[str, Any]]:
-    """Return the fields of a type as parameters; with `left_out`, those of bodies that hold nothing but sets."""
-    about = {"description": "For .npy and Arrow bodies; other bodies hold it."} if left_out else {}
+def _parameters(query: type[Any], description: str = "") -> list[dict[str, Any]]:
+    """Return the fields of a type as parameters."""
+    about = {"description": description} if description else {}
     _, schemas = msgspec.json.schema_components([query], ref_template=REF)
     schema = schemas[query.__name__]
     needed = schema.get("required", ())
     return [
         {"name": name, "in": "query", "required": name in needed, "schema": _without_null(kind), **about}
         for name, kind in schema["properties"].items()
-        if name not in left_out
     ]
 
 
@@ -156,6 +158,8 @@ def make_document(routes: Sequence[APIRoute]) -> dict[str, Any]:
             operation = document["paths"][route.path_format][method.lower()]
             operation["operationId"] = f"{route.endpoint.__module__.rpartition('.')[2]}_{route.endpoint.__name__}"
             operation["responses"].pop("422", None)  # of FastAPI's own checks, which nothing here relies on
+            if "{name}" in route.path_format:
+                operation["responses"].setdefault(str(OF_AN_INDEX), _error(OF_AN_INDEX))
             if "security" in operation:
                 operation["security"].append({})  # a server may have no keys
     _, schemas = msgspec.json.schema_components(sorted(_types, key=str), ref_template=REF)

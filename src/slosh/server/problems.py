@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from starlette.responses import Response
 
-from ..errors import DamagedError, FormatError, SloshError, StorageError
+from ..errors import DamagedError, FormatError, IndexLocked, SloshError, StorageError
 from ..wire import PROBLEM, problem_of
 from .catalog import Catalog
 from .exchange import RETRY_SECONDS
@@ -40,11 +40,20 @@ def public_text(text: str, catalog: Catalog) -> str:
 
 def public_problem(error: BaseException, catalog: Catalog, status: int | None = None) -> dict[str, Any]:
     """Return problem details that may be sent to a client."""
+    if isinstance(error, IndexLocked):
+        error = _locked_for_clients(error)
     problem = problem_of(error, getattr(error, "status", None) if status is None else status)
     if status is None and isinstance(error, OSError | FormatError | DamagedError):  # others quote what the client sent
         for part in (problem, problem["fields"]):
             part.update({key: public_text(value, catalog) for key, value in part.items() if isinstance(value, str)})
     return problem
+
+
+def _locked_for_clients(error: IndexLocked) -> IndexLocked:
+    """Return the error without the process that has the lock, which a client can neither close nor see."""
+    problem = f"the index {error.location} is open for writing in another process than the server"
+    remedy = "try again when it is closed there; a server that is started with --read-only can read it meanwhile"
+    return IndexLocked(problem, remedy, location=error.location)
 
 
 def problem_response(error: BaseException, catalog: Catalog) -> Response:

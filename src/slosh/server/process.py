@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import gc
 import importlib
 import logging
@@ -18,8 +19,8 @@ import signal
 import socket
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Coroutine, Iterator
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,8 @@ BACKLOG = 2048
 KEEP_ALIVE_SECONDS = 75
 STOP_SECONDS = 30
 """How long what was begun may take when the server stops."""
+WORKER_STARTS = 4
+"""How often a worker is started, at most, until it is ready for the first time."""
 SWITCH_SECONDS = 0.001
 """How long a thread of Python may run before another one that waits."""
 COLLECTED_AFTER = (20_000, 20, 20)
@@ -93,7 +96,9 @@ def bind(settings: Settings) -> socket.socket:
         made.close()
         where = f"{settings.host}:{settings.port}"
         problem = f"cannot listen on {where}: {error.strerror or error}"
-        raise StorageError(problem, "choose another port", error.errno, location=where) from None
+        is_port = error.errno in (errno.EADDRINUSE, errno.EACCES)
+        remedy = "choose another port" if is_port else "give an address of this machine as host, or 0.0.0.0 for all"
+        raise StorageError(problem, remedy, error.errno, location=f"http://{where}") from None
     made.listen(BACKLOG)
     made.set_inheritable(True)
     return made
@@ -139,24 +144,26 @@ async def _serve(
     while not server.started and not task.done():
         await asyncio.sleep(0.01)
     workers = _Workers(settings, listening, folder) if many and not task.done() else None
-    if workers is not None:
-        await loop.run_in_executor(None, workers.wait_until_ready)
-    settle_memory()
-    if not task.done():
-        started(address(listening, settings), names)
-    stopping = asyncio.create_task(stop.wait())
-    watching = None if workers is None else asyncio.create_task(workers.watch(stop))
-    await asyncio.wait((task, stopping), return_when=asyncio.FIRST_COMPLETED)
-    stop.set()
-    context.jobs.end_waits()
-    if workers is not None:  # first those who forward, then the one that they forward to
-        listening.close()  # or clients would be let in whom nobody answers, once the workers have closed theirs
-        await loop.run_in_executor(None, workers.stop)
-    context.stopping, server.should_exit = True, True
-    await task
-    stopping.cancel()
-    if watching is not None:
-        watching.cancel()
+    stopping, watching = asyncio.create_task(stop.wait()), None
+    try:
+        if workers is not None:
+            await workers.wait_until_ready(stop)
+            watching = asyncio.create_task(workers.watch(stop))
+        settle_memory()
+        if not task.done() and not stop.is_set():
+            started(address(listening, settings), names)
+        await asyncio.wait((task, stopping), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stop.set()
+        context.jobs.end_waits()
+        if workers is not None:  # first those who forward, then the one that they forward to
+            listening.close()  # or clients would be let in whom nobody answers, once the workers have closed theirs
+            await loop.run_in_executor(None, workers.stop)
+        context.stopping, server.should_exit = True, True
+        await task
+        stopping.cancel()
+        if watching is not None:
+            watching.cancel()
 
 
 def _open_all(catalog: Catalog, settings: Settings) -> list[str]:
@@ -184,19 +191,38 @@ class _Workers:
     def __init__(self, settings: Settings, listening: socket.socket, folder: Path) -> None:
         self._settings, self._listening, self._folder = settings, listening, folder
         self._context = multiprocessing.get_context("spawn")
+        resource_tracker.ensure_running()  # or the first worker would start it, and unblock SIGINT
         self._processes: list[Any] = [self._start(i) for i in range(settings.workers)]
 
     def _start(self, i: int) -> Any:
+        """Start a worker, which never gets Ctrl-C: that goes to all processes, and this one stops the others."""
+        ready_file(self._folder, i).unlink(missing_ok=True)
         arguments = (self._settings, self._listening, str(self._folder), i)
         process = self._context.Process(target=run_worker, args=arguments, daemon=True)
-        process.start()
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # a new process begins with this mask
+        try:
+            process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         return process
 
-    def wait_until_ready(self) -> None:
-        while not all((self._folder / f"ready-{i}").exists() for i in range(len(self._processes))):
-            if not any(process.is_alive() for process in self._processes):
-                raise StorageError("no worker could start", "its log says why")
-            time.sleep(0.02)
+    def _start_again(self, i: int) -> None:
+        logger.warning("worker %d ended with code %s, and is started again", i, self._processes[i].exitcode)
+        self._processes[i] = self._start(i)
+
+    async def wait_until_ready(self, stop: asyncio.Event) -> None:
+        """Wait for all workers, unless the server is to stop; start one again that dies, but not for ever."""
+        starts = [1] * len(self._processes)
+        while not stop.is_set() and not all(ready_file(self._folder, i).exists() for i in range(len(starts))):
+            for i, process in enumerate(self._processes):
+                if process.is_alive():
+                    continue
+                if starts[i] == WORKER_STARTS:
+                    problem = f"worker {i} ended {starts[i]} times while it started, with code {process.exitcode}"
+                    raise StorageError(problem, "what it wrote to standard error says why")
+                starts[i] += 1
+                self._start_again(i)
+            await asyncio.sleep(0.02)
 
     async def watch(self, stop: asyncio.Event) -> None:
         """Start a worker again that has ended by itself."""
@@ -204,8 +230,7 @@ class _Workers:
             await asyncio.sleep(0.5)
             for i, process in enumerate(self._processes):
                 if not process.is_alive() and not stop.is_set():
-                    logger.warning("worker %d ended with code %s, and is started again", i, process.exitcode)
-                    self._processes[i] = self._start(i)
+                    self._start_again(i)
 
     def stop(self) -> None:
         for process in self._processes:
@@ -217,9 +242,14 @@ class _Workers:
                 process.kill()
 
 
+def ready_file(folder: Path, number: int) -> Path:
+    """Return the file that a worker makes when it is ready."""
+    return folder / f"ready-{number}"
+
+
 def run_worker(settings: Settings, listening: socket.socket, folder: str, number: int) -> None:
     """Be one of the processes that read."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all of them, and the one that was started stops us
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # as it is blocked, for whatever unblocks it
     configure_logging(settings)
     place = Path(folder)
     catalog = Catalog(settings.places, True, Generation(place / "generation"), settings.n_jobs)
@@ -249,7 +279,8 @@ def run_worker(settings: Settings, listening: socket.socket, folder: str, number
         while not server.started and not task.done():
             await asyncio.sleep(0.01)
         settle_memory()
-        (place / f"ready-{number}").touch()
+        if server.started:
+            ready_file(place, number).touch()
         await task
 
     run_loop(run())

@@ -53,7 +53,6 @@ def _none() -> Raw:
 NAME_RULE = "1 to 100 letters, digits, and . _ - between them"
 Match = Literal["whole", "part", "contained", "both"]
 Rerank = Literal["sliced", "sliced_wasserstein", "wasserstein", "chamfer", "hausdorff", "maxsim", "partial_wasserstein"]
-Ids = list[Name]
 
 
 class Body(Struct, forbid_unknown_fields=True):
@@ -66,7 +65,7 @@ class Body(Struct, forbid_unknown_fields=True):
 class SearchBody(Body):
     queries: OneOrMany = msgspec.field(default_factory=_none)
     weights: WeightsOfThem = msgspec.field(default_factory=_none)
-    id: Name | Ids | None = None
+    id: Id | list[Id] | None = None
     k: Count = 10
     where: Where = None
     recall: Share | None = None
@@ -82,7 +81,7 @@ class SearchBody(Body):
 class RangeBody(Body):
     queries: OneOrMany = msgspec.field(default_factory=_none)
     weights: WeightsOfThem = msgspec.field(default_factory=_none)
-    id: Name | Ids | None = None
+    id: Id | list[Id] | None = None
     radius: Radius | list[Radius] = 0.0
     where: Where = None
     recall: Share | None = None
@@ -90,23 +89,24 @@ class RangeBody(Body):
     certify: bool = False
     match: Match = "whole"
     coverage: Share | None = None
+    max_hits: Count | None = None
     metadata: bool = True
 
 
 class NeighborsBody(Body):
     queries: OneOrMany = msgspec.field(default_factory=_none)
     weights: WeightsOfThem = msgspec.field(default_factory=_none)
-    id: Name | Ids | None = None
+    id: Id | list[Id] | None = None
     k: Count = 10
     where: Where = None
     recall: Share | None = None
 
 
 class ExplainBody(Body):
-    id: Name
+    id: Id
     query: Points | None = None
     weights: list[float] | None = None
-    query_id: Name | None = None
+    query_id: Id | None = None
     match: Literal["whole", "part", "contained"] = "whole"
     components: Literal[2, 3] | None = 3
 
@@ -154,12 +154,18 @@ class SelectBody(Body):
     offset: Offset = 0
 
 
+class DescribeBody(Body):
+    where: Where = None
+    limit: Annotated[int, Meta(ge=1, le=10_000)] = 1000
+    offset: Offset = 0
+
+
 class GetBody(Body):
     ids: list[Id]
 
 
 class PointsBody(Body):
-    ids: Annotated[Ids, Meta(max_length=1000)]
+    ids: Annotated[list[Id], Meta(max_length=1000)]
     limit: Annotated[int, Meta(ge=1, le=10_000)] = 500
     components: Literal[2, 3] = 3
 
@@ -173,7 +179,7 @@ class ProjectBody(Body):
 class PlaceBody(Body):
     queries: OneOrMany = msgspec.field(default_factory=_none)
     weights: WeightsOfThem = msgspec.field(default_factory=_none)
-    ids: Annotated[Ids, Meta(max_length=10_000)] | None = None
+    ids: Annotated[list[Id], Meta(max_length=10_000)] | None = None
 
 
 # Jobs: the arguments of each kind
@@ -306,6 +312,23 @@ class Reading(Body):
     obsm: str | None = None
     n_points: Annotated[int, Meta(ge=1, le=1_000_000)] = 1024
     random_state: Seed = 0
+
+
+NOT_IN_A_QUERY = ("queries", "weights", "id")
+"""Fields of bodies that say which sets are asked about: beside a body that holds nothing but sets, there are none."""
+
+
+_QUERY_TYPES: dict[Any, Any] = {}
+
+
+def query_type(kind: Any) -> Any:
+    """Return the type of the query string beside a body that holds nothing but sets, of which `kind` is the JSON."""
+    if kind in _QUERY_TYPES:
+        return _QUERY_TYPES[kind]
+    kept = [each for each in msgspec.structs.fields(kind) if each.name not in NOT_IN_A_QUERY]
+    fields: list[Any] = [(each.name, each.type, each.default) for each in kept]
+    made = _QUERY_TYPES[kind] = msgspec.defstruct(kind.__name__, fields, bases=(Body,))
+    return made
 
 
 class AddFlags(Body):

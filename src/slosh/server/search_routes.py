@@ -20,7 +20,7 @@ from starlette.responses import Response
 from .. import rank
 from ..data.sets import Sets
 from ..errors import InputError, MissingExtra
-from ..index import HitLists
+from ..index import HitLists, SetIndex
 from ..wire import ARROW, BINARY, JSON, NPY, pack_sets, unpack, unpack_sets
 from .answer_types import ExplainAnswer, HitsAnswer, NeighborsAnswer, SideAnswer
 from .answers import binary_response, hits_responses, json_response, without_infinity
@@ -29,6 +29,7 @@ from .dependencies import Asking, ReaderOf, admit, bearer, body, read_sent, read
 from .drawing import projector
 from .openapi import described
 from .request_types import ExplainBody, NeighborsBody, RangeBody, SearchBody
+from .settings import Limits
 
 
 class PlainRoute(APIRoute):
@@ -47,6 +48,7 @@ SMALL_BODY = 1 << 16
 MAX_MATCHED = 2_000_000
 """Pairs of elements of two sets that are matched."""
 MAX_PAIRS = 1000
+TRANSPORT = ("wasserstein", "partial_wasserstein")
 METHODS = {"search": SearchBody, "range_search": RangeBody}
 Question = Annotated[Sent, Depends(body(*BULK))]
 
@@ -61,16 +63,50 @@ def decode_together(asking: Asking, sent: Sequence[Sent], method: str) -> list[A
     return decode_questions(sent, METHODS[method], asking.shape(), asking.context.limits)
 
 
+def check_hits(asked: Sequence[Asked], index: SetIndex, limits: Limits) -> None:
+    """Refuse questions that name more sets than one answer may."""
+    for each in asked:
+        k, offset = each.arguments.get("k", 10), each.arguments.get("offset", 0)
+        if isinstance(k, int) and isinstance(offset, int) and each.n_queries * (k + offset) > limits.hits:
+            most = min(k + offset, len(index))
+            if each.n_queries * most > limits.hits:
+                problem = f"{each.n_queries:,} queries for {most:,} sets each"
+                remedy = f"ask for at most {limits.hits:,} sets in all, by fewer queries or a smaller k"
+                raise InputError(problem, remedy, argument="k")
+
+
+def check_transport(asked: Sequence[Asked], index: SetIndex, limits: Limits) -> None:
+    """Refuse exact transport between sets that are too large for it: it cannot be interrupted half-way."""
+    if asked[0].arguments.get("rerank") not in TRANSPORT:
+        return
+    sizes, most = index.info()["sizes"], index.preprocess.max_points
+    largest = 0 if sizes is None else sizes["largest"]
+    others = max((int(each.sets.sizes.max(initial=0)) if each.sets is not None else largest) for each in asked)
+    n, m = (size if most is None else min(size, most) for size in (others, largest))
+    if n * m > limits.transported:
+        problem = f"exact transport between sets of {n:,} and {m:,} elements"
+        remedy = f"at most {limits.transported:,} pairs of elements are compared here: give another distance for rerank"
+        raise InputError(problem, remedy, argument="rerank")
+
+
 def answer_together(asking: Asking, method: str, asked: Sequence[Asked], accept: str) -> list[Response]:
     """Return the answers to questions with the same arguments to one index, all of them found by one search."""
-    index, first = asking.open(), asked[0]
+    index, first, limits = asking.open(), asked[0], asking.context.limits
+    arguments = first.arguments
+    if method == "range_search":
+        wanted = arguments.get("max_hits")
+        is_fewer = wanted is not None and not (isinstance(wanted, int) and wanted > limits.hits)
+        arguments = {**arguments, "max_hits": wanted if is_fewer else limits.hits}
+    else:
+        check_hits(asked, index, limits)
+        check_transport(asked, index, limits)
     if first.sets is None:
-        found: Any = getattr(index, method)(id=[x for each in asked for x in each.ids or ()], **first.arguments)
+        found: Any = getattr(index, method)(id=[x for each in asked for x in each.ids or ()], **arguments)
     else:
         sets = first.sets if len(asked) == 1 else Sets.concat([each.sets for each in asked if each.sets is not None])
-        found = getattr(index, method)(sets, **first.arguments)
+        found = getattr(index, method)(sets, **arguments)
     assert isinstance(found, HitLists)
-    sizes = [len(each.ids or ()) if each.sets is None else len(each.sets) for each in asked]
+    sizes = [each.n_queries for each in asked]
     return hits_responses(found, sizes, [each.single for each in asked], accept, first.metadata)
 
 
@@ -120,7 +156,9 @@ def range_search(asking: ReaderOf, sent: Question) -> Response:
 )
 def kneighbors(asking: ReaderOf, sent: Question) -> Response:
     asked = decode_question(sent, NeighborsBody, asking.shape(), asking.context.limits)
-    distances, positions = asking.open().kneighbors(asked.sets, id=asked.ids, **asked.arguments)
+    index = asking.open()
+    check_hits([asked], index, asking.context.limits)
+    distances, positions = index.kneighbors(asked.sets, id=asked.ids, **asked.arguments)
     if BINARY in sent.accept:
         return binary_response({}, {"distances": distances, "positions": positions})
     return json_response(NeighborsAnswer(without_infinity(distances), positions.tolist()))
@@ -146,7 +184,8 @@ def explain(asking: ReaderOf, sent: Annotated[Sent, Depends(body(JSON, BINARY))]
         query = None if query is None else shape.sets(query, name="query")
     else:
         given = decode_json(sent.body, ExplainBody, asking.context.limits)
-        id, query_id, match, components = given.id, given.query_id, given.match, given.components
+        id, query_id = str(given.id), None if given.query_id is None else str(given.query_id)
+        match, components = given.match, given.components
         weights = None if given.weights is None else [given.weights]
         query = None if given.query is None else shape.sets([given.query], weights, "query")
     if (query is None) == (query_id is None):

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
+import msgspec
 from fastapi import APIRouter, Depends
 from starlette.responses import Response
 
 from ..data.sets import Sets
+from ..engines.base import Lines
 from ..errors import InputError
+from ..index import SetIndex
+from ..where import as_json
 from ..wire import ARROW, BINARY, JSON, NPY, unpack, unpack_sets
-from .answer_types import IdsAnswer, ParseAnswer, RecordsAnswer, SetLine, SetsAnswer
+from .answer_types import DescribeAnswer, IdsAnswer, ParseAnswer, RecordsAnswer, SetLine, SetsAnswer
 from .answers import binary_response, json_response, pack_records, stored_sets
 from .bodies import Sent, Shape, check_sets, decode_json, parse_object, plain_arguments, read_arrow, read_npy
 from .dependencies import FILE, Accept, ReaderOf, WriterOf, body, query, short, upload_file
@@ -20,6 +24,7 @@ from .request_types import (
     AddBody,
     AddFlags,
     Body,
+    DescribeBody,
     GetBody,
     Page,
     Parse,
@@ -40,12 +45,7 @@ File = Annotated[str, Depends(upload_file)]
 def listed(asking: ReaderOf, page: Annotated[Page, Depends(query(Page))]) -> Response:
     index = asking.open()
     total = index.count(page.where)
-    ids = index.select(page.where, page.limit, page.offset) if page.offset < total else []
-    found: Any = index.get(ids)
-    lines = [
-        SetLine(name, int(size), about)
-        for name, size, about in zip(found.ids, found.sets.sizes, found.metadata, strict=True)
-    ]
+    lines = _lines(index.describe(page.where, page.limit, page.offset)) if page.offset < total else []
     following = page.offset + len(lines)
     return json_response(SetsAnswer(total, following if lines and following < total else None, lines))
 
@@ -64,6 +64,33 @@ def select(asking: ReaderOf, sent: Annotated[Sent, Depends(body(*PLAIN))]) -> Re
 
 
 @router.post(
+    "/v1/indexes/{name:quoted}/describe",
+    **described(
+        "Ids, sizes and metadata of the sets that match.",
+        DescribeAnswer,
+        body=DescribeBody,
+        bodies=PLAIN,
+        answers=PLAIN,
+    ),
+)
+def describe(asking: ReaderOf, sent: Annotated[Sent, Depends(body(*PLAIN))]) -> Response:
+    if sent.kind == BINARY:
+        plain = plain_arguments(unpack(sent.body), {"where": None, "limit": 1000, "offset": 0})
+        given = decode_json(msgspec.json.encode(plain), DescribeBody, asking.context.limits)
+    else:
+        given = decode_json(sent.body, DescribeBody, asking.context.limits)
+    found = asking.open().describe(given.where, given.limit, given.offset)
+    if BINARY in sent.accept:
+        texts = [as_json(about) for about in found.metadata]
+        return binary_response({"ids": found.ids, "metadata": texts}, {"sizes": found.sizes})
+    return json_response(DescribeAnswer(_lines(found)))
+
+
+def _lines(found: Lines) -> list[SetLine]:
+    return [SetLine(*each) for each in zip(found.ids, found.sizes.tolist(), found.metadata, strict=True)]
+
+
+@router.post(
     "/v1/indexes/{name:quoted}/get",
     **described("Whole sets by their ids.", RecordsAnswer, body=GetBody, bodies=PLAIN, answers=PLAIN),
 )
@@ -76,10 +103,25 @@ def get(asking: ReaderOf, sent: Annotated[Sent, Depends(body(*PLAIN))]) -> Respo
     if not isinstance(ids, list) or len(ids) > limits.sets:
         remedy = f"give a list of at most {limits.sets:,} ids"
         raise InputError("ids are not a list, or too many", remedy, argument="ids")
-    found: Any = asking.open().get(ids)
-    if BINARY in sent.accept:
+    index, is_binary = asking.open(), BINARY in sent.accept
+    if not is_binary or len(ids) > 1:  # one set can always be read
+        _check_numbers(index, ids, limits.numbers if is_binary else limits.json_numbers)
+    found: Any = index.get(ids)
+    if is_binary:
         return Response(pack_records(found), media_type=BINARY)
     return json_response(RecordsAnswer(stored_sets(found)))
+
+
+def _check_numbers(index: SetIndex, ids: list[Any], most: int) -> None:
+    """Refuse to read sets that have more coordinates than one answer may have; those that are not stored count 0."""
+    names = [str(name) for name in ids]
+    found = index.describe({"@id": list(dict.fromkeys(names))}) if names else index.describe(limit=1)
+    sizes = dict(zip(found.ids, found.sizes.tolist(), strict=True))
+    n = sum(sizes.get(name, 0) for name in names) * index.dim
+    if n > most:
+        problem = f"the sets of these ids have {n:,} coordinates"
+        remedy = f"ask for at most {most:,} at a time, by fewer ids (describe has the sizes of sets), or one by one"
+        raise InputError(problem, remedy, argument="ids")
 
 
 @owner.post(

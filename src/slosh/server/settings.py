@@ -28,6 +28,14 @@ class Limits:
     dim: int = 65_536
     """Features of an index that is created."""
     k: int = 100_000
+    hits: int = 1_000_000
+    """Sets that one answer may name."""
+    transported: int = 1 << 24
+    """Pairs of elements of two sets that exact transport compares."""
+    numbers: int = 1 << 26
+    """Coordinates of one answer in the binary type."""
+    json_numbers: int = 10_000_000
+    """Numbers and lists, and other values, of one body in JSON: each takes up to 100 bytes of memory."""
     nesting: int = 128
     """How deep JSON may be nested."""
     at_once: int = 256
@@ -42,6 +50,8 @@ class Limits:
     deadline_seconds: float = 60.0
     body_seconds: float = 30.0
     """How long a body may take to come."""
+    answer_seconds: float = 30.0
+    """How long a client may take for a part of an answer (256 KB), or for the rest of it."""
     expansion: float = 20.0
     """How many times its size an uploaded file may take, unpacked."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -28,8 +28,13 @@ BOUNDS = {">=": "at least", "<=": "at most", ">": "more than", "<": "less than"}
 NO_JSON = (b"NaN", b"Infinity", b"-Infinity", b"nan", b"inf")
 
 
-def input_error(error: msgspec.ValidationError, kind: Any, place: str) -> InputError:
-    """Return the error of a value that does not fit a type; `place` is what it stands in, for values without a name."""
+def input_error(
+    error: msgspec.ValidationError, kind: Any, place: str, written: Mapping[str, str] | None = None
+) -> InputError:
+    """Return the error of a value that does not fit a type; `place` is what it stands in, for values without a name.
+
+    `written` are the values of a query string, which are all texts: an error shows what they say, not what they are.
+    """
     message, _, path = str(error).partition(" - at `")
     path = path.rstrip("`").removeprefix("$").lstrip(".")
     name = re.match(r"\w*", path)
@@ -46,7 +51,12 @@ def input_error(error: msgspec.ValidationError, kind: Any, place: str) -> InputE
         choices = ", ".join(repr(each) for each in _choices(hint))
         return InputError(f"{shown}={found[1]:.60}", f"give one of {choices}" if choices else "", argument=argument)
     if found := re.fullmatch(r"Expected `(.+)`, got `(.+)`", message):
-        return InputError(f"{shown} is {_named(found[2])}", f"give {_named(found[1])}", argument=argument)
+        if written and first in written:
+            return InputError(f"{shown}={written[first]!r:.60}", f"give {_named(found[1])}", argument=argument)
+        kinds = found[1].split(" | ")
+        is_decimal = found[2] == "float" and "int" in kinds and "float" not in kinds  # a whole number is a number, too
+        given = "a decimal number" if is_decimal else _named(found[2])
+        return InputError(f"{shown} is {given}", f"give {_named(found[1])}", argument=argument)
     if found := re.fullmatch(r"Expected `(.+)` (of length )?(>=|<=|>|<) (\S+)", message):
         unit = "characters" if found[1] == "str" else "elements"
         what = f"{_named(found[1])} of {BOUNDS[found[3]]} {found[4]} {unit}" if found[2] else None
@@ -56,6 +66,8 @@ def input_error(error: msgspec.ValidationError, kind: Any, place: str) -> InputE
         return InputError(problem, f"give {what}", argument=argument)
     if message == "Number out of range":
         return InputError(f"{shown} is too large", "give a number of at most 1.8e308", argument=argument)
+    if message == "Integer value out of range":
+        return InputError(f"{shown} has too many digits", "give a smaller number, or a text", argument=argument)
     if message.startswith("Expected `str` matching regex"):
         described = next((each.description for each in _metas(hint) if each.description), None)
         return InputError(f"{shown} has another form", f"give {described or 'another'}", argument=argument)

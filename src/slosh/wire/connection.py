@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
-from ..data.interrupts import uninterrupted
+from ..data.interrupts import interruptible, uninterrupted
 from ..engines.addresses import split_name, without_password
 from ..errors import (
     AccessDenied,
@@ -99,7 +99,8 @@ class Connection:
                 if not left:
                     raise
                 pause = FIRST_PAUSE * 2 ** (TRIES - 1 - left) if busy.retry_after is None else busy.retry_after
-                time.sleep(min(pause, LONGEST_PAUSE))
+                with interruptible():  # the server has not begun
+                    time.sleep(min(pause, LONGEST_PAUSE))
         raise AssertionError
 
     def frames(self, path: str) -> Iterator[bytes]:

@@ -174,10 +174,12 @@ class PostgresView:
     def prepared(self, keys: Int64) -> Sets:
         return self.spec.prepare(self._stored(keys)[0])
 
-    def prepared_sizes(self, keys: Int64) -> Int64:
+    def sizes(self, keys: Int64) -> Int64:
         found = self._fetched("size", self.tables.sets, list(dict.fromkeys(keys.tolist())))
-        sizes = np.array([found[key][0] for key in keys.tolist()], np.int64)
-        most = self.spec.preprocess.max_points
+        return np.array([found[key][0] for key in keys.tolist()], np.int64)
+
+    def prepared_sizes(self, keys: Int64) -> Int64:
+        sizes, most = self.sizes(keys), self.spec.preprocess.max_points
         return sizes if most is None else np.minimum(sizes, most)
 
     def features(self, name: str, keys: Int64) -> Any:

@@ -230,7 +230,7 @@ class Shard:
         return [ids[i] for i in np.flatnonzero(np.isin(_hashed(ids), hashes)).tolist()]
 
 
-ASKED = {"select", "ids", "positions", "prepared", "features", "holds", "records"}
+ASKED = {"select", "ids", "sizes", "positions", "prepared", "features", "holds", "records"}
 
 
 def _with_descriptions(view: View, found: Candidates) -> Near:

@@ -210,6 +210,12 @@ class ShardedView:
             found[places] = own
         return np.asarray(found + self._starts[keys >> SHARD_BITS])
 
+    def sizes(self, keys: Int64) -> Int64:
+        found = np.empty(len(keys), np.int64)
+        for places, own in self._ask_owners(keys, "sizes"):
+            found[places] = own
+        return found
+
     def describe(self, keys: Int64) -> list[Description]:
         known, wanted = self._at.described, keys.tolist()
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -86,6 +87,13 @@ class SqliteView(LocalView):
         lost = next((row for row in rows if row not in found), None)
         if lost is not None:
             raise tables.damaged(self._connection, f"row {lost} is missing")
+
+    def sizes(self, keys: Int64) -> Int64:
+        rows = keys.tolist()
+        sql = "SELECT row, size FROM sets WHERE row IN (SELECT value FROM json_each(?))"
+        found: dict[int, int] = dict(self._connection.execute(sql, [json.dumps(rows)]))
+        self._check_all(rows, found)
+        return np.array([found[row] for row in rows], np.int64)
 
     def records(self, keys: Int64) -> Records:
         weighted = bool(self.settings["weighted"])

@@ -28,12 +28,17 @@ export function refusal({ argument, message, problem }) {
 }
 
 /**
- * Why a file cannot be read: the server would list every format that it knows.
+ * Why a file cannot be read: the server would list every format that it knows, and name options of programs.
  * @param {unknown} error
  * @param {string} name of the file
  */
 export function unreadable(error, name) {
-  if (!(error instanceof Problem) || error.argument !== "filename") return error;
+  if (!(error instanceof Problem)) return error;
+  if (error.argument === "body" && error.status === 400 && error.problem) {
+    const problem = error.problem[0].toLowerCase() + error.problem.slice(1);
+    return new Problem("request", `${name}: ${problem} Choose another file, or another index.`);
+  }
+  if (error.argument !== "filename") return error;
   const message = `${name}: files of this kind cannot be read. Common ones that can are .npy, .csv, .json, .ply and .parquet; docs/files.md has all.`;
   return new Problem("request", message);
 }

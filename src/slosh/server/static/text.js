@@ -2,6 +2,9 @@
 
 /** @import {Metadata, Stats} from "./types.d.ts" */
 
+const MAX_SHOWN = 200;
+/** Characters of a value where there is little room. */
+
 const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 
 /** @param {number} n */
@@ -96,24 +99,35 @@ export function plain(value) {
 }
 
 /**
- * A value of the metadata by a name whose dots reach into nested objects.
+ * A value of the metadata by a name whose dots reach into nested objects: a text, a number or a boolean; the first of
+ * a list; null where there is none. `_value` in maps.py has the same rule for the map.
  * @param {Metadata | undefined} metadata
  * @param {string} name
  */
 export function fieldOf(metadata, name) {
   if (!metadata || !name) return null;
-  if (name in metadata) return metadata[name];
   /** @type {unknown} */
   let value = metadata;
-  for (const part of name.split(".")) {
-    if (value === null || typeof value !== "object") return null;
+  for (const part of Object.hasOwn(metadata, name) ? [name] : name.split(".")) {
+    if (value === null || typeof value !== "object" || Array.isArray(value) || !Object.hasOwn(value, part)) return null;
     value = /** @type {Record<string, unknown>} */ (value)[part];
   }
-  return value ?? null;
+  if (Array.isArray(value)) return value.find(isPlain) ?? null;
+  return isPlain(value) ? value : null;
+}
+
+/** @param {unknown} value */
+function isPlain(value) {
+  return ["string", "number", "boolean"].includes(typeof value);
+}
+
+/** A text for where there is little room: its beginning, if it is long. @param {string} text */
+function shortened(text) {
+  return text.length > MAX_SHOWN ? `${text.slice(0, MAX_SHOWN).replace(/[\uD800-\uDBFF]$/, "")}…` : text;
 }
 
 /**
- * The first fields of some metadata, on one line.
+ * The first fields of some metadata, on one line; of long values the beginning.
  * @param {Metadata} metadata
  * @param {number} most
  */
@@ -121,7 +135,10 @@ export function summary(metadata, most = 3) {
   const entries = Object.entries(metadata).filter(([, value]) => typeof value !== "object" || value === null);
   return entries
     .slice(0, most)
-    .map(([name, value]) => (typeof value === "boolean" ? `${value ? "" : "not "}${name}` : `${name} ${plain(value)}`))
+    .map(([name, value]) => {
+      const said = typeof value === "boolean" ? `${value ? "" : "not "}${name}` : `${name} ${plain(value)}`;
+      return shortened(said);
+    })
     .join(" · ");
 }
 
