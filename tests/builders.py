@@ -143,6 +143,14 @@ def wait_for(event: threading.Event) -> None:
     assert event.wait(PATIENCE), "the other thread never got there"
 
 
+def until(happens: Callable[[], Any]) -> None:
+    """Wait for an event, of another process, say, and fail if it never comes."""
+    end = time.monotonic() + PATIENCE
+    while not happens():
+        assert time.monotonic() < end, "it never happened"
+        time.sleep(0.02)
+
+
 @contextmanager
 def within(seconds: int) -> Iterator[None]:
     """Fail instead of waiting for ever, as for a pipe that nobody writes to."""

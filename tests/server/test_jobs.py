@@ -11,9 +11,9 @@ import weakref
 
 import numpy as np
 import pytest
-from test_server_workers import HOLDING, HOLDS, until
+from test_server_workers import HOLDING, HOLDS
 
-from builders import PATIENCE, clouds, contents, make_index, together, wait_for
+from builders import PATIENCE, clouds, contents, make_index, together, until, wait_for
 from conftest import fill
 from server_process import Server, ask
 from slosh.checkpoints import watched

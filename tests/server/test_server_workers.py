@@ -8,13 +8,12 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from contextlib import contextmanager
 
 import pytest
 
 import slosh
-from builders import PATIENCE, cloud_list, small_embedding, together, within
+from builders import PATIENCE, cloud_list, small_embedding, together, until, within
 from server_process import Server, ask
 
 ROOT = "/v1/indexes/live"
@@ -36,14 +35,6 @@ def is_refused(port):
     except ConnectionRefusedError:
         return True
     return False
-
-
-def until(happens):
-    """Wait for an event."""
-    end = time.monotonic() + PATIENCE
-    while not happens():
-        assert time.monotonic() < end, "it never happened"
-        time.sleep(0.02)
 
 
 def numbers(server):

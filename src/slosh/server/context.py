@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 from anyio import CapacityLimiter
@@ -26,9 +27,18 @@ class Context:
     """Made once in each process."""
 
     def __init__(
-        self, settings: Settings, catalog: Catalog, keys: Keys, metrics: Metrics, *, behind_workers: bool = False
+        self,
+        settings: Settings,
+        catalog: Catalog,
+        keys: Keys,
+        metrics: Metrics,
+        folder: Path,
+        *,
+        behind_workers: bool = False,
     ) -> None:
         self.settings, self.catalog, self.keys, self.metrics = settings, catalog, keys, metrics
+        self.folder = folder
+        """Where files are kept that clients send."""
         self.behind_workers = behind_workers
         """Whether all requests come from workers, which count and log them."""
         self.jobs, self.short_work = Jobs(self._describe, settings.limits.result_bytes), CapacityLimiter(SHORT_THREADS)

@@ -204,7 +204,7 @@ async def read_body(request: Request) -> bytes:
 async def read_file(request: Request) -> str:
     """Write the body of a request to a file of a name of our own, which the end of the exchange deletes."""
     context: Context = request.app.state.context
-    handle, path = tempfile.mkstemp(prefix="slosh-upload-")
+    handle, path = tempfile.mkstemp(prefix="upload-", dir=context.folder)
     request.state.exchange.file = path
     with os.fdopen(handle, "wb") as file:
         async for part in _parts(request, context):

@@ -41,7 +41,7 @@ def checked_suffix(given: Reading) -> str:
 def read_sets(file: str, given: Reading, index: SetIndex, limits: Limits) -> Records:
     """Return all sets of an uploaded file, which is moved."""
     suffix, shown = checked_suffix(given), given.filename.replace("\\", "/").rpartition("/")[2] or "file"
-    folder = Path(tempfile.mkdtemp(prefix="slosh-upload-"))
+    folder = Path(tempfile.mkdtemp(prefix="upload-", dir=os.path.dirname(file)))
     gzipped = ".gz" if suffix == ".idx" and given.filename.lower().endswith(".gz") else ""
     place = folder / f"upload{suffix}{gzipped}"
     try:

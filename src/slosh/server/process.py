@@ -18,7 +18,6 @@ import shutil
 import signal
 import socket
 import sys
-import tempfile
 from collections.abc import Callable, Coroutine, Iterator
 from multiprocessing import resource_tracker
 from pathlib import Path
@@ -33,6 +32,7 @@ from .app import make_app, route_names
 from .catalog import Catalog, Generation
 from .connections import limited_protocol
 from .context import Context
+from .folder import own_folder
 from .forward import Forwarder
 from .keys import read_keys
 from .metrics import Metrics
@@ -66,12 +66,8 @@ def serve(settings: Settings, started: Callable[[str, list[str]], None]) -> None
     """Serve until a signal stops it. `started` is called with the address and the names of the indexes."""
     check(settings)
     listening = bind(settings)
-    folder = Path(tempfile.mkdtemp(prefix="slosh-serve-"))
-    try:
+    with contextlib.closing(listening), own_folder() as folder:
         run_loop(_serve(settings, listening, folder, started))
-    finally:
-        listening.close()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def check(settings: Settings) -> None:
@@ -132,7 +128,7 @@ async def _serve(
     catalog = Catalog(settings.places, settings.read_only, Generation(shared), settings.n_jobs)
     metrics = Metrics(routes, numbers, 0, rows) if many else Metrics(routes)
     keys = read_keys(settings.keys_file, settings.read_only)
-    context = Context(settings, catalog, keys, metrics, behind_workers=many)
+    context = Context(settings, catalog, keys, metrics, folder, behind_workers=many)
     names = _open_all(catalog, settings)
     app, inner = make_app(context), folder / "owner"
     server = _Server(configured(app, settings.limits, **({"uds": str(inner)} if many else {})))
@@ -254,7 +250,7 @@ def run_worker(settings: Settings, listening: socket.socket, folder: str, number
     place = Path(folder)
     catalog = Catalog(settings.places, True, Generation(place / "generation"), settings.n_jobs)
     metrics = Metrics(route_names(), place / "metrics", number + 1, settings.workers + 1)
-    context = Context(settings, catalog, read_keys(settings.keys_file, settings.read_only), metrics)
+    context = Context(settings, catalog, read_keys(settings.keys_file, settings.read_only), metrics, place)
     app = make_app(context, Forwarder(str(place / "owner")))
     parent = multiprocessing.parent_process()
     assert parent is not None
