@@ -29,23 +29,23 @@ def test_what_a_killed_server_left(tmp_path, monkeypatch, options):
     def folders():
         return {each for each in temporary.glob("slosh-*") if each.is_dir()}
 
-    note = temporary / "slosh-serve-note"
+    note = temporary / "slosh-server-note"
     note.write_text("this is no folder of a server")
-    (temporary / "slosh-serve-link").symlink_to(tmp_path)
+    (temporary / "slosh-server-link").symlink_to(tmp_path)
     shapes, others = fill(tmp_path), fill(tmp_path, "others")
     killed = Server(shapes, options=options)
     with socket.create_connection(("127.0.0.1", killed.port)) as connection:
         connection.sendall(UPLOAD.encode() + bytes(1_000_000))
-        until(lambda: any(each.stat().st_size for each in temporary.glob("slosh-serve-*/upload-*")))
+        until(lambda: any(each.stat().st_size for each in temporary.glob("slosh-server-*/upload-*")))
         killed.process.kill()
         killed.stop()
     with Server(others, options=options) as running:
         (kept,) = (each for each in folders() if not any(each.glob("upload-*")) and not each.is_symlink())
         with Server(shapes, options=("--jobs", 1)) as again:
-            assert len(folders() - {temporary / "slosh-serve-link"}) == 2
+            assert len(folders() - {temporary / "slosh-server-link"}) == 2
             assert kept in folders()
             assert ask(again, "GET", "/v1/indexes/shapes/count")[2] == {"count": N_SETS}
         assert ask(running, "GET", "/v1/indexes/others/count")[2] == {"count": N_SETS}
-    assert folders() == {temporary / "slosh-serve-link"}
+    assert folders() == {temporary / "slosh-server-link"}
     assert note.exists()
     assert (shapes / "index.db").exists()

@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-PREFIX, NEW_PREFIX = "slosh-serve-", "slosh-new-"
+PREFIX, NEW_PREFIX = "slosh-server-", "slosh-new-server-"
 
 
 @contextlib.contextmanager
