@@ -28,8 +28,8 @@ BLOCK_BYTES, MAX_BLOCK_BYTES = 1 << 20, 1 << 28
 """Of a CSV table, what is parsed at a time: more where lines are long."""
 LINES_IN_BLOCK = 8
 PARQUET_LIMITS = {"thrift_string_size_limit": 1 << 28, "thrift_container_size_limit": 1 << 24}
-BATCH_TEXT_BYTES = 1 << 25
-"""About the most bytes of text in one batch of a Parquet file: 512 a row, of all columns."""
+BATCH_TEXT_BYTES, PIECE_TEXT_BYTES = 1 << 25, 1 << 28
+"""About the most bytes of text in one batch of a Parquet file, 512 a row; and of what is read at once, at worst."""
 EXPORT_KEY = b"slosh"
 """The key in the metadata of a schema that marks the export of an index, whose metadata are JSON in one column."""
 
@@ -49,7 +49,8 @@ def read_parquet(file: File, options: Options) -> Iterator[Piece]:
     def batches(names: list[str], count: int) -> Iterator[Any]:
         at_once, as_dictionaries = _fit_texts(file, about, schema, names, count)
         with parquet.ParquetFile(file.path, read_dictionary=as_dictionaries, **PARQUET_LIMITS) as table:
-            yield from table.iter_batches(batch_size=at_once, columns=names)
+            found = table.iter_batches(batch_size=at_once, columns=names)
+            yield from found if at_once == count else _joined(found, count)
 
     return _read_table(Table(file, schema, batches, values.__getitem__, max(1, about.num_rows)), options)
 
@@ -81,9 +82,28 @@ def _fit_texts(file: File, about: Any, schema: Any, names: list[str], count: int
             for row in itertools.islice(table.iter_batches(batch_size=1, row_groups=[number], columns=listed), 1):
                 for name in listed:
                     known[name] = max(known[name], longest_text(row.column(name).dictionary))
-    fitting: int = BATCH_TEXT_BYTES // max(1, sum(longest.values()))
+    fitting: int = PIECE_TEXT_BYTES // max(1, sum(longest.values()))
     rows = max(1, min(count, fitting))
     return rows, list(known) if rows * known.total() > BATCH_TEXT_BYTES else []
+
+
+def _joined(pieces: Iterator[Any], count: int) -> Iterator[Any]:
+    """Yield batches of up to `count` rows, fewer where they are long, of pieces that have a few rows each.
+
+    To work on each piece by itself would take far longer, and the texts of most files are short.
+    """
+    import pyarrow as pa
+
+    waiting: list[Any] = []
+    rows = size = 0
+    for piece in pieces:
+        waiting.append(piece)
+        rows, size = rows + len(piece), size + piece.nbytes
+        if rows + len(piece) > count or size > BATCH_TEXT_BYTES:
+            yield from pa.Table.from_batches(waiting).combine_chunks().to_batches()
+            waiting, rows, size = [], 0, 0
+    if waiting:
+        yield from pa.Table.from_batches(waiting).combine_chunks().to_batches()
 
 
 def read_arrow(file: File, options: Options) -> Iterator[Piece]:
