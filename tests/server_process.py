@@ -37,15 +37,21 @@ class Server:
             self._reader.join(PATIENCE)
             raise AssertionError(f"the server did not start: {line} {''.join(self.errors)}")
         self.url, self.port = found[0].rstrip(":"), int(found[1])
+        self._is_told = False
 
     def _read_errors(self):
         for line in self.process.stderr:
             self.errors.append(line)
 
+    def tell_to_stop(self, number=signal.SIGTERM):
+        """Send a signal, once: a second one would kill it where it is almost at its end."""
+        if not self._is_told and self.process.poll() is None:
+            self._is_told = True
+            self.process.send_signal(number)
+
     def stop(self, number=signal.SIGTERM):
         """Stop it, and return its exit code."""
-        if self.process.poll() is None:
-            self.process.send_signal(number)
+        self.tell_to_stop(number)
         code = self.process.wait(PATIENCE)
         self._reader.join(PATIENCE)
         self.process.stdout.close()

@@ -23,7 +23,7 @@ Watcher = Callable[[str, int, int | None], object]
 LOCK_SECONDS = 0.1
 """How often one who waits for a lock comes to a checkpoint."""
 LEFT_BEHIND = 2
-"""Calls of libraries that go on though nobody waits for them any more, at most, before others have to wait."""
+"""Calls of libraries that go on though nobody waits for them any more: while there are so many, others have to wait."""
 NATIVE_STEPS = 1 << 29
 """Multiplications, or numbers read, of one native call: a fraction of a second on one core."""
 
@@ -223,7 +223,8 @@ def aside(function: Callable[[], R]) -> R:
 
     Where the work is watched, a thread of its own makes the call, and this one comes to checkpoints. A call that is not
     waited for any more ends by itself, and what it returns is dropped: it must change nothing. While LEFT_BEHIND of
-    them run, no other begins, so that work that is given up again and again does not fill the memory.
+    them run no other begins, so that work that is given up again and again does not fill the memory; those that had
+    begun before may all be given up.
     """
     if _watch.get() is None:
         return function()

@@ -51,10 +51,10 @@ def test_each_request_is_counted_and_logged_once(live, options):
             status, headers, _ = ask(server, "POST", f"{ROOT}/sets", {"sets": [[[0, 1], [2, 3]]]})
             assert status == 201
             assert headers.get_all("X-Request-Id") == [headers["X-Request-Id"]]
+        until(lambda: numbers(server)["slosh_http_in_flight"] == 1)  # the one that asks: all others are counted
         found = numbers(server)
         assert found['slosh_http_requests_total{route="POST /v1/indexes/{name}/sets",status="2xx"}'] == 3
         assert found['slosh_http_request_seconds_count{route="POST /v1/indexes/{name}/sets"}'] == 3
-        assert found["slosh_http_in_flight"] == 1  # the one that asks
         server.stop()
         logged = [json.loads(line) for line in server.errors if '"POST"' in line]
         assert [(line["route"], line["status"], line["client"]) for line in logged] == [
@@ -129,7 +129,7 @@ def test_a_stop_does_not_wait_for_those_who_wait_for_a_job(live, options):
 
         def stop():
             until(lambda: numbers(server)["slosh_http_in_flight"] == 3)
-            server.process.send_signal(signal.SIGTERM)
+            server.tell_to_stop()
 
         together(
             lambda: answers.append(ask(server, "GET", f"/v1/jobs/{job['id']}?wait=30")),
@@ -161,7 +161,7 @@ def test_nobody_is_let_in_while_a_server_finishes_what_it_has_begun(live, option
         with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as connection:
             connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body[:5])
             until(lambda: numbers(server)["slosh_http_in_flight"] == 2)
-            server.process.send_signal(signal.SIGTERM)
+            server.tell_to_stop()
             until(lambda: is_refused(server.port))
             assert server.process.poll() is None
             connection.sendall(body[5:])
@@ -180,7 +180,7 @@ def test_what_is_not_done_when_a_server_has_waited_long_enough_is_answered(live)
         with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as connection:
             connection.sendall(f"{head}Content-Length: 99\r\n\r\n".encode())
             until(lambda: numbers(server)["slosh_http_in_flight"] == 2)
-            server.process.send_signal(signal.SIGTERM)
+            server.tell_to_stop()
             answer = connection.recv(1 << 16)
         assert server.stop() == 0
         assert answer.startswith(b"HTTP/1.1 503")

@@ -27,6 +27,17 @@ def test_arguments_come_out_as_they_went_in(arguments):
     assert unpack(pack(arguments)).arguments == arguments
 
 
+def test_long_arguments():
+    """The head of safetensors has 100 MB at most; the arguments may be longer."""
+    arguments, seen = {"ids": ["ä" * 1000] * 60_000}, []
+    body = pack(arguments, {"sizes": np.arange(3)})
+    assert len(body) > 110_000_000
+    found = unpack(body, seen.append)
+    assert found.arguments == arguments
+    assert list(found.arrays) == ["sizes"]
+    assert [len(text) > 1000 for text in seen] == [False, True]  # what is checked is all that is parsed
+
+
 @pytest.mark.parametrize("weighted", [False, True])
 def test_sets_come_out_as_they_went_in(weighted):
     sets, origin = clouds(7, dim=3, weighted=weighted), np.array([1.0, 2.0, 3.0])

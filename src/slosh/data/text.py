@@ -16,3 +16,8 @@ def format_bytes(count: float) -> str:
         if count < 1024:
             return f"{count:.1f} {unit}"
     return f"{count / 1024:.1f} TB"
+
+
+def utf8_bytes(text: str) -> int:
+    """Return how many bytes a text takes in UTF-8."""
+    return len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))

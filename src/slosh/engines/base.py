@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from ..data.sets import Sets
 from ..search import Calibration, Metric
-from ..where import Metadata, Node
+from ..where import Metadata, Node, parse_metadata
 from .spec import Embedded, IndexSpec, Vectors
 
 Float64: TypeAlias = NDArray[np.float64]
@@ -44,7 +44,11 @@ class Lines(NamedTuple):
     ids: list[str]
     sizes: Int64
     """How many elements each has."""
-    metadata: list[dict[str, Any]]
+    metadata_json: list[str]
+
+    @property
+    def metadata(self) -> list[dict[str, Any]]:
+        return [parse_metadata(text) for text in self.metadata_json]
 
 
 class Entries(NamedTuple):

@@ -26,7 +26,7 @@ from . import changes
 logger = logging.getLogger(__name__)
 
 COPY_BATCH_SETS = 4096
-COPY_NUMBERS = 1 << 24
+COPY_NUMBERS = 1 << 22
 """Coordinates of the sets that are read together, unless a single set has more."""
 
 

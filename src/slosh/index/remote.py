@@ -24,6 +24,7 @@ from ..data.batching import batches_by_points
 from ..data.checks import checked_count
 from ..data.preprocess import Preprocess
 from ..data.sets import Sets
+from ..data.text import utf8_bytes
 from ..engines.base import Lines, Records
 from ..engines.registry import Location
 from ..engines.spec import IndexSpec
@@ -34,6 +35,7 @@ from ..wire import BINARY, Connection, Message, not_slosh, pack, pack_sets, unpa
 from . import changes
 from .copy import Original
 from .hits import HitLists, Hits, Pair, Pairs
+from .lines import first_lines
 from .records import checked_ids, is_single_id
 from .remote_messages import Arrays, ids_of, json_texts, packed_embedding, plain_arguments, read_message, run_job
 from .searches import checked_queries
@@ -44,8 +46,8 @@ COPY_NUMBERS = 1 << 22
 """Coordinates that one request of a copy has at most, unless a single set has more."""
 ADD_NUMBERS, ADD_SETS = 1 << 25, 100_000
 """Coordinates and sets that one request of `add` has at most: what a server takes."""
-FEW_SETS, GET_NUMBERS, GET_SETS = 16, 1 << 25, 100_000
-"""Sets that are fetched without asking for their sizes before; coordinates and sets of one request for more."""
+GET_SETS = 100_000
+"""Sets that one request fetches, at most; a server sends fewer where they are large."""
 DESCRIBED_SETS = 10_000
 """Sets that one request describes, at most."""
 STATE_OF_STATS = ("candidates", "scanned", "full_distances", "unlike")
@@ -164,29 +166,32 @@ class RemoteIndex(SetIndex):
         text = None if where is None else str(where)
         return ids_of(self._post("select", {"where": text, "limit": limit, "offset": offset}))
 
-    def _describe(self, where: Node | None, limit: int | None, offset: int) -> Lines:
-        text, ids, sizes, metadata = None if where is None else str(where), list[str](), [], list[dict[str, Any]]()
-        while limit is None or len(ids) < limit:
+    def _describe(self, where: Node | None, limit: int | None, offset: int, max_bytes: int | None) -> Lines:
+        text, ids, sizes, metadata = None if where is None else str(where), list[str](), [], list[str]()
+        following, n_bytes = offset, 0
+        while following is not None and (limit is None or len(ids) < limit):
             most = DESCRIBED_SETS if limit is None else min(DESCRIBED_SETS, limit - len(ids))
-            found = self._post("describe", {"where": text, "limit": most, "offset": offset + len(ids)})
-            ids += ids_of(found)
+            found = self._post("describe", {"where": text, "limit": most, "offset": following})
+            for kept, more in ((ids, ids_of(found)), (metadata, found.arguments["metadata"])):
+                kept += more
+                n_bytes += sum(map(utf8_bytes, more))
             sizes.append(found.arrays["sizes"])
-            metadata += [json.loads(each) for each in found.arguments["metadata"]]
-            if len(sizes[-1]) < most:
+            following = found.arguments["next"]
+            if max_bytes is not None and n_bytes > max_bytes:
                 break
-        return Lines(ids, np.concatenate([np.empty(0, np.int64), *sizes]), metadata)
+        return first_lines(Lines(ids, np.concatenate([np.empty(0, np.int64), *sizes]), metadata), max_bytes)
 
     def _count(self, where: Node) -> int:
         return int(self._get(f"count?where={quote(str(where), safe='')}").arguments["count"])
 
     def _stored(self, names: list[str]) -> Records:
-        parts = [slice(0, len(names))]
-        if len(names) > FEW_SETS:
-            found = self._describe(parse({"@id": list(dict.fromkeys(names))}), None, 0)
-            sizes = dict(zip(found.ids, found.sizes.tolist(), strict=True))
-            most = max(1, GET_NUMBERS // self._spec.dim)
-            parts = list(batches_by_points(np.array([sizes.get(name, 1) for name in names]), most, GET_SETS))
-        got = [self._records_of(self._post("get", {"ids": names[part]})) for part in parts]
+        got, done = list[Records](), 0
+        while done < len(names) or not got:
+            found = self._records_of(self._post("get", {"ids": names[done : done + GET_SETS], "part": True}))
+            if names and not found.ids:
+                raise not_slosh(self.location)
+            got.append(found)
+            done += len(found.ids)
         if len(got) == 1:
             return got[0]
         ids, metadata = [name for each in got for name in each.ids], [about for each in got for about in each.metadata]

@@ -25,12 +25,13 @@ from ..data.sets import Sets
 from ..engines.base import Engine, Lines, Records
 from ..engines.registry import Location, create_engine, is_remote, located, open_engine
 from ..engines.spec import WHOLE, IndexSpec, make_spec
-from ..errors import DamagedError, InputError, UnsupportedError
+from ..errors import InputError, UnsupportedError
 from ..gpu.devices import CPU, checked_device
 from ..search import checked_recall
-from ..where import ALL, Node, parse, parse_metadata
+from ..where import ALL, Node, parse
 from . import changes, part_recall, part_trial
 from .copy import Original, original_of, records_of
+from .lines import lines_of
 from .planner import Question, answer
 from .records import Record, checked_ids, is_single_id
 from .retrain import advice, enable_parts, retrain
@@ -233,16 +234,20 @@ class SetIndex(Searches):
         """Return how many sets have metadata that match."""
         return len(self) if where is None else self._count(parse(where))
 
-    def describe(self, where: Any = None, limit: int | None = None, offset: int = 0) -> Lines:
+    def describe(
+        self, where: Any = None, limit: int | None = None, offset: int = 0, *, max_bytes: int | None = None
+    ) -> Lines:
         """Return ids, sizes and metadata of the sets whose metadata match, without reading their points.
 
         They come in the order of the adds; `limit` and `offset` as for `select`. `where={"@id": ids}` describes the
-        sets of these ids that are stored.
+        sets of these ids that are stored. `max_bytes` ends the list, after one set at least, before ids and metadata
+        take more: go on at the `offset` of the next one.
         """
-        if limit is not None:
-            checked_count("limit", limit)
+        for name, value in (("limit", limit), ("max_bytes", max_bytes)):
+            if value is not None:
+                checked_count(name, value)
         checked_count("offset", offset, least=0)
-        return self._describe(None if where is None else parse(where), limit, offset)
+        return self._describe(None if where is None else parse(where), limit, offset, max_bytes)
 
     def __repr__(self) -> str:
         place = "in memory" if self.location is None else repr(self.location)
@@ -389,20 +394,10 @@ class SetIndex(Searches):
             keys = view.select(where, None if limit is None else limit + offset)
             return view.ids(keys[offset:])
 
-    def _describe(self, where: Node | None, limit: int | None, offset: int) -> Lines:
+    def _describe(self, where: Node | None, limit: int | None, offset: int, max_bytes: int | None) -> Lines:
         with self._engine.view() as view:
             keys = view.select(where, None if limit is None else limit + offset)[offset:]
-            described = view.describe(keys)
-            sizes = view.sizes(keys)
-        return Lines([each.id for each in described], sizes, [self._metadata(*each) for each in described])
-
-    def _metadata(self, name: str, text: str) -> dict[str, Any]:
-        try:
-            return parse_metadata(text)
-        except ValueError as error:
-            problem = f"{self.location}: the metadata of {name!r} cannot be read ({error})"
-            remedy = "restore the index from a copy"
-            raise DamagedError(problem, remedy, location=str(self.location), ids=(name,)) from None
+            return lines_of(view, keys, max_bytes)
 
     def _count(self, where: Node) -> int:
         with self._engine.view() as view:

@@ -69,6 +69,7 @@ class SetLine(Struct):
 
 
 class DescribeAnswer(Struct):
+    next: int | None
     sets: list[SetLine]
 
 

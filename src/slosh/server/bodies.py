@@ -93,6 +93,11 @@ def decode_json(body: bytes, kind: type[T], limits: Limits) -> T:
         raise json_error(error, body) from None
 
 
+def read_message(body: bytes, limits: Limits) -> Message:
+    """Return the message that a body in the binary type is."""
+    return unpack(body, lambda text: check_json(text, limits))
+
+
 def convert(given: dict[str, Any], kind: type[T]) -> T:
     """Return plain values, as a message has them, as an object of a type."""
     try:
@@ -238,7 +243,7 @@ def _read_question(sent: Sent, kind: type[Any], shape: Shape, limits: Limits) ->
     if sent.kind not in (NPY, ARROW):
         sent.parameters(Body)  # such a body holds everything
     if sent.kind == BINARY:
-        return _from_message(unpack(sent.body), kind, shape)
+        return _from_message(read_message(sent.body, limits), kind, shape)
     if sent.kind == JSON:
         return _from_json(decode_json(sent.body, kind, limits))
     given = sent.parameters(query_type(kind))
@@ -246,7 +251,7 @@ def _read_question(sent: Sent, kind: type[Any], shape: Shape, limits: Limits) ->
         data = read_npy(sent.body)
         sets, single = shape.sets(data[None] if data.ndim == 2 else data, name="queries"), data.ndim == 2
     else:
-        sets, single = read_arrow(sent.body, shape).sets, False
+        sets, single = read_arrow(sent.body, shape, limits).sets, False
     return Asked(sets, None, single, _arguments(given), bool(getattr(given, "metadata", True)))
 
 
@@ -349,6 +354,14 @@ def check_question(asked: Asked, limits: Limits) -> None:
             raise InputError(f"{name}={value:,}", f"give at most {limits.k:,}", argument=name)
 
 
+def check_bytes(n: int, limits: Limits, argument: str) -> None:
+    """Refuse an answer whose ids and metadata take too many bytes."""
+    if n > limits.answer_bytes:
+        problem = f"the ids and metadata of the answer would take {format_bytes(n)}"
+        remedy = f"ask for fewer sets: an answer may have {format_bytes(limits.answer_bytes)} of them"
+        raise InputError(problem, remedy, argument=argument)
+
+
 def check_sets(sets: Sets, limits: Limits, name: str = "sets") -> None:
     """Refuse too many sets, and sets of too many points."""
     if len(sets) > limits.sets:
@@ -397,14 +410,14 @@ class Table(NamedTuple):
     metadata: list[Any] | None
 
 
-def read_arrow(body: bytes, shape: Shape) -> Table:
+def read_arrow(body: bytes, shape: Shape, limits: Limits) -> Table:
     """Return the sets of an Arrow stream, whose buffers must not be compressed: they would be unpacked unseen."""
     columns = _arrow_columns(body)
     if "points" not in columns:
         raise InputError("the table has no column points", "give a list of vectors a row", argument="body")
     sets = Sets.from_arrow(columns["points"], columns.get("weights"), dim=shape.dim, origin=shape.origin)
     ids, texts = (_arrow_values(columns.get(name), name, len(body)) for name in ("id", "metadata"))
-    return Table(sets, ids, None if texts is None else [parse_object(text, "metadata") for text in texts])
+    return Table(sets, ids, None if texts is None else parse_objects(texts, "metadata", limits))
 
 
 def _arrow_columns(body: bytes) -> dict[str, Any]:
@@ -455,8 +468,14 @@ def _arrow_values(column: Any, name: str, most: int) -> list[Any] | None:
     return values
 
 
-def parse_object(text: Any, name: str) -> Any:
-    """Return a JSON object of a message; None for None."""
+def parse_objects(texts: list[Any], name: str, limits: Limits) -> list[Any]:
+    """Return the JSON objects of a message; None for None."""
+    # One of them that is no JSON may upset the count of what follows it, but that is never parsed.
+    check_json("".join(text + "," for text in texts if isinstance(text, str)).encode(errors="surrogatepass"), limits)
+    return [_parsed_object(text, name) for text in texts]
+
+
+def _parsed_object(text: Any, name: str) -> Any:
     if text is None or isinstance(text, dict):
         return text
     try:

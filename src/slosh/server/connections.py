@@ -19,6 +19,7 @@ from ..wire import PROBLEM, problem_of
 from .access_log import write_line
 from .exchange import RETRY_SECONDS
 from .settings import Limits
+from .streams import IS_STREAM
 
 SLACK_BYTES, FRAMING = 1 << 16, 8
 """Bytes of a body that are not content: this many, and so many times its content (chunks of one byte take 6)."""
@@ -128,7 +129,9 @@ class LimitedProtocol(HttpToolsProtocol):
         """See to it that the client takes what is written: until then it keeps the memory and the connection."""
         if self._answer_timer is None and (waiting := self.transport.get_write_buffer_size()):
             self._waiting_bytes, self._has_progress = waiting, False
-            self._answer_timer = self.loop.call_later(self.limits.answer_seconds, self._check_answer)
+            is_stream = self.cycle is not None and self.cycle.scope["state"].get(IS_STREAM)
+            seconds = self.limits.stream_seconds if is_stream else self.limits.answer_seconds
+            self._answer_timer = self.loop.call_later(seconds, self._check_answer)
 
     def _check_answer(self) -> None:
         """End the connection if the client took too little of an answer, or of what is left of it."""

@@ -42,7 +42,7 @@ class Context:
         self.behind_workers = behind_workers
         """Whether all requests come from workers, which count and log them."""
         self.jobs, self.short_work = Jobs(self._describe, settings.limits.result_bytes), CapacityLimiter(SHORT_THREADS)
-        self.stopping, self.held_bytes = False, 0
+        self.stopping, self.held_bytes, self.streams = False, 0, 0
         self._lock, self._remembered = threading.Lock(), dict[tuple[str, str], Any]()
         catalog.when_closed(self._forget)
 

@@ -204,6 +204,7 @@ async def read_body(request: Request) -> bytes:
 async def read_file(request: Request) -> str:
     """Write the body of a request to a file of a name of our own, which the end of the exchange deletes."""
     context: Context = request.app.state.context
+    context.folder.mkdir(0o700, exist_ok=True)  # one who tidies up the temporary directory may have removed it
     handle, path = tempfile.mkstemp(prefix="upload-", dir=context.folder)
     request.state.exchange.file = path
     with os.fdopen(handle, "wb") as file:

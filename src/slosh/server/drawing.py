@@ -18,12 +18,13 @@ from starlette.responses import Response
 
 from ..data.batching import batches_by_points
 from ..data.sets import Sets
+from ..data.text import utf8_bytes
 from ..errors import InputError, UnknownId
 from ..index import SetIndex
 from ..wire import JSON
 from .answer_types import DrawnSet, PointsAnswer, ProjectAnswer, ProjectedSet
 from .answers import json_response
-from .bodies import Sent, check_sets, decode_json
+from .bodies import Sent, check_bytes, check_sets, decode_json
 from .dependencies import Asking, ReaderOf, body
 from .openapi import described
 from .request_types import PointsBody, ProjectBody
@@ -166,6 +167,8 @@ def points(asking: ReaderOf, sent: Annotated[Sent, Depends(body(JSON))]) -> Resp
     lines = index.describe({"@id": list(dict.fromkeys(ids))}) if ids else index.describe(limit=1)
     known = dict(zip(lines.ids, lines.sizes.tolist(), strict=True))
     sizes = np.array([known.get(name, 1) for name in ids], np.int64)
+    texts = dict(zip(lines.ids, map(utf8_bytes, lines.metadata_json), strict=True))
+    check_bytes(sum(texts.get(name, 0) for name in ids), asking.context.limits, "ids")
     if (n := int(np.minimum(sizes, given.limit).sum())) > DRAWN_POINTS:
         problem, remedy = f"these are {n:,} points", f"ask for fewer sets, or a limit that makes {DRAWN_POINTS:,}"
         raise InputError(problem, remedy, argument="limit")

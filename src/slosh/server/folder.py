@@ -11,10 +11,13 @@ import os
 import shutil
 import stat
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 PREFIX, NEW_PREFIX = "slosh-server-", "slosh-new-server-"
+NEW_SECONDS = 3600.0
+"""How old a folder is that its server was killed before it could lock it."""
 
 
 @contextlib.contextmanager
@@ -23,34 +26,37 @@ def own_folder() -> Iterator[Path]:
     _remove_left(Path(tempfile.gettempdir()))
     made = Path(tempfile.mkdtemp(prefix=NEW_PREFIX))
     folder = made.with_name(made.name.replace(NEW_PREFIX, PREFIX, 1))
-    with _locked(made) as lock:
-        assert lock is not None  # nobody else knows the new folder
-        made.rename(folder)  # under this name another server may look at it, and finds it locked
-        try:
+    try:
+        with _locked(made):  # where there are no locks, nobody can lock it to remove it either
+            made.rename(folder)  # under this name another server may look at it, and finds it locked
             yield folder
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
+    finally:
+        for each in (made, folder):
+            shutil.rmtree(each, ignore_errors=True)
 
 
 def _remove_left(temporary: Path) -> None:
-    for each in temporary.glob(f"{PREFIX}*"):
-        with contextlib.suppress(OSError):
-            about = os.lstat(each)
-            if stat.S_ISDIR(about.st_mode) and about.st_uid == os.getuid():
-                with _locked(each) as lock:
-                    if lock is not None:
-                        shutil.rmtree(each, ignore_errors=True)
+    for prefix, seconds in ((PREFIX, 0.0), (NEW_PREFIX, NEW_SECONDS)):
+        for each in temporary.glob(f"{prefix}*"):
+            with contextlib.suppress(OSError):
+                about = os.lstat(each)
+                is_own = stat.S_ISDIR(about.st_mode) and about.st_uid == os.getuid()
+                if is_own and time.time() - about.st_mtime >= seconds:
+                    with _locked(each) as is_locked:
+                        if is_locked:
+                            shutil.rmtree(each, ignore_errors=True)
 
 
 @contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[int | None]:
-    """Lock a folder, which a process that ends lets go, however it ends; None if another process has locked it."""
+def _locked(folder: Path) -> Iterator[bool]:
+    """Lock a folder; a process that ends lets it go, however it ends. It is False where that cannot be done."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        yield None
-    else:
-        yield handle
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            is_locked = True
+        except OSError:
+            is_locked = False
+        yield is_locked
     finally:
         os.close(handle)

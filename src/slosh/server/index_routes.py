@@ -17,7 +17,7 @@ from ..engines.spec import IndexSpec, make_spec
 from ..errors import AccessDenied, IndexClosed, IndexNotFound, InputError, SloshError, StorageError
 from ..index import SetIndex
 from ..readers import FORMATS
-from ..wire import BINARY, JSON, pack, unpack
+from ..wire import BINARY, JSON, pack
 from .answer_types import (
     Allowed,
     CountAnswer,
@@ -29,7 +29,7 @@ from .answer_types import (
     State,
 )
 from .answers import binary_response, json_response, pack_records
-from .bodies import Sent, decode_json
+from .bodies import Sent, decode_json, read_message
 from .context import Context
 from .dependencies import Anyone, Asking, Reader, ReaderOf, Writer, WriterOf, body, query, short
 from .openapi import described
@@ -123,7 +123,7 @@ def _line(asking: Asking, name: str) -> IndexLine | None:
 def create(asking: Writer, sent: Annotated[Sent, Depends(body(JSON, BINARY))]) -> Response:
     context, grant = asking.context, asking.grant
     if sent.kind == BINARY:
-        message = unpack(sent.body)
+        message = read_message(sent.body, context.limits)
         name, weighted = message.arguments.get("name"), message.arguments.get("weighted")
         if not isinstance(name, str) or not (weighted is None or isinstance(weighted, bool)):
             raise InputError("a message that creates an index has its name, and weighted", argument="name")
@@ -218,8 +218,7 @@ def count(asking: ReaderOf, given: Annotated[Filter, Depends(query(Filter))]) ->
     "/v1/indexes/{name:quoted}/records", **described("All sets of one version, as a stream.", BINARY, query=Batch)
 )
 def records(asking: ReaderOf, given: Annotated[Batch, Depends(query(Batch))]) -> Response:
-    frames = _frames(asking.open(), given.batch)
-    return FramesResponse(frames, asking.context.limits.deadline_seconds, media_type=BINARY)
+    return FramesResponse(_frames(asking.open(), given.batch), asking.context, media_type=BINARY)
 
 
 def _frames(index: SetIndex, batch: int) -> Any:

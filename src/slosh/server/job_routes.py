@@ -20,10 +20,10 @@ from ..engines.spec import IndexSpec
 from ..errors import AccessDenied, InputError, UnknownId
 from ..index import SetIndex
 from ..where import parse
-from ..wire import BINARY, JSON, Message, pack, unpack, unpack_sets
+from ..wire import BINARY, JSON, Message, pack, unpack_sets
 from .answer_types import JOB_ANSWERS, JobAnswer, JobsAnswer, JobState
 from .answers import json_response, without_infinity
-from .bodies import Sent, Shape, check_sets, convert, decode_json
+from .bodies import Sent, Shape, check_sets, convert, decode_json, read_message
 from .context import Context
 from .dependencies import Accept, Asking, Name, Reader, ReaderOf, body, query, short
 from .jobs import Job, Jobs
@@ -133,25 +133,31 @@ def _begun(asking: Asking, sent: Sent) -> Job:
     """Return the job that a request asks for, which has begun."""
     index, shape, limits = asking.open(), asking.shape(), asking.context.limits
     if sent.kind == BINARY:
-        message = unpack(sent.body)
+        message = read_message(sent.body, limits)
         kind, arguments = message.arguments.get("kind"), message.arguments.get("arguments")
         if not isinstance(kind, str) or kind not in WORK or not isinstance(arguments, dict):
             raise InputError("a job has a kind, and arguments", f"the kinds are {', '.join(WORK)}", argument="kind")
-        objects = _objects(message, arguments, shape, asking.context)
-        if unknown := sorted(set(objects) - set(inspect.signature(WORK[kind][1]).parameters)):
+        _check_access(asking, kind)
+        takes = set(inspect.signature(WORK[kind][1]).parameters)
+        objects = _objects(message, arguments, takes, shape, asking.context)
+        if unknown := sorted(set(objects) - takes):
             raise InputError(f"{kind} has no argument {unknown[0]!r}", argument=unknown[0])
         plain = {name: value for name, value in arguments.items() if name not in objects and name != "embedding"}
         given = convert(plain, ARGUMENTS[kind])
     else:
         head = decode_json(sent.body, JobHead, limits)
         kind, objects = head.kind, {}
+        _check_access(asking, kind)
         given = decode_json(bytes(head.arguments), ARGUMENTS[kind], limits)
     access, work = WORK[kind]
-    if not asking.grant.allows(access, asking.name):
-        raise AccessDenied(f"the key does not allow {kind}", "use a key that may write", location=asking.name)
     own = {**_checked(given, index, limits), **objects}
     asking.exchange.begin()
     return asking.context.jobs.begin(Job(asking.name, kind, access, lambda: _sized(work(index, **own))))
+
+
+def _check_access(asking: Asking, kind: str) -> None:
+    if not asking.grant.allows(WORK[kind][0], asking.name):
+        raise AccessDenied(f"the key does not allow {kind}", "use a key that may write", location=asking.name)
 
 
 def _checked(given: Any, index: SetIndex, limits: Limits) -> dict[str, Any]:
@@ -192,8 +198,13 @@ async def _wait_for(job: Job, seconds: float, jobs: Jobs) -> None:
     job.listeners.remove(tell)
 
 
-def _objects(message: Message, given: dict[str, Any], shape: Shape, context: Context) -> dict[str, Any]:
-    """Return the sets and embeddings of a message, checked as those of a file."""
+def _objects(
+    message: Message, given: dict[str, Any], takes: set[str], shape: Shape, context: Context
+) -> dict[str, Any]:
+    """Return the sets and embeddings of a message, checked as those of a file.
+
+    An embedding that the job does not take is not read: it comes back as it is.
+    """
     found: dict[str, Any] = {}
     for name in ("queries", "sample"):
         sets = unpack_sets(name, message.arrays, shape.origin)
@@ -203,7 +214,7 @@ def _objects(message: Message, given: dict[str, Any], shape: Shape, context: Con
     for name in ("embedding", "parts"):
         packed = given.get(name)
         if isinstance(packed, dict):
-            found[name] = _loaded(name, packed, message.arrays)
+            found[name] = _loaded(name, packed, message.arrays) if name in takes else packed
     return found
 
 

@@ -41,6 +41,8 @@ from .settings import Limits, Settings
 logger = logging.getLogger(__name__)
 
 BACKLOG = 2048
+SOCKET_PATH = 103
+"""Bytes of the path of a socket, at most, on all systems."""
 KEEP_ALIVE_SECONDS = 75
 STOP_SECONDS = 30
 """How long what was begun may take when the server stops."""
@@ -67,6 +69,8 @@ def serve(settings: Settings, started: Callable[[str, list[str]], None]) -> None
     check(settings)
     listening = bind(settings)
     with contextlib.closing(listening), own_folder() as folder:
+        if settings.workers > 1:
+            _check_inner(folder)
         run_loop(_serve(settings, listening, folder, started))
 
 
@@ -78,6 +82,18 @@ def check(settings: Settings) -> None:
             "give a file of keys, or insecure=True to let everybody in",
             argument="host",
         )
+
+
+def _check_inner(folder: Path) -> None:
+    """Refuse a folder in which no socket can be: the path of one is short."""
+    if len(os.fsencode(inner_socket(folder))) > SOCKET_PATH:
+        problem = f"the path of the temporary directory is too long for a socket: {folder.parent}"
+        raise StorageError(problem, "set TMPDIR to a shorter one, or leave workers out", location=str(folder.parent))
+
+
+def inner_socket(folder: Path) -> Path:
+    """Return the path of the socket at which the process that writes listens to workers."""
+    return folder / "owner"
 
 
 def bind(settings: Settings) -> socket.socket:
@@ -130,7 +146,7 @@ async def _serve(
     keys = read_keys(settings.keys_file, settings.read_only)
     context = Context(settings, catalog, keys, metrics, folder, behind_workers=many)
     names = _open_all(catalog, settings)
-    app, inner = make_app(context), folder / "owner"
+    app, inner = make_app(context), inner_socket(folder)
     server = _Server(configured(app, settings.limits, **({"uds": str(inner)} if many else {})))
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -251,7 +267,7 @@ def run_worker(settings: Settings, listening: socket.socket, folder: str, number
     catalog = Catalog(settings.places, True, Generation(place / "generation"), settings.n_jobs)
     metrics = Metrics(route_names(), place / "metrics", number + 1, settings.workers + 1)
     context = Context(settings, catalog, read_keys(settings.keys_file, settings.read_only), metrics, place)
-    app = make_app(context, Forwarder(str(place / "owner")))
+    app = make_app(context, Forwarder(str(inner_socket(place))))
     parent = multiprocessing.parent_process()
     assert parent is not None
     writer = parent.sentinel  # can be read when that process has ended

@@ -162,6 +162,7 @@ class DescribeBody(Body):
 
 class GetBody(Body):
     ids: list[Id]
+    part: bool = False
 
 
 class PointsBody(Body):

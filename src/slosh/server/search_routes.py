@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Annotated, Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from fastapi import APIRouter, Depends, Request
@@ -19,12 +20,22 @@ from starlette.responses import Response
 
 from .. import rank
 from ..data.sets import Sets
+from ..data.text import utf8_bytes
 from ..errors import InputError, MissingExtra
 from ..index import HitLists, SetIndex
-from ..wire import ARROW, BINARY, JSON, NPY, pack_sets, unpack, unpack_sets
+from ..wire import ARROW, BINARY, JSON, NPY, pack_sets, unpack_sets
 from .answer_types import ExplainAnswer, HitsAnswer, NeighborsAnswer, SideAnswer
 from .answers import binary_response, hits_responses, json_response, without_infinity
-from .bodies import Asked, Sent, decode_json, decode_question, decode_questions, plain_arguments
+from .bodies import (
+    Asked,
+    Sent,
+    check_bytes,
+    decode_json,
+    decode_question,
+    decode_questions,
+    plain_arguments,
+    read_message,
+)
 from .dependencies import Asking, ReaderOf, admit, bearer, body, read_sent, reader_of
 from .drawing import projector
 from .openapi import described
@@ -49,6 +60,7 @@ MAX_MATCHED = 2_000_000
 """Pairs of elements of two sets that are matched."""
 MAX_PAIRS = 1000
 TRANSPORT = ("wasserstein", "partial_wasserstein")
+_largest = WeakKeyDictionary[SetIndex, tuple[int, int]]()
 METHODS = {"search": SearchBody, "range_search": RangeBody}
 Question = Annotated[Sent, Depends(body(*BULK))]
 
@@ -79,14 +91,25 @@ def check_transport(asked: Sequence[Asked], index: SetIndex, limits: Limits) -> 
     """Refuse exact transport between sets that are too large for it: it cannot be interrupted half-way."""
     if asked[0].arguments.get("rerank") not in TRANSPORT:
         return
-    sizes, most = index.info()["sizes"], index.preprocess.max_points
-    largest = 0 if sizes is None else sizes["largest"]
-    others = max((int(each.sets.sizes.max(initial=0)) if each.sets is not None else largest) for each in asked)
+    largest, most = largest_size(index), index.preprocess.max_points
+    named = [name for each in asked for name in each.ids or ()]
+    sizes = [index.describe({"@id": list(dict.fromkeys(named))}).sizes] if named else []
+    sizes += [each.sets.sizes for each in asked if each.sets is not None]
+    others = max(int(each.max(initial=0)) for each in sizes)
     n, m = (size if most is None else min(size, most) for size in (others, largest))
     if n * m > limits.transported:
         problem = f"exact transport between sets of {n:,} and {m:,} elements"
         remedy = f"at most {limits.transported:,} pairs of elements are compared here: give another distance for rerank"
         raise InputError(problem, remedy, argument="rerank")
+
+
+def largest_size(index: SetIndex) -> int:
+    """Return how many elements the largest stored set has; it is looked for once in each version of an index."""
+    version, known = index.version, _largest.get(index)
+    if known is None or known[0] != version:
+        sizes = index.info()["sizes"]
+        known = _largest[index] = version, 0 if sizes is None else sizes["largest"]
+    return known[1]
 
 
 def answer_together(asking: Asking, method: str, asked: Sequence[Asked], accept: str) -> list[Response]:
@@ -106,6 +129,10 @@ def answer_together(asking: Asking, method: str, asked: Sequence[Asked], accept:
         sets = first.sets if len(asked) == 1 else Sets.concat([each.sets for each in asked if each.sets is not None])
         found = getattr(index, method)(sets, **arguments)
     assert isinstance(found, HitLists)
+    shown = [found.joined.ids]
+    if first.metadata or BINARY in accept or ARROW in accept:
+        shown.append(found.joined.metadata_json)
+    check_bytes(sum(sum(map(utf8_bytes, texts)) for texts in shown), limits, "k")
     sizes = [each.n_queries for each in asked]
     return hits_responses(found, sizes, [each.single for each in asked], accept, first.metadata)
 
@@ -177,7 +204,7 @@ def kneighbors(asking: ReaderOf, sent: Question) -> Response:
 def explain(asking: ReaderOf, sent: Annotated[Sent, Depends(body(JSON, BINARY))]) -> Response:
     shape = asking.shape()
     if sent.kind == BINARY:
-        message = unpack(sent.body)
+        message = read_message(sent.body, asking.context.limits)
         plain = plain_arguments(message, {"id": None, "query_id": None, "match": "whole"})
         id, query_id, match, components = plain["id"], plain["query_id"], plain["match"], None
         query = unpack_sets("query", message.arrays, shape.origin)

@@ -4,19 +4,30 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import msgspec
 from fastapi import APIRouter, Depends
 from starlette.responses import Response
 
 from ..data.sets import Sets
+from ..data.text import format_bytes, utf8_bytes
 from ..engines.base import Lines
 from ..errors import InputError
 from ..index import SetIndex
-from ..where import as_json
-from ..wire import ARROW, BINARY, JSON, NPY, unpack, unpack_sets
+from ..index.records import checked_ids
+from ..wire import ARROW, BINARY, JSON, NPY, unpack_sets
 from .answer_types import DescribeAnswer, IdsAnswer, ParseAnswer, RecordsAnswer, SetLine, SetsAnswer
 from .answers import binary_response, json_response, pack_records, stored_sets
-from .bodies import Sent, Shape, check_sets, decode_json, parse_object, plain_arguments, read_arrow, read_npy
+from .bodies import (
+    Sent,
+    Shape,
+    check_sets,
+    convert,
+    decode_json,
+    parse_objects,
+    plain_arguments,
+    read_arrow,
+    read_message,
+    read_npy,
+)
 from .dependencies import FILE, Accept, ReaderOf, WriterOf, body, query, short, upload_file
 from .files import read_sets
 from .openapi import described
@@ -33,10 +44,13 @@ from .request_types import (
     UpdateBody,
     Upload,
 )
+from .settings import Limits
 
 router, owner = APIRouter(), APIRouter()
 """Routes that every process answers, and those of the process that writes."""
 BULK, PLAIN = (JSON, BINARY, NPY, ARROW), (JSON, BINARY)
+SIZES_TOGETHER = 1024
+"""Sets whose sizes are asked for together."""
 File = Annotated[str, Depends(upload_file)]
 
 
@@ -45,7 +59,10 @@ File = Annotated[str, Depends(upload_file)]
 def listed(asking: ReaderOf, page: Annotated[Page, Depends(query(Page))]) -> Response:
     index = asking.open()
     total = index.count(page.where)
-    lines = _lines(index.describe(page.where, page.limit, page.offset)) if page.offset < total else []
+    lines = []
+    if page.offset < total:
+        n_bytes = asking.context.limits.answer_bytes
+        lines = _lines(index.describe(page.where, page.limit, page.offset, max_bytes=n_bytes))
     following = page.offset + len(lines)
     return json_response(SetsAnswer(total, following if lines and following < total else None, lines))
 
@@ -55,10 +72,11 @@ def listed(asking: ReaderOf, page: Annotated[Page, Depends(query(Page))]) -> Res
     **described("Ids of the sets that match.", IdsAnswer, body=SelectBody, bodies=PLAIN, answers=PLAIN),
 )
 def select(asking: ReaderOf, sent: Annotated[Sent, Depends(body(*PLAIN))]) -> Response:
+    limits = asking.context.limits
     if sent.kind == BINARY:
-        given = plain_arguments(unpack(sent.body), {"where": None, "limit": None, "offset": 0})
+        given = plain_arguments(read_message(sent.body, limits), {"where": None, "limit": None, "offset": 0})
     else:
-        asked = decode_json(sent.body, SelectBody, asking.context.limits)
+        asked = decode_json(sent.body, SelectBody, limits)
         given = {"where": asked.where, "limit": asked.limit, "offset": asked.offset}
     return _ids(asking.open().select(**given), sent.accept)
 
@@ -74,16 +92,20 @@ def select(asking: ReaderOf, sent: Annotated[Sent, Depends(body(*PLAIN))]) -> Re
     ),
 )
 def describe(asking: ReaderOf, sent: Annotated[Sent, Depends(body(*PLAIN))]) -> Response:
+    limits = asking.context.limits
     if sent.kind == BINARY:
-        plain = plain_arguments(unpack(sent.body), {"where": None, "limit": 1000, "offset": 0})
-        given = decode_json(msgspec.json.encode(plain), DescribeBody, asking.context.limits)
+        message = read_message(sent.body, limits)
+        given = convert(plain_arguments(message, {"where": None, "limit": 1000, "offset": 0}), DescribeBody)
     else:
-        given = decode_json(sent.body, DescribeBody, asking.context.limits)
-    found = asking.open().describe(given.where, given.limit, given.offset)
+        given = decode_json(sent.body, DescribeBody, limits)
+    index = asking.open()
+    found = index.describe(given.where, given.limit, given.offset, max_bytes=limits.answer_bytes)
+    following = given.offset + len(found.ids)
+    is_last = len(found.ids) < given.limit and not index.select(given.where, 1, following)
     if BINARY in sent.accept:
-        texts = [as_json(about) for about in found.metadata]
-        return binary_response({"ids": found.ids, "metadata": texts}, {"sizes": found.sizes})
-    return json_response(DescribeAnswer(_lines(found)))
+        about = {"ids": found.ids, "metadata": found.metadata_json, "next": None if is_last else following}
+        return binary_response(about, {"sizes": found.sizes})
+    return json_response(DescribeAnswer(None if is_last else following, _lines(found)))
 
 
 def _lines(found: Lines) -> list[SetLine]:
@@ -95,33 +117,52 @@ def _lines(found: Lines) -> list[SetLine]:
     **described("Whole sets by their ids.", RecordsAnswer, body=GetBody, bodies=PLAIN, answers=PLAIN),
 )
 def get(asking: ReaderOf, sent: Annotated[Sent, Depends(body(*PLAIN))]) -> Response:
-    limits = asking.context.limits
+    limits, part = asking.context.limits, False
     if sent.kind == BINARY:
-        ids = plain_arguments(unpack(sent.body), {"ids": []})["ids"]
+        plain = plain_arguments(read_message(sent.body, limits), {"ids": [], "part": False})
+        ids, part = plain["ids"], plain["part"] is True
     else:
-        ids = decode_json(sent.body, GetBody, limits).ids
+        given = decode_json(sent.body, GetBody, limits)
+        ids, part = given.ids, given.part
     if not isinstance(ids, list) or len(ids) > limits.sets:
         remedy = f"give a list of at most {limits.sets:,} ids"
         raise InputError("ids are not a list, or too many", remedy, argument="ids")
-    index, is_binary = asking.open(), BINARY in sent.accept
-    if not is_binary or len(ids) > 1:  # one set can always be read
-        _check_numbers(index, ids, limits.numbers if is_binary else limits.json_numbers)
-    found: Any = index.get(ids)
+    index, is_binary, names = asking.open(), BINARY in sent.accept, checked_ids(ids, repeats=True)
+    if not is_binary or len(names) > 1:  # one set can always be read
+        n = _n_fitting(index, names, limits.numbers if is_binary else limits.json_numbers, limits.answer_bytes)
+        n = max(1, n) if is_binary else n
+        names = names[:n] if part and n else names
+        if n < len(names):
+            _refuse_to_get(part or len(names) == 1, is_binary, limits)
+    found: Any = index.get(names)
     if is_binary:
         return Response(pack_records(found), media_type=BINARY)
     return json_response(RecordsAnswer(stored_sets(found)))
 
 
-def _check_numbers(index: SetIndex, ids: list[Any], most: int) -> None:
-    """Refuse to read sets that have more coordinates than one answer may have; those that are not stored count 0."""
-    names = [str(name) for name in ids]
-    found = index.describe({"@id": list(dict.fromkeys(names))}) if names else index.describe(limit=1)
-    sizes = dict(zip(found.ids, found.sizes.tolist(), strict=True))
-    n = sum(sizes.get(name, 0) for name in names) * index.dim
-    if n > most:
-        problem = f"the sets of these ids have {n:,} coordinates"
-        remedy = f"ask for at most {most:,} at a time, by fewer ids (describe has the sizes of sets), or one by one"
-        raise InputError(problem, remedy, argument="ids")
+def _n_fitting(index: SetIndex, names: list[str], numbers: int, n_bytes: int) -> int:
+    """Return how many sets, from the first on, have no more coordinates and bytes of ids and metadata than these."""
+    dim = index.dim
+    for first in range(0, len(names), SIZES_TOGETHER):
+        some = names[first : first + SIZES_TOGETHER]
+        found = index.describe({"@id": list(dict.fromkeys(some))})
+        texts = map(utf8_bytes, found.metadata_json)
+        known = dict(zip(found.ids, zip(found.sizes.tolist(), texts, strict=True), strict=True))
+        for i, name in enumerate(some, first):
+            size, length = known.get(name, (0, 0))  # of those that are not stored `get` says so
+            numbers, n_bytes = numbers - size * dim, n_bytes - length - utf8_bytes(name)
+            if numbers < 0 or n_bytes < 0:
+                return i
+    return len(names)
+
+
+def _refuse_to_get(is_one: bool, is_binary: bool, limits: Limits) -> None:
+    numbers = f"{limits.numbers if is_binary else limits.json_numbers:,}"
+    most = f"{numbers} coordinates and {format_bytes(limits.answer_bytes)} of ids and metadata"
+    if is_one:
+        raise InputError(f"this set has more than {most}", "ask for it in the binary type", argument="ids")
+    remedy = "ask for fewer sets at a time (describe has their sizes), or for one by one"
+    raise InputError(f"these sets have more than {most}", remedy, argument="ids")
 
 
 @owner.post(
@@ -147,23 +188,23 @@ def add(asking: WriterOf, sent: Annotated[Sent, Depends(body(*BULK))]) -> Respon
         given = decode_json(sent.body, AddBody, limits)
         sets, ids, metadata, update = shape.sets(given.sets, given.weights), given.ids, given.metadata, given.update
     elif sent.kind == BINARY:
-        message = unpack(sent.body)
+        message = read_message(sent.body, limits)
         plain = plain_arguments(message, {"ids": None, "metadata": None, "update": False})
         sets, ids, update = _sets_of(message.arrays, shape), plain["ids"], plain["update"]
-        metadata = _parsed(plain["metadata"])
+        metadata = _parsed(plain["metadata"], limits)
     else:
         update = sent.parameters(AddFlags).update
         if sent.kind == NPY:
             data = read_npy(sent.body)
             sets, ids, metadata = shape.sets(data[None] if data.ndim == 2 else data), None, None
         else:
-            sets, ids, metadata = read_arrow(sent.body, shape)
+            sets, ids, metadata = read_arrow(sent.body, shape, limits)
     check_sets(sets, limits)
     return _ids(asking.open_to_change().add(sets, ids, metadata, update=update is True), sent.accept, 201)
 
 
-def _parsed(metadata: Any) -> Any:
-    return [parse_object(text, "metadata") for text in metadata] if isinstance(metadata, list) else metadata
+def _parsed(metadata: Any, limits: Limits) -> Any:
+    return parse_objects(metadata, "metadata", limits) if isinstance(metadata, list) else metadata
 
 
 def _sets_of(arrays: Any, shape: Shape) -> Sets:
@@ -188,10 +229,10 @@ def update(asking: WriterOf, sent: Annotated[Sent, Depends(body(*PLAIN))]) -> Re
     shape, limits = asking.shape(), asking.context.limits
     sets: Sets | None
     if sent.kind == BINARY:
-        message = unpack(sent.body)
+        message = read_message(sent.body, limits)
         plain = plain_arguments(message, {"ids": [], "metadata": None, "merge": False})
         sets = unpack_sets("sets", message.arrays, shape.origin)
-        ids, metadata, merge = plain["ids"], _parsed(plain["metadata"]), plain["merge"]
+        ids, metadata, merge = plain["ids"], _parsed(plain["metadata"], limits), plain["merge"]
         if isinstance(metadata, list) and all(one is None for one in metadata):
             metadata = None
         if not isinstance(ids, list):
@@ -220,7 +261,7 @@ def update(asking: WriterOf, sent: Annotated[Sent, Depends(body(*PLAIN))]) -> Re
 )
 def remove(asking: WriterOf, sent: Annotated[Sent, Depends(body(*PLAIN))]) -> Response:
     if sent.kind == BINARY:
-        plain = plain_arguments(unpack(sent.body), {"ids": None, "where": None})
+        plain = plain_arguments(read_message(sent.body, asking.context.limits), {"ids": None, "where": None})
         ids, where = plain["ids"], plain["where"]
     else:
         given = decode_json(sent.body, RemoveBody, asking.context.limits)

@@ -30,6 +30,8 @@ class Limits:
     k: int = 100_000
     hits: int = 1_000_000
     """Sets that one answer may name."""
+    answer_bytes: int = 1 << 28
+    """Bytes of the ids and metadata of one answer."""
     transported: int = 1 << 24
     """Pairs of elements of two sets that exact transport compares."""
     numbers: int = 1 << 26
@@ -52,6 +54,10 @@ class Limits:
     """How long a body may take to come."""
     answer_seconds: float = 30.0
     """How long a client may take for a part of an answer (256 KB), or for the rest of it."""
+    stream_seconds: float = 600.0
+    """How long a client may take for a part of a stream, which it may work on meanwhile."""
+    streams: int = 16
+    """Streams of one process at once; more are refused."""
     expansion: float = 20.0
     """How many times its size an uploaded file may take, unpacked."""
 

@@ -12,8 +12,15 @@ from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import TimeoutError as FutureTimeout
 
 from starlette.responses import StreamingResponse
-from starlette.types import Message, Send
+from starlette.types import Message, Receive, Scope, Send
 
+from ..errors import ServerBusy
+from .context import Context
+from .exchange import RETRY_SECONDS
+from .problems import Refused
+
+IS_STREAM = "is_stream"
+"""What the state of a request says whose answer is a stream."""
 AHEAD = 2
 """Frames that are made before they are taken."""
 
@@ -21,9 +28,20 @@ AHEAD = 2
 class FramesResponse(StreamingResponse):
     """An answer of frames. What goes wrong on the way ends the connection, so that the client knows."""
 
-    def __init__(self, frames: Iterator[bytes], seconds: float, media_type: str) -> None:
-        super().__init__(_from_thread(frames, seconds), media_type=media_type)
-        self._seconds = seconds
+    def __init__(self, frames: Iterator[bytes], context: Context, media_type: str) -> None:
+        if context.streams >= context.limits.streams:
+            busy = ServerBusy(f"{context.streams} streams are under way", "try again later", retry_after=RETRY_SECONDS)
+            raise Refused(busy, 503)
+        self._seconds, self._context = context.limits.stream_seconds, context
+        super().__init__(_from_thread(frames, self._seconds), media_type=media_type)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope["state"][IS_STREAM] = True  # the connection has patience with it
+        self._context.streams += 1
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._context.streams -= 1
 
     async def stream_response(self, send: Send) -> None:
         async def send_in_time(message: Message) -> None:

@@ -1,6 +1,7 @@
 """Messages: arguments for JSON and named arrays in one body, in the format safetensors.
 
-The metadata of the file hold one string, `arguments`: a JSON object. Ragged sets called `queries` are the arrays
+The metadata of the file hold one string, `arguments`: a JSON object. A long one is an array of bytes, `arguments`,
+instead: the head of such a file may have 100 MB only. Ragged sets called `queries` are the arrays
 `queries.points` (P, d) float32, `queries.offsets` (n + 1,) int64 and, if they have weights, `queries.weights` (P,)
 float32.
 """
@@ -21,8 +22,10 @@ from ..errors import InputError
 
 JSON, NPY = "application/json", "application/x-npy"
 ARROW, BINARY = "application/vnd.apache.arrow.stream", "application/x-safetensors"
-HEADER_LIMIT = 1 << 28
-"""Bytes that the names, shapes and arguments of a message may take together."""
+HEADER_LIMIT = 100_000_000
+"""Bytes that the names, shapes and arguments in the head of a message may take together, as safetensors has it."""
+LONG_ARGUMENTS = 1 << 20
+"""Characters of arguments above which they are an array."""
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -44,23 +47,39 @@ def pack(
     """Return a body that holds arguments for JSON and arrays. A faster encoder may be given."""
     text = to_json(arguments)
     plain = {name: np.ascontiguousarray(array) for name, array in (arrays or {}).items()}
-    return bytes(safetensors_numpy.save(plain, {"arguments": text}))
+    if len(text) <= LONG_ARGUMENTS:
+        return bytes(safetensors_numpy.save(plain, {"arguments": text}))
+    return bytes(safetensors_numpy.save({**plain, "arguments": np.frombuffer(text.encode(), np.uint8)}))
 
 
-def unpack(body: bytes) -> Message:
-    """Return what `pack` packed; InputError for anything else."""
+def unpack(body: bytes, check: Callable[[bytes], object] | None = None) -> Message:
+    """Return what `pack` packed; InputError for anything else.
+
+    `check` is called with each piece of JSON before it is parsed, and may refuse it by an InputError.
+    """
     try:
         length = int.from_bytes(body[:8], "little")
         if len(body) < 8 or length > min(len(body) - 8, HEADER_LIMIT):
             raise ValueError("it is not as long as it says")
-        metadata = json.loads(body[8 : 8 + length]).get("__metadata__") or {}
-        arguments = json.loads(metadata.get("arguments", "{}"))
+        metadata = _parsed(body[8 : 8 + length], check).get("__metadata__") or {}
+        arrays = safetensors_numpy.load(body)
+        long = arrays.pop("arguments", None)
+        text = metadata.get("arguments", "{}").encode(errors="surrogatepass") if long is None else long.tobytes()
+        arguments = _parsed(text, check)
         if not isinstance(arguments, dict):
             raise ValueError("its arguments are not an object")
-        return Message(arguments, safetensors_numpy.load(body))
+        return Message(arguments, arrays)
+    except InputError:
+        raise
     except (SafetensorError, ValueError, TypeError, AttributeError, LookupError, RecursionError, MemoryError) as error:
         problem = f"the body is not safetensors with arguments: {str(error)[:200]}"
         raise InputError(problem, "send what slosh.wire.pack makes", argument="body") from None
+
+
+def _parsed(text: bytes, check: Callable[[bytes], object] | None) -> Any:
+    if check is not None:
+        check(text)
+    return json.loads(text.decode(errors="surrogatepass"))
 
 
 def pack_sets(name: str, sets: Sets) -> dict[str, NDArray[Any]]:
