@@ -277,8 +277,8 @@ def test_arrays_that_do_not_fit_together_are_refused(each_kernel):
 @pytest.mark.usefixtures("ctrl_c")
 @pytest.mark.parametrize("threads", [1, 2])
 def test_ctrl_c_ends_a_long_search(threads):
-    """All pairs of so many elements take seconds, and the call returns before any output is written."""
-    n = 60_000
+    """All pairs of so many elements take many seconds, and the call returns before any output is written."""
+    n = 250_000
     rng = np.random.default_rng(0)
     points, offsets = rng.normal(size=(n + 5, 8)).astype(np.float32), np.array([0, 5, n + 5])
     layers, out = network(8, [64], 0), np.full((n + 5, 64), np.nan, np.float32)
