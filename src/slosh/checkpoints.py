@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar, copy_context
 from typing import Any, NamedTuple, TypeVar
@@ -251,6 +251,16 @@ def aside(function: Callable[[], R]) -> R:
     return found[0]
 
 
+def result_of(future: Future[R]) -> R:
+    """Return what a thread returns; waiting for it comes to checkpoints, and ends by Ctrl-C.
+
+    A signal that comes just before a wait is seen after it: so no wait is long.
+    """
+    while not wait([future], LOCK_SECONDS).done:
+        checkpoint()
+    return future.result()
+
+
 def in_threads(function: Callable[[T], R], tasks: Sequence[T], threads: int) -> list[R]:
     """Return function(task) of each task, in their order, by so many threads, with a checkpoint before each of them.
 
@@ -277,10 +287,9 @@ def in_threads(function: Callable[[T], R], tasks: Sequence[T], threads: int) -> 
         work()
         return results
     with ThreadPoolExecutor(threads) as pool:
-        running = [pool.submit(copy_context().run, work) for _ in range(threads)]
-        try:
-            for each in running:
-                each.result()
+        try:  # Ctrl-C may come while the threads are started
+            for each in [pool.submit(copy_context().run, work) for _ in range(threads)]:
+                result_of(each)
         finally:
             ended.set()
     return results

@@ -11,6 +11,7 @@ from functools import partial
 
 import numpy as np
 
+from ..checkpoints import result_of
 from ..errors import InputError
 from . import element_network_numpy, kernel
 from .arrays import Array, ElementLayer, Float32, Ragged
@@ -99,9 +100,8 @@ def _run_native(
     # Signals are handled by the main thread, which is free to do so while another one computes.
     stop = np.zeros(1, np.int32)
     with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(run, stop, threads)
-        try:
-            running.result()
+        try:  # the signal may come while the thread is started
+            result_of(pool.submit(run, stop, threads))
         finally:
             stop[0] = 1
 
