@@ -65,9 +65,9 @@ def read(
     max_points    the most points of one set; a set with more is refused as soon as that is known. None is any number
 
     >>> import tempfile, pathlib
-    >>> folder = pathlib.Path(tempfile.mkdtemp())
-    >>> np.save(folder / "square.npy", [[0, 0], [0, 1], [1, 0], [1, 1]])
-    >>> next(read(folder))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.save(pathlib.Path(folder, "square.npy"), [[0, 0], [0, 1], [1, 0], [1, 1]])
+    ...     next(read(folder))
     Batch(sets=Sets(1 set, d=2, sizes 4..4..4), ids=['square.npy'], metadata=[{'file': 'square.npy'}])
     """
     if on_error not in ("raise", "skip"):
