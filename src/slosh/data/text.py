@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+CHARACTER_BYTES = 4
+"""Bytes that a character takes in UTF-8, at most."""
+
 
 def format_bytes(count: float) -> str:
     """Return a number of bytes in a fitting unit.

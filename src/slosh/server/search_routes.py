@@ -20,7 +20,7 @@ from starlette.responses import Response
 
 from .. import rank
 from ..data.sets import Sets
-from ..data.text import utf8_bytes
+from ..data.text import CHARACTER_BYTES, utf8_bytes
 from ..errors import InputError, MissingExtra
 from ..index import HitLists, SetIndex
 from ..wire import ARROW, BINARY, JSON, NPY, pack_sets, unpack_sets
@@ -132,7 +132,8 @@ def answer_together(asking: Asking, method: str, asked: Sequence[Asked], accept:
     shown = [found.joined.ids]
     if first.metadata or BINARY in accept or ARROW in accept:
         shown.append(found.joined.metadata_json)
-    check_bytes(sum(sum(map(utf8_bytes, texts)) for texts in shown), limits, "k")
+    if CHARACTER_BYTES * sum(sum(map(len, texts)) for texts in shown) > limits.answer_bytes:
+        check_bytes(sum(sum(map(utf8_bytes, texts)) for texts in shown), limits, "k")
     sizes = [each.n_queries for each in asked]
     return hits_responses(found, sizes, [each.single for each in asked], accept, first.metadata)
 
