@@ -1,9 +1,9 @@
 """Messages: arguments for JSON and named arrays in one body, in the format safetensors.
 
 The metadata of the file hold one string, `arguments`: a JSON object. A long one is an array of bytes, `arguments`,
-instead: it needs no escapes, and the head of such a file may have 100 MB only. Ragged sets called `queries` are the arrays
-`queries.points` (P, d) float32, `queries.offsets` (n + 1,) int64 and, if they have weights, `queries.weights` (P,)
-float32.
+instead: it needs no escapes, and the head of such a file may have 100 MB only. Ragged sets called `queries` are the
+arrays `queries.points` (P, d) float32, `queries.offsets` (n + 1,) int64 and, if they have weights, `queries.weights`
+(P,) float32.
 """
 
 from __future__ import annotations
