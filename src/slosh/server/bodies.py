@@ -178,6 +178,12 @@ class Asked(NamedTuple):
     def n_queries(self) -> int:
         return len(self.ids or ()) if self.sets is None else len(self.sets)
 
+    @property
+    def n_hits(self) -> int:
+        """How many sets are looked for, those that are skipped among them; 0 where `k` and `offset` do not say it."""
+        k, offset = self.arguments.get("k", 10), self.arguments.get("offset", 0)
+        return self.n_queries * (k + offset) if isinstance(k, int) and isinstance(offset, int) else 0
+
 
 class Unchecked(NamedTuple):
     """A question in JSON whose sets are not checked yet: that is done for many questions together."""

@@ -160,8 +160,7 @@ def _is_small(asked: Asked) -> bool:
     weighted = asked.sets is not None and asked.sets.weights is not None
     if asked.n_queries > FEW_QUERIES or weighted or not SMALL.issuperset(asked.arguments):
         return False
-    k, offset = asked.arguments.get("k", 10), asked.arguments.get("offset", 0)
-    return isinstance(k, int) and isinstance(offset, int) and asked.n_queries * (k + offset) <= FEW_HITS
+    return 0 < asked.n_hits <= FEW_HITS
 
 
 def _group(each: Waiting) -> Any:

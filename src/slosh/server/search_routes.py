@@ -78,9 +78,8 @@ def decode_together(asking: Asking, sent: Sequence[Sent], method: str) -> list[A
 def check_hits(asked: Sequence[Asked], index: SetIndex, limits: Limits) -> None:
     """Refuse questions that name more sets than one answer may."""
     for each in asked:
-        k, offset = each.arguments.get("k", 10), each.arguments.get("offset", 0)
-        if isinstance(k, int) and isinstance(offset, int) and each.n_queries * (k + offset) > limits.hits:
-            most = min(k + offset, len(index))
+        if each.n_hits > limits.hits:
+            most = min(each.n_hits // each.n_queries, len(index))
             if each.n_queries * most > limits.hits:
                 problem = f"{each.n_queries:,} queries for {most:,} sets each"
                 remedy = f"ask for at most {limits.hits:,} sets in all, by fewer queries or a smaller k"

@@ -25,7 +25,7 @@ ARROW, BINARY = "application/vnd.apache.arrow.stream", "application/x-safetensor
 HEADER_LIMIT = 100_000_000
 """Bytes that the names, shapes and arguments in the head of a message may take together, as safetensors has it."""
 LONG_ARGUMENTS = 1 << 12
-"""Characters of arguments above which they are an array, which is read in half the time."""
+"""Characters of arguments above which they are an array."""
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -55,7 +55,7 @@ def pack(
 def unpack(body: bytes, check: Callable[[bytes], object] | None = None) -> Message:
     """Return what `pack` packed; InputError for anything else.
 
-    `check` is called with each piece of JSON before it is parsed, and may refuse it by an InputError.
+    `check` is called with each piece of JSON before it is parsed, and may refuse it by raising an error.
     """
     try:
         length = int.from_bytes(body[:8], "little")
