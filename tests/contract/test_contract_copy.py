@@ -118,7 +118,7 @@ def test_a_copy_of_a_copy_and_back(engine, tmp_path):
 @pytest.mark.parametrize("weighted", [False, True])
 def test_a_copy_on_a_server(engine, tmp_path, weighted, monkeypatch):
     """Sent in several requests, and back again from there."""
-    monkeypatch.setattr(remote, "COPY_NUMBERS", 50)
+    monkeypatch.setattr("slosh.index.copy.COPY_NUMBERS", 50)
     index = filled(engine, weighted, **({} if weighted else {"origin": [3.0, -4.0]}))
     given = index.add(cloud_list(2), **({"weights": [np.ones(len(x)) for x in cloud_list(2)]} if weighted else {}))
     index.remove(given[-1])

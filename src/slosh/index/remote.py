@@ -42,8 +42,6 @@ from .searches import checked_queries
 from .set_index import SetIndex, Tuned
 from .verify import Report
 
-COPY_NUMBERS = 1 << 22
-"""Coordinates that one request of a copy has at most, unless a single set has more."""
 ADD_NUMBERS, ADD_SETS = 1 << 25, 100_000
 """Coordinates and sets that one request of `add` has at most: what a server takes."""
 GET_SETS = 100_000
@@ -172,13 +170,15 @@ class RemoteIndex(SetIndex):
         while following is not None and (limit is None or len(ids) < limit):
             most = DESCRIBED_SETS if limit is None else min(DESCRIBED_SETS, limit - len(ids))
             found = self._post("describe", {"where": text, "limit": most, "offset": following})
-            for kept, more in ((ids, ids_of(found)), (metadata, found.arguments["metadata"])):
-                kept += more
-                n_bytes += sum(map(utf8_bytes, more))
+            names, texts = ids_of(found), found.arguments["metadata"]
+            ids += names
+            metadata += texts
             sizes.append(found.arrays["sizes"])
             following = found.arguments["next"]
-            if max_bytes is not None and n_bytes > max_bytes:
-                break
+            if max_bytes is not None:
+                n_bytes += sum(map(utf8_bytes, (*names, *texts)))
+                if n_bytes > max_bytes:
+                    break
         return first_lines(Lines(ids, np.concatenate([np.empty(0, np.int64), *sizes]), metadata), max_bytes)
 
     def _count(self, where: Node) -> int:
@@ -392,9 +392,7 @@ class RemoteTarget:
         self.destroy, self.close = self._index.destroy, self._index.close
 
     def store(self, records: Records) -> None:
-        sets, ids, metadata = records
-        for part in batches_by_points(sets.sizes, max(1, COPY_NUMBERS // sets.dim)):
-            self._index.add(sets[part], ids[part], metadata[part])
+        self._index.add(*records)
 
     def finish(self, original: Original) -> None:
         self._index.finish_copy(original.recall, original.next_id, original.calibrated)

@@ -164,7 +164,9 @@ def sample_rows(n: int, limit: int) -> NDArray[np.int64]:
 def points(asking: ReaderOf, sent: Annotated[Sent, Depends(body(JSON))]) -> Response:
     given = decode_json(sent.body, PointsBody, asking.context.limits)
     index, ids, drawn = asking.open(), [str(name) for name in given.ids], list[DrawnSet]()
-    lines = index.describe({"@id": list(dict.fromkeys(ids))}) if ids else index.describe(limit=1)
+    if not ids:
+        return json_response(PointsAnswer(asking.shape().dim > given.components, []))
+    lines = index.describe({"@id": list(dict.fromkeys(ids))})
     known = dict(zip(lines.ids, lines.sizes.tolist(), strict=True))
     sizes = np.array([known.get(name, 1) for name in ids], np.int64)
     texts = dict(zip(lines.ids, map(utf8_bytes, lines.metadata_json), strict=True))
