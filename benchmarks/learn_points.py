@@ -33,6 +33,7 @@ from slosh.embed.base import SetTransformer
 from slosh.evaluate import precision_at_k, vote_accuracy
 from slosh.learn import LearnedEmbedding, fitting, point_module, steps, training
 from slosh.learn.checkpoints import Checkpoint
+from slosh.learn.parameters import CHANGES, REGIONS
 from slosh.native import kernel
 from slosh.search import ExactSearch
 
@@ -47,7 +48,6 @@ USUAL = {
     "MIXED": point_module.MIXED,
     "AVERAGED": training.AVERAGED,
     "LAST_RATE": training.LAST_RATE,
-    "REPLACED": training.REPLACED,
 }
 MARGIN = 0.97
 """The part of the time for a fit that is planned for."""
@@ -55,11 +55,11 @@ SMOKE_SETS = 2_000
 SMOKE_EPOCHS = 4
 VARIANTS: dict[str, dict[str, float]] = {
     "default": {},
-    "regions": {"REPLACED": 0.5},
+    "whole": {},
     "plain": {"AVERAGED": 0.0, "LAST_RATE": 0.0, "MIXED": 0},
 }
-"""The network as it is; with regions of other objects; without the mean of the last weights, and without the layer that
-mixes what the others found."""
+"""The network as it is in a long fit; without regions of other objects; without the mean of the last weights and the
+layer that mixes what the others found, too."""
 
 
 def become(variant: str) -> None:
@@ -68,8 +68,17 @@ def become(variant: str) -> None:
         setattr(point_module if name == "MIXED" else training, name, value)
 
 
+def changes(variant: str) -> tuple[str, ...]:
+    """Return how a variant changes sets: also in the few epochs that are timed, as in a long fit."""
+    return (*CHANGES, REGIONS) if variant == "default" else CHANGES
+
+
 def timed_fit(
-    sets: slosh.Sets, labels: np.ndarray, epochs: int, given: argparse.Namespace, until: float = math.inf
+    sets: slosh.Sets,
+    labels: np.ndarray,
+    epochs: int,
+    given: argparse.Namespace,
+    until: float = math.inf,
 ) -> tuple[LearnedEmbedding, list[float]]:
     """Return a fitted model and the seconds of each epoch. Fit until then at most, on the clock of `perf_counter`."""
 
@@ -83,6 +92,7 @@ def timed_fit(
         "points",
         n_components=256,
         epochs=epochs,
+        augment=changes(given.variant),
         batch_size=given.batch_size,
         validation_fraction=0,
         random_state=given.seed,
@@ -146,6 +156,7 @@ def smoke(stored: Objects, asked: Objects, given: argparse.Namespace) -> None:
     sets, labels = stored.some(SMOKE_SETS)
     n_steps = -(-len(sets) // (given.batch_size or 64))
     for variant in VARIANTS:
+        given.variant = variant
         become(variant)
         for before in (steps.STEPS_BEFORE, 1 << 30):
             usual, steps.STEPS_BEFORE = steps.STEPS_BEFORE, before

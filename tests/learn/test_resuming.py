@@ -65,10 +65,10 @@ def test_a_network_with_all_options_goes_on_with_the_same_bits(tmp_path, monkeyp
         (point_module, "MIXED", 40),
         (training, "AVERAGED", 0.3),
         (training, "LAST_RATE", 0.1),
-        (training, "REPLACED", 0.5),
     ]:
         monkeypatch.setattr(module, name, value)
-    test_it_goes_on_with_the_same_bits(CASES["points"], tmp_path)
+    given = {**CASES["points"], "augment": ("drop", "regions")}
+    test_it_goes_on_with_the_same_bits(given, tmp_path)
 
 
 def test_pairs_go_on_with_the_same_bits(tmp_path):

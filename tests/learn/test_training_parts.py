@@ -10,12 +10,15 @@ from labelled_shapes import shapes, small, torch
 from scipy.special import logsumexp
 
 from slosh.embed import DistanceField, SlicedWasserstein, Whitened
+from slosh.errors import InputError
+from slosh.learn import LearnedEmbedding
 from slosh.learn.augmentation import KEPT, SHIFT, STRETCH, SetBatch, augmented, with_regions_of_others
 from slosh.learn.averaging import Average
 from slosh.learn.examples import labelled_examples, paired_examples
 from slosh.learn.inputs import BATCH_POINTS, SetInputs, changed_copies, even_runs
 from slosh.learn.losses import TEMPERATURE, contrastive_loss
 from slosh.learn.modules import LearntSlices, Scale
+from slosh.learn.parameters import checked_changes, puts_regions
 
 
 def unit(vectors):
@@ -199,3 +202,30 @@ def test_a_trained_model_is_its_torch_model():
 
 def test_the_scale_is_one_for_features_that_are_zero():
     assert float(Scale(np.zeros((3, 2), np.float32)).factor) == 1
+
+
+def test_who_gets_regions_of_others():
+    def asked(epochs=400, dim=3, by_classes=True, **given):
+        return puts_regions(LearnedEmbedding(**{"network": "points", **given}), dim, epochs, by_classes)
+
+    assert asked()
+    assert not asked(399)
+    assert not asked(dim=5)
+    assert not asked(by_classes=False)
+    assert not asked(network=None)
+    assert not asked(augment=None)
+    assert not asked(augment=("drop", "rotate"))
+    assert asked(1, 5, augment=("drop", "regions"))
+    assert asked(1, augment="regions")
+    assert checked_changes(LearnedEmbedding("points", augment=["regions", "drop"]), 3) == ("drop",)
+
+
+def test_regions_are_for_labels_and_for_the_network_on_elements():
+    sets, labels = shapes(20)
+    for wrong, remedy in (
+        ({"augment": ["regions"]}, 'network="points"'),
+        ({"augment": "regions", "network": "points", "loss": "contrastive", "embedding": None}, "leave 'regions' out"),
+    ):
+        with pytest.raises(InputError, match=remedy) as error:
+            small(epochs=1, **wrong).fit(sets, labels)
+        assert error.value.argument == "augment"

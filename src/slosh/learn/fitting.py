@@ -26,7 +26,7 @@ from .examples import Examples
 from .inputs import FeatureInputs, Inputs, SetInputs, changed_copies
 from .modules import HIDDEN, NETWORK_HIDDEN, Head, LearntSlices, Model, NormalizedHead, Scale, is_linear
 from .networks import ModuleNetwork
-from .parameters import POINT_SLICES, Schedule, checked_changes, default_views
+from .parameters import POINT_SLICES, Schedule, checked_changes, default_views, puts_regions
 from .point_module import PointModule
 from .pooled import PooledNetwork
 from .sampled_inputs import SampledInputs
@@ -63,7 +63,8 @@ def fit_model(
     kept, held = examples.split(float(model.validation_fraction), random)
     schedule = Schedule.of(model, len(kept))
     softmax = model.loss == "softmax" or (model.loss == "auto" and examples.classes is not None)
-    plan = Plan(softmax, *schedule, seed, model.network is not None, isinstance(model.network, str))
+    regions = puts_regions(model, sets.dim, schedule.epochs, softmax)
+    plan = Plan(softmax, *schedule, seed, model.network is not None, isinstance(model.network, str), regions)
     learnt_of = {name: getattr(examples, name) for name in ("rows", "classes", "alike", "unlike")}
     parameters = {
         name: value for name, value in model.get_params(deep=False).items() if name not in ("n_jobs", "device")

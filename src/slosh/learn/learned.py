@@ -75,10 +75,11 @@ class LearnedEmbedding(SetTransformer):
     patience : epochs without a better model after which the fit ends; None is half of the epochs, and all of them
         for a network, which gains until its learning rate has fallen.
     augment : how sets are changed at random while it learns: "auto", None, some of the names "drop" (elements),
-        "jitter" (coordinates), "scale" and "shift" (along each axis), "rotate" (by 30 degrees at most), or a function
-        of torch tensors (points, offsets) that returns points. "auto" is all of them for sets of 2 or 3 features
-        ("rotate" for the network "points" only), and "drop" for others. Without a network
-        four changed copies of each set are embedded before it learns.
+        "jitter" (coordinates), "scale" and "shift" (along each axis), "rotate" (by 30 degrees at most), "regions" (of
+        other sets, with a part of their labels), or a function of torch tensors (points, offsets) that returns points.
+        "auto" is all of them for sets of 2 or 3 features, and "drop" for others; "rotate" and "regions" are for the
+        network "points" only, and "regions" from 400 epochs on. Without a network four changed copies of each set are
+        embedded before it learns.
     learn_slices : without a network: whether slices and references of each `SlicedWasserstein` with linear slices are
         learnt, too, together with the head. "auto" does if there is no other embedding. It takes longer.
     device : "auto" (a GPU if torch has one), "cpu", "cuda", ...; only `fit` uses it.

@@ -19,6 +19,10 @@ from .point_network import MAX_NEIGHBORS
 
 LOSSES = ("auto", "softmax", "contrastive")
 CHANGES = ("rotate", "scale", "shift", "jitter", "drop")
+"""Of single sets."""
+REGIONS, REGION_EPOCHS = "regions", 400
+"""The change that puts regions of other sets into sets, and from how many epochs on "auto" has it: in a short fit less
+is learnt with it, in a long one more (docs/learn.md)."""
 AUTO_EPOCHS, FEWEST_STEPS = 60, 1000
 """Epochs at least, and steps of the optimiser, which small collections need more epochs for."""
 AUTO_SLICES = 64
@@ -67,6 +71,9 @@ def check_parameters(model: Any) -> None:
         remedy = "leave learn_slices out: behind a network slices are always learnt"
         raise InputError("learn_slices is for embeddings without a network", remedy, argument="learn_slices")
     checked_changes(model, 2)
+    if _names_regions(model) and model.network != "points":
+        remedy = f'leave {REGIONS!r} out, or give network="points"'
+        raise bad_value("augment", model.augment, remedy)
 
 
 def _is_module(network: Any) -> bool:
@@ -75,7 +82,7 @@ def _is_module(network: Any) -> bool:
 
 
 def checked_changes(model: Any, dim: int) -> Any:
-    """Return the names of changes, or the function, that `augment` of a model means for sets of this dimension."""
+    """Return the names of changes of single sets, or the function, that `augment` means for sets of this dimension."""
     augment = model.augment
     if augment is None:
         return ()
@@ -86,12 +93,30 @@ def checked_changes(model: Any, dim: int) -> Any:
     if callable(augment):
         return augment
     names = (augment,) if isinstance(augment, str) else augment
-    if not isinstance(names, Sequence) or not all(name in CHANGES for name in names):
-        known = ", ".join(map(repr, CHANGES))
+    if not isinstance(names, Sequence) or not all(name in (*CHANGES, REGIONS) for name in names):
+        known = ", ".join(map(repr, (*CHANGES, REGIONS)))
         raise bad_value("augment", augment, f'give "auto", None, a function, or names of {known}')
     if "rotate" in names and dim not in (2, 3):
         raise bad_value("augment", augment, f'leave "rotate" out: these sets have {dim} features, not 2 or 3')
-    return tuple(names)
+    return tuple(name for name in names if name != REGIONS)
+
+
+def _names_regions(model: Any) -> bool:
+    augment = model.augment
+    if isinstance(augment, str):
+        return augment == REGIONS
+    return isinstance(augment, Sequence) and REGIONS in augment
+
+
+def puts_regions(model: Any, dim: int, epochs: int, by_classes: bool) -> bool:
+    """Return whether sets get regions of others, and of their labels, while a model is fitted for so many epochs."""
+    if _names_regions(model):
+        if not by_classes:
+            problem = f'augment has {REGIONS!r}, which mixes labels, and loss="contrastive" has none'
+            raise InputError(problem, f"leave {REGIONS!r} out", argument="augment")
+        return True
+    automatic = isinstance(model.augment, str) and model.augment == "auto"
+    return automatic and by_classes and model.network == "points" and dim in (2, 3) and epochs >= REGION_EPOCHS
 
 
 def default_views(sets: Sets, n_slices: int | None, n_jobs: int | None) -> list[SetTransformer]:

@@ -46,9 +46,8 @@ AVERAGED = 0.05
 """The part of all steps that the mean of the weights of a built-in network goes back; 0: the last ones are kept."""
 LAST_RATE = 0.03
 """What its learning rate falls to, as a part of the highest: above 0 there is something to average."""
-REPLACED = 0.0
-"""The part of the sets that get a region of another set, and of its label. What it brings has not been measured, so it
-is off; `benchmarks/learn_points.py` tries it."""
+REPLACED = 0.5
+"""The part of the sets that get a region of another set, and of its label, where regions are put."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +64,8 @@ class Plan:
     """Whether a network is trained: with labels that are smoothed, rather than with sets that are mixed."""
     uses_momentum: bool = False
     """Whether its steps are plain ones with momentum, which such networks end better by; otherwise those of AdamW."""
+    puts_regions: bool = False
+    """Whether sets get regions of others, and of their labels."""
 
 
 @contextmanager
@@ -206,7 +207,7 @@ class Trainer:
         assert self._classes is not None
         batch = self._inputs.drawn(rows.to(self._inputs.home), size, fresh=True)
         cross = partial(nn.functional.cross_entropy, label_smoothing=SMOOTHING, reduction="none")
-        if not REPLACED:
+        if not self._plan.puts_regions:
             logits = self._classes(self.model.head(self.model.features(batch)))
             return self._descend(cross(logits, wanted).mean())
         batch, other, part = with_regions_of_others(batch, REPLACED)
