@@ -20,6 +20,15 @@ def points(**given):
     return LearnedEmbedding("points", device="cuda", **{**options, **given})
 
 
+def losses(model):
+    return [row["loss"] for row in model.history_]
+
+
+SMALL_STEPS = 1e-4
+"""A learning rate at which the loss does not show the order of sums, which a GPU leaves open. At the usual one, two
+fits with the same draws are a tenth apart after ten steps."""
+
+
 def test_elements_and_their_gradients_equal_those_of_the_cpu():
     torch.manual_seed(0)
     network, x = PointModule(3, np.zeros(3), 1.0, 8).eval(), torch.randn(5, 40, 3)
@@ -37,16 +46,16 @@ def test_elements_and_their_gradients_equal_those_of_the_cpu():
 
 
 def test_a_recorded_step_is_the_step(monkeypatch):
-    """The same draws and the same losses, to what the order of sums changes, which grows from epoch to epoch."""
     sets, labels = shapes(200, 3, size=60)
-    losses = []
+    found = []
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for steps_before in (steps.STEPS_BEFORE, 1 << 30):
             monkeypatch.setattr(steps, "STEPS_BEFORE", steps_before)
-            losses.append([row["loss"] for row in points().fit(sets, labels).history_])
-    np.testing.assert_allclose(*(each[0] for each in losses), rtol=0.01)
-    np.testing.assert_allclose(*losses, rtol=0.1)
+            found.append(losses(points(learning_rate=SMALL_STEPS).fit(sets, labels)))
+    np.testing.assert_allclose(*found, rtol=1e-3)
+    others = losses(points(learning_rate=SMALL_STEPS, random_state=1).fit(sets, labels))
+    assert np.abs(np.subtract(others, found[0])).min() > 1e-2  # of other draws
 
 
 def test_it_learns():
@@ -63,14 +72,12 @@ def test_a_fit_goes_on_from_its_checkpoint(tmp_path):
         if stage == "learn" and done == 2:
             raise KeyboardInterrupt
 
+    given = {"learning_rate": SMALL_STEPS}
     with watched(watch), pytest.raises(KeyboardInterrupt):
-        points().fit(sets, labels, checkpoint=tmp_path / "checkpoint")
-    model = points().fit(sets, labels, checkpoint=tmp_path / "checkpoint")
-    whole = points().fit(sets, labels)
+        points(**given).fit(sets, labels, checkpoint=tmp_path / "checkpoint")
+    model = points(**given).fit(sets, labels, checkpoint=tmp_path / "checkpoint")
     assert model.n_epochs_ == 4
-    losses, expected = ([row["loss"] for row in each.history_] for each in (model, whole))
-    np.testing.assert_allclose(losses[0], expected[0], rtol=0.01)
-    np.testing.assert_allclose(losses, expected, rtol=0.1)
+    np.testing.assert_allclose(losses(model), losses(points(**given).fit(sets, labels)), rtol=1e-3)
 
 
 @pytest.mark.parametrize("given", [{}, {"loss": "contrastive"}, {"augment": None}, {"n_neighbors": 1}])
