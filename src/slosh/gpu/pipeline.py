@@ -27,9 +27,10 @@ from .precision import full_precision
 from .tensors import as_tensor
 
 SLOTS = 4
-PIECE_BYTES = 64 << 20
-"""Bytes of points, or of rows, of a piece; a set that has more is a piece of its own."""
-HELD_PIECES = 8
+PIECE_BYTES, LEAST_PIECE_BYTES = 128 << 20, 64 << 10
+"""Bytes of points, or of rows, of a piece, and of one where memory is full; a set that has more is a piece of its own.
+A piece costs half a millisecond beside what its bytes take."""
+HELD_PIECES = 4
 """How many times as much a work may hold of a piece."""
 COPY_THREADS = 8
 """Threads that share a copy between page-locked memory and other memory."""
@@ -58,7 +59,7 @@ def run(sets: Ragged, work: Work, out: Float32, numbers: Float64 | None, device:
             except torch.cuda.OutOfMemoryError:
                 free_memory()
                 most //= 4
-                if most < PIECE_BYTES >> 10:
+                if most < LEAST_PIECE_BYTES:
                     with memory_errors(device, "one batch of sets"):
                         raise
 
