@@ -150,8 +150,7 @@ def _embed_heavy(
 def value_gradient(batch: Batch, piece: Piece, directions: Tensor, rule: Rule, grad: Tensor) -> Tensor:
     """Return the gradient of the values of a piece, (L, its elements), given that of the vectors of its sets.
 
-    grad : (n, L * M). Elements of equal value share what all of them get. Those of sets of more than
-    MAX_SMALL elements get zero, and weights are not looked at.
+    grad : (n, L * M). Elements of equal value share what all of them get. Weights are not looked at.
     """
     device, n_points = batch.points.device, piece.stop - piece.start
     directions, grad = directions.contiguous(), grad.contiguous()
@@ -163,6 +162,8 @@ def value_gradient(batch: Batch, piece: Piece, directions: Tensor, rule: Rule, g
         place = out.data_ptr() - (4 * piece.start if values.dim else 0)
         rule = rule._replace(reference=grad)
         _launch_classes(values._replace(stride=stride), piece, rule, place, grad.stride(0), None, True)
+        if len(piece.large):
+            large.value_gradient(large.Columns(values.points, stride, directions), batch.known, piece, rule, out)
     return out[:, :n_points]
 
 

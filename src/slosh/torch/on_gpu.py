@@ -1,18 +1,17 @@
 """Embeddings of sets, and their gradients, on the kernels of slosh.gpu: float32 on a GPU.
 
-What these do not do (the gradient of weights, and of sets of more than 2,048 elements; distances of pairs) torch
-operations do. Sizes are read on the host, so each call waits for the device; while a CUDA graph is captured, which
-cannot wait, all runs on torch operations.
+What these do not do (the gradients of sets with weights; distances of pairs) torch operations do. Sizes are read on
+the host, so each call waits for the device; while a CUDA graph is captured, which cannot wait, all runs on torch
+operations.
 """
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from ..gpu import columns, plain
-from ..gpu.pieces import moved, pieces
+from ..gpu import columns, large, plain
+from ..gpu.pieces import pieces
 from ..gpu.plain import Gradients, empty_gradients, transport, transport_backward
 
 __all__ = ["embed", "embed_backward", "transport", "transport_backward"]
@@ -56,32 +55,14 @@ def embed_backward(
     batch, directions = columns.Batch.of(points, offsets, None), directions.contiguous()
     rule = columns.Rule(n_quantiles, average, scale)
     for piece in pieces(batch.known, len(directions), points.device):
-        upstream = grad[piece.first : piece.last]
-        if len(piece.large) < piece.last - piece.first:
-            of_values = columns.value_gradient(batch, piece, directions, rule, upstream)
+        elements = slice(piece.start, piece.stop)
+        turns = large.turns(piece.stop - piece.start, len(directions))
+        for first in range(0, len(directions), turns):
+            some = slice(first, first + turns)
+            upstream = grad[piece.first : piece.last, first * n_quantiles : (first + turns) * n_quantiles]
+            of_values = columns.value_gradient(batch, piece, directions[some], rule, upstream)
             if wanted[0]:
-                found.points[piece.start : piece.stop] = of_values.T @ directions
+                found.points[elements].addmm_(of_values.T, directions[some])
             if wanted[2]:
-                found.directions.add_(of_values @ points[piece.start : piece.stop])
-        if not len(piece.large):
-            continue
-        # Large sets, whose values got a gradient of zero, by themselves.
-        bounds = [(int(batch.known[i]), int(batch.known[i + 1])) for i in (piece.first + piece.large).tolist()]
-        sizes = [stop - start for start, stop in bounds]
-        part = plain.embed_backward(
-            upstream[moved(piece.large, points.device)],
-            torch.cat([points[start:stop] for start, stop in bounds]),
-            moved(np.cumsum([0, *sizes]), points.device),
-            None,
-            directions,
-            n_quantiles,
-            average,
-            scale,
-            wanted,
-        )
-        if wanted[0]:
-            for (start, stop), each in zip(bounds, torch.split(part.points, sizes), strict=True):
-                found.points[start:stop] = each
-        if wanted[2]:
-            found.directions.add_(part.directions)
+                found.directions[some].addmm_(of_values, points[elements])
     return found

@@ -1,4 +1,5 @@
-// Quantiles of large sets, whose runs are sorted: the value at a rank by deciding its bits, then the sums between ranks, run by run.
+// Quantiles of large sets, whose runs are sorted: the value at a rank by deciding its bits, then the sums between ranks, run by run. And
+// the gradient of their values. AVERAGE is the rule.
 
 #define EVERY 0xffffffffu
 
@@ -131,5 +132,77 @@ bins(Large work, const float *found, const int *cuts, int n_quantiles, const int
   if (lane == 0) {
     const long long place = (long long)slice * M + m;
     out[(long long)sets[set] * out_stride + place] = (mean - (reference ? reference[place] : 0.f)) * scale;
+  }
+}
+
+// For each value that was found: how many values of its set are below it, and how many are not above it. `width` threads work on one.
+extern "C" __global__ void __launch_bounds__(128)
+around(Large work, const float *found, int width, int *counts) {
+  const long long thread = (long long)blockIdx.x * blockDim.x + threadIdx.x;
+  const long long job = thread / width, n_jobs = (long long)work.n_sets * work.n_slices * work.n_ranks;
+  const long long safe = min(job, n_jobs - 1);
+  const int lane = int(thread % width), slice = int(safe / work.n_ranks % work.n_slices), set = int(safe / work.n_ranks / work.n_slices);
+  const long long size = work.sizes[set];
+  const float *column = work.values + slice * work.stride + work.starts[set];
+  const unsigned order = to_order(found[safe]);
+  int below = 0, upto = 0;
+  for (long long at = (long long)lane * MAX_RUN; at < size; at += (long long)width * MAX_RUN) {
+    const int in_run = int(min((long long)MAX_RUN, size - at)), first = count_below(column + at, 0, in_run, order);
+    below += first, upto += count_below(column + at, first, in_run, order + 1);
+  }
+  for (int step = 1; step < width; step *= 2) below += __shfl_xor_sync(EVERY, below, step), upto += __shfl_xor_sync(EVERY, upto, step);
+  if (lane == 0 && job < n_jobs) counts[2 * job] = below, counts[2 * job + 1] = upto;
+}
+
+// Runs of sets as they were before they were sorted, and their sets, by number among the large ones.
+struct Runs {
+  const float *values;
+  const long long *starts;
+  const int *sizes, *sets;
+  int n;
+};
+
+// The gradient of values, (slices, stride), from `upstream`, that of the vectors. A block works on a run along a slice. What an element gets
+// depends on its rank, and elements that were not found at a rank that was asked for lie within one bin; equal ones share.
+extern "C" __global__ void __launch_bounds__(128)
+spread(Large work, Runs runs, const float *found, const int *counts, const float *upstream, long long upstream_stride, const int *sets,
+       float scale, int n_quantiles, float *out) {
+  const int run = int(blockIdx.x / work.n_slices), slice = int(blockIdx.x % work.n_slices), set = runs.sets[run], M = n_quantiles;
+  const long long size = work.sizes[set], at = ((long long)set * work.n_slices + slice) * work.n_ranks;
+  const long long place = slice * work.stride + runs.starts[run];
+  const float *above = upstream + sets[set] * upstream_stride + (long long)slice * M;
+  const float unit = scale / float(size);
+  for (int i = threadIdx.x; i < runs.sizes[run]; i += blockDim.x) {
+    const unsigned order = to_order(runs.values[place + i]);
+    const int p = count_below(found + at, 0, work.n_ranks, order);
+    const bool is_found = p < work.n_ranks && to_order(found[at + p]) == order;
+    float sum = 0;
+    int n_equal = 1;
+    if (is_found) {
+      const long long below = counts[2 * (at + p)], upto = counts[2 * (at + p) + 1];
+      n_equal = int(upto - below);
+#if AVERAGE
+      const long long first = below * M, last = upto * M;
+      for (int m = int(first / size); m < M && m * size < last; ++m)
+        sum += above[m] * float(min(last, (m + 1) * size) - max(first, m * size));
+#else
+      // Value m lies between the elements i and i + 1, i = floor(((m + 1) size - M) / M).
+      for (int m = max(0, int(((below - 1) * M + M) / size) - 1); m < M; ++m) {
+        const long long where = max((m + 1) * size - M, 0ll), low = where / M;
+        const float part = float(int(where % M)) / float(M);
+        if (low >= upto) break;
+        float share = 0;
+        if (low >= below) share += 1.f - part;
+        if (low + 1 >= below && low + 1 < upto) share += part;
+        sum += above[m] * share;
+      }
+      sum *= float(size);
+#endif
+    } else {
+#if AVERAGE
+      sum = above[p] * float(M);
+#endif
+    }
+    out[place + i] = sum * unit / float(n_equal);
   }
 }
