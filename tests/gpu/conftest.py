@@ -28,9 +28,11 @@ class PretendedGpu:
     def __init__(self):
         self.calls = []
 
-    def embed(self, sets, rule, out, residual, device):
+    def embed(self, sets, rule, out, residual, device, *, tf32=False):
         assert device == "cuda:0"
         self.calls.append(("embed", len(sets.offsets) - 1))
+        if tf32:
+            sets, rule = sets._replace(points=coarse(sets.points)), rule._replace(directions=coarse(rule.directions))
         kernel.embed(sets, rule, out, residual, 1)
         out[:, ::2] = np.nextafter(out[:, ::2], np.float32(np.inf))
 
@@ -38,7 +40,13 @@ class PretendedGpu:
         return sum(n for kind, n in self.calls if kind == what)
 
 
-def no_work(*given):
+def coarse(numbers):
+    """Return the numbers rounded to eleven bits, as those of TF32 are."""
+    mantissa, exponent = np.frexp(numbers)
+    return np.ldexp(np.round(mantissa * 2**11) / 2**11, exponent).astype(np.float32)
+
+
+def no_work(*given, tf32=False):
     """There is nothing that runs on the device alone: vectors go by way of the host."""
 
 

@@ -144,6 +144,55 @@ def kernel_rule(reference: Any, directions: Any, *, average: bool, scale: float)
     return Quantiles(directions, reference, *reference.shape, average, scale)
 
 
+@each(dim=[1, 4, 5, 6, 16, 31, 33, 128, 387], how=["plain", "tensor", "tf32"])
+def check_products_are_as_accurate_as_their_factors(folder: Path, dim: int, how: Any) -> None:
+    import torch
+
+    from slosh.gpu import projection
+
+    random = np.random.default_rng(dim)
+    for n, n_slices in ((1, 1), (127, 65), (1000, 64), (130, 200)):
+        points = torch.tensor(random.normal(size=(n + 1, dim)) * 10.0 ** random.integers(-3, 4), dtype=torch.float32)
+        slices = torch.nn.functional.normalize(torch.tensor(random.normal(size=(n_slices, dim)), dtype=torch.float32))
+        exact = slices.double() @ points.double().T
+        # What each term may be off by, of its size: float32 rounds once a step, and TF32 rounds both factors.
+        step = 2.0**-10 * 1.01 if how == "tf32" else 0.0
+        size = slices.double().abs() @ points.double().abs().T
+        allowed = (step + 2.0**-24 * (dim + 32)) * size
+        there, along = points.cuda(), slices.cuda()
+        found = []
+        for first in (0, 1):  # rows that begin at 16 bytes, and rows that do not
+            values = torch.full((n_slices, (n + 4) // 4 * 4 + 4), torch.nan, device="cuda")
+            projection.project_by(how, there[first:], along, values)
+            own = values[:, : n + 1 - first].cpu()
+            assert ((own.double() - exact[:, first:]).abs() <= allowed[:, first:]).all()
+            assert values[:, n + 1 - first :].isnan().all(), "something was written beyond the last point"
+            found.append(own)
+        assert torch.equal(found[0][:, 1:], found[1])
+        if how == "tensor" and dim >= 16 and n > 100:
+            values = torch.empty((n_slices, (n + 4) // 4 * 4), device="cuda")
+            projection.project_by("plain", there, along, values)
+            plain = (values[:, : n + 1].cpu().double() - exact).square().mean()
+            assert (found[0].double() - exact).square().mean() <= 4 * plain
+
+
+@each(sizes=["mixed", "large"], rule=["average", "linear"], weighted=[False, True])
+def check_tf32_rounds_factors_and_nothing_else(folder: Path, sizes: str, rule: str, weighted: bool) -> None:
+    for dim in (3, 63, 64):
+        sets = drawn(SIZES[sizes], dim, weighted=weighted)
+        model = SlicedWasserstein(24, 16, quantiles=rule, device="cuda").fit(sets)
+        exact = model.transform(sets)
+        found = model.set_params(tf32=True).transform(sets)
+        if dim < 64:
+            np.testing.assert_array_equal(found, exact)
+            continue
+        longest = np.maximum.reduceat(np.linalg.norm(sets.points, axis=1), sets.offsets[:-1])
+        apart = np.abs(found - exact).max(axis=1) * np.sqrt(model.vector_length)
+        if not (weighted and rule == "linear"):  # it jumps where elements change places
+            assert (apart <= 2.0**-10 * 1.01 * longest).all()
+        assert apart.max() > 2.0**-16 * longest.max()  # where this GPU has tensor cores for it
+
+
 @each(weighted=[False, True], rule=["average", "linear"])
 def check_embedding_with_ties(folder: Path, weighted: bool, rule: str) -> None:
     sets = drawn(MIXED * 3, 2, weighted=weighted, ties=True)
@@ -163,9 +212,10 @@ def check_embedding_of_any_number_of_sets(folder: Path, n: int) -> None:
     close(there.transform(iter([sets])) if n else found, found)
 
 
-def check_vectors_do_not_depend_on_the_batch(folder: Path) -> None:
-    sets = drawn(SIZES["many"], 3)
-    model = SlicedWasserstein(64, 16, device="cuda").fit(sets)
+@each(dim=[3, 8, 64, 70], tf32=[False, True])
+def check_vectors_do_not_depend_on_the_batch(folder: Path, dim: int, tf32: bool) -> None:
+    sets = drawn(SIZES["many"], dim)
+    model = SlicedWasserstein(64, 16, device="cuda", tf32=tf32).fit(sets)
     vectors = model.transform(sets)
     for some in (slice(0, 1), slice(5, 9), slice(100, 1300)):
         np.testing.assert_array_equal(model.transform(sets[some]), vectors[some])
@@ -385,12 +435,18 @@ def check_scan_of_more_than_one_chunk_and_growing(folder: Path) -> None:
 
 
 def check_scan_without_room(folder: Path) -> None:
-    from slosh.gpu.scan import DeviceRows
+    from slosh.gpu import scan
 
     random = np.random.default_rng(0)
     vectors, queries = (random.normal(size=(n, 64)).astype(np.float32) for n in (50_000, 40))
-    crowded, whole = DeviceRows(vectors, "cuda", room=1 << 60), DeviceRows(vectors, "cuda")
+    whole, before = scan.DeviceRows(vectors, "cuda"), scan.ROOM_PART
+    try:
+        scan.ROOM_PART = 1  # all of the memory is to stay free
+        crowded = scan.DeviceRows(vectors, "cuda", room=1 << 60)
+    finally:
+        scan.ROOM_PART = before
     assert crowded.n_bytes == 0
+    assert whole.n_bytes >= vectors.nbytes
     for (_, found), (_, expected) in zip(
         crowded.nearest(queries, 5, None), whole.nearest(queries, 5, None), strict=True
     ):

@@ -18,6 +18,7 @@ from slosh.gpu import devices
 from slosh.learn import LearnedEmbedding
 
 SETS = clouds([1, 5, 30, 2, 17] * 12, 3, 0)
+WIDE = clouds([1, 5, 30, 2, 17] * 12, 64, 0)
 
 
 def made(kind):
@@ -97,7 +98,8 @@ def test_the_device_is_checked_by_fit(model):
 def test_a_gpu_that_is_not_there_is_never_replaced_by_the_cpu(monkeypatch):
     torch = pytest.importorskip("torch")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(devices, "_names", {})
+    for known in ("_names", "_found"):
+        monkeypatch.setattr(devices, known, {})
     fitted = SlicedWasserstein(8).fit(SETS)
     fitted.device = "cuda"
     for call in (
@@ -168,3 +170,54 @@ def test_bounds_and_residuals(pretended_gpu):
     vectors, residuals = model.transform(SETS, return_residual=True)
     np.testing.assert_array_equal(residuals, model.residual(SETS))
     assert np.isfinite(vectors).all()
+
+
+def test_tf32_rounds_elements_and_slices_of_many_features(pretended_gpu):
+    for sets, least, most in ((SETS, 0, 1e-6), (WIDE, 1e-5, 2e-3)):
+        exact = SlicedWasserstein(16, 8).fit_transform(sets)
+        rounded = SlicedWasserstein(16, 8, device="cuda", tf32=True).fit_transform(sets)
+        assert least <= np.abs(rounded - exact).max() <= most
+        np.testing.assert_array_equal(SlicedWasserstein(16, 8, tf32=True).fit_transform(sets), exact)  # on the CPU
+
+
+def test_with_tf32_nothing_is_bounded(pretended_gpu):
+    model = SlicedWasserstein(16, 8, device="cuda", tf32=True).fit(WIDE)
+    assert not model.lower_bounds
+    assert not model.has_bounds
+    assert model.apart(WIDE, model.index_vectors(WIDE)[0]) is None
+    assert model.residual(WIDE).shape == (60,)
+    with pytest.raises(UnsupportedError, match="bounds needs products of float32") as caught:
+        model.bounds(WIDE, WIDE)
+    assert caught.value.argument == "tf32"
+    few = SlicedWasserstein(16, 8, device="cuda", tf32=True).fit(SETS)
+    assert few.has_bounds
+    assert few.bounds(SETS, SETS)[0].shape == (60, 60)
+
+
+def test_tf32_is_true_or_false():
+    with pytest.raises(InputError, match="pass True or False") as caught:
+        SlicedWasserstein(tf32="yes").fit(SETS)
+    assert caught.value.argument == "tf32"
+
+
+def test_tf32_is_stored_since_it_says_what_is_known_of_vectors(pretended_gpu, tmp_path):
+    model = SlicedWasserstein(16, 8, device="cuda", tf32=True).fit(WIDE)
+    slosh.save_embedding(model, tmp_path / "rounded")
+    assert slosh.load_embedding(tmp_path / "rounded").get_params()["tf32"]
+    assert clone(model).tf32
+    with slosh.SetIndex.create(tmp_path / "index", dim=64, embedding=model, device="cuda") as index:
+        index.add(WIDE)
+        assert index.verify().ok
+    with slosh.open(tmp_path / "index") as index:
+        assert index.embedding.tf32
+        assert index.search(WIDE[2], k=1).ids[0] == index.ids[2]
+        assert index.verify().ok
+        with pytest.raises(UnsupportedError, match="embeds by SlicedWasserstein with tf32=True"):
+            index.search(WIDE[2], k=1, certify=True, rerank="sliced")
+
+
+def test_without_tf32_a_file_is_as_it_was_before_there_was_such_a_parameter(tmp_path):
+    model = SlicedWasserstein(16, 8).fit(SETS)
+    slosh.save_embedding(model, tmp_path / "plain")
+    assert "tf32" not in str(tensors.read(tmp_path / "plain", KIND)[0])
+    assert slosh.load_embedding(tmp_path / "plain").get_params()["tf32"] is False

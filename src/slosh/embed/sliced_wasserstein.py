@@ -34,6 +34,8 @@ NORM_NUMBERS = 1 << 20
 """Numbers of vectors whose norms are computed in one go."""
 DIRECT_SETS = 256
 """`index_vectors` embeds up to this many sets in one native call, without the loop over batches."""
+TF32_DIM = 64
+"""The fewest features that `tf32` makes a difference for: with fewer, products take little of the time of a GPU."""
 REFERENCES = (*KINDS, "barycenter")
 
 
@@ -100,6 +102,8 @@ class SlicedWasserstein(DeviceTransformer):
     n_jobs : threads; -1 is all cores. The result does not depend on it.
     device : None or "cpu", or a GPU, "cuda" or "cuda:1", which makes the same vectors to rounding (`rounding`), for
         linear slices. It needs torch; see docs/gpu.md. It is not stored with the embedding.
+    tf32 : whether a GPU may round elements and slices to TF32, eleven bits, before it multiplies them. With many
+        features this takes less time. Nothing bounds distances then, and no search can be certified.
 
     Attributes
     ----------
@@ -124,6 +128,8 @@ class SlicedWasserstein(DeviceTransformer):
     reference_: Float32
     slicer_: Slicer
     average_: bool
+    tf32: bool = False
+    """Of embeddings that were stored before there was such a parameter."""
     _norm: float | None = None
     _known: tuple[Float32, Slicer, Quantiles] | None = None
 
@@ -138,6 +144,7 @@ class SlicedWasserstein(DeviceTransformer):
         random_state: Any = 0,
         n_jobs: int | None = -1,
         device: str | None = None,
+        tf32: bool = False,
     ) -> None:
         self.n_slices = n_slices
         self.n_quantiles = n_quantiles
@@ -147,9 +154,12 @@ class SlicedWasserstein(DeviceTransformer):
         self.random_state = random_state
         self.n_jobs = n_jobs
         self.device = device
+        self.tf32 = tf32
 
     def _fit(self, sets: Sets) -> None:
         check_quantiles(self.n_quantiles, self.quantiles)
+        if not isinstance(self.tf32, bool | np.bool_):
+            raise bad_value("tf32", self.tf32, "pass True or False")
         if self.n_slices is not None:
             checked_count("n_slices", self.n_slices)
         if isinstance(self.reference, str) and self.reference not in REFERENCES:
@@ -243,13 +253,18 @@ class SlicedWasserstein(DeviceTransformer):
         self._check_linear()
         from ..gpu.embedding import embed
 
-        embed(sets, rule, out, residual, device)
+        embed(sets, rule, out, residual, device, tf32=self._is_rounded)
 
     def device_work(self, device: str) -> Any:
         self._check_linear()
         from ..gpu.embedding import work
 
-        return work(self._vector_rule(), device)
+        return work(self._vector_rule(), device, tf32=self._is_rounded)
+
+    @property
+    def _is_rounded(self) -> bool:
+        """Whether vectors may have been made from elements and slices that were rounded to TF32."""
+        return bool(self.tf32) and self.n_features_in_ >= TF32_DIM
 
     def _check_linear(self) -> None:
         """Refuse slices that a GPU cannot take."""
@@ -294,7 +309,7 @@ class SlicedWasserstein(DeviceTransformer):
 
     @property
     def lower_bounds(self) -> Mapping[str, Literal["euclidean", "chebyshev"]]:
-        return {"sliced": "euclidean"} if self.average_ else {}
+        return {"sliced": "euclidean"} if self.average_ and not self._is_rounded else {}
 
     @property
     def index_length(self) -> int:
@@ -320,6 +335,8 @@ class SlicedWasserstein(DeviceTransformer):
         else:
             _, residuals = self._embed_with_residual(sets, vectors[:, :-1])
         vectors[:, -1] = residuals
+        if self._is_rounded:
+            return vectors, np.zeros(n) if slack else None  # nothing is proved of these
         return vectors, self.rounding(vectors[:, :-1], residuals) if slack else None
 
     def residual(self, X: Any) -> Float64:
@@ -347,6 +364,9 @@ class SlicedWasserstein(DeviceTransformer):
         from `transform(..., return_residual=True)`.
         """
         self._check_average("bounds")
+        if self._is_rounded:
+            problem = "bounds needs products of float32: with tf32=True vectors are off by more than `rounding` says"
+            raise UnsupportedError(problem, "fit an embedding without tf32", feature_name="bounds", argument="tf32")
         (x, r, slack_x), (y, s, slack_y) = self._with_slack(a), self._with_slack(b)
         embedded = cdist(x, y)
         slack = slack_x[:, None] + slack_y[None, :]
@@ -387,8 +407,11 @@ class SlicedWasserstein(DeviceTransformer):
     def apart(self, sets: Sets, vectors: Float32) -> Float64 | None:
         """Return how far index vectors of these sets that two devices have made may lie apart, (n,).
 
-        None for the linear rule and weights, where the order of two elements that are as far along a slice matters.
+        None for the linear rule and weights, where the order of two elements that are as far along a slice matters; and
+        with `tf32`.
         """
+        if self._is_rounded:
+            return None
         if self.average_:
             return 2 * self.rounding(vectors[:, :-1], vectors[:, -1].astype(np.float64))
         return None if sets.weights is not None else 2 * self.rounding(vectors, np.zeros(len(vectors)))

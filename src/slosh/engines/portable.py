@@ -65,7 +65,8 @@ def dump(thing: Any, arrays: list[Array], where: str) -> Any:
         return {**tree, "dim": getattr(thing, "n_features_in_", None)}
     name = type(thing).__name__
     if CLASSES.get(name) is type(thing):
-        inside = {key: value for key, value in vars(thing).items() if key in _attributes(thing)}
+        names = _attributes(thing) - _later(thing)
+        inside = {key: value for key, value in vars(thing).items() if key in names}
         return {"class": name, "has": {key: dump(value, arrays, f"{where}.{key}") for key, value in inside.items()}}
     if isinstance(thing, ModuleNetwork) or callable(getattr(thing, "state_dict", None)):
         raise _cannot_store(
@@ -122,6 +123,15 @@ def load(tree: Any, arrays: list[Array], depth: int = 0) -> Any:
         raise ValueError(f"a stored {kind.__name__} has what it should not: {', '.join(sorted(unknown))}")
     vars(made).update(has)
     return made
+
+
+def _later(thing: Any) -> set[str]:
+    """Return parameters that are as they were before they existed: older versions of slosh do not know them.
+
+    A parameter that came later has its default as an attribute of the class, too, which holds where none is stored.
+    """
+    kind = type(thing)
+    return {name for name, value in vars(thing).items() if hasattr(kind, name) and value is getattr(kind, name)}
 
 
 def _attributes(thing: Any) -> set[str]:

@@ -18,15 +18,15 @@ from . import large, plain
 from .networks import networks
 from .nvrtc import Kernel, Request, kernels
 from .pieces import Piece, pieces
+from .projection import project
 from .sources import FLOAT, INT, LONG, POINTER, define, source, width
 
 FUSED_DIM = 4
 """Up to so many features, values are computed where they are sorted; with more they are projected before."""
 LAUNCHED_WARPS = 1 << 25
 """Warps of one launch at most: their threads are counted in 32 bits."""
-BLOCK, WEIGHTED_BLOCK, PROJECTED = 128, 64, (128, 64)
-"""Threads of a block, and of one for sets with weights, which take more shared memory; points and slices of a tile of
-project.cu."""
+BLOCK, WEIGHTED_BLOCK = 128, 64
+"""Threads of a block, and of one for sets with weights, which take more shared memory."""
 
 
 class Work(ctypes.Structure):
@@ -61,12 +61,16 @@ class Batch(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """How sorted values become numbers: (quantiles - reference) * scale, `n_quantiles` a slice."""
+    """How sorted values become numbers: (quantiles - reference) * scale, `n_quantiles` a slice.
+
+    tf32 : values may be products of factors that are rounded to TF32, where a product makes them.
+    """
 
     n_quantiles: int
     average: bool
     scale: float
     reference: Tensor | None = None
+    tf32: bool = False
 
     def of_slices(self, first: int, last: int) -> Rule:
         """Return the rule for some of the slices."""
@@ -118,7 +122,7 @@ def _embed_piece(
     for first in range(0, n_slices, turns):
         some, own = directions[first : first + turns], rule.of_slices(first, first + turns)
         target = out[:, first * rule.n_quantiles :]
-        values = Values.of(batch, piece, some)
+        values = Values.of(batch, piece, some, rule.tf32)
         squares = None if residual is None else torch.zeros((n, len(some)), dtype=torch.float32, device=out.device)
         _launch_classes(values, piece, own, target.data_ptr(), out.stride(0), squares, False)
         if residual is not None and squares is not None:
@@ -155,7 +159,7 @@ def value_gradient(batch: Batch, piece: Piece, directions: Tensor, rule: Rule, g
     device, n_points = batch.points.device, piece.stop - piece.start
     directions, grad = directions.contiguous(), grad.contiguous()
     with torch.cuda.device(device):
-        values = Values.of(batch._replace(weights=None), piece, directions)
+        values = Values.of(batch._replace(weights=None), piece, directions, rule.tf32)
         stride = values.stride or _padded(n_points)
         out = torch.zeros((len(directions), stride), dtype=torch.float32, device=device)
         # Where points are read, elements are counted from the first of the batch, and else from that of the piece.
@@ -180,21 +184,16 @@ class Values(NamedTuple):
     stride: int
 
     @classmethod
-    def of(cls, batch: Batch, piece: Piece, directions: Tensor) -> Values:
+    def of(cls, batch: Batch, piece: Piece, directions: Tensor, tf32: bool) -> Values:
         """Return the values of a piece along some directions."""
         points, dim, n_slices = batch.points, batch.points.shape[1], len(directions)
         offsets = batch.offsets[piece.first : piece.last + 1]
         weights = None if batch.weights is None else batch.weights.data_ptr()
         if dim <= FUSED_DIM and not len(piece.large):
             return cls(points, offsets, directions, weights, dim, 0)
-        n_points = piece.stop - piece.start
-        stride = _padded(n_points)
+        stride = _padded(piece.stop - piece.start)
         values = torch.empty((n_slices, stride), dtype=torch.float32, device=points.device)
-        types = (POINTER, LONG, INT, POINTER, INT, POINTER, LONG)
-        (run,) = kernels(points.device, [Request("project", lambda: source("project.cu"), "project", types)])
-        blocks = -(-n_points // PROJECTED[0]), -(-n_slices // PROJECTED[1])
-        place = points[piece.start :].data_ptr()
-        run(blocks, BLOCK, place, n_points, dim, directions.data_ptr(), n_slices, values.data_ptr(), stride)
+        project(points[piece.start : piece.stop], directions, values, tf32)
         weights = None if weights is None else weights + 4 * piece.start
         return cls(values, offsets - piece.start, directions, weights, 0, stride)
 
