@@ -3,7 +3,7 @@ whitening, and exact search.
 
     python benchmarks/bench_gpu.py            some minutes on a GPU; writes docs/results/gpu.json
     python benchmarks/bench_gpu.py --quick    fewer sets, only to see that it runs
-    python benchmarks/bench_gpu.py --only host    one part; the others stay in the file as they are
+    python benchmarks/bench_gpu.py --only host views    some parts; the others stay in the file as they are
 
 Times are medians of CUDA events around work whose input and output are on the device. The limits are those of one
 sorting network for N keys, two operations for each of its comparisons at the rate of minima and maxima, and of the
@@ -17,6 +17,7 @@ import json
 import subprocess
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from threadpoolctl import threadpool_limits
 from machine import ROOT, cpu
 from slosh import Sets
 from slosh.embed import DistanceField, SlicedWasserstein, Whitened
-from slosh.gpu import columns, embedding, networks
+from slosh.gpu import columns, embedding, networks, precision, projection
 from slosh.gpu.devices import checked_device
 from slosh.native import kernel
 from slosh.native.arrays import Quantiles, Ragged
@@ -35,6 +36,9 @@ from slosh.search import ExactSearch
 from slosh.torch import SlicedWassersteinPool
 
 OUT = ROOT / "docs" / "results" / "gpu.json"
+HOW: tuple[projection.How, ...] = ("plain", "tensor", "tf32")
+TF32_DIM = 64
+"""The fewest features that TF32 makes a difference for."""
 MINIMA_A_CLOCK = 64
 """Minima or maxima that a multiprocessor computes in a clock (CUDA programming guide, compute capability 8 and 9)."""
 ROWS: list[tuple[str, Any, int, int, int, int, float]] = [
@@ -110,6 +114,7 @@ def embedding_row(row: Any, shrink: int, copy_rate: float, clock: float) -> dict
     ours = seconds(lambda: columns.embed(batch, directions, rule, out))
     residual = torch.empty(n, dtype=torch.float64, device=device)
     both = seconds(lambda: columns.embed(batch, directions, rule, out, residual))
+    rounded = seconds(lambda: columns.embed(batch, directions, rule._replace(tf32=True), out))
     few = max(1, min(n, int(2e9 / (4 * 8 * n_slices * sizes.max()))))
     peer = plain_torch(points[: int(known[few])], sizes[:few], directions, m)
     expected = peer()
@@ -130,6 +135,7 @@ def embedding_row(row: Any, shrink: int, copy_rate: float, clock: float) -> dict
         "million_sets_a_second": n / ours / 1e6,
         "goal": goal,
         "with_residuals": n / both / 1e6,
+        "with_tf32": n / rounded / 1e6 if dim >= TF32_DIM else None,
         "plain_torch": 1e-6 / theirs,
         "ratio": theirs * n / ours,
         "of_network_limit": arithmetic / ours,
@@ -255,7 +261,40 @@ def exact_search(shrink: int) -> dict[str, float]:
     return found
 
 
-PARTS = {"host": from_host, "views": views, "search": exact_search}
+def products(shrink: int) -> list[dict[str, float]]:
+    """The product of points and 64 slices in each way that there is, beside torch: its rate, and how far it is off."""
+    return [product_row(dim, (1 << 28) // (dim + 64) // shrink) for dim in (5, 8, 12, 16, 24, 32, 64, 128, 384)]
+
+
+def product_row(dim: int, n: int) -> dict[str, float]:
+    """Return rates, and as "off" the root of the mean square of the errors of values whose deviation is about 1."""
+    n = n // 4 * 4
+    generator = torch.Generator("cuda").manual_seed(dim)
+    points = torch.randn((n, dim), device="cuda", generator=generator)
+    directions = torch.nn.functional.normalize(torch.randn((64, dim), device="cuda", generator=generator))
+    values, few = torch.empty((64, n), device="cuda"), min(n, 1 << 18)
+    exact = directions.double() @ points[:few].double().T
+    found: dict[str, float] = {"d": dim, "points": n}
+
+    def measure(name: str, work: Callable[[], Any]) -> None:
+        found[f"{name}_TFLOPs"] = 2e-12 * values.numel() * dim / seconds(work)
+        found[f"{name}_off"] = float((values[:, :few] - exact).square().mean().sqrt())
+
+    for how in HOW:
+        measure(how, partial(projection.project_by, how, points, directions, values))
+    with precision.products("ieee"):
+        measure("torch", lambda: torch.mm(directions, points.T, out=values))
+    with precision.products("tf32"):
+        measure("torch_tf32", lambda: torch.mm(directions, points.T, out=values))
+    return found
+
+
+PARTS: dict[str, Callable[[int], Any]] = {
+    "products": products,
+    "host": from_host,
+    "views": views,
+    "search": exact_search,
+}
 """What is measured beside the rows of the table."""
 
 
@@ -282,7 +321,7 @@ def keep(result: dict[str, Any], newest: dict[str, Any], path: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--only", choices=("rows", *PARTS))
+    parser.add_argument("--only", choices=("rows", *PARTS), nargs="+")
     parser.add_argument("--out", type=Path, default=OUT)
     given = parser.parse_args()
     shrink = 50 if given.quick else 1
@@ -293,14 +332,14 @@ def main() -> None:
     here = {"gpu": properties.name, "clock_MHz": clock / 1e6, "copy_TB_a_second": copy_rate / 1e12, "cpu": cpu()}
     here |= {"torch": torch.__version__, "date": time.strftime("%Y-%m-%d")}
     measured_on = result.setdefault("measured_on", {})
-    if given.only in (None, "rows"):
+    if given.only is None or "rows" in given.only:
         result["rows"], measured_on["rows"] = [], here
         for row in ROWS:
             result["rows"].append(embedding_row(row, shrink, copy_rate, clock))
             keep(result, result["rows"][-1], given.out)
             torch.cuda.empty_cache()
     for name, work in PARTS.items():
-        if given.only in (None, name):
+        if given.only is None or name in given.only:
             result[name], measured_on[name] = work(shrink), here
             keep(result, result[name], given.out)
 
