@@ -27,8 +27,9 @@ Self = TypeVar("Self", bound="SetTransformer")
 
 BATCH_NUMBERS = 1 << 23
 """Numbers of the vectors of one batch."""
-DEVICE_BATCH_POINTS, DEVICE_BATCH_NUMBERS = 1 << 26, 1 << 27
-"""Numbers of the elements, and of the vectors, of one batch on a GPU, which is fast enough for larger ones."""
+DEVICE_BATCH_POINTS, DEVICE_BATCH_NUMBERS = 1 << 27, 1 << 29
+"""Numbers of the elements, and of the vectors, of one batch on a GPU. It is many pieces of `slosh.gpu.pipeline`, which
+stands still before the first one of a batch has arrived and after the last one was computed."""
 
 
 class SetTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
