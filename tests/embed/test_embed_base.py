@@ -33,6 +33,18 @@ def test_takes_what_sets_takes_and_streams(mnist):
     assert np.array_equal(norms, residual)
 
 
+@pytest.mark.parametrize("at_once", [1, 7, 1000])
+def test_an_iterator_of_many_batches_gives_the_rows_of_a_list(at_once, monkeypatch):
+    rng = np.random.default_rng(0)
+    sets = [rng.normal(size=(n, 3)) for n in rng.integers(1, 9, 100)]
+    model = SlicedWasserstein(4, 8).fit(sets)
+    expected, residuals = model.transform(sets, return_residual=True)
+    monkeypatch.setattr(SlicedWasserstein, "_batch_points", lambda self: at_once)
+    assert np.array_equal(model.transform(iter(sets)), expected)
+    for found, wanted in zip(model.transform(iter(sets), return_residual=True), (expected, residuals), strict=True):
+        assert np.array_equal(found, wanted)
+
+
 def test_writes_into_arrays_and_memory_maps(mnist, tmp_path):
     sets, _ = mnist
     model = SlicedWasserstein(8, 4).fit(sets)

@@ -21,7 +21,9 @@ from ..data.progress import ProgressBar
 from ..data.sets import Sets, as_sets, check_origin
 from ..errors import InputError, UnsupportedError
 from ..gpu.devices import CPU, checked_device, device_name
+from ..native import kernel
 from ..native.arrays import Array, Float32, Float64
+from ..native.copying import copy
 
 Self = TypeVar("Self", bound="SetTransformer")
 
@@ -228,30 +230,29 @@ class SetTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         width = self.vector_length
         if out is not None:
             _check_output(out, n, width)
-        result = np.empty((1024 if n is None else n, width), np.float32) if out is None else out
-        direct = result.dtype == np.float32 and result.strides[1] == result.itemsize
+        result = np.empty((n, width), np.float32) if out is None and n is not None else out
+        direct = result is None or (result.dtype == np.float32 and result.strides[1] == result.itemsize)
+        blocks: list[Float32] = []  # of an iterator whose sets nobody has counted
         done = 0
         progress = {"total": n, "unit": "set", "unit_scale": True, "desc": type(self).__name__}
         with nullcontext() if short else ProgressBar(**progress) as bar:
             for batch in batches:
                 end = done + len(batch)
-                if end > len(result):
-                    if out is not None:
-                        raise input_error(
-                            "out", f"has {len(out)} rows, but the iterator has more sets", "make it larger"
-                        )
-                    # In place: a large block is moved by remapping its pages, so the result is never held twice.
-                    result.resize((max(end, len(result) * 3 // 2), width), refcheck=False)
-                rows = slice(done, end)
-                part = result[rows] if direct else np.empty((len(batch), width), np.float32)
+                if result is not None and end > len(result):
+                    raise input_error(
+                        "out", f"has {len(result)} rows, but the iterator has more sets", "make it larger"
+                    )
+                part = result[done:end] if result is not None and direct else np.empty((len(batch), width), np.float32)
                 write(batch, part)
-                if not direct:
-                    result[rows] = part
+                if result is None:
+                    blocks.append(part)
+                elif not direct:
+                    result[done:end] = part
                 done = end
                 if bar is not None:
                     bar.update(len(batch))
-        if out is None and done < len(result):
-            result.resize((done, width), refcheck=False)
+        if result is None:
+            return _joined(blocks, done, width)
         return result if done == len(result) else result[:done]
 
     def __sklearn_tags__(self) -> Any:
@@ -295,6 +296,20 @@ class DeviceTransformer(SetTransformer):
     def _native_batch_points(self) -> int:
         """Return the elements of one batch on the CPU."""
         return super()._batch_points()
+
+
+def _joined(blocks: list[Float32], n: int, width: int) -> Float32:
+    """Return the n rows of the blocks, which are given up one after the other: hardly more is held than all rows."""
+    if len(blocks) == 1:
+        return blocks[0]
+    result = np.empty((n, width), np.float32)
+    blocks.reverse()
+    done = 0
+    while blocks:
+        block = blocks.pop()
+        copy(result[done : done + len(block)], block, kernel.threads(-1))
+        done += len(block)
+    return result
 
 
 def _check_output(out: Any, n: int | None, width: int) -> None:
