@@ -25,7 +25,9 @@ class AcceleratorError(RuntimeError):
         self.error_code = error_code
 
 
-def torch_with(count=1, capability=(9, 0), cuda="13.0", hip=None, said=None, fails=None, archs=("sm_75", "sm_90a")):
+def torch_with(
+    count=1, capability=(9, 0), cuda="13.0", hip=None, said=None, fails=None, archs=("sm_75", "sm_90a"), forked=False
+):
     """A torch that sees so many GPUs; `said` is its warning, `fails` what it raises when one is first used."""
     current = threading.local()  # as of CUDA, each thread begins with the first
 
@@ -46,6 +48,7 @@ def torch_with(count=1, capability=(9, 0), cuda="13.0", hip=None, said=None, fai
         get_device_name=lambda name: f"GPU behind {name}",
         OutOfMemoryError=OutOfMemoryError,
         empty_cache=lambda: None,
+        _is_in_bad_fork=lambda: forked,
         set_device=lambda number: setattr(current, "number", number),
         current_device=lambda: getattr(current, "number", 0),
     )
@@ -165,6 +168,14 @@ def test_a_process_that_was_forked_from_one_with_a_gpu_is_told_so(monkeypatch):
     assert caught.value.reason == "forked"
 
 
+def test_a_process_that_was_forked_from_one_in_which_torch_has_used_a_gpu_is_told_so(monkeypatch):
+    said = "Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, ..."
+    use(monkeypatch, torch_with(forked=True, fails=said))
+    with pytest.raises(DeviceError, match="spawn") as caught:
+        devices.checked_device("cuda")
+    assert caught.value.reason == "forked"
+
+
 def test_smaller_batches_are_tried_before_memory_is_said_to_be_full(monkeypatch):
     use(monkeypatch, torch_with())
     runs = []
@@ -174,8 +185,14 @@ def test_smaller_batches_are_tried_before_memory_is_said_to_be_full(monkeypatch)
             raise OutOfMemoryError("full")
         runs.append((first, last))
 
+    def locked(first, last):
+        if last - first > 3:
+            raise AcceleratorError(devices.ALLOCATION)
+        work(first, last)
+
+    assert devices.in_smaller_batches(locked, 10, 8) == 2
     assert devices.in_smaller_batches(work, 10, 8) == 2
-    assert runs == [(0, 2), (2, 4), (4, 6), (6, 8), (8, 10)]
+    assert runs == 2 * [(0, 2), (2, 4), (4, 6), (6, 8), (8, 10)]
     with pytest.raises(DeviceMemoryError, match="cannot hold a set") as caught:
         devices.in_smaller_batches(lambda first, last: work(first, last, 0), 10, 8, "cuda:1", "a set")
     assert isinstance(caught.value, MemoryError)

@@ -212,13 +212,18 @@ def test_certified_answers_hold_across_devices(pretended_gpu, tmp_path):
         assert hits.ids == [str(i) for i in np.argsort(exact, kind="stable")[:5]]
 
 
-@pytest.mark.parametrize("place", [None, "http://localhost:1#x"])
-def test_a_device_that_is_none_is_refused_before_anything_is_made(place, tmp_path):
+def test_a_device_that_is_none_is_refused_before_anything_is_made(tmp_path):
     with pytest.raises(InputError, match="device='gpu'"):
-        slosh.SetIndex.create(place, dim=3, device="gpu")
+        slosh.SetIndex.create(None, dim=3, device="gpu")
     with pytest.raises(InputError, match="device='gpu'"):
         slosh.SetIndex.create(tmp_path / "x", dim=3, embedding=SlicedWasserstein(device="gpu"))
     assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize("device", ["gpu", "cuda", "cuda:7"])
+def test_an_index_on_a_server_has_the_device_of_the_server_whatever_this_machine_has(device):
+    with pytest.raises(UnsupportedError, match="leave device out"):
+        slosh.open("http://localhost:1#x", device=device)
 
 
 def test_an_index_on_a_server_has_the_device_of_the_server(pretended_gpu):

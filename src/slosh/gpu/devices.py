@@ -72,7 +72,7 @@ def _reach(name: str, number: int | None) -> None:
     """Note the number of a GPU and what it is called, or say why it cannot be used."""
     global _process
     torch: Any = import_extra("torch", f"device={name!r}", "torch")
-    if _names and _process != os.getpid():
+    if (_names and _process != os.getpid()) or getattr(torch.cuda, "_is_in_bad_fork", bool)():
         problem = f"device={name!r}: this process was forked from one that uses a GPU, and cannot use it"
         raise _unusable(name, "forked", problem, 'start processes with multiprocessing\'s method "spawn"')
     if torch.version.cuda is None:
@@ -122,9 +122,9 @@ def _count(torch: Any, number: int | None) -> tuple[int, str, int | None]:
                 torch.empty(1, device="cuda" if number is None else f"cuda:{number}")
             said = [str(each.message) for each in told] if not count else []
         except (RuntimeError, AssertionError) as error:
-            code = getattr(error, "error_code", None)  # of torch.AcceleratorError
-            if code == ALLOCATION or isinstance(error, torch.cuda.OutOfMemoryError):
+            if memory_is_full(error):
                 raise
+            code = getattr(error, "error_code", None)  # of torch.AcceleratorError
             count, said = 0, [str(error)]
     return count, (said[0].strip().splitlines() or ["it does not say why"])[0][:300] if said else "", code
 
@@ -133,16 +133,21 @@ def _unusable(device: str, reason: str, problem: str, remedy: str) -> DeviceErro
     return DeviceError(problem, f"{remedy}, {OTHERWISE}", device=device, reason=reason, argument="device")
 
 
+def memory_is_full(error: Exception) -> bool:
+    """Return whether torch says by an error that memory of a GPU, or page-locked memory of the host, is full."""
+    torch: Any = import_extra("torch", "a GPU", "torch")
+    return isinstance(error, torch.cuda.OutOfMemoryError) or getattr(error, "error_code", None) == ALLOCATION
+
+
 @contextmanager
 def memory_errors(device: str = "cuda", least: str = "the smallest batch") -> Iterator[None]:
     """Raise what torch says when the memory of a device is full as a DeviceMemoryError, after smaller batches were
     tried; `least` is what did not fit.
     """
-    torch: Any = import_extra("torch", f"device={device!r}", "torch")
     try:
         yield
     except RuntimeError as error:
-        if not isinstance(error, torch.cuda.OutOfMemoryError) and getattr(error, "error_code", None) != ALLOCATION:
+        if not memory_is_full(error):
             raise
         problem = f"the memory of {device} cannot hold {least}"
         remedy = "free some of it (other programs and tensors of this one take it), or leave device out"
@@ -156,7 +161,6 @@ def in_smaller_batches(
 
     Returns how many a run had in the end, so that the next call begins with it.
     """
-    torch: Any = import_extra("torch", f"device={device!r}", "torch")
     first = 0
     while first < n:
         checkpoint()
@@ -167,7 +171,9 @@ def in_smaller_batches(
         else:
             try:
                 work(first, last)
-            except torch.cuda.OutOfMemoryError:
+            except RuntimeError as error:
+                if not memory_is_full(error):
+                    raise
                 most = (last - first + 1) // 2
                 free_memory()
                 continue

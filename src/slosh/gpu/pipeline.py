@@ -22,7 +22,7 @@ from ..native import kernel
 from ..native.arrays import Array, Float32, Float64, Int64, Ragged
 from ..native.copying import copy
 from . import columns
-from .devices import free_memory, memory_errors
+from .devices import free_memory, memory_errors, memory_is_full
 from .precision import full_precision
 from .tensors import as_tensor
 
@@ -56,7 +56,9 @@ def run(sets: Ragged, work: Work, out: Float32, numbers: Float64 | None, device:
                     done = so_far
                     checkpoint()
                 return
-            except torch.cuda.OutOfMemoryError:
+            except RuntimeError as error:
+                if not memory_is_full(error):
+                    raise
                 free_memory()
                 most //= 4
                 if most < LEAST_PIECE_BYTES:

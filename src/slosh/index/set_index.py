@@ -580,11 +580,11 @@ def open(
 
 
 def _check_device(place: Location, device: str | None) -> None:
-    """Refuse a device that cannot be used, or is not that of this process, before anything is opened."""
-    checked_device(device)
+    """Refuse a device that is not that of this process, or cannot be used, before anything is opened."""
     if is_remote(place) and device is not None:
         problem = "an index on a server embeds on the server's device"
         raise UnsupportedError(problem, "leave device out", feature_name="device", argument="device")
+    checked_device(device)
 
 
 def _remote() -> Any:
