@@ -194,6 +194,16 @@ def test_with_tf32_nothing_is_bounded(pretended_gpu):
     assert few.bounds(SETS, SETS)[0].shape == (60, 60)
 
 
+def test_tf32_is_fitted_since_it_says_what_is_known_of_vectors_that_are_there(pretended_gpu):
+    model = SlicedWasserstein(16, 8, device="cuda", tf32=True).fit(WIDE)
+    rounded = model.transform(WIDE)
+    model.set_params(tf32=False)
+    assert not model.has_bounds
+    np.testing.assert_array_equal(model.transform(WIDE), rounded)
+    assert model.fit(WIDE).has_bounds
+    assert np.abs(model.transform(WIDE) - rounded).max() > 1e-5
+
+
 def test_tf32_is_true_or_false():
     with pytest.raises(InputError, match="pass True or False") as caught:
         SlicedWasserstein(tf32="yes").fit(SETS)

@@ -112,6 +112,7 @@ class SlicedWasserstein(DeviceTransformer):
     reference_ : (L, M) float32, zero without a reference.
     slicer_ : the fitted slicer.
     average_ : whether the rule is "average".
+    tf32_ : whether a GPU may round.
 
     From Lu, Liu, Soltoggio, Kolouri, "SLOSH: Set LOcality Sensitive Hashing via Sliced-Wasserstein Embeddings",
     section 4.
@@ -129,7 +130,8 @@ class SlicedWasserstein(DeviceTransformer):
     slicer_: Slicer
     average_: bool
     tf32: bool = False
-    """Of embeddings that were stored before there was such a parameter."""
+    tf32_: bool = False
+    """Both are so for embeddings that were stored before there was such a parameter."""
     _norm: float | None = None
     _known: tuple[Float32, Slicer, Quantiles] | None = None
 
@@ -172,7 +174,8 @@ class SlicedWasserstein(DeviceTransformer):
             numbers = f"{self.slicer_.n_slices_:,} slices of {self.n_quantiles:,} numbers each"
             problem = f"{numbers} make vectors of more than {MAX_VECTOR_NUMBERS:,} numbers"
             raise InputError(problem, "give fewer n_slices or n_quantiles", argument="n_quantiles")
-        self.average_ = self.quantiles == "average"  # what is fitted stays, whatever set_params changes later
+        # What is fitted stays, whatever set_params changes later.
+        self.average_, self.tf32_ = self.quantiles == "average", bool(self.tf32)
         self.n_slices_ = self.slicer_.n_slices_
         self.slices_ = self.slicer_ if self.slicer_.directions_ is None else self.slicer_.directions_
         self._norm = self._known = None
@@ -264,7 +267,7 @@ class SlicedWasserstein(DeviceTransformer):
     @property
     def _is_rounded(self) -> bool:
         """Whether vectors may have been made from elements and slices that were rounded to TF32."""
-        return bool(self.tf32) and self.n_features_in_ >= TF32_DIM
+        return self.tf32_ and self.n_features_in_ >= TF32_DIM
 
     def _check_linear(self) -> None:
         """Refuse slices that a GPU cannot take."""

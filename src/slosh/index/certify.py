@@ -40,7 +40,7 @@ def check_possible(view: View, kind: str) -> None:
         name, remedy = NAMES[kind]
         used, rule = type(embedding).__name__, getattr(embedding, "quantiles", "average")
         used += "" if rule == "average" else f" with quantiles={rule!r}"
-        used += " with tf32=True" if getattr(embedding, "tf32", False) else ""
+        used += " with tf32=True" if getattr(embedding, "tf32_", False) else ""
         problem = f"certify needs bounds on the {name} distance, and this index embeds by {used}"
         if kind == "sliced" and "hausdorff" in embedding.lower_bounds:
             remedy = f"search with rerank='hausdorff', which this embedding can prove; or {remedy}"
