@@ -117,9 +117,10 @@ def _embed_piece(
     """Embed the sets of a piece, some slices at a time where they are too many."""
     n_slices, n = len(directions), piece.last - piece.first
     turns = large.turns(piece.stop - piece.start, n_slices)
+    all_heavy = batch.weights is not None and not piece.classes
     if residual is not None:
         residual.zero_()
-    for first in range(0, n_slices, turns):
+    for first in range(0, 0 if all_heavy else n_slices, turns):
         some, own = directions[first : first + turns], rule.of_slices(first, first + turns)
         target = out[:, first * rule.n_quantiles :]
         values = Values.of(batch, piece, some, rule.tf32)
