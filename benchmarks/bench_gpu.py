@@ -195,7 +195,7 @@ def from_host(shrink: int) -> dict[str, float]:
     }
     given = Sets(points, sets.offsets)
     model.set_params(device="cuda")
-    whole = wall(model.transform, given)  # into new memory each time, and with the checks of what comes in
+    whole = wall(model.transform, given)  # into new memory each time
     found |= {"transform_million_sets_a_second": n / whole / 1e6, "transform_of_bus": allowed / whole}
     few = 4000
     start = time.perf_counter()
