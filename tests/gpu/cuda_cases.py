@@ -193,6 +193,18 @@ def check_tf32_rounds_factors_and_nothing_else(folder: Path, sizes: str, rule: s
         assert apart.max() > 2.0**-16 * longest.max()  # where this GPU has tensor cores for it
 
 
+@each(n=[20_001, 1_000_001], sixteenths=[7, 15])
+def check_residuals_where_equal_elements_end_just_behind_a_bin(folder: Path, n: int, sixteenths: int) -> None:
+    points = np.full((n, 1), 0.7, np.float32)
+    points[: n * sixteenths // 16 + 1] = 0
+    sets = [np.random.default_rng(0).permutation(points)]
+    model = SlicedWasserstein(1, 16).fit(sets)
+    here, expected = model.transform(sets, return_residual=True)
+    there, found = model.set_params(device="cuda").transform(sets, return_residual=True)
+    assert np.abs(found - expected) <= 2 * model.rounding(here, expected)
+    assert np.linalg.norm(there - here) <= 2 * model.rounding(here, expected)
+
+
 @each(weighted=[False, True], rule=["average", "linear"])
 def check_embedding_with_ties(folder: Path, weighted: bool, rule: str) -> None:
     sets = drawn(MIXED * 3, 2, weighted=weighted, ties=True)

@@ -117,16 +117,25 @@ bins(Large work, const float *found, const int *cuts, int n_quantiles, const int
   sum += at_last * double(last - base) - at_first * double(first - base);
   const float mean = base + float(sum * M / double(size));
   if (squares) {
+    // The elements at the value of the first cut are counted, and not summed: some may be of the bins before, and what is rounded in their
+    // squares would not go away with them.
     double total = 0;
+    int n_first = 0;
     for (int run = 0; run < n_runs; ++run) {
       const int in_run = int(min((long long)MAX_RUN, size - (long long)run * MAX_RUN));
       const int from = begin ? begin[run] : 0, to = end ? end[run] : in_run;
-      total += sum_run(column + (long long)run * MAX_RUN, from, to, lane, [&](float x) { return (x - mean) * (x - mean); });
+      total += sum_run(column + (long long)run * MAX_RUN, from, to, lane, [&](float x) {
+        n_first += x == first;
+        return x == first ? 0.f : (x - mean) * (x - mean);
+      });
     }
 #pragma unroll
-    for (int step = 1; step < 32; step *= 2) total += __shfl_xor_sync(EVERY, total, step);
-    const double low = first - mean, high = last - mean;
-    total += at_last * high * high - at_first * low * low;
+    for (int step = 1; step < 32; step *= 2) {
+      total += __shfl_xor_sync(EVERY, total, step);
+      n_first += __shfl_xor_sync(EVERY, n_first, step);
+    }
+    const double low = double(first) - mean, high = double(last) - mean;
+    total += at_last * high * high + (n_first - at_first) * low * low;
     if (lane == 0) squares[warp] = max(total, 0.0) / double(size);
   }
   if (lane == 0) {

@@ -98,7 +98,7 @@ __device__ __forceinline__ void load_keys(Key (&v)[KEYS], const Work &work, long
     v[i] = LAST;
     if (element < size) {
 #if DIM > 0
-      float value = 0.f;  // a sum that begins with zero is never a negative zero
+      float value = 0.f;
 #pragma unroll
       for (int c = 0; c < DIM; ++c) value = fmaf(__ldg(p + element * DIM + c), direction[c], value);
 #else
