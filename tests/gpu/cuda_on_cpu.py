@@ -81,14 +81,20 @@ class CpuKernel:
             raise AssertionError(why.decode())
 
 
-def install(monkeypatch: Any, folder: Path, *, backwards: bool = False, capability: tuple[int, int] = (9, 0)) -> None:
+def install(monkeypatch: Any, folder: Path, *, backwards: bool = False) -> None:
     """Let kernels run on tensors of the CPU."""
-    import torch
-
-    from slosh.gpu import columns, field, large, pieces, projection
 
     def kernels(device: Any, wanted: Any) -> list[CpuKernel]:
         return [CpuKernel(each, folder, backwards) for each in wanted]
+
+    take_kernels(monkeypatch, kernels)
+
+
+def take_kernels(monkeypatch: Any, kernels: Any) -> None:
+    """Let `kernels` stand for `slosh.gpu.nvrtc.kernels`, and tensors of the CPU for those of a GPU."""
+    import torch
+
+    from slosh.gpu import columns, field, large, pieces, projection
 
     for module in (columns, field, large, projection):
         monkeypatch.setattr(module, "kernels", kernels)
@@ -96,4 +102,4 @@ def install(monkeypatch: Any, folder: Path, *, backwards: bool = False, capabili
         monkeypatch.setattr(module, name, lambda array, device: torch.tensor(array))
     monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: capability)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: (9, 0))
