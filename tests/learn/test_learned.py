@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -153,6 +156,52 @@ def test_what_cannot_be_learnt_from_is_refused_and_changes_nothing(labels, given
     with pytest.raises(InputError, match=message):
         model.fit(sets[:30], labels, **given)
     assert np.array_equal(model.transform(sets), before)
+
+
+def test_labels_may_be_whole_numbers_as_floats_and_may_be_read_once():
+    sets, labels = shapes(30)
+    expected = small(epochs=2).fit(sets, labels).transform(sets)
+    for given in (labels.astype(np.float64), iter(labels.tolist())):
+        model = small(epochs=2).fit(sets, given)
+        assert np.array_equal(model.transform(sets), expected)
+        assert model.classes_.tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    "given", [{"learning_rate": 1e20}, {"network": "points", "embedding": None, "learning_rate": 1e12}]
+)
+def test_numbers_that_grow_beyond_bounds_in_the_last_step_are_said(given):
+    sets, labels = shapes(30)
+    with pytest.raises(InputError, match="give a lower learning_rate") as error:
+        small(epochs=1, **given).fit(sets, labels)
+    assert error.value.argument == "learning_rate"
+
+
+def test_torch_is_imported_with_threads_that_sleep():
+    """OpenMP reads the variable when it is loaded."""
+    code = """if True:
+        import os, sys
+        import numpy as np
+        seen = []
+        class Watch:
+            def find_spec(self, name, path=None, target=None):
+                if name == "torch":
+                    seen.append(os.environ.get("OMP_WAIT_POLICY"))
+        sys.meta_path.insert(0, Watch())
+        from slosh.learn import LearnedEmbedding
+        assert not seen
+        sets = np.random.default_rng(0).normal(size=(20, 5, 2))
+        LearnedEmbedding(epochs=1, n_components=4, n_jobs=1).fit(sets, [0, 1] * 10)
+        print(seen[0], os.environ.get("OMP_WAIT_POLICY"))
+    """
+    for given, wanted in ((None, "passive None"), ("active", "active active")):
+        environment = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
+        if given:
+            environment["OMP_WAIT_POLICY"] = given
+        found = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True
+        )
+        assert found.stdout.strip() == wanted
 
 
 def first_point(points, offsets):

@@ -16,7 +16,7 @@ from sklearn.exceptions import NotFittedError
 from slosh.data.progress import watched
 from slosh.embed import SlicedWasserstein
 from slosh.errors import DamagedError, FormatError, InputError
-from slosh.learn import point_module, training
+from slosh.learn import checkpoints, fitting, point_module, training
 
 
 def interrupted(model, after, *given, **more):
@@ -207,3 +207,40 @@ def test_other_changes_of_the_users_own_are_told_apart(tmp_path):
     with pytest.raises(InputError, match=r"cannot tell whether .* is the same") as error:
         small(augment=lambda points, offsets: points if lock else None).fit(sets, labels, checkpoint=tmp_path / "other")
     assert error.value.argument == "checkpoint"
+
+
+def test_a_checkpoint_is_not_written_more_often_than_it_has_to_be(tmp_path, monkeypatch):
+    sets, labels = shapes(60)
+    path, written, clock = tmp_path / "checkpoint", [], [0.0]
+    usual = checkpoints.Checkpoint.write
+
+    def write(self, state):
+        written.append(len(state.history))
+        usual(self, state)
+
+    def watch(stage, done, total):
+        if stage == "learn":
+            clock[0] = 4.0 * done
+
+    monkeypatch.setattr(checkpoints.Checkpoint, "write", write)
+    monkeypatch.setattr(training, "monotonic", lambda: clock[0])
+    with watched(watch):
+        small(epochs=9).fit(sets, labels, checkpoint=path)
+    assert written == [1, 4, 7, 9]
+    written.clear()
+    path.unlink()
+    interrupted(small(epochs=9), 2, sets, labels, checkpoint=path)
+    assert written == [1, 2]
+
+
+@pytest.mark.parametrize("where", ["nofolder/checkpoint", "."])
+def test_a_path_that_cannot_be_written_is_refused_before_anything_is_computed(where, tmp_path, monkeypatch):
+    sets, labels = shapes(30)
+
+    def computed(*given):
+        raise AssertionError("it began to learn")
+
+    monkeypatch.setattr(fitting, "_Head", computed)
+    with pytest.raises(OSError, match=r"is not a folder|is a folder"):
+        small(epochs=2).fit(sets, labels, checkpoint=tmp_path / where)
+    assert not list(tmp_path.iterdir())

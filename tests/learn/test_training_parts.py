@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from labelled_shapes import shapes, small, torch
 from scipy.special import logsumexp
 
+from slosh import Sets
 from slosh.embed import DistanceField, SlicedWasserstein, Whitened
 from slosh.errors import InputError
 from slosh.learn import LearnedEmbedding
-from slosh.learn.augmentation import KEPT, SHIFT, STRETCH, SetBatch, augmented, with_regions_of_others
+from slosh.learn.augmentation import CHANGES, KEPT, SHIFT, STRETCH, SetBatch, augmented, with_regions_of_others
 from slosh.learn.averaging import Average
 from slosh.learn.examples import labelled_examples, paired_examples
 from slosh.learn.inputs import BATCH_POINTS, SetInputs, changed_copies, even_runs
@@ -65,15 +66,65 @@ def test_changes_of_sets(weighted):
         assert {tuple(row) for row in kept.tolist()} <= {tuple(row) for row in sets[i].tolist()}
         if weighted:
             assert dropped.weights[dropped.offsets[i] : dropped.offsets[i + 1]].max() > 0
-    scaled = augmented(batch, ["scale"], 1.0).points / batch.points
-    assert scaled.min() >= 1 / STRETCH - 1e-5
-    assert scaled.max() <= STRETCH + 1e-5
-    assert scaled[: sets.sizes[0]].std(dim=0).max() < 1e-5
+    scaled = augmented(batch, ["scale"], 1.0).points
+    for start, stop in zip(sets.offsets[:-1], sets.offsets[1:], strict=True):
+        before, after = (each[start:stop] - each[start:stop].mean(dim=0) for each in (batch.points, scaled))
+        factors = after.norm(dim=0) / before.norm(dim=0)
+        assert factors.min() >= 1 / STRETCH - 1e-4
+        assert factors.max() <= STRETCH + 1e-4
+        torch.testing.assert_close(after, before * factors, rtol=0, atol=1e-4)
+        torch.testing.assert_close(scaled[start:stop].mean(dim=0), batch.points[start:stop].mean(dim=0))
     moved = augmented(batch, "shift", 2.0).points - batch.points
     assert 0.1 < moved.abs().max() <= 2 * SHIFT + 1e-5
     jittered = augmented(batch, ("jitter",), 2.0).points - batch.points
     assert 0.02 < jittered.std() < 0.06
     assert augmented(batch, (), 1.0) is batch
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_changes_do_not_depend_on_where_sets_lie(name):
+    sets, _ = shapes(20, 3)
+    batch, away = batch_of(sets), torch.tensor([64.0, -512.0, 8.0])
+    moved = batch._replace(points=batch.points + away)
+    found = []
+    for each in (batch, moved):
+        torch.manual_seed(0)
+        found.append(augmented(each, [name], 1.5).points)
+    torch.testing.assert_close(found[1] - away, found[0], rtol=0, atol=1e-3)
+
+
+@pytest.mark.parametrize("network", [None, "points"])
+def test_sets_that_lie_far_from_zero_are_learnt_as_others(network):
+    sets, labels = shapes(120, size=30)
+    given = {"network": network, "embedding": None if network else SlicedWasserstein(8, 4), "n_slices": 8}
+    losses = []
+    for away in (0, 300):
+        moved = Sets(sets.points + np.float32([away, -3 * away]), sets.offsets)
+        losses.append(small(**given, epochs=6, augment="auto").fit(moved, labels).history_[-1]["loss"])
+    assert losses[1] == pytest.approx(losses[0], rel=0.05)
+
+
+def test_weights_of_a_set_count_as_its_own_parts_while_regions_are_put():
+    sets, labels = shapes(60, weighted=True)
+    sizes = np.random.default_rng(0).integers(-20, 20, len(sets))
+    scaled = Sets(sets.points, sets.offsets, sets.weights * np.repeat(2.0**sizes, sets.sizes).astype(np.float32))
+    given = {"network": "points", "embedding": None, "n_slices": 8, "epochs": 4, "augment": ("drop", "regions")}
+    one, other = (small(**given).fit(each, labels) for each in (sets, scaled))
+    assert np.array_equal(one.curves_, other.curves_, equal_nan=True)
+
+
+def test_regions_count_by_their_weight():
+    torch.manual_seed(0)
+    n_sets, n = 40, 25
+    points, weights = torch.rand(n_sets * n, 3), torch.rand(n_sets * n)
+    batch = SetBatch(points, torch.arange(n_sets + 1) * n, weights, size=n)
+    mixed, other, part = with_regions_of_others(batch, 0.5)
+    for i in np.flatnonzero(other.numpy() != np.arange(n_sets)).tolist():
+        here = slice(i * n, (i + 1) * n)
+        own = {tuple(x) for x in points[here].tolist()}
+        is_own = torch.tensor([tuple(x) in own for x in mixed.points[here].tolist()])
+        share = mixed.weights[here][is_own].sum() / mixed.weights[here].sum()
+        assert float(part[i]) == pytest.approx(float(share), abs=1e-6)
 
 
 def test_regions_of_other_sets():
@@ -229,3 +280,19 @@ def test_regions_are_for_labels_and_for_the_network_on_elements():
         with pytest.raises(InputError, match=remedy) as error:
             small(epochs=1, **wrong).fit(sets, labels)
         assert error.value.argument == "augment"
+
+
+def test_which_sets_of_a_batch_are_alike():
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        n = int(rng.integers(4, 30))
+        pairs = rng.integers(0, n, (int(rng.integers(3, 60)), 2))
+        pairs = pairs[pairs[:, 0] != pairs[:, 1]]
+        pairs = np.concatenate([pairs, [[0, 1], [1, 2], [2, 3]]])
+        given = {frozenset(pair) for pair in pairs.tolist()}
+        examples = paired_examples(pairs, n)
+        examples = examples.only(np.sort(rng.permutation(len(examples))[: max(1, len(examples) - 2)]))
+        given = {frozenset(pair) for pair in examples.alike.tolist()}
+        rows = np.sort(rng.permutation(n)[: int(rng.integers(1, n))])
+        wanted = [[frozenset((a, b)) in given for b in rows.tolist()] for a in rows.tolist()]
+        assert np.array_equal(examples.alike_among(rows), wanted)

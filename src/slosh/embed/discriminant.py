@@ -27,8 +27,9 @@ def class_numbers(labels: Any, n: int, *, is_needed: bool = False) -> Int64 | No
     """Return the class of each of n sets, 0, 1, ..., or UNLABELLED; None for the targets of a regression.
 
     Targets of a regression are floats, unless they are whole numbers and NaN: so tables hold labels some of which are
-    missing. None, NaN and pandas' NA stand for a set without a label, and so does -1, unless there is only one other
-    class: -1 and 1 are the two classes of many data sets. Where labels are needed, errors do not offer to do without.
+    missing. Where labels are needed, whole numbers are always labels, and errors do not offer to do without. None, NaN
+    and pandas' NA stand for a set without a label, and so does -1, unless there is only one other class: -1 and 1 are
+    the two classes of many data sets.
     """
     otherwise = "" if is_needed else ", or leave y out"
     given = labels if isinstance(labels, np.ndarray) or hasattr(labels, "dtype") else _as_objects(labels)
@@ -36,7 +37,7 @@ def class_numbers(labels: Any, n: int, *, is_needed: bool = False) -> Int64 | No
     if array.shape != (n,):
         what = f"has {array.shape[0]} labels" if array.ndim == 1 else f"has the shape {array.shape}"
         raise input_error("y", f"{what} for {n} sets", "give one for each set, None or -1 where it is not known")
-    if array.dtype.kind == "f" and not _are_labels(array):
+    if array.dtype.kind == "f" and not _are_labels(array, is_needed):
         return None
     listed = [None if _is_missing(label) else label for label in array.tolist()]
     try:
@@ -57,11 +58,11 @@ def class_numbers(labels: Any, n: int, *, is_needed: bool = False) -> Int64 | No
     return classes
 
 
-def _are_labels(numbers: NDArray[Any]) -> bool:
-    """Return whether floats are labels: whole numbers, some of which are missing."""
+def _are_labels(numbers: NDArray[Any], is_needed: bool) -> bool:
+    """Return whether floats are labels: whole numbers, some of them missing, or all there where labels are needed."""
     missing = np.isnan(numbers)
     known = numbers[~missing]
-    return bool(missing.any() and np.isfinite(known).all() and (known == np.floor(known)).all())
+    return bool((is_needed or missing.any()) and np.isfinite(known).all() and (known == np.floor(known)).all())
 
 
 def _as_objects(labels: Any) -> NDArray[Any]:

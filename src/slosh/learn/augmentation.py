@@ -16,7 +16,7 @@ KEPT = 0.5
 JITTER = 0.02
 """Of "jitter": the deviation of what is added to a coordinate, over that of all coordinates."""
 STRETCH = 1.18
-"""Of "scale": the most that a set is stretched along an axis, or, as 1 / STRETCH, shrunk."""
+"""Of "scale": the most that a set is stretched from its mean along an axis, or, as 1 / STRETCH, shrunk."""
 TURN = 30.0
 """Of "rotate": the largest angle that a set of 2 or 3 features is turned by, in degrees."""
 SHIFT = 0.2
@@ -70,8 +70,8 @@ def _jitter(batch: SetBatch, spread: float) -> SetBatch:
 
 
 def _scale(batch: SetBatch, spread: float) -> SetBatch:
-    factors = _of_each_set(batch).uniform_(1 / STRETCH, STRETCH)
-    return batch._replace(points=batch.points * factors[batch.set_of])
+    factors, mean = _of_each_set(batch).uniform_(1 / STRETCH, STRETCH)[batch.set_of], _means(batch)
+    return batch._replace(points=mean + (batch.points - mean) * factors)
 
 
 def _shift(batch: SetBatch, spread: float) -> SetBatch:
@@ -94,9 +94,14 @@ def _rotate(batch: SetBatch, spread: float) -> SetBatch:
     cross = torch.stack([zero, -z, y, z, zero, -x, -y, x, zero], dim=1).view(n, 3, 3)
     turn = torch.eye(3, device=points.device, dtype=points.dtype) + angles.sin()[:, None, None] * cross
     turn = (turn + (1 - angles.cos())[:, None, None] * (cross @ cross))[:, :dim, :dim]
-    total = points.new_zeros((n, dim)).index_add_(0, of, points)
-    mean = (total / batch.sizes[:, None])[of]
+    mean = _means(batch)
     return batch._replace(points=mean + torch.einsum("pij,pj->pi", turn[of], points - mean))
+
+
+def _means(batch: SetBatch) -> Tensor:
+    """Return the mean of the set of each element, (P, d)."""
+    of = batch.set_of
+    return ((_of_each_set(batch).zero_().index_add_(0, of, batch.points)) / batch.sizes[:, None])[of]
 
 
 def _of_each_set(batch: SetBatch) -> Tensor:
@@ -116,7 +121,8 @@ def with_regions_of_others(batch: SetBatch, share: float) -> tuple[SetBatch, Ten
     """Put, into about this share of the sets, a region of another set in the place of their own.
 
     The region is that of the elements nearest to one of the set's own, and takes as many of those of the other set.
-    Return the sets, the number of the other set of each, (n,), and the part of the elements that are a set's own, (n,).
+    Return the sets, the number of the other set of each, (n,), and the part of the elements, or of their weight, that
+    is a set's own, (n,). The weights of all sets must have the same mean.
     """
     assert batch.size is not None
     n_sets, n = len(batch.offsets) - 1, batch.size
@@ -136,8 +142,12 @@ def with_regions_of_others(batch: SetBatch, share: float) -> tuple[SetBatch, Ten
     element = torch.where(own, far.gather(1, rank), near.gather(1, rank))
     from_set = torch.where(own, torch.arange(n_sets, device=device)[:, None], other[:, None])
     at = (from_set * n + element).flatten()
-    weights = None if batch.weights is None else batch.weights[at]
-    return batch._replace(points=batch.points[at], weights=weights), other, 1 - n_taken / n
+    if batch.weights is None:
+        return batch._replace(points=batch.points[at]), other, 1 - n_taken / n
+    weights = batch.weights[at]
+    each = weights.view(n_sets, n)
+    part = (each * own).sum(1) / each.sum(1)
+    return batch._replace(points=batch.points[at], weights=weights), other, part
 
 
 def augmented(batch: SetBatch, changes: Sequence[str] | Change, spread: float) -> SetBatch:

@@ -12,6 +12,7 @@ import os
 import pickle
 import types
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from ..data import tensors
+from ..data.atomic import replacing
 from ..data.sets import Sets
 from ..errors import DamagedError, InputError
 from ..native.arrays import Array, Int64
@@ -71,6 +73,12 @@ class Checkpoint:
             problem = f"{self._path} is no checkpoint that slosh wrote ({error!r:.100})"
             raise DamagedError(problem, "remove it, and fit from the start", location=str(self._path)) from None
 
+    def check_place(self) -> None:
+        """Refuse a path that `write` could not write to."""
+        if self._path is not None:
+            with suppress(_NothingToWrite), replacing(self._path, sync=False):
+                raise _NothingToWrite
+
     def write(self, state: State) -> None:
         """Replace the file, as a whole or not at all."""
         if self._path is not None:
@@ -78,6 +86,10 @@ class Checkpoint:
             tensors.write(
                 self._path, KIND, {**header, "layout": LAYOUT, "fingerprint": self._fingerprint}, state.arrays
             )
+
+
+class _NothingToWrite(Exception):
+    """Ends the trial of a path, so that nothing is put there."""
 
 
 def _checked_history(rows: Any) -> list[list[float]]:

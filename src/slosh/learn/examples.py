@@ -5,16 +5,19 @@ Nothing here needs torch.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cached_property
+from typing import Any, Literal
 
 import numpy as np
 
 from ..data.checks import as_array, input_error
 from ..embed.discriminant import class_numbers
 from ..errors import InputError
-from ..native.arrays import Int64
+from ..native.arrays import Int64, Mask
 
+SIDES: tuple[Literal["left", "right"], ...] = ("left", "right")
 FEWEST_HELD = 4
 """With fewer examples held back than this none is: they would decide by chance."""
 
@@ -24,7 +27,7 @@ class Examples:
     """Sets with classes, or pairs of sets.
 
     rows : (m,) the sets to learn from, by their numbers. classes : (m,) their classes 0, 1, ... ; None for pairs.
-    names : of the classes. alike, unlike : (m, 2) pairs of numbers of sets; None for labels.
+    names : of the classes. alike, unlike : (m, 2) pairs of numbers of sets, in order; None for labels.
     """
 
     rows: Int64
@@ -49,6 +52,28 @@ class Examples:
         assert self.classes is not None
         return replace(self, rows=self.rows[some], classes=self.classes[some])
 
+    def alike_among(self, rows: Int64) -> Mask:
+        """Return which of these sets, by their numbers in order, are given as alike, (n, n)."""
+        found = np.zeros((len(rows), len(rows)), bool)
+        if self.classes is not None:
+            classes = self.classes[np.searchsorted(self.rows, rows)]
+            return np.asarray(classes[:, None] == classes)
+        assert self.alike is not None
+        begin, end = (np.searchsorted(self._first, rows, side=side) for side in SIDES)
+        counts = end - begin
+        first = np.repeat(np.arange(len(rows)), counts)
+        second = self.alike[np.arange(len(first)) - np.repeat(np.cumsum(counts) - counts, counts) + begin[first], 1]
+        place = np.minimum(np.searchsorted(rows, second), len(rows) - 1)
+        there = rows[place] == second
+        found[first[there], place[there]] = found[place[there], first[there]] = True
+        return found
+
+    @cached_property
+    def _first(self) -> Int64:
+        """The first set of each pair of sets that are alike."""
+        assert self.alike is not None
+        return np.ascontiguousarray(self.alike[:, 0])
+
     def split(self, fraction: float, random: np.random.RandomState) -> tuple[Examples, Examples | None]:
         """Return the examples to learn from, and those held back, in each class alike; None if they would be too few.
 
@@ -68,12 +93,12 @@ class Examples:
 
 def labelled_examples(labels: Any, n: int) -> Examples:
     """Return the sets of n that have a label, with their classes."""
+    labels = list(labels) if isinstance(labels, Iterator) else labels
     classes = class_numbers(labels, n, is_needed=True)
     if classes is None:
         problem, remedy = "holds numbers that are not whole", "give labels: strings, or whole numbers"
         raise input_error("y", problem, remedy)
-    rows = np.flatnonzero(classes >= 0)
-    listed = list(labels)
+    rows, listed = np.flatnonzero(classes >= 0), list(labels)
     _, first = np.unique(classes[rows], return_index=True)
     return Examples(rows, classes[rows], tuple(_plain(listed[i]) for i in rows[first].tolist()))
 

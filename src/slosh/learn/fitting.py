@@ -30,7 +30,7 @@ from .parameters import POINT_SLICES, Schedule, checked_changes, default_views, 
 from .point_module import PointModule
 from .pooled import PooledNetwork
 from .sampled_inputs import SampledInputs
-from .training import Plan, Trainer, seeded
+from .training import Plan, Trainer, diverged, seeded
 
 LEARN_STREAM = 0x1EA27
 """Joined to the seed, so that what is drawn here is not what slices are drawn from."""
@@ -71,7 +71,9 @@ def fit_model(
     }
     of = "" if checkpoint is None else fingerprint(sets, learnt_of, {**parameters, "random_state": seed})
     saved = Checkpoint(checkpoint, of)
-    saved.read()  # one of another fit is refused before anything is computed
+    # One of another fit, and one that cannot be written, are refused before anything is computed.
+    saved.read()
+    saved.check_place()
     with seeded(seed, n_threads, device):
         part = _Head(model, sets, device) if model.network is None else _Network(model, sets, device, plan)
         trainer = Trainer(part.model, part.inputs, kept, held, plan, device)
@@ -79,7 +81,10 @@ def fit_model(
         rows = examples.rows[
             np.linspace(0, len(examples.rows) - 1, min(len(examples.rows), TURNED_SETS)).astype(np.int64)
         ]
-        directions = _principal(trainer.hidden(rows), int(model.n_components))
+        hidden = trainer.hidden(rows)
+        if not np.isfinite(hidden).all():
+            raise diverged(best_epoch, plan)
+        directions = _principal(hidden, int(model.n_components))
         return {
             **part.learnt(),
             "layers_": part.model.layers(directions),
@@ -103,6 +108,11 @@ def _device(name: Any) -> torch.device:
     return device
 
 
+def _spread(sets: Sets) -> float:
+    """Return the deviation of all coordinates, each from the mean of its feature; 1 if there is none."""
+    return float(np.sqrt(sets.points.var(axis=0, dtype=np.float64).mean())) or 1.0
+
+
 def _principal(vectors: Array, n: int) -> Float64:
     """Return the n directions along which vectors are longest, (n, D), orthonormal."""
     with threadpool_limits(1, "blas"):
@@ -118,7 +128,7 @@ class _Head:
     def __init__(self, model: Any, sets: Sets, device: torch.device) -> None:
         self.whitened = _whitened(model, sets)
         width = self.whitened.vector_length
-        changes, spread = checked_changes(model, sets.dim), float(sets.points.std()) or 1.0
+        changes, spread = checked_changes(model, sets.dim), _spread(sets)
         n_copies = max(0, min(COPIES, COPIED_NUMBERS // max(1, len(sets) * width) - 1))
         copies = changed_copies(sets, changes, n_copies, spread)
         self.trunk: nn.Module
@@ -183,7 +193,7 @@ class _Network:
 
     def __init__(self, model: Any, sets: Sets, device: torch.device, plan: Plan) -> None:
         points = sets.points
-        center, spread = points.mean(axis=0, dtype=np.float64), float(points.std(dtype=np.float64)) or 1.0
+        center, spread = points.mean(axis=0, dtype=np.float64), _spread(sets)
         self.is_own = not isinstance(model.network, str)
         changes, network = checked_changes(model, sets.dim), model.network
         self.inputs: Inputs

@@ -34,6 +34,7 @@ CHUNK_NUMBERS = 1 << 20
 CHUNKS = 8
 """How many of these a thread gets at a time."""
 COLUMNS = ("loss", "held_loss", "held_accuracy")
+WAIT_POLICY = "OMP_WAIT_POLICY"
 
 
 class LearnedEmbedding(SetTransformer):
@@ -60,7 +61,7 @@ class LearnedEmbedding(SetTransformer):
     embedding : without a network: an embedding, or a list of them, that the head is put on. None is
         `SlicedWasserstein`, `DistanceField` and `LocalShape` together for sets of 2 or 3 features, `SlicedWasserstein`
         for others. Those that are fitted already are used as they are, and so is a single `Whitened`.
-    n_components : numbers of a vector, 1,024 at most.
+    n_components : numbers of a vector: 1,024 at most, and 256 behind a network.
     n_slices : slices of the default embeddings (64), or those that are learnt behind a network (128).
     loss : "auto", "softmax" (labels only) or "contrastive"; "auto" is "softmax" for labels, "contrastive" for pairs.
     n_neighbors : of the network "points": the nearest elements that each element is seen with, itself among them; 1 is
@@ -163,9 +164,9 @@ class LearnedEmbedding(SetTransformer):
             without a label; but -1 is a class if there is only one other.
         pairs : instead of labels, (m, 2) numbers of sets that are alike, or (m, 3) with 1 as the third where they are
             and 0 where they are not. A pair of unlike sets counts where one of them has a set that is like it.
-        checkpoint : the path of a file that training is saved to after every epoch. If `fit` is interrupted, it goes on
-            from there when it is called again with the same data and parameters, and ends with the same result. The
-            file of a fit that is done stays, and gives its result at once.
+        checkpoint : the path of a file that training is saved to, after epochs that are ten seconds apart or more. If
+            `fit` is interrupted, it goes on from there when it is called again with the same data and parameters, and
+            ends with the same result. The file of a fit that is done stays, and gives its result at once.
 
         An error or Ctrl-C leaves the embedding as it was before.
         """
@@ -175,7 +176,7 @@ class LearnedEmbedding(SetTransformer):
         try:
             sets = self._start_fit(X)
             examples = _examples(y, pairs, len(sets), str(self.loss))
-            import_extra("torch", "LearnedEmbedding.fit", "torch")
+            _import_torch()
             from .fitting import fit_model
 
             learnt = fit_model(self, sets, examples, checkpoint, n_threads)
@@ -358,3 +359,18 @@ def _examples(y: Any, pairs: Any, n: int, loss: str) -> Examples:
         remedy = 'give labels, or leave loss at "auto"'
         raise InputError('loss="softmax" tells classes apart, and pairs have none', remedy, argument="loss")
     return paired_examples(pairs, n)
+
+
+def _import_torch() -> None:
+    """Import torch with threads that sleep while they wait for each other.
+
+    Those of OpenMP spin otherwise, and where other programs keep a core busy a fit takes many times as long. OpenMP
+    reads the variable when it is loaded, with torch, and it is put back; if torch was imported before, nothing changes.
+    """
+    given = os.environ.get(WAIT_POLICY)
+    os.environ.setdefault(WAIT_POLICY, "passive")
+    try:
+        import_extra("torch", "LearnedEmbedding.fit", "torch")
+    finally:
+        if given is None:
+            del os.environ[WAIT_POLICY]

@@ -53,7 +53,7 @@ def check_parameters(model: Any) -> None:
     for name in ("n_slices", "epochs", "patience"):
         if getattr(model, name) is not None:
             checked_count(name, getattr(model, name))
-    if checked_count("n_components", model.n_components) < 2:
+    if checked_count("n_components", model.n_components, 0) < 2:
         remedy = "give 2 or more: a vector of one number and unit length says only its sign"
         raise bad_value("n_components", model.n_components, remedy)
     if checked_count("n_neighbors", model.n_neighbors) > MAX_NEIGHBORS:

@@ -56,6 +56,9 @@ class SampledInputs:
             counted = weights > 0
             sizes = np.add.reduceat(counted, sets.offsets[:-1], dtype=np.int64)
             points, weights = points[counted], weights[counted]
+        if weights is not None:  # whose mean is 1 in each set then: only their ratios count
+            means = np.add.reduceat(weights, np.cumsum(sizes) - sizes, dtype=np.float64) / sizes
+            weights = (weights / np.repeat(means, sizes)).astype(np.float32)
         self._sizes, self._device, self._spread, self._batch_size = sizes, device, spread, batch_size
         self._drops = not callable(changes) and "drop" in changes
         self._changes = changes if callable(changes) else [name for name in changes if name != "drop"]

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
+from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,8 @@ SMOOTHED = 5
 """Epochs whose mean accuracy says how good a model is."""
 AVERAGED = 0.05
 """The part of all steps that the mean of the weights of a built-in network goes back; 0: the last ones are kept."""
+KEPT_SECONDS = 10.0
+"""A checkpoint is written after the first epoch, after the last one, and after those in between as often as this."""
 LAST_RATE = 0.03
 """What its learning rate falls to, as a part of the highest: above 0 there is something to average."""
 REPLACED = 0.5
@@ -76,6 +79,8 @@ def seeded(seed: int, n_threads: int, device: torch.device) -> Iterator[None]:
     TF32 does.
     """
     threads, strict = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    memory: Any = torch.utils.deterministic
+    filled = memory.fill_uninitialized_memory
     warn_only, dtype = torch.is_deterministic_algorithms_warn_only_enabled(), torch.get_default_dtype()
     away = torch.get_default_device().type != "cpu"
     own = torch.inference_mode(False), torch.enable_grad(), torch.autocast(device.type, enabled=False)
@@ -86,9 +91,11 @@ def seeded(seed: int, n_threads: int, device: torch.device) -> Iterator[None]:
             torch.set_num_threads(n_threads)
             torch.set_default_dtype(torch.float32)
             torch.use_deterministic_algorithms(device.type == "cpu")
+            memory.fill_uninitialized_memory = False  # nothing reads it
             torch.manual_seed(seed)
             yield
         finally:
+            memory.fill_uninitialized_memory = filled
             torch.use_deterministic_algorithms(strict, warn_only=warn_only)
             torch.set_default_dtype(dtype)
             torch.set_num_threads(threads)
@@ -124,33 +131,50 @@ class Trainer:
         else:
             self._restore(state)
         best = {name: torch.tensor(array) for name, array in _without(state.arrays, "best.").items()}
+        kept, due = len(state.history), 0.0
+
+        def keep() -> None:
+            nonlocal kept, due
+            kept = len(state.history)
+            state.arrays = {**self._state(), **_arrays(best, "best.")}
+            checkpoint.write(state)
+            due = monotonic() + KEPT_SECONDS
+
         with own_stream(self._device), ProgressBar(total=plan.epochs, unit="epoch", desc="learn") as bar:
             if state.history:
                 bar.update(len(state.history))
-            while len(state.history) < plan.epochs and not state.finished:
-                epoch = len(state.history)
-                torch.manual_seed(_mixed_seed(plan.seed, epoch))
-                loss = self._epoch(epoch, np.random.RandomState([plan.seed, epoch]))
-                if not math.isfinite(loss):
-                    raise _diverged(epoch, plan)
-                state.history.append([loss, *self._judge()])
-                if (
-                    self._held is None
-                    or not best
-                    or _score(state.history) >= _score(state.history[: state.best_epoch + 1])
-                ):
-                    state.best_epoch = epoch
-                    best = {name: each.clone() for name, each in self._judged.state_dict().items()}
-                state.finished = epoch - state.best_epoch >= plan.patience or epoch + 1 == plan.epochs
-                state.finished = state.finished or (is_over is not None and is_over())
-                if checkpoint.is_kept:
-                    state.arrays = {**self._state(), **_arrays(best, "best.")}
-                    checkpoint.write(state)
-                bar.set_postfix(loss=f"{loss:.3f}", held=f"{state.history[-1][2]:.3f}")
-                bar.update(1)
+            is_between = True  # the weights are those that the last epoch has left
+            try:
+                while len(state.history) < plan.epochs and not state.finished:
+                    is_between = False
+                    best = self._next(state, best)
+                    state.finished = state.finished or (is_over is not None and is_over())
+                    is_between = True
+                    if checkpoint.is_kept and (state.finished or monotonic() >= due):
+                        keep()
+                    bar.set_postfix(loss=f"{state.history[-1][0]:.3f}", held=f"{state.history[-1][2]:.3f}")
+                    bar.update(1)
+            except BaseException:
+                if checkpoint.is_kept and is_between and kept < len(state.history):
+                    keep()
+                raise
         self._all.load_state_dict(best)
         self._average = None
         return state.history, state.best_epoch
+
+    def _next(self, state: State, best: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Train for one more epoch, and return the best weights so far."""
+        plan, epoch = self._plan, len(state.history)
+        torch.manual_seed(_mixed_seed(plan.seed, epoch))
+        loss = self._epoch(epoch, np.random.RandomState([plan.seed, epoch]))
+        if not math.isfinite(loss):
+            raise diverged(epoch, plan)
+        state.history.append([loss, *self._judge()])
+        if self._held is None or not best or _score(state.history) >= _score(state.history[: state.best_epoch + 1]):
+            state.best_epoch = epoch
+            best = {name: each.clone() for name, each in self._judged.state_dict().items()}
+        state.finished = epoch - state.best_epoch >= plan.patience or epoch + 1 == plan.epochs
+        return best
 
     def hidden(self, rows: Int64) -> Array:
         """Return the last hidden layer of these sets, of unit length, (n, width)."""
@@ -251,15 +275,7 @@ class Trainer:
     def _alike(self, rows: Int64, examples: Examples | None = None) -> Tensor:
         """Return which of the sets are alike, (n, n)."""
         examples = self._examples if examples is None else examples
-        if examples.classes is not None:
-            classes = torch.as_tensor(examples.classes[np.searchsorted(examples.rows, rows)])
-            return (classes[:, None] == classes[None]).to(self._device)
-        assert examples.alike is not None
-        there = np.isin(examples.alike, rows).all(axis=1)
-        first, second = np.searchsorted(rows, examples.alike[there]).T
-        found = np.zeros((len(rows), len(rows)), bool)
-        found[first, second] = found[second, first] = True
-        return torch.as_tensor(found).to(self._device)
+        return torch.as_tensor(examples.alike_among(rows)).to(self._device)
 
     # -- what was held back --------------------------------------------------------------------------------------------
 
@@ -311,7 +327,8 @@ class Trainer:
         self._optimizer.load_state_dict({**self._optimizer.state_dict(), "state": moments})
 
 
-def _diverged(epoch: int, plan: Plan) -> InputError:
+def diverged(epoch: int, plan: Plan) -> InputError:
+    """Return the error of a fit whose numbers have grown beyond all bounds."""
     problem = f"the loss is no number any more after epoch {epoch}"
     remedy = (
         f"give a lower learning_rate than {plan.learning_rate}; a network or augment of your own must return numbers"
