@@ -68,6 +68,32 @@ def test_the_command_that_it_names_reads_the_files_alike(slosh_, tmp_path, monke
         assert index.embedding.get_params().get("random_state", 5) == 5
 
 
+def test_sources_whose_files_have_equal_names(slosh_, tmp_path):
+    rng = np.random.default_rng(0)
+    for i in range(24):
+        (tmp_path / "ab"[i % 2]).mkdir(exist_ok=True)
+        np.save(tmp_path / "ab"[i % 2] / f"{i // 2}.npy", rng.normal(scale=1 + i % 2, size=(20, 2)))
+    code, out, err = slosh_("compare", tmp_path / "a", tmp_path / "b", "--label", "folder", "-k", 3)
+    assert (code, err) == (0, "")
+    assert out.startswith("24 sets (d = 2, 2 classes)")
+    assert "slosh build INDEX SOURCE" in out.splitlines()[-1]
+    code, _, err = slosh_("build", tmp_path / "x", tmp_path / "a", tmp_path / "b")
+    assert code == 1
+    assert "--update" not in err
+    assert "give one folder that holds all the files" in err
+
+
+def test_what_needs_more_sets_is_skipped(slosh_):
+    code, out, _ = slosh_("compare", "clouds", "--label", "folder", "-k", 3, "--learned")
+    assert code == 0
+    said = next(line for line in out.splitlines() if line.startswith("LearnedEmbedding"))
+    rule = "it learns from labels, and is measured with 500 sets or more"
+    assert said == f"LearnedEmbedding, with labels was skipped: {rule}"
+    document = json.loads(slosh_("compare", "clouds", "--label", "folder", "-k", 3, "--learned", "--json")[1])
+    assert (document["rows"][-1]["error"], document["rows"][-1]["skipped"]) == (rule, True)
+    assert not any(row["skipped"] for row in document["rows"][:-1])
+
+
 def test_nothing_to_compare(slosh_, tmp_path):
     np.savez(tmp_path / "none.npz", points=np.empty((0, 2)), offsets=np.zeros(1, np.int64))
     code, _, err = slosh_("compare", tmp_path / "none.npz")

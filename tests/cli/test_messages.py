@@ -134,8 +134,16 @@ def test_an_index_that_another_has_open(slosh_, copied):
             "a is damaged: slosh verify tells more; restore the index from a backup",
         ),
         (
-            errors.DuplicateId("id 'a' exists", "pass update=True", id="a"),
+            errors.DuplicateId("id 'a' exists", "pass update=True", argument="ids", id="a"),
             "id 'a' exists: slosh add replaces such sets with --update, and skips them with --skip-existing",
+        ),
+        (
+            errors.DuplicateId("the id 'a' occurs in x and in y", "give another id_column", id="a"),
+            f"the id 'a' occurs in x and in y: {messages.EQUAL_IDS}",
+        ),
+        (
+            errors.DuplicateId("two shards have the id 'a'", "remove one", argument="folder", id="a"),
+            "two shards have the id 'a': remove one",
         ),
         (
             errors.UnknownId("there is no set with the id 'a'", "x", id="a"),

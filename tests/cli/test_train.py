@@ -76,26 +76,104 @@ def test_train_says_what_it_did_as_json(run):
         (["--label", "folder", "--network", "points"], "--network takes the place"),
         (["--label", "folder", "-o", "nowhere/m"], "not a folder"),
         (["--label", "folder", "--device", "nothing"], "--device"),
+        (["--label", "folder", "--embedding", "my model.slosh-embedding"], "give sliced, local, field, gem,"),
+        (["--label", "folder", "--embedding", "./model"], "or several joined by +"),
     ],
 )
 def test_train_refuses(run, labelled, arguments, message):
     code, _, err = run("train", "clouds", *FAST, *arguments)
     assert code in (1, 2)
     assert message in err
+    assert "--whiten" not in err
     assert [each.name for each in labelled.iterdir()] == ["clouds"]
 
 
-def test_a_checkpoint_of_another_fit(run, labelled):
-    (labelled / "model.slosh-embedding.checkpoint").write_bytes(b"of somebody else")
+def test_a_network_that_is_not_known_is_refused_in_the_words_of_the_command(run, labelled):
+    code, _, err = run("train", "clouds", "--label", "folder", "--network", "foo")
+    assert (code, err) == (2, "slosh: --network foo is not known: give points\n")
+
+
+def test_the_folder_is_the_label_of_several_sources_whose_files_have_equal_names(run, labelled):
+    for i, each in enumerate(sorted(labelled.glob("clouds/*/*.npy"))):
+        each.rename(each.with_name(f"s{i % 20}.npy"))
+    thin, fat = "clouds/thin", "clouds/fat"
+    files = [path for folder in (thin, fat) for path in (labelled / folder).iterdir()]
+    for source in ([thin, fat], [thin, f"{fat}/*.npy"], files, [fat, thin, fat]):
+        code, out, err = run("train", *source, "--label", "folder", "--json", *FAST)
+        assert (code, err) == (0, ""), source
+        told = json.loads(out)
+        assert (told["sets"], told["classes"]) == (40, 2)
+        assert told["command"] == "slosh build INDEX SOURCE --embedding model.slosh-embedding"
+        model = slosh.load_embedding("model.slosh-embedding")
+        assert sorted(model.classes_.tolist()) == ["fat", "thin"]
+    code, _, err = run("train", thin, "--label", "folder", *FAST)
+    assert (code, "no set has 'folder'" in err) == (1, True)
+
+
+def test_tables_may_have_equal_ids(run, labelled):
+    rng = np.random.default_rng(0)
+    for name in ("one", "two"):
+        lines = [f"{i},{x},{y},{i % 2}" for i in range(12) for x, y in rng.normal(scale=1 + i % 2, size=(9, 2))]
+        (labelled / f"{name}.csv").write_text("\n".join(["id,x,y,digit", *lines]))
+    arguments = ["one.csv", "two.csv", "--label", "digit", "--columns", "x,y", "--origin", "auto"]
+    code, out, err = run("train", *arguments, "--json", *FAST)
+    assert (code, err) == (0, "")
+    assert (json.loads(out)["sets"], json.loads(out)["classes"]) == (24, 2)
+    code, out, err = run("compare", *arguments, "-k", "3")
+    assert (code, err) == (0, "")
+    assert out.startswith("24 sets")
+    assert "slosh build INDEX SOURCE --columns x,y" in out
+
+
+def test_sources_of_other_features_are_refused(run, labelled, write_clouds):
+    write_clouds(labelled / "solid", dim=3)
+    code, _, err = run("train", "clouds", "solid", "--label", "folder", *FAST)
+    assert code == 1
+    assert "solid: its sets have 3 features, those before have 2: choose features with --columns" in err
+
+
+def test_a_checkpoint_that_is_something_else(run, labelled):
+    checkpoint = labelled / "model.slosh-embedding.checkpoint"
+    remedy = "remove it, or choose another name with -o"
+    checkpoint.write_bytes(b"of somebody else")
     code, _, err = run("train", "clouds", "--label", "folder", *FAST)
     assert code == 1
-    assert "checkpoint" in err
+    assert err == f"slosh: {checkpoint.name} is not a file of the kind 'slosh checkpoint': {remedy}\n"
+    slosh.save_embedding(slosh.embed.SlicedWasserstein(4).fit([np.zeros((3, 2))]), checkpoint)
+    assert remedy in run("train", "clouds", "--label", "folder", *FAST)[2]
+    checkpoint.unlink()
+    checkpoint.mkdir()
+    assert remedy in run("train", "clouds", "--label", "folder", *FAST)[2]
+
+
+def test_training_goes_on_from_a_checkpoint_and_says_so(run, labelled, monkeypatch):
+    def stopped(*given, **more):
+        raise KeyboardInterrupt
+
+    checkpoint = labelled / "model.slosh-embedding.checkpoint"
+    with monkeypatch.context() as patched:
+        patched.setattr(slosh, "save_embedding", stopped)
+        assert run("train", "clouds", "--label", "folder", *FAST)[0] == 130
+    whole = checkpoint.read_bytes()
+    code, _, err = run("train", "clouds", "--label", "folder", *FAST)
+    assert code == 0
+    assert f"slosh: {checkpoint.name} holds 2 epochs: training continues from there" in err
+    assert not checkpoint.exists()
+
+    checkpoint.write_bytes(whole)
+    code, _, err = run("train", "clouds", "--label", "folder", *FAST, "--seed", "1")
+    assert code == 1
+    assert "with other data or parameters: remove it, or choose another name with -o" in err
+    checkpoint.write_bytes(whole[:-100])
+    code, _, err = run("train", "clouds", "--label", "folder", *FAST)
+    assert code == 1
+    assert "remove it, or choose another name with -o" in err
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--embedding", "nothing.slosh-embedding"], "no file"),
+        (["--embedding", "nothing.slosh-embedding"], "no file nothing.slosh-embedding: give one that slosh train or"),
         (["--embedding", "m.slosh-embedding", "--whiten"], "leave --whiten out"),
         (["--embedding", "m.slosh-embedding", "--label", "folder"], "leave --label out"),
         (["--embedding", "m.slosh-embedding", "--center"], "leave --center out"),

@@ -28,7 +28,8 @@ from slosh.embed import (
 )
 from slosh.embed.base import SetTransformer
 from slosh.embed.distance_field import n_anchors_for
-from slosh.neighbors.compare import COLUMNS, Comparison, Row, compare, methods_for
+from slosh.learn import LearnedEmbedding
+from slosh.neighbors.compare import COLUMNS, LEARNED, Comparison, Row, compare, methods_for
 from slosh.search import LadderSearch
 
 trial = importlib.import_module("slosh.neighbors.trial")
@@ -365,6 +366,25 @@ def test_a_method_that_fails_is_a_row():
     alone = compare(sets, labels, methods={"broken": Broken()})
     assert alone.best is None
     assert "broken failed" in str(alone)
+
+
+def test_a_method_that_needs_more_sets_is_skipped():
+    sets, labels = spreads()
+    result = compare(sets, labels, methods={"broken": Broken(), "good": MeanPool()}, k=3, learned=True)
+    row = next(row for row in result.rows if row.method == LEARNED)
+    assert (row.skipped, row.labels, row.embedding, row.length) == (True, True, None, 0)
+    assert row.error == "it learns from labels, and is measured with 500 sets or more"
+    assert math.isnan(row.precision)
+    assert set(row) >= set(COLUMNS)
+    assert [each.skipped for each in result.rows if each is not row] == [False, False]
+    assert result.failures() == ["broken failed: ValueError: these sets have too few elements for me"]
+    assert result.skipped() == [f"{LEARNED} was skipped: {row.error}"]
+    assert str(result).endswith(f"{result.failures()[0]}\n{result.skipped()[0]}")
+    assert len(result.table()) == 2
+    assert result.to_pandas()["error"].notna().sum() == 2
+    alone = compare(sets, labels, methods={LEARNED: LearnedEmbedding()}, k=3)
+    assert (alone.best, alone.failures()) == (None, [])
+    assert alone.summary == "All methods failed or were skipped."
 
 
 def test_the_default_search_may_fail_too(monkeypatch):

@@ -16,7 +16,7 @@ from typer import Option
 
 import slosh
 
-from ..errors import DamagedError
+from ..errors import DamagedError, SourceNotFound
 from . import options
 from .messages import CommandError, UsageError
 
@@ -97,8 +97,15 @@ class EmbeddingOptions:
             raise UsageError(f"--embedding {self.embedding} is learnt already: leave {given[0]} out")
         try:
             return slosh.load_embedding(self.embedding or "", with_preprocess=True)
+        except SourceNotFound as error:
+            raise CommandError(f"{error.problem}: give one that slosh train or slosh.save_embedding wrote") from None
         except DamagedError as error:
             raise CommandError(f"{error.problem}: restore it from a copy, or make it again with slosh train") from None
+
+    @property
+    def names(self) -> list[str]:
+        """The names of embeddings that can be given."""
+        return list(self._known(0))
 
     @property
     def is_chosen(self) -> bool:
@@ -177,7 +184,11 @@ class EmbeddingOptions:
 
 def parse_views(named: str, seed: int) -> list[Any]:
     """Return embeddings that are joined by +, not fitted."""
-    made = EmbeddingOptions(named, whiten=True).make(seed).embedding
+    wanted = EmbeddingOptions(named, whiten=True)
+    if wanted.is_file:
+        remedy = f"give {', '.join(wanted.names)}, or several joined by +"
+        raise UsageError(f"--embedding {named} is a file, and slosh train puts a head on embeddings by name: {remedy}")
+    made = wanted.make(seed).embedding
     return made if isinstance(made, list) else [made]
 
 

@@ -13,6 +13,8 @@ from ..errors import SloshError
 NO_SPACE = "free some space and run the command again; what was stored before is intact"
 NO_PERMISSION = "use a place that you may read and write, or change its permissions"
 NOT_WRITABLE = "it can be searched as it is; to change it, copy it to a folder that you may write to"
+OTHER_CHECKPOINT = "remove it, or choose another name with -o"
+EQUAL_IDS = "rename one, choose another --id-column, or give one folder that holds all the files"
 USE_ORIGIN = "build the index with --origin auto, or with one number for each feature"
 
 OPTIONS = {
@@ -72,7 +74,7 @@ _REMEDIES_BY_ARGUMENT = {
     "weighted": "build the index with --weighted",
     "max_expansion": "give a larger --max-expansion if you trust the file",
     "n_anchors": "ask for fewer anchors, --embedding field:16 for example",
-    "checkpoint": "remove that file, or choose another name with -o",
+    "checkpoint": OTHER_CHECKPOINT,
     "standardize": "leave --standardize out, or build from files that have sets",
 }
 
@@ -129,6 +131,8 @@ def _remedy(error: SloshError) -> str:
         return "install the version of slosh that made it, or a newer one"
     if isinstance(error, errors.DeviceError) and error.reason in _REMEDIES_BY_REASON:
         return _REMEDIES_BY_REASON[error.reason]
+    if isinstance(error, errors.DuplicateId) and error.argument != "ids":  # of files that were read, or of shards
+        return error.remedy if error.argument else EQUAL_IDS
     if isinstance(error, errors.UnsupportedError) and error.feature_name == "device":
         return "leave --device out"
     if isinstance(error, errors.MissingExtra) and error.extra:

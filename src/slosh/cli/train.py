@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,10 +17,11 @@ from typer import Option
 import slosh
 
 from ..data.text import format_bytes
+from ..errors import DamagedError, FormatError, NotAFile
 from . import options
-from .choice import Labelled, describe, name_of
+from .choice import Labelled, describe, name_of, read_labelled
 from .design import ORIGIN, Preparation, command, parse_views
-from .messages import CommandError, UsageError
+from .messages import OTHER_CHECKPOINT, CommandError, UsageError
 from .options import AsJson, Reading, Sources, counted
 from .output import pluralize, remark, say, say_json
 
@@ -62,35 +65,55 @@ def train(
         raise CommandError(f"{out.parent} cannot be written to: choose another place for -o")
     if network is not None and embedding is not None:
         raise UsageError("--network takes the place of --embedding: give one of the two")
+    if network is not None:
+        from ..learn.networks import BUILT_IN
+
+        options.choose("--network", network, dict.fromkeys(BUILT_IN))
     views = None if embedding is None else parse_views(embedding, reading.random_state)
-    labelled = _read(source, reading, origin, label)
+    checkpoint = out.with_name(out.name + CHECKPOINT)
+    _remark_checkpoint(checkpoint)
+    labelled, buildable = read_labelled(source, reading, origin, label)
     labelled.remark(label)
     steps = preparation.preprocess(reading.random_state).fit(labelled.sets)
     sets, started = steps.apply(labelled.sets), time.perf_counter()
     model = slosh.learn.LearnedEmbedding(
         network, views, n_components=components, epochs=epochs, device=device, random_state=reading.random_state
     )
-    checkpoint = out.with_name(out.name + CHECKPOINT)
     try:
-        model.fit(sets, labelled.labels, checkpoint=checkpoint)
+        with _checkpoint_is_ours(checkpoint):
+            model.fit(sets, labelled.labels, checkpoint=checkpoint)
     except KeyboardInterrupt:
         if checkpoint.exists():
             remark(f"slosh: {checkpoint} holds what was learnt so far; the same command continues from it")
         raise
     slosh.save_embedding(model, out, preprocess=steps)
     checkpoint.unlink(missing_ok=True)
-    _report(model, out, labelled, time.perf_counter() - started, source, reading, label, json)
+    _report(model, out, labelled, time.perf_counter() - started, buildable, reading, label, json)
 
 
-def _read(source: list[str], reading: Reading, origin: str | None, label: str) -> Labelled:
-    parts, ids, metadata = [], [], []
-    for batch in reading.read(source, options.parse_origin(origin)):
-        parts.append(batch.sets)
-        ids += batch.ids
-        metadata += batch.metadata
-    if not ids:
-        raise CommandError(f"{', '.join(source)}: no sets found")
-    return Labelled.of(parts, ids, metadata, label)
+def _remark_checkpoint(path: Path) -> None:
+    """Say how far the training is that an earlier command has left, and refuse a file that is something else."""
+    from ..data import tensors
+    from ..learn.checkpoints import KIND
+
+    if not path.exists():
+        return
+    with _checkpoint_is_ours(path):
+        header, _ = tensors.read_mapped(path, KIND)
+    if isinstance(history := header.get("history"), list):
+        done = pluralize(len(history), "epoch")
+        remark(f"slosh: {path} holds {done}: training continues from there if data and options are the same")
+
+
+@contextmanager
+def _checkpoint_is_ours(path: Path) -> Iterator[None]:
+    """Say what to do about a file in the place of the checkpoint, which the user has not named."""
+    try:
+        yield
+    except (FormatError, DamagedError, NotAFile) as error:
+        if error.location != str(path):
+            raise
+        raise CommandError(f"{error.problem}: {OTHER_CHECKPOINT}") from None
 
 
 def _report(
@@ -98,7 +121,7 @@ def _report(
     out: Path,
     labelled: Labelled,
     seconds: float,
-    source: list[str],
+    source: Sequence[str],
     reading: Reading,
     label: str,
     json: bool,

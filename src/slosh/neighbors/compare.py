@@ -40,7 +40,7 @@ from ..native import kernel
 from ..native.arrays import Array, Float64, Int64, Mask
 from ..search import ExactSearch, LadderSearch, Search
 from .base import checked_labels, is_number, missing_labels
-from .trial import Embedded, Split, Trial
+from .trial import SPLIT_FROM_SETS, Embedded, Split, Trial
 
 MAX_COVARIANCE_DIM = 100
 """Up to this dimension d the d^2 numbers of a covariance are tried."""
@@ -127,8 +127,9 @@ class Row(dict[str, Any]):
     query_microseconds       embedding and search of one query
     length                   numbers of a vector in the index
     labels                   whether the embedding was fitted with the labels of the stored sets
-    embedding                it, fitted on the stored sets; None if it failed
-    error                    None, or why it failed
+    embedding                it, fitted on the stored sets; None if there are no figures
+    error                    None, or why there are no figures: why it failed, or was skipped
+    skipped                  whether a rule, which `error` says, kept it from being tried; it has not failed then
     """
 
     def __getattr__(self, name: str) -> Any:
@@ -142,7 +143,8 @@ class Row(dict[str, Any]):
 class Comparison:
     """What `compare` found. Printed, it is a table, the best method first, and a sentence about the best.
 
-    rows   a `Row` for each method: the best, the others in the order of their choice, those that failed
+    rows   a `Row` for each method: the best, the others in the order of their choice, those without figures, which
+           failed or were skipped
     about  one sentence: what was measured, on what
     """
 
@@ -152,7 +154,7 @@ class Comparison:
 
     @property
     def best(self) -> Row | None:
-        """The first method that none is clearly ahead of, on the half of the queries that chooses; None if all failed.
+        """The first method that none is clearly ahead of, on the half of the queries that chooses; or None.
 
         `best.embedding` is for `SetIndex.create(embedding=...)`, of sets prepared as those that were compared.
         `best.precision` and `best.standard_error` are of the other half of the queries.
@@ -164,7 +166,7 @@ class Comparison:
         """A sentence or two about the best method."""
         best, good = self.best, [row for row in self.rows if row["error"] is None]
         if best is None:
-            return "All methods failed."
+            return "All methods failed or were skipped." if self.skipped() else "All methods failed."
         figures = f"precision {best.precision:.3f} +- {best.standard_error:.3f}"
         plain = next((row for row in good if row.method == PLAIN and row.search == "exact"), best)
         if plain.method != best.method:
@@ -183,7 +185,12 @@ class Comparison:
 
     def failures(self) -> list[str]:
         """Return a sentence for each method that failed."""
-        return [f"{row['method']} failed: {row['error']}" for row in self.rows if row["error"] is not None]
+        failed = [row for row in self.rows if row["error"] is not None and not row.get("skipped")]
+        return [f"{row['method']} failed: {row['error']}" for row in failed]
+
+    def skipped(self) -> list[str]:
+        """Return a sentence for each method that a rule kept from being tried."""
+        return [f"{row['method']} was skipped: {row['error']}" for row in self.rows if row.get("skipped")]
 
     def to_pandas(self) -> Any:
         """Return the rows as a pandas DataFrame."""
@@ -194,7 +201,7 @@ class Comparison:
         widths = [max(map(len, cells)) for cells in zip(*table, strict=True)]
         line = "  ".join(f"{{:{'<' if i < 2 else '>'}{width}}}" for i, width in enumerate(widths))
         lines = [line.format(*cells).rstrip() for cells in table]
-        return "\n".join([self.about, "", *lines, "", self.summary, *self.failures()])
+        return "\n".join([self.about, "", *lines, "", self.summary, *self.failures(), *self.skipped()])
 
 
 def _cell(column: str, value: Any) -> str:
@@ -241,13 +248,15 @@ def compare(
     test_size : the fraction of the sets that are queries, between 0 and 1.
     max_sets : of more sets so many are drawn. It bounds time and memory.
     learned : whether `slosh.learn.LearnedEmbedding` is one of the methods, the last one. It needs torch and 500 sets,
-        and takes minutes.
+        and takes minutes; with fewer sets its row says that it was skipped.
     random_state : the seed of what is drawn.
     n_jobs : threads, for those of our own methods that have them.
 
     Print what it returns, or see `.rows`, `.best`, `.to_pandas()`. Precision is the fraction of the k neighbours that
     have the query's label; vote is how often most of them do; MAP is the mean average precision of the whole ranking. A
-    method that fails on these sets, or needs a package that is not installed, is a row with its error.
+    method that fails on these sets, or needs a package that is not installed, is a row with its error. One that learns
+    from labels only is skipped with fewer than 500 sets, which is no failure: `skipped` of its row is true, and `error`
+    says why.
 
     `.best.embedding` is ready for `SetIndex.create(embedding=...)`. It is fitted; `SetIndex.retrain()` fits it to what
     an index holds, and `retrain(label=...)` with labels.
@@ -294,7 +303,7 @@ def compare(
 
 
 def _ordered(measured: list[tuple[Row, Float64 | None]]) -> list[Row]:
-    """Return the rows, the best first, then by their choice, those that failed last; equal ones stay in their order.
+    """Return the rows, the best first, then by their choice, those without figures last; equals stay in their order.
 
     With each row comes its precision for each query that chooses.
     """
@@ -337,8 +346,12 @@ def _measure(
 ) -> Iterator[tuple[Row, Float64 | None]]:
     """Yield the rows of one method: its own, one by the default search, one with labels.
 
-    With each comes its precision for each query that chooses; None if it failed.
+    With each comes its precision for each query that chooses; None if there are no figures.
     """
+    if method.needs_labels and trial.split.own:
+        rule = f"it learns from labels, and is measured with {SPLIT_FROM_SETS} sets or more"
+        yield _without_figures({"method": name, "search": "exact", "labels": True}, rule, skipped=True), None
+        return
     if method.needs_labels:
         yield from _rows(name, method, trial, n_jobs, lambda: trial.embed_with_labels(method), labels=True)
         return
@@ -359,7 +372,7 @@ def _rows(
     searches: dict[str, Search] = {"exact": ExactSearch(n_jobs=n_jobs)}
     if type(method) is SlicedWasserstein:
         searches["default"] = LadderSearch(n_jobs=n_jobs)
-    about: dict[str, Any] = {"method": name, "search": "exact", "labels": labels, "error": None}
+    about: dict[str, Any] = {"method": name, "search": "exact", "labels": labels, "error": None, "skipped": False}
     try:
         embedded = embed()
         about |= {"length": int(embedded.stored.shape[1]), "embed_microseconds": embedded.microseconds}
@@ -371,8 +384,13 @@ def _rows(
             yield Row(about | figures), hits
             about["mean_average_precision"] = math.nan  # it is that of the whole ranking, whatever searches
     except Exception as error:
-        failed = {"length": 0, "embedding": None, "error": f"{type(error).__name__}: {error}"}
-        yield Row(dict.fromkeys(COLUMNS, math.nan) | about | {"mean_average_precision": math.nan} | failed), None
+        yield _without_figures(about, f"{type(error).__name__}: {error}"), None
+
+
+def _without_figures(about: Mapping[str, Any], error: str, *, skipped: bool = False) -> Row:
+    """Return a row of what is known of a method, and why there is no more."""
+    none = {"mean_average_precision": math.nan, "length": 0, "embedding": None, "error": error, "skipped": skipped}
+    return Row(dict.fromkeys(COLUMNS, math.nan) | dict(about) | none)
 
 
 # -- checks ------------------------------------------------------------------------------------------------------------
