@@ -15,6 +15,7 @@ import slosh
 from slosh import Sets
 from slosh.errors import InputError, UnsupportedError
 from slosh.torch import sliced_wasserstein
+from slosh.torch.drawing import own_directions, seeded_directions
 from slosh.torch.operators import sliced_transport
 
 
@@ -56,6 +57,13 @@ def test_the_same_seed_is_the_same_distance(slices):
     found = sliced_wasserstein(torch.tensor(x), torch.tensor(y), n_slices=9, slices=slices, random_state=5)
     expected = [slosh.distance(a, b, n_slices=9, slices=slices, random_state=5) for a, b in zip(x, y, strict=True)]
     np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_no_seed_is_one_of_torch():
+    x, y = torch.randn(2, 5, 3), torch.randn(2, 8, 3)
+    assert len({tuple(sliced_wasserstein(x, y, random_state=None).tolist()) for _ in range(10)}) == 10
+    once, again = (torch.manual_seed(0) and sliced_wasserstein(x, y, random_state=None) for _ in range(2))
+    assert torch.equal(once, again)
 
 
 def test_sizes_up_to_5000():
@@ -159,7 +167,9 @@ def test_with_weights_it_is_the_distance_of_slosh():
         (torch.zeros(2, 3, 2), torch.zeros(2, 3, 2), {"slices": torch.eye(2).long()}, "slices is torch.int64"),
         (torch.zeros(2, 3, 2), [torch.zeros(6, 2)], {}, "y is a list of 1, not a pair (points, offsets)"),
         (torch.zeros(2, 3, 2), [torch.zeros(6, 2), torch.zeros(3, 2)], {}, "pass (torch.cat(sets), their offsets)"),
-        (torch.zeros(2, 3, 2), (torch.zeros(6, 2), [0, 3, 6]), {}, "y is a tuple of 2, not a pair"),
+        (torch.zeros(2, 3, 2), (torch.zeros(6, 2),) * 3, {}, "y is a tuple of 3, not a pair"),
+        (torch.zeros(2, 3, 2), (torch.zeros(6, 2), None), {}, "y is a tuple of 2, not a pair"),
+        (torch.zeros(2, 3, 2), [np.zeros((6, 2)), np.zeros((3, 2))], {}, "pass (torch.cat(sets), their offsets)"),
         (torch.zeros(3, 2), torch.zeros(2, 3, 2), {}, "x is 2-D, and there are no offsets"),
         (np.zeros((2, 3, 2)), torch.zeros(2, 3, 2), {}, "x must be a tensor"),
         (torch.zeros(2, 3, 2), torch.full((2, 3, 2), torch.nan), {}, "set 0, element 0, feature 0 is nan"),
@@ -173,6 +183,41 @@ def test_with_weights_it_is_the_distance_of_slosh():
 def test_wrong_batches(x, y, options, words):
     with pytest.raises(InputError, match=re.escape(words)):
         sliced_wasserstein(x, y, **options)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (torch.tensor(1.0), "must be (P, d) with offsets, (n, N, d) or a nested tensor, not 0-D: for one set x of"),
+        (torch.zeros(3), "a nested tensor, not 1-D: for one set x of (N, d) pass x[None]"),
+        (torch.zeros(0), "a nested tensor, not 1-D"),
+        (torch.zeros(2, 3, 2, 1), "a nested tensor, not 4-D"),
+        ((torch.tensor(1.0), torch.tensor([0, 1])), "a nested tensor, not 0-D"),
+        ((torch.zeros(6, 2), np.array([0, 3, 6])), "has offsets of type ndarray, not a tensor: pass torch.as_tensor(o"),
+        ((torch.zeros(6, 2), [0, 3, 6]), "has offsets of type list, not a tensor: pass torch.as_tensor(offsets)"),
+        ((np.zeros((6, 2)), np.array([0, 3, 6])), "has points of type ndarray, not a tensor: pass torch.as_tensor(p"),
+        ((np.zeros((6, 2)), torch.tensor([0, 3, 6])), "has points of type ndarray, not a tensor"),
+    ],
+)
+def test_what_is_no_batch(wrong, words):
+    good = torch.zeros(2, 3, 2)
+    for name, sides in (("x", (wrong, good)), ("y", (good, wrong))):
+        with pytest.raises(InputError, match=re.escape(words)) as error:
+            sliced_wasserstein(*sides)
+        assert str(error.value).startswith(name)
+        assert error.value.argument == name
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize(
+    ("one", "layout", "dimensions"),
+    [((3,), torch.strided, 2), ((3,), torch.jagged, 2), ((), torch.strided, 1)],
+)
+def test_what_is_nested_and_no_batch(one, layout, dimensions):
+    wrong, good = torch.nested.nested_tensor([torch.zeros(one)], layout=layout), torch.zeros(1, 3, 2)
+    for name, sides in (("x", (wrong, good)), ("y", (good, wrong))):
+        with pytest.raises(InputError, match=f"{name} is a nested tensor of {dimensions} dimensions: nest sets"):
+            sliced_wasserstein(*sides)
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
@@ -198,6 +243,13 @@ def test_the_operator_is_what_torch_expects():
         for u, v in ((None, None), (tensor(a[2], dtype).requires_grad_(), tensor(b[2], dtype))):
             arguments = (x, torch.tensor(a[1]), u, y, torch.tensor(b[1]), v, theta, True)
             torch.library.opcheck(sliced_transport, arguments)
+
+
+def test_the_operators_that_draw_are_what_torch_expects():
+    for kind, dim, n_slices in (("auto", 1, 7), ("auto", 3, None), ("auto", 8, None), ("axis", 3, None), ("qmc", 6, 5)):
+        torch.library.opcheck(seeded_directions, (kind, dim, n_slices, torch.tensor(3)))
+    for dim in (1, 3):
+        torch.library.opcheck(own_directions, (torch.ones(4, dim).double(), dim, None))
 
 
 @pytest.mark.parametrize("squared", [False, True])

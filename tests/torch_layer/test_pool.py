@@ -13,13 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from optional_torch import torch
 from plain_oracle import ragged, vectors
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import slosh
 from slosh import Sets
 from slosh.embed import SlicedWasserstein
 from slosh.errors import InputError, UnsupportedError
 from slosh.torch import SlicedWassersteinPool, sliced_wasserstein
-from slosh.torch.batches import ragged_batch
+from slosh.torch.batches import check_directions, ragged_batch
 from slosh.torch.operators import sliced_embedding
 
 RULES = ["average", "linear"]
@@ -386,6 +387,46 @@ def test_nested_weights_of_other_sizes():
         torch.testing.assert_close(pool(points, weights=weights(4, 2, 5)), pool(points))
         with pytest.raises(InputError, match="are a nested tensor, and points is not one"):
             pool(torch.zeros(1, 11, 3), weights=weights(11))
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_reference_that_is_not_finite(value, dtype):
+    """As of a network that has diverged."""
+    pool, points = SlicedWassersteinPool(3, 5, 4).to(dtype), POINTS.to(dtype)
+    with torch.no_grad():
+        pool.reference[2, 1] = value
+    with pytest.raises(InputError, match=f"^reference is {value} in row 2, column 1: give it finite numbers") as caught:
+        pool(points, OFFSETS)
+    assert caught.value.argument == "reference"
+    pool.check = False
+    assert not torch.isfinite(pool(points, OFFSETS)).all()
+    pool.check = True
+    with torch.no_grad():
+        pool.directions[0] = value  # of both, the first row is named
+    with pytest.raises(InputError, match="slices have no direction in row 0, which holds numbers that are not finite"):
+        pool(points, OFFSETS)
+
+
+class Waits(TorchDispatchMode):
+    """Counts the operations that wait for a GPU, since their result is a number, or has a size that depends on data."""
+
+    def __init__(self):
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.count += func.name() in ("aten::nonzero", "aten::_local_scalar_dense")
+        return func(*args, **(kwargs or {}))
+
+
+def test_the_reference_is_checked_without_another_wait():
+    counts = []
+    for reference in ((), (torch.zeros(5, 4),)):
+        with Waits() as waits:
+            check_directions(torch.eye(3)[[0, 1, 2, 0, 1]], *reference)
+        counts.append(waits.count)
+    assert counts == [1, 1]
 
 
 def test_checking_can_be_off():

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import copy
 import os
+import re
 import selectors
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from optional_torch import torch
+from torch._dynamo.testing import CompileCounterWithBackend
+from torch.utils.checkpoint import checkpoint
 
 from slosh.errors import InputError
+from slosh.slices import Linear, Slicer, directions
 from slosh.torch import SlicedWassersteinPool, sliced_wasserstein
 
 
@@ -118,6 +124,121 @@ def test_compiled_loss():
         value.backward()
         found.append([value, x.grad])
     torch.testing.assert_close(*found)
+
+
+def seeded_loss(x, y, seed, slices="auto"):
+    return sliced_wasserstein(x, y, random_state=seed, slices=slices, squared=True)
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("dim", [1, 3, 8])
+def test_a_compiled_loss_takes_another_seed_without_another_graph(backend, dim):
+    """Of more than 8 graphs of one function torch compiles none."""
+    if backend == "inductor" and shutil.which("g++") is None:
+        pytest.skip("inductor needs a C++ compiler")
+    x, y = torch.randn(2, 5, dim), torch.randn(2, 8, dim)
+    graphs = CompileCounterWithBackend(backend)
+    loss = torch.compile(seeded_loss, fullgraph=True, backend=graphs)
+    for seed in (5, 6, 7, 2**32 - 1, 0, 1, *range(20, 40)):
+        assert torch.equal(loss(x, y, seed), seeded_loss(x, y, seed))
+    assert graphs.frame_count <= 4  # 2 of torch 2.13; another version may have graphs of their own for 0 and 1
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+def test_without_a_seed_every_compiled_call_draws(backend):
+    if backend == "inductor" and shutil.which("g++") is None:
+        pytest.skip("inductor needs a C++ compiler")
+    x, y = torch.randn(2, 5, 3), torch.randn(2, 8, 3)
+    graphs = CompileCounterWithBackend(backend)
+    loss = torch.compile(seeded_loss, fullgraph=True, backend=graphs)
+    assert len({tuple(loss(x, y, None).tolist()) for _ in range(10)}) == 10
+    assert graphs.frame_count == 1
+    once, again = (torch.manual_seed(0) and loss(x, y, None) for _ in range(2))
+    assert torch.equal(once, again)
+
+    def twice(x, y):
+        return seeded_loss(x, y, None), seeded_loss(x, y, None)
+
+    one, other = torch.compile(twice, fullgraph=True, backend=backend)(x, y)
+    assert not torch.equal(one, other)
+
+
+def test_gradients_are_along_the_slices_that_were_drawn():
+    """Also where the forward pass is repeated in the backward pass."""
+    x, y = torch.randn(2, 5, 3), torch.randn(2, 8, 3)
+
+    def drawn(x):
+        return seeded_loss(x, y, None)
+
+    def drawn_again(x):
+        return checkpoint(drawn, x, use_reentrant=False)
+
+    found = []
+    for function in (drawn, compiled(drawn), drawn_again, compiled(drawn_again)):
+        leaf = x.clone().requires_grad_()
+        torch.manual_seed(0)
+        value = function(leaf)
+        value.sum().backward()
+        found.append([value, leaf.grad])
+    for each in found[1:]:
+        torch.testing.assert_close(each, found[0])
+
+
+def test_a_compiled_loss_takes_other_slices():
+    x, y = torch.randn(2, 5, 3), torch.randn(2, 8, 3)
+    loss = compiled(seeded_loss)
+    for seed in range(3):
+        array = np.random.default_rng(seed).normal(size=(4, 3))
+        for slices in (array, array.tolist(), Linear(array), Linear("axis"), "axis"):
+            assert torch.equal(loss(x, y, 0, slices), seeded_loss(x, y, 0, slices))
+
+
+class OwnSlicer(Slicer):
+    """Linear slices of a kind that torch.compile does not know."""
+
+    def _draw(self, dim, n_slices, random):
+        self.directions_ = directions("random", 4, dim, random)
+        return 4
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"random_state": np.random.RandomState(5)},
+        {"random_state": np.int64(5)},
+        {"slices": OwnSlicer()},
+        {"n_slices": np.int64(4)},
+    ],
+)
+def test_what_a_graph_cannot_draw_is_drawn_outside_of_it(options):
+    x, y = torch.randn(2, 5, 3), torch.randn(2, 8, 3)
+
+    def loss(x, options):
+        return sliced_wasserstein(x, y, **options, squared=True)
+
+    with pytest.raises(RuntimeError, match="or draw outside of it and pass slices="):
+        compiled(loss)(x, options)
+    torch.compiler.reset()
+    broken = torch.compile(loss, backend="aot_eager")
+    expected = loss(x, copy.deepcopy(options))  # a RandomState changes when it is drawn from
+    assert torch.equal(broken(x, copy.deepcopy(options)), expected)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"seed": -1}, "random_state=-1 must be"),
+        ({"seed": 2**32}, "random_state=4294967296 must be"),
+        ({"seed": 0, "slices": "spiral"}, "slices='spiral' is not known"),
+        ({"seed": 0, "slices": np.zeros((2, 3))}, "row 0 is zero"),
+        ({"seed": 0, "slices": np.ones((2, 4))}, "slices"),
+    ],
+)
+def test_what_cannot_be_drawn_when_compiled(options, words):
+    x = torch.randn(2, 5, 3)
+    for function in (seeded_loss, compiled(seeded_loss)):
+        with pytest.raises(InputError, match=re.escape(words)):
+            function(x, x, **options)
 
 
 def test_checks_are_made_when_compiled():

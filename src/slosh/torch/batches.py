@@ -64,8 +64,7 @@ def ragged_batch(
         _refuse(name, "is a ragged batch (P, d)", lengths=lengths, mask=mask)
         batch = _from_ragged(points, offsets, weights, name)
     else:
-        what = f"must be (P, d) with offsets, (n, N, d) or a nested tensor, not {points.dim()}-D"
-        raise input_error(name, what, "for one set x of (N, d) pass x[None]")
+        raise wrong_dimensions(points, name)
     if batch.points.shape[1] != dim:
         expected = f"the slices have {dim}" if source == "slices" else f"expected {dim}"
         what = f"has {batch.points.shape[1]} features, {expected}"
@@ -76,6 +75,14 @@ def ragged_batch(
         None if batch.weights is None else _as_type(batch.weights, like, _weights_of(name), source),
         batch.extra,
     )
+
+
+def wrong_dimensions(points: Tensor, name: str) -> InputError:
+    """Return the error about a tensor that has the dimensions of no batch."""
+    if points.is_nested:
+        return input_error(name, f"is a nested tensor of {points.dim()} dimensions", "nest sets (N, d)")
+    what = f"must be (P, d) with offsets, (n, N, d) or a nested tensor, not {points.dim()}-D"
+    return input_error(name, what, "for one set x of (N, d) pass x[None]")
 
 
 def _as_type(x: Tensor, like: Tensor, name: str, source: str) -> Tensor:
@@ -114,7 +121,7 @@ def _from_ragged(points: Tensor, offsets: Tensor | None, weights: Tensor | None,
 
 def _from_nested(points: Tensor, weights: Tensor | None, dim: int, name: str) -> Batch:
     if points.dim() != 3:
-        raise input_error(name, f"is a nested tensor of {points.dim()} dimensions", "nest sets (N, d)")
+        raise wrong_dimensions(points, name)
     if points.layout != torch.jagged or points.shape[2] != dim:
         for number, each in enumerate(points.unbind()):
             if each.shape[-1] != dim:
@@ -230,13 +237,25 @@ def _(lengths: Tensor, width: int) -> Tensor:
     return torch.empty_like(lengths)
 
 
-def check_directions(directions: Tensor) -> None:
-    """Refuse unit directions that are none: they came from slices that are zero, or no finite numbers."""
-    none = (~(torch.linalg.vector_norm(directions.detach(), dim=1) > 0.5)).nonzero()
-    if len(none):
-        row = int(none[0])
-        what = "is zero" if bool((directions[row] == 0).all()) else "holds numbers that are not finite"
-        raise input_error("slices", f"have no direction in row {row}, which {what}", "give rows other than zero")
+def check_directions(directions: Tensor, reference: Tensor | None = None) -> None:
+    """Refuse unit directions that are none: they came from slices that are zero, or no finite numbers.
+
+    A reference that is not finite is refused as well. It waits for the device once, for both.
+    """
+    wrong = ~(torch.linalg.vector_norm(directions.detach(), dim=1) > 0.5)
+    if reference is not None:
+        wrong |= ~reference.detach().isfinite().all(dim=1)
+    rows = wrong.nonzero()
+    if not len(rows):
+        return
+    row = int(rows[0])
+    numbers = directions.detach()[row]
+    if reference is not None and bool(torch.linalg.vector_norm(numbers) > 0.5):
+        column = int((~reference.detach()[row].isfinite()).nonzero()[0])
+        what = f"is {float(reference[row, column])} in row {row}, column {column}"
+        raise input_error("reference", what, "give it finite numbers, such as those from before training diverged")
+    what = "is zero" if bool((numbers == 0).all()) else "holds numbers that are not finite"
+    raise input_error("slices", f"have no direction in row {row}, which {what}", "give rows other than zero")
 
 
 def check_batch(points: Tensor, offsets: Tensor, weights: Tensor | None, name: str) -> None:

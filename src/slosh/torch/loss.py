@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from ..data.checks import input_error, random_stream
-from ..embed.sliced_wasserstein import auto_slicer
-from ..errors import InputError, UnsupportedError, bad_value
-from ..slices import Slicer
-from .batches import HALF, ragged_batch
+from ..data.checks import input_error
+from ..errors import InputError, bad_value
+from .batches import HALF, ragged_batch, wrong_dimensions
+from .drawing import unit_directions
 from .operators import sliced_transport
 
 
@@ -38,7 +38,7 @@ def sliced_wasserstein(
         (n + 1,).
     x_weights, y_weights : one number >= 0 for each element, in the shape of the batch.
     n_slices, slices, random_state : as for `SlicedWassersteinPool`; a tensor (L, d) of your own may have a gradient,
-        and is divided by its norms.
+        and is divided by its norms. `random_state=None` draws in every call, by a seed of torch's generator.
     squared : whether to return the square. The distance itself has a gradient of zero where it is zero.
     check : as for `SlicedWassersteinPool`.
 
@@ -66,12 +66,6 @@ def sliced_wasserstein(
     return squares if squared else _root(squares)
 
 
-def not_linear(slicer: Slicer) -> UnsupportedError:
-    """Return the error about slices that are not directions."""
-    problem = f"slosh.torch needs linear slices, and {slicer} is not linear"
-    return UnsupportedError(problem, "pass directions (L, d), or a kind of them", feature_name="slices")
-
-
 def _root(squares: Tensor) -> Tensor:
     """Return the root, whose gradient at zero is zero."""
     zero = squares <= 0  # NaN is not: the loss of what is no number is none
@@ -82,19 +76,34 @@ def _pair(sets: Any, name: str) -> tuple[Tensor, Tensor | None]:
     """Return the points and the offsets of a batch; other than those of a pair, points have no offsets."""
     points, offsets = sets, None
     if isinstance(sets, tuple | list):
-        if len(sets) != 2 or not all(isinstance(each, Tensor) for each in sets) or sets[1].dtype.is_floating_point:
+        if len(sets) != 2 or not _may_be_offsets(sets[1]):
             what = f"is a {type(sets).__name__} of {len(sets)}, not a pair (points, offsets) of tensors"
             raise input_error(name, what, "for sets of any sizes pass (torch.cat(sets), their offsets)")
         points, offsets = sets
+        for part, value in (("points", points), ("offsets", offsets)):
+            if not isinstance(value, Tensor):
+                what = f"has {part} of type {type(value).__name__}, not a tensor"
+                raise input_error(name, what, f"pass torch.as_tensor({part})")
     if not isinstance(points, Tensor):
         what = f"must be a tensor or a pair (points, offsets), not {type(points).__name__}"
         raise input_error(name, what, "make a tensor with torch.as_tensor")
+    if points.dim() not in ((3,) if points.is_nested else (2, 3)):
+        raise wrong_dimensions(points, name)
     if points.dim() == 2 and offsets is None and not points.is_nested:
         remedy = f"pass the pair ({name}, offsets), and for one set {name}[None]"
         raise input_error(name, "is 2-D, and there are no offsets", remedy)
-    if points.dim() > 1 and not points.is_nested and not points.shape[-1]:
+    if not points.is_nested and not points.shape[-1]:
         raise input_error(name, "has no features")
     return points, offsets
+
+
+def _may_be_offsets(value: Any) -> bool:
+    """Return whether the second of two is a tensor, an array or a list of integers, and not a set."""
+    if isinstance(value, Tensor):
+        return not value.dtype.is_floating_point
+    if isinstance(value, np.ndarray):
+        return value.dtype.kind in "iu"
+    return isinstance(value, tuple | list) and all(isinstance(each, int | np.integer) for each in value)
 
 
 def _directions(slices: Any, points: Tensor, n_slices: int | None, random_state: Any) -> Tensor:
@@ -111,14 +120,5 @@ def _directions(slices: Any, points: Tensor, n_slices: int | None, random_state:
         dim = sets[0].shape[-1] if sets else 1
     else:
         dim = int(points.shape[-1])
-    drawn: Tensor = _draw(slices, dim, n_slices, random_state)
+    drawn = unit_directions(slices, dim, n_slices, random_state)
     return drawn.to(points.device, torch.float64 if points.dtype == torch.float64 else torch.float32)
-
-
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-def _draw(slices: Any, dim: int, n_slices: int | None, random_state: Any) -> Tensor:
-    """Return drawn directions; what is compiled draws them once."""
-    slicer = auto_slicer(slices, dim, n_slices, random_stream(random_state))
-    if slicer.directions_ is None:
-        raise not_linear(slicer)
-    return torch.as_tensor(slicer.directions_)

@@ -42,7 +42,7 @@ def sliced_embedding(
     """Return (quantiles - reference) * scale of every set along every direction, (n, L * M), slice after slice."""
     if check:
         check_values(points, offsets, weights)
-        check_directions(directions)
+        check_directions(directions, reference)
     with full_precision(points.device):
         vectors: Tensor = _backend(points).embed(points, offsets, weights, directions, reference, average, scale)
     return vectors

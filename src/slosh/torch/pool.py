@@ -14,7 +14,7 @@ from ..embed.references import learnt_reference
 from ..embed.sliced_wasserstein import SlicedWasserstein
 from ..errors import InputError, UnsupportedError, bad_value
 from .batches import ragged_batch
-from .loss import not_linear
+from .drawing import not_linear
 from .operators import sliced_embedding
 
 
