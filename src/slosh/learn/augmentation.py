@@ -70,8 +70,8 @@ def _jitter(batch: SetBatch, spread: float) -> SetBatch:
 
 
 def _scale(batch: SetBatch, spread: float) -> SetBatch:
-    factors, mean = _of_each_set(batch).uniform_(1 / STRETCH, STRETCH)[batch.set_of], _means(batch)
-    return batch._replace(points=mean + (batch.points - mean) * factors)
+    factors, mean = _of_each_set(batch).uniform_(1 / STRETCH, STRETCH), _means(batch)
+    return batch._replace(points=mean + (batch.points - mean) * factors[batch.set_of])
 
 
 def _shift(batch: SetBatch, spread: float) -> SetBatch:
@@ -101,7 +101,9 @@ def _rotate(batch: SetBatch, spread: float) -> SetBatch:
 def _means(batch: SetBatch) -> Tensor:
     """Return the mean of the set of each element, (P, d)."""
     of = batch.set_of
-    return ((_of_each_set(batch).zero_().index_add_(0, of, batch.points)) / batch.sizes[:, None])[of]
+    if batch.size is not None:
+        return batch.points.view(-1, batch.size, batch.points.shape[1]).mean(dim=1)[of]
+    return (_of_each_set(batch).zero_().index_add_(0, of, batch.points) / batch.sizes[:, None])[of]
 
 
 def _of_each_set(batch: SetBatch) -> Tensor:

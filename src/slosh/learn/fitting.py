@@ -72,8 +72,9 @@ def fit_model(
     of = "" if checkpoint is None else fingerprint(sets, learnt_of, {**parameters, "random_state": seed})
     saved = Checkpoint(checkpoint, of)
     # One of another fit, and one that cannot be written, are refused before anything is computed.
-    saved.read()
-    saved.check_place()
+    state = saved.read()
+    if state is None or not state.finished:
+        saved.check_place()
     with seeded(seed, n_threads, device):
         part = _Head(model, sets, device) if model.network is None else _Network(model, sets, device, plan)
         trainer = Trainer(part.model, part.inputs, kept, held, plan, device)

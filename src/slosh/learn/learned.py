@@ -373,4 +373,4 @@ def _import_torch() -> None:
         import_extra("torch", "LearnedEmbedding.fit", "torch")
     finally:
         if given is None:
-            del os.environ[WAIT_POLICY]
+            os.environ.pop(WAIT_POLICY, None)
