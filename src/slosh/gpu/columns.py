@@ -162,7 +162,7 @@ def value_gradient(batch: Batch, piece: Piece, directions: Tensor, rule: Rule, g
     with torch.cuda.device(device):
         values = Values.of(batch._replace(weights=None), piece, directions, rule.tf32)
         stride = values.stride or _padded(n_points)
-        out = torch.zeros((len(directions), stride), dtype=torch.float32, device=device)
+        out = torch.empty((len(directions), stride), dtype=torch.float32, device=device)
         # Where points are read, elements are counted from the first of the batch, and else from that of the piece.
         place = out.data_ptr() - (4 * piece.start if values.dim else 0)
         rule = rule._replace(reference=grad)
