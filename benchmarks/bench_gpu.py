@@ -28,6 +28,7 @@ from threadpoolctl import threadpool_limits
 from machine import ROOT, cpu
 from slosh import Sets
 from slosh.embed import DistanceField, SlicedWasserstein, Whitened
+from slosh.embed.sliced_wasserstein import TF32_DIM
 from slosh.gpu import columns, embedding, networks, precision, projection
 from slosh.gpu.devices import checked_device
 from slosh.native import kernel
@@ -37,8 +38,6 @@ from slosh.torch import SlicedWassersteinPool
 
 OUT = ROOT / "docs" / "results" / "gpu.json"
 HOW: tuple[projection.How, ...] = ("plain", "tensor", "tf32")
-TF32_DIM = 64
-"""The fewest features that TF32 makes a difference for."""
 MINIMA_A_CLOCK = 64
 """Minima or maxima that a multiprocessor computes in a clock (CUDA programming guide, compute capability 8 and 9)."""
 ROWS: list[tuple[str, Any, int, int, int, int, float]] = [

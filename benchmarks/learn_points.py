@@ -74,11 +74,7 @@ def changes(variant: str) -> tuple[str, ...]:
 
 
 def timed_fit(
-    sets: slosh.Sets,
-    labels: np.ndarray,
-    epochs: int,
-    given: argparse.Namespace,
-    until: float = math.inf,
+    sets: slosh.Sets, labels: np.ndarray, epochs: int, given: argparse.Namespace, until: float = math.inf
 ) -> tuple[LearnedEmbedding, list[float]]:
     """Return a fitted model and the seconds of each epoch. Fit until then at most, on the clock of `perf_counter`."""
 
