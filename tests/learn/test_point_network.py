@@ -7,7 +7,7 @@ from labelled_shapes import shapes, torch
 from slosh import Sets
 from slosh.errors import InputError
 from slosh.learn import LearnedEmbedding, learned
-from slosh.learn.augmentation import SetBatch, augmented
+from slosh.learn.augmentation import Layout, SetBatch, augmented
 from slosh.learn.head import Head
 from slosh.learn.modules import Model, NormalizedHead
 from slosh.learn.point_module import PointModule, nearest_elements
@@ -161,7 +161,7 @@ def ragged(sizes, seed=0, weights=None):
 
 
 def inputs_of(sets, changes=(), batch_size=4):
-    return SampledInputs(sets, changes, 1.0, batch_size, CPU)
+    return SampledInputs(sets, changes, Layout.of(sets), batch_size, CPU)
 
 
 def test_a_batch_has_equally_many_elements_of_each_set_and_none_twice():
@@ -217,7 +217,7 @@ def test_of_very_large_sets_a_part_is_taken():
 def test_a_rotated_set_keeps_its_distances_and_its_mean(dim):
     sets = equal_sets(5, 20, dim)
     torch.manual_seed(0)
-    turned = augmented(equal_batch(sets), ("rotate",), 1.0).points.view(5, 20, dim)
+    turned = augmented(equal_batch(sets), ("rotate",), Layout.of(sets)).points.view(5, 20, dim)
     before = torch.tensor(sets.points).view(5, 20, dim)
     torch.testing.assert_close(torch.cdist(turned, turned), torch.cdist(before, before), atol=1e-4, rtol=1e-4)
     torch.testing.assert_close(turned.mean(1), before.mean(1), atol=1e-5, rtol=1e-5)

@@ -13,7 +13,16 @@ from slosh import Sets
 from slosh.embed import DistanceField, SlicedWasserstein, Whitened
 from slosh.errors import InputError
 from slosh.learn import LearnedEmbedding
-from slosh.learn.augmentation import CHANGES, KEPT, SHIFT, STRETCH, SetBatch, augmented, with_regions_of_others
+from slosh.learn.augmentation import (
+    CHANGES,
+    KEPT,
+    SHIFT,
+    STRETCH,
+    Layout,
+    SetBatch,
+    augmented,
+    with_regions_of_others,
+)
 from slosh.learn.averaging import Average
 from slosh.learn.examples import labelled_examples, paired_examples
 from slosh.learn.inputs import BATCH_POINTS, SetInputs, changed_copies, even_runs
@@ -46,6 +55,10 @@ def test_the_contrastive_loss_has_a_gradient():
     assert torch.autograd.gradcheck(lambda x: contrastive_loss(torch.nn.functional.normalize(x, dim=1), alike), vectors)
 
 
+def layout(spread=1.0, fixed=(0, 0, 0)):
+    return Layout(spread, torch.tensor(fixed))
+
+
 def batch_of(sets):
     weights = None if sets.weights is None else torch.tensor(sets.weights)
     return SetBatch(torch.tensor(sets.points), torch.tensor(sets.offsets), weights)
@@ -55,7 +68,7 @@ def batch_of(sets):
 def test_changes_of_sets(weighted):
     sets, _ = shapes(50, 3, weighted=weighted)
     batch = batch_of(sets)
-    dropped = augmented(batch, ("drop",), 1.0)
+    dropped = augmented(batch, ("drop",), layout())
     sizes = dropped.sizes.numpy()
     assert (sizes >= 1).all()
     assert (sizes <= sets.sizes).all()
@@ -66,7 +79,7 @@ def test_changes_of_sets(weighted):
         assert {tuple(row) for row in kept.tolist()} <= {tuple(row) for row in sets[i].tolist()}
         if weighted:
             assert dropped.weights[dropped.offsets[i] : dropped.offsets[i + 1]].max() > 0
-    scaled = augmented(batch, ["scale"], 1.0).points
+    scaled = augmented(batch, ["scale"], layout()).points
     for start, stop in zip(sets.offsets[:-1], sets.offsets[1:], strict=True):
         before, after = (each[start:stop] - each[start:stop].mean(dim=0) for each in (batch.points, scaled))
         factors = after.norm(dim=0) / before.norm(dim=0)
@@ -74,11 +87,11 @@ def test_changes_of_sets(weighted):
         assert factors.max() <= STRETCH + 1e-4
         torch.testing.assert_close(after, before * factors, rtol=0, atol=1e-4)
         torch.testing.assert_close(scaled[start:stop].mean(dim=0), batch.points[start:stop].mean(dim=0))
-    moved = augmented(batch, "shift", 2.0).points - batch.points
+    moved = augmented(batch, "shift", layout(2.0)).points - batch.points
     assert 0.1 < moved.abs().max() <= 2 * SHIFT + 1e-5
-    jittered = augmented(batch, ("jitter",), 2.0).points - batch.points
+    jittered = augmented(batch, ("jitter",), layout(2.0)).points - batch.points
     assert 0.02 < jittered.std() < 0.06
-    assert augmented(batch, (), 1.0) is batch
+    assert augmented(batch, (), layout()) is batch
 
 
 @pytest.mark.parametrize("name", CHANGES)
@@ -94,8 +107,45 @@ def unmoved(batch, name):
     found = []
     for each in (batch, moved):
         torch.manual_seed(0)
-        found.append(augmented(each, [name], 1.5).points)
+        found.append(augmented(each, [name], layout(1.5, (-1, 0, 1))).points)
     torch.testing.assert_close(found[1] - away, found[0], rtol=0, atol=1e-3)
+
+
+@pytest.mark.parametrize("size", [10, None])
+def test_sets_are_stretched_from_where_they_are_fixed(size):
+    torch.manual_seed(0)
+    sizes = np.full(6, 10) if size else np.array([1, 5, 20, 10, 12, 12])
+    offsets = torch.tensor(np.concatenate([[0], np.cumsum(sizes)]))
+    batch = SetBatch(torch.randn(60, 3), offsets, None, size=size)
+    changed = augmented(batch, ["scale"], layout(1.0, (-1, 0, 1))).points
+    for one, other in zip(batch.points.split(sizes.tolist()), changed.split(sizes.tolist()), strict=True):
+        for number, place in enumerate((torch.amin, torch.mean, torch.amax)):
+            torch.testing.assert_close(place(other[:, number], 0), place(one[:, number], 0))
+        if len(one) > 1:
+            factors = (other.amax(0) - other.amin(0)) / (one.amax(0) - one.amin(0))
+            assert (factors > 1 / STRETCH - 1e-3).all()
+            assert (factors < STRETCH + 1e-3).all()
+            assert len(factors.unique()) == 3
+
+
+@pytest.mark.parametrize("away", [0.0, 300.0])
+def test_what_stays_where_it_is_when_sets_are_stretched(away):
+    """Of one feature the lowest coordinates are always the same, of others the means, or the highest, or nothing is."""
+    rng = np.random.default_rng(0)
+    sizes = rng.integers(4, 30, 200)
+    found = []
+    for size in sizes:
+        points = rng.uniform(size=(size, 5)) * rng.uniform(1, 2, 5) + rng.uniform(size=5)
+        points[:, 0] -= points[:, 0].min()
+        points[:, 1] -= points[:, 1].mean()
+        points[:, 2] -= points[:, 2].max()
+        points[:, 4] = 3.0
+        found.append(np.float32(points + away))
+    sets = Sets.from_list(found)
+    assert Layout.of(sets).fixed.tolist() == [-1, 0, 1, 0, 0]
+    assert Layout.of(sets).spread == pytest.approx(np.sqrt(np.var(sets.points, axis=0).mean()), rel=1e-3)
+    assert Layout.of(sets[:1]).fixed.tolist() == [0, 0, 0, 0, 0]
+    assert Layout.of(Sets.from_list([[[2.0, 2.0]]])).spread == 1.0
 
 
 @pytest.mark.parametrize("network", [None, "points"])
@@ -169,17 +219,17 @@ def test_the_average_of_weights():
 
 def test_copies_are_the_set_itself_and_changed_ones():
     sets, _ = shapes(20, weighted=True)
-    one, other, third = changed_copies(sets, ("drop", "jitter"), 2, 1.0)
+    one, other, third = changed_copies(sets, ("drop", "jitter"), 2, layout())
     assert one is sets
     assert not np.array_equal(other.points[:5], third.points[:5])
-    assert changed_copies(sets, (), 4, 1.0) == [sets]
+    assert changed_copies(sets, (), 4, layout()) == [sets]
 
 
 def test_a_batch_of_sets_is_those_sets():
     sets, _ = shapes(30, 3, weighted=True)
-    copies = changed_copies(sets, ("jitter",), 1, 1.0)
+    copies = changed_copies(sets, ("jitter",), 1, layout())
     features = np.random.default_rng(0).normal(size=(2, 30, 4)).astype(np.float32)
-    inputs = SetInputs(copies, features, (), 1.0, torch.device("cpu"))
+    inputs = SetInputs(copies, features, (), layout(), torch.device("cpu"))
     rows, which = np.array([7, 0, 29, 7]), np.array([0, 1, 1, 0])
     batch = inputs.batch(rows, which)
     for i, (row, copy) in enumerate(zip(rows, which, strict=True)):

@@ -6,9 +6,11 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from ..data.sets import Sets
 from ..errors import InputError
 
 KEPT = 0.5
@@ -16,7 +18,10 @@ KEPT = 0.5
 JITTER = 0.02
 """Of "jitter": the deviation of what is added to a coordinate, over that of all coordinates."""
 STRETCH = 1.18
-"""Of "scale": the most that a set is stretched from its mean along an axis, or, as 1 / STRETCH, shrunk."""
+"""Of "scale": the most that a set is stretched along an axis, or, as 1 / STRETCH, shrunk."""
+FIXED = 0.5
+"""An end of the sets stays where it is when they are stretched, rather than their mean, if it differs between sets by
+less than this part of what their mean does."""
 TURN = 30.0
 """Of "rotate": the largest angle that a set of 2 or 3 features is turned by, in degrees."""
 SHIFT = 0.2
@@ -50,7 +55,38 @@ class SetBatch(NamedTuple):
         return torch.repeat_interleave(which, self.sizes, output_size=len(self.points))
 
 
-def _drop(batch: SetBatch, spread: float) -> SetBatch:
+class Layout(NamedTuple):
+    """How the sets of a collection lie.
+
+    spread : the deviation of all coordinates, each from the mean of its feature; 1 if there is none.
+    fixed : (d,) what of a set stays where it is when the set is stretched along an axis: -1 is its lowest coordinate, 0
+        its mean, 1 its highest.
+    """
+
+    spread: float
+    fixed: Tensor
+
+    @classmethod
+    def of(cls, sets: Sets) -> Layout:
+        """Return how these sets lie.
+
+        Sets are given in a frame: they are centred, begin at zero, stand on a floor. It is found by what of them is
+        always at the same place, and stretched sets are still sets of that frame.
+        """
+        points, starts = sets.points, sets.offsets[:-1]
+        spread = float(np.sqrt(points.var(axis=0, dtype=np.float64).mean())) or 1.0
+        means = np.add.reduceat(points, starts, dtype=np.float64) / sets.sizes[:, None]
+        ends = np.minimum.reduceat(points, starts), np.maximum.reduceat(points, starts)
+        low, high = (each.std(axis=0, dtype=np.float64) for each in ends)
+        which = np.where(low <= high, -1, 1)
+        fixed = np.where(np.minimum(low, high) < FIXED * means.std(axis=0), which, 0)
+        return cls(spread, torch.tensor(fixed, dtype=torch.int8))
+
+    def to(self, device: torch.device) -> Layout:
+        return self._replace(fixed=self.fixed.to(device))
+
+
+def _drop(batch: SetBatch, layout: Layout) -> SetBatch:
     """Keep a random part of the elements of each set, one at least of those that count."""
     of = batch.set_of
     share = torch.empty(len(batch.offsets) - 1, device=of.device).uniform_(KEPT, 1)
@@ -65,21 +101,23 @@ def _drop(batch: SetBatch, spread: float) -> SetBatch:
     return batch._replace(points=batch.points[kept], offsets=offsets, weights=weights, size=None)
 
 
-def _jitter(batch: SetBatch, spread: float) -> SetBatch:
-    return batch._replace(points=batch.points + JITTER * spread * torch.randn_like(batch.points))
+def _jitter(batch: SetBatch, layout: Layout) -> SetBatch:
+    return batch._replace(points=batch.points + JITTER * layout.spread * torch.randn_like(batch.points))
 
 
-def _scale(batch: SetBatch, spread: float) -> SetBatch:
-    factors, mean = _of_each_set(batch).uniform_(1 / STRETCH, STRETCH), _means(batch)
-    return batch._replace(points=mean + (batch.points - mean) * factors[batch.set_of])
+def _scale(batch: SetBatch, layout: Layout) -> SetBatch:
+    factors, of = _of_each_set(batch).uniform_(1 / STRETCH, STRETCH), batch.set_of
+    low, high = _ends(batch)
+    fixed = torch.where(layout.fixed < 0, low, torch.where(layout.fixed > 0, high, _means(batch)))[of]
+    return batch._replace(points=fixed + (batch.points - fixed) * factors[of])
 
 
-def _shift(batch: SetBatch, spread: float) -> SetBatch:
-    steps = _of_each_set(batch).uniform_(-SHIFT * spread, SHIFT * spread)
+def _shift(batch: SetBatch, layout: Layout) -> SetBatch:
+    steps = _of_each_set(batch).uniform_(-SHIFT * layout.spread, SHIFT * layout.spread)
     return batch._replace(points=batch.points + steps[batch.set_of])
 
 
-def _rotate(batch: SetBatch, spread: float) -> SetBatch:
+def _rotate(batch: SetBatch, layout: Layout) -> SetBatch:
     """Turn each set about its mean, by an angle of at most TURN degrees; in space about an axis that is drawn, too."""
     points, of = batch.points, batch.set_of
     n, dim = len(batch.offsets) - 1, points.shape[1]
@@ -94,23 +132,31 @@ def _rotate(batch: SetBatch, spread: float) -> SetBatch:
     cross = torch.stack([zero, -z, y, z, zero, -x, -y, x, zero], dim=1).view(n, 3, 3)
     turn = torch.eye(3, device=points.device, dtype=points.dtype) + angles.sin()[:, None, None] * cross
     turn = (turn + (1 - angles.cos())[:, None, None] * (cross @ cross))[:, :dim, :dim]
-    mean = _means(batch)
+    mean = _means(batch)[of]
     return batch._replace(points=mean + torch.einsum("pij,pj->pi", turn[of], points - mean))
 
 
 def _means(batch: SetBatch) -> Tensor:
-    """Return the mean of the set of each element, (P, d)."""
-    of = batch.set_of
+    """Return the mean of each set, (n, d)."""
     if batch.size is not None:
-        return batch.points.view(-1, batch.size, batch.points.shape[1]).mean(dim=1)[of]
-    return (_of_each_set(batch).zero_().index_add_(0, of, batch.points) / batch.sizes[:, None])[of]
+        return batch.points.view(-1, batch.size, batch.points.shape[1]).mean(dim=1)
+    return _of_each_set(batch).zero_().index_add_(0, batch.set_of, batch.points) / batch.sizes[:, None]
+
+
+def _ends(batch: SetBatch) -> tuple[Tensor, Tensor]:
+    """Return the lowest and the highest coordinates of each set, (n, d) each."""
+    if batch.size is not None:
+        low, high = torch.aminmax(batch.points.view(-1, batch.size, batch.points.shape[1]), dim=1)
+        return low, high
+    low, high = (torch.segment_reduce(batch.points, how, offsets=batch.offsets, axis=0) for how in ("min", "max"))
+    return low, high
 
 
 def _of_each_set(batch: SetBatch) -> Tensor:
     return batch.points.new_empty((len(batch.offsets) - 1, batch.points.shape[1]))
 
 
-CHANGES: dict[str, Callable[[SetBatch, float], SetBatch]] = {
+CHANGES: dict[str, Callable[[SetBatch, Layout], SetBatch]] = {
     "rotate": _rotate,
     "scale": _scale,
     "shift": _shift,
@@ -152,8 +198,8 @@ def with_regions_of_others(batch: SetBatch, share: float) -> tuple[SetBatch, Ten
     return batch._replace(points=batch.points[at], weights=weights), other, part
 
 
-def augmented(batch: SetBatch, changes: Sequence[str] | Change, spread: float) -> SetBatch:
-    """Return the sets changed at random, by torch's generator. `spread` is the deviation of all coordinates."""
+def augmented(batch: SetBatch, changes: Sequence[str] | Change, layout: Layout) -> SetBatch:
+    """Return the sets changed at random, by torch's generator. `layout` is on their device."""
     if callable(changes):
         points: Any = changes(batch.points, batch.offsets)
         if not isinstance(points, Tensor) or points.shape != batch.points.shape:
@@ -163,5 +209,5 @@ def augmented(batch: SetBatch, changes: Sequence[str] | Change, spread: float) -
         return batch._replace(points=points.to(batch.points))
     for name, change in CHANGES.items():
         if name in changes:
-            batch = change(batch, spread)
+            batch = change(batch, layout)
     return batch

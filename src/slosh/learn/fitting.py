@@ -21,6 +21,7 @@ from ..embed.whitening import with_signs
 from ..errors import InputError, bad_value
 from ..gpu.devices import checked_device
 from ..native.arrays import Array, Float32, Float64
+from .augmentation import Layout
 from .checkpoints import Checkpoint, fingerprint
 from .examples import Examples
 from .inputs import FeatureInputs, Inputs, SetInputs, changed_copies
@@ -109,11 +110,6 @@ def _device(name: Any) -> torch.device:
     return device
 
 
-def _spread(sets: Sets) -> float:
-    """Return the deviation of all coordinates, each from the mean of its feature; 1 if there is none."""
-    return float(np.sqrt(sets.points.var(axis=0, dtype=np.float64).mean())) or 1.0
-
-
 def _principal(vectors: Array, n: int) -> Float64:
     """Return the n directions along which vectors are longest, (n, D), orthonormal."""
     with threadpool_limits(1, "blas"):
@@ -129,9 +125,9 @@ class _Head:
     def __init__(self, model: Any, sets: Sets, device: torch.device) -> None:
         self.whitened = _whitened(model, sets)
         width = self.whitened.vector_length
-        changes, spread = checked_changes(model, sets.dim), _spread(sets)
+        changes, layout = checked_changes(model, sets.dim), Layout.of(sets)
         n_copies = max(0, min(COPIES, COPIED_NUMBERS // max(1, len(sets) * width) - 1))
-        copies = changed_copies(sets, changes, n_copies, spread)
+        copies = changed_copies(sets, changes, n_copies, layout)
         self.trunk: nn.Module
         self.inputs: Inputs
         views = self.whitened.embeddings_
@@ -140,7 +136,7 @@ class _Head:
                 remedy = "give a SlicedWasserstein with linear slices, or leave learn_slices out"
                 raise InputError("no embedding has slices that can be learnt", remedy, argument="learn_slices")
             self.trunk = LearntSlices(self.whitened, device)
-            self.inputs = SetInputs(copies, self._fixed(copies), (), spread, device)
+            self.inputs = SetInputs(copies, self._fixed(copies), (), layout, device)
             features = self.whitened.embed(sets)
         else:
             self.trunk = nn.Identity()
@@ -193,19 +189,18 @@ class _Network:
     """A network on the elements, pooled, and a head, trained together on the sets themselves."""
 
     def __init__(self, model: Any, sets: Sets, device: torch.device, plan: Plan) -> None:
-        points = sets.points
-        center, spread = points.mean(axis=0, dtype=np.float64), _spread(sets)
+        center, layout = sets.points.mean(axis=0, dtype=np.float64), Layout.of(sets)
         self.is_own = not isinstance(model.network, str)
         changes, network = checked_changes(model, sets.dim), model.network
         self.inputs: Inputs
         if self.is_own:
             network = copy.deepcopy(network)
             self.n_outputs = _n_outputs(network, sets)
-            self.inputs = SetInputs([sets], None, changes, spread, device)
+            self.inputs = SetInputs([sets], None, changes, layout, device)
         else:
-            network = PointModule(sets.dim, center, spread, int(model.n_neighbors))
+            network = PointModule(sets.dim, center, layout.spread, int(model.n_neighbors))
             self.n_outputs = network.n_outputs
-            self.inputs = SampledInputs(sets, changes, spread, plan.batch_size, device)
+            self.inputs = SampledInputs(sets, changes, layout, plan.batch_size, device)
         n_slices = POINT_SLICES if model.n_slices is None else int(model.n_slices)
         self.trunk = PooledNetwork(network, self.n_outputs, n_slices, plan.seed)
         self.model = Model(self.trunk, None, NormalizedHead(self.trunk.norm.num_features))

@@ -18,7 +18,7 @@ from ..data.precision import MAX_COORDINATE
 from ..data.sets import Sets
 from ..errors import InputError
 from ..native.arrays import Float32, Int64
-from .augmentation import Change, SetBatch, augmented
+from .augmentation import Change, Layout, SetBatch, augmented
 
 BATCH_POINTS = 1 << 18
 """Elements of a batch at most; a larger set is a batch of its own."""
@@ -92,11 +92,11 @@ class SetInputs(AnyOrder):
         copies: Sequence[Sets],
         features: Float32 | None,
         changes: Sequence[str] | Change,
-        spread: float,
+        layout: Layout,
         device: torch.device,
     ) -> None:
         self.n_copies, self._n = len(copies), len(copies[0])
-        self._changes, self._spread, self._device = changes, spread, device
+        self._changes, self._layout, self._device = changes, layout.to(device), device
         self._sizes = np.concatenate([each.sizes for each in copies])
         starts = np.concatenate([[0], np.cumsum(self._sizes)[:-1]])
         self._points, self._starts = self._move(np.concatenate([each.points for each in copies])), self._move(starts)
@@ -121,16 +121,16 @@ class SetInputs(AnyOrder):
         weights = None if self._weights is None else self._weights[at]
         features = None if self._features is None else self._features[which]
         batch = SetBatch(self._points[at], offsets, weights, features)
-        return augmented(batch, self._changes, self._spread) if copies is not None and self._changes else batch
+        return augmented(batch, self._changes, self._layout) if copies is not None and self._changes else batch
 
 
-def changed_copies(sets: Sets, changes: Sequence[str] | Change, n_copies: int, spread: float) -> list[Sets]:
+def changed_copies(sets: Sets, changes: Sequence[str] | Change, n_copies: int, layout: Layout) -> list[Sets]:
     """Return the sets, and copies of them that were changed at random, by torch's generator."""
     weights = None if sets.weights is None else torch.tensor(sets.weights)
     found = [sets]
     for _ in range(n_copies if changes else 0):
         batch = SetBatch(torch.tensor(sets.points), torch.tensor(sets.offsets), weights)
-        made = augmented(batch, changes, spread)
+        made = augmented(batch, changes, layout)
         points = np.ascontiguousarray(made.points.detach().numpy(), np.float32)
         if callable(changes) and (outside := first_outside(points, -MAX_COORDINATE, MAX_COORDINATE)) is not None:
             problem = f"augment returned {points[outside]} for element {outside[0]}, feature {outside[1]} of its points"

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..data.sets import Sets
 from ..native.arrays import Int64
-from .augmentation import Change, SetBatch, augmented
+from .augmentation import Change, Layout, SetBatch, augmented
 from .inputs import even_runs
 
 MOST_ELEMENTS = 2048
@@ -49,7 +49,7 @@ class SampledInputs:
     n_copies = 1
 
     def __init__(
-        self, sets: Sets, changes: Sequence[str] | Change, spread: float, batch_size: int, device: torch.device
+        self, sets: Sets, changes: Sequence[str] | Change, layout: Layout, batch_size: int, device: torch.device
     ) -> None:
         points, weights, sizes = sets.points, sets.weights, sets.sizes
         if weights is not None and not weights.all():
@@ -59,7 +59,7 @@ class SampledInputs:
         if weights is not None:  # whose mean is 1 in each set then: only their ratios count
             means = np.add.reduceat(weights, np.cumsum(sizes) - sizes, dtype=np.float64) / sizes
             weights = (weights / np.repeat(means, sizes)).astype(np.float32)
-        self._sizes, self._device, self._spread, self._batch_size = sizes, device, spread, batch_size
+        self._sizes, self._device, self._layout, self._batch_size = sizes, device, layout.to(device), batch_size
         self._drops = not callable(changes) and "drop" in changes
         self._changes = changes if callable(changes) else [name for name in changes if name != "drop"]
         home = device if points.nbytes <= DEVICE_BYTES else torch.device("cpu")
@@ -128,7 +128,7 @@ class SampledInputs:
         weights = None if self._weights is None else self._weights[at].to(self._device).view(-1)
         offsets = torch.arange(n_sets + 1, device=self._device) * n
         batch = SetBatch(points.view(-1, points.shape[2]), offsets, weights, size=n)
-        return augmented(batch, self._changes, self._spread) if fresh and self._changes else batch
+        return augmented(batch, self._changes, self._layout) if fresh and self._changes else batch
 
     def _places(self, which: Tensor, size: Size, fresh: bool) -> Tensor:
         """Return which elements of each set to take, (sets, n); the same ones every time unless `fresh`."""
