@@ -100,9 +100,9 @@ def take_kernels(monkeypatch: Any, kernels: Any) -> None:
     """Let `kernels` stand for `slosh.gpu.nvrtc.kernels`, and tensors of the CPU for those of a GPU."""
     import torch
 
-    from slosh.gpu import columns, field, large, pieces, projection
+    from slosh.gpu import columns, factors, field, large, pieces, projection
 
-    for module in (columns, field, large, projection):
+    for module in (columns, factors, field, large, projection):
         monkeypatch.setattr(module, "kernels", kernels)
     for module, name in ((pieces, "moved"), (large, "moved"), (field, "moved"), (field, "sent")):
         monkeypatch.setattr(module, name, lambda array, device: torch.tensor(array))

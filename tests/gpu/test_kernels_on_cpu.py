@@ -178,3 +178,23 @@ def test_fields_equal_distances(weighted):
             points = points[sets.weights[start:stop] > 0]
         least = np.sqrt(((points[:, None] - anchors) ** 2).sum(2)).min(0)
         np.testing.assert_allclose(row, least, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("dim", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize(("n_points", "n_slices"), [(3, 1), (1024, 64), (2501, 70)])
+def test_gradients_of_both_factors_equal_products(dim, n_points, n_slices):
+    from slosh.gpu import factors
+
+    rng = np.random.default_rng(dim)
+    of_values = np.full((n_slices, (n_points + 3) // 4 * 4), np.nan, np.float32)
+    of_values[:, :n_points] = rng.normal(size=(n_slices, n_points))
+    points, directions = (rng.normal(size=(n, dim)).astype(np.float32) for n in (n_points, n_slices))
+    exact = of_values[:, :n_points].astype(np.float64)
+    for wanted in ((True, True), (True, False), (False, True)):
+        of_points, of_directions = torch.ones((n_points, dim)), torch.ones((n_slices, dim))
+        given = (each if want else None for each, want in zip((of_points, of_directions), wanted, strict=True))
+        factors.add_gradients(torch.tensor(of_values)[:, :n_points], *map(torch.tensor, (points, directions)), *given)
+        for found, product, want in zip(
+            (of_points, of_directions), (exact.T @ directions, exact @ points), wanted, strict=True
+        ):
+            np.testing.assert_allclose(found, 1 + product if want else 1, rtol=1e-5, atol=2e-6 * n_points**0.5)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..gpu import columns, large, plain
+from ..gpu import columns, factors, large, plain
 from ..gpu.pieces import pieces
 from ..gpu.plain import Gradients, empty_gradients, transport, transport_backward
 
@@ -61,8 +61,8 @@ def embed_backward(
             some = slice(first, first + turns)
             upstream = grad[piece.first : piece.last, first * n_quantiles : (first + turns) * n_quantiles]
             of_values = columns.value_gradient(batch, piece, directions[some], rule, upstream)
-            if wanted[0]:
-                found.points[elements].addmm_(of_values.T, directions[some])
-            if wanted[2]:
-                found.directions[some].addmm_(of_values, points[elements])
+            of_points = found.points[elements] if wanted[0] else None
+            of_directions = found.directions[some] if wanted[2] else None
+            with torch.cuda.device(points.device):
+                factors.add_gradients(of_values, points[elements], directions[some], of_points, of_directions)
     return found

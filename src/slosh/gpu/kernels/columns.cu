@@ -6,6 +6,8 @@
   (SPAN >= 2048 ? 2048 : SPAN >= 1024 ? 1024 : SPAN >= 512 ? 512 : SPAN >= 256 ? 256 : SPAN >= 128 ? 128 : SPAN >= 64 ? 64 \
    : SPAN >= 32 ? 32 : SPAN >= 16 ? 16 : 8)
 
+#define SHORT_M (0x7fffffff / (SPAN + 1) - 1)  // with so many quantiles ranks times M fit 32 bits, which are divided faster
+
 // The sum of f(rank) over the ranks [from, to): in float32 where they are few, otherwise eight at a time, and those sums in double.
 template <class Function> __device__ __forceinline__ float sum_ranks(int from, int to, Function f) {
   float rest = 0;
@@ -20,6 +22,36 @@ template <class Function> __device__ __forceinline__ float sum_ranks(int from, i
   for (; k < to; ++k) rest += f(k);
   return float(total + rest);
 }
+
+#if BACKWARD
+// What the elements of the ranks [below, upto) of a column get of the gradient of its quantiles, times size. A Whole holds (M + 1) (size + 1).
+template <class Whole> __device__ __forceinline__ float share_of(const float *upstream, int M, int size, int below, int upto) {
+  float sum = 0;
+#if AVERAGE
+  const Whole last = Whole(upto) * M;
+  Whole begin = Whole(below) * M;
+  int m = int(begin / size);
+  for (Whole end = Whole(m + 1) * size;; end += size, ++m) {
+    sum += __ldg(upstream + m) * float(min(end, last) - begin);
+    if (end >= last) return sum;
+    begin = end;
+  }
+#else
+  // Value m lies between the elements i and i + 1, i = floor(((m + 1) size - M) / M); those below the first are the first.
+  for (int m = max(0, int((Whole(below - 1) * M + M) / size) - 1); m < M; ++m) {
+    const Whole where = Whole(m + 1) * size - M;
+    const int low = where > 0 ? int(where / M) : 0;
+    const float part = where > 0 ? float(int(where - Whole(low) * M)) / float(M) : 0.f;
+    if (low >= upto) break;
+    float share = 0;
+    if (low >= below) share += 1.f - part;
+    if (low + 1 >= below && low + 1 < upto) share += part;
+    sum += __ldg(upstream + m) * share;
+  }
+  return sum * float(size);
+#endif
+}
+#endif
 
 extern "C" __global__ void __launch_bounds__(32 * WARPS)
 columns(Work work, const float *reference, float scale, int n_quantiles, float *out, long long out_stride, float *residual) {
@@ -77,29 +109,9 @@ columns(Work work, const float *reference, float scale, int n_quantiles, float *
         else rest = half;
       }
     }
-    float sum = 0;
-#if AVERAGE
-    const long long first = (long long)below * M, last = (long long)upto * M;
-    for (int m = int(first / size); m < M && (long long)m * size < last; ++m) {
-      const long long begin = max(first, (long long)m * size), end = min(last, (long long)(m + 1) * size);
-      sum += __ldg(upstream + m) * float(end - begin);
-    }
-#else
-    // Value m lies between the elements i and i + 1, i = floor(((m + 1) size - M) / M); those below the first are the first.
-    const int begin = max(0, int(((long long)(below - 1) * M + M) / size) - 1);
-    for (int m = begin; m < M; ++m) {
-      const long long where = (long long)(m + 1) * size - M;
-      const int low = where > 0 ? int(where / M) : 0;
-      const float part = where > 0 ? float(int(where % M)) / float(M) : 0.f;
-      if (low >= upto) break;
-      float share = 0;
-      if (low >= below) share += 1.f - part;
-      if (low + 1 >= below && low + 1 < upto) share += part;
-      sum += __ldg(upstream + m) * share;
-    }
-    sum *= float(size);
-#endif
-    out[(long long)slice * work.stride + from + element] = sum * unit / float(upto - below);
+    const float sum = M <= SHORT_M ? share_of<int>(upstream, M, size, below, upto) : share_of<long long>(upstream, M, size, below, upto);
+    const int n_equal = upto - below;
+    out[(long long)slice * work.stride + from + element] = n_equal > 1 ? sum * unit / float(n_equal) : sum * unit;
   }
 #else
   float *row = out + (long long)set * out_stride + (long long)slice * M;
