@@ -125,11 +125,25 @@ def test_tables_may_have_equal_ids(run, labelled):
     assert "slosh build INDEX SOURCE --columns x,y" in out
 
 
+def test_a_file_may_have_an_id_twice(run, labelled):
+    rng = np.random.default_rng(0)
+    sets, digits = [rng.normal(scale=1 + i % 2, size=(9, 2)) for i in range(14)], np.arange(14) % 2
+    names = np.array([f"s{i % 12}" for i in range(14)])
+    np.savez("one.npz", points=np.concatenate(sets), offsets=np.arange(15) * 9, digit=digits, name=names)
+    arguments = ["one.npz", "--id-column", "name"]
+    code, out, err = run("train", *arguments, "--label", "digit", "--json", *FAST)
+    assert (code, err) == (0, "")
+    assert (json.loads(out)["sets"], json.loads(out)["command"].split()[3]) == (14, "SOURCE")
+    code, _, err = run("build", "x.slosh", *arguments)
+    assert (code, "occurs twice" in err) == (1, True)
+
+
 def test_sources_of_other_features_are_refused(run, labelled, write_clouds):
     write_clouds(labelled / "solid", dim=3)
     code, _, err = run("train", "clouds", "solid", "--label", "folder", *FAST)
     assert code == 1
-    assert "solid: its sets have 3 features, those before have 2: choose features with --columns" in err
+    assert "0001.npy: 3 features, clouds/fat/0001.npy has 2: all sets need the same features" in err
+    assert "(--columns)" in err
 
 
 def test_a_checkpoint_that_is_something_else(run, labelled):

@@ -53,6 +53,34 @@ def test_patterns_files_and_lists(folder):
     assert everything(f"{folder}/**").ids == everything(folder).ids
 
 
+def test_files_of_several_folders_say_which(folder):
+    """Of one folder they do not: it would be the same for all."""
+    chair, deep = folder / "chair", folder / "a" / "deep"
+
+    def folders(source):
+        return [about.get("folder") for about in everything(source, unique_ids=False).metadata]
+
+    assert folders([chair, deep]) == ["chair", "chair", "deep"]
+    assert folders([chair / "one.npy", chair / "two.npy"]) == [None, None]
+    assert folders([f"{folder}/chair/*.npy", deep / "three.NPY"]) == ["chair", "chair", "deep"]
+    assert folders([f"{folder}/ch*/*.npy", deep]) == ["chair", "chair", "deep"]
+    assert folders([chair, chair]) == folders([chair / "one.npy", chair]) == [None, None]
+    assert folders([folder, deep]) == ["a/deep", folder.name, "chair", "chair"]
+
+
+def test_ids_may_occur_twice_where_they_need_not_be_unique(folder, monkeypatch):
+    np.save(folder / "a" / "one.npy", normal_arrays(2, dim=3)[0])
+    twice = [folder / "chair", folder / "a" / "one.npy"]
+    with raises("one.npy", "chair", error=DuplicateId):
+        everything(twice)
+    batch = everything(twice, unique_ids=False)
+    assert batch.ids == ["one.npy", "two.npy", "one.npy"]
+    monkeypatch.chdir(folder)
+    assert everything(["chair", folder / "chair", "chair/two.npy"], unique_ids=False).ids == ["one.npy", "two.npy"]
+    with raises("unique_ids='no'", error=InputError):
+        read(folder, unique_ids="no")
+
+
 def test_a_name_with_brackets_is_a_file_if_there_is_one(tmp_path):
     np.save(tmp_path / "x[1].npy", normal_arrays(3, dim=3)[0])
     assert everything(tmp_path / "x[1].npy").ids == ["x[1].npy"]

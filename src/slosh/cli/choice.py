@@ -5,13 +5,10 @@ Labelled sets of files or of an index come in; a table is printed, and the index
 
 from __future__ import annotations
 
-import itertools
-import os
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
@@ -33,8 +30,6 @@ TEST_SIZE = (
     "With 500 sets or more, the fraction of them to use as queries (default: 0.2). With fewer, every set is a query."
 )
 LEARNED = "Also learn an embedding from the labels, as slosh train does, which takes minutes. Needs 500 sets or more."
-FOLDER = "folder"
-"""The metadata key that readers give to files which lie in a folder below their source."""
 COMPARED_SETS = 4000
 """Stored sets that embeddings are compared on, at most."""
 COMPARED_NUMBERS = 1 << 26
@@ -89,47 +84,19 @@ def read_labelled(
 ) -> tuple[Labelled, Sequence[str]]:
     """Read labelled sets of files, and return them with the sources that `slosh build` is to be given.
 
-    Nothing needs ids here: sets of different sources may have equal ones. With several sources, and the folder as the
-    label, files that lie directly in their source have a folder, too. `slosh build` does neither: where it could not
-    read these sources, or would not find the labels, the second is the word SOURCE.
+    Nothing needs ids here: several sets may have one. `slosh build` needs them, and then the second is the word SOURCE.
     """
     parts: list[Sets] = []
     ids: list[str] = []
     metadata: list[dict[str, Any]] = []
-    shift, sources, is_buildable = options.parse_origin(origin), list(dict.fromkeys(source)), True
-    has_folders = label == FOLDER and len(sources) > 1
-    for (folder, _), group in itertools.groupby(sources, lambda one: _place(one, reading.format)):
-        together = list(group)
-        for batch in reading.read(together, shift):
-            if parts and (dim := batch.sets.dim) != parts[0].dim:
-                problem = f"its sets have {dim} features, those before have {parts[0].dim}"
-                raise CommandError(f"{together[0]}: {problem}: choose features with --columns, or leave it out")
-            parts.append(batch.sets)
-            ids += batch.ids
-            shift = batch.sets.origin  # "auto" is the median of the first batch, for all
-            if has_folders:
-                is_buildable = is_buildable and all(FOLDER in about for about in batch.metadata)
-                metadata += [{FOLDER: os.path.basename(folder), **about} for about in batch.metadata]
-            else:
-                metadata += batch.metadata
+    for batch in reading.read(source, options.parse_origin(origin), unique_ids=False):
+        parts.append(batch.sets)
+        ids += batch.ids
+        metadata += batch.metadata
     if not ids:
         raise CommandError(f"{', '.join(source)}: no sets found")
-    is_buildable = is_buildable and len(set(ids)) == len(ids)
+    is_buildable = len(set(ids)) == len(ids)
     return Labelled.of(parts, ids, metadata, label), source if is_buildable else ["SOURCE"]
-
-
-def _place(source: str, format: str | None) -> tuple[str, str]:
-    """Return the folder of a source, and what it is read by itself as; "" for a file of one set, read with its like."""
-    from ..readers.files import extension
-
-    path = Path(source)
-    if path.is_file():
-        suffix = extension(path.name) if format is None else f".{format.lower().removeprefix('.')}"
-        form = slosh.readers.FORMATS.get(suffix)
-        return os.path.abspath(path.parent), "" if form is not None and form.one_set else source
-    if not path.is_dir():  # a pattern counts from the folder above its first wildcard
-        path = Path(*itertools.takewhile(lambda part: not set("*?[") & set(part), path.parts))
-    return os.path.abspath(path), source
 
 
 def _keys(metadata: Sequence[dict[str, Any]]) -> str:

@@ -1,6 +1,7 @@
 """Batches from pieces of files: joined up to a number of points, checked by `Sets`, with errors that name the file.
 
-A batch has sets of one dimension, all weighted or none. An id that occurs twice is refused, with both places.
+A batch has sets of one dimension, all weighted or none. An id that occurs twice is refused, with both places, unless
+ids need not be unique.
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ def join(pieces: Iterable[Piece], options: Options, origin: Origin) -> Iterator[
         check_points(piece.file, numbers[piece.file.path], piece.sizes, options)
         numbers[piece.file.path] += len(piece.ids)
         _check(piece, first)
-        _remember(piece, seen)
+        if options.unique_ids:
+            _remember(piece, seen)
         limit = options.limit(piece.points.shape[1])
         fits = points + len(piece.points) <= limit and sets + len(piece.ids) <= MAX_BATCH_SETS
         if waiting and not (fits and (waiting[0].weights is None) == (piece.weights is None)):
@@ -83,7 +85,7 @@ def _check(piece: Piece, first: Piece) -> None:
         raise piece.file.error(error.problem, error.remedy) from None
     dim, other = points.shape[1], first.points.shape[1]
     if dim != other:
-        remedy = "all sets need the same features, so name them with columns=, or read the files apart"
+        remedy = "all sets need the same features: name them with columns= (--columns), or read the files apart"
         raise piece.file.error(f"{dim} feature{'s' * (dim != 1)}, {first.file} has {other}", remedy)
 
 

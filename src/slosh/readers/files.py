@@ -33,12 +33,14 @@ class File(NamedTuple):
     """A file: its path, its name below the source that was read, with forward slashes, and its extension in FORMATS.
 
     `max_expansion` is how many times its size it may take, unpacked, and so may each of its sets.
+    `given_in` is the name of the folder that `name` counts from, if there are several such folders.
     """
 
     path: Path
     name: str
     suffix: str
     max_expansion: float = MAX_EXPANSION
+    given_in: str = ""
 
     def __str__(self) -> str:
         return str(self.path)
@@ -82,7 +84,13 @@ class File(NamedTuple):
     def metadata(self) -> dict[str, Any]:
         """What every set of the file gets as metadata: the name of the file, and of its folder if it is in one."""
         path = PurePosixPath(self.name)
-        return {"file": path.name} | ({"folder": str(path.parent)} if len(path.parts) > 1 else {})
+        folder = str(path.parent) if len(path.parts) > 1 else self.given_in
+        return {"file": path.name} | ({"folder": folder} if folder else {})
+
+    @property
+    def root(self) -> Path:
+        """The folder that `name` counts from."""
+        return Path(os.path.abspath(self.path)).parents[len(PurePosixPath(self.name).parts) - 1]
 
     @property
     def size(self) -> int:
@@ -103,6 +111,7 @@ class Options:
     random_state: int = 0
     batch_points: int = 1 << 22
     max_points: int | None = None
+    unique_ids: bool = True
 
     def limit(self, dim: int) -> int:
         """Return how many points of `dim` features go into a batch."""

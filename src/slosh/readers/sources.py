@@ -36,7 +36,12 @@ def find(source: object, chosen: str | None) -> list[File]:
             problem = f"a source is the path of a file, a folder or a pattern, not {kind_of(one)}"
             raise InputError(problem, argument="source")
         found += _one(os.fspath(one), chosen)
-    return found
+    if len(given) == 1:
+        return found
+    roots = [file.root for file in found]
+    if len(set(roots)) == 1:
+        return found
+    return [file._replace(given_in=root.name) for file, root in zip(found, roots, strict=True)]
 
 
 def _one(given: str | bytes, chosen: str | None) -> list[File]:
