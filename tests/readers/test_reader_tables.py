@@ -156,6 +156,13 @@ def test_long_form(tmp_path, keys, suffix, grouped, batch):
     path.unlink()
 
 
+def test_a_column_takes_the_place_of_what_is_said_of_the_file(tmp_path):
+    (tmp_path / "north").mkdir()
+    (tmp_path / "north" / "t.csv").write_text("id,x,folder\na,1,old\na,2,old\nb,3,\n")
+    metadata = everything(tmp_path, id_column="id", source_as_folder=True).metadata
+    assert metadata == [{"file": "t.csv", "folder": "old"}, {"file": "t.csv"}]
+
+
 def test_long_form_over_several_record_batches(tmp_path, monkeypatch):
     """A set that goes on over many batches is put together."""
     from slosh.readers import long_form

@@ -53,30 +53,36 @@ def test_patterns_files_and_lists(folder):
     assert everything(f"{folder}/**").ids == everything(folder).ids
 
 
-def test_files_of_several_folders_say_which(folder):
-    """Of one folder they do not: it would be the same for all."""
+def test_a_source_is_the_folder_of_files_that_lie_directly_in_it(folder, monkeypatch):
     chair, deep = folder / "chair", folder / "a" / "deep"
 
-    def folders(source):
-        return [about.get("folder") for about in everything(source, unique_ids=False).metadata]
+    def folders(source, **given):
+        return [about.get("folder") for about in everything(source, **given, source_as_folder=True).metadata]
 
     assert folders([chair, deep]) == ["chair", "chair", "deep"]
-    assert folders([chair / "one.npy", chair / "two.npy"]) == [None, None]
-    assert folders([f"{folder}/chair/*.npy", deep / "three.NPY"]) == ["chair", "chair", "deep"]
+    assert folders([chair / "one.npy", deep / "three.NPY"]) == ["chair", "deep"]
+    assert folders([f"{folder}/chair/*.npy", f"{folder}/ch*/../b.npy"]) == ["chair", "chair", "chair/.."]
     assert folders([f"{folder}/ch*/*.npy", deep]) == ["chair", "chair", "deep"]
-    assert folders([chair, chair]) == folders([chair / "one.npy", chair]) == [None, None]
-    assert folders([folder, deep]) == ["a/deep", folder.name, "chair", "chair"]
+    assert folders(folder) == ["a/deep", "clouds", "chair", "chair"]
+    monkeypatch.chdir(chair)
+    assert folders(".") == folders("*.npy") == folders("one.npy") * 2 == ["chair", "chair"]
+    assert "folder" not in everything([chair, deep]).metadata[0]
+    with raises("source_as_folder=1", error=InputError):
+        read(folder, source_as_folder=1)
 
 
-def test_ids_may_occur_twice_where_they_need_not_be_unique(folder, monkeypatch):
+def test_a_file_that_is_named_twice_is_read_once(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    assert everything(["chair", folder / "chair", "chair/two.npy"]).ids == ["one.npy", "two.npy"]
+    assert everything(["chair/two.npy", "."]).ids == ["two.npy", "a/deep/three.NPY", "b.npy", "chair/one.npy"]
+
+
+def test_ids_may_occur_twice_where_they_need_not_be_unique(folder):
     np.save(folder / "a" / "one.npy", normal_arrays(2, dim=3)[0])
     twice = [folder / "chair", folder / "a" / "one.npy"]
     with raises("one.npy", "chair", error=DuplicateId):
         everything(twice)
-    batch = everything(twice, unique_ids=False)
-    assert batch.ids == ["one.npy", "two.npy", "one.npy"]
-    monkeypatch.chdir(folder)
-    assert everything(["chair", folder / "chair", "chair/two.npy"], unique_ids=False).ids == ["one.npy", "two.npy"]
+    assert everything(twice, unique_ids=False).ids == ["one.npy", "two.npy", "one.npy"]
     with raises("unique_ids='no'", error=InputError):
         read(folder, unique_ids="no")
 

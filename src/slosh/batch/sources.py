@@ -35,7 +35,7 @@ READ_BYTES = 1 << 20
 """Bytes of a column that are read from a Parquet file at a time."""
 FOOTERS_AT_ONCE = 8
 """Threads that read the footers of Parquet files."""
-_NOT_OURS = ("source", "origin", "on_error", "progress", "batch_points", "unique_ids")
+_NOT_OURS = ("source", "origin", "on_error", "progress", "batch_points", "unique_ids", "source_as_folder")
 
 
 class Piece(NamedTuple):
@@ -44,7 +44,6 @@ class Piece(NamedTuple):
     name : below the source, with forward slashes. path : absolute. size, changed_ns : of the file.
     first_row : of these groups, in the file. n_rows : their sets; None where only reading tells.
     n_bytes : what it takes on disk. schema : pieces of different schemas are not written into one file.
-    given_in : the name of the folder that `name` counts from, if there are several such folders.
     """
 
     name: str
@@ -58,7 +57,6 @@ class Piece(NamedTuple):
     n_rows: int | None = None
     n_bytes: int = 0
     schema: int = 0
-    given_in: str = ""
 
     @property
     def key(self) -> tuple[str, int, int]:
@@ -78,7 +76,7 @@ class Piece(NamedTuple):
     @property
     def file(self) -> File:
         """The file, as readers know it."""
-        return File(Path(self.path), self.name, self.suffix, given_in=self.given_in)
+        return File(Path(self.path), self.name, self.suffix)
 
     def check_unchanged(self) -> None:
         """Refuse (SourceChanged) a file that is not the one that was planned for."""
@@ -157,7 +155,6 @@ def find_pieces(source: Any, options: Mapping[str, Any]) -> list[Piece]:
 def _pieces_of(file: File, options: Mapping[str, Any]) -> list[Piece]:
     about, path = os.stat(file.path), os.path.abspath(file.path)
     whole = Piece(file.name, path, file.suffix, about.st_size, about.st_mtime_ns, n_bytes=about.st_size)
-    whole = whole._replace(given_in=file.given_in)
     if file.suffix != ".parquet":
         return [whole._replace(n_rows=1 if FORMATS[file.suffix].one_set else None)]
     from pyarrow import parquet

@@ -30,6 +30,8 @@ TEST_SIZE = (
     "With 500 sets or more, the fraction of them to use as queries (default: 0.2). With fewer, every set is a query."
 )
 LEARNED = "Also learn an embedding from the labels, as slosh train does, which takes minutes. Needs 500 sets or more."
+FOLDER = "folder"
+"""The metadata key that readers give to files which lie in a folder below their source."""
 COMPARED_SETS = 4000
 """Stored sets that embeddings are compared on, at most."""
 COMPARED_NUMBERS = 1 << 26
@@ -84,18 +86,21 @@ def read_labelled(
 ) -> tuple[Labelled, Sequence[str]]:
     """Read labelled sets of files, and return them with the sources that `slosh build` is to be given.
 
-    Nothing needs ids here: several sets may have one. `slosh build` needs them, and then the second is the word SOURCE.
+    Nothing needs ids here: several sets may have one. With several sources, and the folder as the label, files that lie
+    directly in their source have a folder, too. `slosh build` does neither: then the second is the word SOURCE.
     """
     parts: list[Sets] = []
     ids: list[str] = []
     metadata: list[dict[str, Any]] = []
-    for batch in reading.read(source, options.parse_origin(origin), unique_ids=False):
+    takes_folders = label == FOLDER and len(source) > 1
+    shift = options.parse_origin(origin)
+    for batch in reading.read(source, shift, unique_ids=False, source_as_folder=takes_folders):
         parts.append(batch.sets)
         ids += batch.ids
         metadata += batch.metadata
     if not ids:
         raise CommandError(f"{', '.join(source)}: no sets found")
-    is_buildable = len(set(ids)) == len(ids)
+    is_buildable = len(set(ids)) == len(ids) and not takes_folders
     return Labelled.of(parts, ids, metadata, label), source if is_buildable else ["SOURCE"]
 
 

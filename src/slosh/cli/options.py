@@ -101,18 +101,13 @@ class Reading:
         """Return the options that were given."""
         return as_options(self)
 
-    def read(self, sources: Sequence[str], origin: Any, *, unique_ids: bool = True) -> Iterator[Batch]:
-        """Return the batches of sets that these files hold."""
+    def read(self, sources: Sequence[str], origin: Any, **more: Any) -> Iterator[Batch]:
+        """Return the batches of sets that these files hold; `more` is for `slosh.readers.read`."""
         names = None if self.columns is None else [name.strip() for name in self.columns.split(",") if name.strip()]
         if names == []:
             raise UsageError("--columns names no column: give names separated by commas, as in --columns x,y,z")
         weights = False if self.weights == "none" else self.weights
-        given = dataclasses.asdict(self) | {
-            "columns": names,
-            "weights": weights,
-            "origin": origin,
-            "unique_ids": unique_ids,
-        }
+        given = dataclasses.asdict(self) | {"columns": names, "weights": weights, "origin": origin, **more}
         return slosh.readers.read(sources[0] if len(sources) == 1 else list(sources), **given)
 
     def read_queries(self, source: str, index: SetIndex) -> Iterator[Batch]:

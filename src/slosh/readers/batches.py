@@ -85,8 +85,8 @@ def _check(piece: Piece, first: Piece) -> None:
         raise piece.file.error(error.problem, error.remedy) from None
     dim, other = points.shape[1], first.points.shape[1]
     if dim != other:
-        remedy = "all sets need the same features: name them with columns= (--columns), or read the files apart"
-        raise piece.file.error(f"{dim} feature{'s' * (dim != 1)}, {first.file} has {other}", remedy)
+        remedy = "all sets need the same features: choose those that all files have, or read the files apart"
+        raise piece.file.error(f"{dim} feature{'s' * (dim != 1)}, {first.file} has {other}", remedy, argument="columns")
 
 
 def _remember(piece: Piece, seen: dict[str, File]) -> None:

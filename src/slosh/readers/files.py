@@ -33,14 +33,14 @@ class File(NamedTuple):
     """A file: its path, its name below the source that was read, with forward slashes, and its extension in FORMATS.
 
     `max_expansion` is how many times its size it may take, unpacked, and so may each of its sets.
-    `given_in` is the name of the folder that `name` counts from, if there are several such folders.
+    `source` is the name of the folder that `name` counts from, if sets are to have it as their folder.
     """
 
     path: Path
     name: str
     suffix: str
     max_expansion: float = MAX_EXPANSION
-    given_in: str = ""
+    source: str = ""
 
     def __str__(self) -> str:
         return str(self.path)
@@ -84,13 +84,8 @@ class File(NamedTuple):
     def metadata(self) -> dict[str, Any]:
         """What every set of the file gets as metadata: the name of the file, and of its folder if it is in one."""
         path = PurePosixPath(self.name)
-        folder = str(path.parent) if len(path.parts) > 1 else self.given_in
+        folder = str(path.parent) if len(path.parts) > 1 else self.source
         return {"file": path.name} | ({"folder": folder} if folder else {})
-
-    @property
-    def root(self) -> Path:
-        """The folder that `name` counts from."""
-        return Path(os.path.abspath(self.path)).parents[len(PurePosixPath(self.name).parts) - 1]
 
     @property
     def size(self) -> int:
@@ -303,8 +298,12 @@ def to_builtin(value: Any) -> Any:
 
 
 def metadata_rows(file: File, columns: Mapping[str, Sequence[Any]], n: int) -> list[dict[str, Any]]:
-    """Return a dict for each of n sets: the file, and the values of the columns that are not missing."""
-    result = [file.metadata for _ in range(n)]
+    """Return a dict for each of n sets: the values of the columns that are not missing, and the file.
+
+    What a file has a column for is not said of the file, also where the value is missing.
+    """
+    of_file = {name: value for name, value in file.metadata.items() if name not in columns}
+    result = [dict(of_file) for _ in range(n)]
     for name, values in columns.items():
         for one, value in zip(result, values, strict=True):
             if (kept := to_builtin(value)) is not None:

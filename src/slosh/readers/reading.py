@@ -42,12 +42,13 @@ def read(
     max_expansion: float = MAX_EXPANSION,
     max_points: int | None = None,
     unique_ids: bool = True,
+    source_as_folder: bool = False,
     progress: bool = True,
 ) -> Iterator[Batch]:
     """Yield batches of sets, with ids and metadata, from files; `docs/files.md` says what each format gives.
 
     source        a file, a folder (all files of a known extension in it, and in its folders), a pattern such as
-                  "clouds/*.off", or a list of these
+                  "clouds/*.off", or a list of these; a file that is named twice is read once
     format        an extension, such as "csv", to be used whatever the files are called
     id_column     tables: the column with the ids, which in long form says what set a row belongs to; .npz: an array
     columns       tables: the features, or the list column; .las and .pcd: the fields; .h5ad: the variables
@@ -64,8 +65,10 @@ def read(
     max_expansion how many times its size a file may take when it is unpacked, and so may each of its sets; 256 MB are
                   always allowed. It protects from files that are made to fill the memory; math.inf lifts it
     max_points    the most points of one set; a set with more is refused as soon as that is known. None is any number
-    unique_ids    False: several sets may have one id, as in tables that each count from zero, and a file that is named
-                  twice is read once. An index needs an id for each set
+    unique_ids    False: several sets may have one id, as in tables that each count from zero. An index needs an id for
+                  each set
+    source_as_folder
+                  True: sets of a file that lies directly in its source have the name of that folder as `folder`, too
 
     >>> import tempfile, pathlib
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -86,17 +89,17 @@ def read(
     counts = checked_count("n_points", n_points), checked_count("batch_points", batch_points)
     most = None if max_points is None else checked_count("max_points", max_points)
     seed = checked_seed(random_state)
-    if not isinstance(unique_ids, bool):
-        raise bad_value("unique_ids", unique_ids, "give True or False")
+    for name, given in {"unique_ids": unique_ids, "source_as_folder": source_as_folder}.items():
+        if not isinstance(given, bool):
+            raise bad_value(name, given, "give True or False")
     options = Options(id_column, _names(columns), weights, by, obsm, counts[0], seed, counts[1], most, unique_ids)
     if isinstance(max_expansion, bool) or not isinstance(max_expansion, Real) or not max_expansion > 0:
         raise bad_value("max_expansion", max_expansion, "give a number above 0")
-    files = [file._replace(max_expansion=float(max_expansion)) for file in find(source, _format(format))]
-    if not unique_ids:
-        by_path: dict[str, File] = {}
-        for file in files:
-            by_path.setdefault(os.path.abspath(file.path), file)
-        files = list(by_path.values())
+    by_path: dict[str, File] = {}
+    for file in find(source, _format(format)):
+        known = file._replace(max_expansion=float(max_expansion), source=file.source if source_as_folder else "")
+        by_path.setdefault(os.path.abspath(file.path), known)
+    files = list(by_path.values())
     _check_used(options, files, on_error)
     _check_libraries(files)
     if on_error == "skip":

@@ -25,7 +25,10 @@ READABLE = f"what can be read is {' '.join(FORMATS)}"
 
 
 def find(source: object, chosen: str | None) -> list[File]:
-    """Return all files of a source that can be read, or raise an error that says what was seen instead."""
+    """Return all files of a source that can be read, or raise an error that says what was seen instead.
+
+    Each has the name of the folder that its own name counts from, `File.source`.
+    """
     is_list = isinstance(source, Iterable) and not isinstance(source, str | os.PathLike | bytes | dict)
     given = list(source) if is_list else [source]  # type: ignore[call-overload]
     if not given:
@@ -36,12 +39,7 @@ def find(source: object, chosen: str | None) -> list[File]:
             problem = f"a source is the path of a file, a folder or a pattern, not {kind_of(one)}"
             raise InputError(problem, argument="source")
         found += _one(os.fspath(one), chosen)
-    if len(given) == 1:
-        return found
-    roots = [file.root for file in found]
-    if len(set(roots)) == 1:
-        return found
-    return [file._replace(given_in=root.name) for file, root in zip(found, roots, strict=True)]
+    return found
 
 
 def _one(given: str | bytes, chosen: str | None) -> list[File]:
@@ -50,13 +48,13 @@ def _one(given: str | bytes, chosen: str | None) -> list[File]:
         raise InputError("the source is an empty string", "give a file, a folder or a pattern", argument="source")
     path = Path(name)
     if path.is_dir():
-        return _known(_walk(path, path, chosen), name, chosen)
+        return _from(path, *_known(_walk(path, path, chosen), name, chosen))
     if path.is_file():
         if chosen is None and extension(path.name) not in FORMATS:
             what = f"files of {_shown(extension(path.name))} are not known"
             remedy = f"{READABLE}; if it is one of these under another name, give format="
             raise reader_error(name, what, remedy)
-        return [File(path, path.name, chosen or extension(path.name))]
+        return _from(path.parent, File(path, path.name, chosen or extension(path.name)))
     if path.exists():
         raise reader_error(name, "neither a file nor a folder")
     if not _WILDCARD.search(name):
@@ -70,7 +68,13 @@ def _one(given: str | bytes, chosen: str | None) -> list[File]:
     files = list(dict.fromkeys(files))  # ** matches folders and what is in them
     if not files:
         raise _not_found(name, "nothing matches this pattern")
-    return _known(files, name, chosen)
+    return _from(root, *_known(files, name, chosen))
+
+
+def _from(root: Path, *files: File) -> list[File]:
+    """Return files with the name of the folder that their names count from."""
+    name = os.path.basename(os.path.abspath(root))
+    return [file._replace(source=name) for file in files]
 
 
 def _not_found(name: str, what: str) -> SourceNotFound:
