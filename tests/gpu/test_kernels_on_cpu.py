@@ -180,6 +180,61 @@ def test_fields_equal_distances(weighted):
         np.testing.assert_allclose(row, least, rtol=1e-5, atol=1e-6)
 
 
+def gradients_agree(sizes, dim, n_slices, n_quantiles, average, tolerance=2e-5):
+    """Compare the gradients of points and slices, each alone and both, with those of torch operations in float64."""
+    from slosh.gpu import plain
+    from slosh.torch import on_gpu
+
+    rng = np.random.default_rng(dim)
+    points = torch.tensor(rng.normal(size=(sum(sizes), dim)), dtype=torch.float32)
+    offsets = torch.tensor(np.concatenate([[0], np.cumsum(sizes)]))
+    directions = torch.nn.functional.normalize(torch.tensor(rng.normal(size=(n_slices, dim)), dtype=torch.float32))
+    grad = torch.tensor(rng.normal(size=(len(sizes), n_slices * n_quantiles)), dtype=torch.float32)
+    for wanted in ((True, False, True), (True, False, False), (False, False, True)):
+        given = (n_quantiles, average, 0.5, wanted)
+        found = on_gpu.embed_backward(grad, points, offsets, None, directions, *given)
+        exact = plain.embed_backward(grad.double(), points.double(), offsets, None, directions.double(), *given)
+        for one, other in zip(found, exact, strict=True):
+            assert one.shape == other.shape
+            if one.numel():
+                assert (one - other).abs().max() <= tolerance * other.abs().max()
+
+
+@pytest.mark.parametrize("average", [True, False])
+@pytest.mark.parametrize(
+    ("dim", "n_slices", "n_quantiles"), [(1, 1, 300), (2, 70, 7), (3, 3, 1), (4, 65, 7), (5, 3, 7)]
+)
+def test_gradients_of_small_sets_equal_those_of_torch_operations(dim, n_slices, n_quantiles, average):
+    """Sets whose values are computed where they are sorted, up to 4 features."""
+    gradients_agree((1, 3, 8, 9, 40, 150), dim, n_slices, n_quantiles, average)
+
+
+@pytest.mark.parametrize("average", [True, False])
+def test_gradients_of_many_quantiles(average):
+    """Ranks times quantiles do not fit 32 bits from 1,048,064 quantiles on, for sets of up to 2,048 elements."""
+    for n_quantiles in (1_048_063, 1_048_064):
+        gradients_agree((1990,), 1, 1, n_quantiles, average, 2e-4)
+
+
+@pytest.mark.parametrize("average", [True, False])
+@pytest.mark.parametrize("largest", [90, 2500])
+def test_gradients_of_several_pieces_and_turns(largest, average, monkeypatch):
+    from slosh.gpu import large, pieces
+
+    for module in (pieces, large):
+        monkeypatch.setattr(module, "VALUES", 2000)
+    gradients_agree((5, 40, 150, largest, 7, 33, 61), 3, 5, 5, average)
+
+
+def test_no_points_have_no_gradients():
+    from slosh.gpu import factors
+
+    of_directions = torch.ones((3, 2))
+    points = torch.zeros((0, 2))
+    factors.add_gradients(torch.zeros((3, 0)), points, torch.ones((3, 2)), points.clone(), of_directions)
+    assert (of_directions == 1).all()
+
+
 @pytest.mark.parametrize("dim", [1, 2, 3, 4, 5])
 @pytest.mark.parametrize(("n_points", "n_slices"), [(3, 1), (1024, 64), (2501, 70)])
 def test_gradients_of_both_factors_equal_products(dim, n_points, n_slices):

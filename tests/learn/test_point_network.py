@@ -9,6 +9,7 @@ from slosh.errors import InputError
 from slosh.learn import LearnedEmbedding, learned
 from slosh.learn.augmentation import Layout, SetBatch, augmented
 from slosh.learn.head import Head
+from slosh.learn.inputs import without_weightless
 from slosh.learn.modules import Model, NormalizedHead
 from slosh.learn.point_module import PointModule, nearest_elements
 from slosh.learn.point_network import PointNetwork
@@ -189,7 +190,7 @@ def test_with_drop_some_are_left_out():
 def test_elements_without_weight_are_never_drawn():
     weights = np.ones(20, np.float32)
     weights[[0, 5, 12]] = 0
-    sets = ragged([10, 10], weights=weights)
+    sets = without_weightless(ragged([10, 10], weights=weights))
     batch = inputs_of(sets).batch(np.arange(2), None)
     assert batch.size == 8
     assert bool((batch.weights > 0).all())

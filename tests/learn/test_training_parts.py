@@ -25,7 +25,7 @@ from slosh.learn.augmentation import (
 )
 from slosh.learn.averaging import Average
 from slosh.learn.examples import labelled_examples, paired_examples
-from slosh.learn.inputs import BATCH_POINTS, SetInputs, changed_copies, even_runs
+from slosh.learn.inputs import BATCH_POINTS, SetInputs, changed_copies, even_runs, without_weightless
 from slosh.learn.losses import TEMPERATURE, contrastive_loss
 from slosh.learn.modules import LearntSlices, Scale
 from slosh.learn.parameters import checked_changes, puts_regions
@@ -56,7 +56,7 @@ def test_the_contrastive_loss_has_a_gradient():
 
 
 def layout(spread=1.0, fixed=(0, 0, 0)):
-    return Layout(spread, torch.tensor(fixed))
+    return Layout(spread, torch.tensor(fixed), not any(fixed))
 
 
 def batch_of(sets):
@@ -66,7 +66,7 @@ def batch_of(sets):
 
 @pytest.mark.parametrize("weighted", [False, True])
 def test_changes_of_sets(weighted):
-    sets, _ = shapes(50, 3, weighted=weighted)
+    sets = without_weightless(shapes(50, 3, weighted=weighted)[0])
     batch = batch_of(sets)
     dropped = augmented(batch, ("drop",), layout())
     sizes = dropped.sizes.numpy()
@@ -78,7 +78,9 @@ def test_changes_of_sets(weighted):
         kept = dropped.points[dropped.offsets[i] : dropped.offsets[i + 1]].numpy()
         assert {tuple(row) for row in kept.tolist()} <= {tuple(row) for row in sets[i].tolist()}
         if weighted:
-            assert dropped.weights[dropped.offsets[i] : dropped.offsets[i + 1]].max() > 0
+            weights = dict(zip(map(tuple, sets[i].tolist()), sets.weights_of(i).tolist(), strict=True))
+            part = slice(dropped.offsets[i], dropped.offsets[i + 1])
+            assert [weights[tuple(row)] for row in kept.tolist()] == dropped.weights[part].tolist()
     scaled = augmented(batch, ["scale"], layout()).points
     for start, stop in zip(sets.offsets[:-1], sets.offsets[1:], strict=True):
         before, after = (each[start:stop] - each[start:stop].mean(dim=0) for each in (batch.points, scaled))
@@ -145,7 +147,23 @@ def test_what_stays_where_it_is_when_sets_are_stretched(away):
     assert Layout.of(sets).fixed.tolist() == [-1, 0, 1, 0, 0]
     assert Layout.of(sets).spread == pytest.approx(np.sqrt(np.var(sets.points, axis=0).mean()), rel=1e-3)
     assert Layout.of(sets[:1]).fixed.tolist() == [0, 0, 0, 0, 0]
+    assert Layout.of(sets[:1]).by_means
+    assert not Layout.of(sets).by_means
+    odd = Sets.from_list([*found, found[0] + np.float32(100)])
+    assert Layout.of(odd).fixed.tolist() == [-1, 0, 1, 0, 0]
     assert Layout.of(Sets.from_list([[[2.0, 2.0]]])).spread == 1.0
+
+
+@pytest.mark.parametrize("given", [{}, {"embedding": None, "network": "points", "n_slices": 8}])
+def test_elements_of_weight_zero_say_nothing(given):
+    sets, labels = shapes(60)
+    ones = Sets(sets.points, sets.offsets, np.ones(len(sets.points), np.float32))
+    away = np.array([[1e3, -1e3]])
+    padded = [np.concatenate([each, away]) for each in sets]
+    weights = [np.append(np.ones(len(each)), 0) for each in sets]
+    given = {**given, "epochs": 3, "augment": "auto"}
+    one, other = (small(**given).fit(each, labels) for each in (ones, Sets.from_list(padded, weights)))
+    assert np.array_equal(one.curves_, other.curves_, equal_nan=True)
 
 
 @pytest.mark.parametrize("network", [None, "points"])

@@ -14,8 +14,8 @@ from .sources import INT, LONG, POINTER, define, source
 
 FEW = 4
 """Features that the kernel takes."""
-BLOCK, ELEMENTS = 128, 1024
-"""Threads of a block, and its points."""
+THREADS, RUNS = 128, 2
+"""Threads of a block, and how many runs of four points each has."""
 
 
 def add_gradients(
@@ -35,16 +35,17 @@ def add_gradients(
     if not n_points:
         return
     flags = {"DIM": dim, "OF_POINTS": of_points is not None, "OF_DIRECTIONS": of_directions is not None}
+    flags |= {"THREADS": THREADS, "RUNS": RUNS}
     types = (POINTER, LONG, POINTER, LONG, POINTER, INT, POINTER, POINTER)
     request = Request(("factors", *flags.values()), lambda: define(**flags) + source("factors.cu"), "factors", types)
     (run,) = kernels(points.device, [request])
-    blocks = -(-n_points // ELEMENTS)
+    blocks = -(-n_points // (THREADS * 4 * RUNS))
     parts = None
     if of_directions is not None:
         parts = torch.empty((blocks, n_slices, dim), dtype=torch.float32, device=points.device)
     run(
         blocks,
-        BLOCK,
+        THREADS,
         of_values.data_ptr(),
         of_values.stride(0),
         points.data_ptr(),

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ..data.sets import Sets
 from ..errors import InputError
+from ..native.arrays import Array, Float64
 
 KEPT = 0.5
 """The smallest share of its elements that "drop" leaves a set."""
@@ -20,8 +21,10 @@ JITTER = 0.02
 STRETCH = 1.18
 """Of "scale": the most that a set is stretched along an axis, or, as 1 / STRETCH, shrunk."""
 FIXED = 0.5
-"""An end of the sets stays where it is when they are stretched, rather than their mean, if it differs between sets by
-less than this part of what their mean does."""
+"""Sets are stretched from their lowest or highest coordinates if these vary less between sets than this part of what
+their means do, and otherwise from their means."""
+MOST = 0.8
+"""The part of the sets that say how much something varies: those in the middle, so that a few odd ones do not count."""
 TURN = 30.0
 """Of "rotate": the largest angle that a set of 2 or 3 features is turned by, in degrees."""
 SHIFT = 0.2
@@ -61,38 +64,44 @@ class Layout(NamedTuple):
     spread : the deviation of all coordinates, each from the mean of its feature; 1 if there is none.
     fixed : (d,) what of a set stays where it is when the set is stretched along an axis: -1 is its lowest coordinate, 0
         its mean, 1 its highest.
+    by_means : whether it is the mean along all axes.
     """
 
     spread: float
     fixed: Tensor
+    by_means: bool
 
     @classmethod
     def of(cls, sets: Sets) -> Layout:
-        """Return how these sets lie.
+        """Return how these sets lie, whose elements all have a weight.
 
         Sets are given in a frame: they are centred, begin at zero, stand on a floor. It is found by what of them is
-        always at the same place, and stretched sets are still sets of that frame.
+        at the same place in most, and stays there when they are stretched.
         """
         points, starts = sets.points, sets.offsets[:-1]
         spread = float(np.sqrt(points.var(axis=0, dtype=np.float64).mean())) or 1.0
         means = np.add.reduceat(points, starts, dtype=np.float64) / sets.sizes[:, None]
         ends = np.minimum.reduceat(points, starts), np.maximum.reduceat(points, starts)
-        low, high = (each.std(axis=0, dtype=np.float64) for each in ends)
+        low, high, middle = (_width(each) for each in (*ends, means))
         which = np.where(low <= high, -1, 1)
-        fixed = np.where(np.minimum(low, high) < FIXED * means.std(axis=0), which, 0)
-        return cls(spread, torch.tensor(fixed, dtype=torch.int8))
+        fixed = np.where(np.minimum(low, high) < FIXED * middle, which, 0)
+        return cls(spread, torch.tensor(fixed, dtype=torch.int8), not fixed.any())
 
     def to(self, device: torch.device) -> Layout:
         return self._replace(fixed=self.fixed.to(device))
 
 
+def _width(places: Array) -> Float64:
+    """Return how far apart most of these places lie along each axis, (d,)."""
+    first, last = np.quantile(places, [(1 - MOST) / 2, (1 + MOST) / 2], axis=0)
+    return np.asarray(last - first, np.float64)
+
+
 def _drop(batch: SetBatch, layout: Layout) -> SetBatch:
-    """Keep a random part of the elements of each set, one at least of those that count."""
+    """Keep a random part of the elements of each set, one at least."""
     of = batch.set_of
     share = torch.empty(len(batch.offsets) - 1, device=of.device).uniform_(KEPT, 1)
     drawn = torch.rand(len(of), device=of.device)
-    if batch.weights is not None:
-        drawn = torch.where(batch.weights > 0, drawn, 2.0)  # an element of weight zero is never the one that stays
     first = torch.segment_reduce(drawn, "min", offsets=batch.offsets)
     kept = (drawn < share[of]) | (drawn == first[of])
     sizes = torch.zeros_like(batch.sizes).index_add_(0, of, kept.to(batch.sizes.dtype))
@@ -106,9 +115,11 @@ def _jitter(batch: SetBatch, layout: Layout) -> SetBatch:
 
 
 def _scale(batch: SetBatch, layout: Layout) -> SetBatch:
-    factors, of = _of_each_set(batch).uniform_(1 / STRETCH, STRETCH), batch.set_of
-    low, high = _ends(batch)
-    fixed = torch.where(layout.fixed < 0, low, torch.where(layout.fixed > 0, high, _means(batch)))[of]
+    factors, of, fixed = _of_each_set(batch).uniform_(1 / STRETCH, STRETCH), batch.set_of, _means(batch)
+    if not layout.by_means:
+        low, high = _ends(batch)
+        fixed = torch.where(layout.fixed < 0, low, torch.where(layout.fixed > 0, high, fixed))
+    fixed = fixed[of]
     return batch._replace(points=fixed + (batch.points - fixed) * factors[of])
 
 

@@ -24,7 +24,7 @@ from ..native.arrays import Array, Float32, Float64
 from .augmentation import Layout
 from .checkpoints import Checkpoint, fingerprint
 from .examples import Examples
-from .inputs import FeatureInputs, Inputs, SetInputs, changed_copies
+from .inputs import FeatureInputs, Inputs, SetInputs, changed_copies, without_weightless
 from .modules import HIDDEN, NETWORK_HIDDEN, Head, LearntSlices, Model, NormalizedHead, Scale, is_linear
 from .networks import ModuleNetwork
 from .parameters import POINT_SLICES, Schedule, checked_changes, default_views, puts_regions
@@ -76,6 +76,7 @@ def fit_model(
     state = saved.read()
     if state is None or not state.finished:
         saved.check_place()
+    sets = without_weightless(sets)
     with seeded(seed, n_threads, device):
         part = _Head(model, sets, device) if model.network is None else _Network(model, sets, device, plan)
         trainer = Trainer(part.model, part.inputs, kept, held, plan, device)

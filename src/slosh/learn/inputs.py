@@ -124,6 +124,16 @@ class SetInputs(AnyOrder):
         return augmented(batch, self._changes, self._layout) if copies is not None and self._changes else batch
 
 
+def without_weightless(sets: Sets) -> Sets:
+    """Return the sets without their elements of weight zero, which say nothing."""
+    if sets.weights is None or sets.weights.all():
+        return sets
+    counted = sets.weights > 0
+    sizes = np.add.reduceat(counted, sets.offsets[:-1], dtype=np.int64)
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    return Sets.from_checked(sets.points[counted], offsets, sets.weights[counted], sets.origin)
+
+
 def changed_copies(sets: Sets, changes: Sequence[str] | Change, n_copies: int, layout: Layout) -> list[Sets]:
     """Return the sets, and copies of them that were changed at random, by torch's generator."""
     weights = None if sets.weights is None else torch.tensor(sets.weights)

@@ -69,8 +69,7 @@ class PooledNetwork(nn.Module):  # type: ignore[misc]
             remedy = f"it must return ({len(batch.points)}, {self.n_outputs}) here, a row for each element"
             raise InputError(problem, remedy, argument="network")
         weights = torch.ones_like(elements[:, 0]) if batch.weights is None else batch.weights
-        counted = elements.masked_fill((weights <= 0)[:, None], -torch.inf) if batch.weights is not None else elements
-        highest = torch.segment_reduce(counted, "max", offsets=batch.offsets)
+        highest = torch.segment_reduce(elements, "max", offsets=batch.offsets)
         both = torch.cat([elements * weights[:, None], weights[:, None]], dim=1)
         sums = torch.zeros((len(highest), both.shape[1]), device=both.device).index_add(0, batch.set_of, both)
         quantiles = self.pool(elements, batch.offsets, weights=batch.weights)

@@ -44,7 +44,7 @@ class Size(NamedTuple):
 
 
 class SampledInputs:
-    """Sets whose elements are drawn anew for every batch. Elements of weight zero are never drawn."""
+    """Sets whose elements are drawn anew for every batch; all of them have a weight."""
 
     n_copies = 1
 
@@ -52,10 +52,6 @@ class SampledInputs:
         self, sets: Sets, changes: Sequence[str] | Change, layout: Layout, batch_size: int, device: torch.device
     ) -> None:
         points, weights, sizes = sets.points, sets.weights, sets.sizes
-        if weights is not None and not weights.all():
-            counted = weights > 0
-            sizes = np.add.reduceat(counted, sets.offsets[:-1], dtype=np.int64)
-            points, weights = points[counted], weights[counted]
         if weights is not None:  # whose mean is 1 in each set then: only their ratios count
             means = np.add.reduceat(weights, np.cumsum(sizes) - sizes, dtype=np.float64) / sizes
             weights = (weights / np.repeat(means, sizes)).astype(np.float32)

@@ -1,8 +1,6 @@
 // The gradients of points and directions, given that of the values <direction, point>. It is read once for both. The host defines DIM,
-// OF_POINTS and OF_DIRECTIONS.
+// OF_POINTS, OF_DIRECTIONS, THREADS of a block, and RUNS: a thread has so many runs of four points.
 
-#define THREADS 128
-#define RUNS 2  // a thread has so many runs of four points
 #define ELEMENTS (THREADS * 4 * RUNS)
 #define SLICES 64  // directions in shared memory
 #define EVERY 0xffffffffu
