@@ -142,7 +142,7 @@ def test_sources_of_other_features_are_refused(run, labelled, write_clouds):
     write_clouds(labelled / "solid", dim=3)
     code, _, err = run("train", "clouds", "solid", "--label", "folder", *FAST)
     assert code == 1
-    assert "--columns: solid/fat/0001.npy: 3 features, clouds/fat/0001.npy has 2: all sets need the same" in err
+    assert "slosh: solid/fat/0001.npy: 3 features, clouds/fat/0001.npy has 2: all sets need the same" in err
 
 
 def test_a_checkpoint_that_is_something_else(run, labelled):

@@ -86,7 +86,7 @@ def _check(piece: Piece, first: Piece) -> None:
     dim, other = points.shape[1], first.points.shape[1]
     if dim != other:
         remedy = "all sets need the same features: choose those that all files have, or read the files apart"
-        raise piece.file.error(f"{dim} feature{'s' * (dim != 1)}, {first.file} has {other}", remedy, argument="columns")
+        raise piece.file.error(f"{dim} feature{'s' * (dim != 1)}, {first.file} has {other}", remedy)
 
 
 def _remember(piece: Piece, seen: dict[str, File]) -> None:
