@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import warnings
+import weakref
 from types import SimpleNamespace
 
 import pytest
@@ -97,6 +98,7 @@ def test_without_torch_the_extra_is_named(monkeypatch):
         (torch_with(count=0, said="The NVIDIA driver on your system is too old"), "driver", "update the NVIDIA driver"),
         (torch_with(fails="CUDA error: no kernel image"), "driver", "no kernel image"),
         (torch_with(fails=AcceleratorError(46)), "busy", "keeps it for itself has ended"),
+        (torch_with(fails="CUDA error: CUDA-capable device(s) is/are busy or unavailable"), "busy", "has ended"),
         (torch_with(capability=(6, 1)), "too old", "compute capability 6.1, and slosh needs 7.0"),
         (torch_with(capability=(7, 0)), "too old", "no code for .* capability 7.0; it begins at 7.5.: install a torch"),
     ],
@@ -116,7 +118,9 @@ def test_a_gpu_that_is_newer_than_torch_is_tried(monkeypatch):
     assert devices.checked_device("cuda") == "cuda:0"
 
 
-@pytest.mark.parametrize("full", [OutOfMemoryError("full"), AcceleratorError(2)])
+@pytest.mark.parametrize(
+    "full", [OutOfMemoryError("full"), AcceleratorError(2), RuntimeError("CUDA error: out of memory\nCompile with")]
+)
 def test_a_gpu_whose_memory_is_full_from_the_start_is_no_matter_of_drivers(monkeypatch, full):
     use(monkeypatch, torch_with(fails=full))
     with pytest.raises(DeviceMemoryError, match="memory of cuda cannot hold anything more: free some of it") as caught:
@@ -190,13 +194,40 @@ def test_smaller_batches_are_tried_before_memory_is_said_to_be_full(monkeypatch)
             raise AcceleratorError(devices.ALLOCATION)
         work(first, last)
 
-    assert devices.in_smaller_batches(locked, 10, 8) == 2
-    assert devices.in_smaller_batches(work, 10, 8) == 2
-    assert runs == 2 * [(0, 2), (2, 4), (4, 6), (6, 8), (8, 10)]
+    def product(first, last):
+        if last - first > 3:
+            raise RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`")
+        work(first, last)
+
+    def nested(first, last):
+        devices.in_smaller_batches(lambda one, other: work(first, last), 5, 5)
+
+    for each in (locked, product, work):
+        assert devices.in_smaller_batches(each, 10, 8) == 2
+    assert runs == 3 * [(0, 2), (2, 4), (4, 6), (6, 8), (8, 10)]
+    assert devices.in_smaller_batches(nested, 10, 8) == 2
     with pytest.raises(DeviceMemoryError, match="cannot hold a set") as caught:
         devices.in_smaller_batches(lambda first, last: work(first, last, 0), 10, 8, "cuda:1", "a set")
     assert isinstance(caught.value, MemoryError)
     assert (caught.value.reason, caught.value.device) == ("memory", "cuda:1")
+
+
+def test_what_failed_is_gone_when_memory_is_given_back(monkeypatch):
+    use(monkeypatch, torch_with())
+    alive = []
+
+    class Held:
+        pass
+
+    def work(first, last):
+        held = Held()
+        if last - first > 3:
+            alive.append(weakref.ref(held))
+            raise OutOfMemoryError("full")
+
+    monkeypatch.setattr(devices, "free_memory", lambda: alive.append(alive.pop()()))
+    devices.in_smaller_batches(work, 10, 8)
+    assert alive == [None, None]
 
 
 def test_errors_of_other_kinds_pass():

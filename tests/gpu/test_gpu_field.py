@@ -105,6 +105,23 @@ def test_a_full_memory_takes_fewer_anchors_and_is_then_an_error(device, monkeypa
     monkeypatch.setattr(fields, "by_differences", full)
     np.testing.assert_allclose(computed(sets, anchors, device), expected(sets, anchors), rtol=1e-6)
     most = 0
-    with pytest.raises(DeviceMemoryError, match="the distances of 70 elements") as caught:
+    with pytest.raises(DeviceMemoryError, match="the distances of 50 elements") as caught:
         computed(sets, anchors, device)
     assert caught.value.device == device
+
+
+def test_a_full_memory_takes_fewer_sets_where_fewer_anchors_do_not_help(device, monkeypatch):
+    sets = ragged([10] * 30, 20, 3, False)
+    anchors = np.random.default_rng(0).normal(size=(4, 20)).astype(np.float32)
+    sound, asked = fields.by_products, []
+
+    def full(points, *given):
+        asked.append(len(points))
+        if len(points) > 100:
+            raise torch.cuda.OutOfMemoryError("full")
+        return sound(points, *given)
+
+    monkeypatch.setattr(fields, "by_products", full)
+    np.testing.assert_allclose(computed(sets, anchors, device), expected(sets, anchors), rtol=1e-6)
+    assert asked[0] == 300
+    assert sum(n for n in asked if n <= 100) == 300

@@ -253,3 +253,16 @@ def test_gradients_of_both_factors_equal_products(dim, n_points, n_slices):
             (of_points, of_directions), (exact.T @ directions, exact @ points), wanted, strict=True
         ):
             np.testing.assert_allclose(found, 1 + product if want else 1, rtol=1e-5, atol=2e-6 * n_points**0.5)
+
+
+def test_zeros_of_both_signs_are_equal_in_large_sets():
+    """A product that underflows may be -0.0; it sorts as 0.0, and shares its gradient."""
+    from slosh.torch import on_gpu
+
+    n = 5001
+    points = torch.tensor(np.random.default_rng(0).normal(size=(n, 1)), dtype=torch.float32)
+    points[:3000:2], points[1:3000:2] = 0.0, -0.0
+    grad = torch.randn(1, 7, generator=torch.Generator().manual_seed(0))
+    given = (points, torch.tensor([0, n]), None, torch.ones((1, 1)), 7, True, 1.0, (True, False, False))
+    found = on_gpu.embed_backward(grad, *given).points[:3000]
+    assert (found == found[0]).all()

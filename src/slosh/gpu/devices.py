@@ -24,6 +24,9 @@ OTHERWISE = "or leave device out to compute on the CPU"
 ALLOCATION, UNAVAILABLE = 2, 46
 """CUDA's numbers of the errors of a GPU whose memory is full, and of one that others keep for themselves."""
 
+FULL, BUSY = ("CUBLAS_STATUS_ALLOC_FAILED", "CUDA error: out of memory"), "busy or unavailable"
+"""What torch says then in an error without a number: all errors before torch 2.8, and those of cuBLAS."""
+
 _found: dict[str, str] = {}
 """The GPUs that were found to be usable, with their numbers, by the names that they were given by."""
 _names: dict[str, str] = {}
@@ -82,7 +85,7 @@ def _reach(name: str, number: int | None) -> None:
         raise _unusable(name, "torch without CUDA", problem, remedy)
     with memory_errors(name, "anything more"):
         count, said, code = _count(torch, number)
-    if code == UNAVAILABLE:
+    if code == UNAVAILABLE or (code is None and BUSY in said):
         remedy = "wait until the program that keeps it for itself has ended (nvidia-smi lists it), use another one"
         raise _unusable(name, "busy", f"device={name!r}: torch cannot use the GPU: {said}", remedy)
     if said:
@@ -134,9 +137,12 @@ def _unusable(device: str, reason: str, problem: str, remedy: str) -> DeviceErro
 
 
 def memory_is_full(error: Exception) -> bool:
-    """Return whether torch says by an error that memory of a GPU, or page-locked memory of the host, is full."""
+    """Return whether an error says that memory of a GPU, or page-locked memory of the host, is full."""
     torch: Any = import_extra("torch", "a GPU", "torch")
-    return isinstance(error, torch.cuda.OutOfMemoryError) or getattr(error, "error_code", None) == ALLOCATION
+    if isinstance(error, torch.cuda.OutOfMemoryError | DeviceMemoryError):
+        return True
+    code = getattr(error, "error_code", None)
+    return code == ALLOCATION or (code is None and any(words in str(error) for words in FULL))
 
 
 @contextmanager
@@ -147,7 +153,7 @@ def memory_errors(device: str = "cuda", least: str = "the smallest batch") -> It
     try:
         yield
     except RuntimeError as error:
-        if not memory_is_full(error):
+        if isinstance(error, DeviceMemoryError) or not memory_is_full(error):
             raise
         problem = f"the memory of {device} cannot hold {least}"
         remedy = "free some of it (other programs and tensors of this one take it), or leave device out"
@@ -165,6 +171,7 @@ def in_smaller_batches(
     while first < n:
         checkpoint()
         last = min(n, first + most)
+        is_done = True
         if last - first == 1:
             with memory_errors(device, least):
                 work(first, last)
@@ -174,10 +181,12 @@ def in_smaller_batches(
             except RuntimeError as error:
                 if not memory_is_full(error):
                     raise
-                most = (last - first + 1) // 2
-                free_memory()
-                continue
-        first = last
+                is_done = False
+        if is_done:
+            first = last
+        else:  # the error is gone, and with it what the batch held
+            most = (last - first + 1) // 2
+            free_memory()
     return most
 
 

@@ -59,7 +59,8 @@ def field(sets: Ragged, anchors: Float32, out: Float32, device: str) -> None:
         return
     with full_products(device):
         there = _sent_anchors(anchors, device)
-        for some in batches_by_points(np.diff(sets.offsets), max(1, TABLE_NUMBERS // len(anchors))):
+        most = max(1, TABLE_NUMBERS // max(anchors.shape))
+        for some in batches_by_points(np.diff(sets.offsets), most):
 
             def run(start: int, stop: int, at: int = some.start) -> None:
                 part = slice(at + start, at + stop)

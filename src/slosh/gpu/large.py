@@ -19,6 +19,8 @@ from .nvrtc import Kernel, Request, kernels
 from .pieces import MAX_SMALL, VALUES, Piece, moved
 from .sources import FLOAT, INT, LONG, POINTER, define, source, width
 
+LAUNCHED_SLICES = 1 << 20
+"""Slices of one launch at most: the second number of a grid is below 65,536, and stands for 64 of them."""
 BLOCK = 128
 RUN_SHAPE = (64, 32)
 """Keys of a thread, and threads of a run: of MAX_SMALL values."""
@@ -56,7 +58,7 @@ class Columns(NamedTuple):
 
 def turns(n_points: int, n_slices: int) -> int:
     """Return how many slices are done at a time."""
-    return max(1, n_slices if n_points * n_slices <= VALUES else VALUES // n_points)
+    return max(1, min(n_slices, LAUNCHED_SLICES, VALUES // max(1, n_points)))
 
 
 def _kernel(device: torch.device, name: str, average: bool = True) -> Kernel:

@@ -59,11 +59,11 @@ def run(sets: Ragged, work: Work, out: Float32, numbers: Float64 | None, device:
             except RuntimeError as error:
                 if not memory_is_full(error):
                     raise
-                free_memory()
                 most //= 4
                 if most < LEAST_PIECE_BYTES:
                     with memory_errors(device, "one batch of sets"):
                         raise
+            free_memory()  # the error is gone, and with it what the piece held
 
 
 class _Slot:

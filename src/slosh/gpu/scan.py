@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ..checkpoints import checkpoint
 from ..native.arrays import Float32, Float64, Int64, Mask
-from .devices import free_memory, memory_errors
+from .devices import free_memory, memory_errors, memory_is_full
 from .products import full_products
 from .tensors import sent
 
@@ -103,7 +103,10 @@ class DeviceRows:
             if self.has_room():
                 try:
                     chunk = self._sent(first)
-                except torch.cuda.OutOfMemoryError:
+                except RuntimeError as error:
+                    if not memory_is_full(error):
+                        raise
+                if chunk is None:
                     free_memory()
             made.append(chunk)
         return tuple(made)
@@ -155,15 +158,16 @@ class DeviceRows:
             mask = None if allowed is None else sent(allowed, self._device)
         while first < len(queries):
             part = slice(first, min(len(queries), first + most))
-            n = part.stop - first
+            n, pairs = part.stop - first, None
             try:
                 limits = None if radii is None else np.square(radii[part]) * (1 + 1e-12)
                 pairs = self._batch(queries[part], limits, k, mask, tile)
             except TooManyPairs:
                 most = max(1, n // 2)
                 continue
-            except torch.cuda.OutOfMemoryError:
-                free_memory()
+            except RuntimeError as error:
+                if not memory_is_full(error):
+                    raise
                 if tile > LEAST_TILE:
                     tile //= 4
                 elif n > 1:
@@ -173,6 +177,8 @@ class DeviceRows:
                 else:
                     with memory_errors(self._device, "the scores of one query"):
                         raise
+            if pairs is None:  # the error is gone, and with it what the batch held
+                free_memory()
                 continue
             yield part, pairs
             first = part.stop

@@ -182,7 +182,7 @@ spread(Large work, Runs runs, const float *found, const int *counts, const float
   const float *above = upstream + sets[set] * upstream_stride + (long long)slice * M;
   const float unit = scale / float(size);
   for (int i = threadIdx.x; i < runs.sizes[run]; i += blockDim.x) {
-    const unsigned order = to_order(runs.values[place + i]);
+    const unsigned order = to_order(runs.values[place + i] + 0.f);  // no negative zero
     const int p = count_below(found + at, 0, work.n_ranks, order);
     const bool is_found = p < work.n_ranks && to_order(found[at + p]) == order;
     float sum = 0;

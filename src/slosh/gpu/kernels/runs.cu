@@ -1,4 +1,4 @@
-// Sorts runs of large sets: a run is up to SPAN values of a set, one warp sorts one along one slice, in place.
+// Sorts runs of large sets: a run is up to SPAN values of a set, one warp sorts one along one slice, in place. No zero stays negative.
 
 extern "C" __global__ void __launch_bounds__(128)
 runs(float *values, long long stride, const long long *starts, const int *sizes, int n_runs, int n_slices, int plus, int minus) {
@@ -14,7 +14,7 @@ runs(float *values, long long stride, const long long *starts, const int *sizes,
 #pragma unroll
     for (int i = 0; i < KEYS; ++i) {
       const int element = i * LANES + lane;
-      v[i] = element < size ? to_key(at[element]) : LAST;
+      v[i] = element < size ? to_key(at[element] + 0.f) : LAST;
     }
     sort_group(v, lane, plus, minus);
 #pragma unroll
