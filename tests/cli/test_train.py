@@ -93,6 +93,18 @@ def test_a_network_that_is_not_known_is_refused_in_the_words_of_the_command(run,
     assert (code, err) == (2, "slosh: --network foo is not known: give points\n")
 
 
+def test_a_file_of_any_name_is_an_embedding(run, labelled):
+    for name in ("model.e", "sliced"):  # the second is a known one, too
+        code, _, err = run("train", "clouds", "--label", "folder", "-o", name, "--json", *FAST)
+        assert (code, err) == (0, "")
+    command = json.loads(run("train", "clouds", "--label", "folder", "-o", "model.e", "--json", *FAST)[1])["command"]
+    assert run(*command.replace("INDEX", "a.slosh").split()[1:])[0] == 0
+    assert run("build", "b.slosh", "clouds", "--embedding", "sliced")[0] == 0
+    with slosh.open("a.slosh") as one, slosh.open("b.slosh") as other:
+        assert type(one.embedding).__name__ == "LearnedEmbedding"
+        assert type(other.embedding).__name__ == "SlicedWasserstein"
+
+
 def test_the_folder_is_the_label_of_several_sources_whose_files_have_equal_names(run, labelled):
     for i, each in enumerate(sorted(labelled.glob("clouds/*/*.npy"))):
         each.rename(each.with_name(f"s{i % 20}.npy"))

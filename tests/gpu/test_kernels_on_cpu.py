@@ -256,13 +256,14 @@ def test_gradients_of_both_factors_equal_products(dim, n_points, n_slices):
 
 
 def test_zeros_of_both_signs_are_equal_in_large_sets():
-    """A product that underflows may be -0.0; it sorts as 0.0, and shares its gradient."""
+    """A product of a multiple of eight features that underflows is -0.0; it shares the gradient of 0.0."""
     from slosh.torch import on_gpu
 
     n = 5001
-    points = torch.tensor(np.random.default_rng(0).normal(size=(n, 1)), dtype=torch.float32)
-    points[:3000:2], points[1:3000:2] = 0.0, -0.0
+    points = torch.tensor(np.random.default_rng(0).normal(size=(n, 8)), dtype=torch.float32)
+    points[:3000] = 0
+    points[:3000:2, 7], points[1:3000:2, 7] = 1e-45, -1e-45
     grad = torch.randn(1, 7, generator=torch.Generator().manual_seed(0))
-    given = (points, torch.tensor([0, n]), None, torch.ones((1, 1)), 7, True, 1.0, (True, False, False))
+    given = (points, torch.tensor([0, n]), None, torch.full((1, 8), 0.4), 7, True, 1.0, (True, False, False))
     found = on_gpu.embed_backward(grad, *given).points[:3000]
     assert (found == found[0]).all()

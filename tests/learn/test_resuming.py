@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from labelled_shapes import shapes, small
+from labelled_shapes import shapes, small, torch
 from sklearn.exceptions import NotFittedError
 
 from slosh.data.progress import watched
@@ -207,6 +207,49 @@ def test_other_changes_of_the_users_own_are_told_apart(tmp_path):
     with pytest.raises(InputError, match=r"cannot tell whether .* is the same") as error:
         small(augment=lambda points, offsets: points if lock else None).fit(sets, labels, checkpoint=tmp_path / "other")
     assert error.value.argument == "checkpoint"
+
+
+class Powers(torch.nn.Module):
+    """Has a number beside its weights, an activation within a part, and a method that it calls."""
+
+    def __init__(self, power=1.0, activation=torch.relu):
+        super().__init__()
+        self.power, self.part = power, Activated(activation)
+
+    def forward(self, points, offsets):
+        return self.changed(self.part(points))
+
+    def changed(self, values):
+        return values * self.power
+
+
+class Activated(torch.nn.Module):
+    def __init__(self, activation):
+        super().__init__()
+        self.linear, self.activation = torch.nn.Linear(2, 4), activation
+
+    def forward(self, values):
+        return self.activation(self.linear(values))
+
+
+class Shifted(Powers):
+    def changed(self, values):
+        return values + self.power
+
+
+def test_modules_of_the_users_own_are_told_apart(tmp_path):
+    sets, labels = shapes(40)
+    path, given = tmp_path / "checkpoint", {"embedding": None, "n_slices": 8, "epochs": 2}
+
+    def fit(kind, *arguments):
+        torch.manual_seed(0)  # the weights are the same
+        return small(network=kind(*arguments), **given).fit(sets, labels, checkpoint=path)
+
+    first = fit(Powers)
+    assert np.array_equal(fit(Powers).curves_, first.curves_, equal_nan=True)
+    for kind, arguments in ((Powers, (2.0,)), (Powers, (1.0, torch.cos)), (Shifted, ())):
+        with pytest.raises(InputError, match="other data or parameters"):
+            fit(kind, *arguments)
 
 
 def test_a_checkpoint_is_not_written_more_often_than_it_has_to_be(tmp_path, monkeypatch):

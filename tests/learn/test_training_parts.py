@@ -56,7 +56,7 @@ def test_the_contrastive_loss_has_a_gradient():
 
 
 def layout(spread=1.0, fixed=(0, 0, 0)):
-    return Layout(spread, torch.tensor(fixed), not any(fixed))
+    return Layout(np.zeros(len(fixed)), spread, spread, torch.tensor(fixed), not any(fixed))
 
 
 def batch_of(sets):
@@ -145,13 +145,36 @@ def test_what_stays_where_it_is_when_sets_are_stretched(away):
         found.append(np.float32(points + away))
     sets = Sets.from_list(found)
     assert Layout.of(sets).fixed.tolist() == [-1, 0, 1, 0, 0]
-    assert Layout.of(sets).spread == pytest.approx(np.sqrt(np.var(sets.points, axis=0).mean()), rel=1e-3)
     assert Layout.of(sets[:1]).fixed.tolist() == [0, 0, 0, 0, 0]
     assert Layout.of(sets[:1]).by_means
     assert not Layout.of(sets).by_means
     odd = Sets.from_list([*found, found[0] + np.float32(100)])
     assert Layout.of(odd).fixed.tolist() == [-1, 0, 1, 0, 0]
     assert Layout.of(Sets.from_list([[[2.0, 2.0]]])).spread == 1.0
+
+
+def test_how_far_coordinates_lie_from_each_other_and_from_the_mean_of_their_set():
+    rng = np.random.default_rng(0)
+    centers = rng.normal(scale=[8, 0, 6], size=(2000, 3)) + 5
+    found = [center + rng.normal(scale=2, size=(30, 3)) for center in centers]
+    for odd in ([], [found[0] + 1e6], [found[0] * 1e6]):
+        layout = Layout.of(Sets.from_list([*found, *odd]))
+        assert layout.within == pytest.approx(2, rel=0.03)
+        assert layout.spread == pytest.approx(np.sqrt(4 + 100 / 3), rel=0.03)
+        assert layout.center == pytest.approx([5, 5, 5], abs=1)
+    alone = Layout.of(Sets.from_list([*(each[:1] for each in found[:900]), *(each[:2] for each in found[:300])]))
+    assert 0.5 < alone.within < 1.5  # most sets have one element
+    single = Layout.of(Sets.from_list([each[:1] for each in found]))
+    assert single.within == single.spread == pytest.approx(np.sqrt(4 + 100 / 3), rel=0.05)
+
+
+def test_points_learn_shapes_wherever_each_set_lies():
+    sets, labels = shapes(200, size=40)
+    away = np.random.default_rng(1).uniform(-60, 60, size=(len(sets), 2)).astype(np.float32)
+    scattered = Sets(sets.points + np.repeat(away, sets.sizes, axis=0), sets.offsets)
+    given = {"network": "points", "embedding": None, "n_slices": 8, "epochs": 12, "augment": None}
+    one, other = (small(**given).fit(each, labels).history_[-1]["loss"] for each in (sets, scattered))
+    assert other < one + 0.15
 
 
 @pytest.mark.parametrize("given", [{}, {"embedding": None, "network": "points", "n_slices": 8}])

@@ -7,6 +7,7 @@ command that the user is told.
 from __future__ import annotations
 
 import functools
+import os
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -87,7 +88,13 @@ class EmbeddingOptions:
     @property
     def is_file(self) -> bool:
         """Whether the embedding is one that was fitted before, in a file."""
-        return self.embedding is not None and (self.embedding.endswith(FILE_SUFFIX) or "/" in self.embedding)
+        name = self.embedding
+        if name is None:
+            return False
+        if name.endswith(FILE_SUFFIX) or "/" in name:
+            return True
+        known = self._known(0)
+        return os.path.isfile(name) and any(part.partition(":")[0] not in known for part in self._parts())
 
     def load(self) -> tuple[Any, Any]:
         """Return the embedding of a file, and what is to be done to sets before it."""

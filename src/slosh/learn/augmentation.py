@@ -17,7 +17,7 @@ from ..native.arrays import Array, Float64
 KEPT = 0.5
 """The smallest share of its elements that "drop" leaves a set."""
 JITTER = 0.02
-"""Of "jitter": the deviation of what is added to a coordinate, over that of all coordinates."""
+"""Of "jitter": the deviation of what is added to a coordinate, over that of the coordinates within a set."""
 STRETCH = 1.18
 """Of "scale": the most that a set is stretched along an axis, or, as 1 / STRETCH, shrunk."""
 FIXED = 0.5
@@ -25,6 +25,8 @@ FIXED = 0.5
 their means do, and otherwise from their means."""
 MOST = 0.8
 """The part of the sets that say how much something varies: those in the middle, so that a few odd ones do not count."""
+NORMAL = 2.5631
+"""How far apart so many lie of what is distributed normally, over its deviation."""
 TURN = 30.0
 """Of "rotate": the largest angle that a set of 2 or 3 features is turned by, in degrees."""
 SHIFT = 0.2
@@ -59,15 +61,19 @@ class SetBatch(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """How the sets of a collection lie.
+    """How the sets of a collection lie. A few odd ones do not count.
 
-    spread : the deviation of all coordinates, each from the mean of its feature; 1 if there is none.
+    center : (d,) the middle of the sets.
+    spread : the deviation of all coordinates, each from that of the center; 1 if there is none.
+    within : the deviation of the coordinates from the mean of their set; the spread if there is none.
     fixed : (d,) what of a set stays where it is when the set is stretched along an axis: -1 is its lowest coordinate, 0
         its mean, 1 its highest.
     by_means : whether it is the mean along all axes.
     """
 
+    center: Float64
     spread: float
+    within: float
     fixed: Tensor
     by_means: bool
 
@@ -79,13 +85,18 @@ class Layout(NamedTuple):
         at the same place in most, and stays there when they are stretched.
         """
         points, starts = sets.points, sets.offsets[:-1]
-        spread = float(np.sqrt(points.var(axis=0, dtype=np.float64).mean())) or 1.0
         means = np.add.reduceat(points, starts, dtype=np.float64) / sets.sizes[:, None]
+        variances = _variances(sets, means)
+        within = np.median(variances, axis=0)
+        within = (within if within.any() else variances.mean(axis=0)).mean()
         ends = np.minimum.reduceat(points, starts), np.maximum.reduceat(points, starts)
         low, high, middle = (_width(each) for each in (*ends, means))
+        spread = float(np.sqrt(within + ((middle / NORMAL) ** 2).mean()))
+        spread = spread or float(np.sqrt(points.var(axis=0, dtype=np.float64).mean())) or 1.0
         which = np.where(low <= high, -1, 1)
         fixed = np.where(np.minimum(low, high) < FIXED * middle, which, 0)
-        return cls(spread, torch.tensor(fixed, dtype=torch.int8), not fixed.any())
+        by_axis = torch.tensor(fixed, dtype=torch.int8)
+        return cls(np.median(means, axis=0), spread, float(np.sqrt(within)) or spread, by_axis, not fixed.any())
 
     def to(self, device: torch.device) -> Layout:
         return self._replace(fixed=self.fixed.to(device))
@@ -95,6 +106,15 @@ def _width(places: Array) -> Float64:
     """Return how far apart most of these places lie along each axis, (d,)."""
     first, last = np.quantile(places, [(1 - MOST) / 2, (1 + MOST) / 2], axis=0)
     return np.asarray(last - first, np.float64)
+
+
+def _variances(sets: Sets, means: Float64) -> Float64:
+    """Return the variance of each set along each axis, (n, d): a feature after the other, which takes less memory."""
+    found = np.empty_like(means)
+    for i, column in enumerate(sets.points.T):
+        away = column - np.repeat(means[:, i], sets.sizes)
+        found[:, i] = np.add.reduceat(np.square(away, out=away), sets.offsets[:-1]) / sets.sizes
+    return found
 
 
 def _drop(batch: SetBatch, layout: Layout) -> SetBatch:
@@ -111,7 +131,7 @@ def _drop(batch: SetBatch, layout: Layout) -> SetBatch:
 
 
 def _jitter(batch: SetBatch, layout: Layout) -> SetBatch:
-    return batch._replace(points=batch.points + JITTER * layout.spread * torch.randn_like(batch.points))
+    return batch._replace(points=batch.points + JITTER * layout.within * torch.randn_like(batch.points))
 
 
 def _scale(batch: SetBatch, layout: Layout) -> SetBatch:

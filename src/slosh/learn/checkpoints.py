@@ -131,15 +131,27 @@ def _described(value: Any, inside: tuple[int, ...] = ()) -> Any:
         return hashlib.blake2b(np.ascontiguousarray(value).tobytes(), digest_size=16).hexdigest()
     if isinstance(value, np.generic):
         return parts(value.item())
-    if callable(state := getattr(value, "state_dict", None)):  # a network of torch
-        numbers = {name: _tensor(each) for name, each in state().items()}
-        return [repr(value), _code(getattr(type(value), "forward", None), parts), numbers]
+    if hasattr(value, "named_modules") and not isinstance(value, type):  # a network of torch
+        numbers = {name: _tensor(each) for name, each in value.state_dict().items()}
+        return [repr(value), [[name, _described_module(each, parts)] for name, each in value.named_modules()], numbers]
     if callable(getattr(value, "detach", None)) and callable(getattr(value, "numpy", None)):  # a tensor of torch
         return _tensor(value)
     if callable(params := getattr(value, "get_params", None)) and not isinstance(value, type):
         learnt = {name: each for name, each in vars(value).items() if name.endswith("_")}
         return [type(value).__name__, parts({**params(False), **learnt})]
     return _described_object(value, parts)
+
+
+def _described_module(module: Any, parts: Callable[[Any], Any]) -> Any:
+    """Return what a module of the user's own does, and holds beside its weights; one of torch's says so by its repr."""
+    from torch.nn import Module
+
+    usual = vars(Module())
+    own = [each for each in type(module).__mro__ if not each.__module__.startswith("torch.") and each is not object]
+    held = {name: each for name, each in vars(module).items() if name not in usual} if own else {}
+    functions = {f"{each.__qualname__}.{name}": one for each in own for name, one in vars(each).items()}
+    code = {name: _code(one, parts) for name, one in functions.items() if isinstance(one, types.FunctionType)}
+    return [type(module).__qualname__, parts(held), parts(code)]
 
 
 def _tensor(value: Any) -> Any:

@@ -190,7 +190,7 @@ class _Network:
     """A network on the elements, pooled, and a head, trained together on the sets themselves."""
 
     def __init__(self, model: Any, sets: Sets, device: torch.device, plan: Plan) -> None:
-        center, layout = sets.points.mean(axis=0, dtype=np.float64), Layout.of(sets)
+        layout = Layout.of(sets)
         self.is_own = not isinstance(model.network, str)
         changes, network = checked_changes(model, sets.dim), model.network
         self.inputs: Inputs
@@ -199,7 +199,7 @@ class _Network:
             self.n_outputs = _n_outputs(network, sets)
             self.inputs = SetInputs([sets], None, changes, layout, device)
         else:
-            network = PointModule(sets.dim, center, layout.spread, int(model.n_neighbors))
+            network = PointModule(sets.dim, layout.center, layout.spread, int(model.n_neighbors), within=layout.within)
             self.n_outputs = network.n_outputs
             self.inputs = SampledInputs(sets, changes, layout, plan.batch_size, device)
         n_slices = POINT_SLICES if model.n_slices is None else int(model.n_slices)

@@ -49,19 +49,22 @@ class NeighborLayer(nn.Module):  # type: ignore[misc]
         normal = self.norm(total.flatten(0, 1)).view(total.shape)
         return nn.functional.leaky_relu(normal, SLOPE)
 
-    def export(self) -> ElementLayer:
-        """Return the layer as plain arrays."""
+    def export(self, factors: Tensor | None = None) -> ElementLayer:
+        """Return the layer as plain arrays; `factors` (inputs,) are what its inputs are to be multiplied by."""
         norm = self.norm
         assert norm.running_mean is not None
         assert norm.running_var is not None
         gain = norm.weight.double() / (norm.running_var.double() + norm.eps).sqrt()
         shift = norm.bias.double() - norm.running_mean.double() * gain
-        own, near = self.both.weight[: self.n_outputs], self.both.weight[self.n_outputs :]
+        weight = self.both.weight if factors is None else self.both.weight * factors
+        own, near = weight[: self.n_outputs], weight[self.n_outputs :]
         return ElementLayer(_plain(own), _plain(near) if self.sees_neighbors else None, _plain(gain), _plain(shift))
 
 
 class PointModule(nn.Module):  # type: ignore[misc]
     """Layers over elements and their `n_neighbors` nearest ones by coordinates; 1: each element by itself.
+
+    spread, within : what coordinates are divided by, less the center, and less the mean of their set.
 
     forward : points (B, n, d) -> the outputs of all layers side by side, (B, n, c), or what a last layer of `n_mixed`
         outputs makes of them; 0: there is none.
@@ -69,11 +72,20 @@ class PointModule(nn.Module):  # type: ignore[misc]
 
     center: Tensor
 
-    def __init__(self, dim: int, center: Float64, spread: float, n_neighbors: int, n_mixed: int | None = None) -> None:
+    def __init__(
+        self,
+        dim: int,
+        center: Float64,
+        spread: float,
+        n_neighbors: int,
+        n_mixed: int | None = None,
+        within: float | None = None,
+    ) -> None:
         super().__init__()
         n_mixed = MIXED if n_mixed is None else n_mixed
         self.register_buffer("center", torch.tensor(center, dtype=torch.float64))
         self.spread, self.n_neighbors = spread, n_neighbors
+        self.within = spread if within is None else within
         inputs = (2 * dim, *WIDTHS[:-1])
         self.layers = nn.ModuleList(
             NeighborLayer(width, n_outputs, n_neighbors > 1) for width, n_outputs in zip(inputs, WIDTHS, strict=True)
@@ -87,7 +99,7 @@ class PointModule(nn.Module):  # type: ignore[misc]
 
     def forward(self, points: Tensor, weights: Tensor | None = None) -> Tensor:
         mean = _means(points, weights)
-        elements = torch.cat([points - self.center.float(), points - mean], dim=2) / self.spread
+        elements = torch.cat([(points - self.center.float()) / self.spread, (points - mean) / self.within], dim=2)
         nearest = nearest_elements(points, self.n_neighbors) if self.n_neighbors > 1 else None
         outputs = []
         for layer in self.layers:
@@ -97,8 +109,14 @@ class PointModule(nn.Module):  # type: ignore[misc]
         return together if self.mixing is None else self.mixing(together, None)
 
     def export(self) -> PointNetwork:
-        """Return what was learnt."""
-        layers = [layer.export() for layer in self.layers if isinstance(layer, NeighborLayer)]
+        """Return what was learnt, for inputs that are all divided by `spread`."""
+        factors = torch.ones(2 * len(self.center), device=self.center.device)
+        factors[len(self.center) :] = self.spread / self.within
+        layers = [
+            layer.export(None if number else factors)
+            for number, layer in enumerate(self.layers)
+            if isinstance(layer, NeighborLayer)
+        ]
         center = np.array(self.center.cpu().numpy(), np.float64)
         mixing = None if self.mixing is None else self.mixing.export()
         return PointNetwork.of(center, float(self.spread), int(self.n_neighbors), layers, mixing)
