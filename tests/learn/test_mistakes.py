@@ -1,7 +1,10 @@
 """What goes wrong in a fit, and what is said about it: networks and changes of the user's own, numbers, checkpoints."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
+import scipy.sparse
 from labelled_shapes import shapes, small, torch
 
 from slosh.embed import SlicedWasserstein, Whitened
@@ -181,3 +184,32 @@ def test_within_another_embedding_it_has_to_be_fitted():
 )
 def test_labels_keep_their_names(turn, classes):
     assert small(epochs=1).fit(SETS, turn(LABELS)).classes_.tolist() == classes
+
+
+@pytest.mark.parametrize(
+    ("y", "words"),
+    [
+        (dict.fromkeys(range(40), 1), "y is a dict: give the labels alone"),
+        (SimpleNamespace(shape=(40, 1), columns=["kind"]), "y is a table of 1 columns: give one of them"),
+        (scipy.sparse.csr_matrix(np.ones((40, 1))), "y is a sparse matrix: give y.toarray"),
+    ],
+)
+def test_labels_of_other_kinds_are_named(y, words):
+    with pytest.raises(InputError, match=words) as error:
+        small(epochs=1).fit(SETS, y)
+    assert error.value.argument == "y"
+
+
+@pytest.mark.parametrize(("name", "value"), [("device", None), ("device", 0)])
+def test_a_device_that_is_no_name(name, value):
+    with pytest.raises(InputError, match='give "auto", "cpu" or "cuda"') as error:
+        small(epochs=1, **{name: value}).fit(SETS, LABELS)
+    assert error.value.argument == name
+
+
+def test_pairs_may_come_one_after_the_other_and_a_checkpoint_is_a_path():
+    pairs = [(0, 3), (1, 4), (2, 5), (6, 9)]
+    one, other = (small(epochs=1).fit(SETS, pairs=each) for each in (pairs, iter(pairs)))
+    assert np.array_equal(one.curves_, other.curves_, equal_nan=True)
+    with pytest.raises(InputError, match="checkpoint=5 is no path: give the name of a file"):
+        small(epochs=1).fit(SETS, LABELS, checkpoint=5)

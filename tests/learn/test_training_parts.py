@@ -263,12 +263,12 @@ def test_copies_are_the_set_itself_and_changed_ones():
     one, other, third = changed_copies(sets, ("drop", "jitter"), 2, layout())
     assert one is sets
     assert not np.array_equal(other.points[:5], third.points[:5])
-    assert changed_copies(sets, (), 4, layout()) == [sets]
+    assert list(changed_copies(sets, (), 4, layout())) == [sets]
 
 
 def test_a_batch_of_sets_is_those_sets():
     sets, _ = shapes(30, 3, weighted=True)
-    copies = changed_copies(sets, ("jitter",), 1, layout())
+    copies = list(changed_copies(sets, ("jitter",), 1, layout()))
     features = np.random.default_rng(0).normal(size=(2, 30, 4)).astype(np.float32)
     inputs = SetInputs(copies, features, (), layout(), torch.device("cpu"))
     rows, which = np.array([7, 0, 29, 7]), np.array([0, 1, 1, 0])

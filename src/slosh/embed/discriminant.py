@@ -5,6 +5,7 @@ Whitened coordinates and classes come in, a matrix goes out. Nothing here knows 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,12 @@ def class_numbers(labels: Any, n: int, *, is_needed: bool = False) -> Int64 | No
     the two classes of many data sets.
     """
     otherwise = "" if is_needed else ", or leave y out"
+    if isinstance(labels, Mapping):
+        raise input_error("y", "is a dict", "give the labels alone, one for each set in their order")
+    if len(getattr(labels, "shape", ())) == 2 and hasattr(labels, "columns"):
+        raise input_error("y", f"is a table of {len(labels.columns)} columns", 'give one of them, as in table["label"]')
+    if hasattr(labels, "toarray"):
+        raise input_error("y", "is a sparse matrix", "give y.toarray().ravel()")
     given = labels if isinstance(labels, np.ndarray) or hasattr(labels, "dtype") else _as_objects(labels)
     array = np.asarray(given)
     if array.shape != (n,):

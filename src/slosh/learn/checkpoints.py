@@ -26,8 +26,8 @@ from ..errors import DamagedError, InputError
 from ..native.arrays import Array, Int64
 
 KIND = "slosh checkpoint"
-LAYOUT = 2
-"""What the arrays of a checkpoint are: another number where that changes."""
+LAYOUT = 3
+"""What the arrays of a checkpoint are, and what is drawn: another number where one of them changes."""
 
 
 @dataclass
@@ -47,6 +47,8 @@ class Checkpoint:
     """Reads and writes the state of one fit. Without a path nothing is read or written."""
 
     def __init__(self, path: str | os.PathLike[str] | None, fingerprint: str) -> None:
+        if path is not None and not isinstance(path, str | os.PathLike):
+            raise InputError(f"checkpoint={path!r:.60} is no path", "give the name of a file", argument="checkpoint")
         self._path, self._fingerprint = None if path is None else Path(path), fingerprint
 
     @property

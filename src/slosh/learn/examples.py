@@ -113,7 +113,7 @@ def _plain(label: Any) -> Any:
 
 def paired_examples(pairs: Any, n: int) -> Examples:
     """Return pairs of n sets that are alike, and those that are not: (m, 2), or (m, 3) with 1 or 0 in the third."""
-    array = as_array(pairs, "pairs")
+    array = as_array(list(pairs) if isinstance(pairs, Iterator) else pairs, "pairs")
     if not array.size:
         raise input_error("pairs", "are empty", "give numbers of sets that are alike, two a row")
     if array.ndim != 2 or array.shape[1] not in (2, 3) or array.dtype.kind not in "iub":

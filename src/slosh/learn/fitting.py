@@ -100,6 +100,8 @@ def _device(name: Any) -> torch.device:
     """Return the device that a fit runs on: one that `slosh.gpu` knows, or another one of torch that computes."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if not isinstance(name, str | torch.device):
+        raise bad_value("device", name, 'give "auto", "cpu" or "cuda"')
     if str(name).startswith("cuda"):
         return torch.device(checked_device(name))
     try:
@@ -137,12 +139,13 @@ class _Head:
                 remedy = "give a SlicedWasserstein with linear slices, or leave learn_slices out"
                 raise InputError("no embedding has slices that can be learnt", remedy, argument="learn_slices")
             self.trunk = LearntSlices(self.whitened, device)
-            self.inputs = SetInputs(copies, self._fixed(copies), (), layout, device)
+            every = list(copies)
+            self.inputs = SetInputs(every, self._fixed(every), (), layout, device)
             features = self.whitened.embed(sets)
         else:
             self.trunk = nn.Identity()
-            every = np.stack([self.whitened.embed(each) for each in copies])
-            features, self.inputs = every[0], FeatureInputs(every, device)
+            vectors = np.stack([self.whitened.embed(each) for each in copies])
+            features, self.inputs = vectors[0], FeatureInputs(vectors, device)
         self.model = Model(self.trunk, Scale(features), Head(width))
 
     def _fixed(self, copies: list[Sets]) -> Float32 | None:

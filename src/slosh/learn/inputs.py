@@ -5,7 +5,7 @@ Rows are numbers of sets. A batch is of so many sets, and of so many elements at
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -106,7 +106,7 @@ class SetInputs(AnyOrder):
         self._features = None if features is None else self._move(features.reshape(-1, features.shape[-1]))
 
     def _move(self, array: Float32 | Int64) -> Tensor:
-        return torch.tensor(array).to(self._device)
+        return torch.as_tensor(array).to(self._device)
 
     def n_elements(self, rows: Int64) -> Int64:
         return np.asarray(self._sizes[rows])
@@ -134,10 +134,10 @@ def without_weightless(sets: Sets) -> Sets:
     return Sets.from_checked(sets.points[counted], offsets, sets.weights[counted], sets.origin)
 
 
-def changed_copies(sets: Sets, changes: Sequence[str] | Change, n_copies: int, layout: Layout) -> list[Sets]:
-    """Return the sets, and copies of them that were changed at random, by torch's generator."""
+def changed_copies(sets: Sets, changes: Sequence[str] | Change, n_copies: int, layout: Layout) -> Iterator[Sets]:
+    """Yield the sets, and copies of them that were changed at random, by torch's generator."""
     weights = None if sets.weights is None else torch.tensor(sets.weights)
-    found = [sets]
+    yield sets
     for _ in range(n_copies if changes else 0):
         batch = SetBatch(torch.tensor(sets.points), torch.tensor(sets.offsets), weights)
         made = augmented(batch, changes, layout)
@@ -146,12 +146,5 @@ def changed_copies(sets: Sets, changes: Sequence[str] | Change, n_copies: int, l
             problem = f"augment returned {points[outside]} for element {outside[0]}, feature {outside[1]} of its points"
             remedy = f"return finite numbers of at most {MAX_COORDINATE:g}"
             raise InputError(problem, remedy, argument="augment")
-        found.append(
-            Sets.from_checked(
-                points,
-                made.offsets.numpy(),
-                None if made.weights is None else made.weights.numpy(),
-                sets.origin,
-            )
-        )
-    return found
+        counts = None if made.weights is None else made.weights.numpy()
+        yield Sets.from_checked(points, made.offsets.numpy(), counts, sets.origin)
