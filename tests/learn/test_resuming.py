@@ -223,6 +223,21 @@ class Powers(torch.nn.Module):
         return values * self.power
 
 
+class Mixin:
+    pass
+
+
+class Recurrent(torch.nn.LSTM, Mixin):
+    """A layer of torch that holds what no other process knows again."""
+
+    def __init__(self, power=1.0):
+        super().__init__(2, 4)
+        self.power = power
+
+    def forward(self, points, offsets):
+        return super().forward(points)[0] * self.power
+
+
 class Activated(torch.nn.Module):
     def __init__(self, activation):
         super().__init__()
@@ -247,9 +262,15 @@ def test_modules_of_the_users_own_are_told_apart(tmp_path):
 
     first = fit(Powers)
     assert np.array_equal(fit(Powers).curves_, first.curves_, equal_nan=True)
-    for kind, arguments in ((Powers, (2.0,)), (Powers, (1.0, torch.cos)), (Shifted, ())):
+    others = (Powers, (2.0,)), (Powers, (1.0, torch.cos)), (Shifted, ()), (Recurrent, ())
+    for kind, arguments in others:
         with pytest.raises(InputError, match="other data or parameters"):
             fit(kind, *arguments)
+    path.unlink()
+    first = fit(Recurrent)
+    assert np.array_equal(fit(Recurrent).curves_, first.curves_, equal_nan=True)
+    with pytest.raises(InputError, match="other data or parameters"):
+        fit(Recurrent, 2.0)
 
 
 def test_a_checkpoint_is_not_written_more_often_than_it_has_to_be(tmp_path, monkeypatch):

@@ -146,11 +146,12 @@ def _described(value: Any, inside: tuple[int, ...] = ()) -> Any:
 
 def _described_module(module: Any, parts: Callable[[Any], Any]) -> Any:
     """Return what a module of the user's own does, and holds beside its weights; one of torch's says so by its repr."""
-    from torch.nn import Module
-
-    usual = vars(Module())
-    own = [each for each in type(module).__mro__ if not each.__module__.startswith("torch.") and each is not object]
-    held = {name: each for name, each in vars(module).items() if name not in usual} if own else {}
+    of_torch = [each for each in type(module).__mro__ if each.__module__.startswith("torch.")]
+    own = [each for each in type(module).__mro__ if each not in of_torch and each is not object]
+    # What layers of torch hold behind an underscore follows from their weights, or is of no matter.
+    usual, hidden = vars(of_torch[-1]()), len(of_torch) > 1
+    held = {name: each for name, each in vars(module).items() if name not in usual and not (hidden and name[0] == "_")}
+    held = held if own else {}
     functions = {f"{each.__qualname__}.{name}": one for each in own for name, one in vars(each).items()}
     code = {name: _code(one, parts) for name, one in functions.items() if isinstance(one, types.FunctionType)}
     return [type(module).__qualname__, parts(held), parts(code)]
