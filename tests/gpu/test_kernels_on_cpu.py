@@ -226,6 +226,15 @@ def test_gradients_of_several_pieces_and_turns(largest, average, monkeypatch):
     gradients_agree((5, 40, 150, largest, 7, 33, 61), 3, 5, 5, average)
 
 
+def test_a_launch_has_no_more_slices_than_a_grid():
+    """Its second number counts tiles of 64 slices, and is below 65,536."""
+    from slosh.gpu import large, projection
+
+    assert large.turns(3, 5) == 5
+    assert large.turns(1 << 28, 5) == 2
+    assert -(-large.turns(1, 1 << 24) // projection.SLICES) < 1 << 16
+
+
 def test_no_points_have_no_gradients():
     from slosh.gpu import factors
 
